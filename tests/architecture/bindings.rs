@@ -73,14 +73,14 @@ fn compare(folder: &str, wanted: &Bindings) {
 const OBJECT: &str = "plugin_component_type.o";
 
 #[test]
-fn the_bindings_for_c_are_generated_from_the_contract() {
+fn c_bindings_match_the_contract() {
     let generator = wit_bindgen_c::Opts::default().build();
     let made = generated(generator, "plugins/templates/c/wit/world.wit");
     compare("plugins/templates/c/bindings", &made);
 }
 
 #[test]
-fn the_bindings_for_go_are_generated_from_the_contract() {
+fn go_bindings_match_the_contract() {
     const WORLD: &str = "plugins/templates/go/wit/world.wit";
     let generator = wit_bindgen_go::Opts {
         // Without asking a tool of the machine for its taste.

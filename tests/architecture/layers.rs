@@ -159,7 +159,7 @@ fn folder(name: &str) -> String {
 }
 
 #[test]
-fn crates_depend_on_what_was_agreed() {
+fn crate_dependencies_are_as_agreed() {
     let agreed: BTreeMap<&str, BTreeSet<String>> = CRATES
         .iter()
         .map(|(name, below)| (*name, below.iter().map(|one| (*one).to_owned()).collect()))
@@ -257,7 +257,7 @@ fn imports_go_down() {
 }
 
 #[test]
-fn one_place_names_the_backends() {
+fn backends_are_named_in_one_place() {
     let mut complaints = Vec::new();
     let backends: Vec<&str> = CRATES
         .iter()
@@ -284,7 +284,7 @@ fn one_place_names_the_backends() {
 }
 
 #[test]
-fn few_places_name_a_capability() {
+fn capabilities_are_named_in_few_places() {
     const FOLDER: &str = "host/wasm/src/capability";
     let all = files(FOLDER, |name| name.ends_with("/mod.rs"));
     let folders: BTreeSet<&str> = all
@@ -321,7 +321,7 @@ fn few_places_name_a_capability() {
 }
 
 #[test]
-fn the_check_sees_what_it_must_refuse() {
+fn layer_check_detects_violations() {
     let text = "use crate::{queue, app::Shared};\nlet x = crate::lease::Lease; // crate::cli\n";
     let found: Vec<String> = imports(text, "crate::")
         .into_iter()

@@ -53,7 +53,7 @@ pub(crate) fn nothing_wrong(complaints: &[String]) {
 }
 
 #[test]
-fn the_top_level_is_what_was_agreed() {
+fn top_level_is_as_agreed() {
     let agreed = [
         "Cargo.toml",
         "Cargo.lock",

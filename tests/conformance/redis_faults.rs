@@ -33,7 +33,7 @@ fn ask(wait: Duration) -> Ask {
 }
 
 #[tokio::test]
-async fn what_comes_back_is_in_front_in_its_old_order() {
+async fn returned_messages_are_first_in_their_old_order() {
     let queue = fresh().await;
     let queue: &dyn Queue = &queue;
     queue.send_all(&["a", "b", "c", "d"].map(plain)).await;
@@ -52,7 +52,7 @@ async fn what_comes_back_is_in_front_in_its_old_order() {
 }
 
 #[tokio::test]
-async fn a_cancelled_or_dead_lettered_head_lets_its_group_go_on() {
+async fn cancelled_or_dead_lettered_head_unblocks_its_group() {
     let server = Redis::new(&RedisServer::shared().url(), "faults").expect("an address");
     let name = RedisServer::fresh_name("q");
     let opened = server.queue(&name, None).await.expect("it is there");
@@ -79,7 +79,7 @@ async fn a_cancelled_or_dead_lettered_head_lets_its_group_go_on() {
 }
 
 #[tokio::test]
-async fn a_group_waits_until_its_cancelled_head_has_ended() {
+async fn group_waits_until_its_cancelled_head_has_ended() {
     let own = RedisServer::start(&[]);
     let server = Redis::new(&own.url(), "faults").expect("an address");
     let opened = server.queue("q", None).await.expect("it is there");
@@ -130,7 +130,7 @@ async fn a_group_waits_until_its_cancelled_head_has_ended() {
 }
 
 #[tokio::test]
-async fn settling_twice_alike_is_harmless_whatever_the_outcome() {
+async fn settling_twice_with_the_same_outcome_is_harmless() {
     let queue = fresh().await;
     let handy: &dyn Queue = &queue;
     for outcome in [
@@ -164,7 +164,7 @@ async fn settling_twice_alike_is_harmless_whatever_the_outcome() {
 }
 
 #[tokio::test]
-async fn a_delivery_that_is_cancelled_is_told_as_lost_and_is_gone() {
+async fn cancelled_delivery_is_reported_lost_and_deleted() {
     let server = Redis::new(&RedisServer::shared().url(), "faults").expect("an address");
     let name = RedisServer::fresh_name("q");
     let queue = server.queue(&name, None).await.expect("it is there");
@@ -183,7 +183,7 @@ async fn a_delivery_that_is_cancelled_is_told_as_lost_and_is_gone() {
 }
 
 #[tokio::test]
-async fn a_worker_that_is_given_up_has_lost_everything_and_begins_anew() {
+async fn worker_declared_dead_loses_its_messages_and_rejoins() {
     let server = RedisServer::start(&[]);
     let queue = open(&server.url(), "q").await;
     let handy: &dyn Queue = &queue;
@@ -217,7 +217,7 @@ async fn a_worker_that_is_given_up_has_lost_everything_and_begins_anew() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_unreachable_until_somebody_is() {
+async fn unreachable_server_is_reported_until_it_is_up() {
     let url = format!("redis://127.0.0.1:{}", free_port());
     let server = Redis::new(&url, "faults").expect("an address");
     let error = server.queue("q", None).await.err().expect("nobody");
@@ -252,7 +252,7 @@ async fn nobody_there_is_unreachable_until_somebody_is() {
 }
 
 #[tokio::test]
-async fn a_server_that_becomes_a_replica_is_passing_and_connected_to_anew() {
+async fn server_that_becomes_a_replica_is_transient_and_reconnected() {
     let server = RedisServer::start(&[]);
     let queue = open(&server.url(), "q").await;
     let handy: &dyn Queue = &queue;
@@ -283,7 +283,7 @@ async fn a_server_that_becomes_a_replica_is_passing_and_connected_to_anew() {
 }
 
 #[tokio::test]
-async fn what_a_lost_answer_brought_comes_again_at_once() {
+async fn messages_of_a_lost_answer_are_redelivered_at_once() {
     let server = RedisServer::shared();
     let relay = Relay::before(server.address());
     let name = RedisServer::fresh_name("q");
@@ -306,7 +306,7 @@ async fn what_a_lost_answer_brought_comes_again_at_once() {
 }
 
 #[tokio::test]
-async fn a_wait_that_is_hurried_ends_and_loses_nothing() {
+async fn hurried_receive_ends_early_and_loses_nothing() {
     let queue = fresh().await;
     let hurry = CancellationToken::new();
     let waiting = queue.receive(ask(PATIENT), &hurry);
@@ -322,7 +322,7 @@ async fn a_wait_that_is_hurried_ends_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_user_with_a_password_needs_no_more_than_its_own_keys() {
+async fn acl_user_needs_access_only_to_its_own_keys() {
     let server = RedisServer::start(&[]);
     let mut beside = server.connect();
     let mut user = "ACL SETUSER worker on >secret resetkeys resetchannels".to_owned();
@@ -363,7 +363,7 @@ async fn a_user_with_a_password_needs_no_more_than_its_own_keys() {
 }
 
 #[tokio::test]
-async fn addresses_prefixes_and_dead_letter_queues_that_cannot_be_are_refused() {
+async fn invalid_addresses_prefixes_and_dead_letter_queues_are_refused() {
     for (url, prefix) in [("http://127.0.0.1", "p"), ("redis://127.0.0.1", "a{b")] {
         let error = Redis::new(url, prefix).err().expect(url);
         assert_eq!(error.kind, ErrorKind::Invalid, "{error}");

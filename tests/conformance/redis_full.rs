@@ -53,7 +53,7 @@ async fn settle_all(queue: &dyn Queue, taken: Vec<Message>, outcome: Outcome) {
 }
 
 #[tokio::test]
-async fn a_full_server_can_be_emptied() {
+async fn full_server_can_be_drained() {
     let server = small();
     let mut beside = server.connect();
     let open = async || {
@@ -84,7 +84,7 @@ async fn a_full_server_can_be_emptied() {
 }
 
 #[tokio::test]
-async fn a_full_server_can_be_emptied_of_what_the_package_keeps() {
+async fn full_server_can_be_drained_of_worqr_tasks() {
     let server = small();
     let mut beside = server.connect();
     let open = async || {

@@ -26,7 +26,7 @@ const ASK: Ask = Ask {
 };
 
 #[tokio::test]
-async fn an_answer_that_stands_still_costs_no_lease() {
+async fn stalled_answer_costs_no_lease() {
     let server = RedisServer::shared();
     let relay = Relay::before(server.address());
     let name = RedisServer::fresh_name("q");
@@ -46,7 +46,7 @@ async fn an_answer_that_stands_still_costs_no_lease() {
 }
 
 #[tokio::test]
-async fn dead_lettering_a_dead_worker_for_long_costs_the_living_nothing() {
+async fn long_dead_lettering_of_a_dead_worker_does_not_delay_the_living() {
     let server = RedisServer::start(&[]);
     let relay = Relay::before(server.address());
     let queue = open(relay.address(), "q").await;
@@ -80,7 +80,7 @@ async fn dead_lettering_a_dead_worker_for_long_costs_the_living_nothing() {
 }
 
 #[tokio::test]
-async fn what_waits_for_its_turn_is_not_lost_with_the_answers_before_it() {
+async fn queued_calls_survive_a_lost_answer_ahead_of_them() {
     let server = RedisServer::shared();
     let relay = Relay::before(server.address());
     let redis = Redis::new(&format!("redis://{}", relay.address()), "lines").expect("an address");
@@ -110,7 +110,7 @@ async fn what_waits_for_its_turn_is_not_lost_with_the_answers_before_it() {
 }
 
 #[tokio::test]
-async fn dead_lettering_long_messages_stands_in_the_way_of_nothing_short() {
+async fn dead_lettering_long_messages_does_not_delay_short_calls() {
     let server = RedisServer::shared();
     let relay = Relay::before(server.address());
     let queue = open(relay.address(), &RedisServer::fresh_name("q")).await;
@@ -138,7 +138,7 @@ async fn dead_lettering_long_messages_stands_in_the_way_of_nothing_short() {
 }
 
 #[tokio::test]
-async fn a_receive_brings_what_one_answer_carries_and_then_the_rest() {
+async fn receive_returns_what_one_answer_can_carry_and_the_rest_next() {
     const SIZE: usize = 3_000_000;
     let queue = open(
         RedisServer::shared().address(),
@@ -170,7 +170,7 @@ async fn a_receive_brings_what_one_answer_carries_and_then_the_rest() {
 }
 
 #[tokio::test]
-async fn a_claim_that_comes_late_takes_nothing() {
+async fn late_claim_takes_nothing() {
     let server = RedisServer::start(&[]);
     let relay = Relay::before(server.address());
     let queue = open(relay.address(), "q").await;
@@ -231,7 +231,7 @@ async fn take_all_battered(queue: &dyn Queue, relay: &Relay) {
 }
 
 #[tokio::test]
-async fn answers_that_are_lost_and_calls_that_come_late_leave_nothing_behind() {
+async fn lost_answers_and_late_calls_leave_nothing_behind() {
     let server = RedisServer::shared();
     let relay = Relay::before(server.address());
     let name = RedisServer::fresh_name("q");
@@ -249,7 +249,7 @@ async fn answers_that_are_lost_and_calls_that_come_late_leave_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_worker_that_was_given_up_joins_nothing_late() {
+async fn worker_declared_dead_does_not_rejoin_late() {
     let server = RedisServer::start(&[]);
     let redis = Redis::new(&server.url(), "lines").expect("an address");
     let queue = redis.queue("q", None).await.expect("it is there");
@@ -269,7 +269,7 @@ async fn a_worker_that_was_given_up_joins_nothing_late() {
 }
 
 #[tokio::test]
-async fn each_send_wakes_whoever_waits() {
+async fn each_send_wakes_a_waiting_receiver() {
     /// Looks that nobody rings for, five seconds apart, would take longer than a test's patience.
     const WAKES: u32 = 40;
     let queue = open(

@@ -17,7 +17,7 @@ async fn open(address: impl std::fmt::Display, prefix: &str) -> WorqrQueue {
 }
 
 #[tokio::test]
-async fn tasks_whose_answer_was_lost_come_again() {
+async fn tasks_of_a_lost_answer_are_redelivered() {
     let server = RedisServer::shared();
     let relay = Relay::before(server.address());
     let prefix = RedisServer::fresh_name("worqr");
@@ -49,7 +49,7 @@ async fn tasks_whose_answer_was_lost_come_again() {
 }
 
 #[tokio::test]
-async fn a_task_that_nobody_keeps_comes_again() {
+async fn task_without_a_live_worker_is_redelivered() {
     let server = RedisServer::shared();
     let queue = open(server.address(), &RedisServer::fresh_name("worqr")).await;
     let handy: &dyn Queue = &queue;
@@ -69,7 +69,7 @@ async fn a_task_that_nobody_keeps_comes_again() {
 }
 
 #[tokio::test]
-async fn tasks_that_are_alike_do_not_count_against_each_other_at_once() {
+async fn equal_tasks_have_separate_attempt_counts() {
     const TASKS: usize = 50;
     let server = RedisServer::shared();
     let prefix = RedisServer::fresh_name("worqr");
@@ -108,7 +108,7 @@ async fn tasks_that_are_alike_do_not_count_against_each_other_at_once() {
 }
 
 #[tokio::test]
-async fn what_a_dead_worker_held_has_had_one_attempt_more() {
+async fn messages_of_a_dead_worker_count_one_more_attempt() {
     let server = RedisServer::shared();
     let prefix = RedisServer::fresh_name("worqr");
     let dead = open(server.address(), &prefix).await;
@@ -124,7 +124,7 @@ async fn what_a_dead_worker_held_has_had_one_attempt_more() {
 }
 
 #[tokio::test]
-async fn a_worker_that_could_not_listen_gives_signs_of_life_all_the_same() {
+async fn worker_that_cannot_subscribe_still_sends_heartbeats() {
     let server = RedisServer::shared();
     let relay = Relay::before(server.address());
     let prefix = RedisServer::fresh_name("worqr");

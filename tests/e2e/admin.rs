@@ -81,7 +81,7 @@ fn set_mode(file: &Path, mode: u32) {
 }
 
 #[test]
-fn finding_18_a_foreign_host_name_gets_probes_and_metrics_and_nothing_else() {
+fn finding_18_foreign_host_header_gets_only_probes_and_metrics() {
     let (mut running, at) = start(&["--admin-host", "queues.example.com"]);
     let evil = ("Host", "evil.example.com:9090");
     let refused = ask(at, "GET", "/plugins", &[evil]);
@@ -113,7 +113,7 @@ fn finding_18_a_foreign_host_name_gets_probes_and_metrics_and_nothing_else() {
 }
 
 #[test]
-fn finding_18_without_a_token_nobody_acts() {
+fn finding_18_actions_need_a_token() {
     let (mut running, at) = start(&[]);
     let own = ("Host", "localhost");
     for origin in [None, Some(("Origin", "http://evil.example.com"))] {
@@ -128,7 +128,7 @@ fn finding_18_without_a_token_nobody_acts() {
 }
 
 #[test]
-fn finding_18_with_a_token_it_acts_for_its_bearer_and_for_no_page_of_another_site() {
+fn finding_18_token_allows_actions_except_from_pages_of_another_site() {
     let (_folder, file) = token("s3cret-token\n");
     let (mut running, at) = start(&["--admin-token-file", &file.display().to_string()]);
     let bearer = ("Authorization", "Bearer s3cret-token");
@@ -178,7 +178,7 @@ fn finding_18_with_a_token_it_acts_for_its_bearer_and_for_no_page_of_another_sit
 }
 
 #[test]
-fn finding_18_sighup_reads_the_token_again() {
+fn finding_18_sighup_reloads_the_token() {
     let (_folder, file) = token("first");
     let (mut running, at) = start(&["--admin-token-file", &file.display().to_string()]);
     let with = |token: &str| {
@@ -202,7 +202,7 @@ fn finding_18_sighup_reads_the_token_again() {
 }
 
 #[test]
-fn finding_18_off_loopback_it_starts_only_with_a_token() {
+fn finding_18_start_off_loopback_needs_a_token() {
     let (_folder, file) = token("secret");
     let path = file.display().to_string();
     let everywhere = ["--admin", "0.0.0.0:0"];
@@ -251,7 +251,7 @@ fn silent(at: SocketAddr, number: usize) -> TcpStream {
 }
 
 #[test]
-fn finding_18_silent_clients_keep_no_probe_out() {
+fn finding_18_silent_clients_block_no_probe() {
     let (mut running, at) = start(&[]);
     let _kept: Vec<TcpStream> = (0..SILENT).map(|number| silent(at, number)).collect();
     for path in PROBES {

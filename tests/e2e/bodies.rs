@@ -70,7 +70,7 @@ async fn every_character_and_a_mebibyte_pass_a_local_queue_unchanged() {
 }
 
 #[tokio::test]
-async fn every_character_that_sqs_takes_and_a_mebibyte_pass_it_unchanged() {
+async fn every_sqs_character_and_a_mebibyte_pass_sqs_unchanged() {
     let server = SqsServer::at(&MiniStack::shared().url());
     let (name, dead) = (
         SqsServer::fresh_name("odd"),
@@ -110,7 +110,7 @@ async fn every_character_that_sqs_takes_and_a_mebibyte_pass_it_unchanged() {
 }
 
 #[tokio::test]
-async fn what_sqs_does_not_take_is_refused_with_the_limit() {
+async fn body_that_sqs_refuses_is_refused_with_the_limit() {
     let server = SqsServer::at(&MiniStack::shared().url());
     let name = SqsServer::fresh_name("limits");
     let url = server.create(&name, &[]).await;
@@ -139,7 +139,7 @@ async fn what_sqs_does_not_take_is_refused_with_the_limit() {
 }
 
 #[tokio::test]
-async fn a_local_queue_takes_what_sqs_does_not() {
+async fn local_queue_accepts_bodies_that_sqs_refuses() {
     let folder = std::sync::Arc::new(tempfile::tempdir().expect("a folder"));
     let file = folder.path().join("body");
     let body = format!("\0{}", "x".repeat(LARGEST));

@@ -129,7 +129,7 @@ async fn every_grant_is_a_key_of_the_file() {
 }
 
 #[tokio::test]
-async fn refusals_are_counted_and_said_once() {
+async fn denials_are_counted_and_logged_once() {
     let admin = format!("127.0.0.1:{}", free_port());
     let mut running = run("capable", &["--admin", &admin]).start();
     let bodies = [
@@ -191,12 +191,12 @@ fn keeps_what_it_is_told(grants: &[&str]) {
 }
 
 #[test]
-fn a_local_bucket_keeps_what_it_is_told() {
+fn local_bucket_returns_what_was_written() {
     keeps_what_it_is_told(&["--store", "mine=local:b"]);
 }
 
 #[test]
-fn a_bucket_on_redis_keeps_what_it_is_told() {
+fn redis_bucket_returns_what_was_written() {
     let bucket = format!("mine=redis:{}", RedisServer::fresh_name("b"));
     let url = RedisServer::shared().url();
     let data = folder();
@@ -215,7 +215,7 @@ fn a_bucket_on_redis_keeps_what_it_is_told() {
 }
 
 #[tokio::test]
-async fn a_pipe_in_a_folder_holds_up_neither_the_attempt_nor_the_stop() {
+async fn pipe_in_a_granted_folder_blocks_neither_attempt_nor_stop() {
     let data = folder();
     let made = std::process::Command::new("mkfifo")
         .arg(data.path().join("pipe"))
@@ -232,7 +232,7 @@ async fn a_pipe_in_a_folder_holds_up_neither_the_attempt_nor_the_stop() {
 }
 
 #[test]
-fn plugin_check_says_what_is_asked_for_and_what_is_granted() {
+fn plugin_check_lists_requested_and_granted_capabilities() {
     let guest = guest("capable");
     let shut = Program::new(["plugin", "check", &guest]).run();
     assert_eq!(shut.code, 0, "{shut:?}");
@@ -272,7 +272,7 @@ fn plugin_check_says_what_is_asked_for_and_what_is_granted() {
 }
 
 #[test]
-fn a_grant_that_nobody_asked_for_is_a_note_and_no_problem() {
+fn unused_grant_is_a_notice_and_not_a_problem() {
     let verdicts = guest("verdicts");
     let granted = [
         "check",
@@ -292,7 +292,7 @@ fn a_grant_that_nobody_asked_for_is_a_note_and_no_problem() {
 }
 
 #[test]
-fn grants_that_cannot_be_are_problems_of_the_start() {
+fn invalid_grants_are_problems_at_start() {
     let capable = guest("capable");
     for (flag, value, said) in [
         ("--allow-http", "*", "`*` is no host to send requests to"),

@@ -14,7 +14,7 @@ const MESSAGES: usize = 1_000;
 const KILLS: usize = 8;
 
 #[tokio::test]
-async fn a_thousand_messages_survive_kills_at_random_moments() {
+async fn thousand_messages_survive_kills_at_random_moments() {
     let arguments = [
         "--concurrency",
         "20",
@@ -67,7 +67,7 @@ fn some_moment(running: &RunningProgram) -> usize {
 }
 
 #[tokio::test]
-async fn an_acknowledged_send_survives_a_kill() {
+async fn acknowledged_send_survives_a_kill() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut sender = Command::new(std::env::current_exe().expect("this test"))
         .args([

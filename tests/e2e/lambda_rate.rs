@@ -12,7 +12,7 @@ const BURST_S: f64 = 1.0;
 const JITTER_S: f64 = 0.5;
 
 #[tokio::test]
-async fn no_more_start_than_the_rate_allows() {
+async fn starts_do_not_exceed_the_rate() {
     let (server, name, url) = queue("rate", &[]).await;
     let (_, free, free_url) = queue("free", &[]).await;
     let lambda = Arc::new(FaultyLambda::start());
@@ -55,7 +55,7 @@ fn configuration(queue: &str, rate: &str) -> String {
 }
 
 #[tokio::test]
-async fn lesson_24_a_rate_changes_when_the_file_is_read_again() {
+async fn lesson_24_rate_changes_when_the_file_is_reloaded() {
     let (server, name, url) = queue("live", &[]).await;
     let lambda = Arc::new(FaultyLambda::start());
     let folder = tempfile::tempdir().expect("a folder");

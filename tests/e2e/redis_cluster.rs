@@ -21,7 +21,7 @@ const MESSAGES: usize = 300;
 const QUEUES: [&str; 4] = ["a", "b", "c", "d"];
 
 #[tokio::test]
-async fn finding_10_queues_of_every_node_are_served_and_waiters_are_woken() {
+async fn finding_10_queues_on_every_node_are_served_and_receivers_woken() {
     let cluster = RedisCluster::start(3, 0);
     let url = cluster.nodes[0].url();
     let key = |name: &str| format!("{{dispatcher:{name}}}:body");
@@ -71,7 +71,7 @@ async fn until_empty(queue: &dyn Queue) {
 }
 
 #[tokio::test]
-async fn finding_10_a_cluster_that_loses_a_master_loses_no_message() {
+async fn finding_10_cluster_that_loses_a_master_loses_no_message() {
     let mut cluster = RedisCluster::start(3, 3);
     let urls: Vec<String> = cluster
         .nodes
@@ -197,7 +197,7 @@ impl<'a> Migration<'a> {
 }
 
 #[tokio::test]
-async fn finding_10_a_slot_that_is_moved_stands_still_until_its_last_key_has_moved() {
+async fn finding_10_migrating_slot_pauses_until_its_last_key_has_moved() {
     let cluster = RedisCluster::start(3, 0);
     let redis = Redis::new(&cluster.nodes[0].url(), "dispatcher").expect("an address");
     let queue = redis.queue("jobs", None).await.expect("it is there");
@@ -227,7 +227,7 @@ async fn finding_10_a_slot_that_is_moved_stands_still_until_its_last_key_has_mov
 
 /// What follows `ASK`, script or commands, with keys that are there and keys that are not.
 #[tokio::test]
-async fn finding_10_a_bucket_is_read_and_written_where_its_slot_is_going() {
+async fn finding_10_bucket_is_read_and_written_on_the_importing_node() {
     let cluster = RedisCluster::start(3, 0);
     let store = Store::new(&cluster.nodes[0].url(), "dispatcher").expect("an address");
     let bucket = store.bucket("b");
@@ -255,7 +255,7 @@ async fn finding_10_a_bucket_is_read_and_written_where_its_slot_is_going() {
 
 /// Each message is sent while the slot of its queue is on its way, key by key, and is handled once.
 #[tokio::test]
-async fn finding_10_slots_that_move_under_work_lose_and_repeat_nothing() {
+async fn finding_10_slot_migration_under_load_loses_and_repeats_nothing() {
     let cluster = RedisCluster::start(3, 0);
     let url = cluster.nodes[0].url();
     let redis = Redis::new(&url, "dispatcher").expect("an address");
@@ -313,7 +313,7 @@ fn user(cluster: &RedisCluster) {
 /// As ElastiCache and MemoryDB are spoken to. However nodes tell where they are, the certificate of
 /// each is checked against the host that it announces.
 #[tokio::test]
-async fn finding_10_a_cluster_is_spoken_to_over_tls_as_an_acl_user() {
+async fn finding_10_cluster_works_over_tls_as_an_acl_user() {
     let certificates = Certificates::of("localhost");
     let hostname = ["--cluster-announce-hostname", "localhost"];
     for preferred in ["hostname", "ip", "unknown-endpoint"] {
@@ -368,7 +368,7 @@ async fn finding_10_a_cluster_is_spoken_to_over_tls_as_an_acl_user() {
 }
 
 #[test]
-fn finding_10_a_node_that_its_certificate_is_not_for_is_not_spoken_to() {
+fn finding_10_tls_refuses_a_node_whose_certificate_has_another_name() {
     let certificates = Certificates::of("localhost");
     let cluster = RedisCluster::over_tls(3, &certificates, &[]);
     let url = format!("rediss://u:s3cret@{}", cluster.tls_places("localhost"));
@@ -388,7 +388,7 @@ fn finding_10_a_node_that_its_certificate_is_not_for_is_not_spoken_to() {
 }
 
 #[test]
-fn finding_10_what_a_cluster_cannot_hold_is_refused_at_the_start() {
+fn finding_10_features_a_cluster_does_not_support_are_refused_at_start() {
     let url = RedisServer::cluster().url();
     let check = |more: &[&str]| {
         let hello = guest("hello");

@@ -70,7 +70,7 @@ fn replay(name: &str, recorded: &Recorded, more: &[&str]) -> ExitedProgram {
 }
 
 #[test]
-fn what_is_recorded_is_answered_alike_by_the_same_component() {
+fn same_component_answers_recordings_alike() {
     let recorded = record();
     let (file, text) = recorded.file();
     assert!(file.ends_with(".recording.jsonl"), "{file}");
@@ -89,7 +89,7 @@ fn what_is_recorded_is_answered_alike_by_the_same_component() {
 }
 
 #[test]
-fn what_another_component_answers_otherwise_is_shown_and_the_exit_says_so() {
+fn different_answers_are_shown_and_set_the_exit_code() {
     let recorded = record();
     let rejected = &recorded.ids[1];
     let replayed = replay("hello", &recorded, &[]);
@@ -116,7 +116,7 @@ fn what_another_component_answers_otherwise_is_shown_and_the_exit_says_so() {
 }
 
 #[test]
-fn a_replay_is_told_to_programs_as_json() {
+fn replay_result_is_available_as_json() {
     let recorded = record();
     let replayed = replay("hello", &recorded, &["--json"]);
     let lines = replayed.stdout.lines();
@@ -139,7 +139,7 @@ fn a_replay_is_told_to_programs_as_json() {
 }
 
 #[test]
-fn a_check_leaves_the_folder_as_it_is_and_says_if_there_can_be_none() {
+fn check_leaves_the_recording_folder_unchanged_and_reports_an_unusable_one() {
     let folder = tempfile::tempdir().expect("a folder");
     let old = folder.path().join("old.recording.jsonl");
     std::fs::write(&old, vec![b' '; 3 << 20]).expect("written");
@@ -167,7 +167,7 @@ fn a_check_leaves_the_folder_as_it_is_and_says_if_there_can_be_none() {
 }
 
 #[test]
-fn a_process_that_records_much_deletes_nothing_that_another_is_writing() {
+fn heavy_recorder_deletes_no_file_of_another_process() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().display().to_string();
     let more = ["--record", &path, "--record-most", "1MiB"];
@@ -203,7 +203,7 @@ fn a_process_that_records_much_deletes_nothing_that_another_is_writing() {
 }
 
 #[test]
-fn a_replay_that_breaks_off_says_where() {
+fn interrupted_replay_names_its_position() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("made.recording.jsonl");
     std::fs::write(&file, entry("m-1", "panic:no price")).expect("written");
@@ -235,7 +235,7 @@ fn entry(id: &str, body: &str) -> String {
 }
 
 #[test]
-fn with_debug_it_waits_for_enter_before_the_first_message() {
+fn debug_waits_for_enter_before_the_first_message() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("made.recording.jsonl");
     std::fs::write(&file, entry("m-1", "print:under way")).expect("written");

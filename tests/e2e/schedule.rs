@@ -40,7 +40,7 @@ fn stop(running: &mut RunningProgram) {
 }
 
 #[tokio::test]
-async fn a_message_for_later_is_listed_and_can_be_taken_back() {
+async fn scheduled_message_is_listed_and_can_be_cancelled() {
     let data = folder();
     let words = [
         "schedule",
@@ -88,7 +88,7 @@ async fn a_message_for_later_is_listed_and_can_be_taken_back() {
 }
 
 #[tokio::test]
-async fn a_message_for_soon_is_handled_and_one_for_later_is_not() {
+async fn message_due_soon_is_handled_and_one_due_later_is_not() {
     let data = folder();
     good(
         &data,
@@ -126,7 +126,7 @@ async fn a_message_for_soon_is_handled_and_one_for_later_is_not() {
 }
 
 #[tokio::test]
-async fn a_message_for_later_does_not_hold_up_its_group() {
+async fn scheduled_message_does_not_block_its_group() {
     let data = folder();
     let words = ["schedule", "add", "local:default", "--in", "10m"];
     let later = ["--group", "g", "--body", "print:far"];
@@ -141,7 +141,7 @@ async fn a_message_for_later_does_not_hold_up_its_group() {
 }
 
 #[tokio::test]
-async fn two_dispatchers_fire_each_time_of_a_periodic_message_once() {
+async fn two_dispatchers_fire_each_tick_of_a_periodic_message_once() {
     let data = folder();
     let add = |body: &str| {
         let body = format!("print:{body}");
@@ -210,7 +210,7 @@ async fn until_ticks(both: &[RunningProgram; 2], count: usize) {
 }
 
 #[tokio::test]
-async fn what_a_downtime_missed_is_fired_once_and_then_by_the_clock() {
+async fn ticks_missed_in_a_downtime_fire_once_and_then_on_schedule() {
     let data = folder();
     let three_days = 3 * 86_400_000;
     let past = Timestamp(clock::wall_clock_now().0 - three_days);
@@ -235,7 +235,7 @@ async fn what_a_downtime_missed_is_fired_once_and_then_by_the_clock() {
 }
 
 #[test]
-fn what_cannot_be_scheduled_says_why() {
+fn invalid_schedule_names_the_reason() {
     let data = folder();
     for (words, wanted) in [
         (

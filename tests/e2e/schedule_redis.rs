@@ -75,7 +75,7 @@ async fn until_printed(all: &[&RunningProgram], count: usize) {
 }
 
 #[tokio::test]
-async fn a_message_for_later_is_listed_and_can_be_taken_back() {
+async fn scheduled_message_is_listed_and_can_be_cancelled() {
     let scene = RedisScene::plain();
     let full = scene.full();
     let words = ["schedule", "add", &full, "--in", "36h", "--body", "milk"];
@@ -102,7 +102,7 @@ async fn a_message_for_later_is_listed_and_can_be_taken_back() {
 }
 
 #[tokio::test]
-async fn a_message_for_soon_is_handled_and_one_for_later_is_not() {
+async fn message_due_soon_is_handled_and_one_due_later_is_not() {
     let scene = RedisScene::plain();
     let full = scene.full();
     let add = |within: &str, body: &str, more: &[&str]| {
@@ -151,7 +151,7 @@ async fn two_dispatchers_send_each_job_once() {
 }
 
 #[tokio::test]
-async fn two_dispatchers_fire_each_time_of_a_periodic_message_once() {
+async fn two_dispatchers_fire_each_tick_of_a_periodic_message_once() {
     let scene = RedisScene::plain();
     let full = scene.full();
     let words = ["schedule", "add", &full, "--cron", "* * * * * *"];
@@ -177,7 +177,7 @@ async fn two_dispatchers_fire_each_time_of_a_periodic_message_once() {
 }
 
 #[tokio::test]
-async fn what_a_killed_dispatcher_had_claimed_is_sent_by_another() {
+async fn jobs_claimed_by_a_killed_dispatcher_are_sent_by_another() {
     const JOBS: usize = 20;
     let scene = RedisScene::plain();
     for number in 0..JOBS {
@@ -217,7 +217,7 @@ async fn what_a_killed_dispatcher_had_claimed_is_sent_by_another() {
 }
 
 #[tokio::test]
-async fn a_queue_of_the_package_gets_what_is_due_when_it_is_due() {
+async fn worqr_queue_gets_jobs_when_due() {
     let scene = RedisScene::plain();
     let full = scene.full();
     let format = format!("{}=worqr", scene.name);
@@ -240,7 +240,7 @@ async fn a_queue_of_the_package_gets_what_is_due_when_it_is_due() {
 
 /// Nobody here looks for what is scheduled: only the queue itself can hand it out.
 #[tokio::test]
-async fn what_a_plugin_sends_later_is_delayed_by_the_queue_itself() {
+async fn delayed_send_of_a_plugin_uses_the_delay_of_the_queue() {
     let scene = RedisScene::plain();
     let stores = StoreConfig {
         data: "unused".into(),

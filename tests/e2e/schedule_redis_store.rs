@@ -52,7 +52,7 @@ fn ending(job: &ScheduledJob, token: &str, next: Option<Timestamp>) -> JobOutcom
 }
 
 #[tokio::test]
-async fn jobs_come_back_as_they_went_the_soonest_first() {
+async fn jobs_round_trip_soonest_first() {
     let name = RedisServer::fresh_name("later");
     let address = RedisServer::shared().address();
     let (one, two) = (at(address, &name), at(address, &name));
@@ -81,7 +81,7 @@ async fn jobs_come_back_as_they_went_the_soonest_first() {
 }
 
 #[tokio::test]
-async fn of_many_who_claim_one_gets_it_until_the_claim_has_run_out() {
+async fn claim_goes_to_one_of_many_until_it_expires() {
     let store = fresh();
     let now = clock::wall_clock_now();
     assert_eq!(store.add(&job("a", now)).await, Ok(true));
@@ -122,7 +122,7 @@ async fn of_many_who_claim_one_gets_it_until_the_claim_has_run_out() {
 }
 
 #[tokio::test]
-async fn what_has_gone_leaves_nothing_behind() {
+async fn completed_jobs_leave_no_keys_behind() {
     let name = RedisServer::fresh_name("later");
     let server = RedisServer::shared();
     let store = at(server.address(), &name);
@@ -146,7 +146,7 @@ async fn what_has_gone_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn many_jobs_are_read_page_by_page_in_order() {
+async fn many_jobs_are_read_in_pages_in_order() {
     let store = fresh();
     let mut wanted = Vec::new();
     for n in 0..1_020 {
@@ -163,7 +163,7 @@ async fn many_jobs_are_read_page_by_page_in_order() {
 }
 
 #[tokio::test]
-async fn a_page_holds_no_more_bytes_than_an_answer_carries_in_time() {
+async fn page_is_limited_to_the_bytes_an_answer_can_carry_in_time() {
     let store = fresh();
     for n in 0..3 {
         let mut one = job(&format!("{n}"), Timestamp(n));
@@ -180,7 +180,7 @@ async fn a_page_holds_no_more_bytes_than_an_answer_carries_in_time() {
 }
 
 #[tokio::test]
-async fn a_step_whose_answer_is_lost_is_answered_as_if_it_were_not() {
+async fn step_with_a_lost_answer_is_repeated_with_the_same_result() {
     let server = RedisServer::shared();
     let relay = Relay::before(server.address());
     let name = RedisServer::fresh_name("later");
@@ -206,7 +206,7 @@ async fn a_step_whose_answer_is_lost_is_answered_as_if_it_were_not() {
 }
 
 #[tokio::test]
-async fn an_add_that_comes_late_adds_nothing_a_second_time() {
+async fn late_add_does_not_add_a_second_time() {
     let server = RedisServer::shared();
     let relay = Relay::before(server.address());
     let name = RedisServer::fresh_name("later");
@@ -234,7 +234,7 @@ async fn an_add_that_comes_late_adds_nothing_a_second_time() {
 }
 
 #[tokio::test]
-async fn a_replica_and_a_full_server_are_told_and_survived() {
+async fn replica_and_full_server_are_reported_and_survived() {
     let server = RedisServer::start(&[]);
     let store = at(server.address(), "q");
     let now = clock::wall_clock_now();
@@ -258,7 +258,7 @@ async fn a_replica_and_a_full_server_are_told_and_survived() {
 }
 
 #[tokio::test]
-async fn jobs_outlive_a_crash_of_a_server_that_writes_them_down() {
+async fn jobs_survive_a_crash_of_a_persistent_server() {
     let server = RedisServer::durable();
     let store = at(server.address(), "q");
     let now = clock::wall_clock_now();
@@ -268,7 +268,7 @@ async fn jobs_outlive_a_crash_of_a_server_that_writes_them_down() {
 }
 
 #[tokio::test]
-async fn a_server_of_a_cluster_takes_every_step() {
+async fn cluster_node_accepts_every_step() {
     let server = RedisServer::start(&["--cluster-enabled", "yes"]);
     let mut plain = server.connect();
     let all = ["CLUSTER", "ADDSLOTSRANGE", "0", "16383"];
@@ -294,7 +294,7 @@ async fn a_server_of_a_cluster_takes_every_step() {
 }
 
 #[tokio::test]
-async fn finding_03_a_job_without_its_message_is_set_aside_once_unless_it_is_claimed() {
+async fn finding_03_job_without_its_message_is_set_aside_once_unless_claimed() {
     let name = RedisServer::fresh_name("later");
     let address = RedisServer::shared().address();
     let store = at(address, &name);

@@ -48,7 +48,7 @@ fn empty(ended: &Ended) -> u64 {
 /// least, and one in a hundred may be added to that: at the start each of a queue's first polls asks
 /// for two. Besides, the polls under way when the queue runs dry find nothing, and only those.
 #[test]
-fn lesson_16_a_message_costs_few_calls_at_load() {
+fn lesson_16_message_costs_few_calls_under_load() {
     for flavour in [
         Flavour::Standard,
         Flavour::Fifo,
@@ -75,7 +75,7 @@ fn lesson_16_a_message_costs_few_calls_at_load() {
 /// every wait between the last of them and its deletion is lost; and receives side by side, for a
 /// few messages each, would share what one of them brings.
 #[test]
-fn finding_12_one_group_is_worked_off_in_full_calls_without_idle_waits() {
+fn finding_12_single_group_is_processed_in_full_calls_without_idle_waits() {
     for flavour in [Flavour::Fifo, Flavour::Local] {
         for seed in 0..LUCK {
             let mut scenario = loaded(flavour);
@@ -143,7 +143,7 @@ fn finding_11_quick_handlers_on_a_slow_server_cost_few_calls() {
 /// What a poll brings after the halt and must be given back waits for the other polls of the stop;
 /// workers that could not run anything were hired for it all the time.
 #[test]
-fn a_stop_that_waits_for_its_last_poll_does_not_spin() {
+fn stop_waiting_for_its_last_poll_does_not_spin() {
     let mut scenario = calm(Flavour::Standard);
     scenario.route.concurrency = 50;
     scenario.route.attempts = Some(1);

@@ -104,7 +104,7 @@ mod tests {
     ];
 
     #[test]
-    fn everything_that_can_happen_does() {
+    fn every_circumstance_occurs_in_some_seed() {
         let mut missing: BTreeSet<Met> = ALL.into_iter().collect();
         for seed in 0..WITHIN {
             if missing.is_empty() {

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_passes_unless_it_is_broken() {
+    fn unbroken_calls_pass_unchanged() {
         let chaos = Chaos::before(server(), 0, 1);
         assert!(ask(&chaos).ends_with("0007"));
         chaos.set(1_000);

@@ -158,7 +158,7 @@ mod tests {
     use crate::servers::MiniStack;
 
     #[test]
-    fn what_was_published_can_be_read() {
+    fn published_metrics_can_be_read() {
         let cloudwatch = CloudWatch::at(&MiniStack::shared().url());
         let namespace = crate::sqs::SqsServer::fresh_name("Test");
         let queue = json!([{"Name": "Queue", "Value": "q"}]);

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn order_is_order_and_the_rest_is_noticed() {
+    fn order_violations_are_detected() {
         use AttemptFate::{Buried, Done, Failed};
         let [first, again] = [member("a", 1, Failed), member("a", 1, Done)];
         let [second, third] = [member("a", 2, Buried), member("a", 3, Done)];

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_in_the_environment_is_seen() {
+    fn endpoint_is_read_from_the_environment() {
         let named = |names: &[&str]| names_endpoint(names.iter().map(Into::into));
         assert!(named(&["HOME", "AWS_ENDPOINT_URL"]));
         assert!(named(&["AWS_ENDPOINT_URL_SQS"]));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_invented_for_an_endpoint_only_where_there_is_none() {
+    fn default_region_is_used_only_with_an_endpoint() {
         let bare = SdkConfig::builder().build();
         let url = Some("http://127.0.0.1:1");
         let local = for_endpoint(&bare, url);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_the_endpoint_or_the_region() {
+    fn display_place_is_the_endpoint_or_the_region() {
         let bare = SdkConfig::builder().build();
         assert_eq!(place(&bare, "SQS"), "SQS");
         let region = for_region(&bare, "eu-west-1");
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_poll_may_take_its_twenty_seconds() {
+    fn client_timeout_allows_a_twenty_second_long_poll() {
         let config = for_long_polls(&SdkConfig::builder().build());
         let read = config
             .timeout_config()

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arithmetic_saturates() {
+    fn time_arithmetic_saturates() {
         let far = Moment::from_boot(Duration::MAX) + Duration::from_secs(1);
         assert_eq!(far.since(Moment::default()), Duration::MAX);
         assert_eq!(Moment::default().since(far), Duration::ZERO);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_second_counts_as_one() {
+    fn partial_second_rounds_up() {
         let seconds = |ms| whole_seconds(Duration::from_millis(ms));
         assert_eq!([0, 1, 1_000, 1_001].map(seconds), [0, 1, 1, 2]);
         assert_eq!(whole_seconds(Duration::MAX), u64::MAX);
@@ -158,13 +158,13 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_boot_has_one_name() {
+    fn boot_id_is_stable() {
         assert!(boot().is_some());
         assert_eq!(boot(), boot());
     }
 
     #[test]
-    fn the_clock_does_not_go_back() {
+    fn monotonic_clock_does_not_go_back() {
         let first = now();
         assert!(now() >= first);
     }

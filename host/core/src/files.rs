@@ -125,14 +125,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_never_falls() {
+    fn open_file_limit_is_never_lowered() {
         let (had, now) = raise_limit();
         assert!(now >= had);
         assert_eq!(raise_limit(), (now, now));
     }
 
     #[test]
-    fn finding_15_files_are_for_our_user_alone_whatever_they_were() {
+    fn finding_15_files_become_private_to_the_user_whatever_their_mode() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("file");
         let mode = || {
@@ -158,7 +158,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_folder_that_we_make_is_open_to_us_alone() {
+    fn created_folder_is_private_to_the_user() {
         let folder = tempfile::tempdir().expect("a folder");
         let inner = folder.path().join("data/compiled");
         super::make_folder(&inner).expect("made");

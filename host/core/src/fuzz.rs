@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn choices_come_from_the_bytes_and_never_run_dry() {
+    fn choices_come_from_the_input_and_never_run_out() {
         let mut choices = Choices::new(&[7, 2, 1, 1, 3, b'a', b'b', 0xff, 9]);
         assert_eq!((choices.byte(), choices.number()), (7, 0x0101));
         assert_eq!(choices.text(), "ab\u{fffd}");

@@ -185,7 +185,7 @@ mod tests {
     const MIB: u64 = 1024 * 1024;
 
     #[test]
-    fn finding_04_bytes_are_held_up_to_the_capacity_and_given_back() {
+    fn finding_04_bytes_are_reserved_up_to_the_capacity_and_released() {
         let budget = Budget::new(4 * MIB);
         let first = budget.try_take(3 * MIB).expect("it fits");
         assert!(budget.try_take(2 * MIB).is_none());
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_04_one_at_a_time_goes_beyond_the_capacity() {
+    fn finding_04_one_message_at_a_time_may_exceed_the_capacity() {
         let budget = Budget::new(4 * MIB);
         let _all = budget.take(4 * MIB);
         let beyond = budget.overdraw(MIB).expect("nobody else does");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn finding_04_who_waits_for_bytes_is_woken() {
+    async fn finding_04_waiter_for_bytes_is_woken() {
         let budget = Budget::new(4 * MIB);
         let held = budget.take(4 * MIB);
         let mut waiting = std::pin::pin!(budget.available(MIB));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_04_limits_of_both_versions_of_control_groups_are_found() {
+    fn finding_04_memory_limits_of_both_cgroup_versions_are_read() {
         let root = Path::new("/sys/fs/cgroup");
         let named = |groups| -> Vec<String> {
             let files = limit_files(groups, root).into_iter();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_is_a_part_of_the_limit_and_never_too_little() {
+    fn default_memory_is_a_share_of_the_limit_with_a_minimum() {
         assert_eq!(default_budget(Some(256 * MIB)), 32 * MIB);
         assert_eq!(default_budget(Some(MIB)), LEAST);
         assert_eq!(default_budget(None), u64::MAX);

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_panic_in_a_watched_task_is_noticed() {
+    async fn panic_in_a_supervised_task_is_reported() {
         let broken = CancellationToken::new();
         spawn(watched(&broken, async {})).finished().await;
         assert!(!broken.is_cancelled());
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn futures_wait_beside_each_other_and_answer_in_their_order() {
+    async fn joined_futures_run_concurrently_and_keep_their_order() {
         let (end, ended) = tokio::sync::oneshot::channel();
         type Waits = Pin<Box<dyn Future<Output = u8>>>;
         // The second lets the first end.
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_task_is_alive_until_it_ends() {
+    async fn task_is_alive_until_it_ends() {
         let before = alive();
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         let task = spawn(ended);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_watched_task_that_its_owner_drops_is_no_panic() {
+    async fn supervised_task_dropped_by_its_owner_is_no_panic() {
         let (broken, dropped) = (CancellationToken::new(), CancellationToken::new());
         let guard = dropped.clone().drop_guard();
         let task = watched(&broken, async move {

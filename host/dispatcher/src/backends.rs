@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_in_the_table_are_those_of_the_backends() {
+    fn backend_names_match_the_table() {
         for backend in BUILT {
             assert!(NAMES.contains(&backend.name()), "{}", backend.name());
         }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_that_was_left_out_is_told_from_one_that_there_is_not() {
+    fn disabled_backend_differs_from_an_unknown_one() {
         let absent = |is_left_out| Absent {
             name: "redis".to_owned(),
             is_left_out,

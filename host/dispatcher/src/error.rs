@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bad_settings_outweigh_what_cannot_be_reached() {
+    fn invalid_settings_outrank_unreachable_servers_in_the_exit_code() {
         let wrong = Problem::new("--queues", "bad", "good");
         let away = Problem::new("sqs", "no answer", "").unreachable();
         assert_eq!(Failure::from(away.clone()).exit.code(), 3);

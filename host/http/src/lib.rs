@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_18_a_new_connection_takes_the_place_of_the_longest_idle_of_the_busiest_peer() {
+    fn finding_18_new_connection_replaces_the_longest_idle_of_the_busiest_peer() {
         let all = Arc::new(Connections::new(4));
         let kubelet = all.admit(peer(1), at(0));
         let silent: Vec<_> = (1..4)
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_under_way_keeps_its_connection_and_its_end_makes_place() {
+    fn connection_with_a_running_request_is_kept_until_it_ends() {
         let all = Arc::new(Connections::new(2));
         let first = all.admit(peer(1), at(0));
         let second = all.admit(peer(1), at(1));

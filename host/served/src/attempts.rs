@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_is_forgotten_when_there_are_too_many() {
+    fn oldest_receive_attempt_is_forgotten_beyond_the_limit() {
         let attempts = Attempts::default();
         for n in 0..=MOST as u64 {
             keep(&attempts, &n.to_string(), n);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_five_minutes_old_is_forgotten_and_what_was_made_anew_is_not() {
+    fn receive_attempt_is_forgotten_after_five_minutes_unless_renewed() {
         let attempts = Attempts::default();
         keep(&attempts, "old", 0);
         keep(&attempts, "anew", 0);

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_kept_over_a_second() {
+    fn rate_limit_holds_over_a_second() {
         assert_eq!(pause(100, Some(500)), Duration::from_millis(200));
         assert_eq!(pause(3, Some(1)), Duration::from_secs(3));
         assert_eq!(pause(100, None), Duration::ZERO);

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_19_who_waits_for_room_is_not_slow_and_goes_only_where_all_wait() {
+    fn finding_19_upload_waiting_for_memory_is_not_slow_and_ends_only_in_deadlock() {
         let now = Moment::from_boot(Duration::from_secs(100));
         let waiting = |began_s, bytes| Upload {
             waits: true,
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_19_the_slowest_upload_is_chosen_and_each_has_a_time_of_grace() {
+    fn finding_19_slowest_upload_is_chosen_after_its_grace_period() {
         let now = Moment::from_boot(Duration::from_secs(100));
         let all = [
             upload(90, 8_000_000),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_body_takes_no_room() {
+    fn small_body_needs_no_upload_slot() {
         assert_eq!(kibibytes(0), 0);
         assert_eq!(kibibytes(FREE), 0);
         assert_eq!(kibibytes(FREE + 1), 1);

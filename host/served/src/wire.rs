@@ -262,14 +262,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_sends_half_a_request_is_told_and_let_go() {
+    async fn half_a_request_is_answered_with_a_timeout() {
         let half = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{";
         let answer = said_to(half).await;
         assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     }
 
     #[tokio::test]
-    async fn who_asks_nothing_is_let_go() {
+    async fn connection_without_a_request_is_closed() {
         for words in ["", "POST / HTTP/1.1\r\nHost"] {
             assert_eq!(said_to(words).await, "", "{words}");
         }
@@ -277,7 +277,7 @@ mod tests {
 
     /// More long polls, of unknown length, than there would be room for if each took the most.
     #[tokio::test]
-    async fn long_polls_hold_what_they_have_sent_and_no_more() {
+    async fn long_polls_hold_only_the_memory_of_their_request() {
         let served = start(LIMITS, UPLOADS).await;
         let at = served.at;
         let ask = async |action: &str, body: &str| {
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn finding_19_the_slowest_upload_makes_room_when_there_is_none() {
+    async fn finding_19_slowest_upload_is_ended_when_no_slot_is_free() {
         let little = UploadLimits {
             room_kib: 1024,
             arrival: Duration::from_hours(1),
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_beyond_all_limits_is_refused_unread() {
+    async fn body_beyond_all_limits_is_refused_unread() {
         let long =
             "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 99999999\r\n\r\n";
         let answer = said_to(long).await;
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_names_a_queue_or_none() {
+    fn path_names_a_queue_or_nothing() {
         assert_eq!(path_queue("/000000000000/q").as_deref(), Some("q"));
         assert_eq!(path_queue("/1/q.fifo/").as_deref(), Some("q.fifo"));
         for path in ["/", "", "/q", "//"] {

@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_made_found_again_and_brought_up_to_date() {
+    fn database_is_created_reopened_and_migrated() {
         let folder = tempfile::tempdir().expect("a folder");
         let made = open(folder.path()).expect("made");
         assert_eq!(tables(&made), 2);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_a_newer_or_another_program_is_refused_and_left_alone() {
+    fn newer_or_foreign_database_is_refused_and_unchanged() {
         for (sql, said) in [
             ("PRAGMA user_version = 3", "schema version 3, wanted 2"),
             ("PRAGMA user_version = 0", "schema version 0, wanted 2"),

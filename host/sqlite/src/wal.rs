@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_of_sqlite_is_accepted_and_none_of_its_bits_may_change() {
+    fn wal_header_is_accepted_and_every_bit_flip_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("db");
         let connection = rusqlite::Connection::open(&path).expect("opened");

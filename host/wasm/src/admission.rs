@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn room_goes_to_those_who_wait_in_the_order_of_their_arrival() {
+    fn permits_go_to_waiters_in_order_of_arrival() {
         let door = Admission::new(1);
         let first = door.try_enter().unwrap();
         let mut second = pin!(door.enter());
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_gives_its_turn_to_the_next() {
+    fn waiter_that_gives_up_passes_its_turn_to_the_next() {
         let door = Admission::new(1);
         let first = door.try_enter().unwrap();
         let mut second = Box::pin(door.enter());
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_let_go_as_are_wanted_and_by_whoever_has_most() {
+    fn idle_instances_are_evicted_from_the_plugin_with_most() {
         let door = Admission::new(4);
         let kept = |count: usize| {
             let permits = (0..count).map(|_| door.try_enter().unwrap()).collect();

@@ -117,7 +117,7 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn ticks_while_a_guest_is_polled_and_sleeps_otherwise() {
+    fn epoch_ticks_only_while_a_guest_is_polled() {
         let (tick, ticks) = mpsc::channel();
         let ticker = Ticker::start(move || tick.send(()).unwrap()).unwrap();
         for _ in 0..3 {

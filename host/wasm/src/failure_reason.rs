@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trap_names_its_functions_innermost_first() {
+    fn trap_lists_its_functions_innermost_first() {
         let error = error(
             r#"(module
                 (func $_ZN4core9panicking5panic17h0123456789abcdefE unreachable)
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deep_stack_is_shown_in_short() {
+    fn deep_stack_is_abbreviated() {
         let why = trap(&error(r#"(module (func $dig (export "run") call $dig))"#));
         assert!(why.starts_with("call stack exhausted in dig × "), "{why}");
         assert!(

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_22_the_layout_fits_into_the_address_space() {
+    fn finding_22_memory_layout_fits_the_address_space() {
         const GIB: u64 = 1 << 30;
         // Concurrency 50 and those of a shadow, as by default.
         let usual = options(54, 64 << 20);

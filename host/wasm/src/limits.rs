@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finding_16_what_a_guest_may_take_of_ours_follows_its_memory() {
+    fn finding_16_host_budget_of_a_guest_follows_its_memory() {
         let small = HostBudget::of(1 << 20);
         let least = HostBudget {
             call: 1 << 20,
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_guests_hold_open_leaves_files_to_the_process() {
+    fn guest_handles_leave_open_files_to_the_process() {
         assert_eq!(open_each(u64::MAX, 54), OPEN);
         assert_eq!(open_each(1 << 20, 54), OPEN);
         assert_eq!(open_each(16_384, 50), 81);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_the_engine_could_not_give_is_not_counted() {
+    fn memory_the_engine_could_not_allocate_is_not_counted() {
         let mut limits = InstanceLimits::new(100, Arc::default());
         assert!(limits.memory_growing(0, 60, None).unwrap());
         limits

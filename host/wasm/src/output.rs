@@ -305,7 +305,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_line_steers_a_terminal_or_is_too_long(bytes in prop::collection::vec(any::<u8>(), 0..20_000)) {
+        fn printed_lines_are_escaped_and_truncated(bytes in prop::collection::vec(any::<u8>(), 0..20_000)) {
             let mut partial = Partial::default();
             for part in bytes.chunks(777) {
                 partial.push(part);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn text_stays_as_it_is() {
+    fn ordinary_text_is_unchanged() {
         assert_eq!(
             escape_control_characters("a\tbé\u{1b}[2J\u{202e}x"),
             "a\tbé\\u{1b}[2J\\u{202e}x"

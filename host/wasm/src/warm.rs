@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_is_tried_again_later_and_later() {
+    fn failed_prewarming_backs_off() {
         let at = |seconds| Moment::from_boot(Duration::from_secs(seconds));
         let mut making = Making::default();
         assert!(making.begin(at(0)) && !making.begin(at(0)), "one at a time");

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_becomes_a_command() {
+    fn program_becomes_a_command() {
         let (imports, exports) = wrapped(
             r#"(module
                 (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
@@ -187,14 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn so_does_one_that_calls_nothing() {
+    fn program_without_imports_becomes_a_command() {
         let text = r#"(module (memory (export "memory") 1) (func (export "_start")))"#;
         let (_, exports) = wrapped(text);
         assert!(exports_run(&exports), "{exports:?}");
     }
 
     #[test]
-    fn debugging_goes_and_names_and_worlds_stay() {
+    fn debug_sections_are_removed_and_names_and_worlds_kept() {
         let module = wat::parse_str(
             r#"(module (func $named (export "f"))
                 (@custom ".debug_info" "0123456789") (@custom "component-type:w" "world"))"#,
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_module_of_a_component_says_so() {
+    fn file_that_is_no_module_names_the_reason() {
         let module = wat::parse_str(r#"(module (func (export "handle")))"#).unwrap();
         let told = component(&module).unwrap_err();
         assert!(told.contains("no `_start`"), "{told}");
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_that_lacks_what_its_imports_need_is_told_in_one_line() {
+    fn module_that_lacks_what_its_imports_need_is_refused_in_one_line() {
         let text = r#"(module (import "env" "gone" (func)) (func (export "_start")))"#;
         let told = component(&wat::parse_str(text).unwrap()).unwrap_err();
         assert!(told.contains("gone") && !told.contains('\n'), "{told}");

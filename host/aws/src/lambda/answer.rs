@@ -96,14 +96,14 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_named_without_namespace_and_address() {
+    fn error_type_drops_namespace_and_url() {
         assert_eq!(bare("a.b#ServiceException:http://x/"), "ServiceException");
         assert_eq!(bare("ServiceException"), "ServiceException");
         assert_eq!(bare(""), "");
     }
 
     #[test]
-    fn an_error_is_read_from_the_body_where_no_header_names_it() {
+    fn error_type_is_read_from_the_body_without_a_header() {
         let wanted = "Invoke of function `f`: ServiceException (HTTP 500): so";
         let body = r#"{"__type":"a#ServiceException","message":"so","Message":"so too"}"#;
         assert_eq!(refusal(500, body), wanted);

@@ -192,14 +192,14 @@ mod tests {
     ];
 
     #[test]
-    fn every_row_is_sorted_as_aws_describes_it() {
+    fn every_code_is_classified_as_aws_documents_it() {
         for (status, code, wanted) in ROWS {
             assert_eq!(kind(*status, code), *wanted, "{status} {code}");
         }
     }
 
     #[test]
-    fn every_code_of_the_table_stands_in_it_once() {
+    fn every_code_appears_once_in_the_table() {
         for (index, (code, _)) in CODES.iter().enumerate() {
             assert!(
                 !CODES[..index].iter().any(|(other, _)| other == code),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_throttle_says_which_limit_and_when_to_come_again() {
+    fn throttle_names_its_limit_and_retry_delay() {
         let answer = ErrorAnswer {
             status: 429,
             code: "TooManyRequestsException",
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_few_words_still_names_function_and_status() {
+    fn error_without_a_body_names_function_and_status() {
         let answer = ErrorAnswer {
             status: 502,
             ..ErrorAnswer::default()
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_seconds_and_nothing_else() {
+    fn retry_after_accepts_only_seconds() {
         assert_eq!(seconds(" 2 "), Some(Duration::from_secs(2)));
         assert_eq!(seconds("0.5"), Some(Duration::from_millis(500)));
         for bad in ["", "-1", "soon", "NaN", "inf", "1e300"] {

@@ -187,7 +187,7 @@ mod tests {
     use crate::clock;
 
     #[test]
-    fn time_moves_only_when_it_is_told_to() {
+    fn simulated_time_moves_only_when_advanced() {
         let _simulation = Simulation::begin(Timestamp(1_000));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .on_thread_park(|| assert!(advance(), "nothing would ever happen"))
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn another_boot_begins_at_zero_and_has_another_name() {
+    fn new_boot_starts_at_zero_with_a_new_id() {
         let _simulation = Simulation::begin(Timestamp(1_000));
         let first = clock::boot();
         pass(Duration::from_secs(9));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machines_time_holds_elsewhere() {
+    fn machine_time_applies_outside_a_simulation() {
         drop(Simulation::begin(Timestamp(0)));
         assert!(clock::wall_clock_now() > Timestamp(1_000_000));
     }

@@ -32,7 +32,7 @@ fn guard(records: &Arc<Fake>) -> (Guard, Arc<Counters>, Arc<Readiness>) {
 }
 
 #[test]
-fn what_is_remembered_is_known_until_its_time_is_over() {
+fn record_is_known_until_it_expires() {
     let _simulation = Simulation::begin(Timestamp(1_000_000));
     let records = Arc::<Fake>::default();
     let (guard, counters, _) = guard(&records);
@@ -47,7 +47,7 @@ fn what_is_remembered_is_known_until_its_time_is_over() {
 }
 
 #[test]
-fn a_failing_store_is_told_of_and_stops_nothing() {
+fn failing_store_is_reported_and_stops_nothing() {
     let _simulation = Simulation::begin(Timestamp(1_000_000));
     let records = Arc::<Fake>::default();
     let (guard, counters, readiness) = guard(&records);
@@ -70,7 +70,7 @@ fn a_failing_store_is_told_of_and_stops_nothing() {
 }
 
 #[test]
-fn a_hanging_store_costs_a_share_of_one_lease_and_is_left_alone_for_a_while() {
+fn hanging_store_costs_a_share_of_one_lease_and_is_skipped_for_a_while() {
     let _simulation = Simulation::begin(Timestamp(1_000_000));
     let records = Arc::<Fake>::default();
     let (guard, _, _) = guard(&records);

@@ -53,7 +53,7 @@ mod tests {
     use crate::message::{Attribute, samples};
 
     #[test]
-    fn a_group_is_an_attribute_or_a_place_in_the_body() {
+    fn group_is_read_from_an_attribute_or_a_json_pointer() {
         let mut message = samples::message("m");
         message.body = r#"{"order":{"customer":"c1","number":7,"nobody":null}}"#.into();
         message.attributes = vec![Attribute::text("tenant", "t1")];

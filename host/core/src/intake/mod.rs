@@ -424,7 +424,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finding_02_after_the_stop_what_is_before_a_last_chance_in_its_group_is_not_given_back() {
+    fn finding_02_stop_does_not_return_messages_ahead_of_a_last_attempt_in_their_group() {
         let (a, b) = (Some("a"), Some("b"));
         let arrived = [
             (a, false),
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_comes_late_in_a_long_poll_has_most_of_its_lease_before_it() {
+    fn message_arriving_late_in_a_long_poll_has_most_of_its_lease_left() {
         let at = |seconds| Moment::from_boot(Duration::from_secs(seconds));
         let counted_from =
             |answered| handed_out(at(100), None, Duration::from_secs(8), at(answered));

@@ -58,7 +58,7 @@ mod tests {
     use crate::queue::ErrorKind as Kind;
 
     #[test]
-    fn lesson_22_failures_rest_longer_and_longer() {
+    fn lesson_22_repeated_failures_back_off() {
         let error = QueueError {
             kind: Kind::AccessDenied,
             message: "expired token".into(),

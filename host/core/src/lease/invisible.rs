@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_answered_ends_at_the_latest_when_counted_from_the_answer() {
+    fn answered_extension_ends_at_the_latest_counted_from_the_answer() {
         let mut hidden = InvisibleMessages::since(at(5), TIME);
         hidden.ask(at(15), TIME);
         hidden.heard(Some(at(16)), TIME);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_answered_may_still_take_effect() {
+    fn unanswered_extension_may_still_take_effect() {
         let mut hidden = InvisibleMessages::since(at(5), TIME);
         hidden.ask(at(15), TIME);
         assert_eq!(hidden.latest(), at(15) + UNHEARD + TIME);

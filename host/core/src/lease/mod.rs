@@ -147,7 +147,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn an_extension_that_is_granted_meanwhile_prolongs_the_right_to_settle() {
+    fn extension_granted_during_settlement_prolongs_the_right_to_settle() {
         let ledger = Arc::new(Ledger::default());
         let visibility = Duration::from_secs(30);
         let received = clock::now();

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn room_gathers_while_more_comes_free_and_no_longer() {
+    fn batching_delay_lasts_while_more_permits_come_free() {
         let mut gathering = Gathering::default();
         assert!(!gathering.is_over(&little(3, true, false), at(100)));
         assert_eq!(gathering.due(), Some(at(105)));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_11_room_waits_for_the_answer_whose_room_it_joins_and_for_what_that_brought() {
+    fn finding_11_batching_waits_for_pending_answers_and_their_messages() {
         let mut gathering = Gathering::default();
         assert!(!gathering.is_over(&little(3, false, true), at(100)));
         assert_eq!(gathering.due(), Some(at(150)));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_does_not_come_is_not_waited_for() {
+    fn batching_does_not_wait_for_an_overdue_answer() {
         let mut gathering = Gathering::default();
         assert!(!gathering.is_over(&little(10, false, true), at(100)));
         assert!(gathering.is_over(&little(10, false, true), at(150)));

@@ -73,7 +73,7 @@ fn showing(showed: Signal) -> FinishedAttempt {
 }
 
 #[test]
-fn a_group_that_waits_does_not_hide_the_others() {
+fn waiting_group_does_not_hide_the_others() {
     let (mut scheduler, running) = first_of(&["a", "a"]);
     assert!(running.replan, "the intake is to be woken");
     let polls = scheduler.plan(at(2));
@@ -81,7 +81,7 @@ fn a_group_that_waits_does_not_hide_the_others() {
 }
 
 #[test]
-fn finding_12_the_last_of_a_group_is_awaited_once_nothing_else_can_end() {
+fn finding_12_last_message_of_a_group_awaits_settlement_when_nothing_else_can_end() {
     let end = |scheduler: &mut Scheduler<Grouped>| {
         let done = [(Some("a"), MessageFate::Done)];
         let after = scheduler.ended(showing(Signal::Open), done, at(3));
@@ -138,14 +138,14 @@ fn receives_side_by_side(groups: usize) -> usize {
 }
 
 #[test]
-fn finding_12_no_more_receives_wait_side_by_side_than_there_are_groups() {
+fn finding_12_concurrent_receives_do_not_exceed_the_groups() {
     assert_eq!(receives_side_by_side(1), 1);
     assert_eq!(receives_side_by_side(3), 3);
     assert_eq!(receives_side_by_side(20), 5, "as many as there is room for");
 }
 
 #[test]
-fn a_failure_gives_back_what_it_would_be_overtaken_by() {
+fn failure_returns_messages_that_would_overtake_it() {
     let (mut scheduler, first) = first_of(&["a", "a"]);
     let after = scheduler.ended(
         showing(Signal::Open),
@@ -162,7 +162,7 @@ fn a_failure_gives_back_what_it_would_be_overtaken_by() {
 }
 
 #[test]
-fn after_a_stop_nothing_is_asked_and_what_is_kept_still_runs() {
+fn stop_ends_polling_and_kept_messages_still_run() {
     let mut scheduler = scheduler(2);
     let mut polls = scheduler.plan(at(0));
     let (high, low) = (polls.remove(0), polls.remove(0));
@@ -178,7 +178,7 @@ fn after_a_stop_nothing_is_asked_and_what_is_kept_still_runs() {
 }
 
 #[test]
-fn a_stop_that_gives_a_held_job_back_gives_all_after_it_in_its_group_back() {
+fn stop_that_returns_a_held_message_returns_the_rest_of_its_group() {
     let (mut scheduler, first) = first_of(&["a", "a", "b"]);
     let after = scheduler.ended(
         showing(Signal::Busy),
@@ -197,7 +197,7 @@ fn a_stop_that_gives_a_held_job_back_gives_all_after_it_in_its_group_back() {
 }
 
 #[test]
-fn lesson_19_what_waits_behind_a_lost_one_does_not_follow_the_held_one_before_it() {
+fn lesson_19_message_behind_a_lost_one_does_not_follow_the_held_one_ahead() {
     let (mut scheduler, first) = first_of(&["a", "a"]);
     // The first is held; the second of its attempt was lost, the third still waits.
     let fates = [

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_first_comes_first_and_advice_is_kept() {
+    fn held_messages_are_released_in_due_order_and_honour_advice() {
         let mut held = HeldMessages::default();
         held.push(vec![1, 2], at(50), at(100));
         held.push(vec![3], at(0), at(80));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn some_can_be_taken_out() {
+    fn some_held_messages_can_be_extracted() {
         let mut held = HeldMessages::default();
         held.push(vec![1, 2], at(0), at(100));
         assert_eq!(held.extract(|n| *n == 1), [1]);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_becomes_too_old_at_its_time() {
+    fn held_message_expires_at_its_time() {
         let mut held = HeldMessages::default();
         held.push(vec![70, 30], at(0), at(900));
         held.push(vec![50], at(0), at(800));

@@ -103,7 +103,7 @@ fn end(
 }
 
 #[test]
-fn a_window_gathers_a_batch_and_the_clock_ends_it() {
+fn batch_window_collects_until_the_clock_or_a_full_batch_ends_it() {
     let mut scheduler = scheduler(1, 2, 10, LaneLimits::default());
     let mut limits = SchedulerLimits {
         attempts: 2,
@@ -125,7 +125,7 @@ fn a_window_gathers_a_batch_and_the_clock_ends_it() {
 }
 
 #[test]
-fn a_queue_at_its_rate_asks_for_little_and_holds_up_nobody() {
+fn rate_limited_queue_prefetches_little_and_delays_no_other() {
     let limits = LaneLimits {
         rate: Some(20.0),
         attempts: None,
@@ -150,7 +150,7 @@ fn a_queue_at_its_rate_asks_for_little_and_holds_up_nobody() {
 }
 
 #[test]
-fn a_queue_has_no_more_attempts_than_its_own() {
+fn concurrency_limit_of_a_queue_is_respected() {
     let limits = LaneLimits {
         rate: None,
         attempts: Some(3),
@@ -167,7 +167,7 @@ fn a_queue_has_no_more_attempts_than_its_own() {
 }
 
 #[test]
-fn lesson_17_what_is_busy_is_held_and_little_is_asked_for() {
+fn lesson_17_busy_messages_are_held_and_receives_shrink() {
     let mut scheduler = scheduler(1, 8, 1, LaneLimits::default());
     answer(&mut scheduler, at(0), |_| true);
     answer(&mut scheduler, at(1), |_| true);
@@ -192,7 +192,7 @@ fn lesson_17_what_is_busy_is_held_and_little_is_asked_for() {
 }
 
 #[test]
-fn a_success_hastens_what_is_held() {
+fn success_releases_a_held_message_early() {
     let mut scheduler = scheduler(1, 2, 1, LaneLimits::default());
     answer(&mut scheduler, at(0), |_| true);
     let mut running = start(&mut scheduler, at(2));
@@ -203,7 +203,7 @@ fn a_success_hastens_what_is_held() {
 }
 
 #[test]
-fn while_closed_nothing_is_asked_for_and_one_at_a_time_finds_out() {
+fn open_circuit_stops_receives_and_probes_one_at_a_time() {
     let mut scheduler = scheduler(3, 2, 1, LaneLimits::default());
     answer(&mut scheduler, at(0), |lane| lane == 0);
     for start in start(&mut scheduler, at(2)) {
@@ -227,7 +227,7 @@ fn while_closed_nothing_is_asked_for_and_one_at_a_time_finds_out() {
 }
 
 #[test]
-fn closed_with_nothing_at_hand_a_little_is_asked_for_to_find_out() {
+fn open_circuit_without_messages_receives_few_to_probe() {
     let mut scheduler = scheduler(3, 2, 1, LaneLimits::default());
     answer(&mut scheduler, at(0), |lane| lane == 0);
     for start in start(&mut scheduler, at(2)) {
@@ -244,7 +244,7 @@ fn closed_with_nothing_at_hand_a_little_is_asked_for_to_find_out() {
 }
 
 #[test]
-fn lesson_15_what_is_held_of_a_higher_queue_is_not_overtaken() {
+fn lesson_15_held_messages_of_a_higher_queue_are_not_overtaken() {
     let mut scheduler = scheduler(2, 1, 1, LaneLimits::default());
     answer(&mut scheduler, at(0), |_| true);
     let high = start(&mut scheduler, at(1)).remove(0);
@@ -257,7 +257,7 @@ fn lesson_15_what_is_held_of_a_higher_queue_is_not_overtaken() {
 }
 
 #[test]
-fn a_stop_gives_back_what_is_held() {
+fn stop_returns_held_messages() {
     let mut scheduler = scheduler(1, 2, 1, LaneLimits::default());
     answer(&mut scheduler, at(0), |_| true);
     for start in start(&mut scheduler, at(2)) {
@@ -269,7 +269,7 @@ fn a_stop_gives_back_what_is_held() {
 }
 
 #[test]
-fn a_single_queue_at_its_rate_is_not_emptied_into_memory() {
+fn rate_limited_single_queue_is_not_drained_into_memory() {
     let limits = LaneLimits {
         rate: Some(1.0),
         attempts: None,
@@ -286,7 +286,7 @@ fn a_single_queue_at_its_rate_is_not_emptied_into_memory() {
 }
 
 #[test]
-fn with_tokens_at_hand_the_clock_wakes_nobody() {
+fn available_tokens_cause_no_timer_wakeups() {
     let limits = LaneLimits {
         rate: Some(100.0),
         attempts: None,
@@ -300,7 +300,7 @@ fn with_tokens_at_hand_the_clock_wakes_nobody() {
 }
 
 #[test]
-fn lesson_15_a_queue_that_brought_only_what_need_not_run_may_hold_more() {
+fn lesson_15_queue_whose_messages_need_no_run_may_still_hold_more() {
     let mut scheduler = scheduler(2, 1, 1, LaneLimits::default());
     for mut poll in scheduler.plan(at(0)) {
         let mut jobs: Vec<LimitJob> = (0..2).map(|_| LimitJob { _seat: poll.seat() }).collect();
@@ -333,7 +333,7 @@ fn polls_after(answers: usize, brought: usize) -> usize {
 }
 
 #[test]
-fn lesson_16_calls_that_would_share_what_comes_are_not_made_side_by_side() {
+fn lesson_16_parallel_receives_are_avoided_when_they_would_share_messages() {
     assert_eq!(polls_after(50, 10), 16, "there is a backlog");
     assert_eq!(polls_after(50, 2), 1, "the workers keep up");
 }

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn one_attempt_at_a_group_at_a_time_and_in_order() {
+    fn group_has_one_attempt_at_a_time_in_order() {
         let mut ready = ready(&[
             (1, Some("a")),
             (2, Some("b")),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn lesson_19_a_failure_stops_its_group() {
+    fn lesson_19_failure_blocks_its_group() {
         let mut ready = ready(&[
             (1, Some("a")),
             (2, Some("a")),
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_resumed_goes_before_the_rest_of_its_group() {
+    fn resumed_message_goes_before_the_rest_of_its_group() {
         let mut ready = ready(&[(1, Some("a")), (2, Some("a")), (3, Some("a"))]);
         let taken = ready.take(2);
         ready.resume(taken);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_resumed_waits_for_no_company_however_young_the_machine_is() {
+    fn resumed_message_does_not_wait_for_a_batch_window() {
         let gather = Gather {
             full: 2,
             window: Duration::from_secs(300),
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_gathers_company_and_ends() {
+    fn batch_window_collects_messages_and_ends() {
         let gather = Gather {
             full: 3,
             window: Duration::from_millis(100),

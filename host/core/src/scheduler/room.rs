@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_drop_gives_the_room_back() {
+    fn dropped_permit_is_returned() {
         let room = Room::new(3);
         let mut permit = room.reserve(10);
         assert_eq!((permit.count(), room.free()), (3, 0));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_room_gives_nothing_until_it_has_emptied() {
+    fn shrunk_permits_give_none_until_drained() {
         let room = Room::new(4);
         let held = room.reserve(4);
         room.resize(2);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overdraft_is_paid_back_before_new_room_is_given() {
+    fn overdraft_is_repaid_before_new_permits_are_given() {
         let room = Room::new(2);
         let over = room.overdraw(5);
         assert_eq!((room.used(), room.free()), (5, 0));

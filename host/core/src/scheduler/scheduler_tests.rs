@@ -195,7 +195,7 @@ impl SchedulerWorld {
 }
 
 #[test]
-fn a_queue_with_a_running_message_is_still_polled() {
+fn queue_with_a_running_message_is_still_polled() {
     let mut world = SchedulerWorld::new(1, None, 10, 1);
     (0..300).for_each(|_| world.step(10));
     world.send(0, 1);
@@ -211,7 +211,7 @@ fn a_queue_with_a_running_message_is_still_polled() {
 }
 
 #[test]
-fn one_failed_call_does_not_break_strict_order_and_a_dead_queue_holds_nobody_up() {
+fn failed_call_keeps_strict_order_and_dead_queue_blocks_nobody() {
     let mut world = SchedulerWorld::new(2, None, 4, 1);
     world.send(0, 2);
     world.send(1, 50);
@@ -236,7 +236,7 @@ fn one_failed_call_does_not_break_strict_order_and_a_dead_queue_holds_nobody_up(
 }
 
 #[test]
-fn idle_queues_have_one_parked_poll_each_and_three_calls_a_minute() {
+fn idle_queues_have_one_long_poll_each_and_three_calls_a_minute() {
     let mut world = SchedulerWorld::new(20, None, 1, 1);
     for _ in 0..2_000 {
         world.step(10); // 20 s to learn that all are empty
@@ -257,7 +257,7 @@ fn idle_queues_have_one_parked_poll_each_and_three_calls_a_minute() {
 }
 
 #[test]
-fn lesson_14_a_message_on_any_idle_queue_starts_at_once() {
+fn lesson_14_message_on_any_idle_queue_starts_at_once() {
     for lane in 0..20 {
         let mut world = SchedulerWorld::new(20, None, 1, 1);
         (0..300).for_each(|_| world.step(10));
@@ -285,7 +285,7 @@ fn lesson_15_strict_is_strict() {
 }
 
 #[test]
-fn an_empty_short_poll_proves_nothing() {
+fn empty_short_poll_does_not_prove_an_empty_queue() {
     let mut world = SchedulerWorld::new(2, None, 4, 1);
     // The first polls bring all they may of both; then the higher queue is short-polled, since the
     // lower one waits, and says nothing.
@@ -315,7 +315,7 @@ fn an_empty_short_poll_proves_nothing() {
 }
 
 #[test]
-fn messages_held_for_a_lower_queue_do_not_lock_the_higher_out() {
+fn messages_held_for_a_lower_queue_do_not_block_a_higher() {
     let mut world = SchedulerWorld::new(2, None, 1, 1);
     (0..300).for_each(|_| world.step(10));
     // Both parked polls bring all they may: room for one, four messages held.
@@ -353,7 +353,7 @@ fn saturated_queues_share_by_weight() {
 }
 
 #[test]
-fn at_load_a_call_brings_ten() {
+fn receives_bring_ten_messages_under_load() {
     let mut world = SchedulerWorld::new(1, None, 50, 1);
     world.send(0, 10_000);
     while world.started.len() < 10_000 {
@@ -402,7 +402,7 @@ proptest! {
 }
 
 #[test]
-fn finding_14_it_tells_which_polls_are_under_way_and_until_when_they_wait() {
+fn finding_14_outstanding_polls_are_listed_with_their_deadlines() {
     let mut world = SchedulerWorld::new(2, None, 1, 1);
     assert!(world.scheduler.outstanding().is_empty());
     world.plan();

@@ -21,7 +21,7 @@ fn arrive(world: &mut SendingWorld, number: u64) {
 }
 
 #[test]
-fn finding_02_what_the_last_poll_brings_at_its_last_receive_waits_for_nothing_that_went_back() {
+fn finding_02_last_poll_at_last_receive_does_not_wait_for_returned_messages() {
     let mut world = SendingWorld::new(1, 0, 1, 1, 2);
     let now = world.at();
     arrive(&mut world, 1);
@@ -33,7 +33,7 @@ fn finding_02_what_the_last_poll_brings_at_its_last_receive_waits_for_nothing_th
 }
 
 #[test]
-fn finding_02_what_is_before_a_last_receive_of_its_group_is_not_given_back_at_a_stop() {
+fn finding_02_stop_keeps_messages_ahead_of_a_last_receive_in_their_group() {
     let mut world = SendingWorld::new(1, 0, 1, 1, 2);
     let now = world.at();
     arrive(&mut world, 1);
@@ -48,7 +48,7 @@ fn finding_02_what_is_before_a_last_receive_of_its_group_is_not_given_back_at_a_
 }
 
 #[test]
-fn what_has_not_begun_waits_for_an_earlier_one_that_ends_on_arrival() {
+fn waiting_message_yields_to_an_earlier_one_that_ends_on_arrival() {
     let mut world = SendingWorld::new(1, 0, 1, 1, 2);
     let now = world.at();
     arrive(&mut world, 2);
@@ -60,7 +60,7 @@ fn what_has_not_begun_waits_for_an_earlier_one_that_ends_on_arrival() {
 }
 
 #[test]
-fn finding_02_what_waits_behind_a_failed_one_of_its_own_attempt_stays_for_its_turn() {
+fn finding_02_messages_behind_a_failure_in_their_own_attempt_keep_their_turn() {
     let mut world = SendingWorld::new(1, 0, 1, 2, 2);
     let rate = LaneLimits {
         rate: Some(1.0),

@@ -273,7 +273,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
 
     #[test]
-    fn lesson_19_groups_keep_the_order_of_sending_on_a_queue_that_does_not(
+    fn lesson_19_groups_keep_send_order_on_an_unordered_queue(
         seed: u64, groups in 1_u64..150, batch in 1_usize..5, attempts in 1_usize..10,
     ) {
         let messages = 300;
@@ -295,7 +295,7 @@ proptest! {
 }
 
 #[test]
-fn one_group_that_is_stopped_or_slow_does_not_starve_the_others() {
+fn blocked_or_slow_group_does_not_starve_the_others() {
     // All of the first group are sent before any of the others.
     let mut world = SendingWorld::new(1, 90, 1, 1, 4);
     world.queue.clear();

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_call_goes_at_once_and_the_rest_lingers() {
+    fn full_call_is_sent_at_once_and_the_rest_lingers() {
         let mut batch = Batcher::new(3, LINGER);
         (0..5).for_each(|n| batch.push(n, false, at(0)));
         assert_eq!(batch.take(at(0), false), Some(vec![0, 1, 2]));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_tried_again_waits_for_its_time() {
+    fn retried_settlement_waits_for_its_time() {
         let mut batch = Batcher::new(3, LINGER);
         batch.push_later("again", at(100));
         assert_eq!(batch.take(at(99), false), None);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_12_what_is_awaited_goes_with_all_that_waits_as_soon_as_it_may() {
+    fn finding_12_awaited_settlement_flushes_everything_waiting() {
         let mut batch = Batcher::new(3, LINGER);
         (0..4).for_each(|n| batch.push(n, false, at(0)));
         batch.await_next();
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_11_what_is_patient_waits_for_a_full_call_unless_something_is_not() {
+    fn finding_11_patient_settlements_wait_for_a_full_call_or_an_urgent_one() {
         let mut batch = Batcher::new(3, LINGER);
         batch.push(0, true, at(0));
         assert_eq!(batch.next_due(), Some(at(5)), "nobody said how long");
@@ -198,7 +198,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_or_doubled(pushes in prop::collection::vec((0_u64..50, prop::option::of(0_u64..100)), 0..200), size in 1_usize..12, patience in 0_u64..30) {
+        fn no_settlement_is_lost_or_duplicated(pushes in prop::collection::vec((0_u64..50, prop::option::of(0_u64..100)), 0..200), size in 1_usize..12, patience in 0_u64..30) {
             let mut batch = Batcher::new(size, LINGER);
             batch.set_patience(Duration::from_millis(patience));
             let mut out = Vec::new();

@@ -173,7 +173,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_what_is_done_or_to_be_dropped_is_deleted(ending in any_ending(), count in 1_u32..50, attempts in prop::option::of(1_u32..20), dead: bool, shedding in any_shedding(), random: u64) {
+        fn only_done_and_dropped_messages_are_deleted(ending in any_ending(), count in 1_u32..50, attempts in prop::option::of(1_u32..20), dead: bool, shedding in any_shedding(), random: u64) {
             let policy = Policy { shedding, ..policy(attempts, dead) };
             let outcome = decide(&ending, count, &policy, random);
             let drops = shedding.is_some_and(|shedding| shedding.shed == Shed::Drop);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_old_goes_where_the_route_says() {
+    fn expired_messages_go_where_the_route_says() {
         let old = |shed, dead_letters| {
             let max_age = Duration::from_secs(600);
             let policy = Policy {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn lesson_24_a_handler_says_when() {
+    fn lesson_24_handler_decides_when_to_retry() {
         let outcome = decide(
             &retry(Some(Duration::from_millis(1_500))),
             3,
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_attempt_is_the_last() {
+    fn last_attempt_is_the_maximum() {
         let last = decide(&retry(None), 3, &policy(Some(3), true), 0);
         assert!(matches!(last, Some(Outcome::DeadLetter(_))));
         assert!(matches!(
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_02_the_smaller_of_both_limits_counts_where_dead_letters_can_be_sent() {
+    fn finding_02_smaller_limit_counts_where_dead_lettering_is_possible() {
         let limited = |attempts, dead_letters, receives| {
             let policy = Policy {
                 receives,
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_02_a_rejected_message_has_the_attempts_of_its_queues_policy() {
+    fn finding_02_rejected_message_gets_the_attempts_of_its_queues_redrive_policy() {
         let policy = Policy {
             receives: Some(2),
             ..policy(None, false)
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kills_the_process_is_dead_lettered_by_its_count() {
+    fn message_that_kills_the_process_is_dead_lettered_by_its_receive_count() {
         assert_eq!(policy(Some(3), true).on_arrival(3), None);
         assert!(policy(Some(3), true).on_arrival(4).is_some());
         assert_eq!(policy(Some(3), false).on_arrival(4), None);

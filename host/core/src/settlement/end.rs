@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_05_every_ending_has_its_event() {
+    fn finding_05_every_outcome_has_its_event() {
         let ends: Vec<_> = all()
             .iter()
             .map(|(ending, outcome)| named(&end(ending, outcome, 2, None)))
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_05_whatever_is_released_at_its_last_receive_is_left_to_the_redrive_policy() {
+    fn finding_05_release_at_the_last_receive_is_left_to_the_redrive_policy() {
         for (ending, outcome) in all() {
             let ended = end(&ending, &outcome, 2, Some(3));
             let is_released = matches!(outcome, Outcome::Release(_));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_05_a_dead_letter_and_its_line_have_the_same_reason() {
+    fn finding_05_dead_letter_and_its_log_line_have_the_same_reason() {
         let outcome = Outcome::DeadLetter("not handled in 2 attempts; in the last, x".into());
         let ended = end(&retry(FailureReason::Host("x".into())), &outcome, 2, None);
         let DeliveryEnd::DeadLettered {

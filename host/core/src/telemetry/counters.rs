@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_grow_and_gauges_come_back() {
+    fn counters_grow_and_gauges_return() {
         let counters = Counters::default();
         counters.received.many(3);
         counters.done.one();

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finding_29_json_stays_the_same_value_and_steers_nothing() {
+    fn finding_29_escaped_json_keeps_its_value_without_control_characters() {
         let value = serde_json::json!({"why": "\u{1b}[2J \u{9b}31m \u{202e}back\u{7f}\n", "n": 1});
         let text = harmless_json(&value.to_string());
         assert_eq!(

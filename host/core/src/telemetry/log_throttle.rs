@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn once_a_minute() {
+    fn line_is_logged_once_a_minute() {
         let at = |seconds| Moment::from_boot(Duration::from_secs(seconds));
         let mut said = LogThrottle::default();
         assert_eq!(

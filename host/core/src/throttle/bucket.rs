@@ -78,7 +78,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lesson_24_no_span_holds_more_than_the_rate_and_one_burst(rate in 0.5_f64..2_000.0, together in 1_usize..11, steps in prop::collection::vec(0_u64..500, 1..300)) {
+        fn lesson_24_no_interval_exceeds_the_rate_plus_one_burst(rate in 0.5_f64..2_000.0, together in 1_usize..11, steps in prop::collection::vec(0_u64..500, 1..300)) {
             let mut bucket = Bucket::new(rate, together);
             let (mut now, mut started) = (0, 0);
             for step in steps {
@@ -92,7 +92,7 @@ mod tests {
         }
 
         #[test]
-        fn the_next_is_when_it_says(rate in 0.01_f64..100_000.0, taken in 0_usize..20) {
+        fn next_token_is_available_when_predicted(rate in 0.01_f64..100_000.0, taken in 0_usize..20) {
             let mut bucket = Bucket::new(rate, 1);
             bucket.take(taken, at(0));
             prop_assert!(bucket.available(bucket.next(at(0))) >= 1);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_keeps_what_was_used() {
+    fn rate_change_keeps_the_used_tokens() {
         let mut bucket = Bucket::new(10.0, 1);
         bucket.take(1, at(0));
         bucket.change(1_000.0, 1, at(0));

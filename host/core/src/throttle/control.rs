@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn lesson_17_a_busy_round_halves_once_and_successes_raise_again() {
+    fn lesson_17_busy_round_halves_once_and_successes_raise_again() {
         let mut control = Control::new(40);
         for _ in 0..40 {
             control.note(Signal::Busy, at(0), 40, at(10));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_closed_is_probed_ever_more_rarely() {
+    fn open_circuit_is_probed_with_growing_pauses() {
         let mut control = Control::new(10);
         control.note(Signal::Closed, at(0), 10, at(1));
         control.note(Signal::Closed, at(0), 10, at(2));
@@ -179,7 +179,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_limit_stays_within_its_bounds(most in 1_usize..10_000, events in prop::collection::vec((0_u8..4, 0_u64..5_000), 0..200)) {
+        fn concurrency_limit_stays_within_its_bounds(most in 1_usize..10_000, events in prop::collection::vec((0_u8..4, 0_u64..5_000), 0..200)) {
             let mut control = Control::new(most);
             let mut now = 0;
             for (kind, step) in events {

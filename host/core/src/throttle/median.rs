@@ -72,7 +72,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_what_sorting_the_last_would_say(all in prop::collection::vec(0_u64..50, 0..400)) {
+        fn median_matches_sorting_the_last_values(all in prop::collection::vec(0_u64..50, 0..400)) {
             let mut median = Median::default();
             prop_assert_eq!(median.get(), None);
             for (at, took) in all.iter().enumerate() {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_followed_by_the_time_half_of_the_last_have_seen_it() {
+    fn change_is_reflected_once_half_of_the_window_has_seen_it() {
         let mut median = Median::default();
         (0..1_000).for_each(|_| median.note(ms(10)));
         (0..31).for_each(|_| median.note(ms(100)));

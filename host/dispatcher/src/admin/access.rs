@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_18_it_answers_to_ip_addresses_loopback_and_configured_names_only() {
+    fn finding_18_admin_answers_only_ip_literals_loopback_and_configured_hosts() {
         let access = access(None);
         let host = |host: &str| access.judge(&request("GET", "/plugins", &[("host", host)]));
         for good in [
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_18_pages_of_other_sites_act_for_nobody() {
+    fn finding_18_cross_site_requests_are_refused() {
         let access = access(Some("secret"));
         let post = |more: &[(&str, &str)]| {
             let own = [("host", "localhost:9"), ("authorization", "Bearer secret")];
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_18_a_token_is_a_bearers_or_a_password() {
+    fn finding_18_token_is_accepted_as_bearer_or_basic_password() {
         let ask = |token, method, authorization: &[&str]| {
             let values = authorization.iter().map(|value| ("authorization", *value));
             let headers: Vec<_> = values.chain([("host", "[::1]:9")]).collect();
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_18_a_file_that_holds_no_token_is_refused_and_takes_none_away() {
+    fn finding_18_file_without_a_token_is_refused_and_the_old_token_stays() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("token");
         let write = |text: &[u8]| std::fs::write(&file, text).expect("written");

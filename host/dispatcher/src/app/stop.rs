@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_14_by_default_a_stop_is_over_before_kubernetes_and_ecs_kill() {
+    fn finding_14_default_stop_ends_before_kubernetes_and_ecs_kill() {
         let (settings, problems) = crate::config::settings(&crate::config::flags::Flags::default());
         // No plugin is named, and nothing else is wrong.
         assert_eq!(problems.len(), 1);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_and_receives_go_on_side_by_side() {
+    fn attempts_and_receives_end_concurrently() {
         assert_eq!(seconds(plan(60, 20)), [60, 60, 64]);
         assert_eq!(seconds(plan(0, 20)), [0, 24, 28]);
         assert_eq!(seconds(plan(5, 2)), [5, 6, 10]);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_14_a_platform_that_kills_earlier_is_named_with_its_setting() {
+    fn finding_14_platform_that_kills_earlier_is_named_with_its_setting() {
         let platform = |set: &str| Platform::of(|name| name == set);
         assert_eq!(platform("HOME"), None);
         let long = plan(60, 20);

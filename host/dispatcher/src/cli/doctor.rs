@@ -107,7 +107,7 @@ mod tests {
     use crate::config::problem::Fault;
 
     #[test]
-    fn both_forms_say_the_same() {
+    fn text_and_json_agree() {
         let finding = |level| Finding {
             level,
             about: "queue payments".into(),

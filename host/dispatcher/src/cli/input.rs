@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_text() {
+    fn message_body_is_utf8_text() {
         assert_eq!(args(Some("hello"), &[]).body(), Ok("hello".into()));
         let problem = args(None, &[]).body().expect_err("none").to_string();
         assert!(
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_are_told_apart() {
+    fn attribute_arguments_are_parsed() {
         let mut problems = Vec::new();
         let good = args(None, &["a=1", "b=x=y", "a=2", "c"]).attributes(&mut problems);
         assert_eq!(

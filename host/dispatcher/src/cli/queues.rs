@@ -171,7 +171,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn both_forms_say_the_same() {
+    fn text_and_json_agree() {
         let name = "local:default".parse().expect("a name");
         let oldest = Some(Duration::from_millis(61_500));
         let depth = Depth {

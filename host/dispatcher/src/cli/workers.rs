@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_forms_say_the_same() {
+    fn text_and_json_agree() {
         let row = (
             "w1".to_owned(),
             "7@host".to_owned(),

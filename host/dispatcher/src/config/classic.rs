@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_nowhere_else_is_taken_with_one_notice() {
+    fn classic_variables_fill_unset_settings_with_one_notice() {
         let mut flags = Flags::default();
         flags.take("concurrency", Given::new("--concurrency", "payments=2"));
         flags.take("queues", Given::new("DISPATCHER_QUEUES", "payments"));
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_component_stands_in_the_functions_place() {
+    fn component_replaces_the_function() {
         let mut flags = Flags::default();
         flags.take("plugin", Given::new("--plugin", "p.wasm"));
         let only = |name: &str| environment(name).filter(|_| name == "WORKERLESS_FUNCTION");
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn all_seven_are_known() {
+    fn all_seven_classic_variables_are_known() {
         let mut flags = Flags::default();
         let notice = take(&mut flags, |_| Some("1".to_owned())).expect("a notice");
         assert_eq!(notice.matches("WORKERLESS_").count(), 7, "{notice}");

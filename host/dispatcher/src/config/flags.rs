@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finding_25_a_misspelt_variable_is_a_problem_and_a_foreign_one_a_notice() {
+    fn finding_25_misspelt_variable_is_a_problem_and_foreign_one_a_notice() {
         let names = [
             "DISPATCHER_CONCURENCY",
             "DISPATCHER_CONCURRENCY",
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_lands_in_its_section() {
+    fn every_flag_sets_a_key_of_its_section() {
         let mut flags = Flags::default();
         assert!(flags.take("queues", Given::new("--queues", "a:3,b:1")));
         assert!(flags.take("env", Given::new("DISPATCHER_ENV", "A=1\nB=x=y")));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_queues_stand_beside_the_total() {
+    fn limits_per_queue_are_kept_beside_the_total() {
         let mut flags = Flags::default();
         let given = Given::new("DISPATCHER_CONCURRENCY", "50, payments=5,local:a=1");
         assert!(flags.take("concurrency", given));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_twice() {
+    fn duplicate_settings_are_problems() {
         let mut flags = Flags::default();
         flags.take("concurrency", Given::new("--concurrency", "5,a=1"));
         flags.take("concurrency", Given::new("--concurrency", "6"));

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_is_taken_apart() {
+    fn every_form_of_a_function_name_is_parsed() {
         let plain = FunctionName {
             partition: None,
             region: None,
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_function_is_refused() {
+    fn invalid_function_name_is_refused() {
         for text in [
             "",
             "a b",
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_are_names_with_stars() {
+    fn function_patterns_are_names_with_wildcards() {
         for good in [
             "*",
             "img-*",

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_reads_as_one_line() {
+    fn problem_is_one_line() {
         let problem = Problem::new("a.toml:3", "unknown key `que`", "queues or name");
         assert_eq!(
             problem
@@ -133,13 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn what_it_quotes_neither_ends_the_line_nor_steers_a_terminal() {
+    fn quoted_input_is_escaped() {
         let problem = Problem::new("--queues", "`a\n\u{1b}[2J` is none", "");
         assert_eq!(problem.to_string(), r"--queues: `a\n\u{1b}[2J` is none");
     }
 
     #[test]
-    fn near_names_are_found() {
+    fn similar_names_are_suggested() {
         let names = ["concurrency", "batch-size", "poll-for"];
         assert_eq!(nearest("concurency", names), Some("concurrency"));
         assert_eq!(nearest("batch_size", names), Some("batch-size"));

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn good_lists() {
+    fn valid_queue_lists_are_parsed() {
         for list in [
             "a",
             "a,b",
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_lists_say_what_is_wrong() {
+    fn invalid_queue_lists_name_the_problem() {
         for (list, wanted) in [
             ("a:0", "`0` is not a weight for the queue `a`"),
             ("a:1000001", "1 to 1,000,000"),
@@ -138,7 +138,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_list_panics(items in proptest::collection::vec(".{0,12}", 0..5)) {
+        fn queue_list_parser_never_panics(items in proptest::collection::vec(".{0,12}", 0..5)) {
             let list: Vec<_> = items.into_iter().map(|item| Given::new("x", item)).collect();
             read(&list, &mut Vec::new());
         }

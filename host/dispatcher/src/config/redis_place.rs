@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_and_prefixes() {
+    fn addresses_and_prefixes_are_parsed() {
         let at = |text: &str| Given::new("--redis-url", text);
         let good = [
             URL,

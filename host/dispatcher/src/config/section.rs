@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_upper_layer_wins_key_by_key() {
+    fn upper_layer_wins_key_by_key() {
         let (mut flags, mut file) = (Section::new("flags"), Section::new("file"));
         flags.push("timeout", Given::new("--timeout", "1s"));
         flags.push("env.A", Given::new("--env", "1"));

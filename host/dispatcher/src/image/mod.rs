@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_pinned_by_its_digest() {
+    fn image_name_is_pinned_by_its_digest() {
         let digest = "0123456789abcdef".repeat(4);
         let plain = format!("oci://registry.example:5000/team/orders@sha256:{digest}");
         let name: ImageName = plain.parse().expect("a name");

@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn one_layer_is_the_component() {
+    fn single_layer_is_the_component() {
         let layer = |types: &[&str]| super::layer(&manifest(types, b"x"));
         assert!(layer(&[COMPONENTS[0]]).is_ok());
         assert!(layer(&["text/plain", COMPONENTS[1]]).is_ok());
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_taken_only_as_long_as_it_is_what_was_named() {
+    fn cached_component_is_used_only_while_its_digest_matches() {
         let folder = tempfile::tempdir().expect("a folder");
         let manifest = manifest(&[COMPONENTS[0]], b"component");
         let digest = files::digest(&manifest);
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn only_this_machine_is_spoken_to_without_tls() {
+    fn plain_http_is_used_only_on_loopback() {
         for (host, here) in [
             ("localhost:5000", true),
             ("127.0.0.1", true),

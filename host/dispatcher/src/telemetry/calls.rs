@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_is_bounded_and_harmless() {
+    fn shown_arguments_are_bounded_and_escaped() {
         let mut text = Bounded::default();
         assert!(write!(text, "{}", "x".repeat(SHOWN + 1)).is_err());
         assert!(text.cut && text.text.len() == SHOWN);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_reads_as_it_is_written() {
+    fn traced_call_reads_like_its_source() {
         assert_eq!(function("[method]bucket.get"), "bucket.get");
         assert_eq!(function("[constructor]fields"), "new fields");
         assert_eq!(function("now"), "now");
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_is_named_with_its_package() {
+    fn interface_is_named_with_its_package() {
         let target = "wasmtime_wasi::p2::bindings::async_io::wasi::clocks::wall_clock";
         assert_eq!(package(target).as_deref(), Some("wasi:clocks"));
         assert_eq!(package("alone"), None);

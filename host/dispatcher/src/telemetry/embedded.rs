@@ -142,7 +142,7 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test]
-    async fn a_line_per_queue_and_one_for_all() {
+    async fn embedded_metrics_have_a_line_per_queue_and_one_in_total() {
         let meters = Meters::new(["sqs:a"]);
         let meter = meters.of("sqs:a").expect("a");
         meter.received.many(2);
@@ -180,7 +180,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn samples_are_spread_as_they_were_seen(counts in proptest::collection::vec(1_u64..1_000_000, 1..150)) {
+        fn large_samples_are_thinned_evenly(counts in proptest::collection::vec(1_u64..1_000_000, 1..150)) {
             let values: Vec<(f64, u64)> = counts.iter().enumerate().map(|(at, count)| (at as f64, *count)).collect();
             let samples: u64 = counts.iter().sum();
             let spread = spread(&values);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn few_samples_are_all_there() {
+    fn small_samples_are_written_completely() {
         assert_eq!(spread(&[(1.0, 2), (7.0, 1)]), [1.0, 1.0, 7.0]);
     }
 }

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_28_values_are_quoted_where_they_would_break_a_line() {
+    fn finding_28_field_values_are_quoted_where_they_would_break_a_line() {
         let (text, json) = written(|| {
             tracing::warn!(
                 target: "t",
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_28_a_list_is_a_list() {
+    fn finding_28_list_field_is_a_list() {
         let (text, json) = written(|| {
             tracing::warn!(target: "t", message_ids = %r#"["a","b c"]"#, "it failed");
         });

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn noisy_libraries_are_quiet_unless_asked_for() {
+    fn noisy_libraries_are_quiet_unless_requested() {
         let text = filter("debug,hyper=trace").expect("parses").to_string();
         assert!(text.contains("aws=error"), "{text}");
         assert!(text.contains("hyper=trace"), "{text}");

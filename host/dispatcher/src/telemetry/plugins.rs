@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_has_no_line() {
+    fn absent_plugin_values_have_no_line() {
         let plugins = Plugins::default();
         let text = |plugins: &Plugins| crate::telemetry::prometheus::text(plugins.families());
         assert_eq!(text(&plugins), "# EOF\n");

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_is_that_of_the_last_two_seconds() {
+    fn rate_covers_the_last_two_seconds() {
         let mut rate = Rate::default();
         let mut shown = 0.0;
         for tick in 0..100_u64 {
@@ -136,14 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stands_still_divides_by_nothing() {
+    fn stopped_clock_divides_by_nothing() {
         let mut rate = Rate::default();
         rate.at(Moment::default(), 0);
         assert!(rate.at(Moment::default(), 5).abs() < f64::EPSILON);
     }
 
     #[test]
-    fn what_is_rare_shows_only_when_there_is_some() {
+    fn rare_counts_are_shown_only_when_nonzero() {
         let mut counts = Snapshot {
             done: 7,
             running: 2,

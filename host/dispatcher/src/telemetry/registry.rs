@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_page_lists_every_metric() {
+    async fn metrics_page_lists_every_metric() {
         let page = include_str!("../../../docs/metrics.md");
         let table = table();
         assert!(

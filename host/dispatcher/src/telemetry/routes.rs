@@ -112,7 +112,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn every_gauge_has_a_line_by_route_and_the_unknown_has_none() {
+    fn every_gauge_has_a_line_per_route_and_unknown_values_have_none() {
         let routes = Routes::default();
         routes.add("a\"b", || Figures {
             hand_over: Some(Duration::from_millis(1_500)),

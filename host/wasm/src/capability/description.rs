@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_supported_within_its_series_and_a_draft_exactly() {
+    fn version_is_supported_within_its_series_and_a_draft_exactly() {
         let released = Interface::new("wasi:http/types", &[WASI_2, WASI_3]);
         for (version, is_supported) in [
             ("0.2.0", true),

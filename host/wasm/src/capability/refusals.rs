@@ -149,7 +149,7 @@ mod tests {
     };
 
     #[test]
-    fn a_refused_name_is_cut_before_it_is_kept_and_each_refusal_counts() {
+    fn denied_name_is_truncated_and_every_denial_counts() {
         let counted = Arc::new(AtomicUsize::new(0));
         let count = counted.clone();
         let count = Count::by(move |capability| {

@@ -178,7 +178,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 #[test]
-fn finding_16_random_bytes_beyond_what_a_guest_may_have_are_not_made() {
+fn finding_16_random_bytes_beyond_the_budget_are_not_generated() {
     let runtime = runtime(1);
     for (interface, function, param) in RANDOM {
         let imports = random(interface, function, param);
@@ -224,7 +224,7 @@ fn status(name: &str) -> usize {
 /// nobody else takes any.
 #[cfg(target_os = "linux")]
 #[test]
-#[ignore = "finding_16_hostile_calls_leave_the_host_small runs it, as a process"]
+#[ignore = "finding_16_hostile_calls_leave_host_memory_small runs it, as a process"]
 fn a_hostile_process() {
     let case = std::env::var(CASE).unwrap();
     let (runtime, folder) = (runtime(1), folder());
@@ -249,7 +249,7 @@ fn a_hostile_process() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn finding_16_hostile_calls_leave_the_host_small() {
+fn finding_16_hostile_calls_leave_host_memory_small() {
     /// What attempts take in any case, some 8 MiB in a debug build, and what the budget allows beside.
     const MOST: usize = 24 << 20;
     let itself = std::env::current_exe().unwrap();

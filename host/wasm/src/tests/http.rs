@@ -30,7 +30,7 @@ fn asked(after: Option<Duration>, why: &str) -> Verdict {
 }
 
 #[test]
-fn the_status_is_the_verdict() {
+fn http_status_is_the_verdict() {
     let reject = |why: &str| Verdict::Reject(why.into());
     let rows = [
         ("200", Verdict::Done),
@@ -64,7 +64,7 @@ fn the_status_is_the_verdict() {
 }
 
 #[test]
-fn a_time_to_come_again_is_kept() {
+fn retry_after_delays_the_retry() {
     for plugin in handlers() {
         times_to_come_again(&plugin);
     }
@@ -89,7 +89,7 @@ fn times_to_come_again(plugin: &LoadedPlugin) {
 }
 
 #[test]
-fn a_message_is_a_post_with_headers() {
+fn message_becomes_a_post_with_headers() {
     for plugin in handlers() {
         assert_eq!(
             rejection(&plugin, "line"),
@@ -139,7 +139,7 @@ fn has_headers(plugin: &LoadedPlugin) {
 }
 
 #[test]
-fn a_body_comes_whole() {
+fn http_body_arrives_whole() {
     let body = format!("\0\r\n{}\u{feff}é", "\u{ff}".repeat(512 << 10));
     let sum: u64 = body.bytes().map(u64::from).sum();
     let wanted = format!("read {} bytes, the sum is {sum}", body.len());
@@ -150,7 +150,7 @@ fn a_body_comes_whole() {
 }
 
 #[test]
-fn of_a_long_answer_the_beginning_is_told() {
+fn long_response_is_truncated_in_the_reason() {
     let long = format!("it answered 500 Internal Server Error: {}", "x".repeat(200));
     for plugin in handlers() {
         assert_eq!(one(&plugin, "bytes:10000000"), failed(&long));
@@ -161,7 +161,7 @@ fn of_a_long_answer_the_beginning_is_told() {
 }
 
 #[test]
-fn no_answer_is_a_failure() {
+fn missing_response_is_a_failure() {
     let plugin = handler();
     let nothing = failed("it returned without an answer");
     assert_eq!(one(&plugin, "silent"), nothing);
@@ -180,7 +180,7 @@ fn no_answer_is_a_failure() {
 }
 
 #[test]
-fn the_attempt_ends_when_the_handler_returns() {
+fn attempt_ends_when_the_http_handler_returns() {
     let plugin = handler();
     let lines = printed(|| assert_eq!(one(&plugin, "print-later:done"), Verdict::Done));
     assert_eq!(lines[0].3, "done");
@@ -195,7 +195,7 @@ fn the_attempt_ends_when_the_handler_returns() {
 }
 
 #[test]
-fn a_body_that_breaks_off_is_no_success() {
+fn truncated_response_body_is_no_success() {
     for plugin in handlers() {
         let FailureReason::Failed(why) = mishap(one(&plugin, "break:no more")) else {
             panic!();
@@ -210,7 +210,7 @@ fn a_body_that_breaks_off_is_no_success() {
 
 /// As long as their handles live they are in our memory.
 #[test]
-fn no_part_of_a_request_is_longer_than_servers_take() {
+fn request_parts_fit_the_limits_of_servers() {
     for plugin in handlers() {
         let set = |letters: usize| rejection(&plugin, &format!("words:{letters}"));
         // A scheme has an end of its own.
@@ -221,7 +221,7 @@ fn no_part_of_a_request_is_longer_than_servers_take() {
 
 /// One of WASI 0.3 has returned before its answer's body is written.
 #[test]
-fn the_attempt_of_an_async_handler_ends_with_its_answer() {
+fn attempt_of_an_async_http_handler_ends_with_its_response() {
     let [_, plugin] = handlers();
     let lines = printed(|| assert_eq!(one(&plugin, "print-later:done"), Verdict::Done));
     assert_eq!(lines[0].3, "done");
@@ -243,7 +243,7 @@ fn the_attempt_of_an_async_handler_ends_with_its_answer() {
 }
 
 #[test]
-fn a_handler_is_used_again_if_wished_and_never_by_many_at_once() {
+fn http_handler_instance_is_reused_on_request_and_never_shared() {
     let runtime = runtime(2);
     for name in NAMES {
         let plugin = load(&runtime, name, reusing(3));
@@ -262,7 +262,7 @@ fn a_handler_is_used_again_if_wished_and_never_by_many_at_once() {
 }
 
 #[test]
-fn a_handler_of_requests_sends_none_and_is_counted() {
+fn outbound_request_of_an_http_handler_is_denied_and_counted() {
     for name in NAMES {
         let (refused, count) = counting();
         let counted = PluginOptions {
@@ -276,7 +276,7 @@ fn a_handler_of_requests_sends_none_and_is_counted() {
 }
 
 #[test]
-fn handles_of_http_are_few() {
+fn http_handles_are_bounded() {
     for plugin in handlers() {
         let why = trap(one(&plugin, "hoard"));
         assert!(why.contains("resource table"), "{why}");
@@ -284,7 +284,7 @@ fn handles_of_http_are_few() {
 }
 
 #[test]
-fn a_handler_is_known_by_its_export() {
+fn http_handler_is_detected_by_its_export() {
     let kinds = [
         (Kind::HttpHandler, "a wasi:http handler (p2 component)"),
         (Kind::AsyncHttpHandler, "a wasi:http handler (p3 component)"),

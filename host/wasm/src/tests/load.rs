@@ -32,7 +32,7 @@ fn tells(told: &str, parts: &[&str]) {
 }
 
 #[test]
-fn files_that_are_no_component() {
+fn files_that_are_no_component_are_refused() {
     tells(
         &problems(&prebuilt("no-such-plugin")),
         &["no-such-plugin.wasm: no such file"],
@@ -53,7 +53,7 @@ fn files_that_are_no_component() {
 }
 
 #[test]
-fn a_component_of_another_world_or_version() {
+fn component_of_another_world_or_version_is_refused() {
     let told = problems(&prebuilt("wrong-world"));
     tells(
         &told,
@@ -83,7 +83,7 @@ fn a_component_of_another_world_or_version() {
 }
 
 #[test]
-fn an_import_that_is_not_granted() {
+fn import_without_a_grant_is_refused() {
     let told = problems(&prebuilt("forbidden"));
     tells(
         &told,
@@ -92,7 +92,7 @@ fn an_import_that_is_not_granted() {
 }
 
 #[test]
-fn every_problem_at_once() {
+fn all_problems_are_reported_together() {
     let told = problems_of_text(
         r#"(component
             (import "wasi:http/types@0.9.0" (instance))
@@ -132,7 +132,7 @@ const MISTYPED: &str = r#"
 "#;
 
 #[test]
-fn the_right_name_with_another_type() {
+fn right_name_with_another_type_is_refused() {
     let told = problems_of_text(&format!("(component {MISTYPED})"));
     tells(&told, &["another type", "handle"]);
     let told = problems_of_text(&format!(
@@ -150,7 +150,7 @@ fn the_right_name_with_another_type() {
 }
 
 #[test]
-fn a_component_that_wants_more_than_it_may_have() {
+fn component_that_needs_more_than_its_limits_is_refused() {
     let told = problems_of_text(&format!(
         "(component (core module $big (memory 4096)) (core instance (instantiate $big)) {MISTYPED})"
     ));
@@ -168,7 +168,7 @@ fn a_component_that_wants_more_than_it_may_have() {
 
 /// The list that the diagnosis goes by names what the engine links.
 #[test]
-fn what_is_listed_is_linked() {
+fn every_listed_import_can_be_linked() {
     let linker = &runtime(1).inner.linker;
     // What is there already cannot be defined once more.
     let is_linked = |name: &str| {
@@ -194,7 +194,7 @@ fn what_is_listed_is_linked() {
 }
 
 #[test]
-fn nothing_that_loads_is_called_unknown() {
+fn no_linkable_import_is_called_unknown() {
     for name in [
         "hello",
         "verdicts",
@@ -208,7 +208,7 @@ fn nothing_that_loads_is_called_unknown() {
 }
 
 #[test]
-fn inspection_works_for_what_is_refused() {
+fn refused_component_can_still_be_inspected() {
     let look = |name: &str| inspect::file(&prebuilt(name)).unwrap();
     let hello = look("hello");
     assert_eq!(
@@ -237,7 +237,7 @@ fn inspection_works_for_what_is_refused() {
 }
 
 #[test]
-fn a_cache_is_filled_and_used() {
+fn compiled_component_is_cached_and_reused() {
     let folder = tempfile::tempdir().unwrap();
     for _ in 0..2 {
         let options = RuntimeOptions {

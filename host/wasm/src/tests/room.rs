@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Mutex;
 
 #[test]
-fn as_many_instances_may_be_ending_as_take_attempts() {
+fn ending_instances_are_bounded_by_the_attempts() {
     let runtime = runtime(4);
     let fake = FakeFunctions::new();
     let plugin = load(&runtime, "commands", sharing(10, 2, &fake));
@@ -31,7 +31,7 @@ fn as_many_instances_may_be_ending_as_take_attempts() {
 }
 
 #[test]
-fn lesson_20_attempts_wait_for_room_in_the_order_of_their_arrival() {
+fn lesson_20_attempts_wait_for_instances_in_order_of_arrival() {
     let runtime = runtime(1);
     let fake = FakeFunctions::new();
     let plugin = load(&runtime, "commands", sharing(2, 1, &fake));
@@ -56,7 +56,7 @@ fn is_turned_away(verdicts: &[Verdict]) -> bool {
 }
 
 #[test]
-fn an_attempt_that_finds_no_room_in_time_is_busy() {
+fn attempt_without_an_instance_in_time_is_busy() {
     let runtime = runtime(1);
     let fake = FakeFunctions::new();
     let plugin = load(&runtime, "commands", sharing(2, 1, &fake));
@@ -81,7 +81,7 @@ fn an_attempt_that_finds_no_room_in_time_is_busy() {
 }
 
 #[test]
-fn large_messages_share_no_instance() {
+fn large_messages_do_not_share_an_instance() {
     let runtime = runtime(2);
     let fake = FakeFunctions::new();
     let plugin = load(&runtime, "commands", sharing(10, 2, &fake));
@@ -100,7 +100,7 @@ fn large_messages_share_no_instance() {
 }
 
 #[test]
-fn what_a_lost_instance_did_not_begin_is_begun_in_another() {
+fn attempts_not_begun_in_a_lost_instance_begin_in_another() {
     type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
     let drivers = Arc::new(Mutex::new(Vec::<Driver>::new()));
     let kept = Arc::clone(&drivers);

@@ -86,7 +86,7 @@ fn assert_asked(verdicts: [Verdict; 2]) {
 }
 
 #[test]
-fn an_answer_is_read_and_a_failed_function_is_a_retry() {
+fn response_is_read_and_function_error_is_a_retry() {
     let mut functions = functions_of(&FakeFunctions::new(), &["*"]);
     functions.invoker = Arc::new(Echo);
     let options = granted(functions, &post());
@@ -99,7 +99,7 @@ fn an_answer_is_read_and_a_failed_function_is_a_retry() {
 }
 
 #[test]
-fn an_invocation_that_failed_means_what_it_proves() {
+fn failed_invocation_maps_to_the_matching_failure() {
     let fake = FakeFunctions::new();
     fake.answer_all();
     let functions = functions_of(&fake, &["throttled", "reset", "unwanted", "missing"]);
@@ -125,7 +125,7 @@ fn an_invocation_that_failed_means_what_it_proves() {
 }
 
 #[test]
-fn a_message_is_sent_as_it_was_put_together() {
+fn message_is_sent_as_composed() {
     let post = post();
     let options = granted(functions_of(&FakeFunctions::new(), &[]), &post);
     let id = Verdict::Reject(r#"got "an id""#.into());
@@ -146,7 +146,7 @@ fn a_message_is_sent_as_it_was_put_together() {
 }
 
 #[test]
-fn a_message_that_is_not_sent_means_what_it_proves() {
+fn failed_send_maps_to_the_matching_failure() {
     let options = granted(functions_of(&FakeFunctions::new(), &[]), &post());
     assert_asked(sent(&options, "full"));
     let refused = Verdict::Reject("why".into());

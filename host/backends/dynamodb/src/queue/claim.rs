@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_choice_grows_wide_where_others_are_faster_and_narrow_again() {
+    fn claim_window_widens_on_conflicts_and_narrows_without() {
         let spread = Spread::default();
         let widths = [(10, 9), (10, 5), (10, 4), (10, 10), (10, 10)].map(|(tried, lost)| {
             spread.learn(tried, lost);

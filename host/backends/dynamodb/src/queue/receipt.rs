@@ -44,13 +44,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn receipts_round_trip_whatever_the_id(task in ".*", ms: u64) {
+        fn receipts_round_trip_for_any_id(task in ".*", ms: u64) {
             let delivery = TaskDelivery { token: "6f1e-9".into(), taken: Timestamp(ms), task };
             prop_assert_eq!(TaskDelivery::parse(&delivery.receipt()), Ok(delivery));
         }
 
         #[test]
-        fn no_text_panics(text in ".*") {
+        fn parser_panics_on_no_text(text in ".*") {
             let _ = TaskDelivery::parse(&Receipt(text));
         }
     }

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_is_tried_by_one_until_it_is_free_again_or_some_time_has_passed() {
+    fn recent_task_is_not_retried_until_released_or_expired() {
         let at = |ms| Moment::from_boot(Duration::from_millis(ms));
         let recent = Recent::default();
         assert!(recent.begin("a", at(0)));
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn old_tries_take_no_room() {
+    fn expired_tries_are_forgotten() {
         let recent = Recent::default();
         for n in 0..10_000_u64 {
             recent.begin(&n.to_string(), Moment::from_boot(Duration::from_secs(n)));

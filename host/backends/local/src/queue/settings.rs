@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_arn_names_its_queue() {
+    fn arn_contains_the_queue_name() {
         assert_eq!(named_by(&arn("q.fifo")), Some("q.fifo"));
         assert_eq!(named_by("arn:aws:sqs:eu-west-1:1:other"), Some("other"));
         for strange in ["", "q", "arn:aws:sns:eu-west-1:1:topic", "arn:aws:sqs:r:1:"] {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_version_wrote_is_read() {
+    fn settings_of_an_older_version_are_read() {
         let settings: QueueSettings = serde_json::from_str("{\"delay_s\":3}").unwrap();
         assert_eq!((settings.delay_s, settings.visibility_s), (3, 30));
     }

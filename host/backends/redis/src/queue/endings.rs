@@ -100,7 +100,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_end_is_in_one_call_that_can_carry_it(
+        fn every_outcome_is_in_one_call_of_fitting_size(
             sizes in proptest::collection::vec(prop_oneof![0..=SHORT, 0..=2 * wire::CALL], 0..100)
         ) {
             let parts = parts(sizes.iter().copied().map(sized).enumerate().collect());

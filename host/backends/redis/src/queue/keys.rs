@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_and_its_dead_letters_share_a_slot() {
+    fn queue_and_dead_letter_queue_share_a_slot() {
         let keys = Keys::new("dispatcher");
         let (queue, dead) = (keys.queue("payments"), keys.queue("payments.dead"));
         assert_eq!(queue, "{dispatcher:payments}");
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_registry_shares_a_slot() {
+    fn registry_keys_share_a_slot() {
         let keys = Keys::new("dispatcher");
         for key in [keys.queues(), keys.workers(), keys.worker_queues("w")] {
             assert_eq!(tag(&key), "dispatcher");
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn suffixes_differ() {
+    fn id_suffixes_differ() {
         assert_eq!(id_suffix("{a:b}").len(), 8);
         assert_ne!(id_suffix("{a:b}"), id_suffix("{a:b}.dead"));
     }

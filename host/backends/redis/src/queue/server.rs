@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_server_with_a_limit_and_a_policy_evicts() {
+    fn server_evicts_only_with_a_limit_and_a_policy() {
         let info = |limit: u32, policy: &str| {
             of_info(&format!(
                 "# Memory\r\nmaxmemory:{limit}\r\nmaxmemory_human:1M\r\nmaxmemory_policy:{policy}\r\n"

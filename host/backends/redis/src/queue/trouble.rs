@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_that_changes_spoils_no_message() {
+    fn changed_password_rejects_no_message() {
         let denied = QueueError {
             kind: ErrorKind::AccessDenied,
             message: "WRONGPASS".into(),

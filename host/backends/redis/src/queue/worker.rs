@@ -341,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_dead_are_read_with_their_queues() {
+    fn dead_workers_are_read_with_their_queues() {
         let words = ["a", "2", "q1", "q2", "b", "0", "c", "1", "q"].map(String::from);
         let read = dead(&words);
         let names: Vec<_> = read

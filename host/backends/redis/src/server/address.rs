@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_10_addresses_are_read() {
+    fn finding_10_addresses_are_parsed() {
         let plain = read("redis://127.0.0.1");
         assert_eq!(
             (plain.to_string(), plain.tls),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_10_no_error_and_no_debug_output_holds_the_password() {
+    fn finding_10_errors_and_debug_output_hide_the_password() {
         for text in [
             "redis://u:secret@",
             "redis://u:secret@h:port",

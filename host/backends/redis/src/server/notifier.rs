@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn each_bell_hears_its_own_channel_and_all_hear_the_end() {
+    fn notifier_hears_its_own_channel_and_all_hear_a_closed_connection() {
         let bells = Notifiers::default();
         let ((one, mut losses), (other, _)) = (Notifier::new(), Notifier::new());
         assert!(bells.hang("one", &one) && bells.hang("other", &other));

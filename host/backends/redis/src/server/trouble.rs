@@ -94,7 +94,7 @@ mod tests {
     use redis::{ConnectionInfo, IntoConnectionInfo};
 
     #[test]
-    fn what_passes_is_told_from_what_does_not() {
+    fn errors_are_classified_as_transient_or_not() {
         let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         assert_eq!(kind(&refused.into()), ErrorKind::Unreachable);
         let of = |kind| RedisError::from((kind, "words"));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_read() {
+    fn redirect_address_is_parsed() {
         let info: Result<ConnectionInfo, _> = "redis://127.0.0.1:6379/3".into_connection_info();
         assert!(info.is_ok());
     }

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_arns() {
+    fn queue_names_and_arns_are_parsed() {
         assert_eq!(Address::of("orders.fifo"), Address::Name("orders.fifo"));
         assert_eq!(
             Address::of("arn:aws-cn:sqs:cn-north-1:123456789012:q"),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_tell_region_or_endpoint() {
+    fn queue_url_yields_region_or_endpoint() {
         let cases = [
             url(
                 "https://sqs.eu-west-1.amazonaws.com/1/q",

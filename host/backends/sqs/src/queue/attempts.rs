@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_id_is_used_again_while_sqs_knows_it() {
+    fn lost_receive_attempt_id_is_reused_while_sqs_remembers_it() {
         let lost = LostReceives::default();
         let first = lost.next(10, || "a".into(), at(0));
         assert_eq!(lost.next(10, || "b".into(), at(1)).id, "b");
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_again_is_asked_as_before_and_is_no_news() {
+    fn repeated_receive_is_identical_and_is_not_counted_as_new() {
         let lost = LostReceives::default();
         let first = lost.next(10, || "a".into(), at(0));
         assert!(first.is_news());
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_has_brought_nothing() {
+    fn refused_receive_is_not_repeated() {
         let lost = LostReceives::default();
         let first = lost.next(10, || "a".into(), at(0));
         lost.failed(first, ErrorKind::AccessDenied);

@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn redrive_policies_as_they_are_met() {
+    fn redrive_policies_are_parsed() {
         for (policy, target, most) in [
             (
                 r#"{"deadLetterTargetArn":"arn","maxReceiveCount":5}"#,

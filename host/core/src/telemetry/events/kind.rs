@@ -298,7 +298,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn every_event_and_reason_is_listed_once_at_its_place() {
+    fn every_event_and_reason_is_listed_once_in_order() {
         for (place, event) in EventKind::ALL.into_iter().enumerate() {
             assert_eq!(event.place(), place, "{event:?}");
         }
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_happened_is_counted() {
+    fn only_occurred_events_are_counted() {
         let counts = EventCounts::default();
         assert_eq!(counts.counted().count(), 0);
         counts.add(EventKind::Retried, Some(ReasonKind::Trap), 2);
@@ -324,7 +324,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn finding_05_a_reason_is_bounded_and_steers_nothing(text in "(?s).{0,200}", times in 1_usize..60) {
+        fn finding_05_reason_is_bounded_and_has_no_control_characters(text in "(?s).{0,200}", times in 1_usize..60) {
             let reason = bounded(&text.repeat(times));
             prop_assert!(reason.len() <= LONGEST_REASON);
             prop_assert!(reason.chars().all(|letter| letter == '\t' || !letter.is_control()));

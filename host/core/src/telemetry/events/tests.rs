@@ -123,7 +123,7 @@ fn finding_05_every_event_is_one_line_and_one_count() {
 }
 
 #[test]
-fn finding_28_a_function_that_fails_is_one_line_with_every_id() {
+fn finding_28_failing_function_is_logged_in_one_line_with_every_id() {
     let ids: Vec<String> = (0..10).map(|n| format!("m{n}")).collect();
     for event in FunctionEvent::ALL {
         let lines = lines(|| {
@@ -150,7 +150,7 @@ fn finding_28_a_function_that_fails_is_one_line_with_every_id() {
 }
 
 #[test]
-fn finding_03_a_scheduled_message_that_cannot_be_read_is_one_line_and_one_count() {
+fn finding_03_unreadable_scheduled_message_is_one_line_and_one_count() {
     let counters = Counters::default();
     let reason = Reason::new(ReasonKind::Unreadable, "why");
     let lines = lines(|| {
@@ -194,7 +194,7 @@ fn table(heading: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn finding_05_the_page_lists_every_event_as_it_is() {
+fn finding_05_events_page_lists_every_event() {
     let snapshot = serde_json::to_value(Counters::default().snapshot()).expect("numbers");
     let names = |cell: &str| -> Vec<String> {
         cell.split(',').map(|name| name.trim().to_owned()).collect()
@@ -228,7 +228,7 @@ fn finding_05_the_page_lists_every_event_as_it_is() {
 }
 
 #[test]
-fn finding_05_the_page_lists_every_reason() {
+fn finding_05_events_page_lists_every_reason() {
     let rows = table("reason_kind");
     let listed: Vec<&str> = rows.iter().map(|row| row[0].as_str()).collect();
     assert_eq!(listed, ReasonKind::ALL.map(ReasonKind::label));

@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_drain_has_what_came_since_the_last() {
+    fn every_drain_returns_what_came_since_the_last() {
         let meter = Arc::new(Meter::default());
         meter.received.many(3);
         meter.took(Duration::from_millis(5));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn in_flight_is_the_most_there_were_also_if_they_were_there_before() {
+    fn in_flight_is_the_maximum_including_earlier_attempts() {
         let meter = Arc::new(Meter::default());
         let held = meter.hold(5);
         drop(meter.hold(2));

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_total_is_of_all_queues_and_its_peak_that_of_one_moment() {
+    fn total_covers_all_queues_and_its_peak_is_of_one_moment() {
         let meters = Meters::new(["a", "b", "a"]);
         let (a, b) = (meters.of("a").expect("a"), meters.of("b").expect("b"));
         a.received.many(2);

@@ -284,7 +284,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn an_idle_queue_has_its_counts_and_nothing_else() {
+    fn idle_queue_reports_only_its_counts() {
         let names: Vec<&str> = datapoints(&Interval::default())
             .iter()
             .map(|metric| metric.name)
@@ -311,7 +311,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_value_is_finite_and_stands_for_something(received in 0_usize..9, calls in 0_usize..9, durations in proptest::collection::vec(0_u64..u64::MAX, 0..200)) {
+        fn every_value_is_finite_and_defined(received in 0_usize..9, calls in 0_usize..9, durations in proptest::collection::vec(0_u64..u64::MAX, 0..200)) {
             let meter = Arc::new(Meter::default());
             meter.received.many(received);
             meter.calls.many(calls);

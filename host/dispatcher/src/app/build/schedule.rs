@@ -354,7 +354,7 @@ mod tests {
     use crate::config::redis_place::RedisPlace;
 
     #[tokio::test]
-    async fn a_queue_that_does_not_answer_keeps_no_other_from_being_opened() {
+    async fn unreachable_queue_blocks_opening_of_no_other() {
         let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let folder = tempfile::tempdir().expect("a folder");
         let stores = StoreConfig {
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_two_queues_is_of_none() {
+    fn table_shared_by_two_queues_belongs_to_neither() {
         let names = [
             "https://sqs.eu-west-1.amazonaws.com/123456789012/orders",
             "https://sqs.us-east-1.amazonaws.com/123456789012/orders",

@@ -45,7 +45,7 @@ fn queue(list: &[(&str, &str)], seen: &Identity) -> Vec<(Level, String)> {
 }
 
 #[test]
-fn a_good_queue_is_one_line() {
+fn healthy_queue_is_one_line() {
     let found = queue(&[], &seen());
     let wanted = "open; a message is leased for 30s at a time".to_owned();
     assert_eq!(found, [(Level::Ok, wanted)]);
@@ -55,7 +55,7 @@ fn a_good_queue_is_one_line() {
 }
 
 #[test]
-fn finding_02_a_redrive_policy_that_takes_what_was_not_attempted_is_told() {
+fn finding_02_redrive_policy_that_takes_unattempted_messages_is_reported() {
     let mut fifo = seen();
     fifo.ordered_groups = true;
     assert!(queue(&[], &fifo)[0].1.contains("at most 5"));
@@ -73,7 +73,7 @@ fn finding_02_a_redrive_policy_that_takes_what_was_not_attempted_is_told() {
 }
 
 #[test]
-fn a_queue_that_will_hurt_says_why() {
+fn problematic_queue_is_reported_with_the_reason() {
     let mut endless = seen();
     endless.most_receives = None;
     let mut nervous = seen();
@@ -160,7 +160,7 @@ fn functions_are_judged_by_their_state() {
 }
 
 #[test]
-fn functions_are_judged_by_what_is_reserved_for_them() {
+fn functions_are_judged_by_reserved_concurrency() {
     let reserved = |number| Function {
         reserved_concurrency: Some(number),
         ..good()
@@ -173,7 +173,7 @@ fn functions_are_judged_by_what_is_reserved_for_them() {
 }
 
 #[test]
-fn functions_are_judged_by_their_time_out() {
+fn functions_are_judged_by_their_timeout() {
     let wanted = "it may run for 20s and route f waits 19s";
     judged(&[("timeout", "19s")], good(), Level::Warn, wanted);
     judged(&[("timeout", "21s")], good(), Level::Ok, "there");
@@ -184,7 +184,7 @@ fn functions_are_judged_by_their_time_out() {
 }
 
 #[test]
-fn a_function_that_cannot_be_looked_at_is_bad_and_said_once() {
+fn function_that_cannot_be_inspected_is_reported_once() {
     let text = || "why".to_owned();
     let denied = function(&[], Err(LookError::Denied(text())));
     assert_eq!(denied[0].0, Level::Bad(Fault::Settings));
@@ -194,7 +194,7 @@ fn a_function_that_cannot_be_looked_at_is_bad_and_said_once() {
 }
 
 #[test]
-fn every_invocation_needs_a_connection() {
+fn every_concurrent_invocation_needs_a_connection() {
     let settings_of = settings(&[("function", "f"), ("concurrency", "1000")]);
     let level = |limit| of_files(&settings_of, limit).map(|finding| finding.level);
     assert_eq!(level(1_100), Some(Level::Ok));
@@ -203,7 +203,7 @@ fn every_invocation_needs_a_connection() {
 }
 
 #[test]
-fn what_check_refuses_is_a_finding() {
+fn problems_of_check_are_findings_of_doctor() {
     let problem = Problem::new("--queues", "queue `q`: gone", "one of a").unreachable();
     let wanted = Finding::new(
         Level::Bad(Fault::Dependency),

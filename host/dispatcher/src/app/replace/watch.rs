@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_file_that_is_written_replaced_or_made_is_told() {
+    async fn written_replaced_or_created_file_is_noticed() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name);
         std::fs::write(path("a"), "1").expect("written");
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_link_that_is_turned_elsewhere_is_told() {
+    async fn retargeted_symbolic_link_is_noticed() {
         use std::os::unix::fs::symlink;
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name);

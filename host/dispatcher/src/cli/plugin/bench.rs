@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_of_what_was_measured() {
+    fn percentiles_come_from_the_measured_values() {
         let ms = |from: u64, to| (from..=to).map(Duration::from_millis).collect::<Vec<_>>();
         assert_eq!(percentile(&ms(1, 100), 50), Duration::from_millis(50));
         assert_eq!(percentile(&ms(1, 100), 99), Duration::from_millis(99));

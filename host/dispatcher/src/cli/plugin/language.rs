@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_language_is_told_by_the_files_of_its_project() {
+    fn language_is_detected_from_project_files() {
         assert_eq!(of("Cargo.toml src README.md"), Ok(Language::Rust));
         assert_eq!(of("package.json handler.js"), Ok(Language::JavaScript));
         let typed = of("package.json tsconfig.json handler.ts");
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_or_several_is_said_with_what_is_wanted() {
+    fn unknown_or_ambiguous_project_names_the_supported_languages() {
         let none = of("README.md handler.cob").unwrap_err();
         for language in Language::ALL {
             assert!(none.contains(language.mark()), "{none}");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_29_a_language_may_be_named_as_its_files_are() {
+    fn finding_29_language_aliases_are_accepted() {
         use clap::ValueEnum;
         for (alias, language) in [
             ("js", Language::JavaScript),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn each_has_the_name_that_the_flag_takes() {
+    fn each_language_has_the_name_of_its_flag_value() {
         use clap::ValueEnum;
         for language in Language::value_variants() {
             let value = language.to_possible_value().expect("none is hidden");

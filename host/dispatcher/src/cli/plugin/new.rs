@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_must_do_in_every_language() {
+    fn project_name_must_be_valid_in_every_language() {
         for good in ["orders", "a", "x-1_b", "deep/down/orders", "../orders"] {
             let last = good.rsplit('/').next().map(str::to_owned);
             assert_eq!(name(Path::new(good)).ok(), last, "{good}");
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_over() {
+    fn new_overwrites_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let mut args = Args {
             folder: folder.path().join("orders"),

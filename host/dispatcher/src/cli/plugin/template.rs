@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn every_project_says_how_to_go_on_and_holds_the_contract() {
+    fn every_template_has_instructions_and_the_contract() {
         for language in Language::ALL {
             let files = files(language);
             for wanted in ["README.md", ".gitignore"] {
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_stands_wherever_the_template_had_its_own() {
+    fn template_name_is_replaced_everywhere() {
         for language in Language::ALL {
             let mut named = 0;
             for (path, bytes) in files(language) {

@@ -228,7 +228,7 @@ mod tests {
     use dispatcher_wasm::scene::{Frame, Printed};
 
     #[test]
-    fn finding_29_a_scene_steers_no_terminal() {
+    fn finding_29_trace_contains_no_control_characters() {
         let scene = TrapScene {
             plugin: "orders".into(),
             queue: "local:\u{9b}2J".into(),
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scene_reads_well() {
+    fn trace_is_readable() {
         let frame = |name: &str, at: Option<&str>| Frame {
             name: name.into(),
             at: at.map(str::to_owned),

@@ -101,7 +101,7 @@ mod tests {
     use dispatcher_core::schedule::samples;
 
     #[test]
-    fn both_forms_say_when_and_what() {
+    fn table_and_json_show_due_time_and_body() {
         let mut job = samples::job("7", Timestamp(129_600_000));
         job.message.body = "two\nlines".into();
         let once = ListedJob {

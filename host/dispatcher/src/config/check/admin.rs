@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_18_off_loopback_there_must_be_a_token() {
+    fn finding_18_token_is_required_off_loopback() {
         for loopback in [
             "127.0.0.1:9",
             "127.3.2.1:0",
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_about_no_address_is_refused() {
+    fn admin_settings_without_an_address_are_refused() {
         let (admin, problems) = read(&[("admin-token-file", "t"), ("admin-host", "a")]);
         assert_eq!(admin, None);
         assert_eq!(

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_tried_beside_a_plugin_is_read() {
+    fn canary_and_shadow_settings_are_read() {
         let (read, problems) = plugin(&[
             ("canary", "b.wasm"),
             ("canary-share", "5%"),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_said_all_at_once() {
+    fn conflicting_trial_settings_are_reported_all_at_once() {
         let image = "oci://registry.example/handlers/orders:latest";
         let (_, problems) = plugin(&[
             ("canary-share", "0.5"),

@@ -34,7 +34,7 @@ fn order_age_and_memory_are_settings_of_a_route() {
 }
 
 #[test]
-fn what_can_have_no_effect_is_refused() {
+fn settings_without_effect_are_refused() {
     for (list, wanted) in [
         (
             vec![("shed", "drop")],

@@ -212,7 +212,7 @@ mod tests {
     use wasmtime_wasi_http::Error;
 
     #[tokio::test]
-    async fn a_lookup_that_is_given_up_keeps_its_turn_until_the_system_answers() {
+    async fn abandoned_lookup_keeps_its_slot_until_the_resolver_answers() {
         let turns = Arc::new(Semaphore::new(1));
         let (answer, answered) = std::sync::mpsc::channel::<()>();
         let (begin, begun) = tokio::sync::oneshot::channel();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_certificates_there_is_http_and_https_says_why() {
+    async fn without_certificates_http_works_and_https_names_the_reason() {
         let (_listener, uri) = listening().await;
         let hosts = [uri
             .authority()
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_beyond_the_limit_is_refused_until_one_ends() {
+    async fn connection_beyond_the_limit_is_refused_until_one_ends() {
         let (_listener, uri) = listening().await;
         let hosts = [uri
             .authority()

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_are_bounded_by_what_may_be_open_and_no_plugin_takes_all() {
+    fn connections_follow_the_open_file_limit_and_are_shared_between_plugins() {
         for (files, most) in [(0, 1), (1_024, 128), (u64::MAX, 2_048)] {
             let process = ConnectionLimit::of_process(files);
             let (one, other) = (process.of_plugin(), process.of_plugin());

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_found_wherever_they_are() {
+    fn nested_error_causes_are_found() {
         assert_eq!(said(Prohibited), "DestinationIpProhibited");
         assert_eq!(said(Outer(Box::new(Prohibited))), "DestinationIpProhibited");
         assert_eq!(

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_begun_that_the_attempt_cannot_wait_for() {
+    fn invocation_longer_than_the_attempt_is_not_started() {
         for (patience, longest, left, expected) in [
             (50, Some(40), None, Some(50_000)),
             (50, Some(40), Some(60_000), Some(50_000)),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refused_name_is_cut_before_it_is_kept() {
+    async fn refused_function_name_is_truncated_before_it_is_kept() {
         let granted = GrantedFunctions::new(functions(1, None), Arc::default(), Handle::current());
         let mut invocation = std::pin::pin!(granted.invoke(RequestedInvocation {
             function: "\n".repeat(1_000_000),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_fit_whole_names() {
+    fn patterns_match_whole_names() {
         let arn = "arn:aws:lambda:eu-west-1:123456789012:function:orders:live";
         for (pattern, name, fits) in [
             ("orders", "orders", true),

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_names_its_messages_and_no_body_adds_any() {
+    fn log_event_names_its_messages_and_ignores_bodies() {
         let body = serde_json::json!({"messageId": "forged"}).to_string();
         let event = serde_json::json!({"Records": [
             {"messageId": "a", "body": body},
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_05_a_retry_after_a_function_error_has_its_cause() {
+    fn finding_05_retry_after_a_function_error_carries_its_cause() {
         let error = r#"{"errorType":"KeyError","errorMessage":"'id'"}"#;
         let event = format!("{ID}a\"");
         let unhandled = || response(error, Some("Unhandled"));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_with_a_reason_keeps_it() {
+    fn verdict_with_a_reason_keeps_it() {
         let messages = [samples::message("a")];
         let mut causes = Causes::default();
         let answer = response("{}", Some("Handled"));

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_is_an_address_and_a_port() {
+    fn peer_is_an_address_and_a_port() {
         for text in ["127.0.0.1:80", "[::1]:80"] {
             let peer: Peer = text.parse().expect(text);
             assert_eq!(peer.to_string(), text);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_what_was_named_and_nothing_beside() {
+    fn only_the_granted_peer_address_matches() {
         for (peer, address, is) in [
             ("127.0.0.1:80", "127.0.0.1:80", true),
             ("127.0.0.1:80", "127.0.0.1:81", false),

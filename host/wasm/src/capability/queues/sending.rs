@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_queue_that_is_not_granted_is_forbidden_and_counted() {
+    async fn queue_without_a_grant_is_denied_and_counted() {
         let counted = Arc::new(AtomicUsize::new(0));
         let count = counted.clone();
         let queues = QueuesGrant {

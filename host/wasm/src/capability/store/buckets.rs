@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_long_or_too_many_is_refused_plainly() {
+    fn oversized_store_calls_are_refused_with_the_limit() {
         assert_eq!(check_key("k"), Ok(()));
         assert_eq!(check_key(&"k".repeat(LONGEST_KEY)), Ok(()));
         let told = check_key("").expect_err("empty");
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_stood_at_keys_takes_no_more_of_ours_than_there_is_room_for() {
+    async fn values_read_for_compare_and_swap_are_bounded_in_host_memory() {
         let bucket = Opened {
             bucket: Arc::new(Heavy),
             control: Handle::current(),

@@ -135,13 +135,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_digest_is_the_packages() {
+    fn script_digest_matches_the_npm_package() {
         // RFC 1321, A.5.
         assert_eq!(md5("abc"), "900150983cd24fb0d6963f7d28e17f72");
     }
 
     #[test]
-    fn answers_are_read() {
+    fn answers_are_decoded() {
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         assert_eq!(taken(&[Value::Int(-2)], "redis:q"), Some(Taken::Stranger));
         let answer = [Value::Int(0), text("q_1"), text("task"), text("2")];

@@ -14,7 +14,7 @@ use std::{
 use super::{super::PoolShutdown, Counted, Gate, MANY, ROUNDS, start, yields};
 
 #[test]
-fn close_returns_what_is_unfinished() {
+fn close_returns_unfinished_futures() {
     for workers in [1, 2, 4] {
         let pool = start(workers);
         let gate = Arc::new(Gate::default());
@@ -108,7 +108,7 @@ fn no_future_is_lost_between_spawn_and_close() {
 }
 
 #[test]
-fn a_pool_dropped_by_its_own_future_ends() {
+fn pool_dropped_by_its_own_future_ends() {
     let dropped = Arc::new(AtomicUsize::new(0));
     let pool = start(2);
     let spawner = pool.spawner();
@@ -129,7 +129,7 @@ fn a_pool_dropped_by_its_own_future_ends() {
 }
 
 #[test]
-fn closing_from_inside_panics_and_ends_the_pool() {
+fn close_from_inside_panics_and_ends_the_pool() {
     let pool = start(1);
     let spawner = pool.spawner();
     let (tell, told) = mpsc::channel::<()>();

@@ -102,7 +102,7 @@ mod tests {
     use std::sync::Arc;
 
     #[tokio::test]
-    async fn what_an_embedded_queue_would_never_take_is_refused_before_it_waits() {
+    async fn job_that_its_embedded_queue_would_refuse_is_refused_at_once() {
         let folder = tempfile::tempdir().expect("a folder");
         let fifo = QueueSettings {
             fifo: true,

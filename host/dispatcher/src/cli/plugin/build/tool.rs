@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_found_by_the_path_and_must_be_one() {
+    fn program_is_found_on_the_path_if_executable() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().as_os_str();
         std::fs::write(folder.path().join("notes"), "").unwrap();
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_fails_says_how() {
+    fn failing_tool_is_reported_with_its_output() {
         let failed = run(Command::new("sh").args(["-c", "exit 7"])).unwrap_err();
         assert!(failed.lines[0].starts_with("sh failed after"), "{failed:?}");
         assert!(failed.lines[0].contains('7'), "{failed:?}");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_24_a_failure_is_explained_by_what_the_tool_printed() {
+    fn finding_24_failure_is_explained_by_the_tools_output() {
         let fails = |words: &str| {
             let mut command = Command::new("sh");
             command.args(["-c", "echo \"$0\" >&2; exit 3", words]);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_installed_before_the_list_changed_is_stale() {
+    fn installation_before_a_change_of_the_list_is_stale() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, at: u64| {
             let path = folder.path().join(name);
