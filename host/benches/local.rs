@@ -54,7 +54,9 @@ fn open(folder: &Path, name: &str) -> Arc<LocalQueue> {
 }
 
 fn seconds() -> f64 {
-    clock::now().since(clock::Moment::default()).as_secs_f64()
+    clock::now()
+        .since(clock::BootInstant::default())
+        .as_secs_f64()
 }
 
 fn rate(what: &str, count: usize, since: f64) {

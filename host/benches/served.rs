@@ -143,7 +143,7 @@ fn cycle() {
             let mut clients = Program::start(command);
             clients.line("ready");
             let before = (server.program.cpu(), clients.cpu());
-            clients.tell("go");
+            clients.send_line("go");
             let (_, line) = clients.line("done");
             let after = (server.program.cpu(), clients.cpu());
             let seconds: f64 = line.trim_start_matches("done ").parse().expect("a number");

@@ -71,7 +71,7 @@ pub(crate) async fn receive_returns_at_most_the_maximum(backend: &Backend) {
     let messages: Vec<Outgoing> = (0..5).map(|n| plain(&n.to_string())).collect();
     queue.send_all(&messages).await;
     let proof = queue.identity().proof_wait;
-    let first = queue.ask(2, LONG, proof).await;
+    let first = queue.receive_up_to(2, LONG, proof).await;
     assert!((1..=2).contains(&first.messages.len()));
     assert!(!first.drained || first.messages.len() < 2);
     let mut all = first.messages;
@@ -131,17 +131,17 @@ pub(crate) async fn newest_come_first_where_supported(backend: &Backend) {
             .send_all(&[grouped("g", "first"), grouped("g", "second")])
             .await;
         // No wish for the newest parts a group.
-        let first = groups.ask_newest(1).await;
+        let first = groups.receive_newest(1).await;
         assert_eq!(bodies(&first), ["first"]);
     }
     let queue = backend.plain().await;
     let numbers: Vec<Outgoing> = (0..6).map(|n| plain(&n.to_string())).collect();
     let sent: Vec<Outgoing> = numbers.iter().take(4).cloned().collect();
     queue.send_all(&sent).await;
-    let mut received = queue.ask_newest(2).await;
+    let mut received = queue.receive_newest(2).await;
     queue.send_all(&numbers[4..]).await;
     while received.len() < numbers.len() {
-        let more = queue.ask_newest(3).await;
+        let more = queue.receive_newest(3).await;
         assert!(!more.is_empty(), "all are received, whatever was asked");
         received.extend(more);
     }
@@ -154,9 +154,9 @@ pub(crate) async fn newest_come_first_where_supported(backend: &Backend) {
     let last = received.pop().expect("six were received");
     let released = Outcome::Release(Duration::ZERO);
     queue.settle_one(&last, released).await;
-    let mut again = queue.ask_newest(2).await;
+    let mut again = queue.receive_newest(2).await;
     while again.len() < 2 {
-        again.extend(queue.ask_newest(1).await);
+        again.extend(queue.receive_newest(1).await);
     }
     if backend.can_choose() {
         assert_eq!((&*again[0].body, &*again[1].body), ("6", &*last.body));
@@ -200,7 +200,7 @@ pub(crate) async fn delay_is_respected(backend: &Backend) {
 
 pub(crate) async fn long_poll_wakes_on_a_send(backend: &Backend) {
     let queue = backend.plain().await;
-    let receive = queue.ask(1, LONG, PATIENT.min(queue.identity().longest_wait));
+    let receive = queue.receive_up_to(1, LONG, PATIENT.min(queue.identity().longest_wait));
     let send = async {
         // The poll is polled first and so is on its way.
         queue.send_all(&[plain("wake")]).await
@@ -219,7 +219,9 @@ pub(crate) async fn partial_answer_to_a_long_poll_is_drained(backend: &Backend) 
     let queue = backend.plain().await;
     queue.send_all(&[plain("only")]).await;
     let proof = queue.identity().proof_wait;
-    let received = queue.ask(queue.identity().batch, SHORT, proof).await;
+    let received = queue
+        .receive_up_to(queue.identity().batch, SHORT, proof)
+        .await;
     assert_eq!(received.messages.len(), 1);
     assert!(received.drained);
     // One that is invisible is none that could be received.

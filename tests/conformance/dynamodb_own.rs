@@ -213,7 +213,7 @@ async fn concurrent_receivers_share_all_tasks_without_overlap() {
     let drain = async |queue: &dyn Queue| {
         let mut ids = Vec::new();
         loop {
-            let received = queue.ask(10, LONG, Duration::ZERO).await;
+            let received = queue.receive_up_to(10, LONG, Duration::ZERO).await;
             ids.extend(received.messages.into_iter().map(|m| m.id));
             if received.drained {
                 return ids;

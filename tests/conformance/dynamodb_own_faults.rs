@@ -54,7 +54,7 @@ async fn taken_tasks_are_returned_before_the_whole_index_is_read() {
     let proxy = Proxy::before(MiniStack::shared().address());
     let queue = open(&proxy.url(), &scene.table, Options::default()).await;
     let queue: &dyn Queue = &queue;
-    let received = queue.ask(10, LONG, Duration::ZERO).await;
+    let received = queue.receive_up_to(10, LONG, Duration::ZERO).await;
     let bodies: Vec<&str> = received.messages.iter().map(|m| &*m.body).collect();
     assert_eq!(bodies, ["c", "b", "a"]);
     assert!(!received.drained, "there was more to look at");
@@ -68,10 +68,10 @@ async fn empty_receive_ends_and_the_next_continues_from_there() {
     let id = scene.queue().send_all(&[plain("below")]).await.remove(0);
     // More than twenty pages hold: one of ten, the others of a hundred.
     put_expired(&scene, 1_950, now_ms() + 10_000).await;
-    let first = scene.queue().ask(10, LONG, Duration::ZERO).await;
+    let first = scene.queue().receive_up_to(10, LONG, Duration::ZERO).await;
     assert_eq!(first.messages, [], "one look does not go that far");
     assert!(!first.drained, "nor does it say that there was no more");
-    let second = scene.queue().ask(10, LONG, Duration::ZERO).await;
+    let second = scene.queue().receive_up_to(10, LONG, Duration::ZERO).await;
     let ids: Vec<&str> = second.messages.iter().map(|m| &*m.id).collect();
     assert_eq!(ids, [id]);
 }
@@ -201,7 +201,7 @@ async fn task_that_cannot_be_taken_does_not_block_the_others() {
         r#"{"__type":"ValidationException","message":"Item size to update has exceeded"}"#;
     proxy.answer_next(1, "UpdateItem", 400, invalid);
     let queue: &dyn Queue = &queue;
-    let received = queue.ask(1, LONG, Duration::ZERO).await;
+    let received = queue.receive_up_to(1, LONG, Duration::ZERO).await;
     let bodies: Vec<&str> = received.messages.iter().map(|m| &*m.body).collect();
     assert_eq!(bodies, ["older"]);
 }

@@ -42,7 +42,7 @@ async fn returned_messages_are_first_in_their_old_order() {
         queue.settle_one(&taken[at], NOW).await;
     }
     queue.send_all(&[plain("e")]).await;
-    let again = queue.ask(10, LONG, Duration::ZERO).await.messages;
+    let again = queue.receive_up_to(10, LONG, Duration::ZERO).await.messages;
     let order: Vec<&str> = again.iter().map(|message| &*message.body).collect();
     assert_eq!(order, ["a", "b", "c", "d", "e"]);
     let mut ids: Vec<&str> = again.iter().map(|message| &*message.id).collect();
@@ -108,14 +108,14 @@ async fn group_waits_until_its_cancelled_head_has_ended() {
             }
             // Its lease has run out.
             "2" => {
-                let over = beside.ask(&["ZADD", "{faults:q}:leases", "XX", "CH", "1", &head.id]);
+                let over = beside.call(&["ZADD", "{faults:q}:leases", "XX", "CH", "1", &head.id]);
                 assert_eq!(over.expect("an answer").number(), 1);
             }
             // Its worker is dead.
             _ => {
-                let worker = beside.ask(&["SMEMBERS", "{faults}:workers"]);
+                let worker = beside.call(&["SMEMBERS", "{faults}:workers"]);
                 let key = format!("{{faults}}:worker:{}", worker.expect("an answer").text());
-                beside.ask(&["DEL", &key]).expect("an answer");
+                beside.call(&["DEL", &key]).expect("an answer");
             }
         }
     }
@@ -123,7 +123,7 @@ async fn group_waits_until_its_cancelled_head_has_ended() {
     assert_eq!(last.body, "4");
     queue.settle_one(&last, Outcome::Delete).await;
     assert_eq!(opened.depth().await, Ok(Default::default()));
-    let left = beside.ask(&["KEYS", "{faults:q}:*"]).expect("an answer");
+    let left = beside.call(&["KEYS", "{faults:q}:*"]).expect("an answer");
     let mut left = left.texts();
     left.retain(|key| !key.contains(":w"));
     assert_eq!(left, ["{faults:q}:seq"]);
@@ -190,10 +190,10 @@ async fn worker_declared_dead_loses_its_messages_and_rejoins() {
     handy.send_all(&["a", "b"].map(plain)).await;
     let held = handy.take(2, LONG).await;
     let mut plain_client = server.connect();
-    let workers = plain_client.ask(&["SMEMBERS", "{faults}:workers"]);
+    let workers = plain_client.call(&["SMEMBERS", "{faults}:workers"]);
     let worker = workers.expect("an answer").text();
     let key = format!("{{faults}}:worker:{worker}");
-    let removed = plain_client.ask(&["DEL", &key]).expect("an answer");
+    let removed = plain_client.call(&["DEL", &key]).expect("an answer");
     assert_eq!(removed.number(), 1);
     let mut lost = queue.lost().await;
     lost.sort_by(|a, b| a.receipt.0.cmp(&b.receipt.0));
@@ -211,7 +211,7 @@ async fn worker_declared_dead_loses_its_messages_and_rejoins() {
     assert_eq!(again[0].receive_count, 2);
     let stale = queue.settle(&[(held[0].clone(), Outcome::Delete)]).await;
     assert!(matches!(stale[..], [Err(ItemError::Gone(_))]), "{stale:?}");
-    let left = plain_client.ask(&["SMEMBERS", "{faults}:workers"]);
+    let left = plain_client.call(&["SMEMBERS", "{faults}:workers"]);
     let left = left.expect("an answer").texts();
     assert!(!left.contains(&worker), "it is forgotten");
 }
@@ -260,7 +260,7 @@ async fn server_that_becomes_a_replica_is_transient_and_reconnected() {
     let mut other = server.connect();
     let master = free_port().to_string();
     other
-        .ask(&["REPLICAOF", "127.0.0.1", &master])
+        .call(&["REPLICAOF", "127.0.0.1", &master])
         .expect("an answer");
     let answers = queue.send(&[plain("refused")]).await;
     let [Err(ItemError::Passing(words))] = &answers[..] else {
@@ -271,9 +271,9 @@ async fn server_that_becomes_a_replica_is_transient_and_reconnected() {
         .receive(ask(Duration::ZERO), &CancellationToken::new())
         .await;
     assert_eq!(error.expect_err("a replica").kind, ErrorKind::Transient);
-    other.ask(&["REPLICAOF", "NO", "ONE"]).expect("an answer");
+    other.call(&["REPLICAOF", "NO", "ONE"]).expect("an answer");
     handy.send_all(&[plain("after")]).await;
-    let connections = other.ask(&["INFO", "stats"]).expect("an answer").text();
+    let connections = other.call(&["INFO", "stats"]).expect("an answer").text();
     let made = connections
         .lines()
         .find_map(|line| line.strip_prefix("total_connections_received:"))
@@ -328,9 +328,9 @@ async fn acl_user_needs_access_only_to_its_own_keys() {
     let mut user = "ACL SETUSER worker on >secret resetkeys resetchannels".to_owned();
     user += " ~{own}* ~{own:* &{own:* +@all -@dangerous -@admin";
     let words: Vec<&str> = user.split(' ').collect();
-    assert_eq!(beside.ask(&words).expect("an answer").text(), "OK");
+    assert_eq!(beside.call(&words).expect("an answer").text(), "OK");
     let words = ["CONFIG", "SET", "requirepass", "another"];
-    assert_eq!(beside.ask(&words).expect("an answer").text(), "OK");
+    assert_eq!(beside.call(&words).expect("an answer").text(), "OK");
     let at = |user: &str| format!("redis://{user}{}", server.address());
     for denied in ["", "worker:wrong@", ":secret@"] {
         let server = Redis::new(&at(denied), "own").expect("an address");

@@ -60,7 +60,7 @@ async fn long_dead_lettering_of_a_dead_worker_does_not_delay_the_living() {
         ["SADD", "{lines}:worker:dead:queues", "needle"],
         ["SADD", "{lines}:workers", "dead"],
     ] {
-        assert_eq!(beside.ask(&words).expect("an answer").number(), 1);
+        assert_eq!(beside.call(&words).expect("an answer").number(), 1);
     }
     // The beats go on meanwhile, on this thread.
     let begun = tokio::task::spawn_blocking(move || begun.recv_timeout(PATIENCE));
@@ -68,7 +68,7 @@ async fn long_dead_lettering_of_a_dead_worker_does_not_delay_the_living() {
     begun.expect("it is being buried");
     let deadline = Instant::now() + PATIENCE;
     while beside
-        .ask(&["SISMEMBER", "{lines}:workers", "dead"])
+        .call(&["SISMEMBER", "{lines}:workers", "dead"])
         .expect("an answer")
         .number()
         == 1
@@ -185,9 +185,14 @@ async fn late_claim_takes_nothing() {
     assert_eq!(error.expect_err("cut").kind, ErrorKind::Unreachable);
     assert_eq!(handy.next(LONG).await.body, "a");
     let mut monitor = server.connect();
-    monitor.ask(&["MONITOR"]).expect("an answer");
+    monitor.call(&["MONITOR"]).expect("an answer");
     drop(on_its_way);
-    while !monitor.hear().expect("a line").text().contains("oldest") {}
+    while !monitor
+        .receive_reply()
+        .expect("a line")
+        .text()
+        .contains("oldest")
+    {}
     let depth = queue.depth().await.expect("it counts");
     assert_eq!((depth.waiting, depth.in_flight), (1, 1));
     assert_eq!(handy.next(LONG).await.body, "b");
@@ -255,7 +260,7 @@ async fn worker_declared_dead_does_not_rejoin_late() {
     let queue = redis.queue("q", None).await.expect("it is there");
     (&queue as &dyn Queue).expect_nothing().await;
     let mut beside = server.connect();
-    let mut ask = |words: &[&str]| beside.ask(words).expect("an answer").texts();
+    let mut ask = |words: &[&str]| beside.call(words).expect("an answer").texts();
     let worker = ask(&["SMEMBERS", "{lines:q}:workers"]).remove(0);
     // Whoever cleans up after a worker notes it at each of its queues.
     ask(&["SET", &format!("{{lines:later}}:w:{worker}:gone"), ""]);
@@ -281,7 +286,7 @@ async fn each_send_wakes_a_waiting_receiver() {
     let waking = async {
         for at in 0..WAKES {
             let send = async { handy.send_all(&[plain(&at.to_string())]).await };
-            let (received, _) = tokio::join!(biased; handy.ask(1, LONG, PATIENT), send);
+            let (received, _) = tokio::join!(biased; handy.receive_up_to(1, LONG, PATIENT), send);
             assert_eq!(bodies(&received.messages), [at.to_string()]);
         }
     };

@@ -90,7 +90,7 @@ async fn equal_tasks_have_separate_attempt_counts() {
     }
     let mut beside = server.connect();
     let counts = format!("{prefix}:dispatcher:counts:q");
-    let left = beside.ask(&["TTL", &counts]).expect("an answer").number();
+    let left = beside.call(&["TTL", &counts]).expect("an answer").number();
     assert!(
         left > 0,
         "a count that nobody deletes stays for ever: {left}"
@@ -101,7 +101,7 @@ async fn equal_tasks_have_separate_attempt_counts() {
     for message in rest.iter().chain(&again) {
         handy.settle_one(message, Outcome::Delete).await;
     }
-    let left = beside.ask(&["EXISTS", &counts]).expect("an answer");
+    let left = beside.call(&["EXISTS", &counts]).expect("an answer");
     assert_eq!(left.number(), 0);
     handy.send_all(&[plain("sync")]).await;
     assert_eq!(handy.next(LONG).await.receive_count, 1);
@@ -143,13 +143,13 @@ async fn worker_that_cannot_subscribe_still_sends_heartbeats() {
     assert_eq!(error.expect_err("cut").kind, ErrorKind::Unreachable);
     let held = handy.next(LONG).await;
     let mut beside = server.connect();
-    let worker = beside.ask(&["SMEMBERS", &format!("{prefix}:workers")]);
+    let worker = beside.call(&["SMEMBERS", &format!("{prefix}:workers")]);
     let worker = worker.expect("an answer").texts();
     let timer = format!("{prefix}:workerTimers:{}", worker[0]);
     let deadline = Instant::now() + PATIENCE;
     let (mut last, mut times) = (i64::MAX, 0);
     while times < 3 {
-        let left = beside.ask(&["PTTL", &timer]).expect("an answer").number();
+        let left = beside.call(&["PTTL", &timer]).expect("an answer").number();
         assert!(left > 0, "nobody keeps the worker alive");
         assert!(Instant::now() < deadline, "it is not kept");
         times += usize::from(left > last);

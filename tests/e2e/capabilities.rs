@@ -160,7 +160,7 @@ async fn denials_are_counted_and_logged_once() {
     assert_eq!(running.wait_exit(), 0);
 }
 
-fn keeps_what_it_is_told(grants: &[&str]) {
+fn check_bucket_commands(grants: &[&str]) {
     let data = folder();
     let says = |body: &str| told(&invoke(body, grants).sharing(&data).run()).to_owned();
     assert_eq!(says("set mine colour blue"), "got done");
@@ -192,7 +192,7 @@ fn keeps_what_it_is_told(grants: &[&str]) {
 
 #[test]
 fn local_bucket_returns_what_was_written() {
-    keeps_what_it_is_told(&["--store", "mine=local:b"]);
+    check_bucket_commands(&["--store", "mine=local:b"]);
 }
 
 #[test]

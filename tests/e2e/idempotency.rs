@@ -64,7 +64,7 @@ impl IdempotencyScene {
         let mut second = self.program(more).sharing(&data).start();
         self.server.wait_until_empty(&self.url).await;
         stop(&mut second);
-        (prints(&second), said_again(&second) > 0)
+        (prints(&second), repeat_log_lines(&second) > 0)
     }
 }
 
@@ -79,7 +79,7 @@ fn stop(running: &mut RunningProgram) {
     assert_eq!(running.wait_exit(), 0);
 }
 
-fn said_again(running: &RunningProgram) -> usize {
+fn repeat_log_lines(running: &RunningProgram) -> usize {
     let text = running.text(dispatcher_tests::child::Stream::Err);
     text.lines().filter(|line| line.contains(AGAIN)).count()
 }

@@ -78,7 +78,7 @@ async fn lesson_15_arrival_on_a_higher_queue_goes_before_everything_waiting_belo
     server.send_many(&high_url, ["urgent".to_owned()]).await;
     // Its parked poll brings it although the only place is taken; that the program has it is proved
     // by the first extension of its lease.
-    proxy.wait_until_asked("ChangeMessageVisibilityBatch", &high);
+    proxy.wait_for_request("ChangeMessageVisibilityBatch", &high);
     lambda.release();
     wait(&lambda, |state| (state.executed() == 31).then_some(())).await;
     stop(&mut running);

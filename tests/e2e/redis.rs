@@ -208,8 +208,8 @@ async fn finding_10_process_has_two_connections_to_a_server() {
     // By now it has looked for what is due, taken it and sent it on.
     running.wait_for_line(printed);
     let mut own = scene.server.connect();
-    let id = own.ask(&["CLIENT", "ID"]).expect("an answer").number();
-    let listed = own.ask(&["CLIENT", "LIST"]).expect("an answer").text();
+    let id = own.call(&["CLIENT", "ID"]).expect("an answer").number();
+    let listed = own.call(&["CLIENT", "LIST"]).expect("an answer").text();
     let others = listed
         .lines()
         .filter(|line| !line.starts_with(&format!("id={id} ")));

@@ -83,7 +83,7 @@ async fn finding_10_cluster_that_loses_a_master_loses_no_message() {
     let queue = redis.queue("jobs", None).await.expect("it is there");
     queues::send(&queue, (0..MESSAGES).map(|n| format!("print:{n}"))).await;
     let master = cluster.master_of("{dispatcher:jobs}:body");
-    let copied = cluster.nodes[master].connect().ask(&["WAIT", "1", "0"]);
+    let copied = cluster.nodes[master].connect().call(&["WAIT", "1", "0"]);
     assert_eq!(copied.expect("an answer").number(), 1);
     let more = [
         "--concurrency",
@@ -129,7 +129,7 @@ impl<'a> Migration<'a> {
         let key = format!("{{dispatcher:{queue}}}:body");
         let from = cluster.master_of(&key);
         let slot = cluster.nodes[from].connect();
-        let slot = { slot }.ask(&["CLUSTER", "KEYSLOT", &key]);
+        let slot = { slot }.call(&["CLUSTER", "KEYSLOT", &key]);
         let slot = slot.expect("an answer").number().to_string();
         let to = (from + 1) % cluster.nodes.len();
         let moved = Self {
@@ -146,24 +146,24 @@ impl<'a> Migration<'a> {
     fn set(&self, node: usize, how: &str, other: usize) {
         let other = self.cluster.nodes[other]
             .connect()
-            .ask(&["CLUSTER", "MYID"]);
+            .call(&["CLUSTER", "MYID"]);
         let other = other.expect("an answer").text();
         let mut node = self.cluster.nodes[node].connect();
-        let told = node.ask(&["CLUSTER", "SETSLOT", &self.slot, how, &other]);
+        let told = node.call(&["CLUSTER", "SETSLOT", &self.slot, how, &other]);
         assert_eq!(told.expect("an answer"), RedisReply::Text("OK".into()));
     }
 
     /// The keys that have not moved yet.
     fn left(&self) -> Vec<String> {
         let listed = ["CLUSTER", "GETKEYSINSLOT", &self.slot, "1000"];
-        let listed = self.cluster.nodes[self.from].connect().ask(&listed);
+        let listed = self.cluster.nodes[self.from].connect().call(&listed);
         listed.expect("an answer").texts()
     }
 
     fn move_one(&self, key: &str) {
         let port = self.cluster.port_for_nodes(self.to).to_string();
         let told = ["MIGRATE", "127.0.0.1", &port, key, "0", "5000"];
-        let told = self.cluster.nodes[self.from].connect().ask(&told);
+        let told = self.cluster.nodes[self.from].connect().call(&told);
         assert_eq!(told.expect("an answer"), RedisReply::Text("OK".into()));
     }
 
@@ -177,10 +177,10 @@ impl<'a> Migration<'a> {
         // The next one to get a slot needs a higher epoch than any that it has heard of.
         let id = self.cluster.nodes[self.to]
             .connect()
-            .ask(&["CLUSTER", "MYID"]);
+            .call(&["CLUSTER", "MYID"]);
         let id = id.expect("an answer").text();
         let mut own = self.cluster.nodes[self.to].connect();
-        let epoch = own.ask(&["CLUSTER", "INFO"]).expect("an answer").text();
+        let epoch = own.call(&["CLUSTER", "INFO"]).expect("an answer").text();
         let epoch = epoch
             .lines()
             .find_map(|line| line.strip_prefix("cluster_my_epoch:"));
@@ -305,7 +305,7 @@ fn user(cluster: &RedisCluster) {
                   -@dangerous -@admin";
     let rights: Vec<&str> = rights.split(' ').filter(|word| !word.is_empty()).collect();
     for node in &cluster.nodes {
-        let made = node.connect().ask(&rights);
+        let made = node.connect().call(&rights);
         assert_eq!(made.expect("an answer").text(), "OK");
     }
 }
@@ -443,7 +443,7 @@ async fn finding_10_sentinels_name_the_master_also_after_a_failover() {
     let redis = Redis::new(&url, "dispatcher").expect("an address");
     let queue = redis.queue("jobs", None).await.expect("it is there");
     queues::send(&queue, ["print:before".to_owned()]).await;
-    let copied = master.connect().ask(&["WAIT", "1", "0"]);
+    let copied = master.connect().call(&["WAIT", "1", "0"]);
     assert_eq!(copied.expect("an answer").number(), 1);
     let mut running = run("verdicts", &["--queues", "redis:jobs", "--redis-url", &url]).start();
     running.wait_for_line(printed);

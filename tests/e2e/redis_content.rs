@@ -44,7 +44,7 @@ impl RedisScene {
 }
 
 fn ask(server: &mut Plain, words: &[&str]) -> i64 {
-    server.ask(words).expect("an answer").number()
+    server.call(words).expect("an answer").number()
 }
 
 #[tokio::test]

@@ -25,7 +25,7 @@ async fn extended(scene: &RedisScene, id: &str, times: usize) {
     let leases = format!("{{dispatcher:{}}}:leases", scene.name);
     let mut until = || {
         server
-            .ask(&["ZSCORE", &leases, id])
+            .call(&["ZSCORE", &leases, id])
             .expect("an answer")
             .text()
     };

@@ -60,7 +60,7 @@ async fn finding_10_messages_are_handled_over_tls_as_an_acl_user() {
     let rights = "ACL SETUSER app on >s3cr%t ~{dispatcher}* ~{dispatcher:* &{dispatcher:* +@all \
                   -@dangerous -@admin";
     let rights: Vec<&str> = rights.split(' ').filter(|word| !word.is_empty()).collect();
-    let made = secure.scene.server.connect().ask(&rights);
+    let made = secure.scene.server.connect().call(&rights);
     assert_eq!(made.expect("an answer").text(), "OK");
     let url = secure.url("app:s3cr%25t@");
     let queue = secure.scene.full();

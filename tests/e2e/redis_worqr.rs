@@ -18,7 +18,7 @@ fn program(scene: &RedisScene, more: &[&str]) -> Program {
 }
 
 fn keys(scene: &RedisScene, pattern: &str) -> Vec<String> {
-    let answer = scene.server.connect().ask(&["KEYS", pattern]);
+    let answer = scene.server.connect().call(&["KEYS", pattern]);
     answer.expect("an answer").texts()
 }
 

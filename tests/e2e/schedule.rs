@@ -177,7 +177,7 @@ async fn two_dispatchers_fire_each_tick_of_a_periodic_message_once() {
     until_depth(data.path(), "default", empty).await;
     stop(&mut rest);
     let bodies: Vec<String> = both.iter().chain([&rest]).flat_map(prints).collect();
-    let sent: usize = both.iter().map(said_sent).sum();
+    let sent: usize = both.iter().map(logged_sends).sum();
     assert_eq!(bodies.len(), sent, "what was sent was handled once");
     for (at, body) in ["one", "two"].into_iter().enumerate() {
         let count = bodies.iter().filter(|one| *one == body).count() as u64;
@@ -188,7 +188,7 @@ async fn two_dispatchers_fire_each_tick_of_a_periodic_message_once() {
 }
 
 /// How many scheduled messages a dispatcher says that it sent.
-fn said_sent(running: &RunningProgram) -> usize {
+fn logged_sends(running: &RunningProgram) -> usize {
     let said = running.lines(|line| line.contains("scheduled messages were sent"));
     let sent = said.iter().map(|line| field(line, "sent").parse::<usize>());
     sent.map(|number| number.expect("a number")).sum()

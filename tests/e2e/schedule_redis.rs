@@ -54,7 +54,7 @@ async fn add(scene: &RedisScene, body: &str, due: Timestamp) {
 }
 
 /// How many scheduled messages these say that they sent.
-fn said_sent(both: &[RunningProgram; 2]) -> usize {
+fn logged_sends(both: &[RunningProgram; 2]) -> usize {
     let said = both
         .iter()
         .flat_map(|one| one.lines(|line| line.contains("scheduled messages were sent")));
@@ -142,7 +142,7 @@ async fn two_dispatchers_send_each_job_once() {
     until_printed(&[&both[0], &both[1]], 300).await;
     both.iter_mut().for_each(stop);
     // What was sent twice may still be in the queue.
-    assert_eq!(said_sent(&both), 300);
+    assert_eq!(logged_sends(&both), 300);
     let mut bodies: Vec<String> = both.iter().flat_map(prints).collect();
     bodies.sort();
     let wanted: Vec<String> = (0..JOBS).map(|number| format!("{number:03}")).collect();
@@ -171,7 +171,7 @@ async fn two_dispatchers_fire_each_tick_of_a_periodic_message_once() {
         .await;
     stop(&mut rest);
     let count = prints(&rest).len() + both.iter().map(|one| prints(one).len()).sum::<usize>();
-    assert_eq!(count, said_sent(&both), "what was sent was handled once");
+    assert_eq!(count, logged_sends(&both), "what was sent was handled once");
     // A time that both were too late for is not made up for.
     assert!(count as u64 <= times, "{count} of {times} times");
 }
@@ -203,8 +203,8 @@ async fn jobs_claimed_by_a_killed_dispatcher_are_sent_by_another() {
     // Two minutes go by.
     let claims = format!("{{dispatcher:{}}}:schedule:claim", scene.name);
     let mut plain = scene.server.connect();
-    for id in plain.ask(&["HKEYS", &claims]).expect("an answer").texts() {
-        plain.ask(&["HSET", &claims, &id, "1 gone"]).expect("set");
+    for id in plain.call(&["HKEYS", &claims]).expect("an answer").texts() {
+        plain.call(&["HSET", &claims, &id, "1 gone"]).expect("set");
     }
     let mut running = scene.run("verdicts", &[]).start();
     until_printed(&[&running], JOBS).await;

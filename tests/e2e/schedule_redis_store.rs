@@ -138,9 +138,9 @@ async fn completed_jobs_leave_no_keys_behind() {
     assert_eq!(store.end(&[gone]).await, [Ok(())]);
     let pattern = format!("{{dispatcher:{name}}}:schedule*");
     let mut plain = server.connect();
-    let keys = plain.ask(&["KEYS", &pattern]).expect("an answer").texts();
+    let keys = plain.call(&["KEYS", &pattern]).expect("an answer").texts();
     for key in keys {
-        let left = plain.ask(&["TTL", &key]).expect("an answer").number();
+        let left = plain.call(&["TTL", &key]).expect("an answer").number();
         assert!((0..=600).contains(&left), "{key} stays: {left}");
     }
 }
@@ -218,7 +218,7 @@ async fn late_add_does_not_add_a_second_time() {
     assert_eq!(store.add(&job("late", now)).await, Ok(true));
     assert_eq!(other.cancel("late", now).await, Ok(Cancelled::Yes));
     let calls = || {
-        let info = server.connect().ask(&["INFO", "commandstats"]);
+        let info = server.connect().call(&["INFO", "commandstats"]);
         let info = info.expect("an answer").text();
         let line = info.lines().find(|line| line.contains("cmdstat_evalsha:"));
         line.unwrap_or_default().to_owned()
@@ -240,7 +240,7 @@ async fn replica_and_full_server_are_reported_and_survived() {
     let now = clock::wall_clock_now();
     assert_eq!(store.add(&job("a", now)).await, Ok(true));
     let mut plain = server.connect();
-    let mut say = |words: &[&str]| drop(plain.ask(words).expect("an answer"));
+    let mut say = |words: &[&str]| drop(plain.call(words).expect("an answer"));
     say(&["REPLICAOF", "127.0.0.1", "1"]);
     let error = store.due(now, None).await.expect_err("it may be behind");
     assert_eq!(error.kind, ErrorKind::Transient, "{error}");
@@ -272,10 +272,10 @@ async fn cluster_node_accepts_every_step() {
     let server = RedisServer::start(&["--cluster-enabled", "yes"]);
     let mut plain = server.connect();
     let all = ["CLUSTER", "ADDSLOTSRANGE", "0", "16383"];
-    plain.ask(&all).expect("the slots are its own");
+    plain.call(&all).expect("the slots are its own");
     let deadline = clock::now() + dispatcher_tests::PATIENCE;
     let state = |answer: std::io::Result<RedisReply>| answer.expect("an answer").text();
-    while !state(plain.ask(&["CLUSTER", "INFO"])).contains("cluster_state:ok") {
+    while !state(plain.call(&["CLUSTER", "INFO"])).contains("cluster_state:ok") {
         assert!(clock::now() < deadline, "the cluster does not begin");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -307,7 +307,7 @@ async fn finding_03_job_without_its_message_is_set_aside_once_unless_claimed() {
     assert_eq!(store.claim(&jobs[2..], &claim, now).await, [Ok(true)]);
     let base = format!("{{dispatcher:{name}}}:schedule");
     let mut plain = RedisServer::shared().connect();
-    let mut ask = |words: &[&str]| plain.ask(words).expect("an answer");
+    let mut ask = |words: &[&str]| plain.call(words).expect("an answer");
     let key = |what: &str| format!("{base}:{what}");
     ask(&["HDEL", &key("job"), "a"]);
     ask(&["HSET", &key("job"), "b", "{"]);

@@ -1,4 +1,4 @@
-//! The stream of numbered messages: which roles there are, what their bodies say, how many a
+//! The stream of numbered messages: which roles there are, what their bodies print, how many a
 //! second. Knows no faults but those of the guests.
 
 use crate::scene::Site;

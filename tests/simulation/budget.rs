@@ -5,7 +5,7 @@ use crate::run::Ended;
 use crate::scenario::{Flavour, Happening, HappeningKind, Mix, Scenario, Sending};
 use crate::shrink::outcome;
 use crate::world::Event;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use std::time::Duration;
 
 /// How many messages wait at the start.
@@ -95,7 +95,7 @@ fn finding_12_single_group_is_processed_in_full_calls_without_idle_waits() {
                 // Here a receive brings one message of a group, and a call takes a millisecond.
                 let deleted = ended.trace.iter().filter(|event| event.what == "deletes");
                 let last = deleted.map(|event| event.at).max().expect("all were done");
-                let took = last.since(Moment::default());
+                let took = last.since(BootInstant::default());
                 let most = Duration::from_millis(4 * ONE_GROUP);
                 assert!(took < most, "{took:?} of simulated time: {calls:?}");
                 continue;

@@ -40,7 +40,7 @@ impl CallName<'_> {
     where
         E: Error + ProvideErrorMetadata + 'static,
     {
-        let words = said(error);
+        let words = error_text(error);
         let kind = match error {
             SdkError::ServiceError(answer) => judge(
                 answer.err().code().unwrap_or_default(),
@@ -204,7 +204,7 @@ pub fn is_throttle(code: &str) -> bool {
 }
 
 /// The service's own words if it spoke, else every link of the chain that says something new.
-fn said<E>(error: &SdkError<E, HttpResponse>) -> String
+fn error_text<E>(error: &SdkError<E, HttpResponse>) -> String
 where
     E: Error + ProvideErrorMetadata + 'static,
 {

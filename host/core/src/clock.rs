@@ -9,25 +9,25 @@ use tokio_util::either::Either;
 /// A moment of the machine's own clock, counted from boot with the time spent suspended: a lease
 /// runs out on the server while a laptop sleeps, so our deadlines must as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Moment(Duration);
+pub struct BootInstant(Duration);
 
-impl Moment {
+impl BootInstant {
     /// A moment so long after boot; for tests and simulations, which keep their own time.
     pub const fn from_boot(since_boot: Duration) -> Self {
         Self(since_boot)
     }
 
     /// How long after `earlier` this is; zero if it is not after it.
-    pub fn since(self, earlier: Moment) -> Duration {
+    pub fn since(self, earlier: BootInstant) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 }
 
-impl std::ops::Add<Duration> for Moment {
-    type Output = Moment;
+impl std::ops::Add<Duration> for BootInstant {
+    type Output = BootInstant;
     /// Saturates: no deadline is so far that it panics.
-    fn add(self, later: Duration) -> Moment {
-        Moment(self.0.saturating_add(later))
+    fn add(self, later: Duration) -> BootInstant {
+        BootInstant(self.0.saturating_add(later))
     }
 }
 
@@ -78,14 +78,14 @@ const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
 const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
 
 /// The present moment.
-pub fn now() -> Moment {
+pub fn now() -> BootInstant {
     if simulated::is_on() {
         return simulated::now();
     }
     let at = rustix::time::clock_gettime(CLOCK);
     let seconds = u64::try_from(at.tv_sec).unwrap_or_default();
     let nanos = u32::try_from(at.tv_nsec).unwrap_or_default();
-    Moment(Duration::new(seconds, nanos))
+    BootInstant(Duration::new(seconds, nanos))
 }
 
 /// The present date.
@@ -113,7 +113,7 @@ pub fn boot() -> Option<String> {
 
 /// Returns at `at`, or at once if that is past; never, if there is no such moment. Needs the
 /// control runtime's timer.
-pub async fn sleep_until(at: Option<Moment>) {
+pub async fn sleep_until(at: Option<BootInstant>) {
     match at {
         Some(at) => sleep(at).await,
         None => std::future::pending().await,
@@ -121,7 +121,7 @@ pub async fn sleep_until(at: Option<Moment>) {
 }
 
 /// The same on a thread that has no timer of its own: `control`'s is used.
-pub fn sleep_on(control: &Handle, at: Moment) -> Sleep {
+pub fn sleep_on(control: &Handle, at: BootInstant) -> Sleep {
     let _entered = control.enter();
     sleep(at)
 }
@@ -129,7 +129,7 @@ pub fn sleep_on(control: &Handle, at: Moment) -> Sleep {
 /// Ends at its moment.
 pub type Sleep = Either<tokio::time::Sleep, simulated::Sleep>;
 
-fn sleep(at: Moment) -> Sleep {
+fn sleep(at: BootInstant) -> Sleep {
     match simulated::is_on() {
         false => Either::Left(tokio::time::sleep(at.since(now()))),
         true => Either::Right(simulated::Sleep::until(at)),
@@ -142,9 +142,9 @@ mod tests {
 
     #[test]
     fn time_arithmetic_saturates() {
-        let far = Moment::from_boot(Duration::MAX) + Duration::from_secs(1);
-        assert_eq!(far.since(Moment::default()), Duration::MAX);
-        assert_eq!(Moment::default().since(far), Duration::ZERO);
+        let far = BootInstant::from_boot(Duration::MAX) + Duration::from_secs(1);
+        assert_eq!(far.since(BootInstant::default()), Duration::MAX);
+        assert_eq!(BootInstant::default().since(far), Duration::ZERO);
         assert_eq!(Timestamp(5).since(Timestamp(9)), Duration::ZERO);
         assert_eq!(Timestamp(u64::MAX) + Duration::MAX, Timestamp(u64::MAX));
     }

@@ -1,6 +1,6 @@
 //! The port to handlers: one verb. What runs behind it is a crate of its own.
 
-use crate::clock::{Moment, Timestamp};
+use crate::clock::{BootInstant, Timestamp};
 use crate::message::{Message, Verdict};
 use tokio_util::sync::CancellationToken;
 
@@ -13,7 +13,7 @@ pub struct Attempt {
     /// counts.
     pub cancelled: Vec<CancellationToken>,
     /// When the attempt is stopped.
-    pub deadline: Moment,
+    pub deadline: BootInstant,
     /// The same for the guest, who reads the calendar.
     pub deadline_date: Timestamp,
 }

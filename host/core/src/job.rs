@@ -1,7 +1,7 @@
 //! A job: a message with its lease and its place in the room; and how it ended. What the stages
 //! hand to each other, so that none imports another.
 
-use crate::clock::{Moment, Timestamp};
+use crate::clock::{BootInstant, Timestamp};
 use crate::lease::Lease;
 use crate::memory::HeldBytes;
 use crate::message::{ContentError, Message, Verdict};
@@ -24,13 +24,13 @@ pub struct Job {
     /// When it was sent; where the backend does not tell, when it was received.
     pub sent_at: Timestamp,
     /// When it becomes too old to be started; never, if there is no such moment.
-    pub expires: Option<Moment>,
+    pub expires: Option<BootInstant>,
     /// How often in a row it was begun in vain, its downstream being busy.
     pub holds: u32,
     /// How many attempts of this delivery have ended with a verdict that counts.
     pub tries: u32,
     /// Before when it is not to be attempted again, after an attempt of this delivery that failed.
-    pub not_before: Option<Moment>,
+    pub not_before: Option<BootInstant>,
     /// Whether its next receive may dead-letter it: it is better finished than given back.
     pub last_chance: bool,
 }
@@ -44,7 +44,7 @@ impl Waiting for Job {
         self.sent_at
     }
 
-    fn expires(&self) -> Option<Moment> {
+    fn expires(&self) -> Option<BootInstant> {
         self.expires
     }
 
@@ -60,7 +60,7 @@ impl Waiting for Job {
 
 impl Job {
     /// How it ends if it is given back now.
-    pub fn given_back(&self, now: Moment) -> JobEnding {
+    pub fn given_back(&self, now: BootInstant) -> JobEnding {
         match self.not_before {
             Some(at) if at > now => JobEnding::Behind(at.since(now)),
             _ => JobEnding::Returned,

@@ -3,7 +3,7 @@
 
 use axum::Router;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::tasks::Group;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -155,7 +155,7 @@ struct Open {
 struct OpenConnection {
     peer: IpAddr,
     /// Since when no request is under way on it; `None` while one is.
-    idle_since: Option<Moment>,
+    idle_since: Option<BootInstant>,
     closed: CancellationToken,
 }
 
@@ -176,7 +176,7 @@ impl Connections {
     }
 
     /// Admits a connection, in the place of another if all are taken.
-    fn admit(self: &Arc<Self>, peer: SocketAddr, now: Moment) -> AcceptedConnection {
+    fn admit(self: &Arc<Self>, peer: SocketAddr, now: BootInstant) -> AcceptedConnection {
         let mut open = self.lock();
         if open.by_id.len() >= self.most
             && let Some(id) = open.gives_way()
@@ -201,7 +201,7 @@ impl Connections {
         }
     }
 
-    fn set_idle(&self, id: u64, since: Option<Moment>) {
+    fn set_idle(&self, id: u64, since: Option<BootInstant>) {
         // One that made place is no longer there.
         if let Some(entry) = self.lock().by_id.get_mut(&id) {
             entry.idle_since = since;
@@ -277,8 +277,8 @@ mod tests {
         SocketAddr::from(([10, 0, 0, last], 5_000))
     }
 
-    fn at(seconds: u64) -> Moment {
-        Moment::from_boot(Duration::from_secs(seconds))
+    fn at(seconds: u64) -> BootInstant {
+        BootInstant::from_boot(Duration::from_secs(seconds))
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::service::Service;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ async fn drop_old(desk: &Service) {
 
 /// Takes the steps of every running task, each at its own rate.
 async fn move_on(desk: &Service) {
-    let mut next: HashMap<String, Moment> = HashMap::new();
+    let mut next: HashMap<String, BootInstant> = HashMap::new();
     loop {
         let tasks = match desk.store.running_moves().await {
             Ok(tasks) => tasks,

@@ -4,7 +4,7 @@
 use super::attempts::Attempts;
 use super::fault::{Fault, FaultKind};
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_local::queue::{KnownQueue, LocalStore, QueueId};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -32,8 +32,8 @@ pub(crate) struct Service {
     pub attempts: Attempts,
     /// Rung when a task is begun that moves messages.
     pub moves: Notify,
-    known: Mutex<HashMap<String, (Moment, Arc<KnownQueue>)>>,
-    purged: Mutex<HashMap<QueueId, Moment>>,
+    known: Mutex<HashMap<String, (BootInstant, Arc<KnownQueue>)>>,
+    purged: Mutex<HashMap<QueueId, BootInstant>>,
 }
 
 /// A request, whichever protocol it came in.

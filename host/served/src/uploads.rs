@@ -6,7 +6,7 @@ use super::service::lock;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::StatusCode;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -49,7 +49,7 @@ struct Active {
 /// One upload that holds room.
 #[derive(Debug, Clone)]
 struct Upload {
-    began: Moment,
+    began: BootInstant,
     bytes: usize,
     /// It is not slow: it waits for room itself.
     waits: bool,
@@ -138,7 +138,7 @@ impl Uploads {
         &self,
         more: usize,
         entry: &UploadSlot<'_>,
-        late: Moment,
+        late: BootInstant,
     ) -> Result<OwnedSemaphorePermit, StatusCode> {
         let permits = u32::try_from(more).unwrap_or(u32::MAX);
         if let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(permits) {
@@ -161,7 +161,7 @@ impl Uploads {
         }
     }
 
-    fn cut_slowest(&self, now: Moment) {
+    fn cut_slowest(&self, now: BootInstant) {
         let active = lock(&self.active);
         if let Some(upload) = slowest(active.by_number.values(), now) {
             tracing::warn!(
@@ -177,7 +177,7 @@ impl Uploads {
 /// The upload with the lowest rate among those that hold room, have had their time of grace and
 /// are not cut yet. Those that wait for room come last, the newest of them first: where all wait for
 /// each other, one must go.
-fn slowest<'a>(uploads: impl Iterator<Item = &'a Upload>, now: Moment) -> Option<&'a Upload> {
+fn slowest<'a>(uploads: impl Iterator<Item = &'a Upload>, now: BootInstant) -> Option<&'a Upload> {
     let rate = |upload: &Upload| {
         let millis = now.since(upload.began).as_millis().max(1);
         upload.bytes as u128 * 1_000 / millis
@@ -250,7 +250,7 @@ mod tests {
 
     fn upload(began_s: u64, bytes: usize) -> Upload {
         Upload {
-            began: Moment::from_boot(Duration::from_secs(began_s)),
+            began: BootInstant::from_boot(Duration::from_secs(began_s)),
             bytes,
             waits: false,
             cut: CancellationToken::new(),
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn finding_19_upload_waiting_for_memory_is_not_slow_and_ends_only_in_deadlock() {
-        let now = Moment::from_boot(Duration::from_secs(100));
+        let now = BootInstant::from_boot(Duration::from_secs(100));
         let waiting = |began_s, bytes| Upload {
             waits: true,
             ..upload(began_s, bytes)
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn finding_19_slowest_upload_is_chosen_after_its_grace_period() {
-        let now = Moment::from_boot(Duration::from_secs(100));
+        let now = BootInstant::from_boot(Duration::from_secs(100));
         let all = [
             upload(90, 8_000_000),
             upload(98, 100_000),

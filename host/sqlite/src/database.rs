@@ -4,7 +4,7 @@
 use super::watch::{Damage, Files};
 use super::{Patience, lock_error};
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 use std::ops::{Deref, DerefMut};
@@ -30,7 +30,7 @@ pub struct Database {
     patience: Patience,
     /// What counts the rows that were acknowledged.
     counter: Option<&'static str>,
-    warned: Option<Moment>,
+    warned: Option<BootInstant>,
 }
 
 impl Deref for Database {

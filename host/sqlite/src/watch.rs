@@ -7,7 +7,7 @@
 use super::wal::{HEADER, Header};
 use super::{NAP, beside};
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind};
@@ -68,7 +68,7 @@ struct Watched {
     is_running: bool,
     open: usize,
     damaged: BTreeMap<PathBuf, String>,
-    locked: BTreeMap<PathBuf, Moment>,
+    locked: BTreeMap<PathBuf, BootInstant>,
 }
 
 static WATCHED: Mutex<Watched> = Mutex::new(Watched {

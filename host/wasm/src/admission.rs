@@ -3,7 +3,7 @@
 //! and no plugin.
 
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::Verdict;
 use std::future::poll_fn;
@@ -18,7 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const WAIT: u32 = 4;
 
 /// Until when an attempt that begins now waits for room.
-pub(super) fn patience(attempt: &Attempt) -> Moment {
+pub(super) fn patience(attempt: &Attempt) -> BootInstant {
     let now = clock::now();
     now + attempt.deadline.since(now) / WAIT
 }

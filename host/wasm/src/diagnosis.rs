@@ -259,8 +259,8 @@ fn of_import(name: &str, missing: &[Missing]) -> Option<Problem> {
     match package {
         // Shapes alone: nothing to grant.
         "wasi:cli" if interface == "wasi:cli/types" => None,
-        "dispatcher:plugin" if is_words(interface) && is_same_series(version, VERSION) => None,
-        "dispatcher:plugin" if is_words(interface) => {
+        "dispatcher:plugin" if is_types_only(interface) && is_same_series(version, VERSION) => None,
+        "dispatcher:plugin" if is_types_only(interface) => {
             refused(&format!("this host provides it at version {VERSION}"))
         }
         "dispatcher:plugin" => refused("unknown to this version of the contract"),
@@ -287,7 +287,7 @@ fn other_version(linked: &Interface) -> String {
 }
 
 /// Whether the interface holds types alone: nothing to grant.
-fn is_words(interface: &str) -> bool {
+fn is_types_only(interface: &str) -> bool {
     interface.ends_with("-types") || interface.ends_with("/types")
 }
 

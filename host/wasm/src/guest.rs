@@ -17,7 +17,7 @@ use crate::room::InvocationLimit;
 use crate::scene::SharedWitness;
 use crate::tally::Tally;
 use crate::underway::{SharedAttempt, Underway};
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::Verdict;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub(super) struct GuestSettings {
 /// What an instance works on.
 enum GuestWork {
     /// Nothing yet: it is made ahead, and stopped if it still computes by then.
-    Ahead(Moment),
+    Ahead(BootInstant),
     /// One attempt at a time.
     One(Arc<Attempt>),
     /// Many at once.
@@ -94,7 +94,7 @@ impl Guest {
     /// A guest that is made before there is a message for it, which may take until then. Meanwhile
     /// it prints under no message's name, and has no room for invocations, messages and requests:
     /// whatever it began would be for nobody.
-    pub(super) fn ahead(settings: Arc<GuestSettings>, until: Moment) -> Self {
+    pub(super) fn ahead(settings: Arc<GuestSettings>, until: BootInstant) -> Self {
         let guest = Self::working_on(GuestWork::Ahead(until), settings);
         guest.room.shut();
         guest
@@ -243,7 +243,7 @@ impl Caller for Guest {
     }
 
     /// That of its making, where it is made ahead.
-    fn deadline(&self) -> Option<Moment> {
+    fn deadline(&self) -> Option<BootInstant> {
         match &self.work {
             GuestWork::One(attempt) => Some(attempt.deadline),
             GuestWork::Ahead(until) => Some(*until),

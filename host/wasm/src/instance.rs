@@ -9,7 +9,7 @@ use crate::limits;
 use crate::runtime::Inner;
 use crate::world::{Exports, ExportsPre};
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::Verdict;
 use std::future::poll_fn;
@@ -24,7 +24,7 @@ pub(super) struct LiveInstance {
     /// How many attempts it has been given.
     pub(super) attempts: u64,
     /// When the first of them ended; the beginning of time before.
-    pub(super) born: Moment,
+    pub(super) born: BootInstant,
     /// Declared last and so dropped last: the room is free when the store is gone.
     _permit: Permit,
 }
@@ -50,7 +50,7 @@ impl LiveInstance {
     pub(super) async fn make(
         pre: &ExportsPre,
         permit: Permit,
-        until: Moment,
+        until: BootInstant,
         guest: impl Fn() -> Guest,
     ) -> Result<Self, Box<InstantiationError>> {
         loop {
@@ -72,7 +72,7 @@ impl LiveInstance {
                         store,
                         exports,
                         attempts: 0,
-                        born: Moment::default(),
+                        born: BootInstant::default(),
                         _permit: permit,
                     });
                 }

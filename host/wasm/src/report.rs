@@ -39,7 +39,7 @@ pub(crate) fn of_instance(
         Some(trace) => frames(trace.frames()),
         None => (Vec::new(), 0),
     };
-    tell(guest, |scene| {
+    report_trap(guest, |scene| {
         scene.queue = queue;
         scene.message_id = message_id;
         scene.why = why.to_string();
@@ -51,7 +51,7 @@ pub(crate) fn of_instance(
 /// Tells of an attempt that was stopped at its deadline while its guest waited.
 pub(crate) fn waited(guest: &Guest, attempt: &Attempt, why: &FailureReason) {
     let (queue, message_id) = attempt::place(attempt);
-    tell(guest, |scene| {
+    report_trap(guest, |scene| {
         scene.queue = queue;
         scene.message_id = message_id;
         scene.why = why.to_string();
@@ -76,7 +76,7 @@ pub(crate) fn ended(guest: &Guest, attempt: &Attempt, verdicts: &[Verdict]) {
     });
     let Some(why) = failed else { return };
     let (queue, message_id) = attempt::place(attempt);
-    tell(guest, |scene| {
+    report_trap(guest, |scene| {
         scene.queue = queue;
         scene.message_id = message_id;
         scene.why = why.to_string();
@@ -123,7 +123,7 @@ fn last_line(printed: &[Printed]) -> Option<&str> {
     lines.find(names_it).or(last)
 }
 
-fn tell(guest: &Guest, fill: impl FnOnce(&mut TrapScene)) {
+fn report_trap(guest: &Guest, fill: impl FnOnce(&mut TrapScene)) {
     let settings = guest.settings();
     let mut scene = TrapScene {
         plugin: settings.name.clone(),

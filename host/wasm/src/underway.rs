@@ -3,7 +3,7 @@
 
 use crate::attempt;
 use crate::attempt::AttemptStop;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::{FailureReason, Verdict};
 use std::collections::HashMap;
@@ -34,7 +34,7 @@ pub(crate) struct Underway {
     /// For whom the instance is being made; nothing else is under way then.
     birth: Option<Arc<Attempt>>,
     /// Since when the guest has computed without giving the thread back to the event loop.
-    stretch: Option<Moment>,
+    stretch: Option<BootInstant>,
     /// Whose attempt the guest was stopped for.
     stopped: Option<u64>,
 }
@@ -173,7 +173,7 @@ impl Underway {
     pub(crate) fn tick(
         &mut self,
         task: Option<GuestTaskId>,
-        now: Moment,
+        now: BootInstant,
     ) -> Result<(), AttemptStop> {
         if let Some(attempt) = &self.birth {
             return attempt_is_over(attempt, now);
@@ -199,7 +199,7 @@ impl Underway {
     }
 }
 
-fn attempt_is_over(attempt: &Attempt, now: Moment) -> Result<(), AttemptStop> {
+fn attempt_is_over(attempt: &Attempt, now: BootInstant) -> Result<(), AttemptStop> {
     if attempt.cancelled.iter().all(|one| one.is_cancelled()) {
         return Err(AttemptStop::Cancelled);
     }

@@ -1,7 +1,7 @@
 //! How many instances are made ahead of messages, and when the next one is. Makes none.
 
 use dispatcher_core::backoff;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::telemetry::log_throttle::LogThrottle;
 use std::time::Duration;
 
@@ -38,13 +38,13 @@ const MOST: Duration = Duration::from_secs(60);
 pub(super) struct Making {
     under_way: bool,
     failures: u32,
-    not_before: Moment,
+    not_before: BootInstant,
     said: LogThrottle,
 }
 
 impl Making {
     /// Whether to begin now; then it is under way.
-    pub(super) fn begin(&mut self, now: Moment) -> bool {
+    pub(super) fn begin(&mut self, now: BootInstant) -> bool {
         let begins = !self.under_way && now >= self.not_before;
         self.under_way |= begins;
         begins
@@ -61,7 +61,7 @@ impl Making {
     }
 
     /// One could not be made. Whether to say so.
-    pub(super) fn failed(&mut self, now: Moment) -> bool {
+    pub(super) fn failed(&mut self, now: BootInstant) -> bool {
         self.failures = self.failures.saturating_add(1);
         self.not_before = now + backoff::ceiling(FIRST, MOST, self.failures);
         self.said.should_log(now)
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn failed_prewarming_backs_off() {
-        let at = |seconds| Moment::from_boot(Duration::from_secs(seconds));
+        let at = |seconds| BootInstant::from_boot(Duration::from_secs(seconds));
         let mut making = Making::default();
         assert!(making.begin(at(0)) && !making.begin(at(0)), "one at a time");
         let mut now = 0;

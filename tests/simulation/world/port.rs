@@ -271,11 +271,11 @@ impl Queue for Port {
             max: attempt.as_ref().map_or(ask.max, |one| one.max),
             visibility: ask.visibility,
             attempt: id,
-            again: attempt.as_ref().is_some_and(|one| !one.is_news()),
+            again: attempt.as_ref().is_some_and(|one| !one.is_first_try()),
             newest_first: ask.newest_first,
             samples: !flavour.is_exact() && ask.wait.is_zero(),
         };
-        self.sim.lock().asks(self.life, self.queue, id);
+        self.sim.lock().note_receive(self.life, self.queue, id);
         let waited_for = Waited(Some(self));
         let called = clock::now();
         let hurry = flavour.is_exact().then(|| hurry.clone());
@@ -294,7 +294,7 @@ impl Queue for Port {
         };
         // An exact queue looks at everything, but gives of a group only the first.
         let looked = flavour.is_exact() || !ask.wait.is_zero();
-        let news = attempt.is_none_or(|one| one.is_news());
+        let news = attempt.is_none_or(|one| one.is_first_try());
         let drained = news && looked && taken.len() < want.max;
         let late = clock::now().since(called + ask.wait) > ask.visibility / 4;
         if late && flavour.is_far() {
@@ -364,7 +364,7 @@ impl Queue for Port {
             let mut world = self.sim.lock();
             world.calls.settle += 1;
             world.slows(&mut passage);
-            world.check_told_together(self.life, self.queue, &items);
+            world.check_settle_call(self.life, self.queue, &items);
         }
         let told: Vec<usize> = items.iter().map(|item| item.0).collect();
         let answers = self

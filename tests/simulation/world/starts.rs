@@ -4,7 +4,7 @@
 use super::{LiveAttempt, NONE, Said, Trial, World};
 use crate::circumstances::Met;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -69,7 +69,7 @@ impl World {
     }
 
     /// The claim on one message of an attempt.
-    fn check_claim(&mut self, life: usize, delivery: usize, lost: bool, now: Moment) {
+    fn check_claim(&mut self, life: usize, delivery: usize, lost: bool, now: BootInstant) {
         let one = &self.deliveries[delivery];
         let message = one.message;
         let words = format!("message {message}, delivery {delivery}");
@@ -127,7 +127,7 @@ impl World {
         queue: usize,
         deliveries: &[usize],
         lost: &[bool],
-        now: Moment,
+        now: BootInstant,
     ) {
         for (at, (&one, &lost)) in deliveries.iter().zip(lost).enumerate() {
             let message = self.deliveries[one].message;
@@ -170,7 +170,7 @@ impl World {
     }
 
     /// Nothing of a lower queue starts while a higher one is known to hold something.
-    fn check_strict(&mut self, life: usize, above: usize, starting: &[usize], now: Moment) {
+    fn check_strict(&mut self, life: usize, above: usize, starting: &[usize], now: BootInstant) {
         let plan = &self.scenario.queues[above];
         if plan.rate.is_some() || plan.concurrency.is_some() {
             return; // its own limits hold up no other queue
@@ -224,7 +224,7 @@ impl World {
     }
 
     /// What came first starts first: nothing untried is overtaken by what came to hand later.
-    fn check_arrival(&mut self, life: usize, queue: usize, starting: &[usize], now: Moment) {
+    fn check_arrival(&mut self, life: usize, queue: usize, starting: &[usize], now: BootInstant) {
         if self.lives[life].stopping {
             return;
         }
@@ -256,7 +256,7 @@ impl World {
         }
     }
 
-    fn check_limits(&mut self, life: usize, queue: usize, count: usize, now: Moment) {
+    fn check_limits(&mut self, life: usize, queue: usize, count: usize, now: BootInstant) {
         let scenario = self.scenario.clone();
         if count > scenario.route.batch {
             self.fails("batch-size", format!("{count} together"));

@@ -4,7 +4,7 @@
 use super::{Said, SimulatedDelivery, World};
 use crate::circumstances::Met;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use std::time::Duration;
 
 /// A queue that says so often that it holds nothing more has not got what is waited for.
@@ -44,7 +44,7 @@ impl World {
         queue: usize,
         starting: &[usize],
         lost: &[bool],
-        now: Moment,
+        now: BootInstant,
     ) {
         for (at, (&one, &lost)) in starting.iter().zip(lost).enumerate() {
             let message = self.deliveries[one].message;
@@ -86,7 +86,7 @@ impl World {
     }
 
     /// What `message`, which was sent before it, means for the start of a delivery.
-    fn ahead(&mut self, life: usize, message: usize, starting: usize, now: Moment) -> Ahead {
+    fn ahead(&mut self, life: usize, message: usize, starting: usize, now: BootInstant) -> Ahead {
         let stored = &self.messages[message];
         if stored.gone.is_some() || stored.done || stored.dead_lettered.is_some() {
             return Ahead::Over;
@@ -147,7 +147,7 @@ impl World {
     }
 
     /// Something arrives: whether it has to wait for one that failed.
-    pub(crate) fn note_waiting(&mut self, life: usize, delivery: usize, now: Moment) {
+    pub(crate) fn note_waiting(&mut self, life: usize, delivery: usize, now: BootInstant) {
         let message = self.deliveries[delivery].message;
         let Some(tag) = self.tag_of(message) else {
             return;

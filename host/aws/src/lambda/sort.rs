@@ -85,7 +85,7 @@ const CODES: &[(&str, FailureKind)] = &[
 
 /// What an answer means, in one line that names the function, the code and AWS's message.
 pub(super) fn sort(function: &str, answer: &ErrorAnswer<'_>) -> InvokeError {
-    let words = words(function, answer);
+    let words = describe(function, answer);
     match kind(answer.status, answer.code) {
         DidNotRun => InvokeError::DidNotRun {
             reason: words,
@@ -113,7 +113,7 @@ fn kind(status: u16, code: &str) -> FailureKind {
     }
 }
 
-fn words(function: &str, answer: &ErrorAnswer<'_>) -> String {
+fn describe(function: &str, answer: &ErrorAnswer<'_>) -> String {
     let ErrorAnswer {
         status,
         code,

@@ -1,7 +1,7 @@
 //! Time as a simulation has it: it stands still while there is work and jumps to the next timer
 //! when there is none. One per thread; where none was begun, the machine's own time holds.
 
-use super::{Moment, Timestamp};
+use super::{BootInstant, Timestamp};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -20,10 +20,10 @@ thread_local! {
 }
 
 struct Time {
-    now: Moment,
+    now: BootInstant,
     /// The date at the moment zero, in milliseconds; before 1970 if the date was set so far back.
     began: i64,
-    timers: BTreeMap<(Moment, u64), Waker>,
+    timers: BTreeMap<(BootInstant, u64), Waker>,
     numbered: u64,
     /// How often the machine was started again.
     boots: u64,
@@ -34,7 +34,7 @@ struct Time {
 impl Time {
     const fn new() -> Self {
         Self {
-            now: Moment(Duration::ZERO),
+            now: BootInstant(Duration::ZERO),
             began: 0,
             timers: BTreeMap::new(),
             numbered: 0,
@@ -111,7 +111,7 @@ pub fn set_date(on_ms: i64) {
 pub fn reboot() {
     let slept = TIME.with_borrow_mut(|time| {
         time.began = time.began.saturating_add(time.now_ms());
-        time.now = Moment::default();
+        time.now = BootInstant::default();
         time.boots += 1;
         std::mem::take(&mut time.timers)
     });
@@ -123,7 +123,7 @@ pub(super) fn is_on() -> bool {
     SIMULATED.get()
 }
 
-pub(super) fn now() -> Moment {
+pub(super) fn now() -> BootInstant {
     TIME.with_borrow_mut(|time| {
         time.reads += 1;
         assert!(time.reads < SPINS, "something spins: time cannot go on");
@@ -143,12 +143,12 @@ pub(super) fn today() -> Timestamp {
 /// Ends at its moment.
 #[derive(Debug)]
 pub struct Sleep {
-    at: Moment,
-    timer: Option<(Moment, u64)>,
+    at: BootInstant,
+    timer: Option<(BootInstant, u64)>,
 }
 
 impl Sleep {
-    pub(super) fn until(at: Moment) -> Self {
+    pub(super) fn until(at: BootInstant) -> Self {
         Self { at, timer: None }
     }
 }
@@ -215,7 +215,7 @@ mod tests {
         reboot();
         assert_eq!(
             (clock::now(), clock::wall_clock_now()),
-            (Moment::default(), Timestamp(10_000))
+            (BootInstant::default(), Timestamp(10_000))
         );
         assert_ne!(clock::boot(), first);
     }

@@ -2,7 +2,7 @@
 //! process must end. A panic is an answer too.
 
 use crate::clock;
-use crate::clock::{Moment, Timestamp};
+use crate::clock::{BootInstant, Timestamp};
 use crate::handler::{Attempt, Handler};
 use crate::job::{Job, JobEnding};
 use crate::lease::Lease;
@@ -115,10 +115,10 @@ struct JobRest {
     permit: Permit,
     held: Option<HeldBytes>,
     sent_at: Timestamp,
-    expires: Option<Moment>,
+    expires: Option<BootInstant>,
     holds: u32,
     tries: u32,
-    not_before: Option<Moment>,
+    not_before: Option<BootInstant>,
     last_chance: bool,
 }
 

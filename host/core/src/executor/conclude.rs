@@ -2,7 +2,7 @@
 //! tried again. Pure.
 
 use crate::backoff;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::job::{Job, JobEnding};
 use crate::message::{FailureReason, Outcome, Verdict};
 use crate::scheduler::MessageFate;
@@ -25,9 +25,9 @@ const TURN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pause {
     /// The downstream's own wish.
-    pub not_before: Moment,
+    pub not_before: BootInstant,
     /// When it is tried again in any case.
-    pub until: Moment,
+    pub until: BootInstant,
 }
 
 /// What became of a message, as its group's order is concerned.
@@ -94,7 +94,7 @@ pub(super) fn fates(
 }
 
 /// What the attempt showed of the downstream: the worst that was said.
-pub(super) fn showed<'a>(endings: impl Iterator<Item = &'a JobEnding>) -> Signal {
+pub(super) fn worst_signal<'a>(endings: impl Iterator<Item = &'a JobEnding>) -> Signal {
     let one = |ending: &JobEnding| match ending {
         JobEnding::Verdict(Verdict::Closed(_)) => Signal::Closed,
         JobEnding::Verdict(Verdict::Busy { .. }) => Signal::Busy,
@@ -167,7 +167,7 @@ pub(super) fn why(held: &[(Job, JobEnding)]) -> Option<String> {
 
 /// How long these are held together: as advised, and longer from time to time. What is closed is
 /// tried when the route is.
-pub(super) fn pause(held: &[(Job, JobEnding)], now: Moment, random: u64) -> Option<Pause> {
+pub(super) fn pause(held: &[(Job, JobEnding)], now: BootInstant, random: u64) -> Option<Pause> {
     let pauses = held.iter().filter_map(|(job, ending)| match ending {
         JobEnding::Verdict(Verdict::Busy { after, .. }) => {
             let tries = job.holds.saturating_add(1);

@@ -73,11 +73,17 @@ fn worst_verdict_of_a_batch_is_its_signal() {
         after: None,
         why: FailureReason::TimedOut(Duration::ZERO),
     });
-    assert_eq!(showed([done(), busy(None), closed].iter()), Signal::Closed);
-    assert_eq!(showed([done(), busy(None)].iter()), Signal::Busy);
-    assert_eq!(showed([failed(), JobEnding::Lost].iter()), Signal::Open);
     assert_eq!(
-        showed([timed_out, JobEnding::Returned].iter()),
+        worst_signal([done(), busy(None), closed].iter()),
+        Signal::Closed
+    );
+    assert_eq!(worst_signal([done(), busy(None)].iter()), Signal::Busy);
+    assert_eq!(
+        worst_signal([failed(), JobEnding::Lost].iter()),
+        Signal::Open
+    );
+    assert_eq!(
+        worst_signal([timed_out, JobEnding::Returned].iter()),
         Signal::Nothing
     );
 }
@@ -85,7 +91,7 @@ fn worst_verdict_of_a_batch_is_its_signal() {
 proptest! {
     #[test]
     fn busy_pause_honours_advice_and_grows_to_a_limit(advice in prop::option::of(0_u64..100_000_000), holds: u32, random: u64) {
-        let now = Moment::from_boot(Duration::from_secs(1_000));
+        let now = BootInstant::from_boot(Duration::from_secs(1_000));
         let mut list = ended(&[("", busy(advice))]);
         list[0].0.holds = holds;
         let pause = pause(&list, now, random).expect("it is busy");

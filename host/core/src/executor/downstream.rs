@@ -1,7 +1,7 @@
 //! Says when what a route's handler needs is busy, closed and open again: in the log, once a minute
 //! while it lasts, and in the readiness. Decides nothing.
 
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::readiness::Readiness;
 use crate::throttle::control::Signal;
@@ -48,7 +48,13 @@ impl Downstream {
     }
 
     /// An attempt has shown something, and `why`; `now_is` what follows from it.
-    pub fn note(&self, showed: Signal, why: Option<&str>, now_is: DownstreamState, now: Moment) {
+    pub fn note(
+        &self,
+        showed: Signal,
+        why: Option<&str>,
+        now_is: DownstreamState,
+        now: BootInstant,
+    ) {
         match showed {
             Signal::Nothing => {}
             Signal::Open if !self.troubled.load(Relaxed) => {}
@@ -56,7 +62,7 @@ impl Downstream {
             Signal::Busy => {
                 self.take_back(now_is);
                 self.troubled.store(true, Relaxed);
-                if self.said().busy.should_log(now) {
+                if self.lock_log().busy.should_log(now) {
                     tracing::warn!(
                         route = self.route,
                         attempts = now_is.limit,
@@ -69,7 +75,7 @@ impl Downstream {
                 self.troubled.store(true, Relaxed);
                 let why = why.unwrap_or_default();
                 self.readiness.set(self.name(), why);
-                let mut said = self.said();
+                let mut said = self.lock_log();
                 said.is_closed = true;
                 if said.closed.should_log(now) {
                     tracing::error!(
@@ -83,7 +89,7 @@ impl Downstream {
 
     /// Says that it is open again, if it is.
     fn take_back(&self, now_is: DownstreamState) {
-        let mut said = self.said();
+        let mut said = self.lock_log();
         if said.is_closed && !now_is.closed {
             said.is_closed = false;
             said.closed = LogThrottle::default();
@@ -98,7 +104,7 @@ impl Downstream {
         format!("route {}", self.route)
     }
 
-    fn said(&self) -> std::sync::MutexGuard<'_, DownstreamLog> {
+    fn lock_log(&self) -> std::sync::MutexGuard<'_, DownstreamLog> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,7 +7,7 @@ pub mod downstream;
 pub mod pool;
 
 use crate::clock;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::handler::Handler;
 use crate::job::{Job, JobEnding, Outbox, hand_on, hand_on_all};
 use crate::message::{Message, Outcome, Verdict};
@@ -91,14 +91,14 @@ impl Workers {
 impl Executor {
     /// Sheds what is too old by now, and starts as many workers as there is work for. To be called
     /// whenever jobs arrived or may start, or a queue turned out to be empty.
-    pub fn hire(self: &Arc<Self>) {
+    pub fn start_workers(self: &Arc<Self>) {
         let now = clock::now();
         let (expired, overtaking, hired) = {
             let mut scheduler = self.board.lock();
             // After the halt a worker starts nothing; its end would only ask for another.
             let hired = match self.halt.is_cancelled() {
                 true => 0,
-                false => scheduler.hire(now),
+                false => scheduler.reserve_workers(now),
             };
             (scheduler.expired(now), scheduler.overtaking(), hired)
         };
@@ -107,7 +107,7 @@ impl Executor {
         for _ in 0..hired {
             self.workers.run(self.clone().work(), || {
                 // The pool is closed only once nothing runs or waits any more.
-                self.board.lock().dismiss();
+                self.board.lock().release_worker();
             });
         }
     }
@@ -124,7 +124,7 @@ impl Executor {
         self.release(released, now);
     }
 
-    fn release(&self, released: Vec<(usize, Job)>, now: Moment) {
+    fn release(&self, released: Vec<(usize, Job)>, now: BootInstant) {
         for (lane, job) in released {
             let ending = job.given_back(now);
             hand_on(&self.outbox, lane, job, ending);
@@ -158,7 +158,7 @@ impl Executor {
                 self.board.replan.notify_one();
             }
             if self.run(lane, jobs).await {
-                self.hire();
+                self.start_workers();
             }
         }
     }
@@ -248,13 +248,13 @@ impl Executor {
     fn conclude(
         &self,
         lane: usize,
-        began: Moment,
+        began: BootInstant,
         ended: Vec<(Job, JobEnding)>,
         fates: Vec<MessageFate>,
     ) -> (Vec<(Job, JobEnding)>, After<Job>) {
         let now = clock::now();
         self.measure(lane, now.since(began), &ended);
-        let showed = conclude::showed(ended.iter().map(|(_, ending)| ending));
+        let showed = conclude::worst_signal(ended.iter().map(|(_, ending)| ending));
         let group = |job: &Job| job.message.group.clone();
         let groups: Vec<_> = ended.iter().map(|(job, _)| group(job)).collect();
         let groups = || groups.iter().map(Option::as_deref);
@@ -325,7 +325,7 @@ impl Executor {
         scheduler: &mut Scheduler<Job>,
         lane: usize,
         held: Vec<(Job, JobEnding)>,
-        now: Moment,
+        now: BootInstant,
     ) -> Option<String> {
         let why = conclude::why(&held);
         if let Some(Pause { not_before, until }) = conclude::pause(&held, now, fastrand::u64(..)) {
@@ -350,7 +350,7 @@ struct WorkerGuard {
 impl Drop for WorkerGuard {
     fn drop(&mut self) {
         if !self.ended {
-            self.board.lock().dismiss();
+            self.board.lock().release_worker();
         }
         self.board.replan.notify_one();
         self.board.retired.notify_one();

@@ -4,7 +4,7 @@
 
 use super::{Records, RecordsError};
 use crate::clock;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::readiness::Readiness;
@@ -44,7 +44,7 @@ struct FailureWatch {
 struct GuardState {
     failures: u32,
     said: LogThrottle,
-    rests_until: Moment,
+    rests_until: BootInstant,
 }
 
 impl Guard {

@@ -3,10 +3,10 @@
 
 pub mod group;
 mod recall;
-pub mod trouble;
+pub mod receive_failures;
 
 use crate::clock;
-use crate::clock::{Moment, Timestamp};
+use crate::clock::{BootInstant, Timestamp};
 use crate::idempotency::guard::Guard;
 use crate::job::{Job, JobEnding, Outbox, hand_on};
 use crate::lease::Ledger;
@@ -22,10 +22,10 @@ use crate::telemetry::counters::Counters;
 use crate::telemetry::metrics::meter::Meter;
 use crate::telemetry::readiness::Readiness;
 use group::GroupBy;
+use receive_failures::ReceiveFailures;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use trouble::Trouble;
 
 /// How long a queue waits for bytes before one of its messages goes beyond what may be held.
 const SHORT_OF_BYTES: Duration = Duration::from_secs(1);
@@ -88,8 +88,8 @@ pub struct Intake {
 
 struct ReceiveResult {
     poll: Poll,
-    called: Moment,
-    answered: Moment,
+    called: BootInstant,
+    answered: BootInstant,
     received: Result<Received, QueueError>,
     /// What of it was done before, by the route's guard; may be empty where that is nothing.
     known: Vec<bool>,
@@ -99,7 +99,11 @@ impl Intake {
     /// Polls until the stop, then until the last poll under way was answered.
     pub async fn run(self) {
         let mut polls: Group<ReceiveResult> = Group::new();
-        let mut troubles: Vec<Trouble> = self.sources.iter().map(|_| Trouble::default()).collect();
+        let mut troubles: Vec<ReceiveFailures> = self
+            .sources
+            .iter()
+            .map(|_| ReceiveFailures::default())
+            .collect();
         let room = self.board.lock().room().clone();
         let (mut stopping, mut awaited) = (false, false);
         while !stopping || !polls.is_empty() {
@@ -184,7 +188,7 @@ impl Intake {
         }
     }
 
-    fn take(&self, answer: ReceiveResult, troubles: &mut [Trouble]) {
+    fn take(&self, answer: ReceiveResult, troubles: &mut [ReceiveFailures]) {
         let ReceiveResult {
             mut poll,
             called,
@@ -263,7 +267,7 @@ impl Intake {
     fn jobs(
         &self,
         poll: &mut Poll,
-        received: Moment,
+        received: BootInstant,
         messages: Vec<Message>,
         held: Vec<HeldBytes>,
     ) -> Vec<Job> {
@@ -410,11 +414,11 @@ fn give_back(arrived: &[(Option<&str>, bool)], endings: &mut [Option<JobEnding>]
 /// before; then the answer is taken to have been under way for a quarter of the visibility at
 /// most. The first extension, at half of it, makes sure.
 fn handed_out(
-    called: Moment,
-    taken: Option<Moment>,
+    called: BootInstant,
+    taken: Option<BootInstant>,
     visibility: Duration,
-    answered: Moment,
-) -> Moment {
+    answered: BootInstant,
+) -> BootInstant {
     let slowest = answered.since(called).min(visibility / 4);
     taken.unwrap_or(called + (answered.since(called) - slowest))
 }
@@ -448,7 +452,7 @@ mod tests {
 
     #[test]
     fn message_arriving_late_in_a_long_poll_has_most_of_its_lease_left() {
-        let at = |seconds| Moment::from_boot(Duration::from_secs(seconds));
+        let at = |seconds| BootInstant::from_boot(Duration::from_secs(seconds));
         let counted_from =
             |answered| handed_out(at(100), None, Duration::from_secs(8), at(answered));
         assert_eq!(counted_from(100), at(100));

@@ -2,7 +2,7 @@
 //! backend and makes no call.
 
 use super::invisible::InvisibleMessages;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::message::{Loss, Receipt};
 use crate::queue::{ItemError, VISIBILITY_CEILING};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -32,9 +32,9 @@ pub struct LeaseTerms {
     /// The delivery's token.
     pub receipt: Receipt,
     /// When the delivery was made, or before: from there everything is counted.
-    pub received: Moment,
+    pub received: BootInstant,
     /// When we heard of it: by then it had been made.
-    pub answered: Moment,
+    pub answered: BootInstant,
     /// What the receive asked for, and every extension will.
     pub visibility: Duration,
 }
@@ -47,14 +47,14 @@ pub struct ExtensionCall {
     /// What to extend, and for how long from the call on.
     pub items: Vec<(LeaseId, Receipt, Duration)>,
     /// When the first of them runs out.
-    pub runs_out: Moment,
+    pub runs_out: BootInstant,
 }
 
 #[derive(Debug)]
 struct LeaseEntry {
     terms: LeaseTerms,
-    deadline: Moment,
-    extend_at: Moment,
+    deadline: BootInstant,
+    extend_at: BootInstant,
     state: LeaseState,
     hidden: InvisibleMessages,
     cancelled: CancellationToken,
@@ -81,7 +81,7 @@ enum LeaseState {
 pub struct Book {
     entries: HashMap<LeaseId, LeaseEntry>,
     /// When each entry needs attention: an extension is due or its deadline has come.
-    agenda: BTreeSet<(Moment, LeaseId)>,
+    agenda: BTreeSet<(BootInstant, LeaseId)>,
     opened: u64,
     /// Deliveries that were taken away before they were entered here, their queues, and whether
     /// their messages were cancelled: between the answer to a receive and `open` much may happen.
@@ -125,7 +125,7 @@ impl Book {
     }
 
     /// Loses a lease whose time is over.
-    pub fn check(&mut self, id: LeaseId, now: Moment) {
+    pub fn check(&mut self, id: LeaseId, now: BootInstant) {
         self.change(id, |entry| {
             if entry.deadline <= now {
                 entry.lose();
@@ -173,7 +173,7 @@ impl Book {
     }
 
     /// When an entry ends, unless it is extended again.
-    pub fn deadline(&self, id: LeaseId) -> Option<Moment> {
+    pub fn deadline(&self, id: LeaseId) -> Option<BootInstant> {
         Some(self.entries.get(&id)?.deadline)
     }
 
@@ -183,7 +183,7 @@ impl Book {
     }
 
     /// Stops extending and says until when the delivery may be settled; `None` if it is lost.
-    pub fn settle(&mut self, id: LeaseId, now: Moment) -> Option<Moment> {
+    pub fn settle(&mut self, id: LeaseId, now: BootInstant) -> Option<BootInstant> {
         self.change(id, |entry| {
             if entry.deadline <= now {
                 entry.lose();
@@ -208,13 +208,13 @@ impl Book {
     }
 
     /// When something is due next.
-    pub fn next_attention(&self) -> Option<Moment> {
+    pub fn next_attention(&self) -> Option<BootInstant> {
         self.agenda.first().map(|(at, _)| *at)
     }
 
     /// Loses what has run out, and answers with the calls that are due, at most `batch(queue)`
     /// items in each. Each item stays under way until `extended` is told about it.
-    pub fn due(&mut self, now: Moment, batch: impl Fn(usize) -> usize) -> Vec<ExtensionCall> {
+    pub fn due(&mut self, now: BootInstant, batch: impl Fn(usize) -> usize) -> Vec<ExtensionCall> {
         let mut due = Vec::new();
         while let Some(&(at, id)) = self.agenda.first() {
             if at > now {
@@ -230,7 +230,7 @@ impl Book {
 
     /// Takes one entry whose time has come off the agenda's head. Says its queue if an extension
     /// is due.
-    fn attend(&mut self, id: LeaseId, now: Moment) -> Option<usize> {
+    fn attend(&mut self, id: LeaseId, now: BootInstant) -> Option<usize> {
         let mut due = None;
         self.change(id, |entry| {
             if entry.deadline <= now {
@@ -239,7 +239,7 @@ impl Book {
                 entry.state = LeaseState::Ending;
             } else {
                 entry.state = LeaseState::Extending;
-                entry.hidden.ask(now, entry.terms.visibility);
+                entry.hidden.request_extension(now, entry.terms.visibility);
                 due = Some(entry.terms.queue);
             }
         });
@@ -250,7 +250,7 @@ impl Book {
     fn fill(
         &mut self,
         due: Vec<(usize, LeaseId)>,
-        now: Moment,
+        now: BootInstant,
         batch: impl Fn(usize) -> usize,
     ) -> Vec<ExtensionCall> {
         let mut by_queue: HashMap<usize, Vec<LeaseId>> = HashMap::new();
@@ -290,7 +290,7 @@ impl Book {
         calls
     }
 
-    fn nearly_due(&self, queue: usize, now: Moment) -> impl Iterator<Item = LeaseId> + '_ {
+    fn nearly_due(&self, queue: usize, now: BootInstant) -> impl Iterator<Item = LeaseId> + '_ {
         self.agenda
             .iter()
             .map_while(move |&(at, id)| {
@@ -307,15 +307,15 @@ impl Book {
     pub fn extended(
         &mut self,
         id: LeaseId,
-        called: Moment,
+        called: BootInstant,
         asked: Duration,
         answer: &Result<(), ItemError>,
-        now: Moment,
+        now: BootInstant,
     ) {
         self.change(id, |entry| {
             match answer {
-                Ok(()) => entry.hidden.heard(Some(now), asked),
-                Err(_) => entry.hidden.heard(None, asked),
+                Ok(()) => entry.hidden.extension_answered(Some(now), asked),
+                Err(_) => entry.hidden.extension_answered(None, asked),
             }
             let settling = match entry.state {
                 LeaseState::Extending => false,
@@ -373,7 +373,7 @@ impl Book {
 }
 
 impl LeaseEntry {
-    fn attention(&self) -> Moment {
+    fn attention(&self) -> BootInstant {
         match self.state {
             LeaseState::Kept => self.extend_at.min(self.deadline),
             _ => self.deadline,
@@ -381,7 +381,7 @@ impl LeaseEntry {
     }
 
     /// How long an extension may ask for; `None` once the ceiling leaves less than a second.
-    fn longest_extension(&self, now: Moment) -> Option<Duration> {
+    fn longest_extension(&self, now: BootInstant) -> Option<Duration> {
         let ceiling = self.terms.received + (VISIBILITY_CEILING - CEILING_MARGIN);
         let left = ceiling.since(now);
         let whole_seconds = Duration::from_secs(left.min(self.terms.visibility).as_secs());

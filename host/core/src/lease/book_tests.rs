@@ -4,11 +4,11 @@
 use super::*;
 use proptest::prelude::*;
 
-fn at(seconds: f64) -> Moment {
-    Moment::from_boot(Duration::from_secs_f64(seconds))
+fn at(seconds: f64) -> BootInstant {
+    BootInstant::from_boot(Duration::from_secs_f64(seconds))
 }
 
-fn terms(queue: usize, name: &str, received: Moment, visibility: u64) -> LeaseTerms {
+fn terms(queue: usize, name: &str, received: BootInstant, visibility: u64) -> LeaseTerms {
     LeaseTerms {
         queue,
         receipt: Receipt(name.into()),
@@ -263,8 +263,8 @@ proptest! {
     fn lesson_07_no_order_of_events_breaks_the_lease_book(steps in prop::collection::vec(any_step(), 1..80)) {
         let mut book = Book::default();
         let mut now = at(100_000.0);
-        let mut open: Vec<(LeaseId, CancellationToken, Moment)> = Vec::new();
-        let mut under_way: Vec<(LeaseId, Moment, Duration)> = Vec::new();
+        let mut open: Vec<(LeaseId, CancellationToken, BootInstant)> = Vec::new();
+        let mut under_way: Vec<(LeaseId, BootInstant, Duration)> = Vec::new();
         for step in steps {
             match step {
                 BookStep::Open { queue, visibility, ago } => {

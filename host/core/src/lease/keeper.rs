@@ -4,7 +4,7 @@
 use super::Ledger;
 use super::book::ExtensionCall;
 use crate::clock;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::message::{Loss, Receipt};
 use crate::queue::{ItemError, Queue};
 use crate::tasks::Group;
@@ -91,7 +91,7 @@ impl Losses {
 }
 
 /// Timers stand still while the machine sleeps and deadlines do not: looks often enough to notice.
-fn soon(next: Option<Moment>) -> Option<Moment> {
+fn soon(next: Option<BootInstant>) -> Option<BootInstant> {
     next.map(|at| at.min(clock::now() + LONGEST_SLEEP))
 }
 
@@ -123,7 +123,7 @@ fn report(
 
 struct ExtensionResult {
     call: ExtensionCall,
-    called: Moment,
+    called: BootInstant,
     results: Vec<Result<(), ItemError>>,
 }
 

@@ -6,7 +6,7 @@ pub mod invisible;
 pub mod keeper;
 
 use crate::clock;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use book::{Book, LeaseId, LeaseTerms};
 use invisible::InvisibleMessages;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -79,7 +79,7 @@ impl Lease {
 
     /// Loses the lease if its time is over: after a pause of the whole process nobody else has
     /// noticed yet.
-    pub fn check(&self, now: Moment) {
+    pub fn check(&self, now: BootInstant) {
         self.ledger.lock().check(self.id, now);
     }
 
@@ -107,12 +107,12 @@ impl Drop for Lease {
 #[derive(Debug)]
 pub struct Claim {
     lease: Lease,
-    until: Moment,
+    until: BootInstant,
 }
 
 impl Claim {
     /// When the right ends: later than at first if an extension that was under way is granted.
-    pub fn until(&self) -> Moment {
+    pub fn until(&self) -> BootInstant {
         let deadline = self.lease.ledger.lock().deadline(self.lease.id);
         deadline.map_or(self.until, |deadline| deadline.max(self.until))
     }

@@ -1,7 +1,7 @@
 //! The port to queues: few verbs, batch first, an answer for every item. Knows no backend; each
 //! is a crate in `host/backends` and the only place that names its library.
 
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 pub use crate::error_kind::{CallError as QueueError, ErrorKind};
 use crate::memory::HeldBytes;
 use crate::message::{Loss, Message, Outcome, Outgoing, Receipt};
@@ -100,7 +100,7 @@ pub struct Received {
     /// The backend has looked everywhere and held nothing more that could be received.
     pub drained: bool,
     /// When the messages were handed out, where the backend knows.
-    pub taken: Option<Moment>,
+    pub taken: Option<BootInstant>,
     /// The bytes that the messages take of the process's budget, if it has one; in their order.
     pub held: Vec<HeldBytes>,
     /// The next message has so many bytes, which are not free: others must be settled first.
@@ -254,7 +254,7 @@ pub trait Queue: Send + Sync + 'static {
     /// How much the queue holds.
     async fn depth(&self) -> Result<Depth, QueueError>;
 
-    /// The next messages without receiving them; `Trouble::Refused` where the backend cannot.
+    /// The next messages without receiving them; `ErrorKind::Invalid` where the backend cannot.
     async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError>;
 
     /// The next deliveries that the backend has taken away before their time, or may have: cancelled,

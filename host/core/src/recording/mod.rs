@@ -65,7 +65,7 @@ impl Recorder {
         let message = redact::message(&self.redact, message);
         let mut entry = RecordedMessage::new(&self.plugin, version, message, verdict, took);
         if !self.redact.is_empty() {
-            entry.answer = entry.answer.without_words();
+            entry.answer = entry.answer.without_guest_text();
         }
         self.writer.write(entry);
     }

@@ -4,7 +4,7 @@
 use super::entry::RecordedMessage;
 use super::pages::Pages;
 use crate::clock;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{
@@ -159,12 +159,12 @@ struct RecordingTask {
     pages: Pages,
     folder: PathBuf,
     /// Until when, and why.
-    rest: Option<(Moment, String)>,
+    rest: Option<(BootInstant, String)>,
     failed: DropReport,
 }
 
 impl RecordingTask {
-    fn take(&mut self, entry: &RecordedMessage, now: Moment) {
+    fn take(&mut self, entry: &RecordedMessage, now: BootInstant) {
         if self.rest.as_ref().is_none_or(|(until, _)| now >= *until) {
             let error = self.pages.write(entry).err();
             self.rest = error.map(|error| (now + REST, error.to_string()));
@@ -185,12 +185,12 @@ impl RecordingTask {
 #[derive(Debug, Default)]
 struct DropReport {
     left_out: u64,
-    said: Option<Moment>,
+    said: Option<BootInstant>,
 }
 
 impl DropReport {
     /// Counts one more. All so far, if it is time to say it.
-    fn count(&mut self, now: Moment) -> Option<u64> {
+    fn count(&mut self, now: BootInstant) -> Option<u64> {
         self.left_out += 1;
         if self.said.is_some_and(|said| now.since(said) < MINUTE) {
             return None;

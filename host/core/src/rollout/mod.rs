@@ -6,7 +6,7 @@ pub mod canary;
 pub mod shadow;
 
 use crate::clock;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::handler::{Attempt, Handler, Usage};
 use crate::message::{FailureReason, Verdict};
 use crate::recording::Recorder;
@@ -264,7 +264,7 @@ struct RolloutWatch<'a> {
     version: &'a Version,
     canary: Option<&'a Canary>,
     own: bool,
-    began: Moment,
+    began: BootInstant,
     answered: bool,
 }
 

@@ -61,7 +61,7 @@ pub struct Shadow {
     over: CancellationToken,
     /// How it has compared so far.
     pub compared: Compared,
-    said: Mutex<(clock::Moment, u32)>,
+    said: Mutex<(clock::BootInstant, u32)>,
 }
 
 impl Shadow {
@@ -150,7 +150,7 @@ impl Shadow {
                 (false, false) => &self.compared.different,
             };
             count.fetch_add(1, Relaxed);
-            if std::ptr::eq(count, &self.compared.different) && self.may_say() {
+            if std::ptr::eq(count, &self.compared.different) && self.may_log() {
                 tracing::warn!(
                     plugin = self.plugin,
                     message_id = message.id,
@@ -162,7 +162,7 @@ impl Shadow {
         }
     }
 
-    fn may_say(&self) -> bool {
+    fn may_log(&self) -> bool {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let now = clock::now();
         if now.since(said.0) >= MINUTE {

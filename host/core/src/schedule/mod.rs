@@ -11,11 +11,11 @@ pub mod samples;
 pub mod when;
 
 #[cfg(test)]
+mod mover_failure_tests;
+#[cfg(test)]
 mod mover_order_tests;
 #[cfg(test)]
 mod mover_tests;
-#[cfg(test)]
-mod mover_trouble_tests;
 
 use crate::clock::Timestamp;
 pub use crate::error_kind::{CallError as StoreError, ErrorKind};

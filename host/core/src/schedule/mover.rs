@@ -14,7 +14,7 @@ mod ship;
 use super::decide::{self, DueJob, SendLimits};
 use super::{ErrorKind, JobOutcome, ScheduleStore, ScheduledJob, StoreError};
 use crate::clock;
-use crate::clock::{Moment, Timestamp};
+use crate::clock::{BootInstant, Timestamp};
 use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::log_throttle::LogThrottle;
@@ -44,7 +44,7 @@ pub struct MoverRound {
     /// When the first job that is held back is ready, or fires next.
     pub held: Option<Timestamp>,
     /// What went wrong with the store; the first of it.
-    pub trouble: Option<StoreError>,
+    pub error: Option<StoreError>,
 }
 
 impl MoverRound {
@@ -116,7 +116,7 @@ impl Mover {
             let round = self.round(&stop).await;
             self.report(&round);
             let next = decide::wait(clock::wall_clock_now(), self.interval, round.held);
-            let rest = round.trouble.map(|error| self.trouble(&error));
+            let rest = round.error.map(|error| self.failed_look(&error));
             // What is held is ready in time, whatever else failed.
             wait = match (rest, round.held) {
                 (Some(rest), None) => rest,
@@ -130,7 +130,7 @@ impl Mover {
         let mut round = MoverRound::default();
         // Whoever may not strike out what it sends would send it again and again.
         if let Err(error) = self.end_the_rest().await {
-            round.trouble = Some(error);
+            round.error = Some(error);
             return round;
         }
         let mut known = KnownQueues::default();
@@ -144,7 +144,7 @@ impl Mover {
             let page = match page {
                 Ok(page) => page,
                 Err(error) => {
-                    round.trouble.get_or_insert(error);
+                    round.error.get_or_insert(error);
                     return round;
                 }
             };
@@ -239,7 +239,7 @@ impl Mover {
         ours.append(&mut behind);
         sent.resize(ours.len(), 0);
         if let Err(denied) = self.end(ours, &sent, &token).await {
-            round.trouble = Some(denied);
+            round.error = Some(denied);
             return ControlFlow::Break(());
         }
         match away {
@@ -252,7 +252,7 @@ impl Mover {
     async fn send(
         &mut self,
         ours: &[Ready],
-        started: Moment,
+        started: BootInstant,
         known: &mut KnownQueues,
         round: &mut MoverRound,
     ) -> Vec<usize> {

@@ -25,7 +25,7 @@ pub(super) fn mover(store: &Arc<FakeSchedule>, queue: &Arc<Taken>) -> Mover {
 
 pub(super) async fn round(mover: &mut Mover) -> MoverRound {
     let round = mover.round(&CancellationToken::new()).await;
-    assert_eq!(round.trouble, None);
+    assert_eq!(round.error, None);
     round
 }
 
@@ -233,7 +233,7 @@ fn mover_that_may_not_complete_jobs_stops_sending_until_it_may() {
         let never = CancellationToken::new();
         for _ in 0..30 {
             let round = mover.round(&never).await;
-            let kind = round.trouble.map(|error| error.kind);
+            let kind = round.error.map(|error| error.kind);
             assert_eq!(kind, Some(ErrorKind::AccessDenied));
             assert_eq!(queue.bodies().len(), 7);
             simulated::pass(MINUTE);
@@ -254,7 +254,7 @@ async fn failed_claim_is_reported_at_the_end_of_the_round() {
     let told = mover(&store, &queue).round(&CancellationToken::new()).await;
     assert_eq!((told.sent, left(&store).len()), (100, 10));
     assert_eq!(
-        told.trouble.map(|error| error.kind),
+        told.error.map(|error| error.kind),
         Some(ErrorKind::Transient)
     );
 }

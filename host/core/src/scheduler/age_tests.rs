@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 struct AgeJob {
     number: u64,
     sent_ms: u64,
-    expires: Option<Moment>,
+    expires: Option<BootInstant>,
     group: Option<&'static str>,
     _seat: Permit,
 }
@@ -25,7 +25,7 @@ impl Waiting for AgeJob {
         Timestamp(self.sent_ms)
     }
 
-    fn expires(&self) -> Option<Moment> {
+    fn expires(&self) -> Option<BootInstant> {
         self.expires
     }
 }
@@ -38,8 +38,8 @@ fn sent(ago: u64) -> Sent {
     (ago, None, None)
 }
 
-fn at(ms: u64) -> Moment {
-    Moment::from_boot(Duration::from_millis(1_000_000 + ms))
+fn at(ms: u64) -> BootInstant {
+    BootInstant::from_boot(Duration::from_millis(1_000_000 + ms))
 }
 
 struct AgeWorld {
@@ -121,7 +121,7 @@ impl AgeWorld {
 
     /// Lets as many workers begin as there is work for; the numbers of what they took.
     fn work(&mut self) -> Vec<u64> {
-        let hired = self.scheduler.hire(at(self.now));
+        let hired = self.scheduler.reserve_workers(at(self.now));
         (0..hired).flat_map(|_| self.next()).collect()
     }
 
@@ -162,7 +162,7 @@ impl AgeWorld {
             }
             _ => over.extend(jobs.iter().map(|job| job.number)),
         }
-        self.scheduler.dismiss();
+        self.scheduler.release_worker();
         over
     }
 }
@@ -262,14 +262,14 @@ fn steps() -> impl Strategy<Value = Vec<AgeStep>> {
 fn check(sequence: Sequence, steps: Vec<AgeStep>) -> Result<(), TestCaseError> {
     let mut world = AgeWorld::new(sequence, 2, 1);
     // What is here and neither runs nor is over, and when it becomes too old.
-    let mut here: BTreeMap<u64, Option<Moment>> = BTreeMap::new();
+    let mut here: BTreeMap<u64, Option<BootInstant>> = BTreeMap::new();
     for step in steps {
         match step {
             AgeStep::Bring(jobs) => {
                 let expiries = jobs
                     .iter()
                     .map(|(_, left, _)| left.map(|left| at(world.now + left)));
-                let expiries: Vec<Option<Moment>> = expiries.collect();
+                let expiries: Vec<Option<BootInstant>> = expiries.collect();
                 here.extend(world.bring(0, &jobs).into_iter().zip(expiries));
             }
             AgeStep::Work => {

@@ -1,7 +1,7 @@
 //! Whether little room is asked for now or left to gather until it is worth a full call. Pure, told
 //! `now`; knows no queue and no job.
 
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use std::time::Duration;
 
 /// Room that waits for the answer to a receive idles meanwhile: no more than this part of the capacity
@@ -27,24 +27,24 @@ pub(super) struct FreePermits {
 
 /// What waits to be asked for.
 #[derive(Debug, Default)]
-pub(super) struct Gathering {
+pub(super) struct BatchingDelay {
     /// Since when little room is free.
-    since: Option<Moment>,
+    since: Option<BootInstant>,
     /// Since when it waits for the answer to a receive.
-    joining: Option<Moment>,
+    joining: Option<BootInstant>,
     /// It may wait for another from then on.
-    joins_from: Moment,
+    joins_from: BootInstant,
     /// When to look again.
-    due: Option<Moment>,
+    due: Option<BootInstant>,
 }
 
-impl Gathering {
+impl BatchingDelay {
     /// Whether little room is to be asked for now. Counted from when it came free: the latency of
     /// calls under way is not waited for besides, but for those whose room it joins.
     ///
     /// Two receives that ask for less than a full call each would go on so for ever, since each
     /// asks again for what it brought. So now and then the room of one waits for the other.
-    pub(super) fn is_over(&mut self, little: &FreePermits, now: Moment) -> bool {
+    pub(super) fn is_over(&mut self, little: &FreePermits, now: BootInstant) -> bool {
         if self.joining.is_some() && !little.fits {
             // Answered: what it brought gives its room back as any other does.
             self.end_joining(little.free, little.capacity, now);
@@ -69,7 +69,7 @@ impl Gathering {
     }
 
     /// Little room was asked for, or none is left.
-    pub(super) fn ends(&mut self, free: usize, capacity: usize, now: Moment) {
+    pub(super) fn ends(&mut self, free: usize, capacity: usize, now: BootInstant) {
         self.end_joining(free, capacity, now);
         self.full_call();
     }
@@ -81,11 +81,11 @@ impl Gathering {
     }
 
     /// When `is_over` may say otherwise though nothing happened.
-    pub(super) fn due(&self) -> Option<Moment> {
+    pub(super) fn due(&self) -> Option<BootInstant> {
         self.due
     }
 
-    fn end_joining(&mut self, free: usize, capacity: usize, now: Moment) {
+    fn end_joining(&mut self, free: usize, capacity: usize, now: BootInstant) {
         if let Some(began) = self.joining.take() {
             let idle = u32::try_from(free * JOINING_PART / capacity.max(1)).unwrap_or(u32::MAX);
             self.joins_from = now + now.since(began).saturating_mul(idle);
@@ -97,8 +97,8 @@ impl Gathering {
 mod tests {
     use super::*;
 
-    fn at(ms: u64) -> Moment {
-        Moment::from_boot(Duration::from_millis(ms))
+    fn at(ms: u64) -> BootInstant {
+        BootInstant::from_boot(Duration::from_millis(ms))
     }
 
     fn little(free: usize, comes_free: bool, fits: bool) -> FreePermits {
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn batching_delay_lasts_while_more_permits_come_free() {
-        let mut gathering = Gathering::default();
+        let mut gathering = BatchingDelay::default();
         assert!(!gathering.is_over(&little(3, true, false), at(100)));
         assert_eq!(gathering.due(), Some(at(105)));
         assert!(!gathering.is_over(&little(4, true, false), at(104)));
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn finding_11_batching_waits_for_pending_answers_and_their_messages() {
-        let mut gathering = Gathering::default();
+        let mut gathering = BatchingDelay::default();
         assert!(!gathering.is_over(&little(3, false, true), at(100)));
         assert_eq!(gathering.due(), Some(at(150)));
         // Answered at 120: seven run, and give their room back within the wait.
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn batching_does_not_wait_for_an_overdue_answer() {
-        let mut gathering = Gathering::default();
+        let mut gathering = BatchingDelay::default();
         assert!(!gathering.is_over(&little(10, false, true), at(100)));
         assert!(gathering.is_over(&little(10, false, true), at(150)));
         gathering.ends(10, 10, at(150));

@@ -3,7 +3,7 @@
 //! here, since giving it back would spend a receive without an attempt. Pure, told `now`.
 
 use super::ready::Waiting;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use std::collections::{BTreeMap, HashMap};
 
 /// The blocked groups of one queue.
@@ -20,7 +20,7 @@ struct Blocked<J> {
     /// In the group's order; the one that is tried again first.
     jobs: Vec<J>,
     /// When the first is tried again.
-    retry_at: Option<Moment>,
+    retry_at: Option<BootInstant>,
     /// How many messages are awaited: the queue must take their outcomes first.
     awaits: usize,
 }
@@ -80,7 +80,7 @@ impl<J: Waiting> BlockedGroups<J> {
     }
 
     /// Blocks a group until `at`: then these go before what else is kept of it.
-    pub(super) fn retry_at(&mut self, group: &str, first: Vec<J>, at: Moment) {
+    pub(super) fn retry_at(&mut self, group: &str, first: Vec<J>, at: BootInstant) {
         self.prepend(group, first);
         self.entry(group).retry_at = Some(at);
     }
@@ -108,7 +108,7 @@ impl<J: Waiting> BlockedGroups<J> {
     }
 
     /// The outcome of a message was taken (`gone`), or its queue delivers it again.
-    pub(super) fn told(&mut self, id: &str, gone: bool) -> Released<J> {
+    pub(super) fn settled(&mut self, id: &str, gone: bool) -> Released<J> {
         let Some(group) = self.awaited.remove(id) else {
             return Released::Nothing;
         };
@@ -132,7 +132,7 @@ impl<J: Waiting> BlockedGroups<J> {
     }
 
     /// The groups whose first message is to be tried again by now.
-    pub(super) fn take_due(&mut self, now: Moment) -> Vec<Unblocked<J>> {
+    pub(super) fn take_due(&mut self, now: BootInstant) -> Vec<Unblocked<J>> {
         let is_due = |blocked: &Blocked<J>| {
             blocked.awaits == 0 && blocked.retry_at.is_some_and(|at| at <= now)
         };
@@ -149,19 +149,19 @@ impl<J: Waiting> BlockedGroups<J> {
     }
 
     /// When the first of them is to be tried again.
-    pub(super) fn due(&self) -> Option<Moment> {
+    pub(super) fn due(&self) -> Option<BootInstant> {
         let waits = self.groups.values().filter(|blocked| blocked.awaits == 0);
         waits.filter_map(|blocked| blocked.retry_at).min()
     }
 
     /// When the first becomes too old.
-    pub(super) fn expires(&self) -> Option<Moment> {
+    pub(super) fn expires(&self) -> Option<BootInstant> {
         self.iter().filter_map(Waiting::expires).min()
     }
 
     /// Takes out what is too old, and the groups that are blocked no longer since the message that
     /// was to be tried again is among it.
-    pub(super) fn expired(&mut self, now: Moment) -> (Vec<J>, Vec<Unblocked<J>>) {
+    pub(super) fn expired(&mut self, now: BootInstant) -> (Vec<J>, Vec<Unblocked<J>>) {
         if self.expires().is_none_or(|at| at > now) {
             return (Vec::new(), Vec::new());
         }

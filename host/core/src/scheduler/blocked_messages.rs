@@ -2,7 +2,7 @@
 //! which messages are at hand, and which are with the queue and stop their group until they have
 //! come back and ended. Pure, told `now`; bounded.
 
-use crate::clock::{Moment, Timestamp};
+use crate::clock::{BootInstant, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
@@ -36,15 +36,15 @@ struct KnownMessage {
 /// A message that the queue has.
 #[derive(Debug, Clone, Copy)]
 struct ReleasedMessage {
-    since: Moment,
+    since: BootInstant,
     /// The latest that was said of when it can be received again.
-    said: Option<Moment>,
+    said: Option<BootInstant>,
     /// The same once the queue has been told of all that went back.
-    due: Option<Moment>,
+    due: Option<BootInstant>,
 }
 
 impl ReleasedMessage {
-    fn expires(&self) -> Moment {
+    fn expires(&self) -> BootInstant {
         self.due.unwrap_or(self.since) + LONGEST_WAIT
     }
 }
@@ -57,9 +57,9 @@ pub(super) struct BlockedMessages {
     places: HashMap<String, (String, GroupPosition)>,
     arrivals: u64,
     /// Since when each awaited message is.
-    awaited: BTreeSet<(Moment, String)>,
+    awaited: BTreeSet<(BootInstant, String)>,
     /// When the queue said last that it held nothing more; the oldest first.
-    empty: VecDeque<Moment>,
+    empty: VecDeque<BootInstant>,
 }
 
 impl BlockedMessages {
@@ -100,7 +100,7 @@ impl BlockedMessages {
 
     /// A message that has arrived goes back to its queue undone: what was sent after it in its
     /// group waits for it. The group of one that is awaited no longer, there being too many.
-    pub(super) fn left(&mut self, id: &str, now: Moment) -> Option<String> {
+    pub(super) fn left(&mut self, id: &str, now: BootInstant) -> Option<String> {
         let (group, place) = self.places.get(id)?.clone();
         self.back(&group, place);
         let known = self.groups.get_mut(&group)?.get_mut(&place)?;
@@ -120,7 +120,7 @@ impl BlockedMessages {
 
     /// When a message that went back can be received again. What is said of an older delivery may
     /// come late: nothing is known before as much was said as went back, and then the latest counts.
-    pub(super) fn due(&mut self, id: &str, due: Moment) {
+    pub(super) fn due(&mut self, id: &str, due: BootInstant) {
         let Some((group, place)) = self.places.get(id) else {
             return;
         };
@@ -139,7 +139,7 @@ impl BlockedMessages {
     }
 
     /// When the first can be received that is awaited before this one, as far as that is known.
-    pub(super) fn resumes(&self, group: &str, place: GroupPosition) -> Option<Moment> {
+    pub(super) fn resumes(&self, group: &str, place: GroupPosition) -> Option<BootInstant> {
         self.first_awaited(group, place)?.due
     }
 
@@ -149,7 +149,7 @@ impl BlockedMessages {
     }
 
     /// The queue said that it holds nothing more. The groups of those that are given up.
-    pub(super) fn drained(&mut self, now: Moment) -> Vec<String> {
+    pub(super) fn drained(&mut self, now: BootInstant) -> Vec<String> {
         self.empty.push_back(now);
         if self.empty.len() < EMPTY_ANSWERS {
             return Vec::new();
@@ -162,7 +162,7 @@ impl BlockedMessages {
     }
 
     /// Gives up those that have been awaited for too long: their groups.
-    pub(super) fn expire(&mut self, now: Moment) -> Vec<String> {
+    pub(super) fn expire(&mut self, now: BootInstant) -> Vec<String> {
         self.give_up(|away| away.expires() <= now)
     }
 

@@ -3,8 +3,8 @@
 use super::*;
 use proptest::prelude::*;
 
-fn at(seconds: u64) -> Moment {
-    Moment::from_boot(Duration::from_secs(seconds))
+fn at(seconds: u64) -> BootInstant {
+    BootInstant::from_boot(Duration::from_secs(seconds))
 }
 
 fn sent(ms: u64) -> Timestamp {
@@ -130,7 +130,7 @@ proptest! {
     fn lesson_19_message_starts_only_when_no_earlier_one_is_outstanding(steps in steps()) {
         let mut stopped = BlockedMessages::default();
         // By id: its place, and whether it is away and since when it is due.
-        let mut model: BTreeMap<u8, (GroupPosition, Option<Option<Moment>>)> = BTreeMap::new();
+        let mut model: BTreeMap<u8, (GroupPosition, Option<Option<BootInstant>>)> = BTreeMap::new();
         let mut now = 0;
         for step in steps {
             match step {

@@ -20,7 +20,7 @@ struct BlockedJob {
     id: String,
     number: u64,
     last_chance: bool,
-    expires: Option<Moment>,
+    expires: Option<BootInstant>,
     _seat: Option<Permit>,
 }
 
@@ -39,7 +39,7 @@ impl Waiting for BlockedJob {
         Timestamp(self.number)
     }
 
-    fn expires(&self) -> Option<Moment> {
+    fn expires(&self) -> Option<BootInstant> {
         self.expires
     }
 
@@ -62,8 +62,8 @@ fn job(number: u64) -> BlockedJob {
     }
 }
 
-fn at(ms: u64) -> Moment {
-    Moment::from_boot(Duration::from_millis(1_000_000 + ms))
+fn at(ms: u64) -> BootInstant {
+    BootInstant::from_boot(Duration::from_millis(1_000_000 + ms))
 }
 
 fn numbers(jobs: &[BlockedJob]) -> Vec<u64> {
@@ -89,11 +89,11 @@ fn group_resumes_when_everything_it_waits_for_has_left_the_queue() {
     groups.wait_for("a", "x");
     groups.wait_for("a", "y");
     groups.append("a", vec![job(3)]);
-    assert_eq!(groups.told("other", true), Released::Nothing);
-    assert_eq!(groups.told("x", true), Released::Nothing);
+    assert_eq!(groups.settled("other", true), Released::Nothing);
+    assert_eq!(groups.settled("x", true), Released::Nothing);
     let on = Released::GoesOn(("a".to_owned(), vec![job(3)]));
-    assert_eq!(groups.told("y", true), on);
-    assert_eq!(groups.told("y", true), Released::Nothing);
+    assert_eq!(groups.settled("y", true), on);
+    assert_eq!(groups.settled("y", true), Released::Nothing);
     assert!(groups.is_empty());
 }
 
@@ -104,8 +104,8 @@ fn group_is_returned_when_what_it_waits_for_is_redelivered() {
     groups.wait_for("a", "y");
     groups.append("a", vec![job(3)]);
     let back = Released::GivesBack(("a".to_owned(), vec![job(3)]));
-    assert_eq!(groups.told("x", false), back);
-    assert_eq!(groups.told("y", true), Released::Nothing);
+    assert_eq!(groups.settled("x", false), back);
+    assert_eq!(groups.settled("y", true), Released::Nothing);
     assert!(groups.is_empty());
     assert_eq!(groups.len(), 0);
 }
@@ -156,14 +156,14 @@ fn scheduler(brought: Vec<BlockedJob>) -> (Scheduler<BlockedJob>, Start<BlockedJ
     });
     let jobs = seated.collect();
     scheduler.answered(poll, jobs, true, at(1));
-    scheduler.hire(at(1));
+    scheduler.reserve_workers(at(1));
     let first = scheduler.next_jobs(at(1)).expect("the first");
     (scheduler, first)
 }
 
 const ENDED: FinishedAttempt = FinishedAttempt {
     lane: 0,
-    began: Moment::from_boot(Duration::from_millis(1_000_001)),
+    began: BootInstant::from_boot(Duration::from_millis(1_000_001)),
     showed: Signal::Open,
 };
 
@@ -194,7 +194,7 @@ fn finding_02_messages_behind_a_failure_are_kept_and_the_failed_one_retries_firs
     assert!(ends(&mut scheduler, first, MessageFate::Again(pause)).is_empty());
     assert!(scheduler.next_jobs(at(51)).is_none(), "it pauses");
     assert_eq!(scheduler.next_attention(at(51)), Some(at(52)));
-    scheduler.hire(at(52));
+    scheduler.reserve_workers(at(52));
     let again = scheduler.next_jobs(at(52)).expect("its next attempt");
     assert_eq!(numbers(&again.jobs), [1]);
     assert!(!scheduler.is_at_rest());
@@ -205,8 +205,8 @@ fn finding_02_messages_behind_a_dead_letter_resume_once_it_is_moved() {
     let (mut scheduler, first) = scheduler(vec![job(1), job(2), job(3)]);
     assert!(ends(&mut scheduler, first, MessageFate::DeadLettered).is_empty());
     assert!(scheduler.next_jobs(at(9)).is_none());
-    scheduler.told(0, "1", None, at(10));
-    scheduler.hire(at(10));
+    scheduler.settled(0, "1", None, at(10));
+    scheduler.reserve_workers(at(10));
     let next = scheduler.next_jobs(at(10)).expect("the next of the group");
     assert_eq!(numbers(&next.jobs), [2]);
     assert!(scheduler.overtaking().is_empty());
@@ -216,7 +216,7 @@ fn finding_02_messages_behind_a_dead_letter_resume_once_it_is_moved() {
 fn finding_02_messages_behind_a_redelivered_dead_letter_are_returned() {
     let (mut scheduler, first) = scheduler(vec![job(1), job(2), job(3)]);
     assert!(ends(&mut scheduler, first, MessageFate::DeadLettered).is_empty());
-    scheduler.told(0, "1", Some(at(10)), at(10));
+    scheduler.settled(0, "1", Some(at(10)), at(10));
     assert!(!scheduler.is_at_rest());
     let back: Vec<u64> = scheduler
         .overtaking()

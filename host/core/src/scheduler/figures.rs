@@ -34,7 +34,7 @@ impl<J: Waiting> Scheduler<J> {
             in_flight_limit: self.room.capacity(),
             attempts: self.lanes.iter().map(|lane| lane.attempts).sum(),
             attempts_limit: self.control.open_limit(),
-            wait: self.longest_gathering_time(),
+            wait: self.longest_batching_delay(),
             polls: self.lanes.iter().map(|lane| lane.polls).sum(),
         }
     }

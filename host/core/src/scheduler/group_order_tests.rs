@@ -28,15 +28,15 @@ impl Waiting for TurnJob {
         self.spare
     }
 
-    fn expires(&self) -> Option<Moment> {
+    fn expires(&self) -> Option<BootInstant> {
         (self.id == "old").then(|| at(5))
     }
 }
 
 const MS: Duration = Duration::from_millis(1);
 
-fn at(seconds: u64) -> Moment {
-    Moment::from_boot(Duration::from_secs(seconds))
+fn at(seconds: u64) -> BootInstant {
+    BootInstant::from_boot(Duration::from_secs(seconds))
 }
 
 fn job(id: &'static str, sent: u64) -> TurnJob {
@@ -83,8 +83,8 @@ fn group_waits_for_failed_and_for_earlier_returned_messages() {
     turns.done(&job("1", 10));
     assert_eq!(next(&mut turns), Some("2"));
     turns.failed(&job("2", 20), at(3));
-    assert_eq!(turns.told("2", Some(at(9))), None);
-    assert_eq!(turns.told("2", None).as_deref(), Some("g"), "it is dead");
+    assert_eq!(turns.settled("2", Some(at(9))), None);
+    assert_eq!(turns.settled("2", None).as_deref(), Some("g"), "it is dead");
     assert_eq!(next(&mut turns), Some("3"));
 }
 

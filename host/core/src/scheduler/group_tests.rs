@@ -38,11 +38,16 @@ fn scheduler(lanes: usize) -> Scheduler<Grouped> {
     })
 }
 
-fn at(ms: u64) -> Moment {
-    Moment::from_boot(Duration::from_millis(1_000_000 + ms))
+fn at(ms: u64) -> BootInstant {
+    BootInstant::from_boot(Duration::from_millis(1_000_000 + ms))
 }
 
-fn bring(scheduler: &mut Scheduler<Grouped>, mut poll: Poll, groups: &[&'static str], now: Moment) {
+fn bring(
+    scheduler: &mut Scheduler<Grouped>,
+    mut poll: Poll,
+    groups: &[&'static str],
+    now: BootInstant,
+) {
     let jobs = groups
         .iter()
         .map(|group| Grouped {
@@ -58,7 +63,7 @@ fn first_of(groups: &[&'static str]) -> (Scheduler<Grouped>, Start<Grouped>) {
     let mut scheduler = scheduler(1);
     let poll = scheduler.plan(at(0)).remove(0);
     bring(&mut scheduler, poll, groups, at(1));
-    scheduler.hire(at(1));
+    scheduler.reserve_workers(at(1));
     let first = scheduler.next_jobs(at(2)).expect("the first of the group");
     (scheduler, first)
 }
@@ -121,7 +126,7 @@ fn receives_side_by_side(groups: usize) -> usize {
         let seats = (0..poll.max).map(|_| poll.seat()).collect::<Vec<_>>();
         let jobs = seats.into_iter().map(|_seat| Grouped { group, _seat });
         scheduler.answered(poll, jobs.collect(), false, now);
-        assert!(scheduler.hire(now) > 0);
+        assert!(scheduler.reserve_workers(now) > 0);
         while let Some(start) = scheduler.next_jobs(now) {
             let done = start
                 .jobs
@@ -130,7 +135,7 @@ fn receives_side_by_side(groups: usize) -> usize {
             let _ = scheduler.ended(showing(Signal::Open), done, now);
         }
         while scheduler.running > 0 {
-            scheduler.dismiss();
+            scheduler.release_worker();
         }
     }
     polls.extend(scheduler.plan(at(40)));
@@ -156,7 +161,7 @@ fn failure_returns_messages_that_would_overtake_it() {
     drop((after, first));
     assert!(scheduler.next_jobs(at(2)).is_none());
     while scheduler.running > 0 {
-        scheduler.dismiss();
+        scheduler.release_worker();
     }
     assert!(scheduler.is_at_rest() && scheduler.room().used() == 0);
 }
@@ -168,11 +173,11 @@ fn stop_ends_polling_and_kept_messages_still_run() {
     let (high, low) = (polls.remove(0), polls.remove(0));
     bring(&mut scheduler, low, &["kept", "released"], at(1));
     // Nothing is known of the higher queue, so the lower one's messages wait.
-    assert_eq!(scheduler.hire(at(1)), 0);
+    assert_eq!(scheduler.reserve_workers(at(1)), 0);
     let released = scheduler.stop(|_, job| job.group == "released", at(1));
     assert_eq!(released.len(), 1);
     assert!(scheduler.plan(at(2)).is_empty());
-    assert_eq!(scheduler.hire(at(2)), 1);
+    assert_eq!(scheduler.reserve_workers(at(2)), 1);
     assert_eq!(scheduler.next_jobs(at(2)).map(|start| start.lane), Some(1));
     drop(high);
 }

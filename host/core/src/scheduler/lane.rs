@@ -8,7 +8,7 @@ use super::held::HeldMessages;
 use super::ready::{Gather, Ready, Sequence, Waiting};
 use super::room::Room;
 use super::variety::Variety;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::throttle::bucket::Bucket;
 use crate::throttle::median::Median;
 use std::cell::RefCell;
@@ -83,7 +83,7 @@ pub(super) struct Lane<J> {
     /// Under way.
     pub polls: usize,
     /// When the last of them is answered at the latest, but for the time that its answer is under way.
-    pub answered_by: Moment,
+    pub answered_by: BootInstant,
     /// How many may be, as far as the answers tell.
     abreast: usize,
     /// How many groups they bring, where the queue keeps groups in order.
@@ -93,7 +93,7 @@ pub(super) struct Lane<J> {
     /// What they asked for with room reserved.
     pub reserved: usize,
     /// No poll before this.
-    pub rest_until: Moment,
+    pub rest_until: BootInstant,
     /// Messages taken and not ended yet.
     pub started: usize,
     /// Attempts under way.
@@ -117,12 +117,12 @@ impl<J: Waiting> Lane<J> {
             rules,
             knowledge: Knowledge::Unknown,
             polls: 0,
-            answered_by: Moment::default(),
+            answered_by: BootInstant::default(),
             abreast: 1,
             variety: Variety::new(MOST_POLLS),
             call_times: Median::default(),
             reserved: 0,
-            rest_until: Moment::default(),
+            rest_until: BootInstant::default(),
             started: 0,
             attempts: 0,
             most: limits.attempts,
@@ -134,7 +134,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// Other limits from now on.
-    pub(super) fn set_limits(&mut self, limits: LaneLimits, now: Moment) {
+    pub(super) fn set_limits(&mut self, limits: LaneLimits, now: BootInstant) {
         self.most = limits.attempts;
         match (&mut self.bucket, limits.rate) {
             (Some(bucket), Some(rate)) => bucket.change(rate, self.together, now),
@@ -143,7 +143,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// How many messages of it may start now, as far as its own limits go.
-    fn may_start(&self, now: Moment) -> usize {
+    fn may_start(&self, now: BootInstant) -> usize {
         if self.most.is_some_and(|most| self.attempts >= most) {
             return 0;
         }
@@ -153,17 +153,17 @@ impl<J: Waiting> Lane<J> {
 
     /// Whether one of its own limits keeps it from starting anything now. It then holds up no
     /// queue below it: the route's capacity is not for it to use.
-    pub(super) fn is_limited(&self, now: Moment) -> bool {
+    pub(super) fn is_limited(&self, now: BootInstant) -> bool {
         self.may_start(now) == 0
     }
 
     /// Whether `take` would give something.
-    pub(super) fn startable(&self, now: Moment) -> bool {
+    pub(super) fn startable(&self, now: BootInstant) -> bool {
         !self.is_limited(now) && self.ready.startable(now)
     }
 
     /// The jobs of one attempt.
-    pub(super) fn take(&mut self, now: Moment) -> Vec<J> {
+    pub(super) fn take(&mut self, now: BootInstant) -> Vec<J> {
         let most = self.together.min(self.may_start(now));
         let mut jobs = self.ready.take(most);
         self.fill(&mut jobs, most, now);
@@ -176,7 +176,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// How many more messages are worth asking for, as far as its own limits go.
-    pub(super) fn appetite(&self, now: Moment) -> usize {
+    pub(super) fn appetite(&self, now: BootInstant) -> usize {
         let at_hand = self.ready.len() + self.held.len() + self.reserved;
         let bucket = self.bucket.as_ref();
         let by_rate = bucket.map_or(usize::MAX, |bucket| {
@@ -189,7 +189,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// When the passing of time alone lets it start or ask for more.
-    pub(super) fn attention(&self, now: Moment) -> Option<Moment> {
+    pub(super) fn attention(&self, now: BootInstant) -> Option<BootInstant> {
         let gathered = self.ready.due();
         let held = self.held.due();
         let wants = !self.ready.is_empty() || self.knowledge == Knowledge::Holds;
@@ -218,7 +218,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// Takes out what has become too old before it was started, or while it was held.
-    pub(super) fn expired(&mut self, now: Moment) -> Vec<J> {
+    pub(super) fn expired(&mut self, now: BootInstant) -> Vec<J> {
         let mut out = Vec::new();
         loop {
             let held = self.held.expired(now);
@@ -238,7 +238,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// Lets what was held and is due start again.
-    pub(super) fn wake(&mut self, now: Moment) {
+    pub(super) fn wake(&mut self, now: BootInstant) {
         while let Some(jobs) = self.held.take_due(now) {
             self.ready.resume(jobs);
         }
@@ -256,7 +256,7 @@ impl<J: Waiting> Lane<J> {
     /// Gives back what is held or waits and `release` chooses. What is before one of its ordered
     /// group that is not chosen stays as well, since that cannot run before it. The rest waits for
     /// company no longer.
-    pub(super) fn give_back(&mut self, release: impl Fn(&J) -> bool, now: Moment) -> Vec<J> {
+    pub(super) fn give_back(&mut self, release: impl Fn(&J) -> bool, now: BootInstant) -> Vec<J> {
         self.ready.set_window(Duration::ZERO);
         let ordered = self.ready.is_ordered();
         let needed = RefCell::new(self.to_be_run(&release));
@@ -340,11 +340,11 @@ impl<J: Waiting> Lane<J> {
         &mut self,
         index: usize,
         ahead: bool,
-        now: Moment,
+        now: BootInstant,
         room: &Room,
     ) -> Option<Poll> {
         let in_hand = self.started > 0 || !self.ready.is_empty() || !self.held.is_empty();
-        let free = self.is_unasked(ahead, now)
+        let free = self.lacks_poll(ahead, now)
             && self.rest_until <= now
             && self.appetite(now) > 0
             && (!in_hand || room.free() > 0);
@@ -353,12 +353,12 @@ impl<J: Waiting> Lane<J> {
 
     /// Whether nothing is asked of it and nothing of it could start, unless more is to be at hand
     /// than starts (`ahead`).
-    pub(super) fn is_unasked(&self, ahead: bool, now: Moment) -> bool {
+    pub(super) fn lacks_poll(&self, ahead: bool, now: BootInstant) -> bool {
         self.polls == 0 && (ahead || !self.startable(now))
     }
 
     /// A poll failed.
-    pub(super) fn fail(&mut self, rest: Duration, now: Moment) {
+    pub(super) fn fail(&mut self, rest: Duration, now: BootInstant) {
         if self.knowledge != Knowledge::Failing {
             self.had = self.may_hold();
         }
@@ -380,7 +380,7 @@ impl<J: Waiting> Lane<J> {
             wait,
             room: room.reserve(0),
             parked: true,
-            asked: Moment::default(),
+            asked: BootInstant::default(),
             brought: 0,
         }
     }
@@ -392,7 +392,7 @@ impl<J: Waiting> Lane<J> {
         drained: bool,
         parked: bool,
         waited: Duration,
-        now: Moment,
+        now: BootInstant,
     ) {
         self.failures = 0;
         // A user who allows no long polls gets no proof; then an empty answer must do.
@@ -455,7 +455,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// When its rest ends, if it rests and has nothing else to wait for.
-    fn rests_until(&self, now: Moment) -> Option<Moment> {
+    fn rests_until(&self, now: BootInstant) -> Option<BootInstant> {
         (self.polls == 0 && self.rest_until > now).then_some(self.rest_until)
     }
 }

@@ -15,8 +15,8 @@ impl Waiting for LimitJob {
     }
 }
 
-fn at(ms: u64) -> Moment {
-    Moment::from_boot(Duration::from_millis(1_000_000 + ms))
+fn at(ms: u64) -> BootInstant {
+    BootInstant::from_boot(Duration::from_millis(1_000_000 + ms))
 }
 
 /// In strict order, with limits for the first queue.
@@ -51,7 +51,7 @@ fn scheduler(
 /// Answers the polls of one queue with as many messages as they ask for, or with none.
 fn answer(
     scheduler: &mut Scheduler<LimitJob>,
-    now: Moment,
+    now: BootInstant,
     holds: impl Fn(usize) -> bool,
 ) -> usize {
     let mut brought = 0;
@@ -66,8 +66,8 @@ fn answer(
     brought
 }
 
-fn start(scheduler: &mut Scheduler<LimitJob>, now: Moment) -> Vec<Start<LimitJob>> {
-    let hired = scheduler.hire(now);
+fn start(scheduler: &mut Scheduler<LimitJob>, now: BootInstant) -> Vec<Start<LimitJob>> {
+    let hired = scheduler.reserve_workers(now);
     (0..hired)
         .filter_map(|_| scheduler.next_jobs(now))
         .collect()
@@ -78,9 +78,10 @@ fn end(
     scheduler: &mut Scheduler<LimitJob>,
     start: Start<LimitJob>,
     showed: Signal,
-    now: Moment,
+    now: BootInstant,
 ) -> bool {
-    let began = Moment::from_boot(now.since(Moment::default()) - Duration::from_millis(1));
+    let began =
+        BootInstant::from_boot(now.since(BootInstant::default()) - Duration::from_millis(1));
     let ended = FinishedAttempt {
         lane: start.lane,
         began,
@@ -98,7 +99,7 @@ fn end(
         let until = now + Duration::from_secs(5);
         scheduler.hold(start.lane, start.jobs, now, until);
     }
-    scheduler.dismiss();
+    scheduler.release_worker();
     after.hire
 }
 

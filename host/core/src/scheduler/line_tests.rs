@@ -23,13 +23,13 @@ impl Waiting for LineJob {
         Timestamp(self.sent_ms)
     }
 
-    fn expires(&self) -> Option<Moment> {
+    fn expires(&self) -> Option<BootInstant> {
         self.expires_ms.map(at)
     }
 }
 
-fn at(ms: u64) -> Moment {
-    Moment::from_boot(Duration::from_millis(ms))
+fn at(ms: u64) -> BootInstant {
+    BootInstant::from_boot(Duration::from_millis(ms))
 }
 
 fn job(number: usize, sent_ms: u64, group: Option<&'static str>) -> LineJob {

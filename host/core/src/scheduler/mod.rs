@@ -20,10 +20,10 @@ mod variety;
 
 pub use start::{After, FinishedAttempt, MessageFate, Start};
 
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::throttle::control::Control;
 use crate::throttle::pace::{Bounds, Pace};
-use batching::Gathering;
+use batching::BatchingDelay;
 use lane::{Lane, LaneLimits, LaneRules};
 use priority::QueueOrder;
 use ready::{Gather, Waiting};
@@ -74,7 +74,7 @@ pub struct Poll {
     room: Permit,
     parked: bool,
     /// When it was asked for.
-    asked: Moment,
+    asked: BootInstant,
     /// Messages that it brought, whether they are to run or not.
     brought: usize,
 }
@@ -98,7 +98,7 @@ pub struct Scheduler<J> {
     /// Attempts under way.
     running: usize,
     /// Room that nobody polled for because it is little.
-    gathering: Gathering,
+    gathering: BatchingDelay,
     /// Whether the workers had something to start when it was looked at last.
     covered: bool,
     /// What an attempt takes.
@@ -129,7 +129,7 @@ impl<J: Waiting> Scheduler<J> {
             control: Control::new(limits.attempts),
             batch: rules.batch,
             running: 0,
-            gathering: Gathering::default(),
+            gathering: BatchingDelay::default(),
             covered: false,
             pace: Pace::default(),
             prefetch: limits.prefetch,
@@ -142,8 +142,8 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     /// Other limits from now on. What is under way beyond them ends as it would have.
-    pub fn set_limits(&mut self, limits: &SchedulerLimits, now: Moment) {
-        self.control.set_most(limits.attempts);
+    pub fn set_limits(&mut self, limits: &SchedulerLimits, now: BootInstant) {
+        self.control.set_maximum(limits.attempts);
         self.prefetch = limits.prefetch;
         self.resize_room();
         for (at, lane) in self.lanes.iter_mut().enumerate() {
@@ -208,7 +208,7 @@ impl<J: Waiting> Scheduler<J> {
 
     /// A poll was answered: `jobs` in the queue's order, each with a `seat` of the poll. What it
     /// brought besides, and took a seat for, need not run.
-    pub fn answered(&mut self, poll: Poll, jobs: Vec<J>, drained: bool, now: Moment) {
+    pub fn answered(&mut self, poll: Poll, jobs: Vec<J>, drained: bool, now: BootInstant) {
         let competing = self.competing();
         let attempt_time = self.pace.hand_over().unwrap_or_default();
         if self.lanes[poll.lane].is_idle() && !jobs.is_empty() {
@@ -233,7 +233,7 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     /// A poll failed; the queue rests for `rest`.
-    pub fn failed(&mut self, poll: Poll, rest: Duration, now: Moment) {
+    pub fn failed(&mut self, poll: Poll, rest: Duration, now: BootInstant) {
         let lane = &mut self.lanes[poll.lane];
         if !poll.parked {
             lane.reserved -= poll.max;
@@ -262,7 +262,7 @@ impl<J: Waiting> Scheduler<J> {
     /// Takes out what has become too old before it was started, each with its queue. To be asked
     /// before `hire` and `next_jobs`, which would start it.
     #[must_use = "what is too old must be settled"]
-    pub fn expired(&mut self, now: Moment) -> Vec<(usize, J)> {
+    pub fn expired(&mut self, now: BootInstant) -> Vec<(usize, J)> {
         let lanes = self.lanes.iter_mut().enumerate();
         lanes
             .flat_map(|(index, lane)| {
@@ -273,7 +273,7 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     /// When `plan`, `expired` or `hire` may have more to say though nothing happened.
-    pub fn next_attention(&self, now: Moment) -> Option<Moment> {
+    pub fn next_attention(&self, now: BootInstant) -> Option<BootInstant> {
         let gathered = self.gathering.due().filter(|at| *at > now);
         let lanes = self.lanes.iter().filter_map(|lane| lane.attention(now));
         let probe = self.control.probe_at(now);
@@ -283,7 +283,11 @@ impl<J: Waiting> Scheduler<J> {
     /// No more polls, and nothing waits for company any longer. Gives back what waits or is held
     /// and `release` chooses, each with its queue; the rest is still run.
     #[must_use = "what is given back must be released"]
-    pub fn stop(&mut self, release: impl Fn(usize, &J) -> bool, now: Moment) -> Vec<(usize, J)> {
+    pub fn stop(
+        &mut self,
+        release: impl Fn(usize, &J) -> bool,
+        now: BootInstant,
+    ) -> Vec<(usize, J)> {
         self.stopped = true;
         let lanes = self.lanes.iter_mut().enumerate();
         lanes

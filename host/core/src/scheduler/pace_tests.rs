@@ -84,11 +84,11 @@ impl PaceWorld {
         }
     }
 
-    fn at(ms: u64) -> Moment {
-        Moment::from_boot(Duration::from_millis(ms))
+    fn at(ms: u64) -> BootInstant {
+        BootInstant::from_boot(Duration::from_millis(ms))
     }
 
-    fn now(&self) -> Moment {
+    fn now(&self) -> BootInstant {
         Self::at(self.now_ms)
     }
 
@@ -105,7 +105,7 @@ impl PaceWorld {
             self.polls.push((poll, self.now_ms, until));
         }
         self.most_polls = self.most_polls.max(self.polls.len());
-        for _ in 0..self.scheduler.hire(self.now()) {
+        for _ in 0..self.scheduler.reserve_workers(self.now()) {
             self.take();
         }
     }
@@ -360,7 +360,7 @@ fn throttle_lowers_the_prefetch() {
         .scheduler
         .ended(ended, [(None, MessageFate::Kept)], world.now());
     assert!(!after.hire);
-    world.scheduler.dismiss();
+    world.scheduler.release_worker();
     let figures = world.scheduler.figures();
     assert_eq!(figures.attempts_limit, 20);
     assert!(

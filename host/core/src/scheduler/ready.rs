@@ -1,7 +1,7 @@
 //! What one queue has waiting, and which groups are busy. Pure, told `now`.
 
 use super::line::{LineEntry, ReadyLine};
-use crate::clock::{Moment, Timestamp};
+use crate::clock::{BootInstant, Timestamp};
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub trait Waiting {
     }
 
     /// When it becomes too old to be started; never, if there is no such moment.
-    fn expires(&self) -> Option<Moment> {
+    fn expires(&self) -> Option<BootInstant> {
         None
     }
 
@@ -87,7 +87,7 @@ impl<J: Waiting> Ready<J> {
     }
 
     /// Adds jobs that came together, in their queue's order: behind the others, or by their age.
-    pub fn arrive(&mut self, jobs: Vec<J>, now: Moment) {
+    pub fn arrive(&mut self, jobs: Vec<J>, now: BootInstant) {
         self.all_busy.set(false);
         self.waiting.arrive(jobs, now);
     }
@@ -113,7 +113,7 @@ impl<J: Waiting> Ready<J> {
     }
 
     /// Whether `take` would give something that needs no more company.
-    pub fn startable(&self, now: Moment) -> bool {
+    pub fn startable(&self, now: BootInstant) -> bool {
         let Some(since) = self.waits_since() else {
             return false;
         };
@@ -123,13 +123,13 @@ impl<J: Waiting> Ready<J> {
     }
 
     /// When what waits for company stops waiting.
-    pub fn due(&self) -> Option<Moment> {
+    pub fn due(&self) -> Option<BootInstant> {
         Some(self.waits_since()?? + self.gather.window)
     }
 
     /// Since when the one waits for company that is to wait no longer first; `None` if none may
     /// start. Where the newest goes first, the one that has waited longest decides for it.
-    fn waits_since(&self) -> Option<Option<Moment>> {
+    fn waits_since(&self) -> Option<Option<BootInstant>> {
         let first = self.first_free()?;
         Some(self.waiting.longest_wait().unwrap_or(first.since))
     }
@@ -197,13 +197,13 @@ impl<J: Waiting> Ready<J> {
     }
 
     /// When the first of those that wait becomes too old.
-    pub fn expires(&self) -> Option<Moment> {
+    pub fn expires(&self) -> Option<BootInstant> {
         self.waiting.expires()
     }
 
     /// Takes out what is too old. What waits behind it in its group is as free as before.
     #[must_use = "what is too old must be settled"]
-    pub fn expired(&mut self, now: Moment) -> Vec<J> {
+    pub fn expired(&mut self, now: BootInstant) -> Vec<J> {
         self.waiting.expired(now)
     }
 }
@@ -230,8 +230,8 @@ mod tests {
         window: Duration::ZERO,
     };
 
-    fn at(ms: u64) -> Moment {
-        Moment::from_boot(Duration::from_millis(ms))
+    fn at(ms: u64) -> BootInstant {
+        BootInstant::from_boot(Duration::from_millis(ms))
     }
 
     fn ready(jobs: &[(u32, Option<&'static str>)]) -> Ready<ReadyJob> {

@@ -49,12 +49,12 @@ struct SchedulerWorld {
     scheduler: Scheduler<HeldMessage>,
     queues: Vec<VecDeque<u64>>,
     /// With the time at which a wait is over.
-    polls: Vec<(Poll, Moment)>,
+    polls: Vec<(Poll, BootInstant)>,
     running: Vec<(usize, Vec<HeldMessage>)>,
-    now: Moment,
+    now: BootInstant,
     /// Whether something happened that wakes the intake; when it wakes by itself.
     woken: bool,
-    attention: Option<Moment>,
+    attention: Option<BootInstant>,
     calls: usize,
     started: Vec<WorldItem>,
 }
@@ -73,7 +73,7 @@ impl SchedulerWorld {
             queues: vec![VecDeque::new(); lanes],
             polls: Vec::new(),
             running: Vec::new(),
-            now: Moment::from_boot(Duration::from_secs(1_000)),
+            now: BootInstant::from_boot(Duration::from_secs(1_000)),
             woken: true,
             attention: None,
             calls: 0,
@@ -111,7 +111,7 @@ impl SchedulerWorld {
             .into_iter()
             .partition(|(poll, until)| !self.queues[poll.lane].is_empty() || *until <= self.now);
         self.polls = waiting;
-        for (mut poll, _) in Vec::<(Poll, Moment)>::from_iter::<Vec<_>>(ready) {
+        for (mut poll, _) in Vec::<(Poll, BootInstant)>::from_iter::<Vec<_>>(ready) {
             self.woken = true;
             let lane = poll.lane;
             let count = poll.max.min(self.queues[lane].len());
@@ -127,7 +127,7 @@ impl SchedulerWorld {
     }
 
     fn start(&mut self) {
-        for _ in 0..self.scheduler.hire(self.now) {
+        for _ in 0..self.scheduler.reserve_workers(self.now) {
             self.take();
         }
     }

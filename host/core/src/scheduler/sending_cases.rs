@@ -29,7 +29,7 @@ fn finding_02_last_poll_at_last_receive_does_not_wait_for_returned_messages() {
     assert_eq!(world.scheduler.stop(|_, job| job.number <= 2, now).len(), 2);
     // Nothing is received any more, so what went back cannot come before it.
     arrive(&mut world, 3);
-    assert_eq!(world.scheduler.hire(now), 1);
+    assert_eq!(world.scheduler.reserve_workers(now), 1);
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn finding_02_stop_keeps_messages_ahead_of_a_last_receive_in_their_group() {
             .stop(|_, job| job.number == 1, now)
             .is_empty()
     );
-    assert_eq!(world.scheduler.hire(now), 1);
+    assert_eq!(world.scheduler.reserve_workers(now), 1);
 }
 
 #[test]
@@ -54,9 +54,9 @@ fn waiting_message_yields_to_an_earlier_one_that_ends_on_arrival() {
     arrive(&mut world, 2);
     let first = precious(&world, 1);
     world.scheduler.passed_by(0, &first, now);
-    assert_eq!(world.scheduler.hire(now), 0);
-    world.scheduler.told(0, "1", None, now);
-    assert_eq!(world.scheduler.hire(now), 1);
+    assert_eq!(world.scheduler.reserve_workers(now), 0);
+    world.scheduler.settled(0, "1", None, now);
+    assert_eq!(world.scheduler.reserve_workers(now), 1);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn finding_02_messages_behind_a_failure_in_their_own_attempt_keep_their_turn() {
     assert!(behind.is_empty(), "given back it would spend a receive");
     world.now += 9;
     let due = Some(world.at());
-    world.scheduler.told(0, "1", due, world.at());
+    world.scheduler.settled(0, "1", due, world.at());
     arrive(&mut world, 1);
     let (again, _) = attempt(&mut world, &[MessageFate::Done, MessageFate::Done]);
     let numbers = again.iter().map(|job| job.number).collect::<Vec<_>>();
@@ -94,7 +94,7 @@ fn finding_02_messages_behind_a_failure_in_their_own_attempt_keep_their_turn() {
 /// An attempt that begins and ends so: what was in it, and what it gives back besides.
 fn attempt(world: &mut SendingWorld, fates: &[MessageFate]) -> (Vec<SendingJob>, Vec<SendingJob>) {
     let now = world.at();
-    let hired = world.scheduler.hire(now);
+    let hired = world.scheduler.reserve_workers(now);
     let start = world.scheduler.next_jobs(now).expect("something to start");
     assert_eq!(start.jobs.len(), fates.len());
     for (job, fate) in start.jobs.iter().zip(fates) {
@@ -107,6 +107,6 @@ fn attempt(world: &mut SendingWorld, fates: &[MessageFate]) -> (Vec<SendingJob>,
     };
     let told = fates.iter().map(|fate| (Some("g"), *fate));
     let after = world.scheduler.ended(ended, told, now);
-    (0..hired).for_each(|_| world.scheduler.dismiss());
+    (0..hired).for_each(|_| world.scheduler.release_worker());
     (start.jobs, after.overtaking)
 }

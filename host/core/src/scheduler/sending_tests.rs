@@ -111,8 +111,8 @@ impl SendingWorld {
         }
     }
 
-    fn at(&self) -> Moment {
-        Moment::from_boot(Duration::from_secs(self.now))
+    fn at(&self) -> BootInstant {
+        BootInstant::from_boot(Duration::from_secs(self.now))
     }
 
     fn answer(&mut self) {
@@ -161,7 +161,7 @@ impl SendingWorld {
     }
 
     fn start(&mut self) {
-        self.idle += self.scheduler.hire(self.at());
+        self.idle += self.scheduler.reserve_workers(self.at());
         if self.idle == 0 {
             return;
         }
@@ -237,7 +237,7 @@ impl SendingWorld {
         }
     }
 
-    fn tell(&mut self) {
+    fn settle_next(&mut self) {
         let News { number, after } = self.news.swap_remove(self.rng.usize(..self.news.len()));
         let due = after.map(|after| self.now + after);
         match due {
@@ -247,8 +247,9 @@ impl SendingWorld {
                 self.done.insert(number);
             }
         }
-        let due = due.map(|due| Moment::from_boot(Duration::from_secs(due)));
-        self.scheduler.told(0, &number.to_string(), due, self.at());
+        let due = due.map(|due| BootInstant::from_boot(Duration::from_secs(due)));
+        self.scheduler
+            .settled(0, &number.to_string(), due, self.at());
     }
 
     fn step(&mut self, failing: bool) {
@@ -262,7 +263,7 @@ impl SendingWorld {
             0 | 1 if !self.polls.is_empty() => self.answer(),
             2 | 3 => self.start(),
             4 | 5 if !self.running.is_empty() => self.end(failing),
-            6 if !self.news.is_empty() => self.tell(),
+            6 if !self.news.is_empty() => self.settle_next(),
             7 => self.now += 1,
             _ => {}
         }

@@ -3,7 +3,7 @@
 use super::Scheduler;
 use super::lane::Lane;
 use super::ready::Waiting;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::throttle::control::Signal;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub struct FinishedAttempt {
     /// Its queue.
     pub lane: usize,
     /// When it began.
-    pub began: Moment,
+    pub began: BootInstant,
     /// What it showed of the downstream.
     pub showed: Signal,
 }
@@ -137,7 +137,7 @@ impl<J: Waiting> Lane<J> {
 impl<J: Waiting> Scheduler<J> {
     /// How many more workers have something to do; each counts as running from now on, until
     /// `next_jobs` gives it nothing.
-    pub fn hire(&mut self, now: Moment) -> usize {
+    pub fn reserve_workers(&mut self, now: BootInstant) -> usize {
         let free = self.control.limit(now).saturating_sub(self.running);
         if free == 0 || self.startable_lane(now).is_none() {
             return 0;
@@ -148,10 +148,10 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     /// What a worker is to do next. `None` ends its hire.
-    pub fn next_jobs(&mut self, now: Moment) -> Option<Start<J>> {
+    pub fn next_jobs(&mut self, now: BootInstant) -> Option<Start<J>> {
         let welcome = self.running <= self.control.limit(now);
         let Some(index) = self.startable_lane(now).filter(|_| welcome) else {
-            self.dismiss();
+            self.release_worker();
             return None;
         };
         if self.pace.begins(now) {
@@ -163,16 +163,16 @@ impl<J: Waiting> Scheduler<J> {
         Some(Start {
             lane: index,
             jobs,
-            replan: lane.is_unasked(ahead, now),
+            replan: lane.lacks_poll(ahead, now),
         })
     }
 
     /// Ends the hire of a worker that will not ask again.
-    pub fn dismiss(&mut self) {
+    pub fn release_worker(&mut self) {
         self.running -= 1;
     }
 
-    pub(super) fn startable_lane(&mut self, now: Moment) -> Option<usize> {
+    pub(super) fn startable_lane(&mut self, now: BootInstant) -> Option<usize> {
         for index in self.order.ranking(self.lanes.len()) {
             let lane = &mut self.lanes[index];
             lane.wake(now);
@@ -193,7 +193,7 @@ impl<J: Waiting> Scheduler<J> {
         &mut self,
         ended: FinishedAttempt,
         fates: impl IntoIterator<Item = (Option<&'a str>, MessageFate)>,
-        now: Moment,
+        now: BootInstant,
     ) -> After<J> {
         self.time(ended, now);
         let lane = &mut self.lanes[ended.lane];
@@ -288,7 +288,7 @@ impl<J: Waiting> Scheduler<J> {
         group: &str,
         jobs: Vec<J>,
         first: MessageFate,
-        now: Moment,
+        now: BootInstant,
     ) {
         let index = lane;
         let lane = &mut self.lanes[index];
@@ -323,7 +323,7 @@ impl<J: Waiting> Scheduler<J> {
 
     /// Takes down how long a worker was taken. What was begun in vain is not: it says how long a
     /// refusal takes.
-    fn time(&mut self, ended: FinishedAttempt, now: Moment) {
+    fn time(&mut self, ended: FinishedAttempt, now: BootInstant) {
         let took = now.since(ended.began);
         match ended.showed {
             Signal::Open => self.pace.ended(took, now),
@@ -333,7 +333,7 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     /// Draws the conclusion on the downstream. Whether more may run than before.
-    fn note(&mut self, ended: FinishedAttempt, now: Moment) -> bool {
+    fn note(&mut self, ended: FinishedAttempt, now: BootInstant) -> bool {
         let before = self.control.limit(now);
         let running = self.running;
         self.control.note(ended.showed, ended.began, running, now);
@@ -346,7 +346,7 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     /// Since the downstream is open, what is held has not long to wait.
-    fn hasten(&mut self, now: Moment) -> bool {
+    fn hasten(&mut self, now: BootInstant) -> bool {
         for index in self.order.ranking(self.lanes.len()) {
             let lane = &mut self.lanes[index];
             if let Some(jobs) = lane.held.hasten(now) {
@@ -359,7 +359,7 @@ impl<J: Waiting> Scheduler<J> {
 
     /// Holds what was begun in vain, all of one attempt together: until `until`, or earlier if the
     /// downstream turns out to be open, but not before `not_before`.
-    pub fn hold(&mut self, lane: usize, jobs: Vec<J>, not_before: Moment, until: Moment) {
+    pub fn hold(&mut self, lane: usize, jobs: Vec<J>, not_before: BootInstant, until: BootInstant) {
         self.lanes[lane].held.push(jobs, not_before, until);
     }
 }

@@ -1,7 +1,7 @@
 //! Gathers outcomes into calls: as many as a call takes, or what came within a short linger, which
 //! is longer where all that waits is patient; and holds what is to be tried again until then. Pure, told `now`.
 
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ pub struct Batcher<T> {
     fresh: VecDeque<BatchedItem<T>>,
     /// How many of these are not patient.
     hasty: usize,
-    later: BTreeMap<(Moment, u64), T>,
+    later: BTreeMap<(BootInstant, u64), T>,
     numbered: u64,
     awaited: bool,
 }
 
 #[derive(Debug)]
 struct BatchedItem<T> {
-    since: Moment,
+    since: BootInstant,
     patient: bool,
     item: T,
 }
@@ -53,7 +53,7 @@ impl<T> Batcher<T> {
     }
 
     /// Adds an item.
-    pub fn push(&mut self, item: T, patient: bool, now: Moment) {
+    pub fn push(&mut self, item: T, patient: bool, now: BootInstant) {
         self.hasty += usize::from(!patient);
         self.fresh.push_back(BatchedItem {
             since: now,
@@ -63,7 +63,7 @@ impl<T> Batcher<T> {
     }
 
     /// Adds an item that is not to be tried before `at`.
-    pub fn push_later(&mut self, item: T, at: Moment) {
+    pub fn push_later(&mut self, item: T, at: BootInstant) {
         self.numbered += 1;
         self.later.insert((at, self.numbered), item);
     }
@@ -80,7 +80,7 @@ impl<T> Batcher<T> {
     }
 
     /// The next call's items, if a call is due; `flush`: whatever there is.
-    pub fn take(&mut self, now: Moment, flush: bool) -> Option<Vec<T>> {
+    pub fn take(&mut self, now: BootInstant, flush: bool) -> Option<Vec<T>> {
         while let Some(entry) = self.later.first_entry() {
             let (at, _) = *entry.key();
             if at > now {
@@ -89,7 +89,7 @@ impl<T> Batcher<T> {
             // It has waited already, so it makes its call due.
             self.hasty += 1;
             self.fresh.push_front(BatchedItem {
-                since: Moment::default(),
+                since: BootInstant::default(),
                 patient: false,
                 item: entry.remove(),
             });
@@ -119,7 +119,7 @@ impl<T> Batcher<T> {
     }
 
     /// When `take` may give something though nothing was pushed.
-    pub fn next_due(&self) -> Option<Moment> {
+    pub fn next_due(&self) -> Option<BootInstant> {
         let fresh = self.fresh.front().map(|fresh| fresh.since + self.wait());
         let later = self.later.first_key_value().map(|((at, _), _)| *at);
         fresh.into_iter().chain(later).min()
@@ -138,8 +138,8 @@ mod tests {
 
     const LINGER: Duration = Duration::from_millis(5);
 
-    fn at(ms: u64) -> Moment {
-        Moment::from_boot(Duration::from_millis(ms))
+    fn at(ms: u64) -> BootInstant {
+        BootInstant::from_boot(Duration::from_millis(ms))
     }
 
     #[test]

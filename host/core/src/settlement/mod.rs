@@ -12,7 +12,7 @@ mod record;
 
 use crate::backoff;
 use crate::clock;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::idempotency::guard::Guard;
 use crate::job::{Finished, JobEnding};
 use crate::message::{Message, Outcome, Verdict};
@@ -444,7 +444,7 @@ impl Settlement {
     }
 
     /// The queue was not told in time, or did not accept it; it delivers the message again.
-    fn not_settled(&self, item: &SettleItem, error: &str, now: Moment) {
+    fn not_settled(&self, item: &SettleItem, error: &str, now: BootInstant) {
         self.events.emit(MessageEvent::NotSettled {
             of: delivery(&item.message),
             wanted: item.end.kind(),
@@ -481,7 +481,7 @@ impl Settlement {
                         self.memory().deleted(&item.message.id);
                     }
                     if let Some(order) = &self.order {
-                        order.told(&item.message.id, &item.outcome, item.unheard(now), now);
+                        order.settled(&item.message.id, &item.outcome, item.unanswered(now), now);
                     }
                     ended.push((item.message, item.end));
                 }
@@ -496,7 +496,13 @@ impl Settlement {
         self.emit_ends(&ended);
     }
 
-    fn again(&self, mut item: SettleItem, why: &str, now: Moment, batch: &mut Batcher<SettleItem>) {
+    fn again(
+        &self,
+        mut item: SettleItem,
+        why: &str,
+        now: BootInstant,
+        batch: &mut Batcher<SettleItem>,
+    ) {
         item.tries += 1;
         item.seat.get_or_insert_with(|| self.room.overdraw(1));
         let at = now + backoff::full_jitter(AGAIN.0, AGAIN.1, item.tries, fastrand::u64(..));
@@ -508,7 +514,7 @@ impl Settlement {
     }
 
     /// The queue delivers it again without having been told, from `due` on at the latest.
-    fn comes_again(&self, id: &str, due: Moment) {
+    fn comes_again(&self, id: &str, due: BootInstant) {
         if let Some(order) = &self.order {
             order.comes_again(id, due);
         }

@@ -16,7 +16,7 @@ pub fn escape_control_characters(text: &str) -> String {
 
 /// The text of a JSON value with every such character as a `\u` escape. They stand within strings alone, so
 /// the value is the same.
-pub fn harmless_json(json: &str) -> String {
+pub fn escape_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for letter in json.chars() {
         match steers(letter) {
@@ -39,7 +39,7 @@ mod tests {
     #[test]
     fn finding_29_escaped_json_keeps_its_value_without_control_characters() {
         let value = serde_json::json!({"why": "\u{1b}[2J \u{9b}31m \u{202e}back\u{7f}\n", "n": 1});
-        let text = harmless_json(&value.to_string());
+        let text = escape_json(&value.to_string());
         assert_eq!(
             text.chars().find(|letter| steers(*letter)),
             None,

@@ -187,7 +187,7 @@ impl MessageEvents {
 
     fn log(&self, event: MessageEvent<'_>) {
         let queue = self.queue.as_str();
-        let words = event.kind().words();
+        let words = event.kind().log_message();
         macro_rules! line {
             ($level:ident, $of:ident $(, $($field:tt)+)?) => {
                 tracing::$level!(target: TARGET, queue, message_id = $of.id, receive_count = $of.receive_count, $($($field)+,)? "{words}")
@@ -315,7 +315,7 @@ impl FunctionEvent {
     ];
 
     /// The message of its log line.
-    pub const fn words(self) -> &'static str {
+    pub const fn log_message(self) -> &'static str {
         match self {
             Self::Failed => "function failed",
             Self::Unknown => "function outcome unknown",
@@ -367,7 +367,7 @@ pub fn function_failed(event: FunctionEvent, failure: &FunctionFailure<'_>) {
         error,
         log,
         "{}",
-        event.words()
+        event.log_message()
     );
 }
 

@@ -1,7 +1,7 @@
 //! A token bucket: how many messages may start now when only so many may in a second. Pure.
 
 use super::{as_float, whole};
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use std::time::Duration;
 
 /// Allows so many a second, and a burst after a pause.
@@ -10,7 +10,7 @@ pub struct Bucket {
     per_second: f64,
     burst: f64,
     tokens: f64,
-    at: Moment,
+    at: BootInstant,
 }
 
 impl Bucket {
@@ -27,12 +27,12 @@ impl Bucket {
             per_second,
             burst,
             tokens: burst,
-            at: Moment::default(),
+            at: BootInstant::default(),
         }
     }
 
     /// The same tokens under another rate.
-    pub fn change(&mut self, per_second: f64, together: usize, now: Moment) {
+    pub fn change(&mut self, per_second: f64, together: usize, now: BootInstant) {
         let tokens = self.tokens(now);
         *self = Self::new(per_second, together);
         self.tokens = tokens.min(self.burst);
@@ -40,28 +40,28 @@ impl Bucket {
     }
 
     /// How many may start now.
-    pub fn available(&self, now: Moment) -> usize {
+    pub fn available(&self, now: BootInstant) -> usize {
         whole(self.tokens(now))
     }
 
     /// How many may have started soon, if nothing else starts: what is worth having at hand.
-    pub fn soon(&self, now: Moment) -> usize {
+    pub fn soon(&self, now: BootInstant) -> usize {
         whole(self.tokens(now) + self.per_second * Self::SOON.as_secs_f64()).max(1)
     }
 
     /// So many start.
-    pub fn take(&mut self, count: usize, now: Moment) {
+    pub fn take(&mut self, count: usize, now: BootInstant) {
         self.tokens = self.tokens(now) - as_float(count);
         self.at = now;
     }
 
     /// When the next may start.
-    pub fn next(&self, now: Moment) -> Moment {
+    pub fn next(&self, now: BootInstant) -> BootInstant {
         let missing = (1.0 - self.tokens(now)).max(0.0);
         now + Duration::try_from_secs_f64(missing / self.per_second).unwrap_or(Duration::MAX)
     }
 
-    fn tokens(&self, now: Moment) -> f64 {
+    fn tokens(&self, now: BootInstant) -> f64 {
         let earned = now.since(self.at).as_secs_f64() * self.per_second;
         (self.tokens + earned).min(self.burst)
     }
@@ -72,8 +72,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn at(ms: u64) -> Moment {
-        Moment::from_boot(Duration::from_millis(1_000_000 + ms))
+    fn at(ms: u64) -> BootInstant {
+        BootInstant::from_boot(Duration::from_millis(1_000_000 + ms))
     }
 
     proptest! {

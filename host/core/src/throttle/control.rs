@@ -3,7 +3,7 @@
 
 use super::{as_float, whole};
 use crate::backoff;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use std::time::Duration;
 
 /// The least growth a success brings, as a share of one: a limit of thousands would otherwise take
@@ -30,15 +30,15 @@ pub enum Signal {
 pub struct Control {
     most: usize,
     limit: f64,
-    lowered: Moment,
+    lowered: BootInstant,
     closed: Option<Closed>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Closed {
-    since: Moment,
+    since: BootInstant,
     probes: u32,
-    until: Moment,
+    until: BootInstant,
 }
 
 impl Control {
@@ -47,13 +47,13 @@ impl Control {
         Self {
             most,
             limit: as_float(most),
-            lowered: Moment::default(),
+            lowered: BootInstant::default(),
             closed: None,
         }
     }
 
     /// Another ceiling. A limit at the old one goes along.
-    pub fn set_most(&mut self, most: usize) {
+    pub fn set_maximum(&mut self, most: usize) {
         if self.limit >= as_float(self.most) {
             self.limit = as_float(most);
         }
@@ -62,7 +62,7 @@ impl Control {
     }
 
     /// How many attempts may be under way now.
-    pub fn limit(&self, now: Moment) -> usize {
+    pub fn limit(&self, now: BootInstant) -> usize {
         match self.closed {
             Some(closed) if now < closed.until => 0,
             Some(_) => 1,
@@ -86,7 +86,7 @@ impl Control {
     }
 
     /// When a closed downstream is tried again, if that is to come.
-    pub fn probe_at(&self, now: Moment) -> Option<Moment> {
+    pub fn probe_at(&self, now: BootInstant) -> Option<BootInstant> {
         self.closed
             .map(|closed| closed.until)
             .filter(|until| *until > now)
@@ -94,7 +94,7 @@ impl Control {
 
     /// An attempt ended that began at `began`, one of `running`. What began before the last change
     /// tells of the time before it: many that fail together count as one.
-    pub fn note(&mut self, showed: Signal, began: Moment, running: usize, now: Moment) {
+    pub fn note(&mut self, showed: Signal, began: BootInstant, running: usize, now: BootInstant) {
         match showed {
             Signal::Nothing => {}
             Signal::Open => {
@@ -114,13 +114,13 @@ impl Control {
         }
     }
 
-    fn reopen(&mut self, began: Moment) {
+    fn reopen(&mut self, began: BootInstant) {
         if self.closed.is_some_and(|closed| began >= closed.since) {
             self.closed = None;
         }
     }
 
-    fn close(&mut self, began: Moment, now: Moment) {
+    fn close(&mut self, began: BootInstant, now: BootInstant) {
         let probes = match self.closed {
             Some(closed) if began < closed.until => return,
             Some(closed) => closed.probes + 1,
@@ -139,8 +139,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn at(ms: u64) -> Moment {
-        Moment::from_boot(Duration::from_millis(1_000_000 + ms))
+    fn at(ms: u64) -> BootInstant {
+        BootInstant::from_boot(Duration::from_millis(1_000_000 + ms))
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! wait between calls. Pure, told `now`; knows no queue and no job.
 
 use super::median::Median;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use std::time::Duration;
 
 /// With nothing under way for so long, what was measured before tells nothing of what comes.
@@ -29,12 +29,12 @@ pub struct Pace {
     times: Median,
     under_way: usize,
     /// When an attempt began or ended last.
-    stirred: Moment,
+    stirred: BootInstant,
 }
 
 impl Pace {
     /// An attempt begins. Whether the hand-over time was forgotten for it.
-    pub fn begins(&mut self, now: Moment) -> bool {
+    pub fn begins(&mut self, now: BootInstant) -> bool {
         let paused = self.under_way == 0 && now.since(self.stirred) >= PAUSE;
         let forgets = paused && self.hand_over().is_some();
         if forgets {
@@ -46,14 +46,14 @@ impl Pace {
     }
 
     /// An attempt ended with verdicts after so long.
-    pub fn ended(&mut self, took: Duration, now: Moment) {
+    pub fn ended(&mut self, took: Duration, now: BootInstant) {
         self.broken_off(now);
         self.times.note(took);
     }
 
     /// An attempt was cut short, or was none. Had it gone on, it would have taken longer, so it
     /// counts as far as it is known to be slow.
-    pub fn cut_short(&mut self, took: Duration, now: Moment) {
+    pub fn cut_short(&mut self, took: Duration, now: BootInstant) {
         self.broken_off(now);
         if self.hand_over().is_none_or(|median| took >= median) {
             self.times.note(took);
@@ -61,7 +61,7 @@ impl Pace {
     }
 
     /// An attempt ended without verdicts: it tells nothing.
-    pub fn broken_off(&mut self, now: Moment) {
+    pub fn broken_off(&mut self, now: BootInstant) {
         self.under_way = self.under_way.saturating_sub(1);
         self.stirred = now;
     }

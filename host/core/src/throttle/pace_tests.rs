@@ -3,8 +3,8 @@
 use super::*;
 use proptest::prelude::*;
 
-fn at(ms: u64) -> Moment {
-    Moment::from_boot(Duration::from_millis(1_000_000 + ms))
+fn at(ms: u64) -> BootInstant {
+    BootInstant::from_boot(Duration::from_millis(1_000_000 + ms))
 }
 
 fn ms(ms: u64) -> Duration {

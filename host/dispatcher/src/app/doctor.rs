@@ -86,7 +86,7 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
                 findings.extend(of_queue(route, &queue.name, opened.identity()));
             }
         }
-        findings.extend(records::words(settings, route).map(|says| {
+        findings.extend(records::describe(settings, route).map(|says| {
             let about = format!("idempotency of route {}", route.name);
             Finding::new(Level::Ok, &about, says)
         }));

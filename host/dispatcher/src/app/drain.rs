@@ -8,7 +8,7 @@ use super::schedule::Scheduling;
 use super::stop::StopPlan;
 use crate::config::problem::Problem;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::executor::pool::{Pool, PoolShutdown};
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Group;
@@ -98,7 +98,7 @@ pub(crate) async fn until_stopped(
 
 /// Ends the guest threads, which have nothing left to do. Waits on a thread of its own, since those of
 /// the runtime may be held by a disk that hangs, and no longer than until then.
-async fn close(pool: Pool, latest: Moment) {
+async fn close(pool: Pool, latest: BootInstant) {
     let (closed, ended) = oneshot::channel();
     let work = move || {
         pool.close(PoolShutdown::Finish);
@@ -176,7 +176,7 @@ fn broken() -> Problem {
 
 /// Ends the stages in the order in which messages pass them. A receive that is not answered even
 /// until `latest` is given up; attempts and what waits for one do not wait for it.
-async fn finish(route: RunningRoute, halt: CancellationToken, latest: Moment) {
+async fn finish(route: RunningRoute, halt: CancellationToken, latest: BootInstant) {
     let RunningRoute {
         board,
         intake,
@@ -200,7 +200,7 @@ async fn finish(route: RunningRoute, halt: CancellationToken, latest: Moment) {
         if halt.is_cancelled() {
             executor.give_back();
         } else {
-            executor.hire();
+            executor.start_workers();
         }
         // What was given back may have been all there was; then nobody retires any more.
         if !receiving && board.lock().is_at_rest() {

@@ -67,7 +67,7 @@ impl Adjustable {
         self.board.lock().set_limits(limits, clock::now());
         self.board.replan.notify_one();
         if let Some(executor) = self.executor.upgrade() {
-            executor.hire();
+            executor.start_workers();
         }
     }
 }
@@ -211,7 +211,7 @@ impl Arrivals for Next {
         // Once attempts must end, nothing begins any more: what a late receive brings is given back.
         match self.executor.halt.is_cancelled() {
             true => self.executor.give_back(),
-            false => self.executor.hire(),
+            false => self.executor.start_workers(),
         }
     }
 }

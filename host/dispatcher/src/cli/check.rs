@@ -41,7 +41,7 @@ pub(super) fn run(typed: Typed) -> Result<(), Failure> {
             .map(|queue| queue.name.to_string())
             .collect();
         let plugin = &route.plugin.code;
-        let remembered = records::words(&settings, route);
+        let remembered = records::describe(&settings, route);
         output::note(format!(
             "ok: route {}: {} -> {plugin}{}",
             route.name,

@@ -26,7 +26,7 @@ pub fn take(flags: &mut Flags, variable: impl Fn(&str) -> Option<String>) -> Opt
             continue;
         };
         // A component that is named by a higher layer stands in the function's place.
-        let named = flags.says(flag) || (*flag == "function" && flags.says("plugin"));
+        let named = flags.is_set(flag) || (*flag == "function" && flags.is_set("plugin"));
         if !named && flags.take(flag, Given::new(&name, text)) {
             taken.push(format!("{name} as DISPATCHER_{end}"));
         }

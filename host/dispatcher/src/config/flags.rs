@@ -38,7 +38,7 @@ impl Default for Flags {
 
 impl Flags {
     /// Whether the flag was given, itself or by its variable.
-    pub fn says(&self, flag: &str) -> bool {
+    pub fn is_set(&self, flag: &str) -> bool {
         declared::of_flag(flag).is_some_and(|setting| {
             let section = match setting.part {
                 SettingPart::Program => &self.program,

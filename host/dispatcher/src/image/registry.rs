@@ -160,7 +160,7 @@ async fn manifest(
 ) -> Result<Vec<u8>, FetchError> {
     let refused = |why: &str| FetchError::Refused(format!("{name}: {why}"));
     let away = |why: &str| FetchError::Unreachable(format!("{name}: {why}"));
-    let lost = |error: reqwest::Error| away(&told(&error));
+    let lost = |error: reqwest::Error| away(&error_chain(&error));
     let scheme = if is_here(&name.host) { "http" } else { "https" };
     let (registry, repository) = (reference.resolve_registry(), reference.repository());
     let url = format!(
@@ -257,7 +257,7 @@ fn of_client(name: &ImageName, error: &OciDistributionError) -> FetchError {
     let shut = closed(name);
     match error {
         OciDistributionError::RequestError(_) | OciDistributionError::IoError(_) => {
-            FetchError::Unreachable(format!("{name}: {}", told(error)))
+            FetchError::Unreachable(format!("{name}: {}", error_chain(error)))
         }
         OciDistributionError::ServerError { code, .. } if *code >= 500 => {
             FetchError::Unreachable(format!("{name}: {error}"))
@@ -268,10 +268,10 @@ fn of_client(name: &ImageName, error: &OciDistributionError) -> FetchError {
         OciDistributionError::RegistryError { envelope, .. } => {
             let told = |code| envelope.errors.iter().any(|error| error.code == code);
             match () {
-                () if told(OciErrorCode::ManifestUnknown) => refused(NONE),
-                () if told(OciErrorCode::NameUnknown) => refused(NONE),
-                () if told(OciErrorCode::Unauthorized) => refused(&shut),
-                () if told(OciErrorCode::Denied) => refused(&shut),
+                () if error_chain(OciErrorCode::ManifestUnknown) => refused(NONE),
+                () if error_chain(OciErrorCode::NameUnknown) => refused(NONE),
+                () if error_chain(OciErrorCode::Unauthorized) => refused(&shut),
+                () if error_chain(OciErrorCode::Denied) => refused(&shut),
                 () => refused(&error.to_string()),
             }
         }
@@ -280,7 +280,7 @@ fn of_client(name: &ImageName, error: &OciDistributionError) -> FetchError {
 }
 
 /// An error with what lies below it, which names the cause.
-fn told(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     let below = std::iter::successors(error.source(), |error| error.source());
     below.fold(error.to_string(), |text, error| format!("{text}: {error}"))
 }

@@ -3,7 +3,7 @@
 
 use super::log::Screen;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::telemetry::escape::steers;
 use std::fmt::{self, Write};
 use std::io::Write as _;
@@ -34,7 +34,7 @@ struct OpenCall {
     function: String,
     arguments: String,
     result: Option<String>,
-    began: Moment,
+    began: BootInstant,
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Calls {

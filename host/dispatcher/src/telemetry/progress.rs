@@ -3,7 +3,7 @@
 
 use super::log::Screen;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::telemetry::counters::Snapshot;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use std::collections::VecDeque;
@@ -93,11 +93,11 @@ fn line(counts: &Snapshot, per_second: f64) -> String {
 
 /// The growth of a count over the last refreshes.
 #[derive(Debug, Default)]
-struct Rate(VecDeque<(Moment, u64)>);
+struct Rate(VecDeque<(BootInstant, u64)>);
 
 impl Rate {
     /// Per second, now that the count is so high.
-    fn at(&mut self, now: Moment, count: u64) -> f64 {
+    fn at(&mut self, now: BootInstant, count: u64) -> f64 {
         self.0.push_back((now, count));
         while self.0.len() > WINDOW + 1 {
             self.0.pop_front();
@@ -122,7 +122,7 @@ mod tests {
         let mut rate = Rate::default();
         let mut shown = 0.0;
         for tick in 0..100_u64 {
-            let now = Moment::from_boot(REFRESH * u32::try_from(tick).expect("small"));
+            let now = BootInstant::from_boot(REFRESH * u32::try_from(tick).expect("small"));
             shown = rate.at(
                 now,
                 if tick < 50 {
@@ -138,8 +138,8 @@ mod tests {
     #[test]
     fn stopped_clock_divides_by_nothing() {
         let mut rate = Rate::default();
-        rate.at(Moment::default(), 0);
-        assert!(rate.at(Moment::default(), 5).abs() < f64::EPSILON);
+        rate.at(BootInstant::default(), 0);
+        assert!(rate.at(BootInstant::default(), 5).abs() < f64::EPSILON);
     }
 
     #[test]

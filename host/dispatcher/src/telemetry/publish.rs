@@ -4,7 +4,7 @@
 use async_trait::async_trait;
 use dispatcher_aws::cloudwatch::{CloudWatch, Datum, PutError};
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::telemetry::log_throttle::LogThrottle;
 use dispatcher_core::telemetry::metrics::{Meters, Report, queue as queue_metrics};
 use std::collections::VecDeque;
@@ -131,7 +131,7 @@ async fn publish_with<S: Sink>(
         tokio::select! {
             biased;
             () = backlog.send() => {}
-            () = &mut hung => return backlog.say_lost(),
+            () = &mut hung => return backlog.log_lost(),
         }
     }
     backlog.keep(meters.drain(clock::wall_clock_now()));
@@ -140,11 +140,11 @@ async fn publish_with<S: Sink>(
         () = backlog.send() => {}
         () = &mut end => {}
     }
-    backlog.say_lost();
+    backlog.log_lost();
 }
 
 /// The next tick after `now`: ticks that were missed are left out, the rhythm is kept.
-fn after(tick: Moment, interval: Duration, now: Moment) -> Moment {
+fn after(tick: BootInstant, interval: Duration, now: BootInstant) -> BootInstant {
     let mut next = tick + interval;
     if next <= now {
         next = now + interval;
@@ -194,14 +194,14 @@ impl<S: Sink> Backlog<S> {
                 Err(SendError::Refused(reason)) => {
                     report.pop_front();
                     self.lost += 1;
-                    self.say(&reason);
+                    self.log_failure(&reason);
                 }
-                Err(SendError::Failed(reason)) => return self.say(&reason),
+                Err(SendError::Failed(reason)) => return self.log_failure(&reason),
             }
         }
     }
 
-    fn say(&mut self, reason: &str) {
+    fn log_failure(&mut self, reason: &str) {
         if self.said.should_log(clock::now()) {
             let (waiting, lost) = (self.reports.len(), std::mem::take(&mut self.lost));
             tracing::warn!(reason, waiting, lost, "metrics are not published");
@@ -209,7 +209,7 @@ impl<S: Sink> Backlog<S> {
     }
 
     /// Says what will never arrive. For the end.
-    fn say_lost(&self) {
+    fn log_lost(&self) {
         let lost = self.lost + self.reports.len();
         if lost > 0 {
             tracing::warn!(lost, "metrics were not published before the stop");

@@ -9,7 +9,7 @@ use crate::causes::Causes;
 use crate::limits::HostBudget;
 use crate::problem::Problem;
 use crate::room::{Full, InvocationLimit, InvocationPermit};
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::handler::Attempt;
 use std::any::Any;
 use std::fmt::Debug;
@@ -79,7 +79,7 @@ pub(crate) trait Caller: WasiView + WasiHttpView + 'static {
     fn max_open(&self) -> usize;
 
     /// When its only attempt must end.
-    fn deadline(&self) -> Option<Moment>;
+    fn deadline(&self) -> Option<BootInstant>;
 
     /// The attempt that it works on; of several the one on this message.
     fn attempt(&self, message_id: Option<&str>) -> Option<&Arc<Attempt>>;

@@ -10,7 +10,7 @@ use crate::reuse::Reuse;
 use crate::runtime::Spawn;
 use crate::underway::SharedAttempt;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::{FailureReason, Message, Verdict};
 pub(super) use driver::Recipe;
@@ -88,7 +88,7 @@ struct Instance {
     bytes: usize,
     /// Attempts that it has been given.
     served: u64,
-    born: Moment,
+    born: BootInstant,
     /// Ends it at once.
     end: CancellationToken,
 }
@@ -214,7 +214,7 @@ impl SharedInstances {
     }
 
     /// The first instance with room for so many bytes. Those whose time is up take no more.
-    fn room(&self, state: &mut SharedState, bytes: usize, now: Moment) -> Option<usize> {
+    fn room(&self, state: &mut SharedState, bytes: usize, now: BootInstant) -> Option<usize> {
         for instance in &mut state.instances {
             if instance.served >= self.reuse.count || now.since(instance.born) >= self.reuse.age {
                 instance.jobs = None;
@@ -232,7 +232,7 @@ impl SharedInstances {
 
     /// One more instance, if there may be one. Those that take no more stand in nobody's way until
     /// there are too many of them: an abandoned attempt may stay for as long as its function runs.
-    fn seat(&self, state: &mut SharedState, now: Moment) -> Option<Seat> {
+    fn seat(&self, state: &mut SharedState, now: BootInstant) -> Option<Seat> {
         let all = &state.instances;
         let taking = all.iter().filter(|one| one.jobs.is_some()).count();
         if taking >= self.instances || all.len() >= self.instances.saturating_mul(2) {

@@ -103,7 +103,7 @@ fn module_environment_is_limited_to_its_memory() {
     let variables = |attributes: Vec<Attribute>| {
         let mut message = message("m0", "");
         message.attributes = attributes;
-        match mishap(given(&counting, message)) {
+        match failure_reason(given(&counting, message)) {
             FailureReason::Failed(why) => why,
             other => panic!("{other:?}"),
         }
@@ -168,7 +168,10 @@ fn exit_code_of_an_async_component_is_the_verdict() {
     assert!(trap(one(&plugin, "panic:no")).contains("unreachable"));
     let soon = attempt(&["loop"], Duration::from_millis(20));
     let verdict = drive(plugin.handle(soon)).remove(0);
-    assert!(matches!(mishap(verdict), FailureReason::TimedOut(_)));
+    assert!(matches!(
+        failure_reason(verdict),
+        FailureReason::TimedOut(_)
+    ));
 }
 
 #[test]
@@ -233,7 +236,10 @@ fn command_has_the_same_sandbox_as_a_handler() {
     assert_eq!(prints(&plugin, message("m0", "flood:2000")).len(), 1_001);
     let soon = attempt(&["loop"], Duration::from_millis(20));
     let verdict = drive(plugin.handle(soon)).remove(0);
-    assert!(matches!(mishap(verdict), FailureReason::TimedOut(_)));
+    assert!(matches!(
+        failure_reason(verdict),
+        FailureReason::TimedOut(_)
+    ));
 }
 
 #[test]

@@ -254,7 +254,7 @@ fn many_answers_about_one_message_count_once() {
     let bodies = vec!["x"; 10_000];
     let mut verdicts = drive(plugin.handle(attempt(&bodies, LONG)));
     let last = verdicts.pop().unwrap();
-    assert_eq!(mishap(last), FailureReason::Asked);
+    assert_eq!(failure_reason(last), FailureReason::Asked);
     assert!(verdicts.iter().all(|one| *one == Verdict::Done));
 }
 
@@ -282,7 +282,10 @@ fn endless_allocation_is_stopped() {
         ..HARMLESS
     };
     let verdict = looping.try_for(SOON);
-    assert!(matches!(mishap(verdict), FailureReason::TimedOut(_)));
+    assert!(matches!(
+        failure_reason(verdict),
+        FailureReason::TimedOut(_)
+    ));
     let deep = Guest {
         items: r#"(memory (export "memory") 1)
             (func $dig (param i32) (result i32) (call $dig (local.get 0)))"#,
@@ -297,7 +300,10 @@ fn endless_allocation_is_stopped() {
         ..HARMLESS
     };
     let verdict = greedy.try_for(LONG);
-    assert_eq!(mishap(verdict), FailureReason::OutOfMemory(MAX_MEMORY));
+    assert_eq!(
+        failure_reason(verdict),
+        FailureReason::OutOfMemory(MAX_MEMORY)
+    );
 }
 
 /// `dispatcher:plugin/context`, lowered as `$cancelled`.

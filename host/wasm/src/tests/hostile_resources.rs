@@ -7,7 +7,7 @@ use crate::capability::caller::Caller;
 
 #[track_caller]
 fn is_stopped(guest: &Guest<'_>) {
-    let why = mishap(guest.try_for(SOON));
+    let why = failure_reason(guest.try_for(SOON));
     assert!(matches!(why, FailureReason::TimedOut(_)), "{why:?}");
 }
 
@@ -43,7 +43,10 @@ fn start_function_uses_the_time_and_memory_of_the_attempt() {
         ..HARMLESS
     }
     .try_for(LONG);
-    assert_eq!(mishap(verdict), FailureReason::OutOfMemory(MAX_MEMORY));
+    assert_eq!(
+        failure_reason(verdict),
+        FailureReason::OutOfMemory(MAX_MEMORY)
+    );
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn failed(why: &str) -> Verdict {
     retry(FailureReason::Failed(why.into()))
 }
 
-fn asked(after: Option<Duration>, why: &str) -> Verdict {
+fn retry(after: Option<Duration>, why: &str) -> Verdict {
     let why = FailureReason::AskedFor(why.into());
     Verdict::Retry { after, why }
 }
@@ -53,8 +53,8 @@ fn http_status_is_the_verdict() {
             failed("it answered 302 Found: over there"),
         ),
         ("100", failed("it answered 100 Continue")),
-        ("429:slowly", asked(None, "429 Too Many Requests: slowly")),
-        ("503", asked(None, "503 Service Unavailable")),
+        ("429:slowly", retry(None, "429 Too Many Requests: slowly")),
+        ("503", retry(None, "503 Service Unavailable")),
     ];
     for plugin in handlers() {
         for (body, verdict) in &rows {
@@ -167,7 +167,7 @@ fn missing_response_is_a_failure() {
     assert_eq!(one(&plugin, "silent"), nothing);
     assert_eq!(one(&plugin, "keep"), nothing);
     for plugin in handlers() {
-        let FailureReason::Failed(why) = mishap(one(&plugin, "error:out of order")) else {
+        let FailureReason::Failed(why) = failure_reason(one(&plugin, "error:out of order")) else {
             panic!();
         };
         assert!(
@@ -191,20 +191,23 @@ fn attempt_ends_when_the_http_handler_returns() {
     assert_eq!(one(&plugin, "open:400"), half);
     let soon = attempt(&["loop"], Duration::from_millis(20));
     let verdict = drive(plugin.handle(soon)).remove(0);
-    assert!(matches!(mishap(verdict), FailureReason::TimedOut(_)));
+    assert!(matches!(
+        failure_reason(verdict),
+        FailureReason::TimedOut(_)
+    ));
 }
 
 #[test]
 fn truncated_response_body_is_no_success() {
     for plugin in handlers() {
-        let FailureReason::Failed(why) = mishap(one(&plugin, "break:no more")) else {
+        let FailureReason::Failed(why) = failure_reason(one(&plugin, "break:no more")) else {
             panic!();
         };
         let start = "it answered 200 OK, and broke off: ";
         assert!(why.starts_with(start), "{why}");
     }
     let [_, plugin] = handlers();
-    let why = mishap(one(&plugin, "break:no more")).to_string();
+    let why = failure_reason(one(&plugin, "break:no more")).to_string();
     assert!(why.contains("no more"), "{why}");
 }
 
@@ -238,7 +241,7 @@ fn attempt_of_an_async_http_handler_ends_with_its_response() {
         )));
     }
     let soon = attempt(&["loop"], Duration::from_millis(20));
-    let why = mishap(drive(plugin.handle(soon)).remove(0));
+    let why = failure_reason(drive(plugin.handle(soon)).remove(0));
     assert!(matches!(why, FailureReason::TimedOut(_)), "{why}");
 }
 

@@ -7,7 +7,7 @@ fn endless_loop_is_stopped_at_the_deadline() {
     let plugin = verdicts();
     for body in ["loop", "loop-calls"] {
         let mut verdicts = drive(plugin.handle(attempt(&[body], Duration::from_millis(20))));
-        let why = mishap(verdicts.remove(0));
+        let why = failure_reason(verdicts.remove(0));
         assert!(matches!(why, FailureReason::TimedOut(_)), "{why:?}");
     }
 }
@@ -27,7 +27,7 @@ fn endless_loop_yields_to_others_on_its_thread() {
 fn memory_limit_is_named_in_the_failure() {
     let plugin = verdicts();
     assert_eq!(
-        mishap(one(&plugin, "eat")),
+        failure_reason(one(&plugin, "eat")),
         FailureReason::OutOfMemory(MAX_MEMORY)
     );
     assert_eq!(one(&plugin, "grow:16"), Verdict::Done);
@@ -37,7 +37,7 @@ fn memory_limit_is_named_in_the_failure() {
     };
     let small = load(&runtime(1), "verdicts", small);
     assert_eq!(
-        mishap(one(&small, "grow:16")),
+        failure_reason(one(&small, "grow:16")),
         FailureReason::OutOfMemory(8 << 20)
     );
     assert_eq!(one(&small, "done"), Verdict::Done);

@@ -25,7 +25,7 @@ fn problems_of_bytes(bytes: &[u8]) -> String {
 }
 
 #[track_caller]
-fn tells(told: &str, parts: &[&str]) {
+fn assert_contains(told: &str, parts: &[&str]) {
     for part in parts {
         assert!(told.contains(part), "{part:?} in {told:?}");
     }
@@ -33,20 +33,20 @@ fn tells(told: &str, parts: &[&str]) {
 
 #[test]
 fn files_that_are_no_component_are_refused() {
-    tells(
+    assert_contains(
         &problems(&prebuilt("no-such-plugin")),
         &["no-such-plugin.wasm: no such file"],
     );
-    tells(&problems(std::path::Path::new("/")), &["/: a folder"]);
-    tells(&problems_of_bytes(b""), &["empty"]);
-    tells(&problems_of_bytes(b"#!/bin/sh"), &["not WebAssembly"]);
-    tells(&problems_of_bytes(b"(component)"), &["text"]);
-    tells(&problems_of_bytes(b"\0asm\x0d\0\x02\0"), &["version"]);
-    tells(
+    assert_contains(&problems(std::path::Path::new("/")), &["/: a folder"]);
+    assert_contains(&problems_of_bytes(b""), &["empty"]);
+    assert_contains(&problems_of_bytes(b"#!/bin/sh"), &["not WebAssembly"]);
+    assert_contains(&problems_of_bytes(b"(component)"), &["text"]);
+    assert_contains(&problems_of_bytes(b"\0asm\x0d\0\x02\0"), &["version"]);
+    assert_contains(
         &problems_of_bytes(b"\0asm\x0d\0\x01\0rubbish"),
         &["not a valid component"],
     );
-    tells(
+    assert_contains(
         &problems(&prebuilt("core-module")),
         &["a core module", "exports neither"],
     );
@@ -55,7 +55,7 @@ fn files_that_are_no_component_are_refused() {
 #[test]
 fn component_of_another_world_or_version_is_refused() {
     let told = problems(&prebuilt("wrong-world"));
-    tells(
+    assert_contains(
         &told,
         &[
             "neither",
@@ -64,19 +64,19 @@ fn component_of_another_world_or_version_is_refused() {
         ],
     );
     let told = problems(&prebuilt("wrong-version"));
-    tells(
+    assert_contains(
         &told,
         &[
             "dispatcher:plugin/handler@0.9.0",
             "dispatcher:plugin/handler@0.1.0",
         ],
     );
-    tells(&problems_of_text("(component)"), &["but nothing"]);
+    assert_contains(&problems_of_text("(component)"), &["but nothing"]);
     let told = problems_of_text(
         r#"(component (instance $http) (export "wasi:http/handler@0.4.0" (instance $http)))"#,
     );
-    tells(&told, &["exports wasi:http/handler@0.4.0"]);
-    tells(
+    assert_contains(&told, &["exports wasi:http/handler@0.4.0"]);
+    assert_contains(
         &told,
         &["wasi:http/incoming-handler@0.2.0 and wasi:http/handler@0.3.0"],
     );
@@ -85,7 +85,7 @@ fn component_of_another_world_or_version_is_refused() {
 #[test]
 fn import_without_a_grant_is_refused() {
     let told = problems(&prebuilt("forbidden"));
-    tells(
+    assert_contains(
         &told,
         &["imports dispatcher:plugin/lambda@0.1.0", "allow-lambda"],
     );
@@ -107,7 +107,7 @@ fn all_problems_are_reported_together() {
         )"#,
     );
     assert_eq!(told.lines().count(), 8, "{told}");
-    tells(
+    assert_contains(
         &told,
         &[
             "wasi:http/types@0.9.0 (this host provides wasi:http 0.2 and 0.3)",
@@ -134,12 +134,12 @@ const MISTYPED: &str = r#"
 #[test]
 fn right_name_with_another_type_is_refused() {
     let told = problems_of_text(&format!("(component {MISTYPED})"));
-    tells(&told, &["another type", "handle"]);
+    assert_contains(&told, &["another type", "handle"]);
     let told = problems_of_text(&format!(
         r#"(component (import "dispatcher:plugin/context@0.1.0" (instance
             (export "cancelled" (func (param "message-id" u32) (result bool))))) {MISTYPED})"#
     ));
-    tells(
+    assert_contains(
         &told,
         &[
             "another type",
@@ -154,7 +154,7 @@ fn component_that_needs_more_than_its_limits_is_refused() {
     let told = problems_of_text(&format!(
         "(component (core module $big (memory 4096)) (core instance (instantiate $big)) {MISTYPED})"
     ));
-    tells(&told, &["268435456 bytes of memory"]);
+    assert_contains(&told, &["268435456 bytes of memory"]);
     let greedy = PluginOptions {
         max_memory: MAX_MEMORY * 2,
         ..options()
@@ -163,7 +163,7 @@ fn component_that_needs_more_than_its_limits_is_refused() {
         .load(&prebuilt("count"), greedy)
         .unwrap_err()
         .to_string();
-    tells(&told, &["67108864 bytes of memory"]);
+    assert_contains(&told, &["67108864 bytes of memory"]);
 }
 
 /// The list that the diagnosis goes by names what the engine links.

@@ -213,16 +213,16 @@ pub(crate) fn rejection(plugin: &LoadedPlugin, body: &str) -> String {
 }
 
 /// What happened to the message.
-pub(crate) fn mishap(verdict: Verdict) -> FailureReason {
+pub(crate) fn failure_reason(verdict: Verdict) -> FailureReason {
     match verdict {
         Verdict::Retry { after: None, why } => why,
-        other => panic!("wanted a mishap, got {other:?}"),
+        other => panic!("wanted a failure_reason, got {other:?}"),
     }
 }
 
 /// The engine's words about a guest that trapped.
 pub(crate) fn trap(verdict: Verdict) -> String {
-    match mishap(verdict) {
+    match failure_reason(verdict) {
         FailureReason::Trapped(why) => why,
         other => panic!("wanted a trap, got {other:?}"),
     }

@@ -38,7 +38,7 @@ fn failed_instance_is_not_reused() {
     for body in ["panic", "exit:0", "eat"] {
         assert_eq!(one(&plugin, "done"), Verdict::Done);
         assert_eq!(runtime.instances(), 1, "kept");
-        mishap(one(&plugin, body));
+        failure_reason(one(&plugin, body));
         assert_eq!(runtime.instances(), 0, "thrown away after {body}");
     }
     drive(plugin.handle(attempt(&["loop"], Duration::ZERO)));
@@ -60,7 +60,7 @@ fn reused_instance_has_the_current_deadline() {
     assert_eq!(one(&plugin, "done"), Verdict::Done);
     let mut verdicts = drive(plugin.handle(attempt(&["loop"], Duration::from_millis(5))));
     assert!(matches!(
-        mishap(verdicts.remove(0)),
+        failure_reason(verdicts.remove(0)),
         FailureReason::TimedOut(_)
     ));
 }

@@ -120,7 +120,7 @@ fn attempts_not_begun_in_a_lost_instance_begin_in_another() {
     let coming = begin(&plugin, "coming", "done");
     assert!(drivers.lock().unwrap().is_empty(), "it is on its way");
     drop(driver);
-    let why = mishap(drive(begun).remove(0));
+    let why = failure_reason(drive(begun).remove(0));
     assert!(matches!(why, FailureReason::Host(_)), "{why:?}");
     let another = drive_until_it_waits(next());
     assert_eq!(drive(coming), [Verdict::Done]);

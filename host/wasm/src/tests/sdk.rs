@@ -75,9 +75,9 @@ fn sent(options: &PluginOptions, queue: &str) -> [Verdict; 2] {
 }
 
 /// A retry was asked for, whatever was printed before.
-fn assert_asked(verdicts: [Verdict; 2]) {
+fn assert_retry(verdicts: [Verdict; 2]) {
     for verdict in verdicts {
-        let why = mishap(verdict);
+        let why = failure_reason(verdict);
         assert!(
             matches!(why, FailureReason::Asked | FailureReason::AskedFor(_)),
             "{why}"
@@ -94,7 +94,7 @@ fn response_is_read_and_function_error_is_a_retry() {
     assert_eq!(invoked(&options, "echo"), [read.clone(), read]);
     for verdict in invoked(&options, "fails") {
         let why = "function fails failed: an error without a type: no message";
-        assert_eq!(mishap(verdict), FailureReason::Function(why.into()));
+        assert_eq!(failure_reason(verdict), FailureReason::Function(why.into()));
     }
 }
 
@@ -118,10 +118,13 @@ fn failed_invocation_maps_to_the_matching_failure() {
     }
     for verdict in invoked(&options, "reset") {
         let why = "nobody knows whether the function ran: why";
-        assert_eq!(mishap(verdict), FailureReason::FunctionUnknown(why.into()));
+        assert_eq!(
+            failure_reason(verdict),
+            FailureReason::FunctionUnknown(why.into())
+        );
     }
     // Not granted: no message stops its route by what it names.
-    assert_asked(invoked(&options, "another"));
+    assert_retry(invoked(&options, "another"));
 }
 
 #[test]
@@ -148,8 +151,8 @@ fn message_is_sent_as_composed() {
 #[test]
 fn failed_send_maps_to_the_matching_failure() {
     let options = granted(functions_of(&FakeFunctions::new(), &[]), &post());
-    assert_asked(sent(&options, "full"));
+    assert_retry(sent(&options, "full"));
     let refused = Verdict::Reject("why".into());
     assert_eq!(sent(&options, "picky"), [refused.clone(), refused]);
-    assert_asked(sent(&options, "another"));
+    assert_retry(sent(&options, "another"));
 }

@@ -100,9 +100,9 @@ fn trap_fails_only_attempts_sharing_the_instance() {
         let sharer = begin(&plugin, "sharer", "await it");
         fake.until_called(3);
         assert_eq!(runtime.instances(), 2);
-        let why = mishap(one(&plugin, body));
+        let why = failure_reason(one(&plugin, body));
         assert!(expected(&why), "{why:?}");
-        let why = mishap(drive(sharer).remove(0));
+        let why = failure_reason(drive(sharer).remove(0));
         assert!(expected(&why), "{why:?}");
         until_there_are(&runtime, 1);
         fake.answer_all();
@@ -175,7 +175,7 @@ fn endless_loop_is_stopped_and_sharing_attempts_fail() {
                 assert!(trap(drive(looping).remove(0)).contains("no longer counts"));
             }
             _ => {
-                let why = mishap(drive(looping).remove(0));
+                let why = failure_reason(drive(looping).remove(0));
                 assert!(matches!(why, FailureReason::TimedOut(_)), "{why:?}");
             }
         }
@@ -273,7 +273,7 @@ fn attempt_of_a_dropped_instance_is_a_host_failure() {
     let runtime = Runtime::start(options, timers(), Arc::new(drop)).unwrap();
     let plugin = load(&runtime, "commands", sharing(10, 1, &FakeFunctions::new()));
     for _ in 0..3 {
-        let why = mishap(one(&plugin, "done"));
+        let why = failure_reason(one(&plugin, "done"));
         assert!(matches!(why, FailureReason::Host(_)), "{why:?}");
     }
 }

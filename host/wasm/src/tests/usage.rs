@@ -25,8 +25,8 @@ fn instances_and_memory_are_counted_until_freed() {
     assert!(kept.idle_memory >= 16 << 20, "{kept:?}");
     let sleeper = drive_until_it_waits(plugin.handle(attempt(&["sleep:3600000"], LONG)));
     assert_eq!((tally.usage().running, tally.usage().idle), (1, 1));
-    mishap(one(&next, "eat"));
-    mishap(one(&next, "panic"));
+    failure_reason(one(&next, "eat"));
+    failure_reason(one(&next, "panic"));
     drop(sleeper);
     drop(next);
     assert_eq!(tally.usage(), Usage::default());

@@ -3,7 +3,7 @@
 use super::*;
 use dispatcher_core::message::{Attribute, AttributeValue};
 
-fn asked(after: Option<u64>) -> Verdict {
+fn retry(after: Option<u64>) -> Verdict {
     Verdict::Retry {
         after: after.map(Duration::from_millis),
         why: FailureReason::Asked,
@@ -15,8 +15,8 @@ fn handler_returns_every_verdict() {
     let plugin = verdicts();
     assert_eq!(plugin.batch(), 1);
     assert_eq!(one(&plugin, "done"), Verdict::Done);
-    assert_eq!(one(&plugin, "retry"), asked(None));
-    assert_eq!(one(&plugin, "retry:1500"), asked(Some(1500)));
+    assert_eq!(one(&plugin, "retry"), retry(None));
+    assert_eq!(one(&plugin, "retry:1500"), retry(Some(1500)));
     assert_eq!(
         one(&plugin, "reject:no good"),
         Verdict::Reject("no good".into())
@@ -122,7 +122,7 @@ fn batch_for_a_single_message_handler_fails() {
     let verdicts = drive(verdicts().handle(attempt(&["done", "done"], LONG)));
     assert_eq!(verdicts.len(), 2);
     for verdict in verdicts {
-        assert!(matches!(mishap(verdict), FailureReason::Host(_)));
+        assert!(matches!(failure_reason(verdict), FailureReason::Host(_)));
     }
 }
 
@@ -146,8 +146,8 @@ fn batch_lists_failed_messages() {
         batch(&["done", "retry", "retry:7", "reject:bad", "done"]),
         [
             Verdict::Done,
-            asked(None),
-            asked(Some(7)),
+            retry(None),
+            retry(Some(7)),
             reject("bad"),
             Verdict::Done
         ]
@@ -157,10 +157,10 @@ fn batch_lists_failed_messages() {
 
 #[test]
 fn batch_can_fail_as_a_whole() {
-    assert_eq!(batch(&["done", "fail-all"]), vec![asked(None); 2]);
+    assert_eq!(batch(&["done", "fail-all"]), vec![retry(None); 2]);
     assert_eq!(
         batch(&["done", "fail-all-later"]),
-        vec![asked(Some(1000)); 2]
+        vec![retry(Some(1000)); 2]
     );
     assert_eq!(
         batch(&["done", "reject-all"]),

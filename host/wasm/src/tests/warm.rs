@@ -262,7 +262,7 @@ fn failing_or_endless_prewarm_is_abandoned() {
         assert_eq!(plugin.usage(), Usage::default());
         // A message has an instance of its own, and learns why there is none.
         let attempt = attempt(&["x"], soon);
-        mishap(drive(plugin.handle(attempt)).remove(0));
+        failure_reason(drive(plugin.handle(attempt)).remove(0));
         assert_eq!(runtime.instances(), 0);
     }
 }

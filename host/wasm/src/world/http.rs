@@ -89,15 +89,15 @@ impl Handler {
     ) -> wasmtime::Result<Verdict> {
         let request = request::of(message, attempt);
         let heard = match self {
-            Self::Blocking(handler) => ask(handler, store, request).await?,
-            Self::Async(handler) => ask_async(handler, store, request).await?,
+            Self::Blocking(handler) => call_handler(handler, store, request).await?,
+            Self::Async(handler) => call_async_handler(handler, store, request).await?,
         };
         Ok(heard.verdict(clock::wall_clock_now()))
     }
 }
 
 /// Its end is its return.
-async fn ask(
+async fn call_handler(
     handler: &Proxy,
     store: &mut Store<Guest>,
     request: Request<Full<Bytes>>,
@@ -132,7 +132,7 @@ async fn ask(
 }
 
 /// It returns before it has written its answer's body, so its end is that of all that it began.
-async fn ask_async(
+async fn call_async_handler(
     handler: &Service,
     store: &mut Store<Guest>,
     request: Request<Full<Bytes>>,

@@ -63,8 +63,8 @@ impl KeyCount {
                 continue;
             };
             let end = item::expiry(item).filter(|end| *end <= self.began);
-            let is_news = |end: Timestamp| end > self.before || created > self.reached;
-            news += u64::from(end.is_some_and(is_news));
+            let is_new = |end: Timestamp| end > self.before || created > self.reached;
+            news += u64::from(end.is_some_and(is_new));
             self.raise_floor(item, created, end.is_some());
             self.seen = self.seen.max(created);
             // All that was reached before is seen again, lest it be taken for news.

@@ -7,7 +7,7 @@ use super::status::{self, PENDING, TAKEN};
 use super::table::{ConditionalStep, IndexPage, Seek, Stepped, side_by_side, steps};
 use super::{BATCH, DynamoQueue};
 use dispatcher_core::clock;
-use dispatcher_core::clock::{Moment, Timestamp};
+use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::message::Message;
 use dispatcher_core::queue::{ErrorKind, QueueError, VISIBILITY_CEILING};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -56,7 +56,7 @@ pub(super) struct ClaimPass {
     /// All pages were read, and there was no more than this.
     pub drained: bool,
     /// Before the first was taken.
-    pub taken: Option<Moment>,
+    pub taken: Option<BootInstant>,
     /// When the first of the delayed may be taken.
     pub next: Option<Timestamp>,
 }

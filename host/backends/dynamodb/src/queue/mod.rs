@@ -12,6 +12,7 @@ mod census;
 mod claim;
 mod dead_letter;
 mod item;
+mod item_errors;
 mod look;
 mod open;
 mod pace;
@@ -22,14 +23,13 @@ mod settle;
 mod status;
 mod sweep;
 mod table;
-mod trouble;
 
 pub use open::Dynamo;
 pub use table::Consumed;
 
 use claim::{ClaimPass, Spread};
 use dispatcher_core::clock;
-use dispatcher_core::clock::{Moment, Timestamp};
+use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::memory::{Budget, HeldBytes};
 use dispatcher_core::message::{Message, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{
@@ -108,7 +108,7 @@ impl DynamoQueue {
     }
 
     /// When to look again after a look that found nothing, unless somebody rings.
-    fn again(&self, look: &ClaimPass, end: Moment) -> Moment {
+    fn again(&self, look: &ClaimPass, end: BootInstant) -> BootInstant {
         let now = clock::now();
         let pause = self
             .pace

@@ -3,9 +3,9 @@
 
 use super::DynamoQueue;
 use super::item::{self, CREATED, NOT_BEFORE, STATUS, TASK_ID, TTL, TaskItem, UPDATED};
+use super::item_errors::of_item;
 use super::status::PENDING;
 use super::table::{Table, is_unmet, side_by_side};
-use super::trouble::of_item;
 use aws_sdk_dynamodb::types::ReturnConsumedCapacity;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message;
@@ -80,7 +80,7 @@ impl DynamoQueue {
         });
         let answers = side_by_side(futures.collect()).await;
         if answers.iter().any(Result::is_ok) {
-            self.table.ring();
+            self.table.notify();
         }
         answers
     }

@@ -2,10 +2,10 @@
 
 use super::DynamoQueue;
 use super::item::{self, EXPIRES, NOT_BEFORE, REASON, STATUS, TOKEN, TTL, TaskItem, UNTIL};
+use super::item_errors::of_item;
 use super::receipt::TaskDelivery;
 use super::status::{self, FAILURE, PENDING, SUCCESS, TAKEN};
 use super::table::{ConditionalStep, Stepped, side_by_side};
-use super::trouble::of_item;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::{Message, Outcome, Receipt};
@@ -179,7 +179,7 @@ pub(super) fn ending(
                 (":why", item::text(why)),
                 (
                     ":end",
-                    item::number(item::ttl(due(table.life_of_the_dead()))),
+                    item::number(item::ttl(due(table.dead_letter_lifetime()))),
                 ),
             ],
         ),
@@ -216,7 +216,7 @@ pub(super) async fn end(
         Ok(Stepped::Done(_)) => {
             if matches!(end, TableEnd::Pending(_)) {
                 table.recent.forget(&delivery.task);
-                table.ring();
+                table.notify();
             }
             Ok(())
         }

@@ -6,7 +6,7 @@ use super::item::{self, CREATED, EXPIRES, STATUS, TASK_ID, TOKEN, TTL, TaskItem,
 use super::status::{PENDING, TAKEN};
 use super::table::{ConditionalStep, IndexPage, Seek, Stepped, Table, steps};
 use dispatcher_core::clock;
-use dispatcher_core::clock::{Moment, Timestamp};
+use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::queue::QueueError;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,11 +44,11 @@ pub(super) struct Sweeper {
 #[derive(Debug, Default)]
 struct SweepState {
     /// When `TAKEN` tasks are looked at next.
-    next: Moment,
+    next: BootInstant,
     /// When old `PENDING` tasks are looked at next.
-    next_old: Moment,
+    next_old: BootInstant,
     /// When it is asked next who writes to which keys.
-    next_agreement: Moment,
+    next_agreement: BootInstant,
     /// Where the last look at `TAKEN` tasks of a key ended that could not see them all.
     rests: HashMap<String, TaskItem>,
     censuses: HashMap<String, KeyCount>,
@@ -73,7 +73,7 @@ impl Sweeper {
     }
 
     /// When it is due.
-    pub(super) fn due(&self) -> Moment {
+    pub(super) fn due(&self) -> BootInstant {
         self.state().next
     }
 
@@ -202,7 +202,7 @@ impl Sweeper {
         }
         if count > 0 {
             tracing::info!(queue, count, "put back what workers held that are gone");
-            self.table.ring();
+            self.table.notify();
         }
     }
 
@@ -251,7 +251,7 @@ impl Sweeper {
 }
 
 /// Whether it is time again for what is done so often; if so, sets the next time.
-fn again(next: &mut Moment, every: Duration, now: Moment) -> bool {
+fn again(next: &mut BootInstant, every: Duration, now: BootInstant) -> bool {
     let due = now >= *next;
     if due {
         *next = now + every;

@@ -19,7 +19,7 @@ use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailur
 use dispatcher_aws as aws;
 use dispatcher_aws::SdkConfig;
 use dispatcher_aws::failure::{About, CallName};
-use dispatcher_core::clock::{Moment, Timestamp};
+use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::schedule::{
     Cancelled, Claim, JobOutcome, JobPage, ScheduleStore, ScheduledJob, StoreError, Unreadable,
     decide,
@@ -424,6 +424,6 @@ impl ScheduleStore for Table {
 }
 
 /// How long a table that was just made is waited for.
-fn patience(now: Moment) -> Moment {
+fn patience(now: BootInstant) -> BootInstant {
     now + std::time::Duration::from_secs(60)
 }

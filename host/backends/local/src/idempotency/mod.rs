@@ -91,7 +91,7 @@ fn look_up(folder: &Path, connection: &Database, asked: &Receiver<Lookup>) {
             let damage = damage.map_err(|damage| schema::failed(folder, damage));
             let known = damage.and_then(|()| {
                 let known = steps::known(connection, clock::wall_clock_now(), &queue, &ids);
-                known.map_err(|error| schema::trouble(folder, &error))
+                known.map_err(|error| schema::classify(folder, &error))
             });
             // A caller who has gone needs no answer.
             let _ = reply.send(known);

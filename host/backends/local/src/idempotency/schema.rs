@@ -47,7 +47,7 @@ pub(super) fn failed(folder: &Path, cause: impl std::fmt::Display) -> RecordsErr
 }
 
 /// A failure of SQLite.
-pub(super) fn trouble(folder: &Path, error: &rusqlite::Error) -> RecordsError {
+pub(super) fn classify(folder: &Path, error: &rusqlite::Error) -> RecordsError {
     failed(folder, sqlite::explain(error, &path(folder)))
 }
 

@@ -4,7 +4,7 @@
 
 use super::{schema, steps};
 use dispatcher_core::clock;
-use dispatcher_core::clock::{Moment, Timestamp};
+use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::idempotency::RecordsError;
 use dispatcher_sqlite::{Database, IDLE};
 use rusqlite::{Transaction, TransactionBehavior};
@@ -42,9 +42,9 @@ pub(super) struct RecordsWriter {
     connection: Database,
     jobs: Receiver<RecordsWrite>,
     /// When to look for expired records next.
-    sweep_at: Moment,
+    sweep_at: BootInstant,
     /// When to empty the write-ahead log, if something was written since.
-    tidy_at: Option<Moment>,
+    tidy_at: Option<BootInstant>,
 }
 
 impl RecordsWriter {
@@ -90,7 +90,7 @@ impl RecordsWriter {
         }
         // A lock is waited for so shortly that one failure says little: the guard counts them.
         let written = self.write(jobs, now, clock::wall_clock_now());
-        let number = written.map_err(|error| schema::trouble(&self.folder, &error))?;
+        let number = written.map_err(|error| schema::classify(&self.folder, &error))?;
         if let Err(damage) = self.connection.check() {
             return lost(&self.folder, damage);
         }
@@ -119,7 +119,7 @@ impl RecordsWriter {
     fn write(
         &mut self,
         jobs: &[RecordsWrite],
-        now: Moment,
+        now: BootInstant,
         today: Timestamp,
     ) -> rusqlite::Result<Option<i64>> {
         let fresh: usize = jobs.iter().map(|job| job.ids.len()).sum();

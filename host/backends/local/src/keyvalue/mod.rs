@@ -88,7 +88,7 @@ fn answer(place: &schema::BucketFile, connection: &Database, asked: &Receiver<Re
             let known = connection.known_damage();
             let seen = known.map_err(|damage| place.damaged(&damage));
             let seen = seen.and_then(|()| {
-                steps::read(connection, &read).map_err(|error| place.trouble(&error))
+                steps::read(connection, &read).map_err(|error| place.classify(&error))
             });
             // A caller who has gone needs no answer.
             let _ = reply.send(seen);

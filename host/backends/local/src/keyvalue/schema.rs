@@ -55,7 +55,7 @@ impl BucketFile {
     }
 
     /// A failure of SQLite, in one line.
-    pub(super) fn trouble(&self, error: &rusqlite::Error) -> CallError {
+    pub(super) fn classify(&self, error: &rusqlite::Error) -> CallError {
         let cause = sqlite::explain(error, &self.file());
         self.failed(sqlite::judge(error), cause)
     }

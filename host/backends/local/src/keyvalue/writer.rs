@@ -90,7 +90,7 @@ impl BucketWriter {
         self.connection.check().map_err(damaged(&self.place))?;
         let (answers, number) = self.commit(jobs).map_err(|error| {
             self.connection.note_failure(&error);
-            self.place.trouble(&error)
+            self.place.classify(&error)
         })?;
         self.connection.check().map_err(damaged(&self.place))?;
         self.connection.note_written(number);

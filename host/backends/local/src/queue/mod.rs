@@ -100,10 +100,10 @@ impl LocalStore {
 
     fn start(folder: &Path) -> Result<(Self, JoinHandle<()>), QueueError> {
         let (place, connection, bell) = schema::open(folder)?;
-        let clock = time::StoreClock::of(&connection).map_err(|error| place.trouble(&error))?;
+        let clock = time::StoreClock::of(&connection).map_err(|error| place.classify(&error))?;
         let (sender, jobs) = mpsc::channel();
         let handle = Handle::new(sender, place.clone());
-        let bell = notifier::FileNotifier::new(place.bell(), bell);
+        let bell = notifier::FileNotifier::new(place.notifier_file(), bell);
         let writer = writer::QueueWriter::new(
             place.clone(),
             (connection, clock),
@@ -124,7 +124,7 @@ impl LocalStore {
     /// settings' too. Blocks for some milliseconds.
     pub fn queue(&self, name: &str, dead_letter: Option<&str>) -> Result<LocalQueue, QueueError> {
         let wanted = name.to_owned();
-        let (id, settings) = self.handle.ask_blocking(Durability::Full, move |turn| {
+        let (id, settings) = self.handle.run_blocking(Durability::Full, move |turn| {
             let id = look::queue_id(turn.connection, &wanted)?;
             Ok((id, settings::read(turn, id)?.unwrap_or_default()))
         })?;
@@ -176,14 +176,14 @@ impl LocalStore {
     /// Blocks for some milliseconds.
     pub fn names(&self) -> Result<Vec<String>, QueueError> {
         self.handle
-            .ask_blocking(Durability::Look, |turn| look::names(turn))
+            .run_blocking(Durability::Look, |turn| look::names(turn))
     }
 
     /// How much each of these queues holds, by their bare names and in their order; `None` for one
     /// that does not exist. One call, however many they are, and makes no queue.
     pub async fn depths(&self, names: Vec<String>) -> Result<Vec<Option<Depth>>, QueueError> {
         let run = move |turn: &mut turn::Turn<'_>| look::depths(turn, &names);
-        self.handle.ask(Durability::Look, run).await
+        self.handle.run(Durability::Look, run).await
     }
 
     /// What was sent with a delay to the queue of this bare name, or to any, and still waits for its
@@ -191,14 +191,14 @@ impl LocalStore {
     pub async fn delayed(&self, queue: Option<&str>) -> Result<Vec<DelayedMessage>, QueueError> {
         let queue = queue.map(str::to_owned);
         let run = move |turn: &mut turn::Turn<'_>| delayed::list(turn, queue.as_deref());
-        self.handle.ask(Durability::Look, run).await
+        self.handle.run(Durability::Look, run).await
     }
 
     /// Takes such a message back; false if none of the id waits in that queue.
     pub async fn cancel(&self, queue: &str, id: &str) -> Result<bool, QueueError> {
         let (queue, id) = (queue.to_owned(), id.to_owned());
         let run = move |turn: &mut turn::Turn<'_>| delayed::cancel(turn, &queue, &id);
-        self.handle.ask(Durability::Full, run).await
+        self.handle.run(Durability::Full, run).await
     }
 }
 
@@ -254,7 +254,7 @@ impl LocalQueue {
                 })
                 .collect()
         };
-        spread(self.handle.ask(care, run).await, count)
+        spread(self.handle.run(care, run).await, count)
     }
 }
 
@@ -352,25 +352,25 @@ impl Queue for LocalQueue {
             return Vec::new();
         }
         let run = move |turn: &mut turn::Turn<'_>| sending::send_as_set(turn, queue, &items);
-        spread(self.handle.ask(Durability::Full, run).await, count)
+        spread(self.handle.run(Durability::Full, run).await, count)
     }
 
     async fn would_take(&self, item: &Outgoing) -> Result<(), ItemError> {
         let (queue, item) = (self.origin.id, item.clone());
         let run = move |turn: &mut turn::Turn<'_>| sending::would_take(turn, queue, &item);
-        let told = self.handle.ask(Durability::Look, run).await;
+        let told = self.handle.run(Durability::Look, run).await;
         told.unwrap_or_else(|error| Err(schema::item_error(&error)))
     }
 
     async fn depth(&self) -> Result<Depth, QueueError> {
         let queue = self.origin.id;
         let run = move |turn: &mut turn::Turn<'_>| look::depth(turn, queue);
-        self.handle.ask(Durability::Look, run).await
+        self.handle.run(Durability::Look, run).await
     }
 
     async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError> {
         let (queue, name) = (self.origin.id, self.name.clone());
         let run = move |turn: &mut turn::Turn<'_>| look::peek(turn, queue, &name, max);
-        self.handle.ask(Durability::Look, run).await
+        self.handle.run(Durability::Look, run).await
     }
 }

@@ -41,7 +41,7 @@ impl FileNotifier {
     }
 
     /// Wakes whoever watches. Failing is no error: they look by themselves, later.
-    pub(super) fn ring(&mut self) {
+    pub(super) fn notify(&mut self) {
         let rung = self.file.rewind().and_then(|()| self.file.write_all(b"!"));
         if let Err(error) = rung {
             tracing::debug!(%error, path = %self.path.display(), "cannot ring the bell");
@@ -54,7 +54,7 @@ impl FileNotifier {
     }
 
     /// Says that the last ring is being looked into: the next one is news.
-    pub(super) fn heard(&self) {
+    pub(super) fn acknowledge(&self) {
         self.ears.ringing.store(false, Ordering::SeqCst);
     }
 

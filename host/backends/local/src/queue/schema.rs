@@ -143,12 +143,12 @@ impl StoreFiles {
     }
 
     /// The file that a sender writes to wake the receivers of other processes.
-    pub(super) fn bell(&self) -> PathBuf {
+    pub(super) fn notifier_file(&self) -> PathBuf {
         self.folder.join("local.bell")
     }
 
     /// A failure of this store, in one line.
-    pub(super) fn trouble(&self, error: &rusqlite::Error) -> QueueError {
+    pub(super) fn classify(&self, error: &rusqlite::Error) -> QueueError {
         let cause = sqlite::explain(error, &self.database());
         self.failed(sqlite::judge(error), cause)
     }
@@ -184,7 +184,7 @@ pub(super) fn open(folder: &Path) -> Result<(StoreFiles, Database, File), QueueE
     let place = StoreFiles {
         folder: folder.to_owned(),
     };
-    match SCHEMA.open(&place.database(), &place.bell()) {
+    match SCHEMA.open(&place.database(), &place.notifier_file()) {
         Ok(([connection], bell)) => Ok((place, connection, bell)),
         Err(error) => Err(place.failed(error.kind, error)),
     }

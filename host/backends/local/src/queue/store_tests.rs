@@ -190,7 +190,7 @@ async fn full_disk_is_a_transient_error() {
     let folder = tempfile::tempdir().unwrap();
     let queue = open(&folder);
     let limit = |pages: i64| {
-        queue.handle.ask_blocking(Durability::Look, move |turn| {
+        queue.handle.run_blocking(Durability::Look, move |turn| {
             turn.connection
                 .pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))
         })
@@ -215,7 +215,7 @@ async fn full_disk_is_a_transient_error() {
 async fn failing_call_fails_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let queue = open(&folder);
-    let broken = queue.handle.ask(Durability::Full, |turn| {
+    let broken = queue.handle.run(Durability::Full, |turn| {
         turn.connection
             .execute("INSERT INTO queues (name) VALUES ('half')", [])?;
         turn.connection

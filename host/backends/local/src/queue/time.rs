@@ -4,7 +4,7 @@
 
 use super::turn::Turn;
 use dispatcher_core::clock;
-use dispatcher_core::clock::{Moment, Timestamp};
+use dispatcher_core::clock::{BootInstant, Timestamp};
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use std::cell::Cell;
@@ -85,7 +85,7 @@ impl SystemTimes {
     fn read() -> Self {
         Self {
             boot: clock::boot(),
-            up: clock::now().since(Moment::default()),
+            up: clock::now().since(BootInstant::default()),
             today: clock::wall_clock_now(),
         }
     }
@@ -157,7 +157,7 @@ impl StoreClock {
 
     /// The present time.
     pub(super) fn now(&self) -> StoreTime {
-        self.zero + clock::now().since(Moment::default())
+        self.zero + clock::now().since(BootInstant::default())
     }
 
     /// A transaction, or a look, that begins now.

@@ -8,7 +8,7 @@ use super::notifier::FileNotifier;
 use super::schema;
 use super::time::{StoreClock, StoreTime, StoredTime, SystemTimes, keep, zero};
 use super::turn::QueueId;
-use super::work::{Durability, Handle, WriterRequest, unasked};
+use super::work::{Durability, Handle, WriterRequest, without_reply};
 use super::writer::QueueWriter;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
@@ -253,7 +253,7 @@ fn writer(folder: &tempfile::TempDir) -> (QueueWriter, mpsc::Sender<WriterReques
     let clock = StoreClock::of(&connection).unwrap();
     let (sender, jobs) = mpsc::channel();
     let handle = std::sync::Weak::<Handle>::new();
-    let bell = FileNotifier::new(place.bell(), bell);
+    let bell = FileNotifier::new(place.notifier_file(), bell);
     let writer = QueueWriter::new(place, (connection, clock), bell, jobs, handle);
     (writer, sender)
 }
@@ -278,7 +278,7 @@ fn receiver_wakes_on_time_whatever_the_wall_clock() {
         let queue = Process::start(&folder).queue;
         let (mut writer, _jobs) = writer(&folder);
         let delayed = [outgoing("soon", Duration::from_millis(1_300))];
-        let sending = unasked(Durability::Full, move |turn| {
+        let sending = without_reply(Durability::Full, move |turn| {
             send(turn, queue, &delayed).map(drop)
         });
         let (waiting, mut answer) = receiver(queue);

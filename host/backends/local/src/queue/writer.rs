@@ -11,9 +11,9 @@ use super::schema::StoreFiles;
 use super::settle::{Origin, settle};
 use super::time::{StoreClock, keep};
 use super::turn::{LocalDelivery, QueueId, Turn};
-use super::work::{Durability, Handle, Work, WriterRequest, unasked};
+use super::work::{Durability, Handle, Work, WriterRequest, without_reply};
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::message::Outcome;
 use dispatcher_core::queue::{QueueError, Received};
 use dispatcher_sqlite::{Damage, Database, IDLE};
@@ -40,10 +40,10 @@ pub(super) struct QueueWriter {
     /// What `PRAGMA synchronous` is set to.
     care: Durability,
     /// When to look next, and SQLite's mark of other connections' commits at the last look.
-    look_at: Moment,
+    look_at: BootInstant,
     seen: i64,
     /// When to empty the write-ahead log, if something was written since.
-    tidy_at: Option<Moment>,
+    tidy_at: Option<BootInstant>,
 }
 
 /// Where a transaction failed.
@@ -117,7 +117,7 @@ impl QueueWriter {
         if !works.is_empty() || !tries.is_empty() {
             self.carry_out(works, tries);
         }
-        self.lines.dismiss(clock::now(), self.clock.now());
+        self.lines.answer_expired(clock::now(), self.clock.now());
         self.bell.listen(!self.lines.is_empty());
         self.tidy();
     }
@@ -177,9 +177,9 @@ impl QueueWriter {
         for job in jobs {
             match job {
                 WriterRequest::Work(work) => works.push(work),
-                WriterRequest::Hurry(queue) => self.lines.hurry(queue),
+                WriterRequest::Hurry(queue) => self.lines.end_waits(queue),
                 WriterRequest::Bell => {
-                    self.bell.heard();
+                    self.bell.acknowledge();
                     tries.extend(self.lines.queues());
                 }
                 WriterRequest::Receive(queue, asked) => {
@@ -188,7 +188,7 @@ impl QueueWriter {
                         let handle = self.handle.clone();
                         self.bell.watch(move || {
                             if let Some(handle) = handle.upgrade() {
-                                handle.rung();
+                                handle.notified();
                             }
                         });
                         self.bell.listen(true);
@@ -230,7 +230,7 @@ impl QueueWriter {
         for mut look in looks {
             let mut turn = self.clock.turn(&self.connection);
             if let Err(error) = look.run(&mut turn) {
-                look.fail(self.place.trouble(&error));
+                look.fail(self.place.classify(&error));
             }
             look.answer();
         }
@@ -300,7 +300,7 @@ impl QueueWriter {
             FailedAt::Lost(damage) => self.place.damaged(damage),
             FailedAt::Begin(error) | FailedAt::Within(error) => {
                 self.connection.note_failure(error);
-                self.place.trouble(error)
+                self.place.classify(error)
             }
         }
     }
@@ -351,7 +351,7 @@ impl QueueWriter {
         self.connection.note_written(number);
         self.tidy_at = Some(clock::now() + IDLE);
         if stirred {
-            self.bell.ring();
+            self.bell.notify();
         }
         refused.iter().for_each(|(queue, one)| note(queue, one));
         self.hand_over(served, begun);
@@ -386,7 +386,7 @@ impl QueueWriter {
 
     /// Reads what was taken and answers receives: only now, when a crash while reading costs each
     /// message a receive. What nobody takes any more goes back into its queue at once.
-    fn hand_over(&mut self, served: Vec<Served>, begun: Moment) {
+    fn hand_over(&mut self, served: Vec<Served>, begun: BootInstant) {
         for (queue, asked, mut claimed) in served {
             let (drained, short_of) = (claimed.drained, claimed.short_of);
             let refused = std::mem::take(&mut claimed.refused);
@@ -401,7 +401,7 @@ impl QueueWriter {
                     dead_lettered: refused.iter().filter_map(Refused::dead_lettered).collect(),
                 }),
                 // What was taken comes back when its visibility ends.
-                Err(error) => Err(self.place.trouble(&error)),
+                Err(error) => Err(self.place.classify(&error)),
             };
             let is_reported = received.is_ok();
             let unanswered = asked.reply.send(received).err();
@@ -416,7 +416,7 @@ impl QueueWriter {
                 name: asked.name.to_string(),
                 dead_letter: None,
             };
-            let release = unasked(Durability::Light, move |turn| {
+            let release = without_reply(Durability::Light, move |turn| {
                 orphans.messages.iter().try_for_each(|message| {
                     let Ok(delivery) = LocalDelivery::parse(&message.receipt) else {
                         return Ok(());
@@ -449,7 +449,7 @@ fn run_works(
             if connection.is_autocommit() {
                 return Err(error);
             }
-            work.fail(place.trouble(&error));
+            work.fail(place.classify(&error));
             execute(connection, "ROLLBACK TO work")?;
         }
         execute(connection, "RELEASE work")?;

@@ -67,7 +67,7 @@ impl File {
             let before = connection.total_changes();
             let (value, number) = commit(connection, step).map_err(|error| {
                 connection.note_failure(&error);
-                schema::trouble(&folder, &error)
+                schema::classify(&folder, &error)
             })?;
             // Nobody is told of a commit to a file that is not there any more.
             connection.check().map_err(lost)?;

@@ -68,7 +68,7 @@ pub(super) fn failed(folder: &Path, kind: ErrorKind, cause: impl std::fmt::Displ
 }
 
 /// A failure of SQLite.
-pub(super) fn trouble(folder: &Path, error: &rusqlite::Error) -> StoreError {
+pub(super) fn classify(folder: &Path, error: &rusqlite::Error) -> StoreError {
     let cause = sqlite::explain(error, &path(folder));
     failed(folder, sqlite::judge(error), cause)
 }

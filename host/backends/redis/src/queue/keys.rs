@@ -59,7 +59,7 @@ pub(super) fn in_process(queue: &str, worker: &str) -> String {
 }
 
 /// Where it is said that there is something to receive, and what was cancelled.
-pub(super) fn bell(queue: &str) -> String {
+pub(super) fn wake_channel(queue: &str) -> String {
     format!("{queue}:bell")
 }
 
@@ -88,7 +88,11 @@ mod tests {
         let (queue, dead) = (keys.queue("payments"), keys.queue("payments.dead"));
         assert_eq!(queue, "{dispatcher:payments}");
         assert_ne!(queue, dead);
-        for key in [bell(&queue), in_process(&queue, "w"), bell(&dead)] {
+        for key in [
+            wake_channel(&queue),
+            in_process(&queue, "w"),
+            wake_channel(&dead),
+        ] {
             assert_eq!(tag(&key), "dispatcher:payments");
         }
         assert_eq!(tag(&keys.queue(".dead")), "dispatcher:.dead");

@@ -8,11 +8,11 @@
 
 mod doubts;
 mod endings;
+mod item_errors;
 mod keys;
 mod native;
 mod script;
 mod server;
-mod trouble;
 mod turns;
 mod wire;
 mod worker;
@@ -154,7 +154,7 @@ impl Redis {
     fn refused(&self, why: &str) -> QueueError {
         QueueError {
             kind: ErrorKind::Invalid,
-            message: crate::server::trouble::named(self.lines.link.place(), why),
+            message: crate::server::errors::named(self.lines.link.place(), why),
         }
     }
 

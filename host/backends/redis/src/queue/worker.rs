@@ -7,7 +7,7 @@ use super::notifier::Notifier;
 use super::script;
 use dispatcher_core::backend::WorkerInfo;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::message::{Loss, Receipt};
 use dispatcher_core::queue::{ErrorKind, QueueError};
 use dispatcher_core::tasks;
@@ -39,7 +39,7 @@ struct WorkerState {
     /// None before the first receive, and after the worker was lost.
     id: Option<Arc<str>>,
     /// Until then nobody gives it up.
-    lives_until: Moment,
+    lives_until: BootInstant,
     /// By what the keys of a queue begin with.
     queues: HashMap<String, Served>,
 }
@@ -66,7 +66,7 @@ impl RedisWorker {
     }
 
     /// Tells this bell what is lost of a queue.
-    pub fn tell(&self, base: &str, bell: &Arc<Notifier>) {
+    pub fn add_notifier(&self, base: &str, bell: &Arc<Notifier>) {
         let mut state = self.lock();
         let served = state.queues.entry(base.to_owned()).or_default();
         served.bells.retain(|old| old.strong_count() > 0);
@@ -166,7 +166,7 @@ impl RedisWorker {
             let lost: Vec<Loss> = served.in_flight.drain().map(Loss::taken).collect();
             for bell in served.bells.iter().filter_map(Weak::upgrade) {
                 bell.lose(lost.clone());
-                bell.ring();
+                bell.notify();
             }
         }
         drop(state);
@@ -216,7 +216,7 @@ impl RedisWorker {
         Vec::new()
     }
 
-    fn live_on(&self, id: &Arc<str>, until: Moment) {
+    fn live_on(&self, id: &Arc<str>, until: BootInstant) {
         let mut state = self.lock();
         if state.id.as_ref() == Some(id) {
             state.lives_until = until;

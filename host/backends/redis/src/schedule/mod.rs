@@ -4,8 +4,8 @@
 
 mod wire;
 
+use crate::server::errors::{is_doubtful, unexpected_answer};
 use crate::server::link::{Link, RedisAddress};
-use crate::server::trouble::{is_doubtful, strange};
 use crate::server::{CALL, LONGEST};
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::schedule::{
@@ -87,8 +87,8 @@ impl Schedule {
         }
     }
 
-    fn strange(&self, what: &str) -> StoreError {
-        strange(self.link.place(), what)
+    fn unexpected_answer(&self, what: &str) -> StoreError {
+        unexpected_answer(self.link.place(), what)
     }
 }
 
@@ -132,7 +132,7 @@ impl ScheduleStore for Schedule {
             .arg(CALL);
         let answer: Vec<Value> = self.run(&call).await?;
         let read = wire::page(&answer, &self.queue);
-        read.ok_or_else(|| self.strange("a look at what is due"))
+        read.ok_or_else(|| self.unexpected_answer("a look at what is due"))
     }
 
     async fn claim(
@@ -148,7 +148,7 @@ impl ScheduleStore for Schedule {
         }
         match self.run::<Vec<bool>>(&call).await {
             Ok(answers) if answers.len() == jobs.len() => answers.into_iter().map(Ok).collect(),
-            Ok(_) => vec![Err(self.strange("a claim")); jobs.len()],
+            Ok(_) => vec![Err(self.unexpected_answer("a claim")); jobs.len()],
             Err(error) => vec![Err(error); jobs.len()],
         }
     }
@@ -180,7 +180,7 @@ impl ScheduleStore for Schedule {
             0 => Ok(Cancelled::Unknown),
             1 => Ok(Cancelled::Yes),
             2 => Ok(Cancelled::BeingSent),
-            _ => Err(self.strange("a cancel")),
+            _ => Err(self.unexpected_answer("a cancel")),
         }
     }
 }

@@ -4,10 +4,10 @@
 
 use super::call::{Asking, RedisCall};
 use super::dial::TlsFiles;
+use super::errors;
 use super::notifier::{Notifier, Notifiers};
 use super::slots;
 use super::topology::{ANSWER, Heard, Node, Servers};
-use super::trouble;
 use dispatcher_core::clock;
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use redis::{AsyncConnectionConfig, FromRedisValue, Pipeline, PushInfo, ScriptInvocation};
@@ -109,7 +109,7 @@ impl Link {
         let bells = Arc::new(Notifiers::default());
         let ears = bells.clone();
         let config = answers().set_push_sender(move |said: PushInfo| {
-            ears.hear(&said);
+            ears.pass_on(&said);
             Ok::<(), redis::aio::SendError>(())
         });
         Ok(Self {
@@ -198,7 +198,7 @@ impl Link {
         } else {
             call.on(&mut live.connection).await
         };
-        Ok(self.servers.heard(node, number, answer).await)
+        Ok(self.servers.note_answer(node, number, answer).await)
     }
 
     /// Runs commands on the server, or on every master of a cluster.
@@ -227,7 +227,7 @@ impl Link {
     fn passing(&self, place: &str, why: &str) -> CallError {
         CallError {
             kind: ErrorKind::Transient,
-            message: trouble::named(place, why),
+            message: errors::named(place, why),
         }
     }
 }

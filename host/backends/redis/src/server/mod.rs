@@ -6,11 +6,11 @@
 pub mod address;
 mod call;
 pub mod dial;
+pub mod errors;
 pub mod link;
 pub mod notifier;
 mod slots;
 mod topology;
-pub mod trouble;
 
 pub use slots::slot;
 

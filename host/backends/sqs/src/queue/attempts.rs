@@ -3,7 +3,7 @@
 //! answer that was lost on the way is asked for again and its groups are not blocked until their
 //! visibility runs out. Pure, told `now`; all that is decided about ids is decided here.
 
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::queue::ErrorKind;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -22,14 +22,14 @@ pub struct Attempt {
     pub id: String,
     /// How many messages it asks for: always as many as at first, since it is the same receive.
     pub max: usize,
-    began: Moment,
+    began: BootInstant,
     again: bool,
 }
 
 impl LostReceives {
     /// The next receive: one whose answer was lost, if there is one that SQS still knows, or else
     /// one for `max` messages with the id `fresh`.
-    pub fn next(&self, max: usize, fresh: impl FnOnce() -> String, now: Moment) -> Attempt {
+    pub fn next(&self, max: usize, fresh: impl FnOnce() -> String, now: BootInstant) -> Attempt {
         let mut lost = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lost.retain(|attempt| now.since(attempt.began) < USABLE);
         let first = (!lost.is_empty()).then(|| lost.remove(0));
@@ -56,7 +56,7 @@ impl LostReceives {
 impl Attempt {
     /// Whether its answer tells of the present: what is told again does not say what else the
     /// queue holds by now.
-    pub fn is_news(&self) -> bool {
+    pub fn is_first_try(&self) -> bool {
         !self.again
     }
 }
@@ -65,8 +65,8 @@ impl Attempt {
 mod tests {
     use super::*;
 
-    fn at(seconds: u64) -> Moment {
-        Moment::from_boot(Duration::from_secs(seconds))
+    fn at(seconds: u64) -> BootInstant {
+        BootInstant::from_boot(Duration::from_secs(seconds))
     }
 
     #[test]
@@ -85,10 +85,13 @@ mod tests {
     fn repeated_receive_is_identical_and_is_not_counted_as_new() {
         let lost = LostReceives::default();
         let first = lost.next(10, || "a".into(), at(0));
-        assert!(first.is_news());
+        assert!(first.is_first_try());
         lost.failed(first, ErrorKind::Unreachable);
         let again = lost.next(2, || "b".into(), at(1));
-        assert_eq!((&*again.id, again.max, again.is_news()), ("a", 10, false));
+        assert_eq!(
+            (&*again.id, again.max, again.is_first_try()),
+            ("a", 10, false)
+        );
     }
 
     #[test]

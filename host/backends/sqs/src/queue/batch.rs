@@ -1,6 +1,6 @@
 //! Batches: which entries a call needs, and whose answer is whose. Pure; calls nothing.
 
-use super::trouble::entry_failed;
+use super::entry_errors::entry_failed;
 use aws_sdk_sqs::types::BatchResultErrorEntry;
 use dispatcher_core::message::{Message, Outcome, Receipt};
 use dispatcher_core::queue::ItemError;

@@ -5,12 +5,12 @@ pub mod attempts;
 mod batch;
 mod convert;
 mod dead;
+mod entry_errors;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod open;
 mod send;
 mod settle;
-mod trouble;
 
 pub use open::{Encryption, Sqs};
 
@@ -287,7 +287,7 @@ impl Queue for SqsQueue {
             }
         };
         let deliveries = answer.messages.unwrap_or_default();
-        let news = attempt.is_none_or(|attempt| attempt.is_news());
+        let news = attempt.is_none_or(|attempt| attempt.is_first_try());
         let drained = news && wait > 0 && deliveries.len() < max;
         let Identity { name, source, .. } = &self.identity;
         let count = deliveries.len();

@@ -2,7 +2,7 @@
 //! the call of nine good ones, and with words that say where it is wrong. Knows nothing of receiving.
 
 use super::batch::{MOST_BYTES, answers, calls, entry_id};
-use super::trouble::every_item;
+use super::entry_errors::every_item;
 use super::{BATCH, QueueTarget, convert};
 use aws_sdk_sqs::types::{
     MessageSystemAttributeNameForSends, MessageSystemAttributeValue, SendMessageBatchRequestEntry,

@@ -1,7 +1,7 @@
 //! Ending deliveries: deletes, releases and dead letters, one call for each that the slice needs.
 
 use super::batch::{BatchStep, Plan, answers, entry_id};
-use super::trouble::{every_item, is_beyond_ceiling};
+use super::entry_errors::{every_item, is_beyond_ceiling};
 use super::{SqsQueue, convert, dead, send};
 use aws_sdk_sqs::types::{
     ChangeMessageVisibilityBatchRequestEntry, DeleteMessageBatchRequestEntry,

@@ -56,7 +56,7 @@ fn answer_without_guest_text_keeps_only_host_facts() {
         Verdict::Closed(secret.into()),
     ] {
         let whole = RecordedVerdict::of(&guests);
-        let left = whole.clone().without_words();
+        let left = whole.clone().without_guest_text();
         assert!(!format!("{left:?}").contains(secret), "{left:?}");
         assert!(left.to_string().contains(BLOT), "{left}");
         assert!(left.is_like(&whole), "{left}");
@@ -66,7 +66,7 @@ fn answer_without_guest_text_keeps_only_host_facts() {
         FailureReason::OutOfMemory(1),
     ] {
         let whole = RecordedVerdict::of(&retry(ours));
-        assert_eq!(whole.clone().without_words(), whole);
+        assert_eq!(whole.clone().without_guest_text(), whole);
     }
 }
 

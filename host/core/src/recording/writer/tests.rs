@@ -117,7 +117,7 @@ fn failed_write_stops_nothing_and_is_logged_once_a_minute() {
         rest: None,
         failed: DropReport::default(),
     };
-    let at = |ms| Moment::from_boot(Duration::from_millis(ms));
+    let at = |ms| BootInstant::from_boot(Duration::from_millis(ms));
     std::fs::write(&place, "in the way").expect("written");
     scribe.take(&entry_of(1), at(0));
     assert!(scribe.rest.is_some(), "there is no folder");
@@ -136,7 +136,7 @@ fn failed_write_stops_nothing_and_is_logged_once_a_minute() {
 
 #[test]
 fn dropped_entries_are_logged_at_once_and_then_once_a_minute() {
-    let at = |s| Moment::from_boot(Duration::from_secs(s));
+    let at = |s| BootInstant::from_boot(Duration::from_secs(s));
     let mut complaint = DropReport::default();
     let said = [0, 1, 59, 60, 61, 121].map(|s| complaint.count(at(s)));
     assert_eq!(said, [Some(1), None, None, Some(4), None, Some(6)]);

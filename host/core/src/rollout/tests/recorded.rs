@@ -38,7 +38,10 @@ async fn recorded_verdict_is_the_given_one_after_redaction() {
     assert_eq!(entries[0].message.body, r#"{"token":"[redacted]"}"#);
     assert_eq!(
         (entries[0].version.as_str(), &entries[0].answer),
-        ("digest", &RecordedVerdict::of(&retry()).without_words())
+        (
+            "digest",
+            &RecordedVerdict::of(&retry()).without_guest_text()
+        )
     );
 }
 

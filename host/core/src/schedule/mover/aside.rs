@@ -34,7 +34,7 @@ impl Mover {
                 }
                 Ok(false) => {}
                 Err(error) => {
-                    round.trouble.get_or_insert(error);
+                    round.error.get_or_insert(error);
                     return;
                 }
             }

@@ -40,7 +40,7 @@ impl Mover {
                 token: token.to_owned(),
             });
         }
-        round.trouble.get_or_insert(why);
+        round.error.get_or_insert(why);
     }
 
     pub(super) async fn end_the_rest(&mut self) -> Result<(), StoreError> {

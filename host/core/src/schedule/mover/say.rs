@@ -27,7 +27,7 @@ impl Mover {
     }
 
     /// Says what is wrong, and how long to leave it alone.
-    pub(super) fn trouble(&mut self, error: &StoreError) -> Duration {
+    pub(super) fn failed_look(&mut self, error: &StoreError) -> Duration {
         match error.kind {
             // Most queues have none.
             ErrorKind::NotFound => {

@@ -2,7 +2,7 @@
 //! taken is always the first part of them. Knows no store, and decides nothing about when.
 
 use crate::clock;
-use crate::clock::{Moment, Timestamp};
+use crate::clock::{BootInstant, Timestamp};
 use crate::message::Outgoing;
 use crate::schedule::decide;
 use crate::schedule::decide::{DueJob, SendLimits};
@@ -88,7 +88,7 @@ impl Load {
         self,
         outlet: Arc<dyn Outlet>,
         queue: String,
-        started: Moment,
+        started: BootInstant,
     ) -> Vec<SendResult> {
         let Some(reach) = self.reach else {
             return Vec::new();
@@ -144,7 +144,7 @@ async fn send_step(
     queue: &str,
     step: &[DueMessage],
     reach: SendLimits,
-    started: Moment,
+    started: BootInstant,
 ) -> Vec<Result<(), NotSent>> {
     let most = if reach.ordered { 1 } else { CALLS };
     let batches: Vec<&[DueMessage]> = step.chunks(reach.batch.max(1)).collect();

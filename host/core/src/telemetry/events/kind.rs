@@ -47,7 +47,7 @@ impl EventKind {
     ];
 
     /// The message of its log line.
-    pub const fn words(self) -> &'static str {
+    pub const fn log_message(self) -> &'static str {
         match self {
             Self::Done => "message done",
             Self::Retried => "message retried",

@@ -104,7 +104,7 @@ fn finding_05_every_event_is_one_line_and_one_count() {
         let [line] = &lines[..] else {
             panic!("{kind:?}: {lines:?}");
         };
-        assert_eq!(line.message, kind.words());
+        assert_eq!(line.message, kind.log_message());
         assert_eq!(line.level, Some(kind.level()), "{kind:?}");
         let mut wanted: BTreeSet<&str> = kind.fields().iter().copied().collect();
         wanted.insert("queue");
@@ -141,7 +141,7 @@ fn finding_28_failing_function_is_logged_in_one_line_with_every_id() {
             function_failed(event, &failure);
         });
         assert_eq!(lines.len(), 1);
-        assert_eq!(lines[0].message, event.words());
+        assert_eq!(lines[0].message, event.log_message());
         assert_eq!(lines[0].level, Some(Level::WARN));
         let wanted: BTreeSet<&str> = FunctionEvent::FIELDS.iter().copied().collect();
         assert_eq!(lines[0].fields, wanted);
@@ -200,9 +200,9 @@ fn finding_05_events_page_lists_every_event() {
         cell.split(',').map(|name| name.trim().to_owned()).collect()
     };
     let rows = table("event");
-    let functions = FunctionEvent::ALL.map(|event| (event.words(), Level::WARN, None));
+    let functions = FunctionEvent::ALL.map(|event| (event.log_message(), Level::WARN, None));
     let wanted = EventKind::ALL
-        .map(|kind| (kind.words(), kind.level(), Some(kind)))
+        .map(|kind| (kind.log_message(), kind.level(), Some(kind)))
         .into_iter()
         .chain(functions);
     assert_eq!(rows.len(), EventKind::ALL.len() + FunctionEvent::ALL.len());

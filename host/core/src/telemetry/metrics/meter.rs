@@ -30,7 +30,7 @@ impl Level {
     }
 
     /// The most there were since this was asked last; there may be as many still.
-    pub(super) fn take_most(&self) -> u64 {
+    pub(super) fn take_maximum(&self) -> u64 {
         let most = self.most.swap(0, Relaxed);
         let now = self.now.load(Relaxed);
         self.most.fetch_max(now, Relaxed);
@@ -125,7 +125,7 @@ impl Meter {
         *drained = totals;
         Interval {
             counts,
-            in_flight: self.in_flight.take_most(),
+            in_flight: self.in_flight.take_maximum(),
         }
     }
 }

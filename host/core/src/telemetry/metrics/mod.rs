@@ -52,7 +52,7 @@ impl Meters {
             .map(|(name, meter)| (Arc::clone(name), meter.drain()));
         let queues: Vec<(Arc<str>, Interval)> = drained.collect();
         let mut total = Interval {
-            in_flight: self.all.take_most(),
+            in_flight: self.all.take_maximum(),
             ..Interval::default()
         };
         for (_, interval) in &queues {

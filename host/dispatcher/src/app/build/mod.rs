@@ -79,7 +79,7 @@ pub async fn parts(
         .filter(|(route, queues)| is_endless(route, queues));
     problems.extend(endless.map(|(route, _)| needs_dead_letters(route)));
     let routes = settings.routes.iter().zip(&opened);
-    problems.extend(routes.flat_map(|(route, queues)| dead_letters_nowhere(route, queues)));
+    problems.extend(routes.flat_map(|(route, queues)| missing_dead_letter_queues(route, queues)));
     problems.extend(has_no_region_for_metrics(settings).await);
     let Some(loader) = loader.filter(|_| problems.is_empty()) else {
         return Err(problems);
@@ -156,7 +156,7 @@ fn needs_dead_letters(route: &Route) -> Problem {
 }
 
 /// The queues of a route whose old messages are to become dead letters, and cannot.
-fn dead_letters_nowhere<'a>(
+fn missing_dead_letter_queues<'a>(
     route: &'a Route,
     queues: &'a [Arc<dyn Queue>],
 ) -> impl Iterator<Item = Problem> + 'a {

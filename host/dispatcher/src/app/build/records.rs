@@ -45,7 +45,7 @@ fn keeper(settings: &Settings) -> Option<(&'static dyn Backend, PathBuf)> {
 }
 
 /// For how long and where it is remembered what a route has done, and for whom; `None`: it is not.
-pub fn words(settings: &Settings, route: &Route) -> Option<String> {
+pub fn describe(settings: &Settings, route: &Route) -> Option<String> {
     let ttl = humantime::format_duration(route.settings.idempotency?);
     let (_, file) = keeper(settings)?;
     Some(format!(

@@ -100,7 +100,7 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let added = block_on(schedules.add(&name, message, when))?;
     let added = added.map_err(|error| failure(&format!("queue `{name}`"), &error))?;
     output::line(&added.id)?;
-    output::note(words(args, &name, &added));
+    output::note(confirmation(args, &name, &added));
     Ok(())
 }
 
@@ -133,7 +133,7 @@ fn due(args: &Args) -> Result<When, Problem> {
 }
 
 /// What was done, in the words in which it was asked for.
-fn words(args: &Args, name: &QueueName, added: &Added) -> String {
+fn confirmation(args: &Args, name: &QueueName, added: &Added) -> String {
     let date = when::write(added.due, args.tz.as_deref());
     let distance = when::distance(clock::wall_clock_now(), added.due);
     let when = match (&args.within, &args.at, &args.cron) {

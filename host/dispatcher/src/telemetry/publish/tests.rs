@@ -156,7 +156,7 @@ async fn hanging_sink_does_not_delay_the_stop() {
 
 #[test]
 fn missed_ticks_are_skipped() {
-    let at = |seconds| Moment::from_boot(Duration::from_secs(seconds));
+    let at = |seconds| BootInstant::from_boot(Duration::from_secs(seconds));
     let interval = Duration::from_secs(10);
     assert_eq!(after(at(10), interval, at(11)), at(20));
     assert_eq!(after(at(10), interval, at(34)), at(44));

@@ -5,7 +5,7 @@ use super::connect::Connector;
 use super::failure::failed;
 use bytes::Bytes;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -50,7 +50,7 @@ impl Sender {
         &self,
         mut request: Request<WasiBody>,
         options: RequestOptions,
-        end: Moment,
+        end: BootInstant,
     ) -> Result<Response<ResponseBody>, Error> {
         let client = self.client();
         let within = |time: Option<Duration>| match time {
@@ -110,7 +110,7 @@ fn client(connector: Connector) -> HttpClient {
 pub(super) struct ResponseBody {
     incoming: Incoming,
     between: Option<Duration>,
-    end: Moment,
+    end: BootInstant,
     /// Whoever reads is polled outside of tokio.
     timers: Handle,
     /// When what is awaited now is too late.

@@ -237,7 +237,7 @@ mod tests {
         (listener, uri)
     }
 
-    fn told(error: &BoxError) -> Error {
+    fn error_of(error: &BoxError) -> Error {
         failed(&**error)
     }
 
@@ -258,7 +258,7 @@ mod tests {
         let Error::TlsAlertReceived {
             alert_message: Some(why),
             ..
-        } = told(&error.err().expect("it cannot"))
+        } = error_of(&error.err().expect("it cannot"))
         else {
             panic!("it is about TLS");
         };
@@ -282,7 +282,7 @@ mod tests {
         let mut connector = Connector::new(&hosts, room);
         let first = connector.call(uri.clone()).await;
         let error = connector.call(uri.clone()).await.err().expect("no room");
-        assert!(matches!(told(&error), Error::ConnectionLimitReached));
+        assert!(matches!(error_of(&error), Error::ConnectionLimitReached));
         drop(first);
         assert!(connector.call(uri).await.is_ok());
     }

@@ -9,7 +9,7 @@ use crate::capability::refusals::{Denial, Refusals};
 use crate::limits::HTTP_CHUNK;
 use crate::room::InvocationLimit;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use http::{Method, Request, Response};
 use std::fmt;
 use std::sync::Arc;
@@ -99,7 +99,7 @@ pub(crate) struct HttpHook {
     granted: Option<Arc<GrantedHttp>>,
     room: InvocationLimit,
     /// When the one attempt of the instance ends.
-    pub(crate) deadline: Option<Moment>,
+    pub(crate) deadline: Option<BootInstant>,
 }
 
 impl HttpHook {

@@ -4,7 +4,7 @@
 use crate::capability::caller::Grant;
 use crate::capability::refusals::{Denial, Refusals};
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::lambda::{Invocation, Invoke, InvokeError, Request, Response};
 use dispatcher_core::tasks;
 use std::fmt;
@@ -72,7 +72,7 @@ pub(crate) struct RequestedInvocation {
     pub(crate) payload: Vec<u8>,
     pub(crate) log_tail: bool,
     /// When the attempt that asks ends, where that is known.
-    pub(crate) deadline: Option<Moment>,
+    pub(crate) deadline: Option<BootInstant>,
 }
 
 /// Why there is no response.

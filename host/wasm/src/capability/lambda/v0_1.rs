@@ -9,7 +9,7 @@ use bindings::dispatcher::plugin::lambda_types::{
 };
 use bindings::dispatcher::plugin::{lambda, lambda_async, lambda_types};
 use dispatcher_core::clock;
-use dispatcher_core::clock::{Moment, Timestamp};
+use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::lambda as functions;
 use wasmtime::component::{Accessor, Linker};
 
@@ -127,11 +127,11 @@ fn kind(invocation: Invocation) -> functions::Invocation {
 }
 
 /// The same by our own clock.
-fn moment(date: u64) -> Moment {
+fn instant_of(date: u64) -> BootInstant {
     clock::now() + Timestamp(date).since(clock::wall_clock_now())
 }
 
-fn wanted(request: Request, deadline: Option<Moment>) -> RequestedInvocation {
+fn wanted(request: Request, deadline: Option<BootInstant>) -> RequestedInvocation {
     RequestedInvocation {
         function: request.function,
         invocation: kind(request.invocation),

@@ -129,7 +129,7 @@ impl Opened {
     }
 
     /// What stands at a key now, kept where the guest's `room` has any for it.
-    pub(crate) async fn stands(
+    pub(crate) async fn snapshot(
         self,
         key: String,
         room: InvocationLimit,
@@ -184,7 +184,7 @@ impl CasSnapshot {
             false => {
                 // What stands now takes the place of what stood.
                 drop(held);
-                bucket.stands(key, room).await.map(Some)
+                bucket.snapshot(key, room).await.map(Some)
             }
         }
     }
@@ -279,7 +279,7 @@ mod tests {
             control: Handle::current(),
         };
         let room = InvocationLimit::new(LONGEST_VALUE);
-        let stands = || bucket.clone().stands("k".to_owned(), room.clone());
+        let stands = || bucket.clone().snapshot("k".to_owned(), room.clone());
         let mut kept = Vec::new();
         while let Ok(stood) = stands().await {
             kept.push(stood);

@@ -96,7 +96,7 @@ mod tests {
         Attempt {
             messages: Vec::new(),
             cancelled: Vec::new(),
-            deadline: dispatcher_core::clock::Moment::default(),
+            deadline: dispatcher_core::clock::BootInstant::default(),
             deadline_date: dispatcher_core::clock::Timestamp(5),
         }
     }

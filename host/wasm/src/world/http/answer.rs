@@ -90,7 +90,7 @@ impl Heard {
 
 impl HandlerResponse {
     fn verdict(self, today: Timestamp) -> Verdict {
-        let told = self.told();
+        let told = self.summary();
         let failed = |told| Verdict::Retry {
             after: None,
             why: FailureReason::Failed(format!("it answered {told}")),
@@ -112,7 +112,7 @@ impl HandlerResponse {
     }
 
     /// Status and beginning of the body, for people.
-    fn told(&self) -> String {
+    fn summary(&self) -> String {
         let body = cut(String::from_utf8_lossy(&self.body).trim());
         match body.is_empty() {
             true => self.status.to_string(),
@@ -130,10 +130,10 @@ fn cut(text: &str) -> String {
 /// How long `Retry-After` says to wait: seconds, or a date. None if it is neither, and if it is no time at
 /// all: a clock that is a little ahead must not use all tries up at once, so the back-off counts.
 fn wait(text: &str, today: Timestamp) -> Option<Duration> {
-    asked(text, today).filter(|after| !after.is_zero())
+    parse_retry_after(text, today).filter(|after| !after.is_zero())
 }
 
-fn asked(text: &str, today: Timestamp) -> Option<Duration> {
+fn parse_retry_after(text: &str, today: Timestamp) -> Option<Duration> {
     let text = text.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         // Milliseconds are what the contract counts in; no wish is longer than what it can say.

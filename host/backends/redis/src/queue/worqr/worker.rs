@@ -5,7 +5,7 @@ use super::super::notifier::Notifier;
 use super::super::script;
 use super::wire;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::message::{Loss, Receipt};
 use dispatcher_core::queue::Identity;
 use dispatcher_core::tasks::Group;
@@ -42,7 +42,7 @@ pub(super) struct WorqrState {
     /// None before the first receive, and after the worker has failed.
     pub id: Option<Arc<str>>,
     /// Until then nobody takes it for dead.
-    pub lives_until: Moment,
+    pub lives_until: BootInstant,
     /// The processes that are ours.
     pub held: HashMap<String, WorqrProcess>,
     /// Processes that were asked for, and of which nothing is known yet.
@@ -54,7 +54,7 @@ pub(super) struct WorqrProcess {
     /// The payload.
     pub task: String,
     /// When it is to go back unless it is kept.
-    pub until: Moment,
+    pub until: BootInstant,
 }
 
 /// Processes that are asked for, until this is dropped: what the server has of them then, and we
@@ -109,7 +109,7 @@ impl Inner {
             "Redis has not heard of this worker in time: what it was handling is lost to it, and it begins anew"
         );
         self.bell.lose(lost);
-        self.bell.ring();
+        self.bell.notify();
     }
 
     /// One sign of life. Answers with the worker and what it has on the server and is to give back.
@@ -130,7 +130,7 @@ impl Inner {
         };
         match answer.as_deref().map(wire::beat) {
             Ok(Some(beat)) if beat.alive => {
-                let back = self.heard(&worker, sent, beat);
+                let back = self.apply_heartbeat(&worker, sent, beat);
                 return Some((worker, back));
             }
             Ok(_) => self.fail(&worker),
@@ -142,7 +142,12 @@ impl Inner {
 
     /// Notes what a beat that was sent then has told. Answers with what is to be given back: what
     /// nobody here has heard of, and what nobody has kept.
-    fn heard(&self, worker: &Arc<str>, sent: Moment, beat: wire::Heartbeat<'_>) -> Vec<String> {
+    fn apply_heartbeat(
+        &self,
+        worker: &Arc<str>,
+        sent: BootInstant,
+        beat: wire::Heartbeat<'_>,
+    ) -> Vec<String> {
         let mut state = self.lock();
         if state.id.as_ref() != Some(worker) {
             return Vec::new();
@@ -182,7 +187,7 @@ impl Inner {
             call.arg(id).arg("r").arg(0).arg("");
         }
         match self.lines.urgent.run::<Vec<i64>>(&call).await {
-            Ok(_) => self.bell.ring(),
+            Ok(_) => self.bell.notify(),
             Err(error) => tracing::debug!("tasks are given back later: {error}"),
         }
     }

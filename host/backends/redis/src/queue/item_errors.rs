@@ -1,6 +1,6 @@
 //! What a failed call on the server means for the messages of a queue.
 
-pub(super) use crate::server::trouble::{is_doubtful, strange};
+pub(super) use crate::server::errors::{is_doubtful, unexpected_answer};
 use dispatcher_core::queue::{ErrorKind, ItemError, QueueError};
 
 /// A whole call's failure as the answer to one of its items.

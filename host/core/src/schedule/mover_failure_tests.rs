@@ -19,7 +19,7 @@ async fn claim_with_a_lost_answer_is_released_before_the_next_round() {
     let told = mover.round(&CancellationToken::new()).await;
     assert_eq!((told.sent, left(&store)), (1, vec!["a".to_owned()]));
     assert_eq!(
-        told.trouble.map(|error| error.kind),
+        told.error.map(|error| error.kind),
         Some(ErrorKind::Unreachable)
     );
     assert_eq!(round(&mut mover).await.sent, 1);

@@ -78,7 +78,7 @@ pub fn named(place: &str, what: &str) -> String {
 }
 
 /// An answer that no script of ours gives.
-pub fn strange(place: &str, what: &str) -> CallError {
+pub fn unexpected_answer(place: &str, what: &str) -> CallError {
     CallError {
         kind: ErrorKind::Invalid,
         message: named(

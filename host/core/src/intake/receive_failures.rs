@@ -2,7 +2,7 @@
 //! `now`; the log line is its only effect.
 
 use crate::backoff;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::queue::QueueError;
 use crate::telemetry::log_throttle::LogThrottle;
 use std::time::Duration;
@@ -15,14 +15,14 @@ const LASTING: u32 = 3;
 
 /// The failures of one queue in a row.
 #[derive(Debug, Default)]
-pub struct Trouble {
+pub struct ReceiveFailures {
     failures: u32,
     said: LogThrottle,
 }
 
-impl Trouble {
+impl ReceiveFailures {
     /// One more failure. Answers with the rest before the next poll.
-    pub fn failed(&mut self, queue: &str, error: &QueueError, now: Moment) -> Duration {
+    pub fn failed(&mut self, queue: &str, error: &QueueError, now: BootInstant) -> Duration {
         self.failures = self.failures.saturating_add(1);
         if self.said.should_log(now) {
             tracing::error!(
@@ -63,13 +63,13 @@ mod tests {
             kind: Kind::AccessDenied,
             message: "expired token".into(),
         };
-        let mut trouble = Trouble::default();
+        let mut failures = ReceiveFailures::default();
         let rests: Vec<_> = (0..10)
-            .map(|_| trouble.failed("q", &error, Moment::default()))
+            .map(|_| failures.failed("q", &error, BootInstant::default()))
             .collect();
         assert!(rests[0] >= Duration::from_millis(250));
         assert!(rests[9] >= Duration::from_secs(15) && rests[9] <= Duration::from_secs(30));
-        trouble.passed("q");
-        assert!(trouble.failed("q", &error, Moment::default()) <= Duration::from_millis(500));
+        failures.passed("q");
+        assert!(failures.failed("q", &error, BootInstant::default()) <= Duration::from_millis(500));
     }
 }
