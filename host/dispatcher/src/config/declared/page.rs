@@ -3,7 +3,7 @@
 use super::{Reload, Setting, SettingPart, Shape, Table, all, backends};
 
 const HEAD: &str = "\
-<!-- Generated from host/dispatcher/src/config/declared: UPDATE=1 cargo test the_reference_page -->
+<!-- Generated from host/dispatcher/src/config/declared: UPDATE=1 cargo test settings_page -->
 
 # Settings
 

@@ -73,6 +73,6 @@ fn settings_page_matches_the_declarations() {
     assert!(
         found == page,
         "host/docs/settings.md is not what the tables say: write it again with \
-         `UPDATE=1 cargo test the_reference_page`"
+         `UPDATE=1 cargo test settings_page`"
     );
 }
