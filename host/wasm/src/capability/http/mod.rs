@@ -32,7 +32,7 @@ impl Grant for Outgoing {
         ],
         suspends: &["wasi:http/outgoing-handler"],
         documented_as: "`wasi:http/outgoing-handler@0.2`, `wasi:http/client@0.3`",
-        without_grant: "every request answers `HTTP-request-denied`",
+        without_grant: "every request returns `HTTP-request-denied`",
     };
 
     type Granted = Option<Arc<GrantedHttp>>;

@@ -23,7 +23,7 @@ impl Grant for StoreGrant {
         ],
         suspends: &["wasi:keyvalue/"],
         documented_as: "`wasi:keyvalue/{store,atomics,batch}@0.2.0-draft2`",
-        without_grant: "`open` answers `access-denied`",
+        without_grant: "`open` returns `access-denied`",
     };
 
     type Granted = Option<OpenedStores>;
