@@ -36,30 +36,30 @@ const CLOSING: Duration = Duration::from_secs(2);
 
 const EXAMPLES: &str = "\
 Examples:
-  dispatcher run --plugin handler.wasm        handle what is sent to local:default
-  dispatcher send local:default hello         send it something, from another terminal
+  dispatcher run --plugin handler.wasm        handle messages of local:default
+  dispatcher send local:default hello         send one, from another terminal
   dispatcher run --plugin handler.wasm --queues payments:3,default:1
   dispatcher run --function my-function --queues payments:3,default:1
   dispatcher check --config dispatcher.toml   find every problem, start nothing
   dispatcher schedule add local:default --in 36h --body hello
-  dispatcher doctor --config dispatcher.toml  look at real queues and functions for what will hurt
+  dispatcher doctor --config dispatcher.toml  inspect queues and functions for problems
 
 A queue is a name (SQS), an SQS URL or ARN, local:NAME (a file on this machine), redis:NAME, or
 dynamodb:TABLE (the newest first).
 Every setting is also an environment variable: --poll-for is DISPATCHER_POLL_FOR. Arguments of one
-command, such as --delay or --json, are not. Flags win over the environment, and both over the file
-that --config names. No file is read unless --config names it.
+command, such as --delay or --json, are not. Flags override the environment, and both override the
+file that --config names. No file is read without --config.
 
 Exit codes:
-  0    a clean end
+  0    success
   1    failed while running
   2    bad usage or configuration; every problem is listed
   3    something needed could not be reached at start
   130  a second SIGINT forced the stop
   143  a second SIGTERM forced the stop";
 
-/// Takes messages from queues by priority, runs a sandboxed WebAssembly handler on each or forwards
-/// it to AWS Lambda, and settles it: done, again later, or dead
+/// Receives messages from queues by priority, runs a sandboxed WebAssembly handler on each or
+/// forwards it to AWS Lambda, and settles it: done, retry later, or dead-letter
 #[derive(Debug, Parser)]
 #[command(name = "dispatcher", version, after_help = EXAMPLES, arg_required_else_help = true)]
 struct Cli {

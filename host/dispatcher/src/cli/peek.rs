@@ -16,19 +16,19 @@ Examples:
   dispatcher peek local:default
   dispatcher peek local:default -n 100 --json | jq -r '.[].body'
 
-`unreadable` says why the content of a message is missing or cannot be read, `reason` why it
-is a dead letter. Backends that cannot look without receiving, such as SQS, say so.";
+`unreadable` is the reason why the content of a message is missing or cannot be read, `reason` why
+it was dead-lettered. Backends that cannot peek without receiving, such as SQS, return an error.";
 
 /// How much of a body one line shows, in characters.
 const SHOWN: usize = 120;
 
-/// Look at the next messages of a queue without receiving them
+/// Show the next messages of a queue without receiving them
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
     /// The queue
     pub queue: String,
-    /// The most messages to show
+    /// Maximum messages to show
     #[arg(short = 'n', long, value_name = "N", default_value = "10")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,

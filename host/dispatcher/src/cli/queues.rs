@@ -24,7 +24,8 @@ With --json: one array of {\"queue\",\"waiting\",\"in_flight\",\"delayed\",\"old
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// Queues; a bare `local:`, `redis:`, `dynamodb:` or `sqs:` is every queue there [default: local:]
+    /// Queues; a bare `local:`, `redis:`, `dynamodb:` or `sqs:` means every queue there [default:
+    /// local:]
     #[arg(value_name = "QUEUE")]
     pub queues: Vec<String>,
     /// Print JSON

@@ -27,11 +27,11 @@ Examples:
   dispatcher plugin check plugins/*.wasm --json
   dispatcher plugin check oci://registry.example/team/orders@sha256:DIGEST
 
-Prints what each file is, imports and exports, what it asks for by that, and what of it the flags
-grant. To import is not to use: many languages import files or HTTP unasked, and what is shut is
-refused only to those who try. Exits with 2 if one of the files would be refused.";
+Prints the kind, imports and exports of each file, the capabilities that it requests by its imports,
+and which of them the flags grant. An import is not yet a use: many languages always import files or
+HTTP, and only a call without a grant is denied. Exits with 2 if one of the files would be refused.";
 
-/// Show what plugins are, what they ask for and are granted, and whether they would be refused
+/// Show the kind of plugins, what they import and are granted, and whether they would be refused
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {

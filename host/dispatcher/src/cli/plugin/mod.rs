@@ -26,7 +26,7 @@ Examples:
   dispatcher plugin invoke handler.wasm 'hello'
   dispatcher plugin replay handler.wasm recordings/";
 
-/// Begin plugins, build them, look at them and try them
+/// Create, build, inspect and try plugins
 #[derive(Debug, clap::Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum Command {

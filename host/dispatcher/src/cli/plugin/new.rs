@@ -11,14 +11,14 @@ Examples:
   dispatcher plugin new --lang rust orders
   dispatcher plugin new --lang python ~/work/resize
 
-Makes the folder and a small handler in it that checks orders, with a README that says how to go on.
-The folder's name becomes the project's: small letters, digits, - and _, a letter first.";
+Creates the folder with a small handler that checks orders, and a README with the next steps. The
+folder's name becomes the project's: lower-case letters, digits, - and _, a letter first.";
 
-/// Begin a plugin in one of the languages
+/// Create a plugin project in one of the languages
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The folder to make; it must not exist, or be empty
+    /// The folder to create; it must not exist, or be empty
     #[arg(value_name = "NAME")]
     pub folder: PathBuf,
     /// The language

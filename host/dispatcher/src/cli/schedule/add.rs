@@ -24,9 +24,9 @@ Examples:
   dispatcher schedule add reports --cron '0 9 * * MON-FRI' --tz Europe/Berlin --body daily
 
 A pattern has five fields: minute, hour, day, month, weekday; with a sixth before them for seconds.
-Prints the id, by which it can be cancelled, and says when it is due.";
+Prints the id, with which it can be cancelled, and when it is due.";
 
-/// Add a message for later, or a periodic one
+/// Schedule a message, once or periodically
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DATE")]
     #[arg(conflicts_with = "cron")]
     pub at: Option<String>,
-    /// Again and again, by a pattern such as '0 9 * * MON-FRI' or @daily
+    /// Periodically, by a pattern such as '0 9 * * MON-FRI' or @daily
     #[arg(long, value_name = "PATTERN")]
     pub cron: Option<String>,
     /// The time zone of --cron [default: UTC]

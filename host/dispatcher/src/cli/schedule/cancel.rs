@@ -11,9 +11,9 @@ Examples:
   dispatcher schedule cancel local:default/0197a3b2-8f0c-7c41-b0de-2f6d3c1a9e55
   dispatcher schedule cancel payments/0197a3b2-8f0c-7c41-b0de-2f6d3c1a9e55
 
-What has gone to its queue of SQS, from 15 minutes before it is due, is not found any more.";
+A message that has moved to its SQS queue, from 15 minutes before it is due, is no longer found.";
 
-/// Take back a message that waits, or stop a periodic one
+/// Cancel a scheduled message, or stop a periodic one
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -11,8 +11,8 @@ use std::fmt::Write;
 
 const EXAMPLES: &str = "\
 Examples:
-  dispatcher schedule list                 what waits for the embedded queues
-  dispatcher schedule list payments        what waits for this queue, on SQS
+  dispatcher schedule list                 jobs of the embedded queues
+  dispatcher schedule list payments        jobs of this queue, on SQS
   dispatcher schedule list redis:default
   dispatcher schedule list --schedule-table jobs
   dispatcher schedule list --json | jq '.[].id'
@@ -22,7 +22,7 @@ With --json: one array of {\"id\",\"queue\",\"due\",\"due_ms\",\"cron\",\"tz\",\
 /// The most characters of a body in the table.
 const SHOWN: usize = 40;
 
-/// Show what waits for its time
+/// List scheduled messages
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
