@@ -261,7 +261,7 @@ async fn run_check(account: &Account, name: &str, check: Begun) -> bool {
                 .downcast_ref::<String>()
                 .map(String::as_str)
                 .or_else(|| why.downcast_ref::<&str>().copied())
-                .unwrap_or("a panic without words");
+                .unwrap_or("a panic without a message");
             print(&format!(
                 "DIFFERS   {name}: {}",
                 dispatcher_aws::one_line(text)

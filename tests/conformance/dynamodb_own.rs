@@ -171,7 +171,7 @@ async fn group_is_refused_with_a_clear_message() {
     let [Err(ItemError::Refused(why))] = &answers[..] else {
         panic!("{answers:?}");
     };
-    assert!(why.contains("keeps no groups in order"), "{why}");
+    assert!(why.contains("does not support groups"), "{why}");
 }
 
 #[tokio::test]

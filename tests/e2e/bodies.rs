@@ -86,7 +86,7 @@ async fn every_sqs_character_and_a_mebibyte_pass_sqs_unchanged() {
     let mut running = run("verdicts", &arguments).aws(&endpoint).start();
     server.wait_until_empty(&url).await;
     // Nothing fits beside a mebibyte, and that is said.
-    running.wait_for_line(|line| line.contains("no room for these attributes"));
+    running.wait_for_line(|line| line.contains("no space for these attributes"));
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
     let mut letters = Vec::new();

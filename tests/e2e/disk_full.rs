@@ -43,7 +43,7 @@ async fn full_disk_is_reported_and_work_continues_when_space_is_free() {
     until_depth(data.path(), "default", |depth| depth.in_flight == 1).await;
     limit_files(&running, Some(0));
     send(data.path(), "default", bodies(50)).await;
-    let line = running.wait_for_line(|line| line.contains("cannot receive"));
+    let line = running.wait_for_line(|line| line.contains("receive failed"));
     let said = field(&line, "message");
     assert!(
         said.contains("the local queue in") && !said.contains('\n'),
@@ -106,7 +106,7 @@ fn file_system_that_fills_up_loses_nothing_and_continues_when_it_grows() {
     let is_id = |line: &str| line.len() == 36 && line.matches('-').count() == 4;
     let sent = running.lines(is_id).len();
     assert!(sent > 3, "{sent} fitted");
-    running.wait_for_line(|line| line.contains("cannot receive"));
+    running.wait_for_line(|line| line.contains("receive failed"));
     std::io::Write::write_all(&mut steps, b"grow\n").expect("it reads");
     running.wait_for_lines(sent, printed);
     std::io::Write::write_all(&mut steps, b"stop\n").expect("it reads");

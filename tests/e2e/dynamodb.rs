@@ -118,7 +118,7 @@ async fn tasks_of_a_killed_dispatcher_are_handled_by_another() {
         "it is still held"
     );
     let mut second = start(&queue, "verdicts", &lease);
-    second.wait_for_line(|line| line.contains("put back what workers held that are gone"));
+    second.wait_for_line(|line| line.contains("released tasks of dead workers"));
     tables.until(&table, only("SUCCESS", 1)).await;
     stop(&mut second);
     let items = tables.all(&table).await;

@@ -70,7 +70,11 @@ fn image_with_a_wrong_digest_is_refused() {
         digest.chars().rev().collect::<String>()
     );
     let ended = program(&other).run();
-    refused(&ended, 2, &[&other, "has none of this name and digest"]);
+    refused(
+        &ended,
+        2,
+        &[&other, "has no artefact of this name and digest"],
+    );
     let mut other = version.clone();
     other[8] ^= 1;
     registry.falsify(&version, &other);

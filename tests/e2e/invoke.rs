@@ -61,7 +61,11 @@ fn bench_results_are_printed_as_text_and_json() {
 fn bench_of_a_failing_plugin_names_each_reason_once() {
     let told = invoke("verdicts", &["trap", "--bench", "--count", "3"]);
     assert_eq!(told.stdout.matches(": 3 retry").count(), 2, "{told:?}");
-    assert_eq!(told.stderr.matches("where it was").count(), 2, "{told:?}");
+    assert_eq!(
+        told.stderr.matches("stack, the innermost first").count(),
+        2,
+        "{told:?}"
+    );
 }
 
 /// What `--trace` shows of the guest of the SDK.
@@ -199,7 +203,7 @@ fn recorded_message_is_invoked_by_position_or_id() {
     for (wrong, said) in [
         (["--nth", "3"], "--nth: 3; wanted 1 to 2"),
         (["--nth", "0"], "--nth: 0; wanted 1 to 2"),
-        (["--id", "none"], "`none` is not in it"),
+        (["--id", "none"], "it does not contain `none`"),
     ] {
         let ended = of(&wrong);
         assert_eq!(ended.code, 2);

@@ -78,7 +78,7 @@ async fn doctor_reports_problematic_settings() {
     };
     assert!(says("warn", &name, "redrive policy"), "{findings:?}");
     assert!(
-        says("warn", &name, "visible again after 3s"),
+        says("warn", &name, "visibility timeout is 3s"),
         "{findings:?}"
     );
     assert!(

@@ -240,7 +240,7 @@ async fn maximum_age_needs_a_dead_letter_queue_or_drop() {
     };
     let refused = check(&[]);
     assert_eq!(refused.code, 2, "{refused:?}");
-    let what = format!("`{queue}` has no dead-letter queue for what is older");
+    let what = format!("`{queue}` has no dead-letter queue for older messages");
     assert!(refused.stderr.contains(&what), "{refused:?}");
     for more in [
         &["--shed", "drop"][..],

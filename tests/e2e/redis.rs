@@ -157,7 +157,7 @@ async fn process_that_was_suspended_stops_what_it_has_lost() {
     still.signal(Signal::STOP);
     heir.wait_for_line(begins);
     still.signal(Signal::CONT);
-    still.wait_for_line(|line| line.contains("it begins anew"));
+    still.wait_for_line(|line| line.contains("it rejoins"));
     still.wait_for_line(|line| line.contains("lease lost"));
     // It is a worker again: what is sent next may go to either.
     drop(heir);

@@ -101,7 +101,7 @@ async fn finding_10_cluster_that_loses_a_master_loses_no_message() {
     until_empty(&queue).await;
     // One line for the outage of the queue, one for the failover, one for its end.
     running.wait_for_line(|line| line.contains("receives again"));
-    let failures = running.lines(|line| line.contains("cannot receive"));
+    let failures = running.lines(|line| line.contains("receive failed"));
     assert_eq!(failures.len(), 1, "{failures:?}");
     let port = format!(":{}", cluster.nodes[master].address().port());
     let changes = running.lines(|line| line.contains("Redis masters changed"));
@@ -407,7 +407,7 @@ fn finding_10_features_a_cluster_does_not_support_are_refused_at_start() {
             "redis:q",
             "in a cluster",
             "`q.dead`",
-            "leave the dead-letter queue out",
+            "omit the dead-letter queue",
         ] {
             assert!(shown.contains(words), "{command}: {words}: {shown}");
         }

@@ -87,11 +87,7 @@ async fn cancelled_running_task_is_stopped_and_deleted() {
     assert_eq!(depth, Default::default());
     let again = scene.command(&["cancel", &scene.full(), TASK]);
     assert_eq!(again.code, 1);
-    assert!(
-        again.stderr.contains("holds no message"),
-        "{}",
-        again.stderr
-    );
+    assert!(again.stderr.contains("has no message"), "{}", again.stderr);
 }
 
 #[tokio::test]

@@ -83,7 +83,7 @@ async fn messages_sent_by_dispatcher_are_taken_by_worqr() {
     ];
     let ended = scene.command(&refused);
     assert_eq!(ended.code, 1);
-    assert!(ended.stderr.contains("payloads alone"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("only payloads"), "{}", ended.stderr);
 }
 
 #[tokio::test]

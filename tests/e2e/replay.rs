@@ -1,5 +1,5 @@
-//! Messages that `run --record` kept, what it leaves alone, and that they can be run again by `plugin replay`: alike, otherwise, one of them, and
-//! with a debugger.
+//! Messages that `run --record` kept, what it leaves alone, and that they can be run again by
+//! `plugin replay`: alike, otherwise, one of them, and with a debugger.
 
 use crate::scene::{guest, printed, run};
 use dispatcher_tests::child::{ExitedProgram, Program, RunningProgram, Signal};
@@ -83,7 +83,7 @@ fn same_component_answers_recordings_alike() {
     let replayed = replay("order-check", &recorded, &[]);
     assert_eq!(
         (replayed.code, replayed.stdout.as_str()),
-        (0, "2 answered alike, 0 otherwise\n"),
+        (0, "2 answers equal, 0 different\n"),
         "{replayed:?}"
     );
 }
@@ -99,7 +99,7 @@ fn different_answers_are_shown_and_set_the_exit_code() {
             1,
             format!(
                 "{rejected}\n  was: reject: [redacted]\n  is:  done\n\
-                 1 answered alike, 1 otherwise\n"
+                 1 answers equal, 1 different\n"
             )
         )
     );
@@ -108,7 +108,7 @@ fn different_answers_are_shown_and_set_the_exit_code() {
     let replayed = replay("hello", &recorded, &taken);
     assert_eq!(
         (replayed.code, replayed.stdout.as_str()),
-        (0, "1 answered alike, 0 otherwise\n")
+        (0, "1 answers equal, 0 different\n")
     );
     let replayed = replay("hello", &recorded, &["--only", "another"]);
     assert_eq!(replayed.code, 2);
@@ -250,7 +250,7 @@ fn debug_waits_for_enter_before_the_first_message() {
     enter.write_all(b"\n").expect("it listens");
     assert_eq!(running.wait_exit(), 0);
     running.wait_for_line(|line| line.contains("under way"));
-    running.wait_for_line(|line| line.contains("1 answered alike"));
+    running.wait_for_line(|line| line.contains("1 answers equal"));
 }
 
 fn program_file() -> String {

@@ -80,7 +80,7 @@ async fn scheduled_message_is_listed_and_can_be_cancelled() {
     let again = call(&data, &["schedule", "cancel", id]);
     assert_eq!(again.code, 1, "{again:?}");
     assert!(
-        again.stderr.contains("nothing of this id waits"),
+        again.stderr.contains("no scheduled message with this id"),
         "{again:?}"
     );
     assert_eq!(list(&data).len(), 1);
@@ -189,7 +189,7 @@ async fn two_dispatchers_fire_each_tick_of_a_periodic_message_once() {
 
 /// How many scheduled messages a dispatcher says that it sent.
 fn logged_sends(running: &RunningProgram) -> usize {
-    let said = running.lines(|line| line.contains("scheduled messages were sent"));
+    let said = running.lines(|line| line.contains("scheduled messages sent"));
     let sent = said.iter().map(|line| field(line, "sent").parse::<usize>());
     sent.map(|number| number.expect("a number")).sum()
 }

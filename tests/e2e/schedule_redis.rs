@@ -57,7 +57,7 @@ async fn add(scene: &RedisScene, body: &str, due: Timestamp) {
 fn logged_sends(both: &[RunningProgram; 2]) -> usize {
     let said = both
         .iter()
-        .flat_map(|one| one.lines(|line| line.contains("scheduled messages were sent")));
+        .flat_map(|one| one.lines(|line| line.contains("scheduled messages sent")));
     said.map(|line| field(&line, "sent").parse::<usize>().expect("a number"))
         .sum()
 }
@@ -94,7 +94,10 @@ async fn scheduled_message_is_listed_and_can_be_cancelled() {
         good(&scene, &["schedule", "cancel", one]);
         let again = scene.command(&["schedule", "cancel", one]);
         assert_eq!(again.code, 1, "{again:?}");
-        assert!(again.stderr.contains("nothing of this id"), "{again:?}");
+        assert!(
+            again.stderr.contains("no scheduled message with this id"),
+            "{again:?}"
+        );
     }
     assert!(list(&scene).is_empty());
     let init = scene.command(&["schedule", "init", &full]);

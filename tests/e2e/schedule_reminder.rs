@@ -70,7 +70,7 @@ async fn denied_queue_is_refused_by_name() {
     call(&running, &["send", "local:orders", "o-19"]);
     running.wait_for_line(|line| {
         line.contains("dead-lettered")
-            && line.contains("does not let this plugin send to local:reminders")
+            && line.contains("does not allow this plugin to send to local:reminders")
     });
     let dead = |depth: Depth| depth.waiting == 1;
     until_depth(running.data().path(), "orders.dead", dead).await;

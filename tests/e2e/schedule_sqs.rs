@@ -23,9 +23,9 @@ async fn delay_beyond_fifteen_minutes_needs_an_existing_table() {
     let hint = format!("`dispatcher schedule init {queue}` makes it");
     assert!(refused.stderr.contains(&hint), "{refused:?}");
     let made = good(&["schedule", "init", &queue]);
-    assert!(made.stderr.contains("made table"), "{made:?}");
+    assert!(made.stderr.contains("created table"), "{made:?}");
     let again = good(&["schedule", "init", &queue]);
-    assert!(again.stderr.contains("is there already"), "{again:?}");
+    assert!(again.stderr.contains("already exists"), "{again:?}");
     let id = good(&words).stdout.trim().to_owned();
     assert_eq!(server.counts(&url).await.delayed, 0);
     // Within 15 minutes the queue itself waits.
@@ -90,7 +90,7 @@ async fn job_of_shoryuken_waiter_is_sent_as_it_would_send_it() {
     let item = of_waiter("6b5d1f0e-2d3c", &scene.queue, "a@b.c", 1.5);
     scene.waiting.put(vec![item]).await;
     let mut running = start_mover(&scene).await;
-    running.wait_for_line(|line| line.contains("scheduled messages were sent"));
+    running.wait_for_line(|line| line.contains("scheduled messages sent"));
     let asked = scene.server.client.receive_message();
     let asked = asked.queue_url(&scene.url).wait_time_seconds(5);
     let answer = asked.message_attribute_names("All").send().await;
@@ -222,7 +222,7 @@ async fn drain(scene: &ScheduleScene) -> Vec<String> {
 /// Returns once they have said that they sent so many.
 async fn until_sent(both: &[RunningProgram; 2], count: usize) {
     let of = |running: &RunningProgram| -> usize {
-        let said = running.lines(|line| line.contains("scheduled messages were sent"));
+        let said = running.lines(|line| line.contains("scheduled messages sent"));
         let sent = said.iter().map(|line| field(line, "sent").parse::<usize>());
         sent.map(|number| number.expect("a number")).sum()
     };

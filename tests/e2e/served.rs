@@ -76,7 +76,7 @@ async fn sends_of_the_program_respect_queue_attributes_set_by_an_sdk() {
     assert_eq!(send("later").code, 0);
     let long = send(&"x".repeat(1_025));
     assert_eq!(long.code, 1, "{long:?}");
-    assert!(long.stderr.contains("set to take at most 1024"), "{long:?}");
+    assert!(long.stderr.contains("accepts at most 1024"), "{long:?}");
     let held = depth(local.data().path(), "slow").await;
     assert_eq!((held.waiting, held.delayed), (0, 1));
 }

@@ -170,7 +170,7 @@ fn finding_14_check_and_doctor_warn_when_the_platform_kills_before_a_stop_ends()
     };
     for command in ["check", "doctor"] {
         let long = call(command, "60s", pod);
-        let advice = "terminationGracePeriodSeconds is longer: set that to 64 at least";
+        let advice = "terminationGracePeriodSeconds is longer: set it to at least 64";
         assert!(long.contains(advice), "{long}");
         for (grace, platform) in [("20s", pod), ("60s", ("OTHER", "x"))] {
             let said = call(command, grace, platform);

@@ -1,5 +1,5 @@
 //! What happens to a plugin is said so that a person can act on it: where it was, by the names of its
-//! functions, what it printed last, which message it was, which limit it hit and what sets that.
+//! functions, its last output, which message it was, which limit it hit and what sets that.
 
 use crate::scene::{field, guest, run, send};
 use dispatcher_tests::child::{ExitedProgram, Program, RunningProgram, Signal};
@@ -12,7 +12,7 @@ const MISDEEDS: [(&str, &[&str]); 7] = [
         &[
             "the plugin trapped: wasm `unreachable` instruction executed",
             "0: verdicts::obey\n    1: dispatcher:plugin/handler@0.1.0#handle",
-            "what it printed last:\n    stderr: thread ",
+            "its last output:\n    stderr: thread ",
             "stderr: no price\n",
         ],
     ),
@@ -105,7 +105,7 @@ fn failed_program_is_reported_with_its_output() {
         "fail:the till is shut",
         &["--log-level", "error"],
     );
-    let last = "what it printed last:\n    stderr: Error: Custom { kind: Other, error: \"the till";
+    let last = "its last output:\n    stderr: Error: Custom { kind: Other, error: \"the till";
     assert!(ended.stderr.contains(last), "{ended:?}");
 }
 

@@ -69,7 +69,7 @@ async fn failing_canary_is_rolled_back_and_a_changed_one_starts_over() {
     );
     // It traps now, and what it traps on is tried again until the other version has it.
     send(&data, "default", (0..60).map(|_| "trap".to_owned())).await;
-    running.wait_for_line(|line| line.contains("the canary fails more often"));
+    running.wait_for_line(|line| line.contains("canary rolled back"));
     let page = http::get(&format!("{}/metrics", admin(&running))).body;
     let share = page
         .lines()
@@ -175,7 +175,7 @@ async fn differing_shadow_answers_are_counted_and_logged() {
         send(&data, "default", [body]).await;
         empty(&data).await;
     }
-    let line = running.wait_for_line(|line| line.contains("the shadow answers otherwise"));
+    let line = running.wait_for_line(|line| line.contains("shadow answer differs"));
     assert!(
         line.contains("reject: no") && line.contains("\"current\":\"done\""),
         "{line}"

@@ -262,7 +262,7 @@ fn check_names_the_kind_of_each_component() {
     let reused = run("command", &["--reuse", "5"]).run();
     assert_eq!(reused.code, 2, "{reused:?}");
     assert!(
-        reused.stderr.contains("runs anew for each message"),
+        reused.stderr.contains("starts fresh for each message"),
         "{reused:?}"
     );
 }

@@ -324,7 +324,7 @@ pub trait BackendClient: Send + Sync + 'static {
 
     /// The processes that receive from it now.
     async fn workers(&self) -> Result<Vec<WorkerInfo>, QueueError> {
-        Err(unsupported("does not know its workers"))
+        Err(unsupported("does not list its workers"))
     }
 
     /// What waits in a queue, or in all, for its time and was never received; the soonest first. Empty
@@ -340,7 +340,7 @@ pub trait BackendClient: Send + Sync + 'static {
 
     /// The store of scheduled messages, as `Backend::schedule_home` says.
     async fn schedule(&self, _of: ScheduleOf<'_>) -> Result<Arc<dyn ScheduleStore>, CallError> {
-        Err(unsupported("keeps no scheduled messages"))
+        Err(unsupported("does not store scheduled messages"))
     }
 
     /// A bucket for plugins.
@@ -350,7 +350,7 @@ pub trait BackendClient: Send + Sync + 'static {
 
     /// The store of idempotency records. Blocks for some milliseconds.
     fn records(&self) -> Result<Arc<dyn Records>, RecordsError> {
-        Err(RecordsError("this backend keeps no records".to_owned()))
+        Err(RecordsError("this backend stores no records".to_owned()))
     }
 
     /// The key of a queue that is encrypted with AWS KMS, where using it needs a permission.
@@ -378,7 +378,7 @@ pub async fn depth_of<C: BackendClient + ?Sized>(
 pub fn not_made_yet() -> QueueError {
     QueueError {
         kind: ErrorKind::NotFound,
-        message: "it does not exist; the first message sent to it makes it".into(),
+        message: "it does not exist; the first message sent to it creates it".into(),
     }
 }
 

@@ -251,7 +251,7 @@ impl std::fmt::Display for FailureReason {
             }
             Self::OutOfMemory(limit) => write!(
                 out,
-                "the plugin wanted more than {limit} bytes of memory, the limit that --max-memory sets"
+                "the plugin exceeded {limit} bytes of memory, the limit that --max-memory sets"
             ),
             Self::Host(why) => write!(out, "the host failed: {why}"),
         }

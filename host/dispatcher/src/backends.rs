@@ -86,7 +86,7 @@ impl std::fmt::Display for Absent {
         if self.is_left_out {
             return write!(
                 out,
-                "the backend `{name}`, which this binary was built without; wanted a binary with the \
+                "the backend `{name}`, which is not compiled into this binary; wanted a binary with the \
                  Cargo feature `{name}`, or a queue of {}",
                 those(|_| true).join(", ")
             );

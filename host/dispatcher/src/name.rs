@@ -48,7 +48,7 @@ impl std::str::FromStr for QueueName {
         let strange = |c: char| c.is_control() || c.is_whitespace();
         if text.contains(strange) {
             return Err(format!(
-                "`{text}` is not a queue name; wanted no blanks and no control characters in it"
+                "`{text}` is not a queue name; wanted a name without blanks and control characters"
             ));
         }
         let is_address = ["arn:", "http://", "https://"]

@@ -167,7 +167,7 @@ impl Uploads {
             tracing::warn!(
                 received_bytes = upload.bytes,
                 seconds = now.since(upload.began).as_secs(),
-                "upload cut: no room for other requests, and it is the slowest"
+                "upload cut: no memory for other requests, and it is the slowest"
             );
             upload.cut.cancel();
         }

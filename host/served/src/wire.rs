@@ -34,8 +34,7 @@ const UPLOADS: UploadLimits = UploadLimits {
 const JSON: &str = "application/x-amz-json-1.0";
 const FORM: &str = "application/x-www-form-urlencoded";
 /// What a person sees who opens the address.
-const GREETING: &str = "This is the embedded queue of `dispatcher local`, which speaks the SQS \
-    protocol: set AWS_ENDPOINT_URL_SQS to this address.\n";
+const GREETING: &str = "This is the embedded queue of `dispatcher local`, which serves the SQS protocol: set AWS_ENDPOINT_URL_SQS to this address.\n";
 
 /// Answers until `stop`, then for a second at most to finish what is under way.
 pub(crate) async fn serve(listener: TcpListener, desk: Arc<Service>, stop: CancellationToken) {
@@ -129,7 +128,7 @@ fn read(protocol: Protocol, uri: &Uri, headers: &HeaderMap, body: Bytes) -> Resu
     if headers.contains_key(header::ORIGIN) {
         return Err(Fault::new(
             FaultKind::AccessDenied,
-            "Requests of web pages, which carry an Origin header, are not answered.",
+            "Requests of web pages, which have an Origin header, are refused.",
         ));
     }
     let no_action = || Fault::new(FaultKind::InvalidAction, "The request names no action.");

@@ -28,7 +28,7 @@ pub(crate) fn check_folder(folder: &Path) -> Result<(), CallError> {
     let (owner, user) = (metadata.uid(), rustix::process::geteuid().as_raw());
     if owner != user && owner != 0 && user != 0 {
         let why = format!(
-            "the data folder `{}` belongs to user {owner}, and this is user {user}; use a folder of its own",
+            "the data folder `{}` belongs to user {owner}, and this is user {user}; use a separate folder",
             folder.display()
         );
         return Err(failed(ErrorKind::AccessDenied, why));

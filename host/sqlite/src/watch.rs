@@ -26,7 +26,7 @@ const LOCKED: Duration = Duration::from_secs(60);
 
 /// What is wrong with the files of an open database.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the file `{}` {what}; nothing is read or written until a restart", .path.display())]
+#[error("the file `{}` {what}; no reads or writes until a restart", .path.display())]
 pub struct Damage {
     path: PathBuf,
     what: String,
@@ -136,7 +136,7 @@ impl FileIdentity {
                 ErrorKind::NotFound | ErrorKind::NotADirectory => {
                     self.damage("was deleted while in use")
                 }
-                _ => self.damage(format!("cannot be looked at ({error})")),
+                _ => self.damage(format!("cannot be inspected ({error})")),
             }),
         }
     }
@@ -147,7 +147,7 @@ impl Files {
     pub fn of(path: &Path, before: (u64, u64), mark: Option<Mark>) -> io::Result<Arc<Self>> {
         let database = FileIdentity::at(path.to_owned())?;
         if database.id != before {
-            return Err(io::Error::other("it was replaced while it was opened"));
+            return Err(io::Error::other("it was replaced while being opened"));
         }
         // SQLite names the log by the file that a link leads to.
         let real = std::fs::canonicalize(path)?;
@@ -253,7 +253,7 @@ impl Files {
         if before.is_none_or(|before| now.since(before) >= LOCKED) {
             tracing::error!(
                 path = %self.path().display(),
-                "database file locked by another process: the call failed, the next one tries again"
+                "database file locked by another process: the call failed, the next one retries"
             );
         }
     }

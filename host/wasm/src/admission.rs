@@ -30,7 +30,8 @@ pub(super) fn turned_away(attempt: &Attempt, why: &str) -> Vec<Verdict> {
 }
 
 /// Why an attempt is turned away that no instance may be made for.
-pub(super) const FULL: &str = "no room for another instance: all that there may be, those of other plugins included, are at work";
+pub(super) const FULL: &str =
+    "no slot for another instance: all of them, those of other plugins included, are in use";
 
 /// Room for one instance. Given back when dropped, which must not be before the instance is gone.
 pub(super) struct Permit(

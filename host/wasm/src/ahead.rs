@@ -50,7 +50,7 @@ async fn make_all(plugin: Weak<Loaded>, mut maker: Maker) {
                     let plugin = &loaded.settings.name;
                     tracing::warn!(
                         plugin,
-                        "no instance can be made ahead of messages, so each makes its own: {why}"
+                        "prewarming failed, so messages create their own instances: {why}"
                     );
                 }
                 return;

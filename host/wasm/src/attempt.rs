@@ -13,10 +13,10 @@ pub(crate) enum AttemptStop {
     #[error("the deadline of the attempt has passed")]
     Deadline,
     /// All its messages are cancelled.
-    #[error("what it answers no longer counts")]
+    #[error("its answer no longer counts")]
     Cancelled,
     /// It computes for no attempt.
-    #[error("it went on computing after it had answered")]
+    #[error("it continued computing after it had answered")]
     Answered,
 }
 
@@ -43,7 +43,8 @@ pub(crate) fn retry_all(attempt: &Attempt, why: FailureReason) -> Vec<Verdict> {
     vec![verdict; attempt.messages.len()]
 }
 
-/// How long an attempt may run from now on. Rounded up, since a little of the time that the attempt was given has passed already.
+/// How long an attempt may run from now on. Rounded up, since a little of the time that the
+/// attempt was given has passed already.
 pub(crate) fn limit(attempt: &Attempt) -> Duration {
     let time = attempt.deadline.since(clock::now());
     let ms = time.as_nanos().div_ceil(1_000_000);

@@ -88,7 +88,7 @@ fn of_module(bytes: &[u8]) -> Result<Vec<u8>, Problem> {
         )),
     };
     wrapped.map_err(|why| {
-        let what = format!("a core module that is no program of WASI: {why}");
+        let what = format!("a core module that is not a WASI program: {why}");
         Problem::new(what).hint("build it for wasm32-wasip2, or for wasm32-wasip1 with a main")
     })
 }
@@ -151,11 +151,9 @@ pub(super) fn of_mismatch(error: &wasmtime::Error) -> Problem {
 /// Why its instances cannot take so many attempts at once.
 pub(super) fn of_taking_turns(concurrency: usize) -> Problem {
     Problem::new(format!(
-        "{concurrency} attempts at once in an instance whose handle is not an async func"
+        "{concurrency} concurrent attempts in an instance whose handle is not an async func"
     ))
-    .hint(
-        "export it with async_handler! or async_batch_handler!, or leave instance-concurrency out",
-    )
+    .hint("export it with async_handler! or async_batch_handler!, or omit instance-concurrency")
 }
 
 /// Why it cannot be run with these options.
@@ -163,17 +161,17 @@ pub(super) fn of_options(way: ComponentKind, options: &PluginOptions) -> Option<
     let many = options.instance_concurrency > 1;
     let ahead = options.warm.count.is_some_and(|count| count > 0);
     if way.is_command() && (many || ahead || options.reuse.is_some()) {
-        let what = "instances made ahead, reuse of them, or many attempts in one, of a command";
+        let what = "prewarmed, reused or shared instances of a command";
         let hint =
-            "a command runs anew for each message: leave warm, reuse and instance-concurrency out";
+            "a command starts fresh for each message: omit warm, reuse and instance-concurrency";
         return Some(Problem::new(what).hint(hint));
     }
     if way.is_http() && many {
         let what = format!(
-            "{} attempts at once in an instance of an HTTP handler",
+            "{} concurrent attempts in an instance of an HTTP handler",
             options.instance_concurrency
         );
-        let hint = "it takes one at a time: leave instance-concurrency out";
+        let hint = "it takes one at a time: omit instance-concurrency";
         return Some(Problem::new(what).hint(hint));
     }
     None
@@ -212,7 +210,7 @@ fn of_exports(exports: &[&str]) -> Problem {
     if let Some(other) = exports.iter().find(ours) {
         let interface = split(other).0;
         return Problem::new(format!(
-            "exports {other}; this host speaks {interface}@{VERSION}"
+            "exports {other}; this host supports {interface}@{VERSION}"
         ))
         .hint("build it against the WIT of this version");
     }
@@ -301,7 +299,7 @@ pub(super) fn of_needs(component: &Component, max_memory: usize) -> Vec<Problem>
     let mut check = |what: &str, wanted: u64, most: u64| {
         if wanted > most {
             problems.push(Problem::new(format!(
-                "one instance wants {wanted} {what}; this host gives {most}"
+                "one instance needs {wanted} {what}; this host allows {most}"
             )));
         }
     };

@@ -27,7 +27,7 @@ pub(super) fn of(error: &wasmtime::Error, guest: &Guest, limit: Duration) -> Fai
         return FailureReason::OutOfMemory(limit);
     }
     if error.is::<PoolConcurrencyLimitError>() {
-        return FailureReason::Host(format!("no room for another instance: {error}"));
+        return FailureReason::Host(format!("no slot for another instance: {error}"));
     }
     FailureReason::Trapped(trap(error))
 }

@@ -1,6 +1,6 @@
 //! What the host keeps beside one instance: its attempts, its limits and, once it asks for it, its
-//! sandboxed WASI. Everything is shut but the clocks, chance, stdout, stderr and what is granted: variables,
-//! connections.
+//! sandboxed WASI. Everything is shut but the clocks, chance, stdout, stderr and what is granted:
+//! variables, connections.
 
 use crate::attempt::label;
 use crate::capability::caller::Caller;
@@ -341,7 +341,7 @@ fn give(context: &mut WasiCtxBuilder, settings: &GuestSettings, attempt: &Attemp
         tracing::warn!(
             plugin = settings.name,
             message_id = message.id,
-            "not in the command's environment, since they are binary, have a NUL, share their variable or are too long: {}",
+            "omitted from the command's environment, because they are binary, have a NUL, share their variable or are too long: {}",
             escape_control_characters(&names.chars().take(NAMES).collect::<String>())
         );
     }

@@ -62,7 +62,7 @@ impl std::fmt::Display for Kind {
             Self::CommandModule => "a WASI command (p1 module)",
             Self::Command => "a WASI command (p2 component)",
             Self::AsyncCommand => "a WASI command (p3 component)",
-            Self::Component => "a component that is no plugin",
+            Self::Component => "a component that is not a plugin",
             Self::CoreModule => "a core module",
             Self::Unknown => "no WebAssembly",
         })
@@ -144,7 +144,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Problem> {
             ReadError::NotFound => "a plugin is a .wasm component; build it first",
             ReadError::Kind { found, .. } if *found == "a folder" => "name the .wasm file in it",
             ReadError::Kind { .. } => "a plugin is a .wasm component in a regular file",
-            ReadError::Changed => "write it beside and rename it into place",
+            ReadError::Changed => "write another file and rename it into place",
             ReadError::Io(error) => return Problem::new(format!("cannot be read: {error}")),
             _ => return Problem::new(error.to_string()),
         };

@@ -114,8 +114,8 @@ impl Layout {
     pub(super) fn note(self, options: &RuntimeOptions, address_space: Option<u64>) {
         let cost = match self {
             Self::Wide => return,
-            Self::Narrow => "plugins check the bounds of their memory",
-            Self::OnDemand => "each instance is mapped when it is made, which takes longer",
+            Self::Narrow => "plugins check memory bounds",
+            Self::OnDemand => "each instance is mapped when it is created, which takes longer",
         };
         tracing::info!(
             address_space_limit_bytes = address_space,

@@ -199,7 +199,7 @@ impl OutputLines {
         if dropped > 0 {
             self.log(
                 Stream::Stderr,
-                &format!("dropped {dropped} more lines; the limit is {MAX_LINES} an attempt"),
+                &format!("dropped {dropped} more lines; the limit is {MAX_LINES} per attempt"),
             );
         }
         self.count = 0;

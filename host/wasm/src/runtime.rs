@@ -44,7 +44,7 @@ pub type Spawn = Arc<dyn Fn(Pin<Box<dyn Future<Output = ()> + Send>>) + Send + S
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The folder of compiled components is of no use.
-    #[error("the cache of compiled plugins at {path} is of no use: {why}")]
+    #[error("the cache of compiled plugins at {path} cannot be used: {why}")]
     Cache {
         /// The folder.
         path: String,

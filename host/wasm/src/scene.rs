@@ -1,4 +1,4 @@
-//! What is known of an attempt that broke off: where its guest was and what it printed last, for the log
+//! What is known of an attempt that broke off: where its guest was and its last output, for the log
 //! and for whoever runs a plugin by hand. Knows no guest.
 
 pub use crate::output::Printed;
@@ -81,9 +81,9 @@ impl TrapScene {
         let (trace, printed) = (self.trace_line(), self.printed_line());
         let (trace, printed) = (trace.as_deref(), printed.as_deref());
         let what = match self.waited {
-            true => "an attempt broke off while it waited for a call to the host",
-            false if trace.is_some() => "an attempt broke off: its trace, the innermost first",
-            false => "an attempt failed: what it printed last",
+            true => "attempt failed while it waited for a call to the host",
+            false if trace.is_some() => "attempt failed: its trace, the innermost first",
+            false => "attempt failed: its last output",
         };
         tracing::warn!(plugin, queue, message_id, why, trace, printed, "{what}");
     }

@@ -21,7 +21,7 @@ const START: &str = "_start";
 pub fn component(module: &[u8]) -> Result<Vec<u8>, String> {
     let shape = Shape::of(module)?;
     if !shape.starts && !shape.has_world {
-        let what = "it exports no `_start` and holds no bindings of a component's world";
+        let what = "it exports no `_start` and contains no bindings of a component's world";
         return Err(what.into());
     }
     let module = match shape.starts {
@@ -43,7 +43,7 @@ pub fn component(module: &[u8]) -> Result<Vec<u8>, String> {
 pub fn with_world(module: &[u8], object: &[u8]) -> Result<Vec<u8>, String> {
     Shape::of(module)?;
     if !Shape::of(object)?.has_world {
-        return Err("the bindings' object does not say of which world it is".into());
+        return Err("the bindings' object does not name its world".into());
     }
     let mut with = module.to_vec();
     for section in sections(object) {

@@ -96,7 +96,7 @@ where
 {
     let SdkError::ServiceError(answer) = error else {
         let words = format!(
-            "cannot look at function `{function}`: {}",
+            "cannot inspect function `{function}`: {}",
             words::chain(error)
         );
         return match words::is_about_credentials(&words) {
@@ -115,9 +115,9 @@ where
             LookError::Missing(format!("there is no function `{function}`: {words}"))
         }
         (401 | 403, _) | (_, "UnrecognizedClientException") => LookError::Denied(format!(
-            "AWS does not allow a look at function `{function}`: {words}"
+            "AWS does not allow reading the configuration of function `{function}`: {words}"
         )),
-        _ => LookError::Other(format!("cannot look at function `{function}`: {words}")),
+        _ => LookError::Other(format!("cannot inspect function `{function}`: {words}")),
     }
 }
 

@@ -193,11 +193,11 @@ impl BackendClient for RedisClient {
                 if log {
                     tracing::warn!(
                         policy,
-                        "Redis evicts messages when its memory ends; set maxmemory-policy to noeviction"
+                        "Redis evicts messages when its memory is full; set maxmemory-policy to noeviction"
                     );
                 }
                 format!(
-                    "its maxmemory-policy is {policy}: when its memory ends it throws messages away; \
+                    "its maxmemory-policy is {policy}: when its memory is full it evicts messages; \
                      `CONFIG SET maxmemory-policy noeviction` makes it refuse new ones instead"
                 )
             }

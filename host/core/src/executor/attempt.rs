@@ -190,7 +190,7 @@ fn endings(
             verdicts.into_iter().map(JobEnding::Verdict).collect()
         }
         AttemptEnd::Answered(verdicts) => same(retry(FailureReason::Host(format!(
-            "the handler gave {} verdicts on {} messages",
+            "the handler returned {} verdicts for {} messages",
             verdicts.len(),
             lost.len()
         )))),
@@ -233,7 +233,7 @@ impl Future for CatchPanic<'_> {
             Err(panic) => {
                 let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
                 let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-                let text = text.unwrap_or_else(|| "a panic without words".into());
+                let text = text.unwrap_or_else(|| "a panic without a message".into());
                 Poll::Ready(AttemptEnd::Panicked(text))
             }
         }

@@ -66,7 +66,7 @@ impl Downstream {
                     tracing::warn!(
                         route = self.route,
                         attempts = now_is.limit,
-                        "what is downstream is busy, so fewer attempts are made at once; no receive is spent: {}",
+                        "downstream busy: fewer concurrent attempts, no receive is spent: {}",
                         why.unwrap_or_default()
                     );
                 }
@@ -80,7 +80,7 @@ impl Downstream {
                 if said.closed.should_log(now) {
                     tracing::error!(
                         route = self.route,
-                        "nothing more is received, since no message can be handled until somebody acts: {why}"
+                        "circuit open: nothing is received until the cause is fixed: {why}"
                     );
                 }
             }
@@ -94,7 +94,10 @@ impl Downstream {
             said.is_closed = false;
             said.closed = LogThrottle::default();
             self.readiness.clear(&self.name());
-            tracing::info!(route = self.route, "messages can be handled again");
+            tracing::info!(
+                route = self.route,
+                "circuit closed: messages are handled again"
+            );
         }
         self.troubled
             .store(now_is.lowered || now_is.closed, Relaxed);

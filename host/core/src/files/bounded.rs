@@ -87,7 +87,7 @@ pub enum ReadError {
         wanted: &'static str,
     },
     /// More bytes than are read.
-    #[error("{found} bytes or more, and at most {most} are read")]
+    #[error("{found} bytes or more, and at most {most} are allowed")]
     TooLarge {
         /// As many as are known of.
         found: u64,

@@ -64,10 +64,10 @@ impl Guard {
         Self {
             records,
             ttl,
-            lookups: watch("lookups", "what comes again is run again"),
+            lookups: watch("lookups", "redelivered messages run again"),
             writes: watch(
                 "records",
-                "what is done is deleted and not remembered; what comes again is run again",
+                "what is done is deleted and not remembered; redelivered messages run again",
             ),
             counters,
             readiness,

@@ -147,7 +147,7 @@ impl Intake {
             route = self.route,
             queues = queues.collect::<Vec<_>>().join(","),
             at_most_s = clock::whole_seconds(latest.since(clock::now())),
-            "waiting for outstanding receives: cut off, they would hide the messages that they bring"
+            "waiting for outstanding receives: if cut off, their messages would stay invisible"
         );
         true
     }

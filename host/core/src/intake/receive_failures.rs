@@ -28,7 +28,7 @@ impl ReceiveFailures {
             tracing::error!(
                 queue,
                 failures = self.failures,
-                "cannot receive, and tries again: {error}"
+                "receive failed, retried: {error}"
             );
         }
         // Half of it is certain, so that a failing endpoint is never hammered.

@@ -85,7 +85,7 @@ pub fn refused(message: String) -> CallError {
 /// `increment` of a value that is no number, or of which there would be none.
 pub fn not_a_number(key: &str) -> CallError {
     refused(format!(
-        "what stands at `{}` cannot be incremented by that: wanted a whole number in digits, and a sum that 64 bits hold",
+        "the value of `{}` cannot be incremented by that: wanted a whole number in digits, and a sum that 64 bits hold",
         key.escape_debug()
     ))
 }

@@ -113,11 +113,7 @@ fn report(
     }
     if said.should_log(clock::now()) {
         let queue = &queue.identity().name;
-        tracing::warn!(
-            queue,
-            leases,
-            "leases were not extended, which is tried again: {error}"
-        );
+        tracing::warn!(queue, leases, "leases not extended, retried: {error}");
     }
 }
 

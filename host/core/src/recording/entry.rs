@@ -310,7 +310,7 @@ pub fn read(file: &Path) -> Result<Vec<RecordedMessage>, String> {
             Err(error) if error.is_eof() && lines.peek().is_none() => {}
             Err(error) => {
                 let (file, number) = (file.display(), number + 1);
-                return Err(format!("{file}:{number}: no recorded message: {error}"));
+                return Err(format!("{file}:{number}: not a recorded message: {error}"));
             }
         }
     }

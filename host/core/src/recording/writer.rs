@@ -49,9 +49,9 @@ struct Counts {
 /// Why an entry is not written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 enum Refused {
-    #[error("they cannot be written as fast")]
+    #[error("the disk is too slow")]
     Full,
-    #[error("the thread that writes them has ended")]
+    #[error("the writer thread has ended")]
     Ended,
 }
 
@@ -147,7 +147,7 @@ impl Drop for RecordingWriter {
             let (folder, bytes) = (self.folder.display(), self.waiting.load(Relaxed));
             tracing::warn!(
                 bytes,
-                "{folder}: the end does not wait for what is not written"
+                "{folder}: unwritten messages are dropped at the stop"
             );
         }
     }

@@ -188,7 +188,7 @@ impl Rollout {
             failed = race.canary.failed,
             current_attempts = race.current.attempts,
             current_failed = race.current.failed,
-            "the canary fails more often than the current version, which takes all messages again"
+            "canary rolled back: it failed more often than the current version, which takes all messages again"
         );
     }
 

@@ -156,7 +156,7 @@ impl Shadow {
                     message_id = message.id,
                     current = %first,
                     shadow = %second,
-                    "the shadow answers otherwise"
+                    "shadow answer differs"
                 );
             }
         }

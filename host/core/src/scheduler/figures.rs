@@ -13,13 +13,13 @@ pub struct Figures {
     pub in_flight: usize,
     /// The most of them.
     pub in_flight_limit: usize,
-    /// Attempts under way.
+    /// Running attempts.
     pub attempts: usize,
     /// The most of them.
     pub attempts_limit: usize,
     /// How long little room is left to gather before it is asked for.
     pub wait: Duration,
-    /// Receives under way.
+    /// Outstanding receives.
     pub polls: usize,
 }
 

@@ -96,7 +96,7 @@ pub(super) struct Lane<J> {
     pub rest_until: BootInstant,
     /// Messages taken and not ended yet.
     pub started: usize,
-    /// Attempts under way.
+    /// Running attempts.
     pub attempts: usize,
     most: Option<usize>,
     bucket: Option<Bucket>,

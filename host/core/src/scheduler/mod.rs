@@ -95,7 +95,7 @@ pub struct Scheduler<J> {
     room: Room,
     control: Control,
     batch: usize,
-    /// Attempts under way.
+    /// Running attempts.
     running: usize,
     /// Room that nobody polled for because it is little.
     gathering: BatchingDelay,
@@ -261,7 +261,7 @@ impl<J: Waiting> Scheduler<J> {
 
     /// Takes out what has become too old before it was started, each with its queue. To be asked
     /// before `hire` and `next_jobs`, which would start it.
-    #[must_use = "what is too old must be settled"]
+    #[must_use = "expired messages must be settled"]
     pub fn expired(&mut self, now: BootInstant) -> Vec<(usize, J)> {
         let lanes = self.lanes.iter_mut().enumerate();
         lanes
@@ -282,7 +282,7 @@ impl<J: Waiting> Scheduler<J> {
 
     /// No more polls, and nothing waits for company any longer. Gives back what waits or is held
     /// and `release` chooses, each with its queue; the rest is still run.
-    #[must_use = "what is given back must be released"]
+    #[must_use = "returned messages must be released"]
     pub fn stop(
         &mut self,
         release: impl Fn(usize, &J) -> bool,

@@ -183,7 +183,7 @@ impl<J: Waiting> Ready<J> {
     }
 
     /// A job of a group has failed, and what waits of the group must not overtake it.
-    #[must_use = "what is given back must be released"]
+    #[must_use = "returned messages must be released"]
     pub fn behind(&mut self, group: &str) -> Vec<J> {
         match self.ordered {
             true => self.extract(|job| job.group() == Some(group)),
@@ -202,7 +202,7 @@ impl<J: Waiting> Ready<J> {
     }
 
     /// Takes out what is too old. What waits behind it in its group is as free as before.
-    #[must_use = "what is too old must be settled"]
+    #[must_use = "expired messages must be settled"]
     pub fn expired(&mut self, now: BootInstant) -> Vec<J> {
         self.waiting.expired(now)
     }

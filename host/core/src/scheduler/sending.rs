@@ -220,7 +220,7 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     /// What must be given back, since the message before it in its group is delivered again.
-    #[must_use = "what is given back must be released"]
+    #[must_use = "returned messages must be released"]
     pub fn overtaking(&mut self) -> Vec<(usize, J)> {
         std::mem::take(&mut self.overtaking)
     }

@@ -91,7 +91,7 @@ impl<'a> GroupEnding<'a> {
 
 /// What the end of an attempt leads to.
 #[derive(Debug)]
-#[must_use = "what is given back must be released"]
+#[must_use = "returned messages must be released"]
 pub struct After<J> {
     /// What must be released so that no group is overtaken.
     pub overtaking: Vec<J>,
@@ -305,7 +305,7 @@ impl<J: Waiting> Scheduler<J> {
     /// Takes what an attempt has left of a group that does not stay back among what waits for its
     /// turn; what cannot wait here, since its queue keeps the order and delivers it again behind the
     /// one that failed. To be called before `ended`.
-    #[must_use = "what cannot wait here must be released"]
+    #[must_use = "messages that cannot wait here must be released"]
     pub fn take_back(&mut self, lane: usize, jobs: Vec<J>) -> Vec<J> {
         let Some(turns) = &mut self.lanes[lane].turns else {
             return jobs;

@@ -467,7 +467,7 @@ impl Settlement {
         let mut ended = Vec::with_capacity(answer.items.len());
         let missing = || {
             Err(ItemError::Passing(
-                "the queue's answer did not mention it".into(),
+                "the queue's answer did not contain it".into(),
             ))
         };
         let results = answer

@@ -119,9 +119,9 @@ counters! {
     not_settled: Messages,
     /// Invocations of Lambda functions that failed, may have failed, or were refused for their event.
     function_failures: Invocations,
-    /// Messages that were too old to be started: deleted, or among the dead as well.
+    /// Messages that were too old to be started: deleted, or counted as dead as well.
     shed: Messages,
-    /// Leases that ran out, or were taken away, before their message was settled.
+    /// Leases that expired, or were taken away, before their message was settled.
     lost: Messages,
     /// Messages given back without a completed attempt.
     returned: Messages,

@@ -158,13 +158,12 @@ impl Refusal {
     pub fn detail(&self) -> String {
         match self {
             Self::Host(host) => format!(
-                "This address does not answer to the host name `{host}`. Use an IP address or \
+                "This address does not accept the host name `{host}`. Use an IP address or \
                  localhost, or name the host with --admin-host."
             ),
-            Self::OtherSite(site) => format!(
-                "Actions are not taken for web pages of other sites; this request comes from \
-                 `{site}`."
-            ),
+            Self::OtherSite(site) => {
+                format!("Cross-site actions are refused; this request comes from `{site}`.")
+            }
             Self::NoTokenConfigured => "Actions need a token. Start the program with \
                  --admin-token-file FILE and send the token in the file as `Authorization: Bearer \
                  TOKEN`."
@@ -188,7 +187,7 @@ impl Token {
     fn open(file: &Path) -> Result<Self, Problem> {
         let digest = read(file).map_err(|why| {
             let found = format!("{}: {why}", file.display());
-            Problem::new("--admin-token-file", found, "a file that holds a token")
+            Problem::new("--admin-token-file", found, "a file with a token")
                 .hint("make one with `openssl rand -hex 32`")
         })?;
         Ok(Self {
@@ -243,13 +242,13 @@ fn read(path: &Path) -> Result<[u8; 32], String> {
     let about = bounded::about(path).map_err(|error| error.to_string())?;
     let token = text.trim_ascii();
     if token.len() > LONGEST_TOKEN {
-        return Err(format!("it holds more than {LONGEST_TOKEN} bytes"));
+        return Err(format!("it has more than {LONGEST_TOKEN} bytes"));
     }
     if token.is_empty() {
         return Err("it is empty".to_owned());
     }
     if !token.iter().all(u8::is_ascii_graphic) {
-        return Err("it holds more than one word of visible ASCII characters".to_owned());
+        return Err("it contains more than one word of visible ASCII characters".to_owned());
     }
     let mode = about.permissions().mode() & 0o777;
     if mode & WORLD_READABLE != 0 {

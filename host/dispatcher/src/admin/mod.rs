@@ -151,7 +151,7 @@ impl AdminService {
             return refused(&refusal, &parts);
         }
         let Ok(_permit) = self.others.try_acquire() else {
-            let why = format!("{OTHERS} requests are being answered already. Try again later.");
+            let why = format!("{OTHERS} requests are already in progress. Try again later.");
             return problem(StatusCode::SERVICE_UNAVAILABLE, &why);
         };
         let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
@@ -207,11 +207,11 @@ fn problem_with(status: StatusCode, detail: &str, mut members: Value) -> Respons
 }
 
 async fn unknown() -> Response {
-    problem(StatusCode::NOT_FOUND, "There is nothing at this path.")
+    problem(StatusCode::NOT_FOUND, "No such path.")
 }
 
 async fn not_allowed(method: Method) -> Response {
-    let why = format!("{method} means nothing at this path.");
+    let why = format!("{method} is not supported at this path.");
     problem(StatusCode::METHOD_NOT_ALLOWED, &why)
 }
 

@@ -107,13 +107,13 @@ async fn close(pool: Pool, latest: BootInstant) {
     };
     let thread = std::thread::Builder::new().name("closing".into());
     if let Err(error) = thread.spawn(work) {
-        tracing::warn!("no thread to close the guest threads with: {error}");
+        tracing::warn!("cannot start the thread that closes the guest threads: {error}");
     }
     tokio::select! {
         biased;
         _ = ended => {}
         () = clock::sleep_until(Some(latest)) => {
-            tracing::warn!("the guest threads do not end; nothing of theirs counts any more");
+            tracing::warn!("guest threads did not end; their results are ignored");
         }
     }
 }
@@ -141,7 +141,7 @@ pub async fn drain(
         clock::sleep_until(Some(grace_ends)).await;
         halt.cancel();
         tracing::warn!(
-            "the grace is over; running attempts are stopped and their messages given back"
+            "grace period over: running attempts are stopped and their messages released"
         );
     });
     let mut finishing = Group::new();
@@ -169,8 +169,8 @@ async fn force() {
 }
 
 fn broken() -> Problem {
-    let what = "a part of it ended by a panic, which is a defect of dispatcher";
-    let hint = "what was held comes back when its visibility runs out";
+    let what = "a task panicked, which is a defect of dispatcher";
+    let hint = "held messages become visible when their visibility timeout ends";
     Problem::new("the program", what, "").hint(hint).failed()
 }
 
@@ -189,7 +189,7 @@ async fn finish(route: RunningRoute, halt: CancellationToken, latest: BootInstan
             biased; // for simulations
             () = intake.finished() => {}
             () = clock::sleep_until(Some(latest)) => {
-                tracing::error!(route = name, "a receive was not answered; what it may have brought comes back when its visibility runs out");
+                tracing::error!(route = name, "a receive was not answered; its messages become visible when their visibility timeout ends");
             }
         }
     };

@@ -52,12 +52,12 @@ pub(crate) async fn watch(mut signal: Signal, reloaded: Reloaded) {
             for problem in &problems {
                 tracing::error!("{problem}");
             }
-            tracing::error!("settings not reloaded: they have problems, so nothing changes");
+            tracing::error!("settings not reloaded: they have problems, nothing changed");
             continue;
         }
         let changes = changes(&started, &settings);
         for line in &changes.needs_restart {
-            tracing::warn!("setting not applied until the next start: {line}");
+            tracing::warn!("setting needs a restart: {line}");
         }
         for limits in &changes.routes {
             let named = routes.iter().find(|route| route.name == limits.route);

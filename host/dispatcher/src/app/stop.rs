@@ -86,8 +86,7 @@ pub fn advice(plan: StopPlan, platform: Option<Platform>) -> Option<String> {
     };
     (total > USUAL).then(|| {
         format!(
-            "a stop may take {}, and {who} kills {} after SIGTERM unless its {setting} is longer: \
-             set that to {} at least, or lower --shutdown-grace",
+            "a stop may take {}, and {who} kills {} after SIGTERM unless its {setting} is longer: set it to at least {}, or lower --shutdown-grace",
             humantime::format_duration(total),
             humantime::format_duration(USUAL),
             whole_seconds(total),
@@ -155,7 +154,7 @@ mod tests {
             kubernetes.as_deref(),
             Some(
                 "a stop may take 1m 4s, and Kubernetes kills 30s after SIGTERM unless its \
-                 terminationGracePeriodSeconds is longer: set that to 64 at least, or lower \
+                 terminationGracePeriodSeconds is longer: set it to at least 64, or lower \
                  --shutdown-grace"
             )
         );

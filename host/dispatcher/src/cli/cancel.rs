@@ -46,7 +46,7 @@ async fn cancel(places: &Places, name: &QueueName, task: &str) -> Result<(), Fai
         Err(error) => return Err(backends.problem("QUEUE", name, &error).await.into()),
     };
     if cancelled.waiting + cancelled.running == 0 {
-        let line = format!("queue `{name}` holds no message with this id or body");
+        let line = format!("queue `{name}` has no message with this id or body");
         return Err(Failure::new(Exit::Failed, line));
     }
     output::line(format!(

@@ -51,7 +51,7 @@ impl MessageArgs {
             match value::pair(&Given::new("--attribute", pair)) {
                 Err(problem) => problems.push(problem),
                 Ok((name, _)) if attributes.iter().any(|known| known.name == name) => {
-                    let found = format!("`{name}` is there twice");
+                    let found = format!("`{name}` appears twice");
                     problems.push(Problem::new("--attribute", found, "each name once"));
                 }
                 Ok((name, value)) => attributes.push(Attribute::text(name, value)),

@@ -88,7 +88,7 @@ async fn serve(places: &Places, address: SocketAddr) -> Result<(), Failure> {
     if !at.ip().is_loopback() {
         tracing::warn!(
             address = %at,
-            "signatures are not checked: everybody who reaches this address may read, send and delete"
+            "signatures are not checked: anyone who reaches this address may read, send and delete"
         );
     }
     tracing::info!(

@@ -33,7 +33,7 @@ pub fn take(flags: &mut Flags, variable: impl Fn(&str) -> Option<String>) -> Opt
     }
     (!taken.is_empty()).then(|| {
         let list = taken.join(", ");
-        format!("read from the classic tool's environment: {list}; the new names are to be used")
+        format!("read from the classic tool's environment: {list}; please use the new names")
     })
 }
 
@@ -63,7 +63,7 @@ mod tests {
             Some(
                 "read from the classic tool's environment: \
                  WORKERLESS_FUNCTION as DISPATCHER_FUNCTION, \
-                 WORKERLESS_CONCURRENCY as DISPATCHER_CONCURRENCY; the new names are to be used"
+                 WORKERLESS_CONCURRENCY as DISPATCHER_CONCURRENCY; please use the new names"
             )
         );
         let function = Given::new("WORKERLESS_FUNCTION", "old");

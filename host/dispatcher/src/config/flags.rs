@@ -141,7 +141,7 @@ pub fn unknown_variables(names: impl IntoIterator<Item = String>) -> (Vec<Proble
                     .hint(format!("did you mean `{setting}`?")),
             ),
             None => notices.push(format!(
-                "environment variable ignored: `{name}` is no setting; `dispatcher run --help` \
+                "environment variable ignored: `{name}` is not a setting; `dispatcher run --help` \
                  lists the settings"
             )),
         }

@@ -102,7 +102,7 @@ pub fn pattern(given: &Given) -> Result<String, Problem> {
         true => Ok(text.to_owned()),
         false => {
             let found = format!("`{text}` is not a pattern of Lambda functions");
-            let wanted = "a name, NAME:ALIAS or ARN, in which `*` stands for any characters";
+            let wanted = "a name, NAME:ALIAS or ARN, in which `*` matches any characters";
             Err(Problem::new(&given.at, found, wanted).hint("written like img-*"))
         }
     }

@@ -39,7 +39,7 @@ pub(super) fn read(list: &[Given], problems: &mut Vec<Problem>) -> Vec<WeightedQ
             }
         };
         if queues.iter().any(|queue| queue.name == name) {
-            let found = format!("`{name}` is there twice");
+            let found = format!("`{name}` appears twice");
             problems.push(Problem::new(&given.at, found, "each queue once"));
             continue;
         }
@@ -126,8 +126,8 @@ mod tests {
             ("a:x", "`x` is not a weight"),
             ("a:", "`` is not a weight"),
             ("a:3,b", "`a:3` has a weight and `b` has none"),
-            ("a,a", "`a` is there twice"),
-            ("a:1,sqs:a:2", "`a` is there twice"),
+            ("a,a", "`a` appears twice"),
+            ("a:1,sqs:a:2", "`a` appears twice"),
             ("a,,b", "`` is not a queue name"),
         ] {
             let found = problems(list);

@@ -99,7 +99,7 @@ pub(super) fn worqr_prefix(given: &Given) -> Result<String, Problem> {
     match prefix(given) {
         Ok(text) if !text.contains('_') => Ok(text),
         _ => {
-            let found = format!("`{}` is no prefix of npm worqr", given.text.trim());
+            let found = format!("`{}` is not a prefix of npm worqr", given.text.trim());
             Err(Problem::new(
                 &given.at,
                 found,
@@ -121,7 +121,7 @@ pub(super) fn prefix(given: &Given) -> Result<String, Problem> {
     match text.is_empty() || text.contains(strange) {
         false => Ok(text.to_owned()),
         true => {
-            let found = format!("`{text}` is no prefix for keys");
+            let found = format!("`{text}` is not a prefix for keys");
             Err(Problem::new(
                 &given.at,
                 found,

@@ -130,7 +130,7 @@ fn every_invalid_flag_is_reported_at_once() {
         "--shutdown-grace: `30` is not a duration; wanted a duration of at least 0s; did you mean `30s`?",
         "--workers: `0` is out of range; wanted 1 to 1024",
         "--queues: `0` is not a weight for the queue `payments`; wanted a whole number from 1 to 1,000,000",
-        "--queues: `b` is there twice",
+        "--queues: `b` appears twice",
         "--queues: `payments:0` has a weight and `b` has none",
         "--dead-letter: `local:dead` is on another backend than `payments`",
         "--plugin: it is missing; wanted a component to run",
@@ -225,7 +225,7 @@ fn flags_of_one_route_are_refused_with_several_routes() {
     assert_eq!(
         problems,
         ["--queues", "--timeout"].map(|flag| format!(
-            "{flag}: it describes one route, and the file has 2; wanted the setting in the file's route"
+            "{flag}: it applies to one route, and the file has 2; wanted the setting in the file's route"
         ))
     );
 }
@@ -255,7 +255,7 @@ fn problems_across_routes_and_plugins_are_reported() {
         ),
         (
             "[plugin.p]\nfile='x'\n[[route]]\nname='q'\nqueues=['a']\n[[route]]\nqueues=['b']\nname='q'",
-            "d.toml:8: route `q` is there already, at d.toml:4",
+            "d.toml:8: route `q` already exists, at d.toml:4",
         ),
         (
             "[plugin.p]\nfile='x'\n[[route]]\nqueues=['a']\n[[route]]\nname='q'",
@@ -283,11 +283,11 @@ fn problems_across_routes_and_plugins_are_reported() {
         ),
         (
             "[plugin.p]\nfile='x'\ninstance-concurrency=2\nwarm=1",
-            "d.toml:4: 1 instances made ahead, and many attempts share an instance; wanted either `warm` or",
+            "d.toml:4: 1 prewarmed instances, and many attempts share an instance; wanted either `warm` or",
         ),
         (
             "[plugin.p]\nfunction='f'\nwarm=1",
-            "d.toml:3: 1 instances made ahead, and many attempts share an instance",
+            "d.toml:3: 1 prewarmed instances, and many attempts share an instance",
         ),
         (
             "[plugin.p]\nfile='x'\nenv={\"A=B\"='1'}",

@@ -40,7 +40,7 @@ impl FromStr for ImageName {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wanted = "oci://HOST/NAME@sha256:DIGEST: the digest pins what is run, a tag does not";
+        let wanted = "oci://HOST/NAME@sha256:DIGEST: the digest pins the component, a tag does not";
         let text = text.strip_prefix(Self::SCHEME).ok_or(wanted)?;
         let (place, digest) = text.split_once(Self::ALGORITHM).ok_or(wanted)?;
         let (host, name) = place.split_once('/').ok_or(wanted)?;

@@ -90,7 +90,9 @@ pub async fn fetch(name: &ImageName, folder: &Path) -> Result<Vec<u8>, FetchErro
     };
     if is_ours && let Err(error) = kept.write(&manifest, &component) {
         let folder = folder.display();
-        tracing::warn!("{folder}: {name} is not kept, so the next start fetches it again: {error}");
+        tracing::warn!(
+            "{folder}: {name} is not cached, so the next start fetches it again: {error}"
+        );
     }
     Ok(component)
 }
@@ -100,7 +102,7 @@ async fn pull(name: &ImageName) -> Result<(Vec<u8>, Vec<u8>), FetchError> {
     let reference: Reference = name
         .reference()
         .parse()
-        .map_err(|error| refused(format!("no name of a registry: {error}")))?;
+        .map_err(|error| refused(format!("not a registry name: {error}")))?;
     let failed = |error: OciDistributionError| of_client(name, &error);
     let client = Client::new(ClientConfig {
         protocol: match is_here(&name.host) {
@@ -123,7 +125,7 @@ async fn pull(name: &ImageName) -> Result<(Vec<u8>, Vec<u8>), FetchError> {
     if files::digest(&manifest) != name.digest {
         let found = files::digest(&manifest);
         return Err(refused(format!(
-            "the registry gave another manifest, sha256:{found}"
+            "the registry returned another manifest, sha256:{found}"
         )));
     }
     let layer = layer(&manifest).map_err(refused)?;
@@ -132,20 +134,22 @@ async fn pull(name: &ImageName) -> Result<(Vec<u8>, Vec<u8>), FetchError> {
         .filter(|size| *size <= MOST);
     let Some(size) = size else {
         let size = layer.size;
-        return Err(refused(format!("{size} bytes, and the most are {MOST}")));
+        return Err(refused(format!(
+            "{size} bytes, and at most {MOST} are allowed"
+        )));
     };
     let mut component = Bounded(Vec::new(), size);
     let pulled = client.pull_blob(&reference, &layer, &mut component).await;
     if component.0.len() > size {
         return Err(refused(format!(
-            "the registry gave more than the {size} bytes that the manifest names"
+            "the registry returned more than the {size} bytes that the manifest names"
         )));
     }
     pulled.map_err(failed)?;
     match is_of(&layer, &component.0) {
         true => Ok((manifest, component.0)),
         false => Err(refused(
-            "the registry gave other bytes than the manifest names".into(),
+            "the registry returned other bytes than the manifest names".into(),
         )),
     }
 }
@@ -202,12 +206,12 @@ async fn manifest(
 }
 
 /// What a registry says by 404.
-const NONE: &str = "the registry has none of this name and digest";
+const NONE: &str = "the registry has no artefact of this name and digest";
 
 /// What a registry says by 401.
 fn closed(name: &ImageName) -> String {
     format!(
-        "the registry does not let us in; it knows who did `docker login {}`",
+        "the registry denied access; log in with `docker login {}`",
         name.host
     )
 }
@@ -240,15 +244,18 @@ impl AsyncWrite for Bounded {
 /// The one layer of a manifest that is a component.
 fn layer(manifest: &[u8]) -> Result<OciDescriptor, String> {
     let manifest: OciImageManifest = serde_json::from_slice(manifest)
-        .map_err(|error| format!("no manifest of one artefact: {error}"))?;
+        .map_err(|error| format!("not a manifest of one artefact: {error}"))?;
     let mut components = manifest
         .layers
         .into_iter()
         .filter(|layer| COMPONENTS.contains(&layer.media_type.as_str()));
     match (components.next(), components.next()) {
         (Some(only), None) => Ok(only),
-        (None, _) => Err(format!("no layer of it is a component, {}", COMPONENTS[0])),
-        (Some(_), Some(_)) => Err("more than one layer of it is a component".into()),
+        (None, _) => Err(format!(
+            "none of its layers is a component, {}",
+            COMPONENTS[0]
+        )),
+        (Some(_), Some(_)) => Err("more than one of its layers is a component".into()),
     }
 }
 
@@ -311,7 +318,9 @@ fn credentials(host: &str) -> Result<RegistryAuth, String> {
         {
             Ok(RegistryAuth::Anonymous)
         }
-        Err(error) => Err(format!("what `docker login` keeps cannot be read: {error}")),
+        Err(error) => Err(format!(
+            "the credentials of `docker login` cannot be read: {error}"
+        )),
     }
 }
 
@@ -382,7 +391,7 @@ mod tests {
         assert!(
             layer(&["text/plain"])
                 .expect_err("none")
-                .contains("no layer")
+                .contains("none of its layers")
         );
         assert!(
             layer(&[COMPONENTS[0]; 2])

@@ -161,7 +161,7 @@ impl Screen {
             // A stream that fails has no reader to tell.
             let _ = writeln!(
                 stderr,
-                "({dropped} log lines were dropped: nobody read them)"
+                "({dropped} log lines were dropped: the reader was too slow)"
             );
         }
         for part in line.chunks(WRITABLE) {

@@ -167,7 +167,7 @@ const BY_RESULT: &[&str] = &["route", "plugin", "result"];
 
 const METRICS: [PluginMetric; 8] = [
     PluginMetric {
-        metric: Metric::gauge("plugin_info", Unit::Versions, "The version at work."),
+        metric: Metric::gauge("plugin_info", Unit::Versions, "The running version."),
         labels: &["route", "plugin", "sha256"],
         read: |figures| {
             let sha256 = figures.current.sha256.clone();
@@ -187,7 +187,7 @@ const METRICS: [PluginMetric; 8] = [
         metric: Metric::counter(
             "plugin_refused",
             Unit::Versions,
-            "Versions that were not taken.",
+            "Versions that were refused.",
         ),
         labels: BY_PLUGIN,
         read: |figures| vec![(None, MetricValue::Count(figures.refused))],
@@ -221,7 +221,7 @@ const METRICS: [PluginMetric; 8] = [
         metric: Metric::gauge(
             "plugin_canary_share",
             Unit::Ratio,
-            "The part of the messages that the canary takes; 0 once it fell back.",
+            "The canary's share of the messages; 0 after it was rolled back.",
         ),
         labels: BY_PLUGIN,
         read: |figures| {
@@ -254,7 +254,7 @@ const METRICS: [PluginMetric; 8] = [
         metric: Metric::counter(
             "plugin_recorded",
             Unit::Messages,
-            "Messages that were to be recorded.",
+            "Messages to be recorded.",
         ),
         labels: BY_RESULT,
         read: |figures| {

@@ -8,11 +8,7 @@ use dispatcher_core::telemetry::metrics::registry::{Metric, MetricFamily, Metric
 use dispatcher_core::telemetry::metrics::{Meters, queue};
 use std::sync::Arc;
 
-const TASKS: Metric = Metric::gauge(
-    "tasks",
-    Unit::Tasks,
-    "Tasks that are alive on the control runtime.",
-);
+const TASKS: Metric = Metric::gauge("tasks", Unit::Tasks, "Live tasks on the control runtime.");
 
 /// Everything that counts. Cheap to clone.
 #[derive(Debug, Clone, Default)]

@@ -119,7 +119,7 @@ impl Refusals {
             tracing::warn!(
                 plugin,
                 name,
-                "the plugin may not {what}; {dashes}{opens} opens it"
+                "capability denied: the plugin may not {what}; {dashes}{opens} grants it"
             );
         }
         name

@@ -33,7 +33,7 @@ const SERVICE: Reuse = Reuse {
 const MEMORY_PER_BYTE: usize = 4;
 
 /// Why an attempt is turned away.
-const FULL: &str = "no instance of the plugin has room: all there may be hold as many attempts, or as large messages, as they take";
+const FULL: &str = "no instance of the plugin has capacity: all hold their maximum of attempts, or of message bytes";
 
 /// How the instances of one plugin are shared.
 #[derive(Debug, Clone, Copy)]

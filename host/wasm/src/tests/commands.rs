@@ -295,7 +295,7 @@ fn command_starts_fresh_for_every_message() {
         for name in ["command", "async-command"] {
             let error = runtime(2).load(&prebuilt(name), wrong.clone()).unwrap_err();
             let told = error.to_string();
-            assert!(told.contains("a command runs anew"), "{told}");
+            assert!(told.contains("a command starts fresh"), "{told}");
         }
     }
 }

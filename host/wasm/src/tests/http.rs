@@ -163,7 +163,7 @@ fn long_response_is_truncated_in_the_reason() {
 #[test]
 fn missing_response_is_a_failure() {
     let plugin = handler();
-    let nothing = failed("it returned without an answer");
+    let nothing = failed("it returned without a response");
     assert_eq!(one(&plugin, "silent"), nothing);
     assert_eq!(one(&plugin, "keep"), nothing);
     for plugin in handlers() {
@@ -171,7 +171,7 @@ fn missing_response_is_a_failure() {
             panic!();
         };
         assert!(
-            why.starts_with("it answered with an error") && why.contains("out of order"),
+            why.starts_with("it returned an error") && why.contains("out of order"),
             "{why}"
         );
         assert!(trap(one(&plugin, "panic:no")).contains("unreachable"));
@@ -203,7 +203,7 @@ fn truncated_response_body_is_no_success() {
         let FailureReason::Failed(why) = failure_reason(one(&plugin, "break:no more")) else {
             panic!();
         };
-        let start = "it answered 200 OK, and broke off: ";
+        let start = "it answered 200 OK, and its body broke off: ";
         assert!(why.starts_with(start), "{why}");
     }
     let [_, plugin] = handlers();

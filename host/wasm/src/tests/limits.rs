@@ -59,7 +59,7 @@ fn dropping_a_sleeping_attempt_frees_its_instance() {
             assert_eq!(runtime.instances(), 1);
             let late = plugin.handle(attempt(&["done"], Duration::from_millis(4)));
             let turned_away = drive(late);
-            let is_full = |why: &str| why.starts_with("no room for another instance");
+            let is_full = |why: &str| why.starts_with("no slot for another instance");
             assert!(
                 matches!(&turned_away[..], [Verdict::Busy { after: None, why }] if is_full(why)),
                 "{turned_away:?}"

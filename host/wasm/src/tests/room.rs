@@ -51,7 +51,7 @@ fn lesson_20_attempts_wait_for_instances_in_order_of_arrival() {
 
 /// Whether an attempt was turned away for want of room.
 fn is_turned_away(verdicts: &[Verdict]) -> bool {
-    let is_full = |why: &str| why.starts_with("no instance of the plugin has room");
+    let is_full = |why: &str| why.starts_with("no instance of the plugin has capacity");
     matches!(verdicts, [Verdict::Busy { after: None, why }] if is_full(why))
 }
 

@@ -122,7 +122,7 @@ fn commands_and_shared_instances_are_not_prewarmed() {
     let command = padded(command);
     let refused = runtime.load_bytes("command", &command, ahead(2, options()));
     let refused = refused.unwrap_err().to_string();
-    assert!(refused.contains("leave warm"), "{refused}");
+    assert!(refused.contains("omit warm"), "{refused}");
     // Nothing said, its size does not count.
     let warm = Warm {
         of_heavy: 2,

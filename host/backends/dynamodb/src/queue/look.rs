@@ -65,7 +65,7 @@ impl DynamoQueue {
             tracing::warn!(
                 queue,
                 status,
-                "more tasks than are counted: the figures are what {MOST_PAGES} MB of the index hold"
+                "more tasks than are counted: the figures cover {MOST_PAGES} MB of the index"
             );
             return false;
         }

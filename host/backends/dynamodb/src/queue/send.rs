@@ -55,14 +55,14 @@ impl DynamoQueue {
             async move {
                 if outgoing.group.is_some() {
                     return Err(ItemError::Refused(format!(
-                        "`{}` keeps no groups in order: its order is the newest first; send without a group",
+                        "`{}` does not support groups: it delivers the newest first; send without a group",
                         table.reading.queue
                     )));
                 }
                 let bytes = message::bytes(&outgoing.body, &outgoing.attributes);
                 if bytes > MOST_BYTES {
                     return Err(ItemError::Refused(format!(
-                        "the message has {bytes} bytes with its attributes, wanted at most {MOST_BYTES}: an item of DynamoDB has up to 400 KB, with what is written to it later"
+                        "the message has {bytes} bytes with its attributes, wanted at most {MOST_BYTES}: an item of DynamoDB has up to 400 KB, including later additions"
                     )));
                 }
                 let id = uuid::Uuid::new_v4().to_string();

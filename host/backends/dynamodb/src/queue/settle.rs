@@ -257,6 +257,6 @@ pub(super) fn ended_before(
 fn gone(found: Option<&TaskItem>) -> ItemError {
     ItemError::Gone(match found.and_then(|item| item::string(item, STATUS)) {
         None => "there is no such task any more".into(),
-        Some(status) => format!("the task is {status} by now, and not by this delivery"),
+        Some(status) => format!("the task is {status} now, and not by this delivery"),
     })
 }

@@ -197,11 +197,11 @@ impl Sweeper {
             tracing::warn!(
                 queue,
                 %error,
-                "cannot put back what workers held that are gone; the next sweep tries again"
+                "cannot release tasks of dead workers; the next sweep retries"
             );
         }
         if count > 0 {
-            tracing::info!(queue, count, "put back what workers held that are gone");
+            tracing::info!(queue, count, "released tasks of dead workers");
             self.table.notify();
         }
     }
@@ -238,7 +238,7 @@ impl Sweeper {
                 queue,
                 count,
                 total,
-                "tasks passed their time to live before anybody came to them"
+                "tasks expired before they were received"
             );
         }
         Ok(())

@@ -298,7 +298,7 @@ pub(super) fn start(after: Option<&str>) -> Result<(&'static str, Option<JobItem
     let mut parts = after.splitn(3, ' ');
     let named = parts.next().unwrap_or_default();
     let half = [WAITER, OWN].into_iter().find(|half| *half == named);
-    let half = half.ok_or_else(|| format!("`{after}` is no place in a table"))?;
+    let half = half.ok_or_else(|| format!("`{after}` is not a position in a table"))?;
     Ok(match (parts.next(), parts.next()) {
         (Some(at), Some(id)) => {
             let text = |text: &str| AttributeValue::S(text.to_owned());

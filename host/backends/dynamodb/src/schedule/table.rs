@@ -74,13 +74,13 @@ impl Table {
                 return match wrong.is_empty() {
                     true => Ok(made),
                     false => Err(call.refused(&format!(
-                        "it is there and no table of a schedule: {}",
+                        "it exists and is not a table of a schedule: {}",
                         wrong.join("; ")
                     ))),
                 };
             }
             if clock::now() >= until {
-                return Err(call.refused("it is still being made; look again in a minute"));
+                return Err(call.refused("it is still being created; try again in a minute"));
             }
             clock::sleep_until(Some(clock::now() + LOOK)).await;
         }

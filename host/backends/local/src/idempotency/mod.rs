@@ -71,7 +71,7 @@ impl LocalRecords {
     fn hand<T>(&self, calls: &SyncSender<T>, call: T) -> Result<(), RecordsError> {
         calls.try_send(call).map_err(|error| {
             let why = match error {
-                TrySendError::Full(_) => "too many calls wait for the disk",
+                TrySendError::Full(_) => "too many calls are waiting for the disk",
                 TrySendError::Disconnected(_) => "its thread has ended",
             };
             schema::failed(&self.folder, why)

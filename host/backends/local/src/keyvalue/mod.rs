@@ -135,7 +135,7 @@ impl LocalBucket {
     fn hand<T>(&self, calls: &SyncSender<T>, call: T) -> Result<(), CallError> {
         calls.try_send(call).map_err(|error| match error {
             TrySendError::Full(_) => {
-                let why = "too many calls wait for the disk";
+                let why = "too many calls are waiting for the disk";
                 self.threads.place.failed(ErrorKind::Transient, why)
             }
             TrySendError::Disconnected(_) => self.ended(),

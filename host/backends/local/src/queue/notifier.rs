@@ -44,7 +44,7 @@ impl FileNotifier {
     pub(super) fn notify(&mut self) {
         let rung = self.file.rewind().and_then(|()| self.file.write_all(b"!"));
         if let Err(error) = rung {
-            tracing::debug!(%error, path = %self.path.display(), "cannot ring the bell");
+            tracing::debug!(%error, path = %self.path.display(), "cannot notify other processes");
         }
     }
 
@@ -82,7 +82,7 @@ impl FileNotifier {
             Err(error) => tracing::warn!(
                 %error,
                 path = %self.path.display(),
-                "cannot watch for messages of other processes; looking once a second instead"
+                "cannot watch for messages of other processes; polling once a second instead"
             ),
         }
     }

@@ -87,7 +87,7 @@ fn draft(item: &Outgoing, settings: &QueueSettings) -> Result<QueuedSend, ItemEr
     let bytes = message::bytes(&item.body, &item.attributes) as u64;
     if bytes > settings.longest {
         return Err(ItemError::Refused(format!(
-            "the message has {bytes} bytes with its attributes; its queue is set to take at most {}",
+            "the message has {bytes} bytes with its attributes; its queue accepts at most {}",
             settings.longest
         )));
     }

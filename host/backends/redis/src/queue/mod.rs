@@ -2,9 +2,9 @@
 //!
 //! A queue's state lies on the server, and each step is one script there (`lua`): `keys` says how
 //! things are called, `wire` how they are written, `endings` in which
-//! calls deliveries end, `turns` which receives wait for one another. `native` is one queue, `doubts` which of its
-//! claims nobody heard the answer of, `worker` this process as others see it, `worqr` one queue in
-//! the format of the npm package, `server` what a server says of itself.
+//! calls deliveries end, `turns` which receives wait for one another. `native` is one queue,
+//! `doubts` which of its claims nobody heard the answer of, `worker` this process as others see
+//! it, `worqr` one queue in the format of the npm package, `server` what a server says of itself.
 
 mod doubts;
 mod endings;
@@ -59,7 +59,7 @@ impl Redis {
             return Err(QueueError {
                 kind: ErrorKind::Invalid,
                 message: format!(
-                    "`{prefix}` is no prefix for Redis; wanted a word without {{, }} and :"
+                    "`{prefix}` is not a prefix for Redis; wanted a word without {{, }} and :"
                 ),
             });
         }
@@ -88,8 +88,7 @@ impl Redis {
             && self.lines.link.is_cluster().await?
         {
             return Err(self.refused(&format!(
-                "in a cluster the dead letters of `{name}` lie beside it, in `{name}{DEAD}`, and \
-                 not in `{dead_letter}`; leave the dead-letter queue out"
+                "in a cluster the dead letters of `{name}` go to `{name}{DEAD}` in the same slot, and not to `{dead_letter}`; omit the dead-letter queue"
             )));
         }
         let identity = identity(name, true, dead_letter.is_some());
@@ -118,7 +117,7 @@ impl Redis {
         self.reach().await?;
         if self.lines.link.is_cluster().await? {
             return Err(self.refused(
-                "the keys of npm worqr do not share a slot, so its queues cannot lie in a cluster",
+                "the keys of npm worqr do not share a slot, so its queues cannot be in a cluster",
             ));
         }
         let identity = identity(name, false, dead_letter.is_some());

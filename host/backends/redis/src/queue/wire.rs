@@ -121,7 +121,7 @@ pub(super) fn content<'a>(value: &'a Value, what: &str) -> Result<&'a str, Strin
         Value::BulkString(bytes) => std::str::from_utf8(bytes)
             .map_err(|error| format!("its {what} cannot be read: {error}")),
         Value::Nil => Err(format!(
-            "no {what} on the Redis server: evicted, or deleted by somebody else"
+            "no {what} on the Redis server: evicted, or deleted by another client"
         )),
         other => Err(format!("its {what} cannot be read: found {other:?}")),
     }
@@ -217,7 +217,7 @@ pub(super) fn answer(number: i64) -> Result<(), ItemError> {
         0 => Ok(()),
         1 => gone("the message has been settled or cancelled and is gone"),
         2 => gone("the message has been received again since"),
-        3 => gone("the message has been given back"),
+        3 => gone("the message has been released"),
         5 => Err(ItemError::Cancelled),
         _ => Err(ItemError::Refused(format!(
             "that would keep the message invisible beyond {} h after its receive",

@@ -173,7 +173,7 @@ impl RedisWorker {
         tracing::warn!(
             worker = &**id,
             messages,
-            "Redis has not heard of this worker in time: what it was handling is lost to it, and it begins anew"
+            "heartbeat to Redis missed: this worker's running messages are lost to it, and it rejoins"
         );
     }
 
@@ -211,7 +211,7 @@ impl RedisWorker {
             }
             Err(_) if clock::now() >= lives_until => self.lose(&id),
             // The next beat tries again; receives say what is wrong.
-            Err(error) => tracing::debug!("no sign of life was given: {error}"),
+            Err(error) => tracing::debug!("heartbeat failed: {error}"),
         }
         Vec::new()
     }
@@ -227,7 +227,10 @@ impl RedisWorker {
     async fn dead_letter(&self, dead: Vec<(String, Vec<String>)>) {
         for (worker, queues) in dead {
             if let Err(error) = self.dead_letter_one(&worker, &queues).await {
-                tracing::debug!(worker, "a dead worker is left for later: {error}");
+                tracing::debug!(
+                    worker,
+                    "cleaning up a dead worker failed, retried later: {error}"
+                );
             }
         }
     }
@@ -242,7 +245,7 @@ impl RedisWorker {
                     worker,
                     queue = format!("redis:{queue}"),
                     messages,
-                    "a worker has died, and what it was handling is back in the queue"
+                    "a worker died; its messages are back in the queue"
                 );
             }
         }
@@ -259,8 +262,8 @@ impl RedisWorker {
     }
 }
 
-/// Beats until the worker is dropped. Dead workers are cleaned up beside that, at their own pace: a server
-/// that is slow to do it must not cost us our own life.
+/// Beats until the worker is dropped. Dead workers are cleaned up beside that, at their own pace:
+/// a server that is slow to do it must not cost us our own life.
 async fn beat(worker: Weak<RedisWorker>) {
     let mut dead_letterings = Group::new();
     loop {

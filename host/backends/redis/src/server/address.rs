@@ -125,7 +125,7 @@ impl Address {
         };
         let port = if by_sentinel { SENTINEL_PORT } else { PORT };
         let hosts: Option<Vec<Host>> = hosts.split(',').map(|one| Host::parse(one, port)).collect();
-        let hosts = hosts.ok_or("an address without a host and a port that can be read")?;
+        let hosts = hosts.ok_or("an address without a valid host and port")?;
         let (master, database) = match by_sentinel {
             false => (None, path.trim_matches('/')),
             true => {
@@ -157,12 +157,12 @@ fn login(user: &str, database: &str) -> Result<RedisConnectionInfo, String> {
         "" => 0,
         number => number
             .parse::<u32>()
-            .map_err(|_| "an address whose database is no number")?,
+            .map_err(|_| "an address whose database is not a number")?,
     };
     let at = if user.is_empty() { "" } else { "@" };
     let info = format!("redis://{user}{at}host/")
         .into_connection_info()
-        .map_err(|_| "an address whose user or password cannot be read")?;
+        .map_err(|_| "an address whose user or password is not valid")?;
     let login = info.redis_settings().clone();
     Ok(login
         .set_protocol(ProtocolVersion::RESP3)

@@ -81,10 +81,7 @@ pub fn named(place: &str, what: &str) -> String {
 pub fn unexpected_answer(place: &str, what: &str) -> CallError {
     CallError {
         kind: ErrorKind::Invalid,
-        message: named(
-            place,
-            &format!("{what} was answered in a form that is not ours"),
-        ),
+        message: named(place, &format!("{what} returned an unexpected answer")),
     }
 }
 

@@ -169,7 +169,7 @@ impl Link {
                 Heard::Answer(answer) => return answer,
                 Heard::Moved if moves + 1 < MOVES => moves += 1,
                 Heard::Moved => {
-                    return Err(self.passing(self.place(), "the queue moves from node to node"));
+                    return Err(self.passing(self.place(), "the queue keeps moving between nodes"));
                 }
                 Heard::Moving { .. } | Heard::Unsettled => match waits.next() {
                     Some(wait) => {

@@ -284,7 +284,7 @@ impl Servers {
                 }
                 _ if self.address.hosts.len() > 1 => {
                     return Err(refused(
-                        "several hosts are for a cluster, and it is a single server",
+                        "several hosts mean a cluster, and it is a single server",
                     ));
                 }
                 _ => return Ok(KnownTopology::One),
@@ -296,7 +296,7 @@ impl Servers {
         match Slots::read(&answer, host, self.address.tls) {
             Some(slots) if slots.masters().is_empty() => Err(CallError {
                 kind: ErrorKind::Transient,
-                message: errors::named(&place, "it knows of no slots of its cluster"),
+                message: errors::named(&place, "it knows no slots of its cluster"),
             }),
             Some(slots) => Ok(KnownTopology::Cluster {
                 slots,
@@ -464,7 +464,7 @@ impl Servers {
             let hello = redis::cmd("HELLO").query_async(&mut live.connection).await;
             let hello: HashMap<String, Value> = hello.map_err(|error| failed(&error))?;
             if word(&hello, "role") != "master" {
-                let why = format!("{host} is no master yet, or no more");
+                let why = format!("{host} is not a master yet, or no longer");
                 return Err(CallError {
                     kind: ErrorKind::Transient,
                     message: errors::named(&self.place, &why),

@@ -218,7 +218,7 @@ impl Queue for SqsQueue {
             )));
         }
         if item.body.is_empty() {
-            let why = "SQS takes no empty message; wanted a body";
+            let why = "SQS accepts no empty message; wanted a body";
             return Err(ItemError::Refused(why.to_owned()));
         }
         Ok(())
@@ -300,7 +300,7 @@ impl Queue for SqsQueue {
             tracing::error!(
                 queue = name,
                 messages,
-                "messages without id or receipt handle ignored; SQS delivers them again"
+                "messages without id or receipt handle ignored; SQS redelivers them"
             );
         }
         let held = budget.map(|budget| {

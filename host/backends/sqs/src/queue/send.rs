@@ -61,15 +61,17 @@ impl SendEntry {
     fn refusal(&self, target: &QueueTarget) -> Option<String> {
         let bytes = self.bytes();
         if self.body.is_empty() {
-            return Some("SQS takes no empty message; wanted a body of at least one byte".into());
+            return Some("SQS accepts no empty message; wanted a body of at least one byte".into());
         }
         if bytes > MOST_BYTES {
             return Some(format!(
-                "the message has {bytes} bytes with its attributes; SQS takes at most {MOST_BYTES}"
+                "the message has {bytes} bytes with its attributes; SQS accepts at most {MOST_BYTES}"
             ));
         }
         if let Some(found) = self.untaken() {
-            return Some(format!("{found}; SQS takes only the characters of XML 1.0"));
+            return Some(format!(
+                "{found}; SQS accepts only the characters of XML 1.0"
+            ));
         }
         if target.fifo && !self.delay.is_zero() {
             return Some(format!(
@@ -103,7 +105,10 @@ impl SendEntry {
         let mut texts = std::iter::once(("the body".to_owned(), &self.body)).chain(attributes);
         texts.find_map(|(what, text)| {
             let (at, c) = text.char_indices().find(|(_, c)| !convert::takes(*c))?;
-            Some(format!("{what} holds U+{:04X} at byte {at}", u32::from(c)))
+            Some(format!(
+                "{what} contains U+{:04X} at byte {at}",
+                u32::from(c)
+            ))
         })
     }
 

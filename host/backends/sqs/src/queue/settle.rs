@@ -124,7 +124,7 @@ impl SqsQueue {
                         message = step.message.id,
                         reason,
                         ?left_out,
-                        "no room for these attributes beside the message's own; it is dead-lettered without them"
+                        "no space for these attributes besides the message's own; it is dead-lettered without them"
                     );
                 }
                 places.push(at);

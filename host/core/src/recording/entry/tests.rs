@@ -80,7 +80,10 @@ fn truncated_last_line_is_skipped_and_damaged_line_is_named() {
     assert_eq!(read(&file).expect("entries").len(), 2);
     std::fs::write(&file, format!("{line}\nnonsense\n{line}\n")).expect("written");
     let error = read(&file).expect_err("damaged");
-    assert!(error.contains("a.jsonl:2: no recorded message"), "{error}");
+    assert!(
+        error.contains("a.jsonl:2: not a recorded message"),
+        "{error}"
+    );
 }
 
 proptest! {

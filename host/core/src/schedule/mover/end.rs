@@ -61,10 +61,10 @@ impl Mover {
             if why.kind != ErrorKind::AccessDenied && self.said.should_log(clock::now()) {
                 let job = &ending.job.id;
                 match is_given_back(&ending) {
-                    true => tracing::warn!(job, "a claim could not be given back: {why}"),
+                    true => tracing::warn!(job, "a claim could not be released: {why}"),
                     false => tracing::warn!(
                         job,
-                        "a scheduled message was sent and still stands in its store: {why}"
+                        "a scheduled message was sent but not removed from its store: {why}"
                     ),
                 }
             }

@@ -16,13 +16,7 @@ impl Mover {
         } = round;
         let store = self.store.place();
         if sent + failed > 0 {
-            tracing::info!(
-                store,
-                sent,
-                lost,
-                failed,
-                "scheduled messages were sent to their queues"
-            );
+            tracing::info!(store, sent, lost, failed, "scheduled messages sent");
         }
     }
 
@@ -40,7 +34,7 @@ impl Mover {
             ErrorKind::AccessDenied if !self.unended.is_empty() => {
                 if self.said.should_log(clock::now()) {
                     tracing::error!(
-                        "nothing scheduled is sent until what was sent can be struck out: {error}"
+                        "sending of scheduled messages paused until sent ones can be removed: {error}"
                     );
                 }
                 self.interval
@@ -52,13 +46,13 @@ impl Mover {
                 && (kind == ErrorKind::AccessDenied || !self.certain) =>
             {
                 if self.said.should_log(clock::now()) {
-                    tracing::info!("no scheduled messages are read: {error}");
+                    tracing::info!("scheduled messages not read: {error}");
                 }
                 self.interval.max(MISSING)
             }
             _ => {
                 if self.said.should_log(clock::now()) {
-                    tracing::warn!("scheduled messages wait: {error}");
+                    tracing::warn!("scheduled messages delayed: {error}");
                 }
                 self.interval
             }
@@ -67,11 +61,7 @@ impl Mover {
 
     pub(super) fn refused(&mut self, queue: &str, job: &str, why: &str) {
         if self.said.should_log(clock::now()) {
-            tracing::error!(
-                queue,
-                job,
-                "a scheduled message cannot be sent and waits: {why}"
-            );
+            tracing::error!(queue, job, "scheduled message not sent, retried: {why}");
         }
     }
 }

@@ -171,7 +171,7 @@ async fn send_step(
         let (number, answer) = calls.next().await;
         answers[number] = Some(answer);
     }
-    let late = || Err(NotSent::Passing("its claim was about to run out".into()));
+    let late = || Err(NotSent::Passing("its claim was about to expire".into()));
     let mut all = Vec::with_capacity(step.len());
     for (batch, answer) in batches.into_iter().zip(answers) {
         let mut answer = answer.unwrap_or_default().into_iter();

@@ -51,9 +51,9 @@ pub struct Meter {
     pub throttled: Counter,
     /// Messages that were dead-lettered, by this program or by the queue's redrive policy.
     pub dead: Counter,
-    /// Messages that were too old to be started: deleted, or among the dead as well.
+    /// Messages that were too old to be started: deleted, or counted as dead as well.
     pub shed: Counter,
-    /// Leases that ran out, or were taken away, before their message was settled.
+    /// Leases that expired, or were taken away, before their message was settled.
     pub lost: Counter,
     /// Calls to receive, settle and extend.
     pub calls: Counter,

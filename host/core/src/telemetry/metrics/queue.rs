@@ -151,20 +151,20 @@ pub const QUEUE_METRICS: [QueueMetric; 13] = [
     QueueMetric::count(
         "queue_throttled",
         Some("Throttles"),
-        "Messages that had to wait because what the handler calls was busy.",
+        "Messages that had to wait because the handler's dependency was busy.",
         |of| of.throttled,
     ),
     QueueMetric::count(
         "queue_shed",
         Some("Shed"),
-        "Messages that were too old to be started: deleted, or among the dead as well.",
+        "Messages that were too old to be started: deleted, or counted as dead as well.",
         |of| of.shed,
     ),
     QueueMetric {
         metric: Metric::gauge(
             "queue_in_flight",
             Unit::Messages,
-            "Messages in flight now; in CloudWatch, the most at once.",
+            "Messages in flight now; in CloudWatch, the maximum.",
         ),
         cloudwatch: Some("InFlight"),
         read: Read::InFlight,
@@ -205,7 +205,7 @@ pub const QUEUE_METRICS: [QueueMetric; 13] = [
     QueueMetric::count(
         "queue_lost",
         None,
-        "Leases that ran out, or were taken away, before their message was settled.",
+        "Leases that expired, or were taken away, before their message was settled.",
         |of| of.lost,
     ),
     QueueMetric {
@@ -221,7 +221,7 @@ pub const QUEUE_METRICS: [QueueMetric; 13] = [
         metric: Metric::counter(
             "queue_events",
             Unit::Messages,
-            "Deliveries by how they ended and why.",
+            "Deliveries by outcome and reason.",
         ),
         cloudwatch: None,
         read: Read::Events,

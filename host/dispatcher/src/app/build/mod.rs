@@ -150,7 +150,7 @@ fn is_endless(route: &Route, queues: &[Arc<dyn Queue>]) -> bool {
 }
 
 fn needs_dead_letters(route: &Route) -> Problem {
-    let found = "a limit of attempts without a dead-letter queue, where it can have no effect";
+    let found = "a limit of attempts without a dead-letter queue, where it has no effect";
     let problem = Problem::new(&route.at, found, "a dead-letter queue as well");
     problem.hint("or leave the limit to the queue's own redrive policy")
 }
@@ -168,10 +168,10 @@ fn missing_dead_letter_queues<'a>(
     let without = queues.filter(move |queue| dead_letters && !queue.dead_letters);
     without.map(|queue| {
         let found = format!(
-            "a max-age, and `{}` has no dead-letter queue for what is older",
+            "a max-age, and `{}` has no dead-letter queue for older messages",
             queue.name
         );
         let problem = Problem::new(&route.at, found, "a dead-letter queue as well");
-        problem.hint("or `shed = \"drop\"`, which deletes what is too old")
+        problem.hint("or `shed = \"drop\"`, which deletes messages that are too old")
     })
 }

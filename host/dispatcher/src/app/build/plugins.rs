@@ -249,7 +249,7 @@ impl Loader {
                 let function = &forward.function;
                 tracing::info!(
                     function,
-                    "its time-out cannot be read, so up to {LONGEST_RUN:?} are waited for it: {why}"
+                    "its timeout cannot be read, so the maximum of {LONGEST_RUN:?} is assumed: {why}"
                 );
             }
         }
@@ -267,7 +267,7 @@ fn forward_timeout(plugin: &PluginSettings, forward: &Forward, runs: Duration) -
     if patience(chosen) < runs && !forward.asynchronous {
         tracing::warn!(
             function = forward.function,
-            "it may run {runs:?} and an attempt {chosen:?}: one that is given up may run on, and its messages are handled again"
+            "it may run {runs:?} and an attempt {chosen:?}: an invocation that is abandoned may continue, and its messages are handled again"
         );
     }
     chosen
@@ -278,8 +278,8 @@ pub fn cache(data: &Path) -> PathBuf {
     data.join("compiled")
 }
 
-/// What the plugin host is told for one attempt of `timeout` by hand, with the functions that are granted
-/// and without buckets; opens and calls nothing.
+/// What the plugin host is told for one attempt of `timeout` by hand, with the functions that are
+/// granted and without buckets; opens and calls nothing.
 pub async fn options_by_hand(
     settings: &Settings,
     plugin: &PluginSettings,

@@ -18,7 +18,7 @@ pub async fn open(
     let mut routes = settings.routes.iter();
     let route = routes.find(|route| route.settings.idempotency.is_some())?;
     let Some((backend, _)) = keeper(settings) else {
-        let found = "idempotency in a binary without a backend that keeps records";
+        let found = "idempotency in a binary without a backend that stores records";
         problems.push(Problem::new(&route.at, found, "a binary with all features"));
         return None;
     };
@@ -29,7 +29,7 @@ pub async fn open(
     match records {
         Ok(records) => Some(records),
         Err(error) => {
-            let found = format!("the idempotency ledger: {error}");
+            let found = format!("the idempotency records: {error}");
             let wanted = "a data folder that can be written to";
             problems.push(Problem::new(&route.at, found, wanted));
             None
@@ -49,8 +49,7 @@ pub fn describe(settings: &Settings, route: &Route) -> Option<String> {
     let ttl = humantime::format_duration(route.settings.idempotency?);
     let (_, file) = keeper(settings)?;
     Some(format!(
-        "what is done is remembered for {ttl} in {}, which every process on this machine shares that \
-         has this data folder, and no other machine",
+        "done messages are remembered for {ttl} in {}, shared by all processes on this machine with this data folder, and by no other machine",
         file.display()
     ))
 }

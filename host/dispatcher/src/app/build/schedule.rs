@@ -131,7 +131,7 @@ impl Schedules {
         match (3..=255).contains(&bare.len()) {
             true => Ok(bare.to_owned()),
             false => Err(refused(format!(
-                "`{bare}` is too short for the name of a table; wanted --schedule-table, or schedule-table in the file"
+                "`{bare}` is too short for a table name; wanted --schedule-table, or schedule-table in the file"
             ))),
         }
     }
@@ -150,7 +150,7 @@ impl Schedules {
                 Ok(store) => stores.push(store),
                 // An address that cannot be read has ended the run already.
                 Err(error) => {
-                    tracing::error!(queue = %name, "nothing is scheduled for it: {error}")
+                    tracing::error!(queue = %name, "scheduling is unavailable for it: {error}")
                 }
             }
         }
@@ -173,7 +173,7 @@ impl Schedules {
             if own.is_none() && self.table.is_none() {
                 tracing::warn!(
                     table,
-                    "several queues of this run have the name of this table: a job in it that does not say for which is sent to the queue of that name in the configured region; wanted schedule-table in the file, or --schedule-table"
+                    "several queues of this run have the name of this table: a job that names no queue is sent to the queue of that name in the configured region; wanted schedule-table in the file, or --schedule-table"
                 );
             }
             let own = own.map(ToString::to_string);
@@ -269,7 +269,7 @@ impl Schedules {
             (Some(name), None) => self.table_of(name)?,
             (None, None) => {
                 return Err(refused(
-                    "it does not say which table; wanted a queue, or --schedule-table".into(),
+                    "no table is named; wanted a queue, or --schedule-table".into(),
                 ));
             }
         };
@@ -288,8 +288,7 @@ impl Schedules {
             };
             told.message = format!(
                 "{}; SQS delays a message by 15 minutes at most, and one for a FIFO queue not at \
-                 all, so longer delays wait in this table; `dispatcher schedule init {which}` \
-                 makes it",
+                 all, so longer delays wait in this table; `dispatcher schedule init {which}` creates it",
                 told.message
             );
         }
@@ -300,8 +299,11 @@ impl Schedules {
 /// The backend in whose tables jobs for a queue wait.
 fn tables_of(name: &QueueName) -> Result<&'static dyn Backend, LaterError> {
     match name.backend.schedule_home() {
-        ScheduleHome::TableOf(backend) => backends::find(backend)
-            .map_err(|absent| refused(format!("messages for `{name}` wait in tables of {absent}"))),
+        ScheduleHome::TableOf(backend) => backends::find(backend).map_err(|absent| {
+            refused(format!(
+                "scheduled messages for `{name}` are stored in tables of {absent}"
+            ))
+        }),
         ScheduleHome::None => Err(refused(format!(
             "`{name}` cannot be scheduled for in this version"
         ))),
@@ -321,7 +323,7 @@ fn table_backend() -> Result<&'static dyn Backend, LaterError> {
         _ => None,
     });
     let backend = tables.ok_or_else(|| {
-        refused("no backend of this binary keeps scheduled messages in a table".to_owned())
+        refused("no backend of this binary stores scheduled messages in a table".to_owned())
     })?;
     backends::find(backend).map_err(|absent| refused(format!("the table is one of {absent}")))
 }

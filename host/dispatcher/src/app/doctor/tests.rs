@@ -92,13 +92,13 @@ fn problematic_queue_is_reported_with_the_reason() {
         (
             &[],
             &nervous,
-            "its redrive policy buries a message that was received 1 time:",
+            "its redrive policy dead-letters a message that was received 1 time:",
         ),
-        (&[], &short, "a message is visible again after 5s"),
+        (&[], &short, "the visibility timeout is 5s"),
         (
             &[("visibility", "3")],
             &endless,
-            "a message is visible again after 3s",
+            "the visibility timeout is 3s",
         ),
         (&window, &fifo, "a FIFO queue with a batch window"),
     ] {
@@ -139,7 +139,7 @@ fn judged(list: &[(&str, &str)], seen: Function, level: Level, wanted: &str) {
 
 #[test]
 fn functions_are_judged_by_their_state() {
-    judged(&[], good(), Level::Ok, "there; an invocation may take 20s");
+    judged(&[], good(), Level::Ok, "found; an invocation may take 20s");
     let failed = Function {
         state: "Failed".into(),
         ..good()

@@ -211,7 +211,7 @@ fn is_less(old: &Stage, new: &Stage) -> bool {
 fn say(route: &str, rollout: &Rollout, looked: &Looked) -> Report {
     let plugin = rollout.plugin();
     for version in &looked.changed {
-        tracing::info!(route, plugin, %version, "replaced: new attempts run this version, those under way end with theirs");
+        tracing::info!(route, plugin, %version, "replaced: new attempts run this version, running ones finish with theirs");
     }
     for problem in &looked.problems {
         rollout.refuse();

@@ -64,7 +64,7 @@ impl FileWatch {
             Ok(watcher) => self.watcher = Some(watcher),
             Err(error) => tracing::warn!(
                 error,
-                "cannot watch the folders of plugins; looking every {LOOK:?} instead"
+                "cannot watch the folders of plugins; polling every {LOOK:?} instead"
             ),
         }
     }

@@ -142,7 +142,7 @@ fn describe(file: &Path, inspection: &Inspection, plugin: &PluginConfig) -> Stri
             true => format!("shut: {} opens it", asked.flag()),
             false => format!("granted: {}", granted.join(", ")),
         };
-        text += &format!("  asks for {asked}: {answer}\n");
+        text += &format!("  requests {asked}: {answer}\n");
     }
     text
 }

@@ -168,7 +168,11 @@ fn recorded(recording: &Path, nth: usize, id: Option<&str>) -> Result<Message, P
         None => nth.checked_sub(1).and_then(|at| entries.nth(at)),
     };
     let wanted = || match id {
-        Some(id) => Problem::new("--id", format!("`{id}` is not in it"), "a recorded id"),
+        Some(id) => Problem::new(
+            "--id",
+            format!("it does not contain `{id}`"),
+            "a recorded id",
+        ),
         None => Problem::new("--nth", nth.to_string(), format!("1 to {found}")),
     };
     entry.map(|entry| entry.message.into()).ok_or_else(wanted)

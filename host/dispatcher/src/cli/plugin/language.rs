@@ -94,7 +94,7 @@ impl Language {
             ref several => {
                 let found: Vec<_> = several.iter().map(|one| one.title()).collect();
                 let found = found.join(" and ");
-                Err(format!("a project of {found}; say which with --lang"))
+                Err(format!("a project of {found}; choose one with --lang"))
             }
         }
     }

@@ -51,14 +51,14 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 /// The project's name: the last part of its folder, if every language can take it.
 fn name(folder: &Path) -> Result<String, String> {
     let at = folder.display();
-    let wanted = "wanted small letters, digits, - and _, a letter first";
+    let wanted = "wanted lower-case letters, digits, - and _, a letter first";
     let last = folder.file_name().and_then(|name| name.to_str());
-    let name = last.ok_or_else(|| format!("{at}: no name for a project; {wanted}"))?;
+    let name = last.ok_or_else(|| format!("{at}: not a project name; {wanted}"))?;
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
     if name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(fits) {
         return Ok(name.to_owned());
     }
-    Err(format!("{name}: no name for a project; {wanted}"))
+    Err(format!("{name}: not a project name; {wanted}"))
 }
 
 /// Nothing of anybody's may be written over.
@@ -68,7 +68,7 @@ fn is_free(folder: &Path) -> Result<(), Failure> {
         Ok(mut entries) => entries
             .next()
             .is_some()
-            .then(|| format!("{at}: is there and not empty; wanted a new folder")),
+            .then(|| format!("{at}: exists and is not empty; wanted a new folder")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(error) => Some(format!("{at}: {error}; wanted a new folder")),
     };

@@ -91,7 +91,7 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         Ok::<_, Failure>(())
     })??;
     if !args.json {
-        output::line(format!("{alike} answered alike, {otherwise} otherwise"))?;
+        output::line(format!("{alike} answers equal, {otherwise} different"))?;
     }
     match otherwise {
         0 => Ok(()),

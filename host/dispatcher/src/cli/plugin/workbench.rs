@@ -202,7 +202,7 @@ fn shown(scene: &TrapScene) -> String {
         text += "\n  it was waiting for a call to the host";
     }
     if !scene.trace.is_empty() {
-        text += "\n  where it was, the innermost first:";
+        text += "\n  stack, the innermost first:";
         for (at, frame) in scene.trace.iter().enumerate() {
             text += &format!(
                 "\n    {at}: {}",
@@ -214,7 +214,7 @@ fn shown(scene: &TrapScene) -> String {
         }
     }
     if !scene.printed.is_empty() {
-        text += "\n  what it printed last:";
+        text += "\n  its last output:";
         for line in &scene.printed {
             text += &format!("\n    {}", escape_control_characters(&line.to_string()));
         }
@@ -277,9 +277,7 @@ mod tests {
         };
         assert_eq!(
             shown(&scene),
-            "the plugin trapped\n  message 7, queue local:default\n  where it was, the innermost \
-             first:\n    0: mine::price (src/lib.rs:12) × 3\n    1: handle\n    and 3 more\n  what it \
-             printed last:\n    stderr: no price"
+            "the plugin trapped\n  message 7, queue local:default\n  stack, the innermost first:\n    0: mine::price (src/lib.rs:12) × 3\n    1: handle\n    and 3 more\n  its last output:\n    stderr: no price"
         );
     }
 }

@@ -107,7 +107,7 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
 fn due(args: &Args) -> Result<When, Problem> {
     let given = |at: &str, text: &str| Given::new(at, text);
     if let (Some(zone), None) = (&args.tz, &args.cron) {
-        let found = format!("`{zone}` without a pattern that it could be the clock of");
+        let found = format!("`{zone}` without a pattern");
         return Err(Problem::new("--tz", found, "--cron as well"));
     }
     if let Some(text) = &args.within {
@@ -150,6 +150,6 @@ fn confirmation(args: &Args, name: &QueueName, added: &Added) -> String {
     };
     match added.waits {
         true => format!("due {when}"),
-        false => format!("due {when}; it is in `{name}` already and can no longer be cancelled"),
+        false => format!("due {when}; it is already in `{name}` and can no longer be cancelled"),
     }
 }

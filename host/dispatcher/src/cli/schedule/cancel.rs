@@ -51,8 +51,10 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
             output::note(format!("cancelled {}", args.id));
             return Ok(());
         }
-        Cancelled::Unknown => "nothing of this id waits: it was sent, or cancelled, or never was",
-        Cancelled::BeingSent => "a dispatcher is sending it at this moment",
+        Cancelled::Unknown => {
+            "no scheduled message with this id: it was sent, was cancelled, or never existed"
+        }
+        Cancelled::BeingSent => "a dispatcher is sending it right now",
     };
     Err(Failure::new(Exit::Failed, format!("{}: {why}", args.id)))
 }

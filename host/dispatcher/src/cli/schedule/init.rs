@@ -40,8 +40,8 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let (table, is_new) = made.map_err(|error| failure("schedule init", &error))?;
     output::line(&table)?;
     output::note(match is_new {
-        true => format!("made table `{table}`"),
-        false => format!("table `{table}` is there already, and as it must be"),
+        true => format!("created table `{table}`"),
+        false => format!("table `{table}` already exists and is valid"),
     });
     Ok(())
 }

@@ -24,7 +24,7 @@ impl Check {
         }
         if named.is_none() {
             for given in secret.into_iter().chain(names.first()) {
-                let found = "it is about the admin address, and none is served";
+                let found = "it applies to the admin address, and none is served";
                 self.problems
                     .push(Problem::new(&given.at, found, "--admin ADDR as well"));
             }
@@ -51,9 +51,9 @@ fn is_loopback(address: SocketAddr) -> bool {
 }
 
 fn needs_token(given: &Given, address: SocketAddr) -> Problem {
-    let found = format!("other machines reach `{address}`, and there is no token");
+    let found = format!("other machines can reach `{address}`, and there is no token");
     let wanted = "--admin-token-file FILE, or an address of loopback such as 127.0.0.1:9090";
-    let hint = "/healthz, /readyz and /metrics are answered without the token";
+    let hint = "/healthz, /readyz and /metrics need no token";
     Problem::new(&given.at, found, wanted).hint(hint)
 }
 
@@ -65,7 +65,7 @@ fn host(given: &Given) -> Result<String, Problem> {
     match !name.is_empty() && name.len() < 254 && name.chars().all(legal) {
         true => Ok(name),
         false => {
-            let found = format!("`{}` is no host name", given.text);
+            let found = format!("`{}` is not a host name", given.text);
             let problem = Problem::new(&given.at, found, "a name without a scheme and a port");
             Err(problem.hint("written like dispatcher.example.com"))
         }
@@ -104,7 +104,7 @@ mod tests {
             let wanted = format!(
                 "--admin: other machines reach `{public}`, and there is no token; wanted \
                  --admin-token-file FILE, or an address of loopback such as 127.0.0.1:9090; \
-                 /healthz, /readyz and /metrics are answered without the token"
+                 /healthz, /readyz and /metrics need no token"
             );
             assert_eq!(problems, [wanted]);
             let (admin, problems) = read(&[("admin", public), ("admin-token-file", "t")]);
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(
             problems,
             ["--admin-token-file", "--admin-host"].map(|flag| format!(
-                "{flag}: it is about the admin address, and none is served; wanted --admin ADDR as well"
+                "{flag}: it applies to the admin address, and none is served; wanted --admin ADDR as well"
             ))
         );
     }

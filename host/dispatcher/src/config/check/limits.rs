@@ -16,7 +16,7 @@ impl Check {
         if let (Some(given), true) = (layers.one("batch-window"), alone)
             && !settings.batch_window.is_zero()
         {
-            let found = "waiting for other messages where each has an attempt of its own";
+            let found = "waiting for other messages, and each has its own attempt";
             let wanted = "a batch-size above 1 as well";
             self.problems.push(Problem::new(&given.at, found, wanted));
         }
@@ -53,7 +53,7 @@ impl Check {
             .position(|queue| Some(&queue.name) == parsed.as_ref());
         if at.is_none() && !queues.is_empty() {
             let names: Vec<String> = queues.iter().map(|queue| queue.name.to_string()).collect();
-            let found = format!("`{name}` is no queue of the route");
+            let found = format!("`{name}` is not a queue of the route");
             let problem = Problem::new(&given.at, found, names.join(" or "));
             let names = names.iter().map(String::as_str);
             self.problems.push(problem.nearest(name, names));

@@ -89,7 +89,7 @@ impl Check {
     fn warm(&mut self, layers: Layers<'_>, settings: &PluginSettings, forwards: bool) {
         let shares = settings.instance_concurrency_of(forwards) > 1;
         if let (Some(given), Some(warm @ 1..), true) = (layers.one("warm"), settings.warm, shares) {
-            let found = format!("{warm} instances made ahead, and many attempts share an instance");
+            let found = format!("{warm} prewarmed instances, and many attempts share an instance");
             let wanted = "either `warm` or `instance-concurrency`";
             self.problems.push(Problem::new(&given.at, found, wanted));
         }
@@ -142,7 +142,7 @@ impl Check {
             partial_failures,
             layers.one("partial-failures"),
         ) {
-            let found = "an asynchronous invocation has no answer that could name failures";
+            let found = "an asynchronous invocation has no response that could list failures";
             self.problems
                 .push(Problem::new(&given.at, found, "invocation sync"));
         }

@@ -52,7 +52,7 @@ impl Check {
         let rules = layers.list("record.redact").unwrap_or_default();
         let rule = |given: &Given| {
             let rule: Result<Rule, _> = given.text.trim().parse();
-            let found = format!("`{}` names nothing that could be left out", given.text);
+            let found = format!("`{}` names nothing that could be redacted", given.text);
             rule.map_err(|wanted| Problem::new(&given.at, found, wanted))
         };
         let redact = rules
@@ -94,7 +94,7 @@ pub(super) fn source(given: &Given) -> Result<Source, Problem> {
     if !text.starts_with(ImageName::SCHEME) {
         return Ok(Source::File(text.into()));
     }
-    let found = format!("`{text}` names no component");
+    let found = format!("`{text}` does not name a component");
     let image = text.parse().map(Source::Image);
     image.map_err(|wanted: &str| Problem::new(&given.at, found, wanted))
 }
@@ -107,11 +107,11 @@ fn share(given: &Given) -> Result<Share, Problem> {
         None => text.parse(),
     };
     fraction.ok().and_then(Share::new).ok_or_else(|| {
-        let found = format!("`{text}` is no share");
+        let found = format!("`{text}` is not a share");
         Problem::new(
             &given.at,
             found,
-            "a number above 0, at most 1, or a percentage",
+            "a number above 0 and at most 1, or a percentage",
         )
     })
 }
@@ -166,7 +166,7 @@ mod tests {
         ]);
         let begins = [
             "--canary-share: `canary` says `share` and no `file`",
-            "--shadow: `oci://registry.example/handlers/orders:latest` names no component; wanted",
+            "--shadow: `oci://registry.example/handlers/orders:latest` does not name a component; wanted",
             "--record-redact: `email` names nothing that could be left out; wanted",
             "--record-share: `0` is no share; wanted",
         ];

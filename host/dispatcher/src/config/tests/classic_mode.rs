@@ -127,7 +127,7 @@ fn conflicting_settings_are_reported() {
                 ("partial-failures", "true"),
                 ("invocation", "async"),
             ],
-            "--partial-failures: an asynchronous invocation has no answer",
+            "--partial-failures: an asynchronous invocation has no response",
         ),
         (
             &[("function", "a/b")],
@@ -147,7 +147,7 @@ fn conflicting_settings_are_reported() {
                 ("queues", "payments,default"),
                 ("rate", "paymets=1/s"),
             ],
-            "--rate: `paymets` is no queue of the route; wanted payments or default; \
+            "--rate: `paymets` is not a queue of the route; wanted payments or default; \
              did you mean `payments`?",
         ),
         (
@@ -156,7 +156,7 @@ fn conflicting_settings_are_reported() {
                 ("queues", "payments:3"),
                 ("concurrency", "payments:3=5"),
             ],
-            "--concurrency: `payments:3` is no queue of the route; wanted payments; \
+            "--concurrency: `payments:3` is not a queue of the route; wanted payments; \
              did you mean `payments`?",
         ),
         (
@@ -166,7 +166,7 @@ fn conflicting_settings_are_reported() {
         ),
         (
             &[FUNCTION, ("batch-window", "5")],
-            "--batch-window: waiting for other messages where each has an attempt of its own",
+            "--batch-window: waiting for other messages, and each has its own attempt",
         ),
     ] {
         let (_, problems) = from_flags(list);

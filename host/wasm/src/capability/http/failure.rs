@@ -11,7 +11,7 @@ pub(super) struct Prohibited;
 
 /// The system has no certificates to tell by who answers.
 #[derive(Debug, thiserror::Error)]
-#[error("no HTTPS without certificates of authorities on this machine: {0}")]
+#[error("no HTTPS: this machine has no certificate authorities: {0}")]
 pub(super) struct NoCertificates(pub(super) String);
 
 /// As many connections are open as may be.

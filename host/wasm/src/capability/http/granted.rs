@@ -60,7 +60,7 @@ impl GrantedHttp {
             {
                 tracing::warn!(
                     plugin = name,
-                    "no HTTPS for what `allow-http` grants: there are no certificates of authorities on this machine ({why})"
+                    "no HTTPS for `allow-http`: this machine has no certificate authorities ({why})"
                 );
             }
             Sender::new(connector)

@@ -34,7 +34,7 @@ enum Host {
 
 /// The one name that also names its addresses: those of the loopback interface.
 const LOCALHOST: &str = "localhost";
-const WANTED: &str = "a host such as api.example.com, *.example.org, 192.0.2.7, 10.0.0.0/8 or localhost, with :PORT or without";
+const WANTED: &str = "a host such as api.example.com, *.example.org, 192.0.2.7, 10.0.0.0/8 or localhost, optionally with :PORT";
 
 impl Scheme {
     fn word(self) -> &'static str {
@@ -60,7 +60,7 @@ impl FromStr for HttpHost {
         let (scheme, rest) = match text.split_once("://") {
             Some(("http", rest)) => (Some(Scheme::Http), rest),
             Some(("https", rest)) => (Some(Scheme::Https), rest),
-            Some(_) => return Err("http:// or https://, if a scheme is named at all"),
+            Some(_) => return Err("http:// or https://, if a scheme is given"),
             None => (None, text),
         };
         let rest = rest.strip_suffix('/').unwrap_or(rest);

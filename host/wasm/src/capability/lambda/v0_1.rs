@@ -82,7 +82,7 @@ fn invocation<C: LambdaCaller>(
         };
         let Ok(_held) = held else {
             return Err(Denied::Failed(functions::InvokeError::DidNotRun {
-                reason: "the plugin has too much in invocations under way".to_owned(),
+                reason: "the plugin has too many pending invocations".to_owned(),
                 retry_after: None,
             }));
         };

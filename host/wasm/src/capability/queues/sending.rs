@@ -75,7 +75,7 @@ impl GrantedQueues {
         if !self.queues.allowed.contains(&queue) {
             // It is the guest's and may be of any length: no more of it is said or remembered.
             let queue = self.refusals.refuse(&REFUSED, &queue);
-            let why = format!("the configuration does not let this plugin send to {queue}");
+            let why = format!("the configuration does not allow this plugin to send to {queue}");
             return Err(Denied::Forbidden(why));
         }
         let deliver = Arc::clone(&self.queues.deliver);
@@ -132,7 +132,7 @@ mod tests {
                 panic!("{other} is not granted");
             };
             assert!(
-                why.starts_with("the configuration does not let this plugin send"),
+                why.starts_with("the configuration does not allow this plugin to send"),
                 "{why}"
             );
         }

@@ -70,11 +70,11 @@ fn sending<C: QueueCaller>(
     let held = caller.hold(bytes(&message).saturating_add(queue.len()));
     async move {
         let Some(granted) = granted else {
-            let why = "the configuration does not let this plugin send to any queue";
+            let why = "the configuration does not allow this plugin to send to any queue";
             return Err(SendError::Forbidden(why.to_owned()));
         };
         let Ok(_held) = held else {
-            let why = "the plugin has too many messages under way";
+            let why = "the plugin has too many pending messages";
             return Err(SendError::Unavailable(why.to_owned()));
         };
         let sent = granted.send(queue, outgoing(message)).await;

@@ -17,7 +17,7 @@ const REFUSED: Denial = Denial::ungranted(&StoreGrant::DESCRIPTION, "open this s
 
 /// What a guest is told that holds too much of ours.
 const FULL: &str =
-    "no room to keep another value for compare-and-swap: drop those that are no longer needed";
+    "no memory for another value for compare-and-swap: drop those that are no longer needed";
 
 /// The buckets of one plugin by name.
 #[derive(Clone, Default)]

@@ -98,7 +98,7 @@ impl<C: StoreCaller> store::HostBucket for View<'_, C> {
     ) -> KeyValueAnswer<KeyResponse> {
         let from = match from.map(|from| from.parse()).transpose() {
             Ok(from) => from,
-            Err(_) => return into_answer(Err("a cursor that no page ended with".to_owned())),
+            Err(_) => return into_answer(Err("an invalid cursor".to_owned())),
         };
         let page = opened(self.0, &bucket)?.keys(from).await;
         into_answer(page.map(|Page { keys, next }| KeyResponse {

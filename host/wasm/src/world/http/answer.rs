@@ -81,8 +81,8 @@ impl Heard {
             why: FailureReason::Failed(why),
         };
         match self {
-            Self::Nothing => failed("it returned without an answer".into()),
-            Self::Error(error) => failed(format!("it answered with an error: {}", cut(&error))),
+            Self::Nothing => failed("it returned without a response".into()),
+            Self::Error(error) => failed(format!("it returned an error: {}", cut(&error))),
             Self::Answer(answer) => answer.verdict(today),
         }
     }
@@ -98,7 +98,11 @@ impl HandlerResponse {
         match self.status {
             status if status.is_success() => match self.broke {
                 None => Verdict::Done,
-                Some(why) => failed(format!("{}, and broke off: {}", self.status, cut(&why))),
+                Some(why) => failed(format!(
+                    "{}, and its body broke off: {}",
+                    self.status,
+                    cut(&why)
+                )),
             },
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Verdict::Retry {
                 after: self.retry_after.and_then(|text| wait(&text, today)),
@@ -127,8 +131,9 @@ fn cut(text: &str) -> String {
     escape_control_characters(&text)
 }
 
-/// How long `Retry-After` says to wait: seconds, or a date. None if it is neither, and if it is no time at
-/// all: a clock that is a little ahead must not use all tries up at once, so the back-off counts.
+/// How long `Retry-After` says to wait: seconds, or a date. None if it is neither, and if it is no
+/// time at all: a clock that is a little ahead must not use all tries up at once, so the back-off
+/// counts.
 fn wait(text: &str, today: Timestamp) -> Option<Duration> {
     parse_retry_after(text, today).filter(|after| !after.is_zero())
 }

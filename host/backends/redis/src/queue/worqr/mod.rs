@@ -162,7 +162,7 @@ impl Queue for WorqrQueue {
             return Err(QueueError {
                 kind: ErrorKind::Invalid,
                 message: format!(
-                    "`{}`: the worqr format has one order, the oldest first",
+                    "`{}`: the worqr format delivers only the oldest first",
                     self.inner.identity.name
                 ),
             });

@@ -115,13 +115,13 @@ pub(super) fn sendable(item: &Outgoing) -> Result<(), ItemError> {
         Outgoing { delay, .. } if !delay.is_zero() => "delays",
         _ => return Ok(()),
     };
-    let why = format!("the worqr format has payloads alone, and no {more}");
+    let why = format!("the worqr format has only payloads, and no {more}");
     Err(ItemError::Refused(why))
 }
 
 /// Somebody has taken the process away, or it was finished.
 pub(super) fn gone() -> ItemError {
-    ItemError::Gone("the process is not this worker's any more".into())
+    ItemError::Gone("the task no longer belongs to this worker".into())
 }
 
 /// What the package calls the lock of a unique task after.

@@ -106,7 +106,7 @@ impl Inner {
             worker = &**worker,
             queue = self.identity.name,
             tasks = lost.len(),
-            "Redis has not heard of this worker in time: what it was handling is lost to it, and it begins anew"
+            "heartbeat to Redis missed: this worker's running messages are lost to it, and it rejoins"
         );
         self.bell.lose(lost);
         self.bell.notify();
@@ -135,7 +135,7 @@ impl Inner {
             }
             Ok(_) => self.fail(&worker),
             Err(_) if clock::now() >= lives_until => self.fail(&worker),
-            Err(error) => tracing::debug!("no sign of life was given: {error}"),
+            Err(error) => tracing::debug!("heartbeat failed: {error}"),
         }
         None
     }
@@ -188,7 +188,7 @@ impl Inner {
         }
         match self.lines.urgent.run::<Vec<i64>>(&call).await {
             Ok(_) => self.bell.notify(),
-            Err(error) => tracing::debug!("tasks are given back later: {error}"),
+            Err(error) => tracing::debug!("tasks are released later: {error}"),
         }
     }
 
@@ -213,7 +213,7 @@ impl Inner {
         }
         match self.lines.urgent.run::<Vec<i64>>(&call).await {
             Ok(_) => ids.iter().for_each(|id| drop(self.lock().held.remove(id))),
-            Err(error) => tracing::warn!("a cancelled task is still there: {error}"),
+            Err(error) => tracing::warn!("a cancelled task still exists: {error}"),
         }
     }
 

@@ -75,10 +75,7 @@ impl Schedules {
                 due,
                 waits: true,
             }),
-            false => Err(refused(format!(
-                "there is a job `{name}/{}` already",
-                job.id
-            ))),
+            false => Err(refused(format!("job `{name}/{}` already exists", job.id))),
         }
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn build(project: &Project) -> Result<PathBuf, Failure> {
     let messages = tool::read(&mut command)?;
     component(&messages).ok_or_else(|| {
         let manifest = project.folder.join("Cargo.toml");
-        let what = "no component came of it; wanted [lib] crate-type = [\"cdylib\"]";
+        let what = "no component was built; wanted [lib] crate-type = [\"cdylib\"]";
         Failure::new(Exit::Failed, format!("{}: {what}", manifest.display()))
     })
 }
