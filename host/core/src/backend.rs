@@ -1,5 +1,5 @@
-//! The port to backends: what the program asks about a system in which queues live, before anything
-//! is opened (`Backend`) and once its configuration is known (`BackendClient`). Knows none of them.
+//! The port to backends: what the program needs from a queue system before anything is opened
+//! (`Backend`) and once its configuration is known (`BackendClient`). Knows no backend.
 
 use crate::clock::Timestamp;
 use crate::error_kind::{CallError, ErrorKind};

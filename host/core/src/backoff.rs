@@ -1,4 +1,4 @@
-//! How long to wait before trying again. Pure: the caller brings the random number.
+//! Computes how long to wait before a retry. Pure: the caller supplies the random number.
 
 use std::time::Duration;
 

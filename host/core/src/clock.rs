@@ -1,4 +1,4 @@
-//! The only reader of time. Everything else is told `now`.
+//! Reads the time. All other code takes `now` as an argument.
 
 pub mod simulated;
 

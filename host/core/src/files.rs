@@ -1,7 +1,6 @@
-//! Of the system's files: how many the process may hold open at once, a connection being one, how much
-//! it may map, for
-//! whom the folders are that it makes, what tells contents apart; `bounded` reads what others named,
-//! `owner` tells whose a folder is. Knows nothing else.
+//! System limits and file ownership: how many files the process may open, connections included, how
+//! much it may map, permissions of the folders that it creates, content digests; `bounded` reads
+//! files named by others, `owner` checks who owns a folder. Knows nothing else.
 
 pub mod bounded;
 pub mod owner;

@@ -1,6 +1,5 @@
-//! What the fuzz targets beside the code stand on: choices read from arbitrary bytes, and the replay
-//! of a corpus in ordinary tests. Not in the program: only for tests and `--cfg fuzzing`. Knows no
-//! target.
+//! Helpers of the fuzz targets: choices read from arbitrary bytes, and the replay of a corpus in
+//! ordinary tests. Not in the program: only for tests and `--cfg fuzzing`. Knows no target.
 
 /// Arbitrary bytes as a series of choices. Never runs dry: at the end of the bytes every choice is
 /// the first.

@@ -1,4 +1,4 @@
-//! The port to handlers: one verb. What runs behind it is a crate of its own.
+//! The port to handlers: one method. Each implementation is a separate crate.
 
 use crate::clock::{BootInstant, Timestamp};
 use crate::message::{Message, Verdict};

@@ -1,5 +1,5 @@
-//! A job: a message with its lease and its place in the room; and how it ended. What the stages
-//! hand to each other, so that none imports another.
+//! A job: a message with its lease and its permit; and how it ended. The stages pass jobs to each
+//! other, so that none imports another.
 
 use crate::clock::{BootInstant, Timestamp};
 use crate::lease::Lease;

@@ -1,4 +1,4 @@
-//! The port to functions: one call, never repeated behind the caller's back. Knows no AWS.
+//! The port to functions: one call, never retried implicitly. Knows no AWS.
 
 use async_trait::async_trait;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! How many bytes of messages the process may hold: what has been received and not yet settled, of
-//! all queues together. Knows no queue.
+//! Limits the bytes of messages that the process holds: received and not yet settled, of all queues
+//! together. Knows no queue.
 
 use std::fs;
 use std::path::{Path, PathBuf};

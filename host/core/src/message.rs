@@ -1,5 +1,5 @@
-//! The nouns: what a message is, what happened to it, and what we tell its queue. Pure data; knows no
-//! backend, no runtime and no WebAssembly.
+//! The types of messages: what a message is, what happened to it, and its outcome. Pure data; knows
+//! no backend, no runtime and no WebAssembly.
 
 use crate::clock::Timestamp;
 use crate::telemetry::events::ReasonKind;

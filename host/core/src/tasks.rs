@@ -1,4 +1,5 @@
-//! The only spawn onto tokio's runtimes. Every task has an owner: dropping the owner ends it.
+//! Spawns tasks on tokio's runtimes; nothing else does. Every task has an owner: dropping the owner
+//! ends it.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;

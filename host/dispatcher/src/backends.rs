@@ -1,5 +1,5 @@
-//! The backends of this program: one line for each, the only place that names their crates. What the
-//! program wants to know of one it asks by the port `dispatcher_core::backend`.
+//! The backends of this program: one line for each, the only place that names their crates.
+//! Everything else uses the port `dispatcher_core::backend`.
 
 use dispatcher_core::backend::Backend;
 use std::sync::OnceLock;

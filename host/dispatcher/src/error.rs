@@ -1,5 +1,5 @@
-//! How the program ends when it does not end well: an exit code and what to print. Everything
-//! above the stages may fail with this; nothing below knows of it.
+//! Errors that end the program: an exit code and what to print. Everything above the stages may
+//! fail with this; nothing below knows of it.
 
 use crate::config::problem::{Fault, Problem};
 use dispatcher_core::queue::{ErrorKind, QueueError};

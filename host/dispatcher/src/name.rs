@@ -1,4 +1,4 @@
-//! How a queue is named by people: which backend, and which queue there. Parses; opens nothing.
+//! Parses queue names: which backend, and which queue there. Opens nothing.
 
 use crate::backends;
 use dispatcher_core::backend::Backend;

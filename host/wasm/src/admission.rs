@@ -1,6 +1,5 @@
-//! Who may have an instance: as many at once as the engine has room for. Whoever comes beyond that
-//! waits, in the order of arrival, and instances that work on nothing make room. Knows no instance
-//! and no plugin.
+//! Admits instances: as many as the engine has slots for. Further ones wait, in the order of
+//! arrival, and idle instances are evicted for them. Knows no instance and no plugin.
 
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;

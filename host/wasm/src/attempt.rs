@@ -1,5 +1,5 @@
-//! What holds for an attempt wherever its guest runs: whose it is, how long it may run, why the host
-//! stops a guest, and the verdicts of an attempt that has no answer.
+//! The properties of an attempt wherever its guest runs: its owner, its deadline, why the host
+//! stops a guest, and the verdicts of an attempt without an answer.
 
 use dispatcher_core::clock;
 use dispatcher_core::handler::Attempt;

@@ -1,4 +1,4 @@
-//! Why a file is no plugin that this host runs, each reason with what to do about it.
+//! Explains why a file is not a plugin that this host runs, each reason with what to do about it.
 
 use crate::capability::description::{
     Interface, WASI_2, WASI_3, is_same_series, package_of, split,

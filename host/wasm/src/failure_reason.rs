@@ -1,4 +1,4 @@
-//! What happened to a guest that did not answer: the engine's error in words that a person can act on.
+//! Describes what happened to a guest that did not answer: the engine's error in actionable words.
 
 use crate::attempt::AttemptStop;
 use crate::guest::Guest;

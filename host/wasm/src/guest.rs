@@ -1,5 +1,5 @@
-//! What the host keeps beside one instance: its attempts, its limits and, once it asks for it, its
-//! sandboxed WASI. Everything is shut but the clocks, chance, stdout, stderr and what is granted:
+//! Host state beside one instance: its attempts, its limits and, once it is used, its sandboxed
+//! WASI. Everything is denied except the clocks, random numbers, stdout, stderr and grants:
 //! variables, connections.
 
 use crate::attempt::label;

@@ -1,4 +1,4 @@
-//! One attempt, from its messages to their verdicts.
+//! Runs one attempt, from its messages to their verdicts.
 
 use crate::attempt::{limit, retry_all};
 use crate::instance::{LiveInstance, NotInstantiated};

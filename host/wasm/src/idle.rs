@@ -1,5 +1,5 @@
-//! The instances of one plugin that wait for an attempt: those that have answered and may be used
-//! again, and those that were made ahead and have seen none. Makes none itself.
+//! The idle instances of one plugin: those that have answered and may be reused, and prewarmed
+//! ones. Creates none itself.
 
 use crate::admission::{Admission, Spare};
 use crate::instance::LiveInstance;

@@ -1,5 +1,5 @@
-//! What a file is, for people: its kind, what it wants and what it offers, whether or not this
-//! host would run it.
+//! Describes a file to people: its kind, its imports and exports, whether or not this host would
+//! run it.
 
 use crate::diagnosis;
 use crate::problem::Problem;

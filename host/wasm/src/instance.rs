@@ -1,5 +1,5 @@
-//! One live instance: its store, its exports, its room; how it is made and when it is stopped. Knows
-//! no other instance.
+//! One live instance: its store, its exports, its slot; how it is created and when it is stopped.
+//! Knows no other instance.
 
 use crate::admission::{self, FULL, Permit};
 use crate::attempt::AttemptStop;

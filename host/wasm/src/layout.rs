@@ -1,4 +1,4 @@
-//! How instances get their memories: how much address space is mapped for them in advance. Knows no
+//! Chooses the memory layout of instances: how much address space is mapped in advance. Knows no
 //! instance.
 
 use crate::limits;

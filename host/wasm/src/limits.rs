@@ -1,5 +1,5 @@
-//! What one instance may take: memory, tables, instances. Remembers that the memory limit was
-//! struck, since the trap that follows does not tell.
+//! Limits one instance: memory, tables, instances. Remembers that the memory limit was reached,
+//! because the trap that follows does not say so.
 
 use crate::tally::Tally;
 use std::sync::Arc;

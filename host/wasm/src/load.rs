@@ -1,4 +1,4 @@
-//! From a file to a plugin, or to every reason why it is none.
+//! Loads a file as a plugin, or lists every reason why it cannot.
 
 use crate::capability::caller::Recipient;
 use crate::capability::refusals::Refusals;

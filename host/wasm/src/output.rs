@@ -1,5 +1,4 @@
-//! What a guest prints, line by line into our own log. Bounds how much, and lets no control
-//! character through.
+//! Logs a guest's output, line by line. Bounds its amount, and escapes control characters.
 
 pub(crate) use dispatcher_core::telemetry::escape::escape_control_characters;
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! A plugin that is loaded, and how it is to be run.
+//! A loaded plugin, and how it is run.
 
 use crate::capability::refusals::Count;
 use crate::capability::registry::Grants;

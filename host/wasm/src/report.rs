@@ -1,4 +1,4 @@
-//! Reports attempts that broke off, from what their guests can still tell. Decides no verdict.
+//! Reports failed attempts, from what is known of their guests. Decides no verdict.
 
 use crate::attempt;
 use crate::failure_reason;

@@ -1,4 +1,4 @@
-//! When an instance that has answered is used again.
+//! Decides when an instance that has answered is reused.
 
 use std::time::Duration;
 

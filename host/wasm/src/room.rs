@@ -1,5 +1,5 @@
-//! How much of the host's own memory an instance may take by what it has under way or is kept for it.
-//! Knows neither guests nor what is kept.
+//! Limits the host memory that an instance uses by its pending calls or stored values. Knows
+//! neither guests nor what is stored.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
-//! What is known of an attempt that broke off: where its guest was and its last output, for the log
-//! and for whoever runs a plugin by hand. Knows no guest.
+//! What is known of a failed attempt: its stack and its last output, for the log and for `plugin
+//! invoke`. Knows no guest.
 
 pub use crate::output::Printed;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The attempts under way in one shared instance, and who of them must stop computing. Part of the
+//! The running attempts of one shared instance, and which of them must stop computing. Part of the
 //! store, so that the engine's callbacks see it. Knows no other instance.
 
 use crate::attempt;

@@ -1,4 +1,4 @@
-//! How many instances are made ahead of messages, and when the next one is. Makes none.
+//! Decides how many instances are created ahead of messages, and when. Creates none.
 
 use dispatcher_core::backoff;
 use dispatcher_core::clock::BootInstant;

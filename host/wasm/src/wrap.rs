@@ -1,5 +1,5 @@
-//! From a core module to a component: what a language's own compiler makes, put into the shape
-//! that the host runs. Knows the two entries of WASI 0.1 and nothing of the contract.
+//! Wraps a core module, the output of a language's compiler, into a component that the host can
+//! run. Knows the two entry points of WASI 0.1 and nothing of the contract.
 
 mod exit;
 

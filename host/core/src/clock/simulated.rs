@@ -1,5 +1,5 @@
-//! Time as a simulation has it: it stands still while there is work and jumps to the next timer
-//! when there is none. One per thread; where none was begun, the machine's own time holds.
+//! Simulated time: it stands still while there is work and jumps to the next timer when there is
+//! none. One clock per thread; without one, the machine's time applies.
 
 use super::{BootInstant, Timestamp};
 use std::cell::{Cell, RefCell};

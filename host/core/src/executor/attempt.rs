@@ -1,5 +1,5 @@
-//! One attempt: the handler runs until it answers, its time is up, its leases are lost, or the
-//! process must end. A panic is an answer too.
+//! Runs one attempt: until the handler answers, its timeout expires, its leases are lost, or the
+//! process must end. A panic is an ending too.
 
 use crate::clock;
 use crate::clock::{BootInstant, Timestamp};

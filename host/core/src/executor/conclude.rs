@@ -1,5 +1,5 @@
-//! What the endings of one attempt mean: for the downstream, for the order of groups, for what is
-//! tried again. Pure.
+//! Interprets the endings of one attempt: for the downstream, for the order of groups, for retries.
+//! Pure.
 
 use crate::backoff;
 use crate::clock::BootInstant;

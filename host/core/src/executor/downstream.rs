@@ -1,4 +1,4 @@
-//! Says when what a route's handler needs is busy, closed and open again: in the log, once a minute
+//! Reports when a route's downstream is busy, closed and open again: in the log, once a minute
 //! while it lasts, and in the readiness. Decides nothing.
 
 use crate::clock::BootInstant;

@@ -1,5 +1,5 @@
-//! Runs jobs on the guest pool: a worker asks for the most urgent jobs when it is free, attempts
-//! them together, and hands them on. Knows no other stage and no plugin by name.
+//! Runs jobs on the guest pool: a free worker pulls the most urgent jobs, attempts them together,
+//! and passes them on. Knows no other stage and no plugin by name.
 
 pub mod attempt;
 mod conclude;

@@ -1,5 +1,5 @@
-//! Reads files that somebody else named or may change: bounded in size and in time, whatever lies at the
-//! path. Each read has a thread of its own, which is abandoned where the file system does not answer.
+//! Reads files that users name or others may change: bounded in size and in time, whatever is at
+//! the path. Each read has its own thread, which is abandoned if the file system does not answer.
 //! Knows nothing of contents.
 
 use rustix::fs::{FileType, Mode, OFlags, Stat};

@@ -1,5 +1,5 @@
-//! Whose a folder is that something of ours is kept in and taken from again: who else could have put
-//! something there. Knows nothing of contents.
+//! Checks the ownership of cache folders: whether another user could have written there. Knows
+//! nothing of contents.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;

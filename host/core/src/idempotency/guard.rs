@@ -1,5 +1,5 @@
-//! Keeps what is done from being run again, as far as the store allows. A store that fails or hangs
-//! is told of, and costs a bounded time: the queue remains the authority, so messages flow without
+//! Keeps done messages from being run again, as far as the store allows. A failing or hanging store
+//! is reported and costs a bounded time: the queue remains the authority, so messages flow without
 //! it. Knows no store by name and no stage.
 
 use super::{Records, RecordsError};

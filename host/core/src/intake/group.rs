@@ -1,5 +1,5 @@
-//! What a route groups messages by where the queue itself does not: an attribute of the sender's,
-//! or a place in the body. Pure.
+//! Determines the group of a message where the queue has none: an attribute of the sender, or a
+//! place in the body. Pure.
 
 use crate::message::{AttributeValue, Message};
 use serde_json::Value;

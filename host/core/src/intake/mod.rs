@@ -1,5 +1,5 @@
-//! The first stage: asks the queues for what the scheduler wants, and turns what comes into jobs.
-//! Knows no other stage and no backend by name.
+//! The first stage: receives what the scheduler asks for, and turns messages into jobs. Knows no
+//! other stage and no backend by name.
 
 pub mod group;
 mod recall;

@@ -1,4 +1,4 @@
-//! Asks what of an answer was done before. Knows no store.
+//! Looks up which received messages were done before. Knows no store.
 
 use crate::idempotency::guard::Guard;
 use crate::message::Message;

@@ -1,5 +1,5 @@
-//! A queue that cannot be received from: how long to rest, and how often to say so. Pure, told
-//! `now`; the log line is its only effect.
+//! Backs off from a queue that cannot be received from, and throttles its log line. Pure except for
+//! that line: `now` is an argument.
 
 use crate::backoff;
 use crate::clock::BootInstant;

@@ -1,5 +1,5 @@
-//! The port to stores of keys and values: few verbs, the contract in their docs. Knows neither
-//! plugins nor what they are granted; each store is in the crate of its backend.
+//! The port to key-value stores: few methods, with their contract in the docs. Knows neither
+//! plugins nor grants; each store is in the crate of its backend.
 
 use crate::error_kind::{CallError, ErrorKind};
 

@@ -1,5 +1,5 @@
-//! Which deliveries are ours, until when, and which extension is due: pure, told `now`. Knows no
-//! backend and makes no call.
+//! Tracks which deliveries are leased, until when, and which extension is due. Pure: `now` is an
+//! argument. Knows no backend and makes no call.
 
 use super::invisible::InvisibleMessages;
 use crate::clock::BootInstant;

@@ -1,6 +1,6 @@
-//! Until when a queue may hide a delivery. A lease's deadline is the earliest time at which it can
-//! end, and so decides what is ours; this is the latest, and decides how long a message may be
-//! away that nobody told the queue about. Pure.
+//! Tracks how long a queue may keep a delivery invisible. A lease's deadline is the earliest time
+//! at which it can end, and decides whether it is still valid; this is the latest, and decides how
+//! long a message may stay away if no outcome reaches the queue. Pure.
 
 use crate::clock::BootInstant;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Keeping messages ours while they are worked on. A lease is a value: owned, not `Clone`; its
-//! drop ends the extension and never acknowledges. Knows no backend by name and no stage.
+//! Leases messages while they are handled. A lease is a value: owned, not `Clone`; its drop ends
+//! the extension and never acknowledges. Knows no backend by name and no stage.
 
 pub mod book;
 pub mod invisible;

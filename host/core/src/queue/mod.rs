@@ -1,5 +1,5 @@
-//! The port to queues: few verbs, batch first, an answer for every item. Knows no backend; each
-//! is a crate in `host/backends` and the only place that names its library.
+//! The port to queues: few methods, batch first, a result for every item. Knows no backend; each is
+//! a crate in `host/backends` and the only place that names its library.
 
 use crate::clock::BootInstant;
 pub use crate::error_kind::{CallError as QueueError, ErrorKind};

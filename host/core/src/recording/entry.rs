@@ -1,4 +1,4 @@
-//! One recorded message as it stands on one line of JSON, and back.
+//! Converts one recorded message to a line of JSON and back.
 
 use super::ENDING;
 use super::redact::BLOT;

@@ -1,5 +1,5 @@
-//! Messages kept on disk with what became of them, to be run again: what is kept of one, what is
-//! redacted, and how it gets there. Knows neither queues nor plugins.
+//! Records messages and their verdicts on disk for replay: what is kept, what is redacted, and how
+//! it is written. Knows neither queues nor plugins.
 
 pub mod entry;
 mod pages;

@@ -1,7 +1,6 @@
-//! The files of one recorder: one after the other in a folder that other recorders, of this process
-//! and of others, may write to as well, and which does not grow for ever. Whoever writes a file
-//! holds a lock on it (`flock`), so that nobody else deletes it. Knows no threads and no time to
-//! wait.
+//! The files of one recorder in a folder that other recorders, of this process and of others, may
+//! share, and whose size is bounded. A writer holds a lock on its file (`flock`), so that nobody
+//! else deletes it. Knows no threads and no waiting.
 
 use super::entry::RecordedMessage;
 use crate::clock;

@@ -1,4 +1,4 @@
-//! What of a message is redacted before it is kept. Pure.
+//! Redacts a message before it is recorded. Pure.
 
 use crate::message::{AttributeValue, Message};
 use serde_json::Value;

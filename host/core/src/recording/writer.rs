@@ -1,5 +1,5 @@
-//! A thread that writes entries, and the queue before it, which has bounds: nothing that is handled
-//! waits for a disk. Knows nothing of files.
+//! A thread that writes entries, with a bounded queue: no handler waits for a disk. Knows nothing
+//! of files.
 
 use super::entry::RecordedMessage;
 use super::pages::Pages;

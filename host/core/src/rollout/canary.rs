@@ -1,4 +1,5 @@
-//! Which of two versions takes an attempt, and when the newer one has proved worse. Pure.
+//! Decides which of two versions takes an attempt, and when the newer one is significantly worse.
+//! Pure.
 
 use crate::message::{Message, Verdict};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -1,6 +1,6 @@
-//! Which version of a plugin handles a message: the current one, which may be replaced at any
-//! moment; a canary that takes a share; a shadow that is only compared. Knows no file and no
-//! WebAssembly; whoever loads versions hands them in.
+//! Chooses the version of a plugin that handles a message: the current one, which may be replaced
+//! at any time; a canary that takes a share; a shadow that is only compared. Knows no file and no
+//! WebAssembly; the loader passes versions in.
 
 pub mod canary;
 pub mod shadow;

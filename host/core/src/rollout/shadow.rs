@@ -1,6 +1,6 @@
-//! A second version that runs on the same messages for nothing but to be compared: after the
-//! first has answered, a few at once, with nothing at stake. Knows no plugin; who grants it nothing
-//! that reaches out is the builder's business.
+//! Runs a second version on the same messages only for comparison: after the first has answered, a
+//! few concurrently, without side effects. Knows no plugin; the builder denies it every outbound
+//! capability.
 
 use super::Version;
 use super::canary::is_begun;

@@ -1,5 +1,5 @@
-//! What is to be done about jobs: which are sent now, with what delay, when a periodic one fires
-//! next, and when to look again. Pure, told `now`.
+//! Decides about jobs: which are sent now, with what delay, when a periodic one fires next, and
+//! when to look again. Pure: `now` is an argument.
 
 use super::{Claim, ScheduledJob};
 use crate::clock::Timestamp;

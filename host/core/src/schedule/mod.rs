@@ -1,6 +1,6 @@
-//! Messages for later: jobs that wait in a store until a queue may have them, and periodic ones.
-//! The port to stores, small on purpose; `mover` takes what is due from a store to its queue. Knows
-//! no queue and no store by name; each store is in the crate of its backend.
+//! Scheduled messages: jobs that wait in a store until they are due, and periodic ones. The port to
+//! stores is small on purpose; `mover` moves due jobs from a store to their queues. Knows no queue
+//! and no store by name; each store is in the crate of its backend.
 
 pub mod cron;
 pub mod decide;

@@ -1,4 +1,4 @@
-//! Dates as people write and read them. Pure, told `now`.
+//! Parses and formats dates. Pure: `now` is an argument.
 
 use crate::clock::Timestamp;
 use jiff::tz::TimeZone;

@@ -1,5 +1,5 @@
-//! Whether little room is asked for now or left to gather until it is worth a full call. Pure, told
-//! `now`; knows no queue and no job.
+//! Decides whether few permits are used now or collected until they are worth a full call. Pure:
+//! `now` is an argument; knows no queue and no job.
 
 use crate::clock::BootInstant;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! Groups that cannot go on yet, on a queue that keeps their order: the first message failed and is
-//! tried again within its lease, or it is being dead-lettered. What waits behind it stays leased
-//! here, since giving it back would spend a receive without an attempt. Pure, told `now`.
+//! Blocked groups of a queue that keeps their order: the first message failed and is retried within
+//! its lease, or it is being dead-lettered. The messages behind it stay leased here, because a
+//! release would spend a receive without an attempt. Pure: `now` is an argument.
 
 use super::ready::Waiting;
 use crate::clock::BootInstant;

@@ -1,6 +1,6 @@
-//! What is known of the order of sending within groups, on a queue that does not keep it itself:
-//! which messages are at hand, and which are with the queue and stop their group until they have
-//! come back and ended. Pure, told `now`; bounded.
+//! Tracks the order of sending within groups on a queue that does not keep it: which messages are
+//! held, and which are in the queue and block their group until they are redelivered and end. Pure:
+//! `now` is an argument; bounded.
 
 use crate::clock::{BootInstant, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};

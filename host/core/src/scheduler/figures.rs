@@ -1,4 +1,4 @@
-//! What a scheduler tells of its control. Pure.
+//! The gauges that a scheduler reports about its control loop. Pure.
 
 use super::Scheduler;
 use super::ready::Waiting;

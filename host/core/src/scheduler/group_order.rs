@@ -1,6 +1,5 @@
-//! Whose turn it is in each group, on a queue that does not keep its groups in order itself: what
-//! may start is handed on, one message of a group at a time, and the rest is kept aside in the
-//! order of sending. Pure, told `now`.
+//! Orders groups on a queue that does not keep their order: passes on one message of a group at a
+//! time, and keeps the rest in the order of sending. Pure: `now` is an argument.
 
 use super::blocked_messages::{BlockedMessages, GroupPosition};
 use super::ready::Waiting;

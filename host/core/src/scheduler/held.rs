@@ -1,4 +1,4 @@
-//! Jobs that were begun in vain, since their downstream was busy, and wait for another try. Pure.
+//! Jobs that wait for a retry because their downstream was busy. Pure.
 
 use super::ready::Waiting;
 use crate::clock::BootInstant;

@@ -1,5 +1,5 @@
-//! One queue as its scheduler sees it: what is known about it, what is being asked, what it may
-//! have under way. Pure.
+//! One queue's state in the scheduler: what is known about it, its outstanding polls, its limits.
+//! Pure.
 
 use super::Poll;
 use super::blocked::{BlockedGroups, Unblocked};

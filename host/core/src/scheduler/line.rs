@@ -1,5 +1,5 @@
-//! What waits of one queue, in the order in which it goes: as it came, as cheaply as can be; or
-//! sorted, where the newest goes first or something may become too old. Knows no limits. Pure.
+//! The waiting jobs of one queue in their order: by arrival, as cheaply as possible; or sorted, if
+//! the newest goes first or messages may expire. Knows no limits. Pure.
 
 use super::ready::{Sequence, Waiting};
 use crate::clock::BootInstant;

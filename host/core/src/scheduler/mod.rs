@@ -1,5 +1,5 @@
-//! Who is next and how many: decides when each queue of a route is polled and which job a free
-//! worker gets. Pure, told `now`; the stages do what it says.
+//! Decides when each queue of a route is polled, for how many messages, and which job a free worker
+//! gets. Pure: `now` is an argument; the stages execute the decisions.
 
 mod batching;
 mod blocked;

@@ -1,4 +1,4 @@
-//! When each queue is asked, and for how many.
+//! Decides when each queue is polled, and for how many messages.
 
 use super::batching::FreePermits;
 use super::lane::Knowledge;

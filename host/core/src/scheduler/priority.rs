@@ -1,4 +1,4 @@
-//! Whose turn it is among queues: strictly in the order they are named, or by weight. Pure.
+//! Orders queues: strictly as listed, or by weight. Pure.
 
 /// One share of virtual time: a queue of weight `w` pays `SHARE / w` for each message.
 const SHARE: u128 = 1 << 32;

@@ -1,4 +1,4 @@
-//! What one queue has waiting, and which groups are busy. Pure, told `now`.
+//! The waiting jobs of one queue, and which groups are busy. Pure: `now` is an argument.
 
 use super::line::{LineEntry, ReadyLine};
 use crate::clock::{BootInstant, Timestamp};

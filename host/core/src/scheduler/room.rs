@@ -1,4 +1,5 @@
-//! Room for messages: taken before receiving, given back on drop. Pure; says when some came free.
+//! Permits for messages: taken before receiving, returned on drop. Pure; notifies when some are
+//! free.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
-//! How a queue that does not keep its groups in order is made to: its lane hands jobs of groups to
-//! the waiting ones by turns. Pure, told `now`.
+//! Enforces the order of groups on a queue that does not keep it: its lane passes jobs of groups on
+//! by turns. Pure: `now` is an argument.
 
 use super::Scheduler;
 use super::blocked::Released;

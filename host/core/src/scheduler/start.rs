@@ -1,4 +1,4 @@
-//! Which jobs a free worker gets, and what the end of an attempt changes.
+//! Decides which jobs a free worker gets, and what the end of an attempt changes.
 
 use super::Scheduler;
 use super::lane::Lane;

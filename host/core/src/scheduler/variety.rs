@@ -1,6 +1,6 @@
-//! How many groups a queue that keeps them in order gives at present. While messages of a group are
-//! in hand the queue gives no more of it, so more receives side by side than there are groups share
-//! what one of them would bring. Pure.
+//! Estimates how many groups an ordered queue delivers at present. While messages of a group are in
+//! flight the queue delivers no more of it, so more concurrent receives than groups would share the
+//! messages of one. Pure.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashSet, VecDeque};

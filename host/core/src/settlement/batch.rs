@@ -1,5 +1,6 @@
-//! Gathers outcomes into calls: as many as a call takes, or what came within a short linger, which
-//! is longer where all that waits is patient; and holds what is to be tried again until then. Pure, told `now`.
+//! Collects outcomes into calls: as many as fit, or what arrives within a short linger, which is
+//! longer if all of them are patient; and holds retries until they are due. Pure: `now` is an
+//! argument.
 
 use crate::clock::BootInstant;
 use std::collections::{BTreeMap, VecDeque};

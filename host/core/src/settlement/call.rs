@@ -1,4 +1,4 @@
-//! One call that tells the queue outcomes: what is in it, what is too late for it, what came of it.
+//! One settlement call: its items, the items that are too late for it, and its results.
 
 use super::end::DeliveryEnd;
 use super::record;

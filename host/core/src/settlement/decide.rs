@@ -1,4 +1,4 @@
-//! What a verdict means for the message. Pure: the caller brings the random number.
+//! Converts a verdict into an outcome of the message. Pure: the caller supplies the random number.
 
 use crate::backoff;
 use crate::job::JobEnding;

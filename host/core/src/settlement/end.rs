@@ -1,5 +1,5 @@
-//! How a delivery ends once the queue has accepted its outcome: what the log and the counters say of
-//! it. Pure.
+//! Maps the end of a delivery, once the queue has accepted its outcome, to its log event and
+//! counters. Pure.
 
 use crate::job::JobEnding;
 use crate::message::{Outcome, Verdict};

@@ -1,5 +1,5 @@
-//! What settlement remembers of messages, for a while, since their ids come back: which were
-//! handled, and how often one was given back untried. Pure; bounded.
+//! Remembers recent message ids: which were handled, and how often one was released unattempted.
+//! Pure; bounded.
 
 use crate::message::Message;
 use std::collections::{HashMap, VecDeque};

@@ -1,6 +1,6 @@
-//! The last stage: turns endings into outcomes and tells the queue, in batches and off the hot
-//! path; tries again what was not taken until the lease ends. Knows no other stage and no backend
-//! by name.
+//! The last stage: converts endings into outcomes and settles them, in batches and off the hot
+//! path; retries failed settlements until the lease ends. Knows no other stage and no backend by
+//! name.
 
 pub mod batch;
 mod call;

@@ -1,5 +1,5 @@
-//! Who waits for a settlement: groups whose order the scheduler keeps, and those that are blocked
-//! until a message of theirs has gone to the dead letters. Knows no other stage.
+//! Reports settlements to the scheduler for groups whose order it keeps, and for groups that are
+//! blocked until a message of theirs is dead-lettered. Knows no other stage.
 
 use crate::clock;
 use crate::clock::BootInstant;

@@ -1,4 +1,5 @@
-//! What is done is remembered beyond the process before its queue is told. Knows no store.
+//! Records done messages beyond the process before they are deleted from their queue. Knows no
+//! store.
 
 use super::call::{CallResult, SettleItem};
 use crate::idempotency::guard::Guard;

@@ -1,4 +1,4 @@
-//! Counts of what happened since the start. Written by every stage, read by whoever shows them.
+//! Counts of events since the start. Written by every stage, read by exporters.
 
 use super::metrics::registry::{Metric, MetricFamily, MetricValue, Unit};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

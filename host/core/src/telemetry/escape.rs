@@ -1,4 +1,4 @@
-//! What a guest or a sender wrote, for a log or a terminal. Knows neither.
+//! Escapes text of guests and senders for logs and terminals. Knows neither.
 
 /// The text with every character that steers a terminal or turns the direction of writing spelt
 /// out.

@@ -1,6 +1,6 @@
-//! What happens to messages, each as one log line and one count, made here and nowhere else: an end
-//! of a delivery, and a Lambda function that failed. The words are fixed; all that changes is in
-//! fields. `host/docs/events.md` lists them for people, and a test holds it to this file.
+//! The events of messages, each as one log line and one count, emitted only here: the end of a
+//! delivery, and a failed Lambda function. The text is fixed; everything variable is in fields.
+//! `host/docs/events.md` lists them, and a test compares it with this file.
 
 pub mod kind;
 

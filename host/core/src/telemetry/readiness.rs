@@ -1,4 +1,4 @@
-//! Whether the program can do its work, as `/readyz` tells it. Knows no condition by itself.
+//! Whether the program is ready, as `/readyz` reports it. Knows no condition by itself.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! A token bucket: how many messages may start now when only so many may in a second. Pure.
+//! A token bucket: how many messages may start now under a rate limit. Pure.
 
 use super::{as_float, whole};
 use crate::clock::BootInstant;

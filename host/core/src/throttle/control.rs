@@ -1,5 +1,5 @@
-//! How many attempts a route may have under way: fewer while its downstream is busy, none while it
-//! is closed but for a probe now and then. Pure.
+//! The concurrency limit of a route: lower while its downstream is busy, zero while its circuit is
+//! open except for occasional probes. Pure.
 
 use super::{as_float, whole};
 use crate::backoff;

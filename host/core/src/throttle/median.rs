@@ -1,5 +1,4 @@
-//! The median of the last durations, kept while they stream by. Pure; knows nothing of what they
-//! are durations of.
+//! A running median of the last durations. Pure; knows nothing of their meaning.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;

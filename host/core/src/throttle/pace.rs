@@ -1,5 +1,5 @@
-//! What follows from how long attempts take: how many messages may be in flight, and how long to
-//! wait between calls. Pure, told `now`; knows no queue and no job.
+//! Derives from the duration of attempts how many messages may be in flight, and how long to wait
+//! between calls. Pure: `now` is an argument; knows no queue and no job.
 
 use super::median::Median;
 use crate::clock::BootInstant;

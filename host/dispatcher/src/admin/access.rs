@@ -1,5 +1,5 @@
-//! Who may use the admin address: which names it answers to, which web pages may act, and the
-//! token. Decides from a request's head alone; reads one file, the token's.
+//! Decides who may use the admin address: accepted host names, cross-site requests, and the token.
+//! Decides from a request's head alone; reads one file, the token's.
 
 use crate::config::Admin;
 use crate::config::problem::Problem;

@@ -1,6 +1,5 @@
-//! What operators and their machines ask a running program over HTTP: is it alive, is it ready,
-//! what has it counted, which plugins run. Knows counters and readiness, nothing of what they are
-//! about.
+//! Serves health, readiness, metrics and plugin versions of a running program over HTTP. Knows
+//! counters and readiness, nothing of what they are about.
 
 pub mod access;
 

@@ -1,5 +1,5 @@
-//! What will hurt a run one day, found by looking at its real queues and functions: opens and asks,
-//! receives nothing, invokes nothing. What is seen is judged by pure functions.
+//! Finds risks of a run by inspecting its real queues and functions: receives nothing, invokes
+//! nothing. Pure functions judge what is found.
 
 use super::build::{Backends, OpenTerms, records};
 use super::stop::{self, Platform, StopPlan};

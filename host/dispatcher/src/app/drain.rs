@@ -1,6 +1,6 @@
-//! The stop: no new polls; what outstanding ones bring is run or given back; running attempts
-//! finish within the grace, then they are stopped; everything is settled. A second signal forces
-//! the exit.
+//! The stop: no new polls; messages of outstanding polls are run or released; running attempts
+//! finish within the grace period, then they are stopped; everything is settled. A second signal
+//! forces the exit.
 
 use super::ProcessContext;
 use super::route::RunningRoute;

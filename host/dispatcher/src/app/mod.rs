@@ -1,4 +1,4 @@
-//! The life of the process, as a table of contents: make the parts, wire them, run until a signal,
+//! The life of the process, as a table of contents: build the parts, wire them, run until a signal,
 //! drain. Knows no business rule.
 
 pub mod build;

@@ -1,5 +1,5 @@
-//! SIGHUP: reads the admin token and the settings again, and applies the limits that may change while
-//! a run goes on.
+//! SIGHUP: reloads the admin token and the settings, and applies the limits that may change at run
+//! time.
 
 use super::replace::ReloadRequests;
 use super::route::Adjustable;

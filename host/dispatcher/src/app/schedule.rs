@@ -1,4 +1,4 @@
-//! Starts what takes scheduled messages to their queues while a run goes on, and ends it.
+//! Starts and ends the movers of scheduled messages in a run.
 
 use super::build::Backends;
 use super::build::outlet::OpenedQueues;

@@ -1,4 +1,4 @@
-//! How the time of a stop is spent, and whether whatever stops the program gives it as much. Pure.
+//! Plans the time of a stop, and checks whether the platform allows it. Pure.
 
 use crate::config::Route;
 use dispatcher_core::clock::whole_seconds;

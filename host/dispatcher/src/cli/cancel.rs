@@ -1,4 +1,4 @@
-//! `dispatcher cancel`: take a task out of a queue, whether it waits or runs.
+//! `dispatcher cancel`: remove a task from a queue, waiting or running.
 
 use super::{Typed, block_on, flags, output};
 use crate::app::build::Backends;

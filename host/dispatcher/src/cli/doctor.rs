@@ -1,5 +1,5 @@
-//! `dispatcher doctor`: look at the real queues and functions of a run and say what will hurt; or
-//! print what its role must be allowed.
+//! `dispatcher doctor`: inspect the real queues and functions of a run and report problems; or
+//! print the IAM policy of its role.
 
 use super::{Typed, block_on, flags, output};
 use crate::app::doctor;

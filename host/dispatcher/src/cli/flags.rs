@@ -1,5 +1,5 @@
-//! Flags that several commands share, as `config::declared` has them, and what was given of them.
-//! The texts stay texts: `config` reads them, so that every problem is found at once.
+//! Flags that several commands share, from `config::declared`, and their given values. The values
+//! stay texts: `config` parses them, so that every problem is found at once.
 
 use crate::config;
 use crate::config::Places;

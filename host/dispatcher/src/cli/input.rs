@@ -1,4 +1,4 @@
-//! A message from the command line: its body, wherever that is, and its attributes.
+//! A message from the command line: its body from an argument, a file or stdin, and its attributes.
 
 use crate::config::problem::Problem;
 use crate::config::section::Given;

@@ -1,5 +1,5 @@
-//! The command line: what is typed, and which command answers. One file per command; knows what
-//! to print and how to exit, and leaves all else to `app` and `config`.
+//! The command line: parses arguments and selects the command. One file per command; knows what to
+//! print and how to exit, and leaves everything else to `app` and `config`.
 
 mod backup;
 mod cancel;

@@ -1,4 +1,4 @@
-//! Data to stdout, words to stderr. A reader who has gone ends the command without a word.
+//! Prints data to stdout and notes to stderr. A closed pipe ends the command silently.
 
 use crate::error::{Exit, Failure};
 use dispatcher_core::telemetry::escape::escape_json;

@@ -1,4 +1,4 @@
-//! `dispatcher peek`: look at messages without receiving them.
+//! `dispatcher peek`: show messages without receiving them.
 
 use super::{Typed, block_on, flags, output};
 use crate::app::build::Backends;

@@ -1,4 +1,4 @@
-//! `dispatcher queues`: how much queues hold.
+//! `dispatcher queues`: show how many messages queues hold.
 
 use super::{Typed, block_on, flags, output};
 use crate::app::build::Backends;

@@ -1,4 +1,4 @@
-//! `dispatcher run`: handle messages until told to stop.
+//! `dispatcher run`: handle messages until stopped.
 
 use super::{Typed, block_on, flags};
 use crate::app;

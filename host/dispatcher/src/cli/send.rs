@@ -1,4 +1,4 @@
-//! `dispatcher send`: put messages into a queue.
+//! `dispatcher send`: send messages to a queue.
 
 use super::input::MessageArgs;
 use super::{Typed, block_on, flags, output};

@@ -1,4 +1,4 @@
-//! `dispatcher workers`: which processes receive from a Redis server now.
+//! `dispatcher workers`: list the processes that receive from a Redis server.
 
 use super::{Typed, block_on, flags, output};
 use crate::app::build::Backends;

@@ -1,5 +1,5 @@
-//! Sections into settings: file < environment < flags, defaults, and what must hold between
-//! values. Every problem is collected; nothing is opened.
+//! Converts sections into settings: file < environment < flags, defaults, and rules between values.
+//! Every problem is collected; nothing is opened.
 
 mod admin;
 mod limits;

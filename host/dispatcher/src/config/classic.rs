@@ -1,5 +1,5 @@
-//! The environment variables of the classic tool, as a layer below this program's own and above
-//! the file, so that its container users move by changing the image. Is told the environment.
+//! The environment variables of the classic tool, as a layer below this program's own and above the
+//! file, so that its container users migrate by changing the image. The environment is an argument.
 
 use super::flags::Flags;
 use super::section::Given;

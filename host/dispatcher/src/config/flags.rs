@@ -1,4 +1,4 @@
-//! What flags and their environment variables say, sorted into the sections they override. Knows
+//! Sorts the values of flags and their environment variables into the sections they override. Knows
 //! no argument parser.
 
 use super::declared::{self, PerQueue, Setting, SettingPart, Shape, Syntax};

@@ -1,4 +1,4 @@
-//! How people name Lambda functions: one, or by a pattern many. Parses; calls nothing.
+//! Parses names of Lambda functions, and patterns for many. Calls nothing.
 
 use super::problem::Problem;
 use super::section::Given;

@@ -1,6 +1,5 @@
-//! What the role of a run must be allowed, as a policy document of IAM: from the settings alone, as
-//! narrow as they are. Pure; where the settings leave a region or an account open, so does the
-//! policy.
+//! Derives the IAM policy of a run from its settings, as narrow as they allow. Pure; if the
+//! settings leave a region or an account open, so does the policy.
 
 use super::function::FunctionName;
 use super::{Code, MetricsSink, Settings};

@@ -1,5 +1,5 @@
-//! Settings: file < environment < flags, made into types with every problem found at once. Opens
-//! no queue and no plugin, knows no network; `app` does that with what is decided here.
+//! Settings: file < environment < flags, parsed into types with every problem found at once. Opens
+//! no queue and no plugin, knows no network; `app` does that with the settings.
 
 mod check;
 pub mod classic;

@@ -1,5 +1,5 @@
-//! One thing that is wrong with the settings, in one line: where, what was found, what was wanted.
-//! Knows neither files nor flags.
+//! One problem of the settings, in one line: where, what was found, what was wanted. Knows neither
+//! files nor flags.
 
 use std::fmt::{self, Write};
 

@@ -1,5 +1,4 @@
-//! What the settings say of the Redis server: its address, and what our names there begin with.
-//! Connects to nothing.
+//! The settings of the Redis server: its address and the key prefix. Connects to nothing.
 
 use super::problem::Problem;
 use super::section::Given;

@@ -1,5 +1,5 @@
-//! Texts with the place where each was written, before anything is made of them. Both the file
-//! and the flags come down to this, so that one reader serves both.
+//! Unparsed texts with the place where each was written. File and flags are both converted to this,
+//! so that one parser serves both.
 
 use super::declared::is_key;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! One text into one typed value, or the problem with it. Knows no layers and no sections.
+//! Parses one text into one typed value, or a problem. Knows no layers and no sections.
 
 use super::problem::{Problem, nearest};
 use super::section::Given;

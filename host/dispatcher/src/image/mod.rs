@@ -1,4 +1,4 @@
-//! Components that lie in a registry: how they are named. Knows no network.
+//! Names of components in a registry. Knows no network.
 
 pub mod registry;
 

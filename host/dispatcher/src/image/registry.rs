@@ -1,5 +1,5 @@
-//! Fetches components from OCI registries, once: what was fetched lies in a folder and is checked
-//! against its digest whenever it is read. Knows no WebAssembly.
+//! Fetches components from OCI registries, once: a fetched component is cached in a folder and
+//! checked against its digest whenever it is read. Knows no WebAssembly.
 
 use super::ImageName;
 use dispatcher_core::files::bounded;

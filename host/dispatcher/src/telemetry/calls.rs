@@ -1,5 +1,5 @@
-//! Shows each call of a guest to the host: what was asked, what was answered, and how long it took.
-//! Reads the events that generated bindings emit; knows no interface.
+//! Shows each call of a guest to the host: arguments, result and duration. Reads the events that
+//! generated bindings emit; knows no interface.
 
 use super::log::Screen;
 use dispatcher_core::clock;

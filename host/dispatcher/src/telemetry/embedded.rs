@@ -1,5 +1,5 @@
-//! Reports as lines of CloudWatch's Embedded Metric Format, for whatever carries stdout into
-//! CloudWatch Logs. Pure, but for the sink at the end, which writes them.
+//! Formats reports as lines of CloudWatch's Embedded Metric Format, to be shipped to CloudWatch
+//! Logs. Pure, except for the sink at the end, which writes them.
 
 use super::publish::{SendError, Sink};
 use async_trait::async_trait;

@@ -1,6 +1,6 @@
-//! How a log line and its fields are written: always one line for one record, whatever a value
-//! holds. As text, a value is quoted where it would not be read back as one word, and what steers a
-//! terminal is escaped; as JSON, a field of a list is an array.
+//! Formats a log line and its fields: always one line for one record, whatever a value contains. As
+//! text, a value is quoted if it would not be read back as one word, and control characters are
+//! escaped; as JSON, a list field is an array.
 
 use dispatcher_core::telemetry::escape::steers;
 use serde::ser::{SerializeMap, Serializer as _};

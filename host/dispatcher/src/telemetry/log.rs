@@ -1,5 +1,5 @@
-//! Log lines to stderr: for people or as JSON, never through the progress line. Lines of guests
-//! have the target `guest`.
+//! Writes log lines to stderr: as text or JSON, without disturbing the progress line. Lines of
+//! guests have the target `guest`.
 
 use super::calls::Calls;
 use super::fields::{JsonLines, TextFields};

@@ -1,5 +1,5 @@
-//! How the versions of each route's plugin stand, as JSON and as metrics. Knows no plugin but its
-//! name; whoever runs one says how it is asked.
+//! The state of each route's plugin versions, as JSON and as metrics. Knows no plugin but its name;
+//! its owner supplies the values.
 
 use dispatcher_core::telemetry::metrics::registry::{
     Metric, MetricFamily, MetricSample, MetricValue, Unit,

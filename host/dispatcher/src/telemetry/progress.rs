@@ -1,4 +1,4 @@
-//! The progress line on a terminal, and bars for long commands. Silent where stderr is no terminal
+//! The progress line on a terminal, and bars for long commands. Silent if stderr is not a terminal
 //! or log lines are JSON.
 
 use super::log::Screen;

@@ -1,5 +1,5 @@
-//! The way of reports to a sink: drained on time, sent when the sink can, given up when there are
-//! too many. Knows which sinks there are, and of meters only that they can be drained.
+//! Publishes reports to a sink: drained on time, sent when the sink can, dropped when there are too
+//! many. Knows the sinks, and of meters only that they can be drained.
 
 use async_trait::async_trait;
 use dispatcher_aws::cloudwatch::{CloudWatch, Datum, PutError};

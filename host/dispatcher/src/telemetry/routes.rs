@@ -1,5 +1,5 @@
-//! How the control of each route stands, as metrics. Knows no route but its name; whoever runs one
-//! says how it is asked.
+//! The state of each route's control loop, as metrics. Knows no route but its name; its owner
+//! supplies the values.
 
 use dispatcher_core::scheduler::figures::Figures;
 use dispatcher_core::telemetry::metrics::registry::{

@@ -1,5 +1,5 @@
-//! What a capability is to the rest of the host, and what it may use of the instance whose guest calls
-//! it. Knows no instance: whoever has guests implements `Caller`.
+//! The interface between a capability and the host, and what it may use of the instance whose guest
+//! calls it. Knows no instance: the owner of guests implements `Caller`.
 
 use super::description::Description;
 use super::http::connection::ConnectionLimit as Connections;

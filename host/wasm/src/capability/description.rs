@@ -1,4 +1,4 @@
-//! How a capability is described to people, and by which interfaces components request it. Pure.
+//! Describes a capability to people, and by which interfaces components request it. Pure.
 
 /// The interfaces of WASI 0.2.
 pub(crate) const WASI_2: &str = "0.2.0";

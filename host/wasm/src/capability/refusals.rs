@@ -1,5 +1,4 @@
-//! What is refused to a plugin: counted, and said once a minute for each thing that it asked for.
-//! Knows no capability.
+//! Counts and logs denials, once a minute for each denied name. Knows no capability.
 
 use super::description::Description;
 use dispatcher_core::clock;

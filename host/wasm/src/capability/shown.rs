@@ -1,5 +1,5 @@
-//! Shows a call as the bindings would, for `plugin invoke --trace`: a span, with an event for what was
-//! asked and one for the answer.
+//! Traces a call as the bindings would, for `plugin invoke --trace`: a span, with an event for the
+//! arguments and one for the result.
 
 use std::fmt::{Arguments, Debug};
 use tracing::{Span, trace, trace_span};

@@ -1,5 +1,5 @@
-//! Drives one shared instance: owns its store, begins every attempt that it is handed, and ends
-//! with it. Knows its plugin only as long as there is one.
+//! Drives one shared instance: owns its store, starts every attempt passed to it, and ends with it.
+//! Knows its plugin only as long as there is one.
 
 use super::{Seat, SharedInstances};
 use crate::admission;

@@ -1,5 +1,5 @@
-//! Instances that take many attempts at once: which attempt goes into which instance, when one is
-//! made and when it takes no more. Never touches a store; that is the driver's.
+//! Instances that run many concurrent attempts: which attempt goes into which instance, when one is
+//! created and when it takes no more. Never touches a store; that is the driver's.
 
 mod driver;
 mod spare;

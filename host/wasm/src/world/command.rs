@@ -1,5 +1,5 @@
-//! Programs of WASI, which know nothing of messages: one run for each, the body on stdin, the rest
-//! in the environment, the verdict in the exit code. Knows no language.
+//! WASI programs, which know nothing of messages: one run each, the body on stdin, the rest in the
+//! environment, the verdict in the exit code. Knows no language.
 
 use super::typecheck::check;
 use crate::guest::Guest;

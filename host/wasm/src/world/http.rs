@@ -1,5 +1,5 @@
-//! `wasi:http`: HTTP servers without a socket, for which every message is a request, and what they
-//! may call. Knows no queue.
+//! `wasi:http`: HTTP handlers without a socket, for which every message is a request. Knows no
+//! queue.
 
 mod answer;
 mod request;

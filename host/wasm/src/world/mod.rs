@@ -1,6 +1,6 @@
-//! What a component may export to be a plugin: the versions of the contract that this host speaks, and
-//! what WASI has instead, one file each; here is which of them a component is taken for. Knows no
-//! message of ours but to hand it on.
+//! The entry points of a plugin: the versions of the contract that this host supports, and those of
+//! WASI, one file each; detects which of them a component has. Knows no message except to pass it
+//! on.
 
 pub(super) mod command;
 pub(super) mod http;

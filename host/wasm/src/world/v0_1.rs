@@ -1,4 +1,5 @@
-//! Version 0.1 of the contract: its bindings, and the way from our nouns to the guest's and back.
+//! Version 0.1 of the contract: its bindings, and the conversion from the host's types to the
+//! guest's and back.
 
 pub(crate) mod many;
 

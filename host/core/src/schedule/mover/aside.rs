@@ -1,4 +1,4 @@
-//! Takes jobs that cannot be read out of what waits, so that each is reported once. Knows no queue.
+//! Moves unreadable jobs out of the schedule, so that each is reported once. Knows no queue.
 
 use super::{Mover, MoverRound};
 use crate::clock;

@@ -1,4 +1,4 @@
-//! Ends the claims of a mover, and keeps what could not be ended for its next round.
+//! Completes the claims of a mover, and keeps those that failed for its next round.
 
 use super::{Mover, MoverRound, Ready};
 use crate::clock;

@@ -1,4 +1,4 @@
-//! What a mover says of its rounds, and how long it leaves a store alone that failed. Knows no queue.
+//! Logs the rounds of a mover, and backs off from a store that failed. Knows no queue.
 
 use super::{Mover, MoverRound};
 use crate::clock;

@@ -1,5 +1,5 @@
-//! Sends the messages of claimed jobs to one queue: each job's one after the other, so that what was
-//! taken is always the first part of them. Knows no store, and decides nothing about when.
+//! Sends the messages of claimed jobs to one queue: those of one job one after the other, so that
+//! the accepted ones are always the first. Knows no store, and decides nothing about when.
 
 use crate::clock;
 use crate::clock::{BootInstant, Timestamp};

@@ -1,4 +1,4 @@
-//! How long things took, in few numbers: counts by logarithmic buckets. Knows no metric and no sink.
+//! A compact histogram of durations: counts in logarithmic buckets. Knows no metric and no sink.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,4 +1,4 @@
-//! What is measured of one queue. Written on the hot path with plain atomic additions; read by
+//! The measurements of one queue. Written on the hot path with plain atomic additions; read by
 //! publishers and by `/metrics`. Knows no sink.
 
 use super::histogram::{Histogram, Samples};

@@ -1,6 +1,6 @@
-//! What is measured per queue, and its way out: a meter is written by the stages, drained once an
-//! interval into a report, and the report is published to a sink. Knows no queue and no stage.
-//! `host/docs/metrics.md` lists all metrics, and a test holds it to their declarations.
+//! Measurements per queue: a meter is written by the stages, drained once an interval into a
+//! report, and the report is published to a sink. Knows no queue and no stage.
+//! `host/docs/metrics.md` lists all metrics, and a test compares it with their declarations.
 
 pub mod histogram;
 pub mod meter;

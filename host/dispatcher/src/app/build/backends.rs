@@ -1,4 +1,4 @@
-//! The backends, each connected to when it is first needed.
+//! Connects each backend when it is first needed.
 
 use crate::backends::{all, embedded, those, unnamed};
 use crate::config::StoreConfig;

@@ -1,5 +1,4 @@
-//! Makes the parts that settings name.
-//! Receives nothing; finds every problem at once.
+//! Builds the parts that settings name. Receives nothing; finds every problem at once.
 
 pub mod backends;
 pub mod grants;

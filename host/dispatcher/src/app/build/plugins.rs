@@ -1,5 +1,5 @@
-//! Loads what the settings name as handlers: components from files, and the one that comes with the
-//! program and forwards to Lambda. Opens no queue.
+//! Loads the handlers that the settings name: components from files, and the built-in one that
+//! forwards to Lambda. Opens no queue.
 
 use super::Backends;
 use super::grants::{self, Buckets};

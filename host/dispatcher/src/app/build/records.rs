@@ -1,4 +1,4 @@
-//! Opens the store of idempotency records that routes want, and says where it is.
+//! Opens the store of idempotency records for the routes that need it, and describes where it is.
 
 use super::Backends;
 use crate::backends;

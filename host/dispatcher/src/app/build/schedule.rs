@@ -1,5 +1,5 @@
-//! Where messages for later wait, as the backend of their queue says: in its own store, beside the
-//! queue, or in a table of another backend. Decides nothing about when.
+//! Opens the stores of scheduled messages, as the backend of their queue requires: its own store,
+//! beside the queue, or a table of another backend. Decides nothing about when.
 
 mod adding;
 

@@ -1,5 +1,5 @@
 //! Loads the versions of a plugin: the current one, the canary, the shadow; at the start, and again
-//! whenever one may have changed. Decides nothing about who handles what.
+//! whenever one may have changed. Does not decide which version handles a message.
 
 use super::grants;
 use super::plugins::{Loaded, Loader, needs_batches, of_load};

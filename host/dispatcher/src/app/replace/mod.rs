@@ -1,5 +1,5 @@
-//! Replaces plugins while they run: when a file changes, when the settings are read again, when
-//! somebody asks. Loads beside, and swaps; what is refused changes nothing.
+//! Replaces plugins at run time: when a file changes, when the settings are reloaded, or on
+//! request. Loads the new version beside the old one, and swaps; a refused version changes nothing.
 
 mod watch;
 

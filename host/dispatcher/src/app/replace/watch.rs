@@ -1,5 +1,5 @@
-//! Says when one of some files may have changed: at once where the system tells, every few seconds
-//! otherwise. Reads none of them, and waits long for no file system.
+//! Reports when a watched file may have changed: at once where the system notifies, every few
+//! seconds otherwise. Reads no file, and does not wait long for a file system.
 
 use dispatcher_core::files::bounded;
 use dispatcher_core::{clock, tasks};

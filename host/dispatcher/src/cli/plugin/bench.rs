@@ -1,5 +1,5 @@
-//! `dispatcher plugin invoke --bench`: what a plugin costs, measured on one message. Figures of one
-//! thread, without queue and network.
+//! `dispatcher plugin invoke --bench`: measure a plugin on one message, on one thread, without
+//! queue and network.
 
 use super::super::output;
 use super::workbench::{self, Loaded, Workbench};

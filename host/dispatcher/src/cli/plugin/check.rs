@@ -1,5 +1,5 @@
-//! `dispatcher plugin check`: what a file is, what it asks for and is granted, and whether `run` would
-//! take it.
+//! `dispatcher plugin check`: show what a file is, what it imports and is granted, and whether
+//! `run` would accept it.
 
 use super::super::flags::{GuestArgs, LogArgs};
 use super::super::{Typed, block_on, output};

@@ -1,5 +1,5 @@
-//! `dispatcher plugin invoke`: a plugin on one message, made up or recorded, once or many times,
-//! without any queue.
+//! `dispatcher plugin invoke`: run a plugin on one message, given or recorded, once or many times,
+//! without a queue.
 
 use super::super::flags::{GuestArgs, LogArgs, StoreArgs};
 use super::super::input::MessageArgs;

@@ -1,5 +1,5 @@
-//! The languages that a handler may be written in with a template and a build, what a project of
-//! each is told by, and where its component lies. Pure; knows no tool.
+//! The languages with a template and a build: how to detect a project, and where its component is.
+//! Pure; knows no tool.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! `dispatcher plugin`: begin a plugin, build it, look at it and try it.
+//! `dispatcher plugin`: create, build, inspect and try a plugin.
 
 mod bench;
 mod build;

@@ -1,4 +1,4 @@
-//! `dispatcher plugin new`: a project to begin with, in one of the languages.
+//! `dispatcher plugin new`: create a project in one of the languages.
 
 use super::language::Language;
 use super::template;

@@ -1,5 +1,5 @@
-//! `dispatcher plugin replay`: recorded messages once more, against a component of today, and what
-//! it answers otherwise.
+//! `dispatcher plugin replay`: run recorded messages against a component, and show differing
+//! answers.
 
 use super::super::flags::{GuestArgs, LogArgs, StoreArgs};
 use super::super::{Typed, block_on, output};

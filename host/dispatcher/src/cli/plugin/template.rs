@@ -1,5 +1,5 @@
-//! The templates that the program carries: what a new project holds, byte by byte. Pure; must not
-//! know where it is written.
+//! The built-in templates: the files of a new project, byte by byte. Pure; does not know where they
+//! are written.
 
 use super::language::Language;
 

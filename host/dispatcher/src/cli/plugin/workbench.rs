@@ -1,5 +1,5 @@
-//! One plugin set up by hand: from a file or a registry, with what the flags grant, and one message
-//! after the other. Opens no queue and takes no message from one.
+//! Sets up one plugin by hand: from a file or a registry, with the grants of the flags, and runs
+//! one message after the other. Opens no queue.
 
 use super::super::output;
 use crate::app;

@@ -1,4 +1,4 @@
-//! `dispatcher schedule add`: one message for later, or a periodic one.
+//! `dispatcher schedule add`: schedule a message, once or periodically.
 
 use super::{failure, schedules};
 use crate::app::build::schedule::{Added, When, in_time};

@@ -1,4 +1,4 @@
-//! `dispatcher schedule cancel`: take back what waits.
+//! `dispatcher schedule cancel`: cancel a scheduled message.
 
 use super::{failure, schedules};
 use crate::cli::{Typed, block_on, flags, output};

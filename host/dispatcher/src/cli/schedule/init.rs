@@ -1,4 +1,4 @@
-//! `dispatcher schedule init`: make the table in which scheduled messages for SQS wait.
+//! `dispatcher schedule init`: create the table for scheduled messages of SQS queues.
 
 use super::{failure, schedules};
 use crate::cli::{Typed, block_on, flags, output};

@@ -1,4 +1,4 @@
-//! `dispatcher schedule list`: what waits for its time.
+//! `dispatcher schedule list`: list scheduled messages.
 
 use super::{failure, schedules};
 use crate::app::build::schedule::ListedJob;

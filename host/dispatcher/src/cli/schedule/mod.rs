@@ -1,4 +1,4 @@
-//! `dispatcher schedule`: messages for later and periodic ones.
+//! `dispatcher schedule`: scheduled and periodic messages.
 
 mod add;
 mod cancel;

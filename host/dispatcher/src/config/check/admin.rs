@@ -1,4 +1,5 @@
-//! The admin address and who may use it. Opens nothing: the token's file is read by whoever serves.
+//! Checks the admin address and its access settings. Opens nothing: the server reads the token's
+//! file.
 
 use super::Check;
 use crate::config::Admin;

@@ -1,4 +1,4 @@
-//! How much of each queue of a route runs at once, and what must hold between limits. Opens nothing.
+//! Checks the limits of a route's queues, and the rules between them. Opens nothing.
 
 use super::Check;
 use crate::config::WeightedQueue;

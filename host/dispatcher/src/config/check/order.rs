@@ -1,4 +1,4 @@
-//! Whether queues can give messages in the order that is wanted. Opens nothing.
+//! Checks whether queues can deliver messages in the configured order. Opens nothing.
 
 use super::Check;
 use crate::config::WeightedQueue;

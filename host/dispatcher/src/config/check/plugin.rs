@@ -1,4 +1,4 @@
-//! A route's plugin: which one, and what must hold between its settings. Opens nothing.
+//! Checks a route's plugin: which one, and the rules between its settings. Opens nothing.
 
 mod granted;
 

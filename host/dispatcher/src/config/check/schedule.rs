@@ -1,4 +1,4 @@
-//! Where scheduled messages wait. Opens nothing.
+//! Checks where scheduled messages are stored. Opens nothing.
 
 use super::Check;
 use crate::config::problem::Problem;

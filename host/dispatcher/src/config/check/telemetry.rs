@@ -1,4 +1,4 @@
-//! Where metrics go. Opens nothing.
+//! Checks where metrics are published. Opens nothing.
 
 use super::Check;
 use crate::config::problem::Problem;

@@ -1,4 +1,4 @@
-//! What is tried, compared and recorded beside a plugin. Opens nothing.
+//! Checks the canary, the shadow and the recording of a plugin. Opens nothing.
 
 use super::Check;
 use crate::config::problem::Problem;

@@ -1,5 +1,4 @@
-//! A folder is granted to be read: what would change it is refused, and what a guest holds of it with us
-//! has a bound.
+//! Makes a folder readable and not writable, and bounds the handles that a guest holds in it.
 
 use crate::capability::caller::{Caller, Grant};
 use crate::capability::description::{LINKED_WASI_2, LINKED_WASI_3};

@@ -1,5 +1,4 @@
-//! Grants a folder to read, and nothing of it to write. Knows no version of the contract: files are
-//! WASI's own.
+//! Grants a folder for reading. Knows no version of the contract: files are WASI's own.
 
 use dispatcher_core::tasks;
 use std::path::{Path, PathBuf};

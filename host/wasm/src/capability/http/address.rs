@@ -1,4 +1,4 @@
-//! Which IP addresses are the world's, and which are somebody's own: loopback, private networks, a
+//! Decides which IP addresses are public and which are private: loopback, private networks, a
 //! cloud's metadata. Pure.
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};

@@ -1,5 +1,5 @@
-//! Sends the requests of one plugin, and keeps connections for later ones. All of it on the guests' own
-//! runtime, whoever polls the guest. Decides nothing about hosts.
+//! Sends the requests of one plugin, and keeps connections for later ones. Runs on the runtime for
+//! guests, whoever polls the guest. Decides nothing about hosts.
 
 use super::connect::Connector;
 use super::failure::failed;

@@ -1,5 +1,5 @@
-//! Makes the connections of one plugin: to what may be connected to and nothing else, with TLS where the
-//! system has certificates. Sends nothing.
+//! Opens the connections of one plugin: only to allowed addresses, with TLS where the system has
+//! certificates. Sends nothing.
 
 use super::connection::{ConnectionLimit, CountedConnection};
 use super::failure::{NoAddress, NoCertificates, Prohibited, UsedUp};

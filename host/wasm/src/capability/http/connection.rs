@@ -1,5 +1,5 @@
-//! A connection, and the room that it takes: how many there may be of one plugin and of all. Knows
-//! neither hosts nor requests.
+//! A connection and its permit: limits those of one plugin and of all. Knows neither hosts nor
+//! requests.
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect;

@@ -1,4 +1,4 @@
-//! Why a request has no answer, in the words that `wasi:http` has for it. Pure.
+//! Maps failures of requests to the error codes of `wasi:http`. Pure.
 
 use std::error::Error as Cause;
 use std::io;

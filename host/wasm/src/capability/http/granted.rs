@@ -1,4 +1,4 @@
-//! One plugin's grant, and what an instance is given of it: the hook that `wasi:http` calls.
+//! One plugin's grant, and the hook that `wasi:http` calls for an instance.
 
 use super::client::{Sender, holding};
 use super::connect::Connector;

@@ -1,5 +1,5 @@
-//! Outgoing HTTP: which hosts a plugin may send requests to. `host` decides, `address` tells what is
-//! somebody's own network, `client` does the I/O. Knows no version of the contract: requests are WASI's
+//! Outgoing HTTP: which hosts a plugin may send requests to. `host` decides, `address` recognises
+//! private networks, `client` does the I/O. Knows no version of the contract: requests are WASI's
 //! own.
 
 mod address;

@@ -1,5 +1,5 @@
-//! What a request says besides its headers is ours to keep as long as its handle lives, so none of it
-//! may be longer than servers take.
+//! Limits the parts of a request besides its headers, because the host stores them as long as the
+//! handle lives.
 
 use crate::capability::caller::Caller;
 use crate::capability::description::{LINKED_WASI_2, LINKED_WASI_3};

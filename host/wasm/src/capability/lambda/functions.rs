@@ -1,5 +1,5 @@
-//! Grants AWS Lambda: which functions a plugin may invoke, and how often a refusal is said. Knows
-//! neither the contract's spelling nor how an invocation is made.
+//! Grants AWS Lambda: which functions a plugin may invoke, and how often a denial is logged. Knows
+//! neither the contract's version nor how an invocation is made.
 
 use crate::capability::caller::Grant;
 use crate::capability::refusals::{Denial, Refusals};

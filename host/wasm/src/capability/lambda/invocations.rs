@@ -1,5 +1,5 @@
-//! What became of the functions that a guest invoked: one log line for each that did not succeed,
-//! and the cause of a retry. Knows no queue and makes no invocation.
+//! Tracks the results of a guest's invocations: one log line for each that did not succeed, and the
+//! cause of a retry. Knows no queue and makes no invocation.
 
 use super::functions::Denied;
 use crate::causes::Causes;

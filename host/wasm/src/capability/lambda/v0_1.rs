@@ -1,5 +1,5 @@
-//! Lambda as version 0.1 spells it, in both flavours: bindings, and the way to the capability and
-//! back.
+//! Lambda in version 0.1 of the contract, sync and async: its bindings, and the conversion to the
+//! capability and back.
 
 use super::functions::{Denied, Functions, RequestedInvocation};
 use super::invocations::{Sent, note};

@@ -1,5 +1,5 @@
-//! Grants queues: which ones a plugin may send to, and how often a refusal is said. Knows neither the
-//! contract's spelling nor how a message is sent.
+//! Grants queues: which ones a plugin may send to, and how often a denial is logged. Knows neither
+//! the contract's version nor how a message is sent.
 
 use crate::capability::caller::Grant;
 use crate::capability::refusals::{Denial, Refusals};

@@ -1,5 +1,5 @@
-//! Sending as version 0.1 spells it, in both flavours: bindings, and the way to the capability and
-//! back.
+//! Sending in version 0.1 of the contract, sync and async: its bindings, and the conversion to the
+//! capability and back.
 
 use super::sending::{Denied, NotDelivered, QueuesGrant};
 use crate::capability::caller::{GrantedTo, View, ViewOf, view};

@@ -1,5 +1,5 @@
-//! Grants buckets of keys and values by the names that guests open them by, and keeps calls within
-//! their limits. Knows neither the contract's spelling nor where a bucket lies.
+//! Grants key-value buckets by the names under which guests open them, and enforces the limits of
+//! calls. Knows neither the contract's version nor where a bucket is.
 
 use crate::capability::caller::Grant;
 use crate::capability::refusals::{Denial, Refusals};

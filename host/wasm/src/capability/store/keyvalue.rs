@@ -1,4 +1,4 @@
-//! `wasi:keyvalue`: its bindings, and the way to the buckets that are granted and back.
+//! `wasi:keyvalue`: its bindings, and the conversion to the granted buckets and back.
 
 use super::buckets::{CasSnapshot, Opened, StoreGrant};
 use crate::capability::caller::{GrantedTo, View, ViewOf, view};

@@ -1,4 +1,4 @@
-//! Keys and values: buckets that a plugin opens by the names that they are granted by.
+//! Key-value stores: buckets that a plugin opens by their granted names.
 
 mod buckets;
 mod keyvalue;

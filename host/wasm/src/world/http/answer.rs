@@ -1,4 +1,4 @@
-//! What an HTTP handler answered, and the verdict in it. Knows no guest.
+//! Converts the response of an HTTP handler into a verdict. Knows no guest.
 
 use crate::output::escape_control_characters;
 use bytes::Bytes;

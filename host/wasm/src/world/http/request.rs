@@ -1,4 +1,4 @@
-//! A message as an HTTP request. Pure; knows no guest.
+//! Converts a message into an HTTP request. Pure; knows no guest.
 
 use bytes::Bytes;
 use dispatcher_core::handler::Attempt;

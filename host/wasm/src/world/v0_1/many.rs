@@ -1,4 +1,4 @@
-//! Many calls at once in one instance: a call that is begun here and awaited elsewhere. It outlives
+//! Concurrent calls in one instance: a call that is started here and awaited elsewhere. It outlives
 //! every borrow, so its messages are copied until the guest has them.
 
 use super::{BATCH_HANDLER, HANDLER, sort_out, types, verdict};

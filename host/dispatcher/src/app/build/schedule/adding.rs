@@ -1,5 +1,5 @@
-//! Messages for later on their way in: to the queue itself where it delays by so much, else to where
-//! they wait. What the queue would never take is told before it waits.
+//! Adds scheduled messages: directly to the queue if it supports the delay, else to a store. A
+//! message that the queue would refuse is refused at once.
 
 use super::{Added, LaterError, Schedules, When};
 use crate::app::build::later::{of_item, of_queue, refused};

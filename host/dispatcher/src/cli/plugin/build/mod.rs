@@ -1,5 +1,5 @@
-//! `dispatcher plugin build`: calls the tools of a project's own language until there is a
-//! component, and looks at it. One file per language; knows none of the tools itself.
+//! `dispatcher plugin build`: run the tools of a project's language to build a component, and check
+//! it. One file per language; knows none of the tools itself.
 
 mod adapter;
 mod c;

@@ -1,5 +1,5 @@
-//! Finds a language's tool and runs it: what it says goes through to the person, with what is run
-//! before and how long it took after. Knows no tool by name.
+//! Finds a language's tool and runs it: its output goes to the person, with the command before and
+//! its duration after. Knows no tool by name.
 
 use crate::cli::output;
 use crate::error::{Exit, Failure};
