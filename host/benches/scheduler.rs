@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// Messages that pass in one measurement, at least.
 const MESSAGES: usize = 400_000;
-/// The most messages of one receive.
+/// Maximum messages of one receive.
 const BATCH: usize = 10;
 /// Room beyond the waiting jobs: what sixteen receives bring.
 const SPARE: usize = 16 * BATCH;
@@ -28,7 +28,7 @@ const SPARE: usize = 16 * BATCH;
 struct BenchJob {
     number: u64,
     group: Option<Box<str>>,
-    /// Given back when it is dropped.
+    /// Released when it is dropped.
     _permit: Option<Permit>,
 }
 

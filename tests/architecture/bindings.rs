@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use wit_bindgen_core::wit_parser::Resolve;
 use wit_bindgen_core::{Files, WorldGenerator};
 
-/// Where wit-bindgen would have Go fetch what its bindings stand on.
+/// Where wit-bindgen would have Go fetch what its bindings build on.
 const REMOTE: &str = "go.bytecodealliance.org/pkg/wit/";
 
 /// Each file by its path in the folder of bindings.
@@ -91,7 +91,7 @@ fn go_bindings_match_the_contract() {
         ..wit_bindgen_go::Opts::default()
     };
     let mut made = generated(generator.build(), WORLD);
-    // What they stand on is a part of the project, so that nothing is fetched to build it.
+    // What they build on is a part of the project, so that nothing is fetched to build it.
     for bytes in made.values_mut() {
         let text = String::from_utf8(std::mem::take(bytes)).expect("Go is text");
         *bytes = text.replace(REMOTE, "handlers/order-check/support/").into();

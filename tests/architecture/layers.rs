@@ -78,7 +78,7 @@ const LAYERS: &[(&str, Layers)] = &[
             (&["telemetry"], false),
             (&["clock", "tasks", "backoff", "files", "memory"], false),
             (&["error_kind"], false),
-            // Only in tests: what fuzz targets beside the code stand on.
+            // Only in tests: what fuzz targets beside the code build on.
             (&["fuzz"], false),
         ],
     ),
@@ -118,7 +118,7 @@ const LAYERS: &[(&str, Layers)] = &[
                 false,
             ),
             (&["tally"], false),
-            // Only in tests: what the tests of capabilities stand on.
+            // Only in tests: what the tests of capabilities build on.
             (&["tests"], false),
         ],
     ),
@@ -221,7 +221,7 @@ fn imports(text: &str, root: &str) -> Vec<(usize, String)> {
 }
 
 /// The modules at the crate's root that a file imports by `super`, with their lines. `depth` is that
-/// of the file's own module; what is indented may stand in a module within it.
+/// of the file's own module; what is indented may be in a module within it.
 fn imports_by_super(text: &str, depth: usize) -> Vec<(usize, String)> {
     let root = format!("use {}", "super::".repeat(depth));
     let begins = |line: &&str| line.starts_with("use ") || line.starts_with("pub");

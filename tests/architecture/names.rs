@@ -81,7 +81,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("SystemTime::now", &["core/clock.rs"]),
     ("clock_gettime", &["core/clock.rs"]),
     ("setrlimit", &["core/files.rs"]),
-    // SQLite's busy handler is told to wait, on a thread of its own.
+    // SQLite's busy handler is told to wait, on its own thread.
     ("thread::sleep", &["sqlite/lib.rs", "sqlite/"]),
     ("process::exit", &["dispatcher/app/drain.rs"]),
 ];

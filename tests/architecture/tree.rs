@@ -1,4 +1,4 @@
-//! The files of the repository, read from disk; and what may stand at its top.
+//! The files of the repository, read from disk; and what may be at its top.
 
 use std::path::{Path, PathBuf};
 

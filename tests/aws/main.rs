@@ -187,7 +187,7 @@ async fn start(run: Run, limit: f64) -> ExitCode {
         account.place(),
         run.place.prefix
     ));
-    // Left by a run that was killed; what cannot be removed now is tried again at the end.
+    // Left by a run that was killed; what cannot be removed now is retried at the end.
     let _ = account.remove(AccountKind::OwnAndAbandoned).await;
     let differences = tokio::select! {
         differences = check_all(account, &run) => Some(differences),

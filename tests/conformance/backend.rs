@@ -157,7 +157,7 @@ impl Backend {
         }
     }
 
-    /// Whether it can hand out the newest first.
+    /// Whether it can deliver the newest first.
     pub(crate) fn can_choose(&self) -> bool {
         match self {
             Self::Local { .. }

@@ -1,4 +1,4 @@
-//! The checks of the suite, by the file that they stand in. Whoever runs them names a macro that makes
+//! The checks of the suite, by the file that they are in. Whoever runs them names a macro that makes
 //! something of the list: tests, or a table.
 
 /// Calls a macro with arguments of its own and then the list.

@@ -19,7 +19,7 @@ fn is_empty(depth: Depth) -> bool {
 /// A started process that receives.
 fn start(backend: &Backend, opened: &Opened, concurrency: &str) -> RunningProgram {
     let program = backend.dispatcher(opened, "verdicts", VISIBILITY);
-    // A stop waits for the poll under way.
+    // A stop waits for the outstanding poll.
     let program = program.env("DISPATCHER_POLL_FOR", "1s");
     let running = program.env("DISPATCHER_CONCURRENCY", concurrency).start();
     running.wait_for_line(|line| line.contains("\"running\""));

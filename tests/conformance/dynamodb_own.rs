@@ -99,7 +99,7 @@ async fn sample_handles_tasks_sent_by_dispatcher() {
 #[tokio::test]
 async fn tasks_taken_by_the_sample_are_left_alone() {
     let scene = scene(Options::default()).await;
-    // One that we had before, whose lease would have run out long ago.
+    // One that we had before, whose lease would have expired long ago.
     let ids = scene.queue().send_all(&[plain("once ours")]).await;
     let ours = scene.queue().next(SHORT).await;
     let release = Outcome::Release(Duration::ZERO);
@@ -110,7 +110,7 @@ async fn tasks_taken_by_the_sample_are_left_alone() {
             .transition_as_sample(table, &ids[0], "PENDING", "TAKEN")
             .await
     );
-    // Another, whose lease does run out, shows that the sweep has passed.
+    // Another, whose lease does expire, shows that the sweep has passed.
     scene.queue().send_all(&[plain("clock")]).await;
     let clock = scene.queue().next(SHORT).await;
     let again = scene.queue().next(LONG).await;

@@ -112,7 +112,7 @@ async fn claim_with_a_lost_answer_is_recognised_as_own() {
     assert_eq!(scene.column(&message.id, "taskStatus").await, "SUCCESS");
 }
 
-/// Puts a task that somebody took whose lease has run out long ago; its id.
+/// Puts a task that somebody took whose lease has expired long ago; its id.
 async fn put_orphan(scene: &TableScene, created: u64) -> String {
     let id = scene.tables.put_as_sample(&scene.table, &[]).await;
     let number = |n: u64| AttributeValue::N(n.to_string());

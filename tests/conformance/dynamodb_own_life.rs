@@ -127,7 +127,7 @@ async fn fewer_shards_hide_no_task() {
     for (shards, count) in [(2, 5), (1, 7)] {
         let fewer = open(&url, table, spread(shards)).await;
         let fewer: &dyn Queue = &fewer;
-        // With the last come those whose lease runs out.
+        // With the last come those whose lease expires.
         for message in fewer.take(count, LONG).await {
             fewer.settle_one(&message, Outcome::Delete).await;
         }

@@ -106,7 +106,7 @@ async fn group_waits_until_its_cancelled_head_has_ended() {
                 let told = queue.settle(&[(head, NOW)]).await;
                 assert_eq!(told, [Err(ItemError::Cancelled)]);
             }
-            // Its lease has run out.
+            // Its lease has expired.
             "2" => {
                 let over = beside.call(&["ZADD", "{faults:q}:leases", "XX", "CH", "1", &head.id]);
                 assert_eq!(over.expect("an answer").number(), 1);

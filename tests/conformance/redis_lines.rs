@@ -53,7 +53,8 @@ async fn long_dead_lettering_of_a_dead_worker_does_not_delay_the_living() {
     let handy: &dyn Queue = &queue;
     handy.send_all(&[plain("held")]).await;
     let held = handy.next(LONG).await;
-    // What the beat tells of the dead is not the call that cleans up after it: `needle` is a queue's name.
+    // What the beat tells of the dead is not the call that cleans up after it: `needle` is a
+    // queue's name.
     let mut beside = server.connect();
     let begun = relay.stall_at("{lines:needle}");
     for words in [
@@ -62,7 +63,7 @@ async fn long_dead_lettering_of_a_dead_worker_does_not_delay_the_living() {
     ] {
         assert_eq!(beside.call(&words).expect("an answer").number(), 1);
     }
-    // The beats go on meanwhile, on this thread.
+    // The beats continue meanwhile, on this thread.
     let begun = tokio::task::spawn_blocking(move || begun.recv_timeout(PATIENCE));
     let begun = begun.await.expect("it does not panic");
     begun.expect("it is being buried");

@@ -132,7 +132,7 @@ fn finding_07_idle_process_also_notices_a_deleted_file() {
     }
 }
 
-/// What lies at the path afterwards belongs to whoever put it there.
+/// What is at the path afterwards belongs to whoever put it there.
 #[tokio::test]
 async fn finding_07_process_with_a_replaced_file_does_not_damage_the_new_one() {
     let mut running = run("verdicts", &["--queues", "local:other"]).start();
@@ -251,7 +251,7 @@ fn finding_07_locked_database_fails_readiness_until_unlocked() {
     http::wait_for_status(&ready, 200);
 }
 
-/// All that lies in a folder, with its mode.
+/// All that is in a folder, with its mode.
 fn modes(folder: &Path) -> Vec<(PathBuf, u32)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a readable folder") {

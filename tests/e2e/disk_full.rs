@@ -1,4 +1,4 @@
-//! A full disk under the local queue: said in one plain line, nothing lost, and all goes on once
+//! A full disk under the local queue: said in one plain line, nothing lost, and all continues once
 //! there is room. A limit of the file size stands for the disk, since everybody may set one; where
 //! a small file system may be mounted without being root, a real one fills up as well.
 

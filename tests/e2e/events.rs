@@ -382,7 +382,7 @@ async fn finding_05_lease_lost_at_the_last_receive_is_left_to_the_redrive_policy
     let mut running = forward_to(&lambda, &name, &more).start();
     let admin = admin(&running);
     crate::lambda_scene::wait(&lambda, |state| (!state.seen.is_empty()).then_some(())).await;
-    // A process that stands still for longer than its lease has lost it when it goes on.
+    // A process that stands still for longer than its lease has lost it when it continues.
     running.signal(Signal::STOP);
     until_letters(&server, &dead, 1, Some(&url)).await;
     running.signal(Signal::CONT);

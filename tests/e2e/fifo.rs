@@ -1,4 +1,4 @@
-//! Queues that keep groups: each in order whatever fails, many side by side, and no group blocked
+//! Queues that keep groups: each in order whatever fails, many concurrently, and no group blocked
 //! by an answer that was lost.
 
 use crate::groups_scene::{Checked, Grouping, bodies, queues, send_local, send_sqs};

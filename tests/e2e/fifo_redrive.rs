@@ -54,7 +54,7 @@ impl RedriveQueues {
         }
     }
 
-    /// What lies in the dead-letter queue.
+    /// What is in the dead-letter queue.
     async fn dead(&self) -> Vec<Message> {
         let call = self
             .server

@@ -518,7 +518,7 @@ async fn finding_01_c_reports_done_only_after_handling() {
     let message = "exports_dispatcher_plugin_handler_message_t *message";
     let failure = "exports_dispatcher_plugin_handler_failure_t *failure";
     let refused = |text: &str| project.write("handler.c", text).refused(&[]);
-    // No return: whatever lies in a register would be the answer.
+    // No return: whatever is in a register would be the answer.
     refused(&format!("{header}{name}({message}, {failure}) {{}}\n"));
     refused(&format!("{header}{name}({message}) {{ return true; }}\n"));
     refused(&format!(

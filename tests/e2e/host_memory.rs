@@ -33,7 +33,7 @@ const DRAWS: &str = concat!(
     (export "dispatcher:plugin/handler@0.1.0" (instance $handler)))"#
 );
 
-/// Guests at once, each on a thread of its own.
+/// Guests at once, each on its own thread.
 const WORKERS: usize = 16;
 /// What the program may have, in MiB: far more than it needs, in a build with debug assertions.
 const MOST_MIB: u64 = 250;

@@ -88,7 +88,7 @@ async fn befallen(first: LambdaStep) -> (MessageHistory, u64) {
     });
     server.send_many(&url, ["n".to_owned()]).await;
     let proxy = Proxy::before(MiniStack::shared().address());
-    // What may have run comes again when the attempt would have been over.
+    // What may have run is redelivered when the attempt would have been over.
     let mut running = forward_to(&lambda, &name, &["--timeout", "6s"])
         .env("AWS_ENDPOINT_URL", &proxy.url())
         .start();
@@ -105,7 +105,7 @@ async fn befallen(first: LambdaStep) -> (MessageHistory, u64) {
     (seen.expect("it was invoked"), longest.unwrap_or_default())
 }
 
-/// Each invocation belongs to a delivery of its own, and the second begins when the first can be
+/// Each invocation belongs to its own delivery, and the second begins when the first can be
 /// under way no longer: that it may have run is known at once, with nearly all of six seconds left.
 fn never_twice_in_a_lease((seen, hidden): &(MessageHistory, u64), executed: u32) {
     assert_eq!(seen.receive_counts, [1, 2], "{seen:?}");
@@ -176,7 +176,7 @@ async fn deleted_function_stops_receiving_until_it_exists_again() {
     wait(&lambda, |state| (state.refused >= 2).then_some(())).await;
     let red = http::wait_for_status(&ready, 503);
     assert!(red.body.contains("Function not found"), "{red:?}");
-    // What was under way when the route closed has come back by the time of another try.
+    // What was running when the route closed has come back by the time of another try.
     let refused = lambda.state().refused;
     wait(&lambda, move |state| {
         (state.refused > refused + 1).then_some(())

@@ -6,7 +6,7 @@ use dispatcher_tests::faulty_lambda::{FaultyLambda, InvocationRecords};
 use dispatcher_tests::servers::MiniStack;
 use std::sync::Arc;
 
-/// So many started at once are within a rate: what has saved up during a second without work.
+/// This many started at once are within a rate: what has saved up during a second without work.
 const BURST_S: f64 = 1.0;
 /// How much later than it left one invocation may arrive than another, on a machine with much to do.
 const JITTER_S: f64 = 0.5;

@@ -1,5 +1,5 @@
 //! From nothing to a handler that runs, in every language: `plugin new`, `plugin build`,
-//! `plugin check`, `plugin invoke`, and a queue with what is done, tried again and rejected.
+//! `plugin check`, `plugin invoke`, and a queue with what is done, retried and rejected.
 
 use crate::scene::{printed, send, until_depth};
 use dispatcher_core::message::AttributeValue;
@@ -20,7 +20,7 @@ const MANY: usize = 600;
 const LARGE: usize = 60_000;
 pub(crate) const NAME: &str = "my-orders";
 
-/// A project in a folder of its own, which is the program's data folder besides.
+/// A project in its own folder, which is the program's data folder besides.
 struct Project {
     data: Arc<TempDir>,
     component: String,

@@ -1,4 +1,4 @@
-//! Guests that eat memory, compute for ever, trap and flood, beside good ones on other queues: the
+//! Guests that eat memory, compute forever, trap and flood, beside good ones on other queues: the
 //! good ones are all done, and the process stays within its bounds.
 
 use crate::scene::{guest, printed, prints, send, until_depth};

@@ -1,5 +1,5 @@
 //! The newest goes first, and what is too old is not handled: on the embedded queue and on SQS. A
-//! function that answers when it is told to holds up what comes after.
+//! function that answers when it is told to delays what comes after.
 
 use crate::lambda_scene::{admin, stop};
 use crate::order_scene::{

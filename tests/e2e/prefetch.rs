@@ -1,5 +1,5 @@
 //! What is held beyond what runs: as many as `--prefetch` says and no more, all of it leased, all of
-//! it given back at a stop.
+//! it released at a stop.
 
 use crate::lambda_scene::{admin, stop};
 use crate::scene::{depth, guest, prints, run, send, until_depth};

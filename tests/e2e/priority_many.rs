@@ -48,7 +48,7 @@ async fn lesson_15_strict_is_strict_on_sqs() {
 #[tokio::test]
 async fn lesson_15_strict_is_strict_at_high_concurrency() {
     let order = strict(10).await;
-    // Ten are under way at once, and on their way they may overtake each other.
+    // Ten are running at once, and on their way they may overtake each other.
     for (higher, lower) in [("high", "middle"), ("middle", "low")] {
         let last = order.iter().rposition(|queue| queue == higher);
         let first = order.iter().position(|queue| queue == lower);
@@ -76,7 +76,7 @@ async fn lesson_15_arrival_on_a_higher_queue_goes_before_everything_waiting_belo
         .start();
     wait(&lambda, |state| (state.in_flight == 1).then_some(())).await;
     server.send_many(&high_url, ["urgent".to_owned()]).await;
-    // Its parked poll brings it although the only place is taken; that the program has it is proved
+    // Its idle long poll brings it although the only place is taken; that the program has it is proved
     // by the first extension of its lease.
     proxy.wait_for_request("ChangeMessageVisibilityBatch", &high);
     lambda.release();
@@ -155,7 +155,7 @@ async fn lesson_14_message_on_any_of_twenty_idle_sqs_queues_is_picked_up() {
         let name = name.clone();
         wait(&lambda, move |state| state.of(&name).map(|_| ())).await;
     }
-    // Every parked poll brought its message: had one message waited for another queue's poll to end
+    // Every idle long poll brought its message: had one message waited for another queue's poll to end
     // without any, that would have been an empty answer for each of the twenty. What follows a
     // message may be one short poll.
     let empty = proxy.answered_with_nothing("ReceiveMessage") - empty;

@@ -1,5 +1,5 @@
 //! The documents as people use them: what README.md says to type is typed, what it says to save
-//! is checked, and the tables name what exists. The pages of host/docs have a file of their own.
+//! is checked, and the tables name what exists. The pages of host/docs have their own file.
 
 mod pages;
 mod threats;
@@ -146,7 +146,7 @@ fn commands_work_in_the_order_of_the_text() {
             is_understood(arguments);
             continue;
         }
-        // A run goes on until it is stopped: what would begin it is checked instead.
+        // A run continues until it is stopped: what would begin it is checked instead.
         if arguments[0] == "run" {
             arguments[0] = "check".into();
         }

@@ -97,7 +97,7 @@ async fn finding_10_cluster_that_loses_a_master_loses_no_message() {
     let mut running = run("verdicts", &arguments).start();
     running.wait_for_lines(20, printed);
     cluster.nodes[master].kill();
-    // What a failover did not copy is delivered again; nothing is lost.
+    // What a failover did not copy is redelivered; nothing is lost.
     until_empty(&queue).await;
     // One line for the outage of the queue, one for the failover, one for its end.
     running.wait_for_line(|line| line.contains("receives again"));

@@ -44,7 +44,7 @@ fn started(file: &Path, more: &[&str]) -> RunningProgram {
     running
 }
 
-/// The file of a plugin that may be replaced, in a folder of its own.
+/// The file of a plugin that may be replaced, in its own folder.
 fn place(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("plugin.wasm");

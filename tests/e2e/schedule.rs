@@ -1,4 +1,4 @@
-//! Messages for later on the embedded queue: listed, taken back, handed out in time; periodic ones
+//! Messages for later on the embedded queue: listed, taken back, delivered in time; periodic ones
 //! once for each time.
 
 use crate::scene::{depth, field, printed, prints, run, until_depth};

@@ -1,4 +1,4 @@
-//! Messages for later on FIFO queues of SQS, where no message has a delay of its own.
+//! Messages for later on FIFO queues of SQS, where no message has its own delay.
 
 use crate::scene::{printed, prints};
 use crate::schedule_scene::{call, good, scene, start, stop};

@@ -1,4 +1,4 @@
-//! Messages for later on Redis: listed, taken back, handed out in time by any number of dispatchers,
+//! Messages for later on Redis: listed, taken back, delivered in time by any number of dispatchers,
 //! whichever of them is killed; periodic ones once for each time; also for queues of npm `worqr`.
 
 use crate::redis_scene::RedisScene;
@@ -117,7 +117,7 @@ async fn message_due_soon_is_handled_and_one_due_later_is_not() {
     add("3s", "print:near too", &[]);
     let (_, said) = add("1s", "print:at once", &[]);
     assert!(said.contains("no longer be cancelled"), "{said}");
-    // What is later holds up nothing of its group.
+    // What is later delays nothing of its group.
     good(&scene, &["send", &full, "print:now", "--group", "g"]);
     let mut running = scene.run("verdicts", &[]).start();
     until_printed(&[&running], 4).await;

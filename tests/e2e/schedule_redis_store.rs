@@ -113,7 +113,7 @@ async fn claim_goes_to_one_of_many_until_it_expires() {
     assert_eq!(store.end(&[mine]).await, [Ok(())]);
     let left = schedule::list(&store).await.expect("it answers");
     assert_eq!((left[0].due, &left[0].claim), (next, &None));
-    // The time that was read is not the one that stands there now.
+    // The time that was read is not the one that is there now.
     let stale = decide::claim("stale".into(), later);
     assert_eq!(store.claim(&jobs, &stale, later).await, [Ok(false)]);
     assert_eq!(store.cancel("a", now).await, Ok(Cancelled::Yes));

@@ -114,7 +114,7 @@ async fn finding_14_idle_stop_logs_at_once_what_it_waits_for() {
 
 #[tokio::test]
 async fn finding_14_end_of_grace_returns_messages_during_an_outstanding_receive() {
-    // Given back, the second message would be dead-lettered by its queue: it is kept for an attempt
+    // Released, the second message would be dead-lettered by its queue: it is kept for an attempt
     // as long as there may be one.
     let ((server, busy, busy_url), _) = queue_with_redrive("busy", 1, "600").await;
     let ((_, last, last_url), _) = queue_with_redrive("last", 1, "600").await;

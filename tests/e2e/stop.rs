@@ -10,7 +10,7 @@ use dispatcher_tests::slow_module::slow_module;
 async fn running_attempt_finishes_within_the_grace() {
     let mut running = run("verdicts", &["--log-level", "debug"]).start();
     send(running.data().path(), "default", ["sleep:1000".into()]).await;
-    // Received is not begun: what has not begun is given back.
+    // Received is not begun: what has not begun is released.
     running.wait_for_line(|line| line.contains("an attempt begins"));
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
@@ -89,7 +89,7 @@ async fn second_signal_forces_the_exit() {
 
 #[tokio::test]
 async fn lesson_02_stop_finishes_messages_at_their_last_attempt() {
-    // One attempt each: given back, the second message would have had its only delivery.
+    // One attempt each: released, the second message would have had its only delivery.
     let arguments = [
         "--concurrency",
         "1",
@@ -102,7 +102,7 @@ async fn lesson_02_stop_finishes_messages_at_their_last_attempt() {
     let data = running.data().clone();
     send(data.path(), "a", ["sleep:1500".into()]).await;
     until_depth(data.path(), "a", |depth| depth.in_flight == 1).await;
-    // Its parked poll brings this one although the only worker is busy.
+    // Its idle long poll brings this one although the only worker is busy.
     send(data.path(), "b", ["done".into()]).await;
     until_depth(data.path(), "b", |depth| depth.in_flight == 1).await;
     running.signal(Signal::TERM);

@@ -67,7 +67,7 @@ async fn failing_canary_is_rolled_back_and_a_changed_one_starts_over() {
                 .expect("a count"),
         20
     );
-    // It traps now, and what it traps on is tried again until the other version has it.
+    // It traps now, and what it traps on is retried until the other version has it.
     send(&data, "default", (0..60).map(|_| "trap".to_owned())).await;
     running.wait_for_line(|line| line.contains("canary rolled back"));
     let page = http::get(&format!("{}/metrics", admin(&running))).body;
@@ -184,7 +184,7 @@ async fn differing_shadow_answers_are_counted_and_logged() {
         (&shown["shadow"]["same"], &shown["shadow"]["different"]) == (&1.into(), &1.into())
     });
     assert_eq!(shown["shadow"]["closed"], 0);
-    // Its endless loop holds up neither the messages nor the stop.
+    // Its endless loop delays neither the messages nor the stop.
     send(&data, "default", ["done".to_owned()]).await;
     empty(&data).await;
     let stopping = Instant::now();

@@ -1,4 +1,4 @@
-//! What lies at a plugin's path, in the cache of compiled plugins and in the way of address space is not
+//! What is at a plugin's path, in the cache of compiled plugins and in the way of address space is not
 //! ours to choose: none of it stops what works.
 
 use crate::lambda_scene::{admin, stop};

@@ -149,7 +149,7 @@ fn print(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// Waits for all of them, side by side.
+/// Waits for all of them, concurrently.
 async fn all(futures: impl IntoIterator<Item = impl Future<Output = ()>>) {
     let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
     std::future::poll_fn(|context| {

@@ -11,7 +11,7 @@ use tokio::sync::RwLock;
 /// How often a handful is sent.
 const TICK: Duration = Duration::from_millis(100);
 
-/// A kind of queue, each with a plugin and a route of its own.
+/// A kind of queue, each with a plugin and its own route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Role {
     /// A fresh instance for each message.

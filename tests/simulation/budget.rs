@@ -46,7 +46,7 @@ fn empty(ended: &Ended) -> u64 {
 
 /// SQS gives ten messages to a call and takes ten deletions: 0.2 calls for each message are the
 /// least, and one in a hundred may be added to that: at the start each of a queue's first polls asks
-/// for two. Besides, the polls under way when the queue runs dry find nothing, and only those.
+/// for two. Besides, the outstanding polls when the queue runs dry find nothing, and only those.
 #[test]
 fn lesson_16_message_costs_few_calls_under_load() {
     for flavour in [
@@ -72,7 +72,7 @@ fn lesson_16_message_costs_few_calls_under_load() {
 }
 
 /// One group with quick handlers. While messages of it are in hand its queue gives nothing more, so
-/// every wait between the last of them and its deletion is lost; and receives side by side, for a
+/// every wait between the last of them and its deletion is lost; and receives concurrently, for a
 /// few messages each, would share what one of them brings.
 #[test]
 fn finding_12_single_group_is_processed_in_full_calls_without_idle_waits() {
@@ -140,7 +140,7 @@ fn finding_11_quick_handlers_on_a_slow_server_cost_few_calls() {
     );
 }
 
-/// What a poll brings after the halt and must be given back waits for the other polls of the stop;
+/// What a poll brings after the halt and must be released waits for the other polls of the stop;
 /// workers that could not run anything were hired for it all the time.
 #[test]
 fn stop_waiting_for_its_last_poll_does_not_spin() {

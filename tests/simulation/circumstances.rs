@@ -49,7 +49,7 @@ pub(crate) enum Met {
     ShedWhileHeld,
     /// Something of a group by attribute waited for one that had failed.
     GroupWaited,
-    /// A group by attribute went on without one that did not come back.
+    /// A group by attribute continued without one that did not come back.
     GroupGaveUp,
     /// The store knew that a message was done.
     StoreKnew,

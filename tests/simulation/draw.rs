@@ -14,7 +14,7 @@ const ALL: [Flavour; 4] = [
 ];
 /// By so much the date jumps, in milliseconds.
 const HOUR: i64 = 3_600_000;
-/// The most messages of one scenario.
+/// Maximum messages of one scenario.
 const MESSAGES: usize = 24;
 
 /// The scenario of a seed.

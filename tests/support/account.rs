@@ -218,7 +218,7 @@ impl Names {
             .filter(|_| began.len() == 8)
     }
 
-    /// Whether this run made it, or one so long ago that it cannot go on.
+    /// Whether this run made it, or one so long ago that it cannot continue.
     fn may_remove(&self, name: &str, now: SystemTime) -> bool {
         self.began_s(name).is_some_and(|began| {
             began == self.began_s || began + ABANDONED.as_secs() < seconds(now)
@@ -257,7 +257,7 @@ impl fmt::Display for Resource {
 pub enum AccountKind {
     /// What this run made, and what runs left behind that began more than two hours ago.
     OwnAndAbandoned,
-    /// All, also of a run that is under way.
+    /// All, also of a run that is running.
     All,
 }
 

@@ -14,8 +14,8 @@ use zip::write::SimpleFileOptions;
 
 /// What the function does with each record's body, `VERB` or `VERB:ARGUMENT`:
 /// `raise-until:N` prints a line and raises until the receive count is N; `fail-until:N` lists the
-/// record as failed until then; `sleep:MS` sleeps; anything else is done. A line of the record is written at
-/// once with `O_APPEND`, so that environments which run side by side do not mix theirs.
+/// record as failed until then; `sleep:MS` sleeps; anything else is done. A line of the record is
+/// written at once with `O_APPEND`, so that environments which run concurrently do not mix theirs.
 const HANDLER: &str = r#"
 import json, os, time
 

@@ -163,7 +163,7 @@ impl Ledger {
         self.kills.insert(process, at);
     }
 
-    /// The process was stopped, and went on later.
+    /// The process was stopped, and continued later.
     pub fn stopped(&mut self, process: u32, from: u64, to: u64) {
         self.stops.push((process, from, to));
     }

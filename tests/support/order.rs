@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 pub enum AttemptFate {
     /// The message is done.
     Done,
-    /// It comes again.
+    /// It is redelivered.
     Failed,
     /// It was the last: the message is dead.
     Buried,
@@ -40,7 +40,7 @@ pub struct OrderLog {
     groups: BTreeMap<String, Group>,
     /// What speaks against the order; the first are enough.
     pub problems: Vec<String>,
-    /// The most groups that were under way at once.
+    /// The most groups that were running at once.
     pub at_once: usize,
     /// Messages that are done or dead.
     pub ended: usize,

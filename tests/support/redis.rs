@@ -88,7 +88,7 @@ impl RedisServer {
         started
     }
 
-    /// A Sentinel with the settings of this file, in a folder of its own, which it writes to.
+    /// A Sentinel with the settings of this file, in its own folder, which it writes to.
     pub fn sentinel(settings: &Path, port: u16) -> Self {
         let mut command = PROGRAM.command();
         command.arg(settings).args(["--sentinel", "--logfile", ""]);

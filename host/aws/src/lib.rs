@@ -1,6 +1,6 @@
-//! How every AWS client of the program is configured: credentials, region, endpoint, time-outs and
+//! How every AWS client of the program is configured: credentials, region, endpoint, timeouts and
 //! the SDK's own retries; what failures of its calls mean; and the clients of Lambda and CloudWatch,
-//! each in a file of its own. Knows nothing else of this program.
+//! each in its own file. Knows nothing else of this program.
 
 pub mod cloudwatch;
 pub mod failure;
@@ -66,7 +66,7 @@ pub async fn configuration(endpoint_url: Option<&str>) -> SdkConfig {
     config
 }
 
-/// The same configuration with this program's attempts and time-outs.
+/// The same configuration with this program's attempts and timeouts.
 pub fn with_limits(config: &SdkConfig) -> SdkConfig {
     config
         .to_builder()
@@ -81,7 +81,7 @@ pub fn with_limits(config: &SdkConfig) -> SdkConfig {
 }
 
 /// Requests here are sent whole, never as a stream, so there is no upload to watch; the SDK's watch
-/// over them wakes twice a second for every long poll under way. Answers stay watched.
+/// over them wakes twice a second for every long outstanding poll. Answers stay watched.
 fn whole_requests() -> StalledStreamProtectionConfig {
     StalledStreamProtectionConfig::enabled()
         .upload_enabled(false)

@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use tokio_util::either::Either;
 
 /// A moment of the machine's own clock, counted from boot with the time spent suspended: a lease
-/// runs out on the server while a laptop sleeps, so our deadlines must as well.
+/// expires on the server while a laptop sleeps, so our deadlines must as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct BootInstant(Duration);
 
@@ -70,10 +70,10 @@ pub fn whole_seconds(time: Duration) -> u64 {
         .saturating_add(u64::from(time.subsec_nanos() > 0))
 }
 
-/// The clock that goes on while the machine sleeps.
+/// The clock that continues while the machine sleeps.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
-/// Elsewhere the monotonic one; on macOS that is one that goes on as well.
+/// Elsewhere the monotonic one; on macOS that is one that continues as well.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
 

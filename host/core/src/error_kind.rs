@@ -14,7 +14,7 @@ pub struct CallError {
 /// What may be done about a failed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// May pass; try again with back-off.
+    /// May pass; retry with back-off.
     Transient,
     /// No answer. What was asked may have been done.
     Unreachable,

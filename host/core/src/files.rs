@@ -31,7 +31,7 @@ pub fn raise_limit() -> (u64, u64) {
     (number(had.current), number(now))
 }
 
-/// The most bytes of address space that the process may map (`ulimit -v`); none is no limit.
+/// Maximum bytes of address space that the process may map (`ulimit -v`); none is no limit.
 pub fn address_space() -> Option<u64> {
     getrlimit(Resource::As).current
 }

@@ -34,10 +34,10 @@ pub struct Usage {
 /// Something that handles messages. Cloned by reference and used by many attempts at once.
 #[async_trait::async_trait]
 pub trait Handler: Send + Sync + 'static {
-    /// The most messages of one attempt; 1 for a handler of single messages.
+    /// Maximum messages of one attempt; 1 for a handler of single messages.
     fn batch(&self) -> usize;
 
-    /// Whether what an attempt has begun may go on elsewhere once the attempt is stopped, as an
+    /// Whether what an attempt has begun may continue elsewhere once the attempt is stopped, as an
     /// invoked function does.
     fn reaches_out(&self) -> bool {
         false

@@ -17,7 +17,7 @@ pub struct Job {
     pub message: Message,
     /// Our claim on it.
     pub lease: Lease,
-    /// Its place in the room; given back when its outcome is on its way.
+    /// Its place in the room; released when its outcome is on its way.
     pub permit: Permit,
     /// The bytes that it takes of the process's budget, where there is one.
     pub held: Option<HeldBytes>,
@@ -25,13 +25,13 @@ pub struct Job {
     pub sent_at: Timestamp,
     /// When it becomes too old to be started; never, if there is no such moment.
     pub expires: Option<BootInstant>,
-    /// How often in a row it was begun in vain, its downstream being busy.
+    /// How often in a row it was begun without success, its downstream being busy.
     pub holds: u32,
     /// How many attempts of this delivery have ended with a verdict that counts.
     pub tries: u32,
     /// Before when it is not to be attempted again, after an attempt of this delivery that failed.
     pub not_before: Option<BootInstant>,
-    /// Whether its next receive may dead-letter it: it is better finished than given back.
+    /// Whether its next receive may dead-letter it: it is better finished than released.
     pub last_chance: bool,
 }
 
@@ -59,7 +59,7 @@ impl Waiting for Job {
 }
 
 impl Job {
-    /// How it ends if it is given back now.
+    /// How it ends if it is released now.
     pub fn given_back(&self, now: BootInstant) -> JobEnding {
         match self.not_before {
             Some(at) if at > now => JobEnding::Behind(at.since(now)),
@@ -88,7 +88,7 @@ pub enum JobEnding {
     Verdict(Verdict),
     /// It was never started, or stopped with the process: others may have it at once.
     Returned,
-    /// It was stopped with the process, and what it has begun elsewhere may go on for so long:
+    /// It was stopped with the process, and what it has begun elsewhere may continue for this long:
     /// nobody is to have it before.
     Stopped(Duration),
     /// It was not started, others of its group being ahead of it and no place to wait for them

@@ -70,7 +70,7 @@ pub enum InvokeError {
 /// Invokes functions.
 #[async_trait]
 pub trait Invoke: Send + Sync + 'static {
-    /// Makes one call, once: whether to try again is the caller's to decide, from the error's
+    /// Makes one call, once: whether to retry is the caller's to decide, from the error's
     /// kind. Returns within `request.patience`. Dropping the future abandons the call; the
     /// function may run on.
     async fn invoke(&self, request: Request) -> Result<Response, InvokeError>;

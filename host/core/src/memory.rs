@@ -23,7 +23,7 @@ pub struct Budget {
 #[derive(Debug, Default)]
 struct BudgetState {
     used: u64,
-    /// Somebody holds bytes beyond the capacity, that work can go on.
+    /// Somebody holds bytes beyond the capacity, that work can continue.
     overdrawn: bool,
 }
 
@@ -37,7 +37,7 @@ impl Budget {
         })
     }
 
-    /// The most bytes at once, which is also the largest message that can be handled.
+    /// Maximum bytes at once, which is also the largest message that can be handled.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
@@ -98,7 +98,7 @@ impl Budget {
     }
 }
 
-/// Bytes of a message that is held; given back when the last clone is dropped.
+/// Bytes of a message that is held; released when the last clone is dropped.
 #[derive(Debug, Clone)]
 pub struct HeldBytes {
     _share: Arc<BudgetShare>,

@@ -184,7 +184,7 @@ pub enum Verdict {
     },
     /// Never again, and the handler's reason.
     Reject(String),
-    /// Not begun, since something downstream is busy: its lease is kept and it is tried again.
+    /// Not begun, since something downstream is busy: its lease is kept and it is retried.
     Busy {
         /// How long to wait at least; without it, as the back-off says.
         after: Option<Duration>,

@@ -25,13 +25,13 @@ pub fn spawn_on<T: Send + 'static>(
     Task(home.spawn(future))
 }
 
-/// Starts `work`, which blocks, on a thread of its own. It runs to its end even if dropped.
+/// Starts `work`, which blocks, on its own thread. It runs to its end even if dropped.
 pub fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Task<T> {
     Task(tokio::task::spawn_blocking(work))
 }
 
 impl<T> Task<T> {
-    /// Waits for the task's end. A panic inside it goes on here.
+    /// Waits for the task's end. A panic inside it continues here.
     pub async fn finished(mut self) -> T {
         unwrap_panic((&mut self.0).await)
     }
@@ -120,7 +120,7 @@ impl<T: Send + 'static> Group<T> {
         self.0.spawn(future);
     }
 
-    /// The next to finish; for ever pending while there are none. Safe to drop and ask again.
+    /// The next to finish; forever pending while there are none. Safe to drop and ask again.
     pub async fn next(&mut self) -> T {
         match self.0.join_next().await {
             Some(ended) => unwrap_panic(ended),

@@ -25,8 +25,8 @@ const LAST: Duration = Duration::from_secs(1);
 /// What clients may take of us.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionLimits {
-    /// So many connections at once. When they are all open, a new one takes the place of one on
-    /// which no request is under way; while there is none, it waits. They share the limit of open
+    /// This many connections at once. When they are all open, a new one takes the place of one on
+    /// which no request is running; while there is none, it waits. They share the limit of open
     /// files with everything else.
     pub connections: usize,
     /// How long a connection may take to ask, the time between two questions included.
@@ -52,7 +52,7 @@ pub async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), St
         .map_err(|error| format!("cannot listen on {address}: {error}"))
 }
 
-/// Answers until `stop`, then for a second at most to finish what is under way.
+/// Answers until `stop`, then for a second at most to finish what is running.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -154,7 +154,7 @@ struct Open {
 #[derive(Debug)]
 struct OpenConnection {
     peer: IpAddr,
-    /// Since when no request is under way on it; `None` while one is.
+    /// Since when no request is running on it; `None` while one is.
     idle_since: Option<BootInstant>,
     closed: CancellationToken,
 }
@@ -214,7 +214,7 @@ impl Connections {
 }
 
 impl Open {
-    /// The connection that makes place for a new one: of those without a request under way, one of
+    /// The connection that makes place for a new one: of those without an outstanding request, one of
     /// the peer that has the most connections, and of these the one that is idle for the longest.
     fn gives_way(&self) -> Option<u64> {
         let mut of_peer: HashMap<IpAddr, usize> = HashMap::new();

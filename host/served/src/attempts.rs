@@ -1,5 +1,5 @@
 //! Receives of FIFO queues that name their attempt: asked again within five minutes, as after an
-//! answer that was lost, the same messages are handed out with the same receipts. Remembers receipts,
+//! answer that was lost, the same messages are delivered with the same receipts. Remembers receipts,
 //! no messages; reads no queue. Told `now`.
 
 use super::service::lock;

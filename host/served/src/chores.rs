@@ -1,5 +1,5 @@
 //! What is done without being asked: messages older than their queue keeps are dropped, and tasks
-//! that move dead letters go on, those of an earlier process too. Asks the store; knows no wire.
+//! that move dead letters continue, those of an earlier process too. Asks the store; knows no wire.
 
 use super::service::Service;
 use dispatcher_core::clock;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// How often to look for what is too old.
 const OLD: Duration = Duration::from_secs(30);
-/// The most messages that are moved in one transaction.
+/// Maximum messages that are moved in one transaction.
 const AT_ONCE: u32 = 100;
 /// How long to leave a file alone that cannot be written now.
 const REST: Duration = Duration::from_secs(1);

@@ -59,7 +59,7 @@ impl FaultKind {
     }
 
     /// The Query protocol's name, which the JSON protocol tells in a header for those who look for
-    /// it, and which stands in the failed entries of a batch.
+    /// it, and which is in the failed entries of a batch.
     pub(crate) fn query(self) -> String {
         match self {
             Self::QueueDoesNotExist => "AWS.SimpleQueueService.NonExistentQueue".into(),

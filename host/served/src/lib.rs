@@ -5,7 +5,8 @@
 //! `wire` is which protocol a request speaks. `query` is the older one
 //! in the shapes of the newer. `service` is who answers; `queues`, `sending`, `receiving`, `settling`
 //! and `moving` are its operations. `input`, `content`, `attributes` and `fault` are what they
-//! read, check and refuse. `uploads` is how bodies of requests arrive. `chores` is what is done without being asked.
+//! read, check and refuse. `uploads` is how bodies of requests arrive. `chores` is what is done
+//! without being asked.
 
 mod attempts;
 mod attributes;
@@ -46,7 +47,7 @@ impl Served {
         LocalStore::open(folder).map(|store| Self { store })
     }
 
-    /// Answers until `stop`. Long polls under way are then answered with nothing, the rest is
+    /// Answers until `stop`. Long outstanding polls are then answered with nothing, the rest is
     /// finished, for a second at most.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
         let desk = Arc::new(Service::new(self.store, stop.clone()));

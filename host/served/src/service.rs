@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 /// How long what is known of a queue is not asked for again: another process may set or delete it.
 /// SQS itself takes up to a minute.
 const FRESH: Duration = Duration::from_secs(1);
-/// So many queues are remembered; then all are asked for anew.
+/// This many queues are remembered; then all are asked for anew.
 const MOST: usize = 10_000;
 /// The account that URLs name: there is none.
 const ACCOUNT: &str = "000000000000";

@@ -61,7 +61,7 @@ struct Upload {
 pub(crate) struct UploadedBody {
     /// All of it.
     pub body: Bytes,
-    /// Given back when dropped; nothing for a small body.
+    /// Released when dropped; nothing for a small body.
     pub room: Option<OwnedSemaphorePermit>,
 }
 

@@ -36,7 +36,7 @@ const FORM: &str = "application/x-www-form-urlencoded";
 /// What a person sees who opens the address.
 const GREETING: &str = "This is the embedded queue of `dispatcher local`, which serves the SQS protocol: set AWS_ENDPOINT_URL_SQS to this address.\n";
 
-/// Answers until `stop`, then for a second at most to finish what is under way.
+/// Answers until `stop`, then for a second at most to finish what is running.
 pub(crate) async fn serve(listener: TcpListener, desk: Arc<Service>, stop: CancellationToken) {
     let uploads = Arc::new(Uploads::new(UPLOADS));
     serve_within(LIMITS, uploads, listener, desk, stop).await;

@@ -7,7 +7,7 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 use std::path::{Path, PathBuf};
 
-/// So many pages are copied at a time.
+/// This many pages are copied at a time.
 const PAGES: i32 = 1_024;
 
 /// What is copied and where to; nothing is there yet.

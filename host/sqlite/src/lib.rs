@@ -28,7 +28,7 @@ use watch::{Files, Mark, identity};
 /// which idles two busy processes half of the time.
 const NAP: Duration = Duration::from_micros(250);
 
-/// Whether to go on waiting for another process's lock after so many attempts.
+/// Whether to continue waiting for another process's lock after so many attempts.
 type Patience = fn(i32) -> bool;
 
 /// What a file holds and by what it is known.
@@ -42,7 +42,7 @@ pub struct Schema {
     pub tables: &'static [&'static str],
     /// What brings a file of the given lower version up to date; `None` if nothing does.
     pub upgrade: fn(&Connection, i32) -> rusqlite::Result<Option<String>>,
-    /// Whether to go on waiting for another process's lock after so many attempts: `patience`.
+    /// Whether to continue waiting for another process's lock after so many attempts: `patience`.
     pub patience: Patience,
     /// A query for a number that grows with every row that somebody relies on, and never falls. What
     /// it was when a call was answered is kept beside the database, in a file whose name ends in
@@ -117,7 +117,7 @@ pub fn explain(error: &rusqlite::Error, path: &Path) -> String {
     }
 }
 
-/// Refuses files that SQLite would take for an empty database, though messages lie in the log: it
+/// Refuses files that SQLite would take for an empty database, though messages are in the log: it
 /// ignores a log whose header it does not know, and deletes one beside an empty database.
 fn check_log(path: &Path) -> Result<(), CallError> {
     let log = beside(path, "-wal");

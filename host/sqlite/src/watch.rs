@@ -1,4 +1,4 @@
-//! Whether the files of an open database are still the files at its path. SQLite itself goes on
+//! Whether the files of an open database are still the files at its path. SQLite itself continues
 //! with a file that was deleted or replaced: what is committed then is in no file that anybody can
 //! open again. One thread looks at all open databases once a second; whoever commits looks before
 //! he answers. What was found wrong once stays wrong until the process ends: to open the path

@@ -32,7 +32,7 @@ pub(super) fn turned_away(attempt: &Attempt, why: &str) -> Vec<Verdict> {
 pub(super) const FULL: &str =
     "no slot for another instance: all of them, those of other plugins included, are in use";
 
-/// Room for one instance. Given back when dropped, which must not be before the instance is gone.
+/// Room for one instance. Released when dropped, which must not be before the instance is gone.
 pub(super) struct Permit(
     #[expect(dead_code, reason = "its drop is what it is for")] OwnedSemaphorePermit,
 );
@@ -79,7 +79,7 @@ impl Admission {
 
     /// Room, if there is some for which nobody waits.
     pub(super) fn try_enter(&self) -> Option<Permit> {
-        // What is given back goes to those who wait, and is never free meanwhile.
+        // What is released goes to those who wait, and is never free meanwhile.
         let permit = Arc::clone(&self.free).try_acquire_owned();
         permit.ok().map(Permit)
     }
@@ -94,7 +94,7 @@ impl Admission {
         let mut asked = false;
         let permit = poll_fn(|context| match permit.as_mut().poll(context) {
             Poll::Pending if !asked => {
-                // It stands in the row, so what others let go of comes to it in its turn.
+                // It is in the row, so what others let go of comes to it in its turn.
                 asked = true;
                 self.make_room();
                 permit.as_mut().poll(context)

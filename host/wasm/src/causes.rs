@@ -5,7 +5,7 @@
 use dispatcher_core::message::{FailureReason, Message, Verdict};
 use std::collections::HashMap;
 
-/// Why messages failed, by their ids, until they are answered. Holds no more than are under way.
+/// Why messages failed, by their ids, until they are answered. Holds no more than are running.
 #[derive(Default)]
 pub(crate) struct Causes(HashMap<String, FailureReason>);
 

@@ -350,5 +350,5 @@ fn give(context: &mut WasiCtxBuilder, settings: &GuestSettings, attempt: &Attemp
         .stdin(MemoryInputPipe::new(message.body.clone()));
 }
 
-/// The most characters of the names of attributes in one line of the log.
+/// Maximum characters of the names of attributes in one line of the log.
 const NAMES: usize = 200;

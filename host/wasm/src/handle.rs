@@ -115,7 +115,7 @@ impl LoadedPlugin {
     }
 }
 
-/// An instance whose attempt is under way. Dropped with it when the attempt is stopped from outside,
+/// An instance whose attempt is running. Dropped with it when the attempt is stopped from outside,
 /// which at its deadline means that the guest waited.
 struct Watched<'a> {
     live: Option<LiveInstance>,

@@ -136,7 +136,7 @@ pub(super) fn imports(component: &Component) -> Vec<String> {
     imports.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// The bytes of a file, or why there are none. Whatever lies at the path, no more is read than the
+/// The bytes of a file, or why there are none. Whatever is at the path, no more is read than the
 /// largest component has, and nobody waits long for a file system that does not answer.
 pub fn read(path: &Path) -> Result<Vec<u8>, Problem> {
     bounded::read(path, Limits::COMPONENT).map_err(|error| {

@@ -96,8 +96,8 @@ impl LiveInstance {
         self.exports.call(&mut self.store, attempt).await
     }
 
-    /// Whether nothing of what it began goes on. It would go on in the next attempt, under that one's
-    /// name.
+    /// Whether nothing of what it began continues. It would continue in the next attempt, under
+    /// that one's name.
     pub(super) async fn is_quiet(&mut self) -> bool {
         let quiet = self.store.run_concurrent(async |accessor| {
             poll_fn(|context| Poll::Ready(accessor.poll_no_interesting_tasks(context))).await

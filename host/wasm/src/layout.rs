@@ -8,7 +8,7 @@ use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationCon
 /// What the runtime needs to know before the first plugin is loaded.
 #[derive(Debug, Clone)]
 pub struct RuntimeOptions {
-    /// The most instances alive at once, those of all plugins together. Attempts beyond wait.
+    /// Maximum instances alive at once, those of all plugins together. Attempts beyond wait.
     pub instances: usize,
     /// The largest `max_memory` of all plugins, in bytes; at most 4 GiB.
     pub max_memory: usize,
@@ -43,7 +43,7 @@ const SHARE: u64 = 2;
 /// The most that is reserved for a memory that is mapped on demand; one that grows further is moved.
 const ON_DEMAND: u64 = 64 << 20;
 
-/// Slots given back to the kernel in one call; 8 to 64 cost the same, 1 costs a third more.
+/// Slots released to the kernel in one call; 8 to 64 cost the same, 1 costs a third more.
 const DECOMMITS: usize = 16;
 /// Bytes of a table that stay resident in an unused slot.
 const KEPT_OF_TABLES: usize = 64 << 10;

@@ -13,14 +13,14 @@ pub(super) const MEMORIES: u32 = 4;
 pub(super) const TABLES: u32 = 10;
 /// The most core instances of one component instance; Python needs 38.
 pub(super) const CORE_INSTANCES: u32 = 64;
-/// The most bytes of one list of headers, with what we need to keep it.
+/// Maximum bytes of one list of headers, with what we need to keep it.
 pub(super) const HTTP_FIELDS: usize = 32 << 10;
-/// The most bytes of a request's method, scheme, authority, or path with its query: so long as most
+/// Maximum bytes of a request's method, scheme, authority, or path with its query: so long as most
 /// servers take.
 pub(super) const HTTP_WORD: usize = 8 << 10;
-/// The most bytes of a body that a guest writes at a time; two such pieces may wait to be sent.
+/// Maximum bytes of a body that a guest writes at a time; two such pieces may wait to be sent.
 pub(super) const HTTP_CHUNK: usize = 64 << 10;
-/// The most bytes of a path that a guest names; Linux takes no longer ones.
+/// Maximum bytes of a path that a guest names; Linux takes no longer ones.
 pub(super) const PATH: usize = 4 << 10;
 /// The most listings of folders that one instance holds. Each is kept whole, however large the folder.
 pub(super) const LISTINGS: usize = 8;
@@ -35,15 +35,16 @@ const SHARE_OF_FILES: u64 = 4;
 /// Whoever has little to compute with is given little to keep with us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HostBudget {
-    /// The most bytes that one call copies out of the instance, in all its strings and lists, or makes
+    /// Maximum bytes that one call copies out of the instance, in all its strings and lists, or makes
     /// for it, such as random bytes. Strings may lie upon each other in there, so its memory alone is no
     /// limit. 1 to 32 MiB; Lambda takes 6.
     pub(super) call: usize,
     /// The most handles of WASI that it holds: streams, pollables, descriptors. Each costs some hundred
-    /// bytes to some KiB. As many of the component model's own: tasks, streams, futures. 1,000 to 20,000.
+    /// bytes to some KiB. As many of the component model's own: tasks, streams, futures. 1,000 to
+    /// 20,000.
     pub(super) handles: usize,
-    /// The most handles of an instance that has called HTTP: a request takes several, of which some may be
-    /// lists of headers or keep what is about to be sent. 64 to 1,000.
+    /// The most handles of an instance that has called HTTP: a request takes several, of which
+    /// some may be lists of headers or keep what is about to be sent. 64 to 1,000.
     pub(super) http_handles: usize,
     /// The most streams that it reads from: each may keep what it has read. 64 to 1,000.
     pub(super) buffers: usize,

@@ -58,7 +58,7 @@ impl Runtime {
         options: PluginOptions,
     ) -> Result<LoadedPlugin, Vec<Problem>> {
         if let Some(cache) = &self.inner.cache {
-            // What lies in it is run, and it may have changed hands since the start.
+            // What is in it is run, and it may have changed hands since the start.
             owner::check(cache).map_err(|why| {
                 let what = format!("the compiled-plugin cache is no longer trusted: {why}");
                 vec![Problem::new(what).hint("remove that folder and restart")]

@@ -9,7 +9,7 @@ use tokio::io::AsyncWrite;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
-/// The most bytes of one line; the rest of it is dropped.
+/// Maximum bytes of one line; the rest of it is dropped.
 pub(crate) const MAX_LINE: usize = 8 * 1024;
 /// The most lines of one attempt, both streams together; the rest is counted.
 pub(crate) const MAX_LINES: u64 = 1_000;

@@ -26,10 +26,10 @@ pub struct PluginOptions {
     pub timeout: Option<Duration>,
     /// When instances are used again. Without it every attempt has a fresh one.
     pub reuse: Option<Reuse>,
-    /// The most attempts at once in one instance; 0 and 1 both mean one. More needs a plugin whose
+    /// Maximum concurrent attempts in one instance; 0 and 1 both mean one. More needs a plugin whose
     /// `handle` is asynchronous.
     pub instance_concurrency: usize,
-    /// The most instances where they take many attempts at once; attempts beyond wait. As many that
+    /// Maximum instances where they take many attempts at once; attempts beyond wait. As many that
     /// take no more and have not ended may be there besides, so the runtime needs room for twice as
     /// many. 0 means one. Without effect otherwise.
     pub shared_instances: usize,
@@ -58,7 +58,7 @@ pub(crate) struct Loaded {
     pub(crate) runtime: Arc<Inner>,
     pub(crate) settings: Arc<GuestSettings>,
     pub(crate) pre: ExportsPre,
-    /// Whether a guest can go on after its answer.
+    /// Whether a guest can continue after its answer.
     pub(crate) is_async: bool,
     pub(crate) imports: Vec<String>,
     /// Where any wait for an attempt.

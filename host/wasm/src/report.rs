@@ -12,7 +12,7 @@ use wasmtime::{FrameInfo, WasmBacktrace};
 
 /// The most functions of a scene.
 const FRAMES: usize = 20;
-/// So many of a guest's functions are looked at when it traps: some only carry a panic, and one that
+/// This many of a guest's functions are looked at when it traps: some only carry a panic, and one that
 /// calls itself counts once.
 pub(crate) const CAPTURED: NonZeroUsize = NonZeroUsize::new(64).expect("it is not zero");
 

@@ -30,7 +30,7 @@ impl InvocationLimit {
         self.held.fetch_add(self.most, Ordering::Relaxed);
     }
 
-    /// What is under way since before it was shut still counts.
+    /// What is running since before it was shut still counts.
     pub(super) fn open(&self) {
         self.held.fetch_sub(self.most, Ordering::Relaxed);
     }
@@ -51,7 +51,7 @@ impl InvocationLimit {
     }
 }
 
-/// The room of one invocation; given back when dropped.
+/// The room of one invocation; released when dropped.
 pub(super) struct InvocationPermit {
     of: Arc<AtomicUsize>,
     bytes: usize,

@@ -61,7 +61,7 @@ pub enum StartError {
         instances: usize,
         /// As asked for.
         max_memory: usize,
-        /// The most bytes that the process may map; none is no limit.
+        /// Maximum bytes that the process may map; none is no limit.
         address_space: Option<u64>,
         /// The engine's words.
         why: String,
@@ -242,7 +242,7 @@ fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
     Ok(linker)
 }
 
-/// The cache in a folder, or none where others could have put something there: what lies in it is run.
+/// The cache in a folder, or none where others could have put something there: what is in it is run.
 fn cache(path: &Path) -> Result<Option<Cache>, StartError> {
     let refused = |why: String| StartError::Cache {
         path: path.display().to_string(),

@@ -25,7 +25,7 @@ pub struct TrapScene {
     pub printed: Vec<Printed>,
 }
 
-/// A function that was under way.
+/// A function that was running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// Demangled; `function 12` where the component has no names.

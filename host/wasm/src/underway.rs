@@ -27,11 +27,11 @@ pub(crate) struct SharedAttempt {
     pub(crate) bytes: usize,
 }
 
-/// The attempts under way in one instance.
+/// The running attempts in one instance.
 #[derive(Default)]
 pub(crate) struct Underway {
     entries: HashMap<u64, UnderwayEntry>,
-    /// For whom the instance is being made; nothing else is under way then.
+    /// For whom the instance is being made; nothing else is running then.
     birth: Option<Arc<Attempt>>,
     /// Since when the guest has computed without giving the thread back to the event loop.
     stretch: Option<BootInstant>,
@@ -105,14 +105,14 @@ impl Underway {
         })
     }
 
-    /// The attempt on this message, if it is under way. Looks at all of them.
+    /// The attempt on this message, if it is running. Looks at all of them.
     pub(crate) fn attempt_of(&self, id: &str) -> Option<&Arc<Attempt>> {
         let mut attempts = self.entries.values().map(|entry| &entry.job.attempt);
         attempts.find(|attempt| attempt.messages.iter().any(|message| message.id == id))
     }
 
     /// Whom a stop of the instance is about: the queue, the message, and the limit of the attempt
-    /// that it was stopped for; where it was for none, those of all that are under way.
+    /// that it was stopped for; where it was for none, those of all that are running.
     pub(crate) fn place(&self) -> (String, String, Duration) {
         let mut begun = self
             .entries

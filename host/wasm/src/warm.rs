@@ -43,14 +43,14 @@ pub(super) struct Making {
 }
 
 impl Making {
-    /// Whether to begin now; then it is under way.
+    /// Whether to begin now; then it is running.
     pub(super) fn begin(&mut self, now: BootInstant) -> bool {
         let begins = !self.under_way && now >= self.not_before;
         self.under_way |= begins;
         begins
     }
 
-    /// It is under way no longer.
+    /// It is running no longer.
     pub(super) fn end(&mut self) {
         self.under_way = false;
     }

@@ -73,7 +73,7 @@ pub fn without_debug(module: &[u8]) -> Result<Vec<u8>, String> {
 /// The magic word and the version.
 const HEADER: usize = 8;
 
-/// One section as it stands in a module.
+/// One section as it is in a module.
 struct Section<'a> {
     /// Its name, if it is a custom one.
     custom: Option<&'a str>,

@@ -1,4 +1,4 @@
-//! What must hold when a message is handed out, extended or left behind, and at the very end.
+//! What must hold when a message is delivered, extended or left behind, and at the very end.
 
 use super::{Gone, Life, NONE, Said, SimulatedDelivery, Trial, World};
 use dispatcher_core::clock;
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// An outcome that was not taken is told again within this, if its lease lasts so long.
 const TRIES_AGAIN_WITHIN: Duration = Duration::from_secs(6);
 
-/// Before that a store may be waited for so long.
+/// Before that a store may be waited for this long.
 const STORE_TAKES: Duration = Duration::from_secs(2);
 
 /// Nothing is extended beyond the ceiling, and a call that extends up to it may be so late.
@@ -19,7 +19,7 @@ const CEILING_MARGIN: Duration = Duration::from_secs(5);
 const SLACK: Duration = Duration::from_millis(2);
 
 impl World {
-    /// A message is handed out: nobody who could know better may still be at work on it.
+    /// A message is delivered: nobody who could know better may still be at work on it.
     pub(crate) fn check_handed(&mut self, message: usize, now: BootInstant) {
         let Some(before) = self.messages[message].latest else {
             return;

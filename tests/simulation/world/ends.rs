@@ -7,7 +7,7 @@ use dispatcher_core::message::Outcome;
 use dispatcher_core::queue::VISIBILITY_CEILING;
 use std::time::Duration;
 
-/// So much longer than its grace a stop waits for polls under way.
+/// So much longer than its grace a stop waits for outstanding polls.
 const LAST_POLLS: Duration = Duration::from_secs(25);
 
 impl SimulatedDelivery {
@@ -264,7 +264,7 @@ impl World {
                 "rejected-not-buried",
             ),
             (Outcome::Release(after), Some(Said::Retry(Some(asked)))) => {
-                // What pauses within its lease is given back for the rest of the pause.
+                // What pauses within its lease is released for the rest of the pause.
                 let asked = (*asked).min(VISIBILITY_CEILING);
                 let rest = grouped && *after < asked;
                 right(*after == asked || rest, "not-when-asked")
@@ -309,7 +309,7 @@ impl World {
     }
 
     /// Whether an earlier message of its group is not done, as far as this process can know: what
-    /// another was done with and could not delete comes again.
+    /// another was done with and could not delete is redelivered.
     pub(crate) fn is_behind_an_open_one(&self, life: usize, message: usize) -> bool {
         let own = &self.messages[message];
         let same = |other: &Stored| {

@@ -1,4 +1,4 @@
-//! The world around the program: what the queues hold, what was handed out, what handlers do, what
+//! The world around the program: what the queues hold, what was delivered, what handlers do, what
 //! was seen to happen. One lock; no rule of the program lives here but in `checks`.
 
 pub(crate) mod ages;
@@ -68,7 +68,7 @@ pub(crate) struct World {
     pub suspended: Option<BootInstant>,
     /// How long in all.
     pub stood: Duration,
-    /// Deliveries that were handed out anew while they were worked on, and when.
+    /// Deliveries that were delivered anew while they were worked on, and when.
     pub suspects: Vec<(usize, BootInstant)>,
     /// How many ids receives have had.
     pub ids: u64,
@@ -125,13 +125,13 @@ pub(crate) struct SimulatedDelivery {
     pub message: usize,
     pub life: usize,
     pub handed: BootInstant,
-    /// The same, or when it was handed out again.
+    /// The same, or when it was delivered again.
     pub renewed: BootInstant,
-    /// It was handed out under the id of an earlier receive, whether or not that brought anything.
+    /// It was delivered under the id of an earlier receive, whether or not that brought anything.
     pub again: bool,
-    /// It was given back.
+    /// It was released.
     pub released: bool,
-    /// Its receipt was used: it is not handed out again.
+    /// Its receipt was used: it is not delivered again.
     pub changed: bool,
     /// When the queue makes it visible again, as far as this delivery goes.
     pub until: BootInstant,
@@ -150,7 +150,7 @@ pub(crate) struct SimulatedDelivery {
     pub tried: Vec<Trial>,
     /// What the queue was told.
     pub told: Option<String>,
-    /// It was given back without an attempt, and there was a reason that nobody can help.
+    /// It was released without an attempt, and there was a reason that nobody can help.
     pub excused: bool,
     /// What came of it last.
     pub confirmed: bool,
@@ -159,7 +159,7 @@ pub(crate) struct SimulatedDelivery {
     pub heard: BootInstant,
     /// Calls under way that extend it, as the process knows.
     pub extending: u32,
-    /// Since when the process knows that its last word did not take effect, and may try again.
+    /// Since when the process knows that its last word did not take effect, and may retry.
     pub unheard: Option<BootInstant>,
     /// An extension was refused for good.
     pub refused: bool,
@@ -188,7 +188,7 @@ pub(crate) enum Said {
     Fenced,
 }
 
-/// An attempt under way.
+/// An running attempt.
 #[derive(Debug, Clone)]
 pub(crate) struct LiveAttempt {
     pub life: usize,
@@ -211,7 +211,7 @@ pub(crate) struct Life {
     pub dead: bool,
     pub died: BootInstant,
     pub stopping: bool,
-    /// Until then a stop waits for receives under way.
+    /// Until then a stop waits for outstanding receives.
     pub patient_until: BootInstant,
     pub views: Vec<View>,
     pub room: Option<Room>,

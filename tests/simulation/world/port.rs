@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// How long a call is waited for: two tries at the SDK's time-out.
+/// How long a call is waited for: two tries at the SDK's timeout.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How much longer than their wait polls are waited for.
 const POLL_PATIENCE: Duration = Duration::from_secs(40);
@@ -55,7 +55,7 @@ impl Port {
         world.passage(self.queue)
     }
 
-    /// Runs what the server does, which goes on when nobody waits for it any more; `None` without
+    /// Runs what the server does, which continues when nobody waits for it any more; `None` without
     /// an answer.
     async fn remote<T: Send + 'static>(
         &self,
@@ -298,7 +298,7 @@ impl Queue for Port {
         let drained = news && looked && taken.len() < want.max;
         let late = clock::now().since(called + ask.wait) > ask.visibility / 4;
         if late && flavour.is_far() {
-            // When it was handed out cannot be told.
+            // When it was delivered cannot be told.
             taken
                 .iter()
                 .for_each(|&one| world.deliveries[one].misled = true);

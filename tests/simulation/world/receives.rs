@@ -11,10 +11,10 @@ use std::time::Duration;
 
 /// A deleted message may be delivered once more within this.
 const RISES: Duration = Duration::from_secs(60);
-/// SQS knows the id of a receive for so long.
+/// SQS knows the id of a receive for this long.
 const KNOWS_IDS: Duration = Duration::from_secs(300);
 
-/// What is to be handed out.
+/// What is to be delivered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Want {
     pub queue: usize,

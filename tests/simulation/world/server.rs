@@ -1,5 +1,5 @@
 //! What a queue does at the moment a call takes effect: SQS, standard and FIFO, lists with leases,
-//! and the embedded queue. How messages are handed out stands in `receives`. Knows no network, and
+//! and the embedded queue. How messages are delivered is in `receives`. Knows no network, and
 //! nothing of what the program should do.
 
 use super::{Gone, NONE, SimulatedDelivery, Stored, World};

@@ -73,7 +73,7 @@ impl World {
         let one = &self.deliveries[delivery];
         let message = one.message;
         let words = format!("message {message}, delivery {delivery}");
-        // A group that has others in hand is tried again in the same delivery.
+        // A group that has others in hand is retried in the same delivery.
         let grouped = self.group_of(message).is_some();
         let policy = self.scenario.queues[self.queue_of(delivery)].redrive;
         let policy = policy.filter(|_| self.messages[message].tag.is_some());
@@ -147,7 +147,7 @@ impl World {
                     let stored = &self.messages[other];
                     let over =
                         stored.gone.is_some() || stored.done || stored.dead_lettered.is_some();
-                    // What this process has shed it does not try again, whatever the date is now.
+                    // What this process has shed it does not retry, whatever the date is now.
                     let shed = self.lives[life].shed.contains(&other);
                     let over = over || shed || self.is_too_old(other, now);
                     !over && !with.contains(&other)

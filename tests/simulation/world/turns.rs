@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// A queue that says so often that it holds nothing more has not got what is waited for.
 const EMPTY_ANSWERS: usize = 3;
-/// What does not come back is waited for so long.
+/// What does not come back is waited for this long.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(900);
 
 /// What an earlier message means for a later one of its group.
@@ -98,7 +98,7 @@ impl World {
         let Some((number, last)) = had.next_back() else {
             return Ahead::Over; // what was never received cannot be waited for
         };
-        // What was begun before it came, and is held, goes on.
+        // What was begun before it came, and is held, continues.
         let begun = self.deliveries[starting].tried.first();
         let came_late = begun.is_some_and(|trial| last.reached >= Some(trial.began));
         if came_late || last.expires <= now || last.known {
@@ -129,7 +129,7 @@ impl World {
     }
 
     /// Whether something of its group is before it of which the process has lost the lease: with
-    /// that it may be given back, since it is delivered behind it again.
+    /// that it may be released, since it is delivered behind it again.
     pub(crate) fn is_behind_a_lost_one(&self, delivery: usize) -> bool {
         let now = clock::now();
         let own = &self.messages[self.deliveries[delivery].message];

@@ -168,7 +168,7 @@ impl World {
         let here = self.in_hand(life);
         // What is told again comes whether or not there is room for it by now.
         let again = |&&one: &&usize| self.deliveries[one].again;
-        // And what is behind a failure goes back, once no extension of it is under way.
+        // And what is behind a failure goes back, once no extension of it is running.
         let leaves = |&&one: &&usize| self.is_behind(life, one);
         let more = |one: &&usize| again(one) || leaves(one);
         let most = most + here.iter().filter(more).count();
@@ -206,7 +206,7 @@ impl World {
     }
 
     /// Whether an attempt at another of its group has failed since it was received, so that it has
-    /// been given back, though its queue may not have heard of it.
+    /// been released, though its queue may not have heard of it.
     fn is_behind(&self, life: usize, at: usize) -> bool {
         let one = &self.deliveries[at];
         let group = self.messages[one.message].group;

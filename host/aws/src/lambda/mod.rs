@@ -19,7 +19,7 @@ use send::Sender;
 use sign::Signer;
 
 /// AWS Lambda in one region. Cheap to clone; clones share connections. There is one connection for
-/// each call under way and no limit to them but that of open files; idle ones are kept for 90 s.
+/// each outstanding call and no limit to them but that of open files; idle ones are kept for 90 s.
 #[derive(Debug, Clone)]
 pub struct Lambda {
     signer: Signer,
@@ -39,7 +39,7 @@ impl Lambda {
     }
 
     async fn answer(&self, mut request: Request) -> Result<Response, InvokeError> {
-        // In a box of its own: it is large, and gone while we wait.
+        // In its own box: it is large, and gone while we wait.
         let signed = Box::pin(self.signer.sign(&mut request)).await?;
         let answer = self.sender.send(&request.function, signed).await?;
         answer.read(&request.function)

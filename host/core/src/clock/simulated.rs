@@ -80,7 +80,7 @@ impl Default for Time {
 }
 
 /// Jumps to the next timer and wakes all that are due then. To be called when nothing else can
-/// go on; false if there is no timer, and so nothing ever will.
+/// continue; false if there is no timer, and so nothing ever will.
 pub fn advance() -> bool {
     let due = TIME.with_borrow_mut(|time| {
         let Some((&(at, _), _)) = time.timers.first_key_value() else {
@@ -107,7 +107,7 @@ pub fn set_date(on_ms: i64) {
     TIME.with_borrow_mut(|time| time.began = time.began.saturating_add(on_ms));
 }
 
-/// The machine starts again: the moment is zero, the date goes on, and who slept is gone.
+/// The machine starts again: the moment is zero, the date continues, and who slept is gone.
 pub fn reboot() {
     let slept = TIME.with_borrow_mut(|time| {
         time.began = time.began.saturating_add(time.now_ms());

@@ -10,11 +10,11 @@ use crate::scheduler::ready::Waiting as _;
 use crate::throttle::control::Signal;
 use std::time::Duration;
 
-/// The first and the longest pause before what was begun in vain is tried again. A success of
+/// The first and the longest pause before what was begun without success is retried. A success of
 /// another attempt cuts it short.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(20));
 
-/// The longest that a downstream's wish is heeded: what it wishes for longer is asked once more.
+/// The longest that a downstream's wish is respected: what it wishes for longer is asked once more.
 const LONGEST_ADVICE: Duration = Duration::from_secs(300);
 
 /// The first and the longest pause of what found its downstream closed: longer than until the next
@@ -26,7 +26,7 @@ const TURN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(
 pub(super) struct Pause {
     /// The downstream's own wish.
     pub not_before: BootInstant,
-    /// When it is tried again in any case.
+    /// When it is retried in any case.
     pub until: BootInstant,
 }
 
@@ -123,7 +123,7 @@ pub(super) fn worst_signal<'a>(endings: impl Iterator<Item = &'a JobEnding>) -> 
 }
 
 /// From the first message of a group on that is not done, all later ones of the group share its
-/// lot: they are given back after a failure and held with what is held.
+/// lot: they are released after a failure and held with what is held.
 pub(super) fn in_group_order(ended: &mut [(Job, JobEnding)]) {
     for at in 0..ended.len() {
         let (earlier, later) = ended.split_at_mut(at + 1);
@@ -148,7 +148,7 @@ pub(super) fn in_group_order(ended: &mut [(Job, JobEnding)]) {
     }
 }
 
-/// Nothing is held any longer: what would have been is given back.
+/// Nothing is held any longer: what would have been is released.
 pub(super) fn let_go(ended: &mut [(Job, JobEnding)]) {
     for (_, ending) in ended {
         if fate(ending) == MessageFate::Kept {

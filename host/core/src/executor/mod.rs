@@ -112,7 +112,7 @@ impl Executor {
         }
     }
 
-    /// Gives back what has not begun or is held.
+    /// Releases what has not begun or is held.
     pub fn give_back(&self) {
         let now = clock::now();
         let released = {
@@ -142,7 +142,7 @@ impl Executor {
             board: self.board.clone(),
             ended: false,
         };
-        // What waits at the halt is given back by whoever set it.
+        // What waits at the halt is released by whoever set it.
         while !self.halt.is_cancelled() {
             let now = clock::now();
             let (expired, next) = {

@@ -35,7 +35,7 @@ pub enum Untrusted {
         /// Its permissions.
         mode: u32,
     },
-    /// Neither a file nor a folder lies there.
+    /// Neither a file nor a folder is there.
     #[error("{} of user {owner} is neither a file nor a folder", path.display())]
     Kind {
         /// What is.

@@ -13,12 +13,12 @@ use std::time::Duration;
 
 /// How long a write may hold the delete up that comes after it.
 const WRITE: Duration = Duration::from_secs(2);
-/// How long a lookup may hold up what was received, and the share of its visibility at most.
+/// How long a lookup may delay what was received, and the share of its visibility at most.
 const LOOKUP: Duration = Duration::from_secs(1);
 const LOOKUP_SHARE: u32 = 8;
-/// After a call without an answer the store is left alone for so long.
+/// After a call without an answer the store is left alone for this long.
 const REST: Duration = Duration::from_secs(5);
-/// So many failures in a row are more than a hiccup.
+/// This many failures in a row are more than a hiccup.
 const LASTING: u32 = 3;
 
 /// The idempotency of one route.

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 const TTL: Duration = Duration::from_secs(60);
 const LEASE: Duration = Duration::from_secs(30);
 
-/// Runs it; where it waits, time goes on.
+/// Runs it; where it waits, time continues.
 fn run<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     loop {

@@ -52,7 +52,7 @@ pub struct Source {
 pub trait Arrivals: Send + Sync {
     /// How a message of the queue `lane` ends that need not run; `None`: it runs.
     fn ending(&self, lane: usize, message: &Message) -> Option<JobEnding>;
-    /// Whether a message that was not started is better finished than given back at a stop.
+    /// Whether a message that was not started is better finished than released at a stop.
     fn prefers_finishing(&self, lane: usize, message: &Message) -> bool;
     /// The queue `lane` has dead-lettered a message instead of handing it out.
     fn dead_lettered(&self, lane: usize, letter: &DeadLettered);
@@ -96,7 +96,7 @@ struct ReceiveResult {
 }
 
 impl Intake {
-    /// Polls until the stop, then until the last poll under way was answered.
+    /// Polls until the stop, then until the last outstanding poll was answered.
     pub async fn run(self) {
         let mut polls: Group<ReceiveResult> = Group::new();
         let mut troubles: Vec<ReceiveFailures> = self
@@ -302,7 +302,7 @@ impl Intake {
             .collect()
     }
 
-    /// Sends on what need not run, and what comes after the stop and is better given back.
+    /// Sends on what need not run, and what comes after the stop and is better released.
     fn sort_out(&self, lane: usize, jobs: Vec<Job>, known: &[bool]) -> Vec<Job> {
         let stopping = self.stop.is_cancelled();
         let now = clock::now();
@@ -343,7 +343,7 @@ impl Intake {
         for (job, ending) in jobs.iter().zip(endings) {
             let waits = match ending {
                 None | Some(JobEnding::AlreadyDone) => false,
-                // Only where the order is kept here does what is given back overtake nothing.
+                // Only where the order is kept here does what is released overtake nothing.
                 Some(
                     JobEnding::Verdict(_) | JobEnding::Exhausted(_) | JobEnding::Unreadable(_),
                 ) => true,
@@ -392,7 +392,7 @@ async fn receive(
     }
 }
 
-/// What arrives after the stop is given back, unless its next receive may dead-letter it; and unless
+/// What arrives after the stop is released, unless its next receive may dead-letter it; and unless
 /// something behind it in its group must run for that reason, which it cannot before this has.
 /// `arrived` is the group, if its order is kept, and whether it is the last chance, of each.
 fn give_back(arrived: &[(Option<&str>, bool)], endings: &mut [Option<JobEnding>]) {
@@ -410,7 +410,7 @@ fn give_back(arrived: &[(Option<&str>, bool)], endings: &mut [Option<JobEnding>]
     }
 }
 
-/// When what a poll brought was handed out. A backend that does not tell may have waited long
+/// When what a poll brought was delivered. A backend that does not tell may have waited long
 /// before; then the answer is taken to have been under way for a quarter of the visibility at
 /// most. The first extension, at half of it, makes sure.
 fn handed_out(

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// The first and the longest rest after a failed receive.
 const REST: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
-/// So many failures in a row are more than a hiccup.
+/// This many failures in a row are more than a hiccup.
 const LASTING: u32 = 3;
 
 /// The failures of one queue in a row.

@@ -39,14 +39,14 @@ pub struct LeaseTerms {
     pub visibility: Duration,
 }
 
-/// One call that is due: items of one queue, those that run out first in front.
+/// One call that is due: items of one queue, those that expire first in front.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExtensionCall {
     /// The queue's place in the keeper's list.
     pub queue: usize,
     /// What to extend, and for how long from the call on.
     pub items: Vec<(LeaseId, Receipt, Duration)>,
-    /// When the first of them runs out.
+    /// When the first of them expires.
     pub runs_out: BootInstant,
 }
 
@@ -66,7 +66,7 @@ struct LeaseEntry {
 enum LeaseState {
     /// Extended whenever it is due.
     Kept,
-    /// A call for it is under way.
+    /// A call for it is running.
     Extending,
     /// Not extended any more: being settled, at the ceiling, or refused. Ends at its deadline.
     Ending,
@@ -198,7 +198,7 @@ impl Book {
         (entry.state != LeaseState::Lost).then_some(entry.deadline)
     }
 
-    /// Whether an extension of this lease is under way: a release now could be overtaken by it.
+    /// Whether an extension of this lease is running: a release now could be overtaken by it.
     pub fn extending(&self, id: LeaseId) -> bool {
         let state = self.entries.get(&id).map(|entry| entry.state);
         matches!(
@@ -212,7 +212,7 @@ impl Book {
         self.agenda.first().map(|(at, _)| *at)
     }
 
-    /// Loses what has run out, and answers with the calls that are due, at most `batch(queue)`
+    /// Loses what has expired, and answers with the calls that are due, at most `batch(queue)`
     /// items in each. Each item stays under way until `extended` is told about it.
     pub fn due(&mut self, now: BootInstant, batch: impl Fn(usize) -> usize) -> Vec<ExtensionCall> {
         let mut due = Vec::new();

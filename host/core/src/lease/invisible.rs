@@ -13,14 +13,14 @@ pub const LATE_EFFECT: Duration = Duration::from_secs(60);
 pub struct InvisibleMessages {
     /// As far as the queue has answered.
     heard: BootInstant,
-    /// If the call under way takes effect.
+    /// If the outstanding call takes effect.
     asked: Option<BootInstant>,
     /// If calls take effect that were not answered.
     unheard: Option<BootInstant>,
 }
 
 impl InvisibleMessages {
-    /// It was handed out by `answered`.
+    /// It was delivered by `answered`.
     pub fn since(answered: BootInstant, visibility: Duration) -> Self {
         Self {
             heard: answered + visibility,

@@ -130,7 +130,7 @@ async fn extend(queue: Arc<dyn Queue>, call: ExtensionCall) -> ExtensionResult {
         .map(|(_, receipt, length)| (receipt.clone(), *length))
         .collect();
     let called = clock::now();
-    // A call that hangs must leave time for another before the first lease runs out.
+    // A call that hangs must leave time for another before the first lease expires.
     let patience = called + call.runs_out.since(called) / 3;
     let results = tokio::select! {
         biased; // an answer in time is one

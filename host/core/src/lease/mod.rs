@@ -67,7 +67,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Set when the lease is lost: it ran out, was taken away, or reached the 12 h ceiling.
+    /// Set when the lease is lost: it expired, was taken away, or reached the 12 h ceiling.
     pub fn lost(&self) -> &CancellationToken {
         &self.cancelled
     }
@@ -111,7 +111,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// When the right ends: later than at first if an extension that was under way is granted.
+    /// When the right ends: later than at first if an extension that was running is granted.
     pub fn until(&self) -> BootInstant {
         let deadline = self.lease.ledger.lock().deadline(self.lease.id);
         deadline.map_or(self.until, |deadline| deadline.max(self.until))
@@ -122,7 +122,7 @@ impl Claim {
         self.lease.hidden()
     }
 
-    /// Returns when no extension is under way any more that could overtake an outcome.
+    /// Returns when no extension is running any more that could overtake an outcome.
     pub async fn quiet(&self) {
         loop {
             let mut answered = std::pin::pin!(self.lease.ledger.answered.notified());

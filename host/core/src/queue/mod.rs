@@ -27,7 +27,7 @@ pub struct Identity {
     pub source: String,
     /// How long a received message stays invisible unless extended, when the route does not say.
     pub visibility: Duration,
-    /// The most messages of one `receive`, and items of one `extend`, `settle` or `send`.
+    /// Maximum messages of one `receive`, and items of one `extend`, `settle` or `send`.
     pub batch: usize,
     /// The longest `wait` of one `receive`.
     pub longest_wait: Duration,
@@ -50,23 +50,23 @@ pub struct Identity {
 pub struct Ask {
     /// At most so many, but for `GroupShare::Spread`; 1 to `Identity::batch`.
     pub max: usize,
-    /// How long what is received stays invisible, from the moment it is handed out; 0 s to 12 h.
+    /// How long what is received stays invisible, from the moment it is delivered; 0 s to 12 h.
     pub visibility: Duration,
     /// How long to wait for the first message; at most `Identity::longest_wait`.
     pub wait: Duration,
-    /// Whether to hand out first what was sent last, of all that can be received, and not what
+    /// Whether to deliver first what was sent last, of all that can be received, and not what
     /// the queue would give by itself. What must be in order within its group stays so. A backend
     /// that cannot choose does as it always does: SQS.
     pub newest_first: bool,
     /// How many messages of one group. A backend that cannot choose does as it always does: SQS
     /// tries to return as many as possible, Redis one.
     pub groups: GroupShare,
-    /// Whether to hand out one message even if the process holds as many bytes as it may.
+    /// Whether to deliver one message even if the process holds as many bytes as it may.
     pub overdraw: bool,
 }
 
 /// How many messages of one group a receive brings where groups are kept in order. Those that it
-/// brings are in order, and nothing more of the group is handed out until all of them are deleted
+/// brings are in order, and nothing more of the group is delivered until all of them are deleted
 /// or visible again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GroupShare {
@@ -74,7 +74,7 @@ pub enum GroupShare {
     #[default]
     One,
     /// One of each group that has any. If these are fewer than asked for, there is nothing else to
-    /// hand out: then those that follow in the same groups, too, so many beyond `Ask::max` at most.
+    /// deliver: then those that follow in the same groups, too, so many beyond `Ask::max` at most.
     Spread(usize),
     /// As many as possible of one group before those of the next, as SQS does.
     Fill,
@@ -99,7 +99,7 @@ pub struct Received {
     pub messages: Vec<Message>,
     /// The backend has looked everywhere and held nothing more that could be received.
     pub drained: bool,
-    /// When the messages were handed out, where the backend knows.
+    /// When the messages were delivered, where the backend knows.
     pub taken: Option<BootInstant>,
     /// The bytes that the messages take of the process's budget, if it has one; in their order.
     pub held: Vec<HeldBytes>,
@@ -140,13 +140,13 @@ pub struct Depth {
 /// One item of a call that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ItemError {
-    /// The receipt is not ours any more: it ran out, or the message is gone.
+    /// The receipt is not ours any more: it expired, or the message is gone.
     #[error("the receipt is no longer valid: {0}")]
     Gone(String),
     /// The message was cancelled: it is not delivered again.
     #[error("the message was cancelled")]
     Cancelled,
-    /// May pass; the same item may be tried again.
+    /// May pass; the same item may be retried.
     #[error("{0}")]
     Passing(String),
     /// Will never succeed as it is.
@@ -159,7 +159,7 @@ pub enum ItemError {
 pub struct Delays {
     /// The longest delay of one message; zero where none can be delayed.
     pub longest: Duration,
-    /// The longest delay of a message with a group; zero as well where it would hold up its group.
+    /// The longest delay of a message with a group; zero as well where it would delay its group.
     pub longest_in_group: Duration,
     /// The longest delay of a scheduled message: one that people may list and cancel until it is due.
     pub longest_scheduled: Duration,
@@ -228,9 +228,9 @@ pub trait Queue: Send + Sync + 'static {
         false
     }
 
-    /// Takes up to `ask.max` messages and makes them invisible for `ask.visibility`. Waits up to `ask.wait` for the first; not any longer once
-    /// `hurry` is set, where the backend can end a wait without losing what it might bring. No
-    /// messages is not an error.
+    /// Takes up to `ask.max` messages and makes them invisible for `ask.visibility`. Waits up to
+    /// `ask.wait` for the first; not any longer once `hurry` is set, where the backend can end a
+    /// wait without losing what it might bring. No messages is not an error.
     async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError>;
 
     /// Keeps deliveries invisible for the given time from now; at most `Identity::batch` items

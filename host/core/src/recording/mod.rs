@@ -21,7 +21,7 @@ pub struct RecordingTerms {
     pub folder: PathBuf,
     /// What is redacted before anything is written.
     pub redact: Vec<Rule>,
-    /// The most bytes of all files of the folder together; the oldest are deleted.
+    /// Maximum bytes of all files of the folder together; the oldest are deleted.
     pub most: u64,
 }
 

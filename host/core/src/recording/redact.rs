@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::fmt;
 use std::str::FromStr;
 
-/// What stands in the place of what is redacted.
+/// What is in the place of what is redacted.
 pub const BLOT: &str = "[redacted]";
 /// What a rule about an attribute begins with.
 const ATTRIBUTE: &str = "attribute:";

@@ -17,14 +17,14 @@ use std::time::Duration;
 const WAITING: usize = 1_024;
 /// Nor do more bytes wait, unless one entry alone has more.
 const BYTES: usize = 32 << 20;
-/// After a failed write nothing is tried for so long.
+/// After a failed write nothing is tried for this long.
 const REST: Duration = Duration::from_secs(1);
 /// How often it is said that entries are left out.
 const MINUTE: Duration = Duration::from_secs(60);
 /// How long the end waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Writes on a thread of its own; ends, with all written, when dropped, unless the disk takes too
+/// Writes on its own thread; ends, with all written, when dropped, unless the disk takes too
 /// long.
 #[derive(Debug)]
 pub(super) struct RecordingWriter {
@@ -72,7 +72,7 @@ impl RecordingWriter {
         Ok(writer)
     }
 
-    /// Hands entries to `write` on a thread of its own.
+    /// Hands entries to `write` on its own thread.
     fn with(
         folder: &Path,
         patience: Duration,

@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-/// The most attempts of a shadow at once; what comes beyond them is not compared.
+/// Maximum attempts of a shadow at once; what comes beyond them is not compared.
 pub const AT_ONCE: usize = 4;
 /// The most differences that are said in a minute; all are counted.
 const SAID: u32 = 20;

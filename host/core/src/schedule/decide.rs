@@ -23,11 +23,11 @@ pub const MOST_TICKS: usize = 1_000;
 pub struct SendLimits {
     /// The longest delay of one message; zero where none can be delayed.
     pub longest_delay: Duration,
-    /// The same of a message with a group; zero as well where it would hold up its group.
+    /// The same of a message with a group; zero as well where it would delay its group.
     pub longest_delay_in_group: Duration,
     /// What the queue adds to every message, where a message cannot say otherwise.
     pub own_delay: Duration,
-    /// The most messages of one call.
+    /// Maximum messages of one call.
     pub batch: usize,
     /// Whether what is sent first is handled first.
     pub ordered: bool,

@@ -6,7 +6,7 @@ use crate::schedule::samples::{FIFO, STANDARD, job};
 use proptest::prelude::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// The embedded queue, where what waits holds up its group.
+/// The embedded queue, where what waits delays its group.
 const EMBEDDED: SendLimits = SendLimits {
     longest_delay: Duration::MAX,
     longest_delay_in_group: Duration::ZERO,

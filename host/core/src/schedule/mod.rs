@@ -171,7 +171,7 @@ pub async fn list(store: &dyn ScheduleStore) -> Result<Vec<ScheduledJob>, StoreE
     }
 }
 
-/// A job that nobody has claimed, with an id of its own.
+/// A job that nobody has claimed, with its own id.
 pub fn job(
     queue: &str,
     due: Timestamp,

@@ -2,7 +2,7 @@
 //! nothing itself.
 //!
 //! A job is claimed before it is sent and ended after: whoever dies in between leaves a claim that
-//! runs out, and the job is sent by another. The end is bound to the claim, since by then the job may
+//! expires, and the job is sent by another. The end is bound to the claim, since by then the job may
 //! have run, and its producer written it anew under the same id.
 
 mod aside;
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// So many jobs are claimed together.
+/// This many jobs are claimed together.
 const CHUNK: usize = 100;
 
 /// What one round did.
@@ -235,7 +235,7 @@ impl Mover {
             }
         }
         let mut sent = self.send(&ours, started, known, round).await;
-        // What is behind one that could not be claimed is given back.
+        // What is behind one that could not be claimed is released.
         ours.append(&mut behind);
         sent.resize(ours.len(), 0);
         if let Err(denied) = self.end(ours, &sent, &token).await {

@@ -169,7 +169,7 @@ pub(super) fn simulate(test: impl Future<Output = ()>) {
     runtime.expect("a runtime").block_on(test);
 }
 
-/// Lets a mover run for so long.
+/// Lets a mover run for this long.
 pub(super) async fn run(mover: Mover, time: Duration) {
     let stop = CancellationToken::new();
     let running = crate::tasks::spawn(mover.run(stop.clone()));

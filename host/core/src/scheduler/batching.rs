@@ -19,7 +19,7 @@ pub(super) struct FreePermits {
     pub comes_free: bool,
     /// How long to wait for that.
     pub wait: Duration,
-    /// Whether the receives under way are as many as all their room and the free room need together.
+    /// Whether the outstanding receives are as many as all their room and the free room need together.
     pub fits: bool,
     /// How long to wait for the answer to one of them; zero: not at all.
     pub join: Duration,
@@ -40,9 +40,9 @@ pub(super) struct BatchingDelay {
 
 impl BatchingDelay {
     /// Whether little room is to be asked for now. Counted from when it came free: the latency of
-    /// calls under way is not waited for besides, but for those whose room it joins.
+    /// outstanding calls is not waited for besides, but for those whose room it joins.
     ///
-    /// Two receives that ask for less than a full call each would go on so for ever, since each
+    /// Two receives that ask for less than a full call each would continue so forever, since each
     /// asks again for what it brought. So now and then the room of one waits for the other.
     pub(super) fn is_over(&mut self, little: &FreePermits, now: BootInstant) -> bool {
         if self.joining.is_some() && !little.fits {
@@ -74,7 +74,7 @@ impl BatchingDelay {
         self.full_call();
     }
 
-    /// A full call was asked for. What is left of the room goes on waiting for the answer that it
+    /// A full call was asked for. What is left of the room continues waiting for the answer that it
     /// waits for.
     pub(super) fn full_call(&mut self) {
         (self.since, self.due) = (None, None);

@@ -17,9 +17,9 @@ pub(super) struct BlockedGroups<J> {
 
 #[derive(Debug)]
 struct Blocked<J> {
-    /// In the group's order; the one that is tried again first.
+    /// In the group's order; the one that is retried first.
     jobs: Vec<J>,
-    /// When the first is tried again.
+    /// When the first is retried.
     retry_at: Option<BootInstant>,
     /// How many messages are awaited: the queue must take their outcomes first.
     awaits: usize,
@@ -33,7 +33,7 @@ pub(super) type Unblocked<J> = (String, Vec<J>);
 pub(super) enum Released<J> {
     /// Nothing: no group waits for it, or for others as well.
     Nothing,
-    /// The message has left its queue: its group goes on.
+    /// The message has left its queue: its group continues.
     GoesOn(Unblocked<J>),
     /// The queue delivers it again, which it does not as long as others of its group are in hand.
     GivesBack(Unblocked<J>),
@@ -131,7 +131,7 @@ impl<J: Waiting> BlockedGroups<J> {
         (group, jobs)
     }
 
-    /// The groups whose first message is to be tried again by now.
+    /// The groups whose first message is to be retried by now.
     pub(super) fn take_due(&mut self, now: BootInstant) -> Vec<Unblocked<J>> {
         let is_due = |blocked: &Blocked<J>| {
             blocked.awaits == 0 && blocked.retry_at.is_some_and(|at| at <= now)
@@ -148,7 +148,7 @@ impl<J: Waiting> BlockedGroups<J> {
             .collect()
     }
 
-    /// When the first of them is to be tried again.
+    /// When the first of them is to be retried.
     pub(super) fn due(&self) -> Option<BootInstant> {
         let waits = self.groups.values().filter(|blocked| blocked.awaits == 0);
         waits.filter_map(|blocked| blocked.retry_at).min()
@@ -160,7 +160,7 @@ impl<J: Waiting> BlockedGroups<J> {
     }
 
     /// Takes out what is too old, and the groups that are blocked no longer since the message that
-    /// was to be tried again is among it.
+    /// was to be retried is among it.
     pub(super) fn expired(&mut self, now: BootInstant) -> (Vec<J>, Vec<Unblocked<J>>) {
         if self.expires().is_none_or(|at| at > now) {
             return (Vec::new(), Vec::new());
@@ -169,7 +169,7 @@ impl<J: Waiting> BlockedGroups<J> {
     }
 
     /// Takes out what is chosen, asked in the order of each group, and the groups that are blocked
-    /// no longer since the message that was to be tried again is among it.
+    /// no longer since the message that was to be retried is among it.
     pub(super) fn extract(&mut self, which: impl Fn(&J) -> bool) -> (Vec<J>, Vec<Unblocked<J>>) {
         let mut out = Vec::new();
         for blocked in self.groups.values_mut() {

@@ -6,9 +6,9 @@ use crate::clock::{BootInstant, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
-/// So many messages are awaited at most. Beyond that the one that has been for longest is not.
+/// This many messages are awaited at most. Beyond that the one that has been for longest is not.
 pub(super) const MOST_AWAITED: usize = 10_000;
-/// How long after it could be received a message is awaited at most. It may stand behind others in
+/// How long after it could be received a message is awaited at most. It may be behind others in
 /// the queue; but the queue may also have dead-lettered it, or another process may have it.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(900);
 /// So many answers that the queue holds nothing more, since a message could be received,

@@ -167,7 +167,7 @@ const ENDED: FinishedAttempt = FinishedAttempt {
     showed: Signal::Open,
 };
 
-/// The attempt at the first ends so; what is given back at once.
+/// The attempt at the first ends so; what is released at once.
 fn ends(
     scheduler: &mut Scheduler<BlockedJob>,
     first: Start<BlockedJob>,
@@ -256,7 +256,7 @@ fn finding_02_stop_keeps_messages_ahead_of_a_last_attempt_and_returns_the_rest()
 }
 
 proptest! {
-    /// The pure rule: a group is given back only where that cannot dead-letter a message that was
+    /// The pure rule: a group is released only where that cannot dead-letter a message that was
     /// not attempted, and a pause that is long or a stop keeps nothing that may go.
     #[test]
     fn finding_02_nothing_is_returned_at_its_last_receive(

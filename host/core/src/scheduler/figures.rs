@@ -17,7 +17,7 @@ pub struct Figures {
     pub attempts: usize,
     /// The most of them.
     pub attempts_limit: usize,
-    /// How long little room is left to gather before it is asked for.
+    /// How long little room is left to collect before it is asked for.
     pub wait: Duration,
     /// Outstanding receives.
     pub polls: usize,

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 /// How often it is looked whether something has been awaited for too long.
 const LOOK: Duration = Duration::from_secs(30);
-/// The shortest and the longest time for which what there is no place for is given back.
+/// The shortest and the longest time for which what there is no place for is released.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(900));
 
-/// What has arrived and was neither handed on nor given back, and what of each group was.
+/// What has arrived and was neither handed on nor released, and what of each group was.
 #[derive(Debug)]
 pub(super) struct GroupOrder<J> {
     stopped: BlockedMessages,
@@ -37,7 +37,7 @@ struct GroupInFlight {
 
 impl<J: Waiting> GroupOrder<J> {
     /// Nothing has arrived. At most `most` messages are kept aside, but for those that cannot be
-    /// given back.
+    /// released.
     pub(super) fn new(most: usize) -> Self {
         Self {
             stopped: BlockedMessages::default(),
@@ -231,7 +231,7 @@ impl<J: Waiting> GroupOrder<J> {
         self.stopped.drained(now)
     }
 
-    /// Time has passed: the groups that may go on.
+    /// Time has passed: the groups that may continue.
     pub(super) fn wake(&mut self, now: BootInstant) -> Vec<String> {
         if now < self.look || !self.stopped.is_waiting() {
             return Vec::new();
@@ -259,7 +259,7 @@ impl<J: Waiting> GroupOrder<J> {
     }
 
     /// Nothing more is received: what is awaited that the queue has does not come. What is not
-    /// chosen to be given back runs all the same, since its next receive would be one too many.
+    /// chosen to be released runs all the same, since its next receive would be one too many.
     /// Takes out what is chosen, each group in its order.
     pub(super) fn stop(&mut self, which: impl Fn(&J) -> bool) -> Vec<J> {
         self.ends = true;

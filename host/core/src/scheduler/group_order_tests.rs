@@ -1,4 +1,4 @@
-//! Turns by example: what is handed on, what is kept aside, what is given back.
+//! Turns by example: what is handed on, what is kept aside, what is released.
 
 use super::*;
 use crate::clock::Timestamp;
@@ -7,7 +7,7 @@ use crate::clock::Timestamp;
 struct TurnJob {
     id: &'static str,
     sent: u64,
-    /// Whether it can be given back.
+    /// Whether it can be released.
     spare: bool,
 }
 

@@ -102,7 +102,7 @@ fn finding_12_last_message_of_a_group_awaits_settlement_when_nothing_else_can_en
     assert!(!end(&mut scheduler), "another group's is about to end");
 }
 
-/// How many receives are under way at once in the end, where each brings as many as it asks for, of
+/// How many receives are running at once in the end, where each brings as many as it asks for, of
 /// one of so many groups after the other.
 fn receives_side_by_side(groups: usize) -> usize {
     const GROUPS: [&str; 20] = [
@@ -192,7 +192,7 @@ fn stop_that_returns_a_held_message_returns_the_rest_of_its_group() {
     );
     assert!(after.overtaking.is_empty());
     scheduler.hold(0, first.jobs, at(2), at(9_000));
-    // The held one and the one behind it are given back, and the other group stays.
+    // The held one and the one behind it are released, and the other group stays.
     let released = scheduler.stop(|_, job: &Grouped| job.group == "a", at(2));
     assert_eq!(released.len(), 2);
     drop(released);

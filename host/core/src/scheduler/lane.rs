@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// What a parked poll asks for: two, since a long poll that brings fewer than it asked for has
+/// What a idle long poll asks for: two, since a long poll that brings fewer than it asked for has
 /// shown that nothing else was there. What it brings is held beyond the room if need be.
 const PARKED: usize = 2;
 /// So many failed polls in a row do not change what is believed of a queue.
@@ -30,9 +30,9 @@ const REFILL: Duration = Duration::from_millis(10);
 /// What does not change about a queue.
 #[derive(Debug, Clone)]
 pub struct LaneRules {
-    /// The most messages of one receive.
+    /// Maximum messages of one receive.
     pub batch: usize,
-    /// The wait of a parked poll.
+    /// The wait of a idle long poll.
     pub poll_for: Duration,
     /// The shortest wait after which an answer can prove that the queue is empty.
     pub proof_wait: Duration,
@@ -75,14 +75,14 @@ pub(super) struct Lane<J> {
     pub held: HeldMessages<J>,
     /// Groups that wait for the next attempt at their first message, or for its dead-lettering.
     pub blocked: BlockedGroups<J>,
-    /// How many messages of blocked groups are kept, but for those that must not be given back.
+    /// How many messages of blocked groups are kept, but for those that must not be released.
     pub most_blocked: usize,
     /// Where the groups' order is kept here, since the queue does not.
     pub turns: Option<GroupOrder<J>>,
     pub knowledge: Knowledge,
     /// Under way.
     pub polls: usize,
-    /// When the last of them is answered at the latest, but for the time that its answer is under way.
+    /// When the last of them is answered at the latest, but for the time that its answer is in transit.
     pub answered_by: BootInstant,
     /// How many may be, as far as the answers tell.
     abreast: usize,
@@ -151,7 +151,7 @@ impl<J: Waiting> Lane<J> {
         bucket.map_or(usize::MAX, |bucket| bucket.available(now))
     }
 
-    /// Whether one of its own limits keeps it from starting anything now. It then holds up no
+    /// Whether one of its own limits keeps it from starting anything now. It then delays no
     /// queue below it: the route's capacity is not for it to use.
     pub(super) fn is_limited(&self, now: BootInstant) -> bool {
         self.may_start(now) == 0
@@ -247,13 +247,13 @@ impl<J: Waiting> Lane<J> {
         }
     }
 
-    /// A group goes on: with what of it is in hand.
+    /// A group continues: with what of it is in hand.
     pub(super) fn unblock(&mut self, (group, jobs): Unblocked<J>) {
         self.ready.freed(&group);
         self.ready.resume(jobs);
     }
 
-    /// Gives back what is held or waits and `release` chooses. What is before one of its ordered
+    /// Releases what is held or waits and `release` chooses. What is before one of its ordered
     /// group that is not chosen stays as well, since that cannot run before it. The rest waits for
     /// company no longer.
     pub(super) fn give_back(&mut self, release: impl Fn(&J) -> bool, now: BootInstant) -> Vec<J> {
@@ -278,7 +278,7 @@ impl<J: Waiting> Lane<J> {
         unblocked.into_iter().for_each(|group| self.unblock(group));
         let mut out: Vec<J> = held.into_iter().chain(blocked).chain(waiting).collect();
         if let Some(turns) = &mut self.turns {
-            // A poll under way may still bring what was sent after these.
+            // An outstanding poll may still bring what was sent after these.
             out.iter().for_each(|job| turns.failed(job, now));
             let aside = turns.stop(chosen);
             for job in &aside {
@@ -292,7 +292,7 @@ impl<J: Waiting> Lane<J> {
         out
     }
 
-    /// How many messages of each group are not to be given back.
+    /// How many messages of each group are not to be released.
     fn to_be_run(&self, release: impl Fn(&J) -> bool) -> HashMap<String, usize> {
         let mut needed = HashMap::new();
         let here = self.held.iter().chain(self.blocked.iter());
@@ -315,7 +315,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// Whether the queue must be taken to hold messages: only a long poll's answer says it is
-    /// empty, and a call or two that failed say nothing. One that keeps failing holds nobody up.
+    /// empty, and a call or two that failed say nothing. One that keeps failing delays nobody.
     pub(super) fn may_hold(&self) -> bool {
         matches!(
             self.knowledge,
@@ -432,7 +432,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// An answer to a call for `asked` messages brought so many: well filled ones call for more
-    /// calls side by side, thin ones for fewer, since those would share what comes. A thin answer
+    /// calls concurrently, thin ones for fewer, since those would share what comes. A thin answer
     /// of a short poll says nothing: it has not looked everywhere. It `took` so long.
     pub(super) fn pace_polls(
         &mut self,

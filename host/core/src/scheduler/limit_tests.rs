@@ -313,7 +313,7 @@ fn lesson_15_queue_whose_messages_need_no_run_may_still_hold_more() {
     assert!(start(&mut scheduler, at(10)).is_empty());
 }
 
-/// How many polls are under way once this many answers in a row have brought so many messages, all
+/// How many polls are running once this many answers in a row have brought so many messages, all
 /// of which are over by then.
 fn polls_after(answers: usize, brought: usize) -> usize {
     let mut scheduler = scheduler(1, 1_000, 1, LaneLimits::default());

@@ -40,7 +40,7 @@ pub struct Rules {
     pub lanes: Vec<LaneRules>,
     /// One per queue for weighted order; `None` for strict order.
     pub weights: Option<Vec<u32>>,
-    /// The most messages of one attempt.
+    /// Maximum messages of one attempt.
     pub batch: usize,
     /// Within this time of its arrival a message should start: what is held beyond what runs is
     /// no more than that.
@@ -52,9 +52,9 @@ pub struct Rules {
 /// What may change about a route while it runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SchedulerLimits {
-    /// The most attempts at once.
+    /// Maximum concurrent attempts.
     pub attempts: usize,
-    /// The most messages held beyond what runs; 0: nothing is received that cannot start.
+    /// Maximum messages held beyond what runs; 0: nothing is received that cannot start.
     pub prefetch: usize,
     /// How long a message waits for others to share its attempt.
     pub window: Duration,
@@ -62,7 +62,7 @@ pub struct SchedulerLimits {
     pub lanes: Vec<LaneLimits>,
 }
 
-/// A receive that the scheduler asks for. Given back with `answered` or `failed`.
+/// A receive that the scheduler asks for. Released with `answered` or `failed`.
 #[derive(Debug)]
 pub struct Poll {
     /// Which queue.
@@ -106,7 +106,7 @@ pub struct Scheduler<J> {
     prefetch: usize,
     horizon: Duration,
     stopped: bool,
-    /// What was kept behind a message that its queue delivers again.
+    /// What was kept behind a message that its queue redelivers.
     overtaking: Vec<(usize, J)>,
 }
 
@@ -141,7 +141,7 @@ impl<J: Waiting> Scheduler<J> {
         scheduler
     }
 
-    /// Other limits from now on. What is under way beyond them ends as it would have.
+    /// Other limits from now on. What is running beyond them ends as it would have.
     pub fn set_limits(&mut self, limits: &SchedulerLimits, now: BootInstant) {
         self.control.set_maximum(limits.attempts);
         self.prefetch = limits.prefetch;
@@ -153,7 +153,7 @@ impl<J: Waiting> Scheduler<J> {
         }
     }
 
-    /// The room that its polls reserve; other holders of permits give back to it.
+    /// The room that its polls reserve; other holders of permits release to it.
     pub fn room(&self) -> &Room {
         &self.room
     }
@@ -248,7 +248,7 @@ impl<J: Waiting> Scheduler<J> {
         self.lanes.iter().map(|lane| lane.ready.len()).sum()
     }
 
-    /// Jobs that are here, have been begun in vain and wait for another try.
+    /// Jobs that are here, have been begun without success and wait for another try.
     fn held(&self) -> usize {
         self.lanes.iter().map(|lane| lane.held.len()).sum()
     }
@@ -280,7 +280,7 @@ impl<J: Waiting> Scheduler<J> {
         gathered.into_iter().chain(lanes).chain(probe).min()
     }
 
-    /// No more polls, and nothing waits for company any longer. Gives back what waits or is held
+    /// No more polls, and nothing waits for company any longer. Releases what waits or is held
     /// and `release` chooses, each with its queue; the rest is still run.
     #[must_use = "returned messages must be released"]
     pub fn stop(

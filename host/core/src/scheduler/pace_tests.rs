@@ -17,7 +17,7 @@ impl Waiting for PaceJob {
     }
 }
 
-/// Queues in strict order, and what is under way between them and the workers.
+/// Queues in strict order, and what is running between them and the workers.
 struct PaceWorld {
     scheduler: Scheduler<PaceJob>,
     random: fastrand::Rng,
@@ -33,7 +33,7 @@ struct PaceWorld {
     now_ms: u64,
     calls: u64,
     ended: u64,
-    /// The sum over time of the attempts under way.
+    /// The sum over time of the running attempts.
     busy_ms: u64,
     most_polls: usize,
 }
@@ -193,7 +193,7 @@ fn idle_queue_has_one_long_poll_and_load_uses_all_permits() {
     assert!(calls <= 0.105 && busy >= 0.95, "{calls} calls, {busy} busy");
     let fewer = (world.most_polls, world.calls - before);
     assert!(fewer.0 < at_load.0 && fewer.1 <= 150, "{fewer:?}");
-    // Idle again: one parked poll, and no more than three calls a minute.
+    // Idle again: one idle long poll, and no more than three calls a minute.
     world.holds[0] = 0;
     world.pass(4_000, 50);
     assert_eq!(world.polls.len(), 1);
@@ -321,7 +321,7 @@ fn slowly_filling_queue_is_polled_again_while_prefetch_has_room() {
         world.pass(100, 1);
     }
     let held = 20 - usize::try_from(world.holds[0]).expect("few");
-    // A parked poll may bring one more than there is room for.
+    // A idle long poll may bring one more than there is room for.
     assert!((6..=7).contains(&held), "{held}");
 }
 
@@ -376,7 +376,7 @@ fn throttle_lowers_the_prefetch() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(30))]
 
-    /// Whatever the times and whatever changes: the room is kept but for what a parked poll brings,
+    /// Whatever the times and whatever changes: the room is kept but for what a idle long poll brings,
     /// and never beyond what was allowed.
     #[test]
     fn permits_are_never_overdrawn_by_pacing(

@@ -19,7 +19,7 @@ impl<J: Waiting> Scheduler<J> {
         polls
     }
 
-    /// The queues whose polls are under way, each with when the last of them is answered at the
+    /// The queues whose polls are running, each with when the last of them is answered at the
     /// latest.
     pub fn outstanding(&self) -> Vec<(usize, BootInstant)> {
         let lanes = self.lanes.iter().enumerate();

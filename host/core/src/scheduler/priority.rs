@@ -67,7 +67,7 @@ impl QueueOrder {
         }
     }
 
-    /// Gives back what was charged for messages that did not come.
+    /// Releases what was charged for messages that did not come.
     pub fn refund(&mut self, lane: usize, messages: usize) {
         if let Self::Weighted(accounts) = self {
             let account = &mut accounts[lane];

@@ -45,7 +45,7 @@ pub enum Sequence {
 /// What is needed of waiting jobs before some may start.
 #[derive(Debug, Clone, Copy)]
 pub struct Gather {
-    /// So many start at once ...
+    /// This many start at once ...
     pub full: usize,
     /// ... or fewer, once one has waited so long.
     pub window: Duration,
@@ -171,12 +171,12 @@ impl<J: Waiting> Ready<J> {
         taken
     }
 
-    /// Whether jobs of a group are under way or held.
+    /// Whether jobs of a group are running or held.
     pub fn is_busy(&self, group: &str) -> bool {
         self.busy.contains(group)
     }
 
-    /// A group's jobs have ended, or are all given back.
+    /// A group's jobs have ended, or are all released.
     pub fn freed(&mut self, group: &str) {
         self.all_busy.set(false);
         self.busy.remove(group);

@@ -66,7 +66,7 @@ impl Room {
         }
     }
 
-    /// Takes room that may not be there: for what a parked poll brought, which must be held.
+    /// Takes room that may not be there: for what a idle long poll brought, which must be held.
     pub fn overdraw(&self, count: usize) -> Permit {
         self.0.used.fetch_add(count, Ordering::AcqRel);
         Permit {
@@ -75,7 +75,7 @@ impl Room {
         }
     }
 
-    /// Returns once a permit was given back since the last time it returned.
+    /// Returns once a permit was released since the last time it returned.
     pub async fn freed(&self) {
         self.0.freed.notified().await;
     }

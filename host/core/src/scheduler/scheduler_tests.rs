@@ -44,7 +44,7 @@ fn limits(attempts: usize) -> SchedulerLimits {
     }
 }
 
-/// Queues, a scheduler, and what is under way between them.
+/// Queues, a scheduler, and what is running between them.
 struct SchedulerWorld {
     scheduler: Scheduler<HeldMessage>,
     queues: Vec<VecDeque<u64>>,
@@ -147,7 +147,7 @@ impl SchedulerWorld {
         self.end_showing(which, Signal::Open);
     }
 
-    /// Ends one attempt; what was begun in vain is held for a while.
+    /// Ends one attempt; what was begun without success is held for a while.
     fn end_showing(&mut self, which: usize, showed: Signal) {
         if self.running.is_empty() {
             return;
@@ -318,7 +318,7 @@ fn empty_short_poll_does_not_prove_an_empty_queue() {
 fn messages_held_for_a_lower_queue_do_not_block_a_higher() {
     let mut world = SchedulerWorld::new(2, None, 1, 1);
     (0..300).for_each(|_| world.step(10));
-    // Both parked polls bring all they may: room for one, four messages held.
+    // Both idle long polls bring all they may: room for one, four messages held.
     world.send(0, 50);
     world.send(1, 50);
     for _ in 0..2_000 {
@@ -366,8 +366,8 @@ fn receives_bring_ten_messages_under_load() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Any sends, answers, ends and troubles downstream: nothing is lost, nothing starts twice, the room is kept but
-    /// for what parked polls may bring, and everything starts in the end.
+    /// Any sends, answers, ends and troubles downstream: nothing is lost, nothing starts twice,
+    /// the room is kept but for what idle long polls may bring, and everything starts in the end.
     #[test]
     fn nothing_is_lost_and_everything_starts(
         lanes in 1_usize..6,

@@ -10,7 +10,7 @@ use super::start::MessageFate;
 use crate::clock::BootInstant;
 use std::time::Duration;
 
-/// So many are kept aside at least, beside the room, before any is given back.
+/// So many are kept aside at least, beside the room, before any is released.
 const LEAST_ASIDE: usize = 100;
 
 impl<J: Waiting> Lane<J> {
@@ -219,7 +219,7 @@ impl<J: Waiting> Scheduler<J> {
         }
     }
 
-    /// What must be given back, since the message before it in its group is delivered again.
+    /// What must be released, since the message before it in its group is redelivered.
     #[must_use = "returned messages must be released"]
     pub fn overtaking(&mut self) -> Vec<(usize, J)> {
         std::mem::take(&mut self.overtaking)

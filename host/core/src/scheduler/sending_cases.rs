@@ -91,7 +91,7 @@ fn finding_02_messages_behind_a_failure_in_their_own_attempt_keep_their_turn() {
     assert_eq!(numbers, [1, 2]);
 }
 
-/// An attempt that begins and ends so: what was in it, and what it gives back besides.
+/// An attempt that begins and ends so: what was in it, and what it releases besides.
 fn attempt(world: &mut SendingWorld, fates: &[MessageFate]) -> (Vec<SendingJob>, Vec<SendingJob>) {
     let now = world.at();
     let hired = world.scheduler.reserve_workers(now);

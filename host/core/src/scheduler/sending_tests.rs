@@ -65,7 +65,7 @@ struct SendingWorld {
     done: BTreeSet<u64>,
     groups: u64,
     batch: usize,
-    /// The most attempts that were under way, and messages at hand that may be given back.
+    /// Maximum attempts that were running, and messages at hand that may be released.
     most: (usize, usize),
     at_hand: usize,
 }

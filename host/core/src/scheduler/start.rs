@@ -35,9 +35,9 @@ pub struct FinishedAttempt {
 pub enum MessageFate {
     /// It is done.
     Done,
-    /// It must be delivered again.
+    /// It must be redelivered.
     Failed,
-    /// It was begun in vain and is to be held, by `hold`.
+    /// It was begun without success and is to be held, by `hold`.
     Kept,
     /// It failed and is to be attempted again after this pause: delivered again or, where others of
     /// its group wait behind it here, in this delivery.
@@ -68,7 +68,7 @@ struct GroupEnding<'a> {
     group: &'a str,
     /// Of the first that is not done.
     first: MessageFate,
-    /// Whether one must be delivered again: nothing that waits behind it may go before it.
+    /// Whether one must be redelivered: nothing that waits behind it may go before it.
     failed: bool,
 }
 
@@ -218,7 +218,7 @@ impl<J: Waiting> Scheduler<J> {
             if failed {
                 let behind = lane.ready.behind(group);
                 match &mut lane.turns {
-                    // It waits for its turn here: given back it would spend a receive unrun.
+                    // It waits for its turn here: released it would spend a receive unrun.
                     Some(turns) => turns.take_back(behind),
                     None => overtaking.extend(behind),
                 }
@@ -244,12 +244,12 @@ impl<J: Waiting> Scheduler<J> {
         }
     }
 
-    /// The groups of an attempt that stay in hand though one of theirs has failed: it is tried again
+    /// The groups of an attempt that stay in hand though one of theirs has failed: it is retried
     /// in this delivery, or goes to the dead letters and the rest waits for that. To be asked before
     /// `fared` and `ended`, for which all of such a group is `Kept`, and then `keep` is called.
     ///
     /// Giving a group back spends a receive of every message of it, and messages that were not
-    /// attempted may be dead-lettered for their receives. So a group is given back only where the
+    /// attempted may be dead-lettered for their receives. So a group is released only where the
     /// pause is long, much is kept already or nothing more is received, and never when that would
     /// be the last receive of a message that was not attempted.
     pub fn stays<'a>(
@@ -321,7 +321,7 @@ impl<J: Waiting> Scheduler<J> {
         }
     }
 
-    /// Takes down how long a worker was taken. What was begun in vain is not: it says how long a
+    /// Takes down how long a worker was taken. What was begun without success is not: it says how long a
     /// refusal takes.
     fn time(&mut self, ended: FinishedAttempt, now: BootInstant) {
         let took = now.since(ended.began);
@@ -357,8 +357,8 @@ impl<J: Waiting> Scheduler<J> {
         false
     }
 
-    /// Holds what was begun in vain, all of one attempt together: until `until`, or earlier if the
-    /// downstream turns out to be open, but not before `not_before`.
+    /// Holds what was begun without success, all of one attempt together: until `until`, or
+    /// earlier if the downstream turns out to be open, but not before `not_before`.
     pub fn hold(&mut self, lane: usize, jobs: Vec<J>, not_before: BootInstant, until: BootInstant) {
         self.lanes[lane].held.push(jobs, not_before, until);
     }

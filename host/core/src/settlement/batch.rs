@@ -74,7 +74,7 @@ impl<T> Batcher<T> {
         self.awaited = true;
     }
 
-    /// Whether somebody waits for what is here. It is due at once when no other call is under way,
+    /// Whether somebody waits for what is here. It is due at once when no other call is running,
     /// which `flush` says: otherwise the next call takes what comes during that one.
     pub fn is_awaited(&self) -> bool {
         self.awaited

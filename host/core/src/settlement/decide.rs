@@ -72,7 +72,7 @@ impl Policy {
         }
     }
 
-    /// Whether giving back a message that is at its attempt number `attempt` would make its next
+    /// Whether releasing a message that is at its attempt number `attempt` would make its next
     /// delivery its last word: it is better finished than released.
     pub fn next_receive_is_fatal(&self, attempt: u32) -> bool {
         self.exhausted(attempt).is_some()

@@ -30,7 +30,7 @@ pub(super) enum DeliveryEnd {
         deleted: bool,
         reason: Reason,
     },
-    /// Given back without a completed attempt.
+    /// Released without a completed attempt.
     Released {
         reason: Reason,
     },

@@ -4,9 +4,9 @@
 use crate::message::Message;
 use std::collections::{HashMap, VecDeque};
 
-/// So many ids of each kind.
+/// This many ids of each kind.
 const REMEMBERED: usize = 10_000;
-/// So many places of ids that were taken out stay in the order at least: clearing them away each
+/// This many places of ids that were taken out stay in the order at least: clearing them away each
 /// time would cost more than they take.
 const GAPS: usize = 64;
 

@@ -46,7 +46,7 @@ const LONGEST_LINGER: Duration = Duration::from_millis(100);
 const LEASE_LEFT: Duration = Duration::from_secs(1);
 /// The first and the longest pause before an outcome is told again.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
-/// So many calls of one queue at once. While they are all under way, what is finished keeps its
+/// This many calls of one queue at once. While they are all under way, what is finished keeps its
 /// place in the room: a queue that cannot be told is not asked for more either.
 const MOST_CALLS: usize = 32;
 
@@ -70,7 +70,7 @@ pub struct Settlement {
 }
 
 impl Settlement {
-    /// Settles on `queue` by `policy`. Once `halt` is set nothing is tried again.
+    /// Settles on `queue` by `policy`. Once `halt` is set nothing is retried.
     pub fn new(
         queue: Arc<dyn Queue>,
         policy: Policy,
@@ -116,7 +116,7 @@ impl Settlement {
         self.policy.on_arrival(memory.attempts(message))
     }
 
-    /// Whether a message that was not started is better finished than given back at a stop.
+    /// Whether a message that was not started is better finished than released at a stop.
     pub fn prefers_finishing(&self, message: &Message) -> bool {
         let redrive = self.queue.identity().most_receives;
         // The queue itself counts every receive, whether or not an attempt came of it.

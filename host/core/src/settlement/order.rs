@@ -50,7 +50,7 @@ impl OrderPort {
         self.report(id, due);
     }
 
-    /// The message is delivered again, from `due` on at the latest.
+    /// The message is redelivered, from `due` on at the latest.
     pub(super) fn comes_again(&self, id: &str, due: BootInstant) {
         self.report(id, Some(due));
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Remembers what of a call's items is done and not remembered yet. What cannot be remembered is
 /// told to the queue all the same: only where that fails as well may it run again. If its turn
-/// comes again, so does this.
+/// is redelivered, so does this.
 pub(super) async fn together(guard: &Guard, items: &mut [SettleItem]) {
     let done: Vec<&Message> = items
         .iter()

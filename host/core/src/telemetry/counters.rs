@@ -123,11 +123,11 @@ counters! {
     shed: Messages,
     /// Leases that expired, or were taken away, before their message was settled.
     lost: Messages,
-    /// Messages given back without a completed attempt.
+    /// Messages released without a completed attempt.
     returned: Messages,
     /// Messages held back because their downstream was busy; each time counts.
     held: Messages,
-    /// Messages that were done before, came again and were deleted without running.
+    /// Messages that were done before, were redelivered and were deleted without running.
     recognised: Messages,
     /// Messages whose handler was done and whose ids the idempotency store has recorded.
     remembered: Messages,

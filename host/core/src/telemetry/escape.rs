@@ -14,8 +14,8 @@ pub fn escape_control_characters(text: &str) -> String {
     out
 }
 
-/// The text of a JSON value with every such character as a `\u` escape. They stand within strings alone, so
-/// the value is the same.
+/// The text of a JSON value with every such character as a `\u` escape. They stand within strings
+/// alone, so the value is the same.
 pub fn escape_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for letter in json.chars() {

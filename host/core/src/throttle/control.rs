@@ -9,7 +9,7 @@ use std::time::Duration;
 /// The least growth a success brings, as a share of one: a limit of thousands would otherwise take
 /// thousands of rounds to come back.
 const LEAST_GROWTH: f64 = 1.0 / 32.0;
-/// The first and the longest pause before a closed downstream is tried again.
+/// The first and the longest pause before a closed downstream is retried.
 const PROBE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// What an attempt showed of its downstream.
@@ -85,7 +85,7 @@ impl Control {
         self.closed.is_some()
     }
 
-    /// When a closed downstream is tried again, if that is to come.
+    /// When a closed downstream is retried, if that is to come.
     pub fn probe_at(&self, now: BootInstant) -> Option<BootInstant> {
         self.closed
             .map(|closed| closed.until)

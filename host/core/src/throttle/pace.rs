@@ -5,7 +5,7 @@ use super::median::Median;
 use crate::clock::BootInstant;
 use std::time::Duration;
 
-/// With nothing under way for so long, what was measured before tells nothing of what comes.
+/// With nothing under way for this long, what was measured before tells nothing of what comes.
 const PAUSE: Duration = Duration::from_secs(60);
 /// Messages of a full call worth the name: SQS gives no more, and where a call may bring more it
 /// costs less.
@@ -16,11 +16,11 @@ const WAIT: (Duration, Duration) = (Duration::from_millis(5), Duration::from_mil
 /// Where nothing is at hand to be started meanwhile, the wait is this part of an attempt, so that no
 /// more than a tenth of the capacity idles. Room for a full call ends any wait.
 const IDLE_PART: u32 = 10;
-/// Attempts are quick beside calls that take so many times as long.
+/// Attempts are quick beside calls that take this many times as long.
 const QUICK_PART: u32 = 4;
 /// Within so many medians nearly all attempts end that began together.
 const ALL_END: u32 = 3;
-/// The longest wait for the answer to a receive under way.
+/// The longest wait for the answer to an outstanding receive.
 const LONGEST_JOIN: Duration = Duration::from_millis(250);
 
 /// How long attempts take, from the start until their verdicts are handed over.
@@ -77,11 +77,11 @@ impl Pace {
 pub struct Bounds {
     /// Attempts at once, as lowered by the downstream; at least 1.
     pub attempts: usize,
-    /// The most messages of one attempt, at least 1.
+    /// Maximum messages of one attempt, at least 1.
     pub batch: usize,
-    /// The most messages of one call, at least 1.
+    /// Maximum messages of one call, at least 1.
     pub call: usize,
-    /// The most messages that may be held beyond what runs.
+    /// Maximum messages that may be held beyond what runs.
     pub prefetch: usize,
     /// Within this time of its arrival a message should start.
     pub horizon: Duration,
@@ -109,7 +109,7 @@ impl Bounds {
         started.max(self.call.min(FULL_CALL)).min(self.prefetch)
     }
 
-    /// How long little room is left to gather before it is asked for: until a full call's worth
+    /// How long little room is left to collect before it is asked for: until a full call's worth
     /// has come free, `median × call / running`, and half as long again, since attempts do not end
     /// evenly. `covered`: what is at hand keeps the workers busy meanwhile; without, their time
     /// counts more than the call.
@@ -137,9 +137,9 @@ impl Bounds {
         full.saturating_add(full / 2).clamp(WAIT.0, WAIT.1)
     }
 
-    /// How long little room waits for the answer to a receive under way that asked for little as well:
-    /// twice as long as such a receive and an attempt take. Zero where attempts are not quick beside
-    /// receives: there room comes free little by little in any case.
+    /// How long little room waits for the answer to an outstanding receive that asked for little
+    /// as well: twice as long as such a receive and an attempt take. Zero where attempts are not
+    /// quick beside receives: there room comes free little by little in any case.
     pub fn join(&self, median: Option<Duration>, call_time: Option<Duration>) -> Duration {
         let cycle = quick(median, call_time).zip(median);
         cycle.map_or(Duration::ZERO, |(call_time, median)| {

@@ -77,7 +77,7 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener, String> {
     Ok(listener)
 }
 
-/// Answers until `stop`, and then for a second at most to finish what is under way. To anybody:
+/// Answers until `stop`, and then for a second at most to finish what is running. To anybody:
 ///
 /// - `GET /healthz`: 200 `ok` as long as the program runs;
 /// - `GET /readyz`: 200 `{"ready":true}`, or 503 `{"ready":false,"why":[{"what","reason"}]}`;

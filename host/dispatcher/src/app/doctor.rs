@@ -315,7 +315,7 @@ fn of_reserve(function: &Function, wanted: usize) -> Option<(Level, String)> {
     }
 }
 
-/// Without a time-out of its own a route follows the function's.
+/// Without its own timeout a route follows the function's.
 fn of_patience(function: &Function, route: &Route, forward: &Forward) -> Option<(Level, String)> {
     let timeout = route.plugin.settings.timeout?;
     (!forward.asynchronous && timeout < function.timeout).then(|| {

@@ -65,7 +65,8 @@ async fn received(signal: &mut Option<Signal>) {
 /// How long the guest threads may take to end in any case.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// Waits for the first signal and stops everything in order. What goes on `until_stop` is dropped first.
+/// Waits for the first signal and stops everything in order. What continues `until_stop` is
+/// dropped first.
 pub(crate) async fn until_stopped(
     mut signals: Signals,
     shared: &ProcessContext,
@@ -96,7 +97,7 @@ pub(crate) async fn until_stopped(
     Ok(())
 }
 
-/// Ends the guest threads, which have nothing left to do. Waits on a thread of its own, since those of
+/// Ends the guest threads, which have nothing left to do. Waits on its own thread, since those of
 /// the runtime may be held by a disk that hangs, and no longer than until then.
 async fn close(pool: Pool, latest: BootInstant) {
     let (closed, ended) = oneshot::channel();
@@ -202,7 +203,7 @@ async fn finish(route: RunningRoute, halt: CancellationToken, latest: BootInstan
         } else {
             executor.start_workers();
         }
-        // What was given back may have been all there was; then nobody retires any more.
+        // What was released may have been all there was; then nobody retires any more.
         if !receiving && board.lock().is_at_rest() {
             break;
         }

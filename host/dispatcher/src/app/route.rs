@@ -208,7 +208,7 @@ impl Arrivals for Next {
     }
 
     fn arrived(&self) {
-        // Once attempts must end, nothing begins any more: what a late receive brings is given back.
+        // Once attempts must end, nothing begins any more: what a late receive brings is released.
         match self.executor.halt.is_cancelled() {
             true => self.executor.give_back(),
             false => self.executor.start_workers(),

@@ -20,7 +20,7 @@ pub(crate) struct Scheduling {
 }
 
 /// One mover for each store of the run's queues. They begin nothing new after `stop`, and are
-/// dropped at `halt`; what they had claimed is then sent by others when the claims have run out.
+/// dropped at `halt`; what they had claimed is then sent by others when the claims have expired.
 pub(crate) async fn start(
     settings: &Settings,
     backends: Arc<Backends>,

@@ -15,8 +15,8 @@ const ANSWER: Duration = Duration::from_secs(4);
 /// at the same time or later the last metrics are published, for 3 s at most.
 const AFTERWARDS: Duration = Duration::from_secs(4);
 
-/// How long each part of a stop may take, counted from the signal. Attempts and receives go on side by
-/// side.
+/// How long each part of a stop may take, counted from the signal. Attempts and receives continue
+/// side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StopPlan {
     grace: Duration,

@@ -60,7 +60,7 @@ setting_args! {
     StoreArgs: Data, Redis;
     /// Where queues are.
     PlaceArgs: File, Data, Redis, Worqr, Aws;
-    /// Where messages wait that SQS itself cannot delay for so long.
+    /// Where messages wait that SQS itself cannot delay for this long.
     TableArgs: ScheduleTable;
     /// Where a server listens.
     ListenArgs: Listen;

@@ -146,7 +146,7 @@ async fn send(
     }
 }
 
-/// What the queue itself cannot delay for so long waits elsewhere.
+/// What the queue itself cannot delay for this long waits elsewhere.
 async fn later(
     schedules: &Schedules,
     name: &QueueName,

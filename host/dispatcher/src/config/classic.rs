@@ -25,7 +25,7 @@ pub fn take(flags: &mut Flags, variable: impl Fn(&str) -> Option<String>) -> Opt
         let Some(text) = variable(&name).filter(|text| !text.trim().is_empty()) else {
             continue;
         };
-        // A component that is named by a higher layer stands in the function's place.
+        // A component that is named by a higher layer is in the function's place.
         let named = flags.is_set(flag) || (*flag == "function" && flags.is_set("plugin"));
         if !named && flags.take(flag, Given::new(&name, text)) {
             taken.push(format!("{name} as DISPATCHER_{end}"));

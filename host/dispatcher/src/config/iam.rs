@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const PARTITION: &str = "aws";
 
 const INVOKE: &[&str] = &["lambda:InvokeFunction"];
-/// Its time-out, which attempts follow, and its reserved concurrency.
+/// Its timeout, which attempts follow, and its reserved concurrency.
 const LOOK: &[&str] = &[
     "lambda:GetFunctionConcurrency",
     "lambda:GetFunctionConfiguration",
@@ -141,7 +141,7 @@ fn statement(
 }
 
 /// A statement for the keys that are known by their ids, and one for those known by an alias, which
-/// is no resource of a policy and stands in a condition.
+/// is no resource of a policy and is in a condition.
 fn use_keys(keys: &[QueueKey]) -> impl Iterator<Item = Statement> {
     let (mut ids, mut places, mut aliases) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for QueueKey { key, queue } in keys {

@@ -162,9 +162,9 @@ pub struct WeightedQueue {
     pub name: QueueName,
     /// Its share of the picks, 1 to 1,000,000; `None` in strict order.
     pub weight: Option<NonZeroU32>,
-    /// The most messages of it that are started in a second, greater than 0.
+    /// Maximum messages of it that are started in a second, greater than 0.
     pub rate: Option<f64>,
-    /// The most attempts at its messages at once, besides the route's.
+    /// Maximum attempts at its messages at once, besides the route's.
     pub concurrency: Option<usize>,
     /// Where it was written, for problems found later: `dispatcher.toml:12`, `--queues`.
     pub at: String,
@@ -227,7 +227,7 @@ impl PluginConfig {
         self.settings.max_memory_of(self.forwards())
     }
 
-    /// The most attempts that one instance works on at once, at least 1. More than 1 suits only
+    /// Maximum attempts that one instance works on at once, at least 1. More than 1 suits only
     /// components whose handler is `async`.
     pub fn instance_concurrency(&self) -> usize {
         self.settings.instance_concurrency_of(self.forwards())
@@ -333,7 +333,7 @@ pub struct Forward {
     pub function: String,
     /// Whether to leave Lambda alone with the event, and not to wait for the function's answer.
     pub asynchronous: bool,
-    /// Whether the function's `batchItemFailures` are heeded.
+    /// Whether the function's `batchItemFailures` are respected.
     pub partial_failures: bool,
 }
 

@@ -44,7 +44,7 @@ impl FromStr for ImageName {
         let text = text.strip_prefix(Self::SCHEME).ok_or(wanted)?;
         let (place, digest) = text.split_once(Self::ALGORITHM).ok_or(wanted)?;
         let (host, name) = place.split_once('/').ok_or(wanted)?;
-        // A port stands in the host, so what follows a colon here is a tag.
+        // A port is in the host, so what follows a colon here is a tag.
         let name = name.split_once(':').map_or(name, |(name, _tag)| name);
         let plain = |text: &str, more: &str| {
             let allowed = |letter: char| letter.is_ascii_alphanumeric() || more.contains(letter);

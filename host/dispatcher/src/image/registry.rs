@@ -32,7 +32,7 @@ const COMPONENTS: [&str; 2] = [
 const CONNECT: Duration = Duration::from_secs(10);
 /// The longest that nothing comes.
 const READ: Duration = Duration::from_secs(60);
-/// The longest that all of it may take: whoever sends a byte a minute holds nothing up for ever.
+/// The longest that all of it may take: whoever sends a byte a minute holds nothing up forever.
 const WHOLE: Duration = Duration::from_secs(600);
 /// The largest component, in bytes.
 const MOST: usize = 512 << 20;
@@ -286,7 +286,7 @@ fn of_client(name: &ImageName, error: &OciDistributionError) -> FetchError {
     }
 }
 
-/// An error with what lies below it, which names the cause.
+/// An error with what is below it, which names the cause.
 fn error_chain(error: &dyn std::error::Error) -> String {
     let below = std::iter::successors(error.source(), |error| error.source());
     below.fold(error.to_string(), |text, error| format!("{text}: {error}"))

@@ -16,7 +16,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// What the bindings call the span of a call.
 const CALL: &str = "wit-bindgen import";
-/// The most characters of one call's arguments, and of its result.
+/// Maximum characters of one call's arguments, and of its result.
 const SHOWN: usize = 200;
 
 /// Writes one line for each call that ends.
@@ -27,7 +27,7 @@ pub(super) struct Calls {
     pub(super) json: bool,
 }
 
-/// A call under way.
+/// An outstanding call.
 #[derive(Default)]
 struct OpenCall {
     interface: String,

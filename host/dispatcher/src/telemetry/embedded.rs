@@ -122,7 +122,7 @@ impl<W: Write + Send + Sync + 'static> Sink for Embedded<W> {
 
     async fn send(&self, part: &String) -> Result<(), SendError> {
         let (out, part) = (Arc::clone(&self.out), part.clone());
-        // A reader that does not read holds up a thread of its own, and no lease.
+        // A reader that does not read delays its own thread, and no lease.
         let write = move || {
             let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
             out.write_all(part.as_bytes()).and_then(|()| out.flush())

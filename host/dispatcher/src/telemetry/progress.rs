@@ -27,7 +27,7 @@ impl Drop for Progress {
 
 impl Screen {
     /// Shows a run's progress until the value is dropped: messages per second, attempts running,
-    /// done, retried, dead. `snapshot` is called five times a second, from a thread of its own.
+    /// done, retried, dead. `snapshot` is called five times a second, from its own thread.
     pub fn progress(&self, snapshot: impl Fn() -> Snapshot + Send + Sync + 'static) -> Progress {
         if !self.shows_progress {
             return Progress(ProgressBar::hidden());
@@ -59,7 +59,7 @@ impl Screen {
 }
 
 impl Progress {
-    /// So many more are behind us.
+    /// This many more are behind us.
     pub fn advance(&self, more: u64) {
         self.0.inc(more);
     }

@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// So many reports are kept while the sink fails: a quarter of an hour at the usual interval.
+/// This many reports are kept while the sink fails: a quarter of an hour at the usual interval.
 const MOST_KEPT: usize = 15;
 
 /// How long the last report may take after the stop, which is to be over within 28 s by default.
 const LAST: Duration = Duration::from_secs(3);
 
-/// How long a report may take after the stop that was under way before.
+/// How long a report may take after the stop that was running before.
 const HUNG: Duration = Duration::from_secs(1);
 
 /// Why a part was not sent. The text is one line for a person.
@@ -92,7 +92,7 @@ impl Sink for ToCloudWatch {
 }
 
 /// Publishes a report every `interval` until `stop`, and then a last one, for which there are 3 s.
-/// A sink that fails is tried again with the next report; what it has not taken is kept, with its
+/// A sink that fails is retried with the next report; what it has not taken is kept, with its
 /// own date, for 15 reports, and then given up from the oldest on. Nothing waits for it but the
 /// next report, which then covers a longer time. Wakes once an interval.
 pub async fn publish<S: Sink>(

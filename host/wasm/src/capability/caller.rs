@@ -92,7 +92,7 @@ pub(crate) trait Caller: WasiView + WasiHttpView + 'static {
         self.ctx().table
     }
 
-    /// Room for one more call under way, with so many bytes.
+    /// Room for one more outstanding call, with so many bytes.
     fn hold(&self, bytes: usize) -> Result<InvocationPermit, Full> {
         self.room().hold(bytes)
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// So many refused names are remembered. Of a plugin that invents more, as many again are said once a
 /// minute, and the others only counted.
 const NAMES: usize = 100;
-/// The most characters of a refused name.
+/// Maximum characters of a refused name.
 const SHOWN: usize = 200;
 
 /// Something that a capability refuses.

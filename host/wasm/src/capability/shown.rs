@@ -4,7 +4,7 @@
 use std::fmt::{Arguments, Debug};
 use tracing::{Span, trace, trace_span};
 
-/// A call under way.
+/// An outstanding call.
 pub(crate) struct TracedCall {
     span: Span,
     package: Package,

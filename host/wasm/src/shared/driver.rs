@@ -197,7 +197,7 @@ fn at_tick(mut store: StoreContextMut<'_, Guest>) -> wasmtime::Result<UpdateDead
     Ok(UpdateDeadline::Yield(1))
 }
 
-/// The next attempt; none when no more will come and none is under way. Polled by the event loop
+/// The next attempt; none when no more will come and none is running. Polled by the event loop
 /// whenever the guest has given the thread back, so the end of an attempt needs no waker of ours.
 fn next(
     accessor: &Accessor<Guest>,

@@ -29,7 +29,7 @@ const SERVICE: Reuse = Reuse {
     memory: usize::MAX,
 };
 
-/// A guest that works on messages needs about so many times their bytes.
+/// A guest that works on messages needs about this many times their bytes.
 const MEMORY_PER_BYTE: usize = 4;
 
 /// Why an attempt is turned away.
@@ -38,9 +38,9 @@ const FULL: &str = "no instance of the plugin has capacity: all hold their maxim
 /// How the instances of one plugin are shared.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sharing {
-    /// The most attempts in one instance.
+    /// Maximum attempts in one instance.
     pub(super) concurrency: usize,
-    /// The most instances that take attempts. As many may be ending besides.
+    /// Maximum instances that take attempts. As many may be ending besides.
     pub(super) instances: usize,
     /// How long each serves.
     pub(super) reuse: Option<Reuse>,
@@ -230,7 +230,7 @@ impl SharedInstances {
         instances.position(|instance| instance.jobs.is_some() && fits(instance))
     }
 
-    /// One more instance, if there may be one. Those that take no more stand in nobody's way until
+    /// One more instance, if there may be one. Those that take no more are in nobody's way until
     /// there are too many of them: an abandoned attempt may stay for as long as its function runs.
     fn seat(&self, state: &mut SharedState, now: BootInstant) -> Option<Seat> {
         let all = &state.instances;

@@ -1,4 +1,4 @@
-//! Evicts shared instances without attempts for those that wait for an instance of their own plugin
+//! Evicts shared instances without attempts for those that wait for their own instance plugin
 //! or another. Ends none itself; that is the driver's.
 
 use super::{Instance, SharedInstances};

@@ -5,7 +5,7 @@ use super::shared::{begin, sharing};
 use super::*;
 use crate::capability::lambda::tests::FakeFunctions;
 
-/// So many attempts at once, each on a thread of its own.
+/// This many attempts at once, each on its own thread.
 fn burst(plugin: &LoadedPlugin, count: usize, body: &str) -> Vec<Verdict> {
     let attempts: Vec<_> = (0..count)
         .map(|_| {

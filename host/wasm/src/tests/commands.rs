@@ -93,7 +93,7 @@ fn module_reads_its_body_and_prints() {
     assert_eq!(printed[..lines.len()], lines);
 }
 
-/// What adapts a module keeps the environment in a page of its own, and traps when that is full.
+/// What adapts a module keeps the environment in its own page, and traps when that is full.
 #[test]
 fn module_environment_is_limited_to_its_memory() {
     let counting = module_loaded(

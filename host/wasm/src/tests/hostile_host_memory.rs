@@ -208,7 +208,7 @@ fn finding_16_listings_streams_and_open_files_are_bounded() {
     }
 }
 
-/// What a process of its own is given to do.
+/// What its own process is given to do.
 const CASE: &str = "DISPATCHER_TEST_HOSTILE_CASE";
 
 /// Bytes of a line of this process's status.
@@ -220,7 +220,7 @@ fn status(name: &str) -> usize {
     kib.unwrap().parse::<usize>().unwrap() << 10
 }
 
-/// Does what it is told and says how much memory that took at most. Runs in a process of its own, where
+/// Does what it is told and says how much memory that took at most. Runs in its own process, where
 /// nobody else takes any.
 #[cfg(target_os = "linux")]
 #[test]

@@ -1,5 +1,5 @@
 //! Guests that hoard or never end: start functions, clean-ups, tables, handles, tasks, waits. Each
-//! is stopped at its time-out or refused at a limit, and leaves nothing behind.
+//! is stopped at its timeout or refused at a limit, and leaves nothing behind.
 
 use super::hostile::{Guest, HARMLESS, SOON};
 use super::*;
@@ -120,7 +120,7 @@ fn wait_for_centuries_ends_with_the_attempt() {
         let good = super::load(&runtime, "bench-bare", options());
         let waiting = drive_until_it_waits(plugin.handle(attempt(&["body"], LONG)));
         assert_eq!(one(&good, "done"), Verdict::Done);
-        // What the executor does at the time-out.
+        // What the executor does at the timeout.
         drop(waiting);
         assert_eq!(runtime.instances(), 0);
     }

@@ -185,7 +185,7 @@ fn attempt_ends_when_the_http_handler_returns() {
     let lines = printed(|| assert_eq!(one(&plugin, "print-later:done"), Verdict::Done));
     assert_eq!(lines[0].3, "done");
     assert!(trap(one(&plugin, "panic-later:no")).contains("unreachable"));
-    // It keeps its answer open for ever, and nothing waits for it.
+    // It keeps its answer open forever, and nothing waits for it.
     assert_eq!(one(&plugin, "open:200"), Verdict::Done);
     let half = Verdict::Reject("400 Bad Request: half of it".into());
     assert_eq!(one(&plugin, "open:400"), half);
@@ -216,7 +216,7 @@ fn truncated_response_body_is_no_success() {
 fn request_parts_fit_the_limits_of_servers() {
     for plugin in handlers() {
         let set = |letters: usize| rejection(&plugin, &format!("words:{letters}"));
-        // A scheme has an end of its own.
+        // A scheme has its own end.
         assert_eq!(set(8192), "400 Bad Request: [true, false, true, true]");
         assert_eq!(set(8193), "400 Bad Request: [false, false, false, false]");
     }
@@ -230,7 +230,7 @@ fn attempt_of_an_async_http_handler_ends_with_its_response() {
     assert_eq!(lines[0].3, "done");
     assert!(trap(one(&plugin, "panic-later:no")).contains("unreachable"));
     assert_eq!(one(&plugin, "sleep:1"), Verdict::Done);
-    // What goes on after its answer is waited for, and counts.
+    // What continues after its answer is waited for, and counts.
     let lines = printed(|| assert_eq!(one(&plugin, "go-on:after all"), Verdict::Done));
     assert_eq!(lines[0].3, "after all");
     assert!(trap(one(&plugin, "go-on:panic")).contains("unreachable"));

@@ -55,7 +55,7 @@ pub(crate) fn timers() -> tokio::runtime::Handle {
     TIMERS.get_or_init(start).handle().clone()
 }
 
-/// Drives whatever it is given on a thread of its own.
+/// Drives whatever it is given on its own thread.
 pub(crate) fn spawn() -> Spawn {
     Arc::new(|future| drop(std::thread::spawn(|| drive(future))))
 }

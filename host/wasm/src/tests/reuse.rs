@@ -46,7 +46,7 @@ fn failed_instance_is_not_reused() {
     assert_eq!(one(&plugin, "done"), Verdict::Done);
 }
 
-/// What goes on would print, call and trap under the name of the next message.
+/// What continues would print, call and trap under the name of the next message.
 #[test]
 fn instance_with_unfinished_work_is_not_reused() {
     let plugin = load(&runtime(1), "lingers", reusing(100));

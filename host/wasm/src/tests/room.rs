@@ -124,7 +124,7 @@ fn attempts_not_begun_in_a_lost_instance_begin_in_another() {
     assert!(matches!(why, FailureReason::Host(_)), "{why:?}");
     let another = drive_until_it_waits(next());
     assert_eq!(drive(coming), [Verdict::Done]);
-    // And where no other has room, it does not wait for ever.
+    // And where no other has room, it does not wait forever.
     let abandoned = begin(&plugin, "abandoned", "await it");
     let another = drive_until_it_waits(another);
     let coming = begin(&plugin, "coming", "done");

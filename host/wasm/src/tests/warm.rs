@@ -260,7 +260,7 @@ fn failing_or_endless_prewarm_is_abandoned() {
         let plugin = beginning(guest, &runtime, soon);
         assert_eq!(makers.run(), 1, "it tries once");
         assert_eq!(plugin.usage(), Usage::default());
-        // A message has an instance of its own, and learns why there is none.
+        // A message has its own instance, and learns why there is none.
         let attempt = attempt(&["x"], soon);
         failure_reason(drive(plugin.handle(attempt)).remove(0));
         assert_eq!(runtime.instances(), 0);

@@ -14,7 +14,7 @@ pub(crate) const RUN: &str = "wasi:cli/run@0.2.0";
 /// What a program of WASI 0.3 exports.
 pub(crate) const ASYNC_RUN: &str = "wasi:cli/run@0.3.0";
 
-/// `EX_TEMPFAIL` of sysexits.h: the sender is to try again later.
+/// `EX_TEMPFAIL` of sysexits.h: the sender is to retry later.
 const TRY_AGAIN: i32 = 75;
 
 /// A program whose imports are resolved and whose export is found.

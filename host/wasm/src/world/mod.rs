@@ -64,7 +64,7 @@ impl ComponentKind {
         matches!(self, Self::Http | Self::AsyncHttp)
     }
 
-    /// Whether every message has a program of its own, which reads it from stdin.
+    /// Whether every message has its own program, which reads it from stdin.
     pub(super) fn is_command(self) -> bool {
         matches!(self, Self::Command | Self::AsyncCommand)
     }
@@ -106,7 +106,7 @@ impl ExportsPre {
         }
     }
 
-    /// The most messages of one attempt.
+    /// Maximum messages of one attempt.
     pub(super) fn batch(&self) -> usize {
         match self {
             Self::Contract(pre) => pre.batch(),

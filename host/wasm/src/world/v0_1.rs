@@ -25,7 +25,7 @@ pub(crate) const BATCH_HANDLER: &str = "dispatcher:plugin/batch-handler@0.1.0";
 pub(crate) const INTERFACES: [Interface; 1] =
     [Interface::new("dispatcher:plugin/context", &[VERSION])];
 
-/// The most messages of one attempt at a batch, as an SQS event source of AWS Lambda has it.
+/// Maximum messages of one attempt at a batch, as an SQS event source of AWS Lambda has it.
 const BATCH: usize = 10_000;
 
 /// Bindings for plugins of batches.
@@ -98,7 +98,7 @@ impl ExportsPre {
         }
     }
 
-    /// The most messages of one attempt.
+    /// Maximum messages of one attempt.
     pub(crate) fn batch(&self) -> usize {
         match self {
             Self::Single(_) => 1,

@@ -28,7 +28,7 @@ pub(super) fn of_value(value: &AttributeValue) -> String {
     text
 }
 
-/// The columns that stand for a body, if reading them gives back the very same text. Everything
+/// The columns that stand for a body, if reading them releases the very same text. Everything
 /// else is kept as the text it is.
 pub(super) fn to_columns(body: &str) -> Option<TaskItem> {
     let Value::Object(members) = serde_json::from_str(body).ok()? else {

@@ -9,7 +9,7 @@ use super::item::{self, CREATED, TaskItem};
 use aws_sdk_dynamodb::types::AttributeValue;
 use dispatcher_core::clock::Timestamp;
 
-/// Tasks of a page. So many in a row that live end a pass.
+/// Tasks of a page. This many in a row that live end a pass.
 pub(super) const PAGE: usize = 100;
 
 /// What is known of one key.
@@ -28,7 +28,7 @@ pub(super) struct KeyCount {
     edge: Option<(Timestamp, AttributeValue)>,
     /// Whether all that this pass has seen has expired.
     only_expired: bool,
-    /// Where the pass goes on.
+    /// Where the pass continues.
     rest: Option<TaskItem>,
 }
 

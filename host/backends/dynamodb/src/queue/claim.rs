@@ -17,11 +17,11 @@ use tokio_util::sync::CancellationToken;
 
 /// Pages after a first that was not enough: delayed tasks are walked past in large steps.
 const WIDE: usize = 100;
-/// So many rounds of pages are read at most before a look that found nothing ends.
+/// This many rounds of pages are read at most before a look that found nothing ends.
 const MOST_PAGES: usize = 20;
 
 /// The condition of the time to live: a number of seconds or, as the sample writes it, of
-/// milliseconds; anything else lives for ever.
+/// milliseconds; anything else lives forever.
 const CONDITION: &str = "#status = :from \
     AND (attribute_not_exists(#not_before) OR #not_before <= :now) \
     AND ((NOT attribute_type(#ttl, :kind)) OR #ttl > :now OR #ttl BETWEEN :seconds AND :turn) \
@@ -36,7 +36,7 @@ const UPDATE_AND_KEEP: &str = "SET #status = :taken, #updated = :date, #token = 
     #expires = if_not_exists(#expires, #ttl), #ttl = :kept REMOVE #not_before ADD #receives :one";
 
 /// How far ahead the `ttl` of a taken task lies: no lease is longer than the ceiling, and whoever
-/// takes over a lease that ran out has an hour for it.
+/// takes over a lease that expired has an hour for it.
 const KEPT: Duration = VISIBILITY_CEILING.saturating_add(Duration::from_secs(3_600));
 
 const NAMES: &[(&str, &str)] = &[
@@ -62,7 +62,7 @@ pub(super) struct ClaimPass {
 }
 
 /// How widely the newest are chosen: 1 takes the very newest. Where many dispatchers take from one
-/// table all would take the same ten, and all but one of them in vain.
+/// table all would take the same ten, and all but one of them without success.
 #[derive(Debug)]
 pub(super) struct Spread(AtomicUsize);
 
@@ -110,7 +110,7 @@ struct Candidate {
 impl DynamoQueue {
     /// Takes up to `max` of the newest tasks that may be taken; fewer if the first pages that have
     /// any have no more, since what was taken does not wait for the rest to be read. Behind many that
-    /// expired or wait for their time the next look goes on where this one ends, which it does after
+    /// expired or wait for their time the next look continues where this one ends, which it does after
     /// the page at hand when there is a hurry. Fails only if it took none.
     pub(super) async fn look(
         &self,

@@ -1,4 +1,4 @@
-//! Dead letters in a table of their own: the copy there and the `FAILURE` here in one transaction,
+//! Dead letters in their own table: the copy there and the `FAILURE` here in one transaction,
 //! so that neither a crash nor a lost answer makes two of one.
 
 use super::item::{self, REASON, TASK_ID};

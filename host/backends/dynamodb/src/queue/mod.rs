@@ -2,9 +2,10 @@
 //! only place that names its SDK; knows no other backend.
 //!
 //! `item` and `body` say what columns mean, `status` how a status is written, `agree` over how many
-//! keys; `claim` takes, `settle` and `dead_letter` end, `send` begins, `sweep` puts back what workers left
-//! that are gone, `census` counts what nobody came to in time, `look` what there is.
-//! Every change is one conditional write on the item itself: the index is only where tasks are found.
+//! keys; `claim` takes, `settle` and `dead_letter` end, `send` begins, `sweep` puts back what
+//! workers left that are gone, `census` counts what nobody came to in time, `look` what there is.
+//! Every change is one conditional write on the item itself: the index is only where tasks are
+//! found.
 
 mod agree;
 mod body;
@@ -42,9 +43,9 @@ use sweep::Sweeper;
 use table::{Seek, Table};
 use tokio_util::sync::CancellationToken;
 
-/// The most items of one call of the port: the sample's page.
+/// Maximum items of one call of the port: the sample's page.
 const BATCH: usize = 10;
-/// The most bytes of one item (DynamoDB developer guide, quotas).
+/// Maximum bytes of one item (DynamoDB developer guide, quotas).
 const LARGEST_ITEM: u64 = 400 * 1024;
 
 /// The longest `wait` of one receive; the same as SQS, so that routes behave alike.
@@ -139,7 +140,7 @@ impl Queue for DynamoQueue {
     }
 
     /// DynamoDB has no long polls: it looks again and again, less and less often while nothing
-    /// comes, and at once when something was sent or given back in this process. What it brings is
+    /// comes, and at once when something was sent or released in this process. What it brings is
     /// always the newest first, asked for or not.
     async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {
         if ask.visibility > VISIBILITY_CEILING {

@@ -9,7 +9,7 @@ use dispatcher_core::queue::ItemError;
 pub(super) struct TaskDelivery {
     /// The fence token: a UUID, new with each delivery.
     pub token: String,
-    /// When it was handed out; the ceiling of 12 hours is counted from it.
+    /// When it was delivered; the ceiling of 12 hours is counted from it.
     pub taken: Timestamp,
     /// The task's id, which may be any text.
     pub task: String,

@@ -1,5 +1,5 @@
 //! Which tasks this process has just tried to take: several looks at once see the same page, and all
-//! but one would try in vain, at the price of a write each. Pure, told `now`.
+//! but one would try without success, at the price of a write each. Pure, told `now`.
 
 use super::sweep::MARGIN;
 use dispatcher_core::clock::BootInstant;

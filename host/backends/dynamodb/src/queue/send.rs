@@ -1,4 +1,4 @@
-//! Sending: one conditional put for each message, side by side. A batch write has no condition, and
+//! Sending: one conditional put for each message, concurrently. A batch write has no condition, and
 //! repeated after a lost answer it would begin tasks anew that were taken meanwhile.
 
 use super::DynamoQueue;
@@ -13,7 +13,7 @@ use dispatcher_core::message::{Attribute, Outgoing};
 use dispatcher_core::queue::ItemError;
 use std::time::Duration;
 
-/// The most bytes of a body and its attributes: what DynamoDB takes as one item, less its other
+/// Maximum bytes of a body and its attributes: what DynamoDB takes as one item, less its other
 /// columns and what taking and ending it adds.
 const MOST_BYTES: usize = 400 * 1024 - 1024;
 

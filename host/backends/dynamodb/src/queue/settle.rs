@@ -37,7 +37,7 @@ impl TableEnd {
 }
 
 impl DynamoQueue {
-    /// Keeps deliveries for so long from now; nothing at all gives them back.
+    /// Keeps deliveries for this long from now; nothing at all gives them back.
     pub(super) async fn extend_all(&self, items: &[(Receipt, Duration)]) -> Vec<SettleResult> {
         let futures = items.iter().cloned().map(|(receipt, more)| {
             let table = self.table.clone();

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How often `TAKEN` tasks are looked at where no lease is known to run out earlier.
+/// How often `TAKEN` tasks are looked at where no lease is known to expire earlier.
 const EVERY: Duration = Duration::from_secs(10);
 /// How often at most.
 const SELDOM: Duration = Duration::from_millis(500);
@@ -37,7 +37,7 @@ const NAMES: &[(&str, &str)] = &[("#token", TOKEN), ("#until", UNTIL)];
 pub(super) struct Sweeper {
     table: Arc<Table>,
     state: Mutex<SweepState>,
-    /// Held by the sweep that is under way.
+    /// Held by the sweep that is running.
     under_way: tokio::sync::Mutex<()>,
 }
 
@@ -122,8 +122,8 @@ impl Sweeper {
         Ok(())
     }
 
-    /// Puts back what was taken under this key by one of us whose lease has run out. Where there is
-    /// more than one sweep may read the next goes on from there.
+    /// Puts back what was taken under this key by one of us whose lease has expired. Where there is
+    /// more than one sweep may read the next continues from there.
     async fn put_back(&self, key: String) -> Result<(), QueueError> {
         let mut seek = Seek {
             limit: None,

@@ -333,7 +333,7 @@ where
     answers.into_iter().flatten().collect()
 }
 
-/// Steps of many tasks side by side.
+/// Steps of many tasks concurrently.
 pub(super) async fn steps(
     table: &Arc<Table>,
     steps: Vec<ConditionalStep>,

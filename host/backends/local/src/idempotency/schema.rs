@@ -12,7 +12,7 @@ const SCHEMA: Schema = Schema {
     version: 2,
     tables: &[TABLES, WRITTEN],
     upgrade: |_, version| Ok((version == 1).then(|| WRITTEN.to_owned())),
-    // Far shorter than a delete may be held up, so that the reason is told.
+    // Far shorter than a delete may be delayed, so that the reason is told.
     patience: sqlite::patience::<700>,
     counter: Some("SELECT number FROM written"),
 };

@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// The most jobs of one transaction: bounds how long the first waits for the last.
+/// Maximum jobs of one transaction: bounds how long the first waits for the last.
 const GROUP: usize = 256;
 /// So many expired records at a time, when nothing is written.
 const STEP: usize = 500;

@@ -9,7 +9,7 @@ use rusqlite::TransactionBehavior;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-/// The most jobs of one transaction: bounds how long the first waits for the last.
+/// Maximum jobs of one transaction: bounds how long the first waits for the last.
 const GROUP: usize = 256;
 
 /// A change, and where the answer goes.

@@ -1,4 +1,4 @@
-//! Tests of the core on a database in memory, with a clock of their own.
+//! Tests of the core on a database in memory, with their own clock.
 
 use super::deliver::{Claimed, DeliveryTerms, claim, load};
 use super::deliver::{GROUP_HAS, MEMBERS, NEWEST, NEXT_DUE, READY, next_due, receive, send};
@@ -347,7 +347,7 @@ fn every_query_uses_its_index() {
     }
 }
 
-/// What a route with these terms would be handed out now.
+/// What a route with these terms would be delivered now.
 fn claimed(
     world: &QueueWorld,
     ask: Ask,

@@ -16,7 +16,7 @@ pub(super) struct WaitingReceive {
     pub name: Arc<str>,
     /// What was asked.
     pub ask: Ask,
-    /// What may be handed out to the caller.
+    /// What may be delivered to the caller.
     pub terms: DeliveryTerms,
     /// When to answer that there is nothing.
     pub until: BootInstant,
@@ -116,7 +116,7 @@ impl WaitingReceives {
     }
 
     /// Answers those whose wait is over, forgets those who have given up. `time` is the store's now:
-    /// what is due and was not handed out was too much for one transaction.
+    /// what is due and was not delivered was too much for one transaction.
     pub(super) fn answer_expired(&mut self, now: BootInstant, time: StoreTime) {
         self.by_queue.retain(|_, line| {
             let drained = line.due.is_none_or(|due| due > time);

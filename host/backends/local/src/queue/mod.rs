@@ -2,8 +2,9 @@
 //! names SQLite; knows no other backend.
 //!
 //! `schema` is the file. `deliver`, `settle` and `look` are what can be done to it, as steps that
-//! are told `now` (`turn`), a moment of the store's own time (`time`). `writer` is the thread that runs them, many in one transaction; `work`
-//! is how it is asked, `lines` who waits for messages, `bell` how other processes are woken.
+//! are told `now` (`turn`), a moment of the store's own time (`time`). `writer` is the thread that
+//! runs them, many in one transaction; `work` is how it is asked, `lines` who waits for messages,
+//! `bell` how other processes are woken.
 //!
 //! Beyond the port, for whoever serves the file to others: `service` is the way in, `settings`,
 //! `registry`, `sending`, `holding`, `carry` and `moves` what it can do.
@@ -74,9 +75,9 @@ pub use turn::QueueId;
 
 /// The longest `wait` of one receive; the same as SQS, so that routes behave alike.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
-/// The most messages of one call.
+/// Maximum messages of one call.
 const BATCH: usize = 100;
-/// The most messages that one receive brings behind others of their groups. Each round of a group,
+/// Maximum messages that one receive brings behind others of their groups. Each round of a group,
 /// from its receive to the commit of its last deletion, waits for the disk a few times; the more
 /// messages share that, the less it costs each.
 const MOST_FOLLOWING: usize = 500;
@@ -276,7 +277,7 @@ impl Queue for LocalQueue {
         &self.identity
     }
 
-    /// What waits for its time holds up the rest of its group.
+    /// What waits for its time delays the rest of its group.
     fn delays(&self) -> Delays {
         Delays {
             longest_in_group: Duration::ZERO,

@@ -275,7 +275,7 @@ pub(super) enum QueueStep {
         pick: usize,
         outcome: Outcome,
     },
-    /// Settles what no receive has handed out.
+    /// Settles what no receive has delivered.
     Forge {
         queue: usize,
         receipt: String,
@@ -284,7 +284,7 @@ pub(super) enum QueueStep {
     Pass(i64),
 }
 
-/// The core and the model side by side.
+/// The core and the model concurrently.
 struct Pair<'a> {
     connection: &'a Connection,
     origins: [Origin; 2],

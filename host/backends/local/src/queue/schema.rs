@@ -29,7 +29,7 @@ const SCHEMA: Schema = Schema {
 ///
 /// New in version 4: a message that is moved to another queue leaves its payload where it is, so
 /// that no body is read. `payload` is then the payload's key, without it the entry's own `seq`;
-/// `attributes` and `system` then stand in the place of the payload's.
+/// `attributes` and `system` then are in the place of the payload's.
 const TABLES: &str = "
     CREATE TABLE queues (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
     CREATE TABLE entries (
@@ -153,7 +153,7 @@ impl StoreFiles {
         self.failed(sqlite::judge(error), cause)
     }
 
-    /// A file that was lost under this store: this process need not try again, since it stays so
+    /// A file that was lost under this store: this process need not retry, since it stays so
     /// until a restart.
     pub(super) fn damaged(&self, damage: &Damage) -> QueueError {
         self.failed(ErrorKind::Invalid, damage)
@@ -178,7 +178,7 @@ pub(super) fn item_error(error: &QueueError) -> ItemError {
     }
 }
 
-/// Creates what is missing and opens the file. Also gives the bell, opened for writing, which is
+/// Creates what is missing and opens the file. Also gives the notifier, opened for writing, which is
 /// locked meanwhile.
 pub(super) fn open(folder: &Path) -> Result<(StoreFiles, Database, File), QueueError> {
     let place = StoreFiles {

@@ -159,7 +159,7 @@ impl LocalStore {
             .await
     }
 
-    /// Keeps deliveries invisible for so long from now.
+    /// Keeps deliveries invisible for this long from now.
     pub async fn change_visibility(
         &self,
         queue: QueueId,
@@ -234,7 +234,7 @@ impl LocalStore {
             .await
     }
 
-    /// All tasks that are to go on.
+    /// All tasks that are to continue.
     pub async fn running_moves(&self) -> Result<Vec<Move>, QueueError> {
         self.handle
             .run(Durability::Look, |turn| moves::running(turn))

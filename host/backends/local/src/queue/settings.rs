@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// neither a region nor an account to name.
 const ARN: &str = "arn:aws:sqs:us-east-1:000000000000:";
 
-/// The most bytes of one message where nothing else is set: SQS's own 1 MiB.
+/// Maximum bytes of one message where nothing else is set: SQS's own 1 MiB.
 pub const LONGEST_MESSAGE: u64 = 1_048_576;
 
 /// The ARN by which a queue is named in policies.
@@ -32,7 +32,7 @@ pub fn named_by(arn: &str) -> Option<&str> {
 pub struct QueueSettings {
     /// How long a message waits before it may be received, unless it says so itself; seconds.
     pub delay_s: u64,
-    /// The most bytes of one message, attributes included.
+    /// Maximum bytes of one message, attributes included.
     pub longest: u64,
     /// After so many seconds a message is dropped; without it, never.
     pub retention_s: Option<u64>,
@@ -61,7 +61,7 @@ pub struct QueueSettings {
 /// When a message is given up, and where it goes then.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Redrive {
-    /// It is received so many times at most.
+    /// It is received this many times at most.
     pub most_receives: u32,
     /// The queue of the same file that it goes to, by its bare name; `grave` in files of all versions.
     #[serde(rename = "grave")]

@@ -178,7 +178,7 @@ async fn writer_thread_ends_with_the_last_handle() {
     let (store, thread) = LocalStore::start(folder.path()).unwrap();
     let queue = store.queue("q", None).unwrap();
     drop(store);
-    // Waiting has begun to watch the bell, whose watcher must not keep the thread either.
+    // Waiting has begun to watch the notifier, whose watcher must not keep the thread either.
     assert!(bodies(&queue, Duration::from_millis(1)).await.is_empty());
     drop(queue);
     thread.join().unwrap();
@@ -370,7 +370,7 @@ async fn finding_03_unreadable_row_affects_only_its_own_message() {
     assert_eq!(unreadable.collect::<Vec<_>>(), [true, true, false, true]);
 }
 
-/// What a kill would leave of an open store, in a folder of its own.
+/// What a kill would leave of an open store, in its own folder.
 fn crashed(folder: &tempfile::TempDir) -> tempfile::TempDir {
     let image = tempfile::tempdir().unwrap();
     for name in ["local.db", "local.db-wal", "local.db-acknowledged"] {
@@ -379,7 +379,7 @@ fn crashed(folder: &tempfile::TempDir) -> tempfile::TempDir {
     image
 }
 
-/// An open store with 500 messages, which lie in the log alone as long as the reader is there.
+/// An open store with 500 messages, which are in the log alone as long as the reader is there.
 async fn with_500() -> (tempfile::TempDir, LocalQueue, Connection) {
     let folder = tempfile::tempdir().unwrap();
     let queue = open(&folder);

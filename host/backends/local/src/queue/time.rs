@@ -53,7 +53,7 @@ fn signed(date: Timestamp) -> i64 {
 }
 
 /// How long the file may be written to before it notes the time again. After a reboot the store's
-/// time goes on from so long after the note at least: later than all that was written.
+/// time continues from so long after the note at least: later than all that was written.
 const KEEP: Duration = Duration::from_secs(1);
 /// A date that is off by less was not set: two clocks are never read at once.
 const SET: Duration = Duration::from_secs(1);
@@ -94,8 +94,8 @@ impl SystemTimes {
 /// The store's time when this boot began, and whether that is news to the file.
 ///
 /// On the boot that the file knows it stands, whatever the date. After another, the store's time
-/// goes on from the last one noted by what the calendar says has passed since: the one thing that
-/// the date decides. If the date went back meanwhile, it goes on as if no time had passed, so that
+/// continues from the last one noted by what the calendar says has passed since: the one thing that
+/// the date decides. If the date went back meanwhile, it continues as if no time had passed, so that
 /// nothing waits longer than it had left, but for what the machine was off.
 ///
 /// Where the system does not name its boots (all but Linux), a machine that has run for longer

@@ -221,7 +221,7 @@ fn clock_set_back_across_a_reboot_delays_by_at_most_the_time_off() {
     }
 }
 
-/// Files of version 1 hold dates; what is in them goes on from there.
+/// Files of version 1 hold dates; what is in them continues from there.
 #[test]
 fn file_without_a_stored_time_gets_one() {
     for jump in [0, -HOUR_MS] {
@@ -359,8 +359,8 @@ proptest! {
         prop_assert_eq!(zero(&kept, &nameless), (begun, false));
     }
 
-    /// A history of one file: its time is as long as the machine ran, goes on over reboots, and
-    /// never stands before a moment that was written.
+    /// A history of one file: its time is as long as the machine ran, continues over reboots, and
+    /// never is before a moment that was written.
     #[test]
     fn no_sequence_of_reboots_and_clock_changes_turns_time_back(steps in prop::collection::vec((0..4_u8, 0..5_000_i64), 1..30)) {
         let _simulation = Simulation::begin(DATE);

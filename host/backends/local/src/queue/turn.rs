@@ -34,7 +34,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// The date of a moment of the store's time, by the calendar of now. A date that was set since
+    /// The date of a moment of the store's time, by the wall clock of now. A date that was set since
     /// is not the one that a clock on the wall showed then; but an age counted from it, as a
     /// route's `max-age` is, is the time that has passed.
     pub(super) fn date(&self, at: StoreTime) -> Timestamp {

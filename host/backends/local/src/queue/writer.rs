@@ -1,6 +1,6 @@
 //! The one thread that holds the connection. It takes everything that waits, runs it in one
 //! transaction, commits once, then answers all: the cost of reaching the disk is shared. Receives
-//! that find nothing stand in line here, so that a sent message is handed over in the very
+//! that find nothing are in line here, so that a sent message is handed over in the very
 //! transaction that stores it.
 
 use super::deliver::{Claimed, claim, load, next_due};
@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
-/// The most jobs of one transaction: bounds how long the first waits for the last.
+/// Maximum jobs of one transaction: bounds how long the first waits for the last.
 const GROUP: usize = 512;
 /// How often to look for what another process sent without ringing, while somebody waits.
 const LOOK: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ pub(super) struct QueueWriter {
     connection: Database,
     clock: StoreClock,
     jobs: mpsc::Receiver<WriterRequest>,
-    /// For the bell's watcher. Weak: a watcher must not keep the thread alive.
+    /// For the notifier's watcher. Weak: a watcher must not keep the thread alive.
     handle: Weak<Handle>,
     bell: FileNotifier,
     lines: WaitingReceives,
@@ -222,7 +222,7 @@ impl QueueWriter {
         }
     }
 
-    /// Runs and answers what only looks; gives back the rest.
+    /// Runs and answers what only looks; releases the rest.
     fn answer_looks(&self, works: Vec<Box<dyn Work>>) -> Vec<Box<dyn Work>> {
         let (looks, rest): (Vec<_>, Vec<_>) = works
             .into_iter()
@@ -500,7 +500,7 @@ fn serve(
     Ok(())
 }
 
-/// One line of the log for a message that was not handed out.
+/// One line of the log for a message that was not delivered.
 fn note(queue: &str, refused: &Refused) {
     let Refused {
         id,

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The most jobs of one page.
+/// Maximum jobs of one page.
 const PAGE: usize = 500;
 
 /// The file of one data folder, opened when it is first needed. Cheap to make.

@@ -63,7 +63,7 @@ async fn claim_goes_to_one_of_two_until_it_expires() {
     assert_eq!(two.end(&[ending("two", next)]).await, [Ok(())]);
     let left = list(&one).await.unwrap();
     assert_eq!((left[0].due, left[0].claim.clone()), (Timestamp(99), None));
-    // The tick that was read is not the one that stands there now.
+    // The tick that was read is not the one that is there now.
     assert_eq!(one.claim(&jobs, &mine, now).await, [Ok(false)]);
     assert_eq!(one.cancel("a", now).await, Ok(Cancelled::Yes));
 }

@@ -58,7 +58,8 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Reads the address; the connection is made when it is first needed. All keys begin with `{prefix:kv:`.
+    /// Reads the address; the connection is made when it is first needed. All keys begin with
+    /// `{prefix:kv:`.
     ///
     /// # Errors
     /// Where the address cannot be read.
@@ -85,7 +86,7 @@ impl Redis {
     }
 }
 
-/// One bucket of the server. Both its keys lie in one slot of a cluster.
+/// One bucket of the server. Both its keys are in one slot of a cluster.
 pub struct RedisBucket {
     link: Link,
     values: String,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Of so many workers doubts are kept, the latest: a claim under a name that was lost may fail
-/// after one under the next. What any worker had that is older was given back with all else of it.
+/// after one under the next. What any worker had that is older was released with all else of it.
 const WORKERS: usize = 4;
 
 /// Numbers claims, and keeps the numbers of those whose answers were lost.

@@ -1,11 +1,11 @@
-//! In which calls deliveries end: whatever is short in one that must be in time, and dead letters of long
-//! messages apart, in calls that take their time. Pure.
+//! In which calls deliveries end: whatever is short in one that must be in time, and dead letters
+//! of long messages apart, in calls that take their time. Pure.
 
 use super::wire;
 use dispatcher_core::message::{Message, Outcome};
 use dispatcher_core::queue::ItemError;
 
-/// The most bytes of a message, and of what its dead letter says, that count as short: a hundred of
+/// Maximum bytes of a message, and of what its dead letter says, that count as short: a hundred of
 /// them take a line of 100 Mbit/s less than a tenth of a second.
 const SHORT: usize = 10_000;
 

@@ -1,6 +1,6 @@
 //! Queues on Redis. Knows no other backend; the connection is `crate::server`.
 //!
-//! A queue's state lies on the server, and each step is one script there (`lua`): `keys` says how
+//! A queue's state is on the server, and each step is one script there (`lua`): `keys` says how
 //! things are called, `wire` how they are written, `endings` in which
 //! calls deliveries end, `turns` which receives wait for one another. `native` is one queue,
 //! `doubts` which of its claims nobody heard the answer of, `worker` this process as others see
@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use worker::RedisWorker;
 
-/// The most messages of one call: a hundred take the server about half a millisecond.
+/// Maximum messages of one call: a hundred take the server about half a millisecond.
 const BATCH: usize = 100;
 /// The longest `wait` of one receive; the same as SQS, so that routes behave alike.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
@@ -157,7 +157,7 @@ impl Redis {
         }
     }
 
-    /// Whether the server, or a master of the cluster, throws messages away when its memory ends.
+    /// Whether the server, or a master of the cluster, evicts messages when its memory ends.
     /// `None` where it does not answer. Asks `INFO`, then `CONFIG`: a user may be denied either, and
     /// some services have only one.
     pub async fn eviction(&self) -> Option<Eviction> {

@@ -90,7 +90,7 @@ impl NativeQueue {
         Self { budget, ..self }
     }
 
-    /// The most bytes of a body that is loaded.
+    /// Maximum bytes of a body that is loaded.
     fn largest(&self) -> u64 {
         let longest = wire::LONGEST as u64;
         let budget = self.budget.as_ref();
@@ -237,7 +237,7 @@ impl Queue for NativeQueue {
         &self.identity
     }
 
-    /// What waits in the queue for its time holds up the rest of its group and cannot be listed. So what
+    /// What waits in the queue for its time delays the rest of its group and cannot be listed. So what
     /// is scheduled waits beside it until the store of schedules is looked at twice more.
     fn delays(&self) -> Delays {
         Delays {

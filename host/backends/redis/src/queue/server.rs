@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// Whether a server throws keys away when its memory ends.
+/// Whether a server evicts keys when its memory ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Eviction {
     /// It refuses new messages instead, or has no limit.

@@ -7,7 +7,7 @@ use dispatcher_core::message::Message;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::SemaphorePermit;
 
-/// The most bytes of a short call or answer: fifty of them take a line of 100 Mbit/s less than half
+/// Maximum bytes of a short call or answer: fifty of them take a line of 100 Mbit/s less than half
 /// a second.
 pub(super) const SHORT: usize = 100_000;
 

@@ -133,7 +133,7 @@ impl RedisWorker {
     }
 
     /// Notes what was received under a name. False if the name has been lost since: then it belongs
-    /// to nobody, and will be given back.
+    /// to nobody, and will be released.
     pub fn took(&self, id: &Arc<str>, base: &str, receipts: impl Iterator<Item = Receipt>) -> bool {
         let mut state = self.lock();
         let ours = state.id.as_ref() == Some(id);
@@ -210,7 +210,7 @@ impl RedisWorker {
                 return dead(answer.get(1..).unwrap_or_default());
             }
             Err(_) if clock::now() >= lives_until => self.lose(&id),
-            // The next beat tries again; receives say what is wrong.
+            // The next beat retries; receives say what is wrong.
             Err(error) => tracing::debug!("heartbeat failed: {error}"),
         }
         Vec::new()
@@ -223,7 +223,7 @@ impl RedisWorker {
         }
     }
 
-    /// Gives back what dead workers had, and forgets them. What fails is found again by the next.
+    /// Releases what dead workers had, and forgets them. What fails is found again by the next.
     async fn dead_letter(&self, dead: Vec<(String, Vec<String>)>) {
         for (worker, queues) in dead {
             if let Err(error) = self.dead_letter_one(&worker, &queues).await {

@@ -15,7 +15,7 @@ use dispatcher_core::schedule::{
 use redis::{FromRedisValue, Script, ScriptInvocation, Value};
 use std::sync::LazyLock;
 
-/// The most jobs of one page.
+/// Maximum jobs of one page.
 const PAGE: usize = 500;
 
 macro_rules! script {
@@ -46,7 +46,8 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Reads the address; the connection is made when it is first needed. All keys begin with `{prefix:`.
+    /// Reads the address; the connection is made when it is first needed. All keys begin with
+    /// `{prefix:`.
     pub fn new(place: impl Into<RedisAddress>, prefix: &str) -> Result<Self, StoreError> {
         Ok(Self::on(Link::new(&place.into())?, prefix))
     }

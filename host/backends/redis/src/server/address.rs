@@ -111,7 +111,7 @@ impl Address {
             "rediss+sentinel" => (true, true),
             _ => return Err("not the address of a Redis server".into()),
         };
-        // No part of a password is taken for a path: `/`, `?` and `#` stand in it as %2F, %3F, %23.
+        // No part of a password is taken for a path: `/`, `?` and `#` are in it as %2F, %3F, %23.
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, after) = rest.split_at(end);
         let (path, query) = match after.split_once(['?', '#']) {

@@ -218,7 +218,7 @@ impl Link {
         Ok(answers)
     }
 
-    /// Passes on to the bell what is said on the channel, from now on and after every reconnection.
+    /// Passes on to the notifier what is said on the channel, from now on and after every reconnection.
     /// Ask again now and then: in a cluster that finds another node if the one that told is gone.
     pub async fn listen(&self, channel: &str, bell: &Arc<Notifier>) -> Result<(), CallError> {
         self.servers.listen(self.slot, channel, bell).await

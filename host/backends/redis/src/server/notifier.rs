@@ -71,17 +71,17 @@ impl Notifier {
     }
 }
 
-/// All bells of a process, by channel.
+/// All notifiers of a process, by channel.
 #[derive(Debug, Default)]
 pub struct Notifiers {
     by_channel: Mutex<ByChannel>,
 }
 
-/// A queue that is opened twice has two bells on one channel.
+/// A queue that is opened twice has two notifiers on one channel.
 type ByChannel = HashMap<String, Vec<Weak<Notifier>>>;
 
 impl Notifiers {
-    /// Hangs up a bell. Whether the channel has to be subscribed to: it is the first there.
+    /// Hangs up a notifier. Whether the channel has to be subscribed to: it is the first there.
     pub fn register(&self, channel: &str, bell: &Arc<Notifier>) -> bool {
         let mut bells = self.lock();
         let there = bells.entry(channel.to_owned()).or_default();
@@ -95,12 +95,12 @@ impl Notifiers {
         first
     }
 
-    /// Takes the bells of a channel down that could not be subscribed to, so that it is tried again.
+    /// Takes the notifiers of a channel down that could not be subscribed to, so that it is retried.
     pub fn unregister(&self, channel: &str) {
         self.lock().remove(channel);
     }
 
-    /// The channels of all bells that are still of use.
+    /// The channels of all notifiers that are still of use.
     pub fn channels(&self) -> Vec<String> {
         let mut bells = self.lock();
         for there in bells.values_mut() {

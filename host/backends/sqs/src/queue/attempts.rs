@@ -1,7 +1,7 @@
 //! The ids of receives on FIFO queues. SQS answers a receive that names the id of an earlier one
 //! with the same messages and receipts for five minutes (SQS API reference, ReceiveMessage), so an
 //! answer that was lost on the way is asked for again and its groups are not blocked until their
-//! visibility runs out. Pure, told `now`; all that is decided about ids is decided here.
+//! visibility expires. Pure, told `now`; all that is decided about ids is decided here.
 
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::queue::ErrorKind;

@@ -31,9 +31,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// The most entries of one call (SQS quotas).
+/// Maximum entries of one call (SQS quotas).
 const BATCH: usize = 10;
-/// The most bytes of one message (SQS developer guide, message quotas).
+/// Maximum bytes of one message (SQS developer guide, message quotas).
 const LONGEST_MESSAGE: u64 = 1_048_576;
 
 /// The longest delay of a message (SendMessage in the SQS API reference).
@@ -233,7 +233,7 @@ impl Queue for SqsQueue {
         self.redrive_target.clone()
     }
 
-    /// On a FIFO queue no message has a delay of its own (SendMessage in the SQS API reference).
+    /// On a FIFO queue no message has its own delay (SendMessage in the SQS API reference).
     fn own_delay(&self) -> Duration {
         match self.target.fifo {
             true => self.own_delay,

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The most names that `Sqs::names` fetches: what one page of ListQueues holds.
+/// Maximum names that `Sqs::names` fetches: what one page of ListQueues holds.
 const MOST_NAMES: usize = 1_000;
 
 /// SQS's default visibility timeout.

@@ -117,7 +117,7 @@ impl SendEntry {
         let mut entry = SendMessageBatchRequestEntry::builder()
             .id(entry_id(position))
             .message_body(&self.body)
-            // Without a delay of its own the queue's applies; on FIFO queues there is no other.
+            // Without its own delay the queue's applies; on FIFO queues there is no other.
             .set_delay_seconds((delay > 0 || self.exact && !target.fifo).then_some(delay))
             .set_message_group_id(self.group.clone());
         if target.fifo {

@@ -91,7 +91,7 @@ fn shutdown_does_not_wait_for_a_hanging_disk() {
     let (writer, word) = slow(Duration::ZERO);
     writer.offer(entry_of(1)).expect("there is room");
     drop(writer);
-    // Only now does the disk go on.
+    // Only now does the disk continue.
     drop(word);
 }
 

@@ -6,7 +6,7 @@ use crate::schedule::Unreadable;
 use crate::telemetry::events;
 use crate::telemetry::events::{Reason, ReasonKind, ScheduledDeadLetter};
 
-/// So many of a page at most; the others in later rounds.
+/// This many of a page at most; the others in later rounds.
 const MOST: usize = 100;
 
 impl Mover {

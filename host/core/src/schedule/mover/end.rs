@@ -25,7 +25,7 @@ impl Mover {
     }
 
     /// A claim that failed. Where its answer may be what was lost, it is ended as one of ours before
-    /// the next look, else the job would wait until it runs out.
+    /// the next look, else the job would wait until it expires.
     pub(super) fn unclaimed(
         &mut self,
         job: ScheduledJob,
@@ -49,7 +49,7 @@ impl Mover {
     }
 
     /// What cannot be ended is kept for the next round: else it would be sent again when its claim
-    /// has run out. An error if we are not allowed to end.
+    /// has expired. An error if we are not allowed to end.
     async fn end_all(&mut self, endings: Vec<JobOutcome>) -> Result<(), StoreError> {
         let mut denied = Ok(());
         if endings.is_empty() {

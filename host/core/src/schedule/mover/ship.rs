@@ -10,7 +10,7 @@ use crate::tasks::Group;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// So many calls that send are under way at once, to queues that keep no order.
+/// So many calls that send are running at once, to queues that keep no order.
 const CALLS: usize = 10;
 
 /// Why a message was not sent.

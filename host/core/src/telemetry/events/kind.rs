@@ -10,7 +10,7 @@ use tracing::Level;
 pub enum EventKind {
     /// It was handled and deleted.
     Done,
-    /// It failed and was given back to the queue.
+    /// It failed and was released to the queue.
     Retried,
     /// Dispatcher moved it to the dead-letter queue.
     DeadLettered,
@@ -21,11 +21,11 @@ pub enum EventKind {
     Shed,
     /// Somebody cancelled it.
     Cancelled,
-    /// Its lease ran out, or was taken away, before it could be settled.
+    /// Its lease expired, or was taken away, before it could be settled.
     Lost,
-    /// It was given back without a completed attempt.
+    /// It was released without a completed attempt.
     Released,
-    /// It was handled before and came again; it was deleted without an attempt.
+    /// It was handled before and was redelivered; it was deleted without an attempt.
     Duplicate,
     /// The queue did not accept its outcome.
     NotSettled,
@@ -164,7 +164,7 @@ pub enum ReasonKind {
     LeaseLost,
     /// No attempt was started, or it was cut off by a stop and may begin again at once.
     NotAttempted,
-    /// The attempt was cut off by a stop, and what it began elsewhere may go on.
+    /// The attempt was cut off by a stop, and what it began elsewhere may continue.
     Stopped,
 }
 

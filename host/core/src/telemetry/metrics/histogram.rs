@@ -13,7 +13,7 @@ pub const BUCKETS: usize = 150;
 const SHORTEST_MS: f64 = 0.001;
 const LONGEST_MS: f64 = 12.0 * 3_600_000.0;
 
-/// The largest error of a value that the histogram gives back, relative to what was recorded.
+/// The largest error of a value that the histogram releases, relative to what was recorded.
 pub const RELATIVE_ERROR: f64 = 0.086;
 
 /// How many buckets lie between two edges that charts get: each edge is about four times the one

@@ -45,9 +45,9 @@ pub struct Meter {
     pub received: Counter,
     /// Messages that were handled and deleted.
     pub done: Counter,
-    /// Messages whose attempt failed: retry, reject, trap, time-out.
+    /// Messages whose attempt failed: retry, reject, trap, timeout.
     pub failed: Counter,
-    /// Messages that what stands behind the handler had no room for.
+    /// Messages that what is behind the handler had no room for.
     pub throttled: Counter,
     /// Messages that were dead-lettered, by this program or by the queue's redrive policy.
     pub dead: Counter,
@@ -199,7 +199,7 @@ impl Totals {
 pub struct Interval {
     /// What was added in that time.
     pub counts: Totals,
-    /// The most messages that were in flight at once.
+    /// Maximum messages that were in flight at once.
     pub in_flight: u64,
 }
 

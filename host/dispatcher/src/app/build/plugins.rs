@@ -37,7 +37,7 @@ const FORWARDER: &[u8] = include_bytes!("../../../../../plugins/prebuilt/lambda-
 /// The longest that Lambda lets any function run.
 const LONGEST_RUN: Duration = Duration::from_secs(900);
 /// How much longer than the function may run an attempt waits: the way there and back, and the time
-/// before a cold function starts, which its own time-out does not count.
+/// before a cold function starts, which its own timeout does not count.
 const LONGER: Duration = Duration::from_secs(30);
 /// What is left of an attempt's time to the component after an invocation was given up: a tenth of
 /// it, and at most so much.
@@ -151,8 +151,9 @@ impl Loader {
         }
     }
 
-    /// Compiles a component, or takes it from the cache. Messages, leases and signals go on meanwhile:
-    /// it computes for milliseconds to many seconds. What takes noticeably long is logged.
+    /// Compiles a component, or takes it from the cache. Messages, leases and signals continue
+    /// meanwhile: it computes for milliseconds to many seconds. What takes noticeably long is
+    /// logged.
     pub(super) async fn compile(
         &self,
         file: String,
@@ -342,7 +343,7 @@ fn patience(timeout: Duration) -> Duration {
     timeout - (timeout / 10).min(MOST_SPARE)
 }
 
-/// The most instances of a route's plugin that take attempts at once. Where many attempts share one,
+/// Maximum instances of a route's plugin that take attempts at once. Where many attempts share one,
 /// there are some more than they fill: for large messages.
 fn taking(route: &Route) -> usize {
     const MORE: usize = 4;

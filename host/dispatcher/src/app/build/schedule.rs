@@ -31,7 +31,7 @@ pub struct Schedules {
 /// A queue, once it is open.
 type Cell = Arc<OnceCell<Arc<dyn Queue>>>;
 
-/// When a message is to be handed out.
+/// When a message is to be delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum When {
     /// Once, at this date.
@@ -75,7 +75,7 @@ impl Schedules {
         &self.backends
     }
 
-    /// A queue, opened once. Who waits for one that does not answer holds up nobody who wants another.
+    /// A queue, opened once. Who waits for one that does not answer delays nobody who wants another.
     pub async fn queue(&self, name: &QueueName) -> Result<Arc<dyn Queue>, QueueError> {
         let cell = {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);

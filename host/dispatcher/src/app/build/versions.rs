@@ -107,7 +107,7 @@ impl Loader {
         }
     }
 
-    /// Puts the canary that the route wants into the stage. One that is the same goes on as it was,
+    /// Puts the canary that the route wants into the stage. One that is the same continues as it was,
     /// one that cannot be loaded leaves the old one there.
     async fn canary(
         &self,

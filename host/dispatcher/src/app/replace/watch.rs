@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 /// Files are looked at so often where nothing is told: some file systems tell nothing.
 const LOOK: Duration = Duration::from_secs(5);
-/// After a change the next ones are waited for so long: a file is written in many steps.
+/// After a change the next ones are waited for this long: a file is written in many steps.
 const QUIET: Duration = Duration::from_millis(100);
 /// But no longer than this.
 const BUSY: Duration = Duration::from_secs(2);

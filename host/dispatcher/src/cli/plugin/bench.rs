@@ -24,7 +24,7 @@ struct Figures {
     p50: Duration,
     p99: Duration,
     per_second: f64,
-    /// The most bytes of an instance's memories.
+    /// Maximum bytes of an instance's memories.
     memory: usize,
     answers: BTreeMap<&'static str, u32>,
 }
@@ -40,7 +40,7 @@ pub(super) async fn run(
     let began = clock::now();
     drop(workbench.load(None, false)?);
     let compile = clock::now().since(began);
-    // What compiled in vain just now is in the cache after this.
+    // What compiled without success just now is in the cache after this.
     drop(workbench.load(None, true)?);
     let began = clock::now();
     let fresh = workbench.load(None, true)?;

@@ -7,7 +7,7 @@ use super::language::Language;
 struct File {
     /// The language, as `--lang` takes it.
     language: &'static str,
-    /// Where it lies in a project.
+    /// Where it is in a project.
     path: &'static str,
     bytes: &'static [u8],
 }

@@ -63,7 +63,7 @@ pub(super) struct Ran {
     pub took: Duration,
 }
 
-/// Keeps what it is told of the attempt under way.
+/// Keeps what it is told of the running attempt.
 #[derive(Debug, Default)]
 struct AttemptLog(Mutex<(Option<TrapScene>, usize)>);
 

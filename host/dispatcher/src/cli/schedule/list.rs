@@ -19,7 +19,7 @@ Examples:
 
 With --json: one array of {\"id\",\"queue\",\"due\",\"due_ms\",\"cron\",\"tz\",\"group\",\"body\",\"sending\"}.";
 
-/// The most characters of a body in the table.
+/// Maximum characters of a body in the table.
 const SHOWN: usize = 40;
 
 /// List scheduled messages

@@ -53,7 +53,7 @@ impl Check {
                     .hint("written like plugin = \"NAME\", with a section [plugin.NAME]"),
             });
         }
-        // Only to go on looking for problems: the flags' values are read, its missing file is not.
+        // Only to continue looking for problems: the flags' values are read, its missing file is not.
         let mut stand_in = Section::new("--plugin");
         stand_in.push("file", Given::new("--plugin", "missing"));
         let layers: &[&Section] = match file.routes.len() {

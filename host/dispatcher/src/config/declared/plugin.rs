@@ -17,7 +17,7 @@ const MOST_WARM: usize = 1_000;
 const MAX_MEMORY: usize = 64 << 20;
 /// Of a forwarder, one instance of which holds the events of many attempts.
 const FORWARD_MEMORY: usize = 256 << 20;
-/// The most attempts that share an instance of a forwarder, which mostly waits.
+/// Maximum attempts that share an instance of a forwarder, which mostly waits.
 const FORWARD_SHARED: usize = 1_000;
 const MOST_SHARED: usize = 10_000;
 /// One page of WebAssembly's memory.
@@ -172,7 +172,7 @@ impl PluginSettings {
         self.max_memory.unwrap_or(default)
     }
 
-    /// The most attempts that share an instance, likewise.
+    /// Maximum attempts that share an instance, likewise.
     pub fn instance_concurrency_of(&self, forwards: bool) -> usize {
         let default = if forwards { FORWARD_SHARED } else { 1 };
         self.instance_concurrency.unwrap_or(default)

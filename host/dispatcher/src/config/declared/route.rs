@@ -13,9 +13,9 @@ use dispatcher_core::settlement::decide::{Shed, Shedding};
 use std::time::Duration;
 
 const CONCURRENCY: usize = 50;
-/// The most attempts at once, of a route and of a queue.
+/// Maximum concurrent attempts, of a route and of a queue.
 pub(in crate::config) const MOST_CONCURRENCY: usize = 100_000;
-/// As many as Lambda's own event source mapping gathers.
+/// As many as Lambda's own event source mapping collects.
 const MOST_BATCH: usize = 10_000;
 const MOST_PREFETCH: usize = 100_000;
 const LONGEST_POLL: Duration = Duration::from_secs(20);

@@ -34,7 +34,7 @@ const OWN_V6: [(Ipv6Addr, u8); 8] = [
     (Ipv6Addr::new(0xfec0, 0, 0, 0, 0, 0, 0, 0), 10),
     (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8),
 ];
-/// All that is the world's of IPv6 lies in here.
+/// All that is the world's of IPv6 is in here.
 const GLOBAL_V6: (Ipv6Addr, u8) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
 /// An address of IPv4 as a translator at the edge of a network of IPv6 alone is asked for it (RFC
 /// 6052); the last four bytes are it.

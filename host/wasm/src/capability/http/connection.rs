@@ -24,7 +24,7 @@ pub(crate) struct ConnectionLimit {
     own: Arc<Semaphore>,
 }
 
-/// The place of one connection, given back when dropped.
+/// The place of one connection, released when dropped.
 pub(super) type ConnectionPermits = [OwnedSemaphorePermit; 2];
 
 impl ConnectionLimit {

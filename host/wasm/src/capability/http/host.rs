@@ -70,7 +70,7 @@ impl FromStr for HttpHost {
     }
 }
 
-/// `host` or `host:port`; an address of IPv6 with a port stands in brackets.
+/// `host` or `host:port`; an address of IPv6 with a port is in brackets.
 fn split(text: &str) -> Option<(&str, Option<u16>)> {
     let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port != 0);
     if let Some(rest) = text.strip_prefix('[') {

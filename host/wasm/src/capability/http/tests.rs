@@ -375,7 +375,7 @@ fn requests_end_with_the_attempt() {
 #[test]
 fn concurrent_requests_are_bounded() {
     let granted = server();
-    // Four times 2 MiB for what is under way, 64 KiB each.
+    // Four times 2 MiB for what is running, 64 KiB each.
     let scene = scene_of("capable", 2 << 20, &[granted.to_string()]);
     let says = scene.says(&format!("http-many 150 http://{granted}/ok"));
     assert_eq!(

@@ -30,7 +30,7 @@ pub struct Functions {
     /// The longest wait for the answer of one invocation.
     pub patience: Duration,
     /// How long one invocation may need, there and back. With less of the attempt's time left it is
-    /// not begun: the function would run on while its messages come again. More than `patience`
+    /// not begun: the function would run on while its messages are redelivered. More than `patience`
     /// counts as `patience`, or an attempt with all its time could not begin one.
     pub longest: Option<Duration>,
     /// Called at every invocation that failed, may have failed, or was refused for its event.
@@ -79,7 +79,7 @@ pub(crate) struct RequestedInvocation {
 pub(crate) enum Denied {
     /// Not granted, in words for the plugin's author.
     Forbidden(String),
-    /// Tried, in vain.
+    /// Tried, without success.
     Failed(InvokeError),
 }
 
@@ -187,7 +187,7 @@ mod tests {
             (50, Some(40), Some(60_000), Some(50_000)),
             (50, Some(40), Some(45_000), Some(40_500)),
             (50, Some(40), Some(39_999), None),
-            // A time-out below what the function may need: the attempt that just began may.
+            // A timeout below what the function may need: the attempt that just began may.
             (36, Some(40), Some(39_900), Some(35_910)),
             (36, Some(40), Some(35_000), None),
             (5_000, None, Some(1_000_000), Some(990_000)),

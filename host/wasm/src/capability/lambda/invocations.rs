@@ -9,15 +9,15 @@ use dispatcher_core::telemetry::events::{FunctionEvent, FunctionFailure, functio
 use serde_json::Value;
 use std::collections::HashSet;
 
-/// What stands before a message's id in an event of Lambda's own SQS form. In a body, which is a
+/// What is before a message's id in an event of Lambda's own SQS form. In a body, which is a
 /// JSON text, the quotes are escaped.
 const ID: &str = "\"messageId\":\"";
-/// What stands in an answer that lists messages that failed.
+/// What is in an answer that lists messages that failed.
 const LISTS_FAILURES: &str = "batchItemFailures";
-/// The most characters of an answer in a reason.
+/// Maximum characters of an answer in a reason.
 const SHOWN: usize = 300;
 
-/// What is kept of an invocation while it is under way.
+/// What is kept of an invocation while it is running.
 pub(super) struct Sent {
     function: String,
     waits: bool,

@@ -14,7 +14,7 @@ use wasmtime_wasi::sockets::SocketAddrUse;
 const REFUSED: Denial = Denial::ungranted(&<Vec<Peer>>::DESCRIPTION, "use this address");
 
 /// Where a plugin may connect to: an IP address and a port. No names: to look one up is not granted,
-/// since WASI cannot tell names apart, and a lookup once begun goes on for as long as the system
+/// since WASI cannot tell names apart, and a lookup once begun continues for as long as the system
 /// likes on a thread of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(SocketAddr);

@@ -48,7 +48,7 @@ impl fmt::Debug for QueuesGrant {
 pub(crate) enum Denied {
     /// Not granted, in words for the plugin's author.
     Forbidden(String),
-    /// Tried, in vain.
+    /// Tried, without success.
     Failed(NotDelivered),
 }
 

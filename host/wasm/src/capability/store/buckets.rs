@@ -128,7 +128,7 @@ impl Opened {
         answer.map_err(|error| error.message)
     }
 
-    /// What stands at a key now, kept where the guest's `room` has any for it.
+    /// What is at a key now, kept where the guest's `room` has any for it.
     pub(crate) async fn snapshot(
         self,
         key: String,
@@ -167,7 +167,7 @@ pub struct CasSnapshot {
 }
 
 impl CasSnapshot {
-    /// Writes if that still stands there; what does, if it does not.
+    /// Writes if that still is there; what does, if it does not.
     pub(crate) async fn swap(self, value: Vec<u8>) -> BucketAnswer<Option<Self>> {
         check_value(&self.key, &value)?;
         let Self {
@@ -238,7 +238,7 @@ mod tests {
         assert!(check_count(KEYS).is_ok() && check_count(KEYS + 1).is_err());
     }
 
-    /// A mebibyte stands at each key.
+    /// A mebibyte is at each key.
     struct Heavy;
 
     #[async_trait::async_trait]

@@ -3,7 +3,7 @@
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::{AttributeValue, Message};
 
-/// The most bytes of an environment, the plugin's own variables included. What adapts a module of
+/// Maximum bytes of an environment, the plugin's own variables included. What adapts a module of
 /// WASI 0.1 keeps it in a page of 64 KiB, with other things.
 const ROOM: usize = 32 << 10;
 /// What a variable takes of it beside its name and text.

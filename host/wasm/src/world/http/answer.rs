@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use std::fmt::Debug;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The most characters of an answer's body that are told to people.
+/// Maximum characters of an answer's body that are told to people.
 const TOLD: usize = 200;
 /// So many bytes hold them in any case; the rest of a body is read and dropped.
 const KEPT: usize = TOLD * 4;

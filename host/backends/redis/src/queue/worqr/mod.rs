@@ -215,7 +215,7 @@ impl Queue for WorqrQueue {
         }
     }
 
-    /// Processes last as long as their worker, which gives back those that are kept no more: says
+    /// Processes last as long as their worker, which releases those that are kept no more: says
     /// which are still ours, as the last beat found.
     async fn extend(&self, items: &[(Receipt, Duration)]) -> Vec<Result<(), ItemError>> {
         let now = clock::now();

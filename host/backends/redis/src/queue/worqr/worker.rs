@@ -58,7 +58,7 @@ pub(super) struct WorqrProcess {
 }
 
 /// Processes that are asked for, until this is dropped: what the server has of them then, and we
-/// have not, is given back.
+/// have not, is released.
 pub(super) struct PendingReceive<'a> {
     inner: &'a Inner,
     ids: Vec<String>,
@@ -112,7 +112,7 @@ impl Inner {
         self.bell.notify();
     }
 
-    /// One sign of life. Answers with the worker and what it has on the server and is to give back.
+    /// One sign of life. Answers with the worker and what it has on the server and is to release.
     async fn beat(&self) -> Option<(Arc<str>, Vec<String>)> {
         let (worker, lives_until) = {
             let state = self.lock();
@@ -140,7 +140,7 @@ impl Inner {
         None
     }
 
-    /// Notes what a beat that was sent then has told. Answers with what is to be given back: what
+    /// Notes what a beat that was sent then has told. Answers with what is to be released: what
     /// nobody here has heard of, and what nobody has kept.
     fn apply_heartbeat(
         &self,
@@ -228,7 +228,7 @@ impl Inner {
 }
 
 /// Beats, and listens for cancelled tasks, until the queue is dropped. `_ear` hangs as long. Tasks
-/// are given back beside that, so that the signs of life are in time.
+/// are released beside that, so that the signs of life are in time.
 pub(super) async fn live(
     inner: Weak<Inner>,
     _ear: Arc<Notifier>,

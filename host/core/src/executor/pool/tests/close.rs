@@ -114,7 +114,7 @@ fn pool_dropped_by_its_own_future_ends() {
     let spawner = pool.spawner();
     let (tell, told) = mpsc::channel::<()>();
     for _ in 0..10 {
-        // Each holds a spawner, and so would keep the pool's insides alive for ever.
+        // Each holds a spawner, and so would keep the pool's insides alive forever.
         let held = (Counted(Arc::clone(&dropped)), spawner.clone(), tell.clone());
         let body = async move {
             let _held = held;

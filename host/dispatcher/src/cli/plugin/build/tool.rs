@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-/// The most bytes of what a tool prints that are searched for what it means.
+/// Maximum bytes of what a tool prints that are searched for what it means.
 const HEARD: usize = 256 * 1024;
 
 /// Where a program is, by the folders of `PATH`.
