@@ -97,7 +97,7 @@ pub trait Backend: Send + Sync + 'static {
         None
     }
 
-    /// The AWS partition that the name of a queue tells.
+    /// The AWS partition of a queue, from its name.
     fn partition(&self, _queue: &str) -> Option<String> {
         None
     }
@@ -178,7 +178,7 @@ impl BackendConfig {
 pub struct QueueTerms<'a> {
     /// The queue of the same backend that dead letters go to.
     pub dead_letter: Option<&'a str>,
-    /// After so many attempts a message is dead-lettered.
+    /// A message is dead-lettered after this many attempts.
     pub attempts: Option<u32>,
     /// How many bytes of messages the process may hold.
     pub budget: Option<&'a Arc<Budget>>,
@@ -296,7 +296,7 @@ pub trait BackendClient: Send + Sync + 'static {
     /// Opens a queue; makes it where the backend makes queues on first use.
     async fn open(&self, queue: &str, terms: QueueTerms<'_>) -> Result<Arc<dyn Queue>, QueueError>;
 
-    /// The names of all queues, as far as the backend tells.
+    /// The names of all queues, if the backend can list them.
     async fn queues(&self) -> Result<Vec<String>, QueueError>;
 
     /// Whether a queue is there, where `open` would make it. Makes nothing.

@@ -12,7 +12,7 @@ use tokio_util::either::Either;
 pub struct BootInstant(Duration);
 
 impl BootInstant {
-    /// A moment so long after boot; for tests and simulations, which keep their own time.
+    /// An instant this long after boot; for tests and simulations, which keep their own time.
     pub const fn from_boot(since_boot: Duration) -> Self {
         Self(since_boot)
     }
@@ -99,8 +99,8 @@ pub fn wall_clock_now() -> Timestamp {
     Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// What tells this boot of the machine from every other, if the system says: moments of two boots
-/// cannot be compared.
+/// Identifies this boot of the machine, if the system does: instants of two boots cannot be
+/// compared.
 pub fn boot() -> Option<String> {
     if simulated::is_on() {
         return Some(simulated::boot());
@@ -120,7 +120,7 @@ pub async fn sleep_until(at: Option<BootInstant>) {
     }
 }
 
-/// The same on a thread that has no timer of its own: `control`'s is used.
+/// Sleeps on a thread without its own timer, with `control`'s.
 pub fn sleep_on(control: &Handle, at: BootInstant) -> Sleep {
     let _entered = control.enter();
     sleep(at)

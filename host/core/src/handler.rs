@@ -14,7 +14,7 @@ pub struct Attempt {
     pub cancelled: Vec<CancellationToken>,
     /// When the attempt is stopped.
     pub deadline: BootInstant,
-    /// The same for the guest, who reads the calendar.
+    /// The deadline for the guest, in wall-clock time.
     pub deadline_date: Timestamp,
 }
 

@@ -10,14 +10,14 @@ use crate::scheduler::room::Permit;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 
-/// A message that is ours and waits or runs.
+/// A leased message that waits or runs.
 #[derive(Debug)]
 pub struct Job {
     /// What was received.
     pub message: Message,
     /// Our claim on it.
     pub lease: Lease,
-    /// Its place in the room; released when its outcome is on its way.
+    /// Its permit; released when its outcome is on its way.
     pub permit: Permit,
     /// The bytes that it takes of the process's budget, where there is one.
     pub held: Option<HeldBytes>,
@@ -91,8 +91,9 @@ pub enum JobEnding {
     /// It was stopped with the process, and what it has begun elsewhere may continue for this long:
     /// nobody is to have it before.
     Stopped(Duration),
-    /// It was not started, others of its group being ahead of it and no place to wait for them
-    /// here; or it paused after a failed attempt of this delivery. Nobody needs it before so long.
+    /// It was not started, because others of its group are ahead and there is no place to wait for
+    /// them; or it paused after a failed attempt of this delivery. It is not needed before this
+    /// time.
     Behind(Duration),
     /// It was handled before and only its deletion is missing.
     AlreadyDone,
@@ -113,16 +114,16 @@ pub struct Finished {
     pub message: Message,
     /// Our claim on it, to be settled or let go.
     pub lease: Lease,
-    /// Its place in the room, which settlement keeps while it cannot keep up.
+    /// Its permit, which settlement keeps while it cannot keep up.
     pub permit: Permit,
-    /// The bytes that it takes, until its queue is told.
+    /// The bytes that it takes, until it is settled.
     pub held: Option<HeldBytes>,
     /// How many attempts of this delivery have ended with a verdict that counts.
     pub tries: u32,
     /// How it ended.
     pub ending: JobEnding,
-    /// Its queue gives nothing more of its group before it has heard of it, and nothing else of the
-    /// queue is about to end: its outcome does not wait for others to share the call.
+    /// Its queue delivers nothing more of its group before it is settled, and nothing else of the
+    /// queue is about to end: its settlement does not wait for others to share the call.
     pub is_awaited: bool,
 }
 
@@ -136,7 +137,7 @@ pub fn hand_on(outbox: &Outbox, lane: usize, job: Job, ending: JobEnding) {
     let _ = outbox[lane].send(job.finish(ending));
 }
 
-/// The same of jobs of which the last is awaited, where `awaited` says so.
+/// Passes on jobs of which the last is awaited if `awaited` says so.
 pub fn hand_on_all(
     outbox: &Outbox,
     lane: usize,

@@ -49,9 +49,9 @@ pub enum InvokeError {
     /// The function did not run for this call; asking again, later, is safe and of use.
     #[error("{reason}")]
     DidNotRun {
-        /// What AWS said, or why it was not reached.
+        /// AWS's error message, or why it was not reached.
         reason: String,
-        /// When AWS wants to be asked again, if it said so.
+        /// The retry delay that AWS asks for, if any.
         retry_after: Option<Duration>,
     },
     /// The function may have run, may be running, or may have run in part.

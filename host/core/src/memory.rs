@@ -28,7 +28,7 @@ struct BudgetState {
 }
 
 impl Budget {
-    /// So many bytes, `LEAST` at least.
+    /// Creates a budget of this many bytes, at least `LEAST`.
     pub fn new(capacity: u64) -> Arc<Self> {
         Arc::new(Self {
             capacity: capacity.max(LEAST),
@@ -52,20 +52,20 @@ impl Budget {
         self.capacity.saturating_sub(self.state().used)
     }
 
-    /// Takes so many bytes if they are free.
+    /// Takes this many bytes if they are free.
     pub fn try_take(self: &Arc<Self>, bytes: u64) -> Option<HeldBytes> {
         let mut state = self.state();
         let fits = state.used + bytes <= self.capacity;
         fits.then(|| self.count(&mut state, bytes, false))
     }
 
-    /// Takes so many bytes, free or not: they are here already, or may come whatever is free.
+    /// Takes this many bytes, free or not: they are here already, or may come whatever is free.
     pub fn take(self: &Arc<Self>, bytes: u64) -> HeldBytes {
         self.count(&mut self.state(), bytes, false)
     }
 
-    /// Takes so many bytes beyond what is free, if nobody else does: what waits for its turn behind
-    /// a message must not keep that message away for want of bytes.
+    /// Takes this many bytes beyond the capacity, if nobody else does: messages that wait behind
+    /// one must not block it for lack of bytes.
     pub fn overdraw(self: &Arc<Self>, bytes: u64) -> Option<HeldBytes> {
         let mut state = self.state();
         (!state.overdrawn).then(|| self.count(&mut state, bytes, true))
@@ -83,7 +83,7 @@ impl Budget {
         }
     }
 
-    /// Ready once so many bytes are free.
+    /// Ready once this many bytes are free.
     pub async fn available(&self, bytes: u64) {
         loop {
             let freed = self.freed.notified();
@@ -128,8 +128,8 @@ pub fn default_budget(limit: Option<u64>) -> u64 {
     limit.map_or(u64::MAX, |limit| (limit / PART).max(LEAST))
 }
 
-/// How much memory this process may use: the least that a control group above it allows (version 1
-/// or 2), or the machine's. `None` where the system tells neither.
+/// Returns how much memory this process may use: the lowest limit of its control groups (version 1
+/// or 2), or the machine's memory. `None` if the system reports neither.
 pub fn limit() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo").ok();
     let machine = machine.as_deref().and_then(total_memory);
@@ -140,8 +140,9 @@ pub fn limit() -> Option<u64> {
     limits.chain(machine).min()
 }
 
-/// The files that may hold a limit, given what `/proc/self/cgroup` says. In a container the path
-/// there may be the host's, which is not seen from inside; the root of what is seen is then ours.
+/// Returns the files that may contain a limit, from the content of `/proc/self/cgroup`. In a
+/// container the path there may be the host's, which is not visible inside; then the visible root
+/// is used.
 fn limit_files(groups: &str, root: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {

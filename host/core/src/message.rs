@@ -20,9 +20,9 @@ pub struct Message {
     pub receipt: Receipt,
     /// How often it has been received, this time included; 1 on the first delivery.
     pub receive_count: u32,
-    /// When it was sent, where the backend tells.
+    /// When it was sent, if the backend reports it.
     pub sent_at: Option<Timestamp>,
-    /// When it was received first, where the backend tells.
+    /// When it was received first, if the backend reports it.
     pub first_received_at: Option<Timestamp>,
     /// The FIFO group.
     pub group: Option<String>,
@@ -30,9 +30,9 @@ pub struct Message {
     pub system_attributes: Vec<(String, String)>,
     /// The sender's attributes.
     pub attributes: Vec<Attribute>,
-    /// MD5 of the body in hexadecimal, where the backend tells.
+    /// MD5 of the body in hexadecimal, if the backend reports it.
     pub body_md5: Option<String>,
-    /// MD5 of the sender's attributes in hexadecimal, where the backend tells.
+    /// MD5 of the sender's attributes in hexadecimal, if the backend reports it.
     pub attributes_md5: Option<String>,
     /// Why there is no content for a handler. Such a message is dead-lettered without an attempt;
     /// `body` and `attributes` hold what could be read of it.
@@ -164,9 +164,9 @@ pub struct Outgoing {
     pub delay: Duration,
     /// The FIFO group.
     pub group: Option<String>,
-    /// What the schedule calls this one sending, the same at every attempt. A queue that drops what
-    /// it was sent before tells by it, and not by the body; and `delay` is meant as it is, zero too,
-    /// where the queue would have one of its own.
+    /// The schedule's id of this sending, the same at every attempt. A queue that deduplicates
+    /// uses it instead of the body; and `delay` is used as it is, zero too, instead of the queue's
+    /// own default.
     pub scheduled: Option<String>,
 }
 
@@ -201,13 +201,13 @@ pub enum Verdict {
 pub enum FailureReason {
     /// The handler asked for it.
     Asked,
-    /// The handler asked for it and said why.
+    /// The handler requested it, with this reason.
     AskedFor(String),
     /// The Lambda function that the handler invoked failed, or reported the message as failed.
     Function(String),
     /// Nobody knows whether the Lambda function that the handler invoked ran.
     FunctionUnknown(String),
-    /// The handler ended and said by its end that it failed.
+    /// The handler ended with a failure.
     Failed(String),
     /// The guest trapped or exited; the engine's words.
     Trapped(String),
@@ -215,7 +215,7 @@ pub enum FailureReason {
     TimedOut(Duration),
     /// The guest wanted more memory than it may have, in bytes.
     OutOfMemory(usize),
-    /// The host itself failed: no instance, a panic of ours.
+    /// The host itself failed: no instance, or a panic of the host.
     Host(String),
 }
 

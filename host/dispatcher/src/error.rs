@@ -32,9 +32,9 @@ impl Exit {
 /// Why a command ends, in lines for stderr.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What the shell is told.
+    /// The exit code.
     pub exit: Exit,
-    /// One line per problem, without `error:`; may be empty where all has been said.
+    /// One line per problem, without `error:`; may be empty if everything has been printed.
     pub lines: Vec<String>,
 }
 

@@ -55,7 +55,7 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// For so many instances at once.
+    /// Creates this many slots.
     pub(super) fn new(instances: usize) -> Self {
         Self {
             free: Arc::new(Semaphore::new(instances.min(Semaphore::MAX_PERMITS))),
@@ -71,8 +71,9 @@ impl Admission {
         all.push(spare);
     }
 
-    /// Whether somebody waits. Who keeps an instance looks **after** it has put it where `let_go`
-    /// finds it, and then lets go of it: who waits has said so before it looked there.
+    /// Whether somebody waits. An instance's owner checks this **after** it has put the instance
+    /// where `let_go` finds it, and then evicts it: a waiter has registered before it looked
+    /// there.
     pub(super) fn is_wanted(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) > 0
     }

@@ -93,7 +93,8 @@ fn of_module(bytes: &[u8]) -> Result<Vec<u8>, Problem> {
     })
 }
 
-/// Problems of a file, told of the file: what they are about may be what a core module became.
+/// Problems about the file, though they may have been found in the component made of its core
+/// module.
 pub(super) fn of_file(bytes: &[u8], mut problems: Vec<Problem>) -> Vec<Problem> {
     let of_component = ["exports ", "imports "];
     if is_core_module(bytes) {
@@ -148,7 +149,7 @@ pub(super) fn of_mismatch(error: &wasmtime::Error) -> Problem {
     ))
 }
 
-/// Why its instances cannot take so many attempts at once.
+/// Why its instances cannot run this many attempts concurrently.
 pub(super) fn of_taking_turns(concurrency: usize) -> Problem {
     Problem::new(format!(
         "{concurrency} concurrent attempts in an instance whose handle is not an async func"

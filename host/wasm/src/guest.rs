@@ -46,7 +46,7 @@ pub(super) struct GuestSettings {
     pub(super) refusals: Arc<Refusals>,
     /// Whether what it prints is of interest at level debug alone.
     pub(super) quiet_output: bool,
-    /// Who is told of its attempts.
+    /// The observer of its attempts.
     pub(super) witness: SharedWitness,
     /// Counts its instances.
     pub(super) tally: Arc<Tally>,

@@ -17,7 +17,7 @@ pub struct Inspection {
     pub kind: Kind,
     /// The names of what it imports, in its own order; none unless it is a component.
     pub imports: Vec<String>,
-    /// The names of what it exports, likewise.
+    /// The names of its exports.
     pub exports: Vec<String>,
     /// Bytes.
     pub size: usize,

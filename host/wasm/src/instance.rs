@@ -33,7 +33,7 @@ pub(super) struct LiveInstance {
 pub(super) struct InstantiationError {
     pub(super) error: wasmtime::Error,
     pub(super) store: Store<Guest>,
-    /// As of a live one.
+    /// The permit of a live instance.
     _permit: Permit,
 }
 

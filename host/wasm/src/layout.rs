@@ -37,8 +37,8 @@ const GUARD: u64 = 64 << 10;
 const PAGE: u64 = 64 << 10;
 /// What an instance maps beside its memories: its stack, its tables, itself.
 const BESIDE: u64 = 4 << 20;
-/// Of what the process may map, instances may have one part in so many: the rest is for compiled code,
-/// threads and what messages take.
+/// Instances may use one part in this many of the address space that the process may map: the rest
+/// is for compiled code, threads and messages.
 const SHARE: u64 = 2;
 /// The most that is reserved for a memory that is mapped on demand; one that grows further is moved.
 const ON_DEMAND: u64 = 64 << 20;
@@ -49,7 +49,7 @@ const DECOMMITS: usize = 16;
 const KEPT_OF_TABLES: usize = 64 << 10;
 /// Bytes of a memory that stay resident in an unused slot, if the guest touched them.
 const KEPT_OF_MEMORIES: usize = 256 << 10;
-/// The same for all slots together.
+/// The bytes that all slots together keep.
 const KEPT_IN_ALL: usize = 256 << 20;
 
 impl Layout {

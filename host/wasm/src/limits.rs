@@ -15,8 +15,8 @@ pub(super) const TABLES: u32 = 10;
 pub(super) const CORE_INSTANCES: u32 = 64;
 /// Maximum bytes of one list of headers, with what we need to keep it.
 pub(super) const HTTP_FIELDS: usize = 32 << 10;
-/// Maximum bytes of a request's method, scheme, authority, or path with its query: so long as most
-/// servers take.
+/// Maximum bytes of a request's method, scheme, authority, or path with its query: the maximum of
+/// most servers.
 pub(super) const HTTP_WORD: usize = 8 << 10;
 /// Maximum bytes of a body that a guest writes at a time; two such pieces may wait to be sent.
 pub(super) const HTTP_CHUNK: usize = 64 << 10;
@@ -26,9 +26,9 @@ pub(super) const PATH: usize = 4 << 10;
 pub(super) const LISTINGS: usize = 8;
 /// The most files, folders and sockets that one instance holds open, where the process may hold enough.
 const OPEN: usize = 1_000;
-/// And so many in any case: its folder, and what a request for one file takes.
+/// Minimum of open files in any case: its folder, and those of a request for one file.
 const OPEN_AT_LEAST: usize = 16;
-/// One of so many files that the process may hold open may be held by guests.
+/// Guests may hold one in this many of the files that the process may open.
 const SHARE_OF_FILES: u64 = 4;
 
 /// How much of the host's own memory an instance may take beside its own, by how much that may be.
@@ -51,8 +51,8 @@ pub(super) struct HostBudget {
 }
 
 impl HostBudget {
-    /// Of an instance that may have so much memory. Handles take at most some four times that; lists of
-    /// headers, which have 32 KiB each at most, up to sixteen times.
+    /// The budget of an instance with this much memory. Handles take at most about four times
+    /// that; lists of headers, of at most 32 KiB each, up to sixteen times.
     pub(super) fn of(max_memory: usize) -> Self {
         let handles = max_memory.saturating_mul(4);
         Self {
@@ -64,8 +64,8 @@ impl HostBudget {
     }
 }
 
-/// The most files, folders and sockets that one of so many instances holds open, in a process that may
-/// hold so many: what all plugins open together leaves the process enough for queues.
+/// Maximum files, folders and sockets that each of `instances` holds open, in a process that may
+/// open `files`: what all plugins open together leaves the process enough for queues.
 pub(super) fn open_each(files: u64, instances: usize) -> usize {
     let each = files / SHARE_OF_FILES / instances.max(1) as u64;
     usize::try_from(each)
@@ -105,7 +105,7 @@ pub(super) struct InstanceLimits {
 }
 
 impl InstanceLimits {
-    /// At most so many bytes in all the memories of the instance.
+    /// Limits all memories of the instance together to this many bytes.
     pub(super) fn new(max_memory: usize, tally: Arc<Tally>) -> Self {
         tally.came();
         Self {

@@ -31,7 +31,7 @@ impl Runtime {
             })
     }
 
-    /// The same with a component that is at hand; `name` stands for the file.
+    /// Loads a component from memory; `name` replaces the file.
     pub fn load_bytes(
         &self,
         name: &str,

@@ -13,8 +13,8 @@ use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 pub(crate) const MAX_LINE: usize = 8 * 1024;
 /// The most lines of one attempt, both streams together; the rest is counted.
 pub(crate) const MAX_LINES: u64 = 1_000;
-/// So many of the last lines are kept, each up to so many characters: what led to a failure is often
-/// said before it.
+/// How many of the last lines are kept, and the maximum characters of each: what led to a failure
+/// is often printed before it.
 const LAST: (usize, usize) = (5, 400);
 /// How much a guest may write in one call.
 const WRITE: usize = 64 * 1024;
@@ -257,7 +257,7 @@ impl StdoutStream for Pipe {
     }
 }
 
-/// As WASI 0.3 writes.
+/// The output of WASI 0.3.
 impl AsyncWrite for Pipe {
     fn poll_write(
         self: Pin<&mut Self>,

@@ -21,8 +21,8 @@ pub struct PluginOptions {
     pub name: String,
     /// The most memory of one instance, in bytes; at most the runtime's `max_memory`.
     pub max_memory: usize,
-    /// The longest that an attempt may take, to be told to people; its deadline is what counts. Without
-    /// it they are told what was left of its time when it began.
+    /// The maximum duration of an attempt, for messages to people; its deadline is what counts.
+    /// Without it they see what was left of its time when it began.
     pub timeout: Option<Duration>,
     /// When instances are used again. Without it every attempt has a fresh one.
     pub reuse: Option<Reuse>,
@@ -39,7 +39,7 @@ pub struct PluginOptions {
     pub refused: Count,
     /// Whether what it prints is of interest at level debug alone.
     pub quiet_output: bool,
-    /// Who is told where its attempts break off; none is the log.
+    /// The observer of failed attempts; by default the log.
     pub witness: Option<Arc<dyn Witness>>,
     /// Instances made ahead. None are of commands, which are made for their message, and none where
     /// many attempts share an instance.

@@ -27,7 +27,7 @@ pub(crate) fn broke(
     of_instance(error, guest, queue, id, why);
 }
 
-/// The same of an instance that works on many, under the name that stands for them.
+/// Reports a failure of an instance that runs many attempts, under the name of one of them.
 pub(crate) fn of_instance(
     error: &wasmtime::Error,
     guest: &Guest,
@@ -91,8 +91,8 @@ pub(crate) fn explain(guest: &Guest, verdicts: &mut [Verdict]) {
     }
 }
 
-/// With what the guest printed last, where that may say more than is known. Whoever is told of its
-/// attempts has seen it.
+/// Adds the guest's last output if that may say more than is known. The observer of its attempts
+/// has seen it.
 pub(crate) fn with_last_line(why: FailureReason, guest: &Guest) -> FailureReason {
     let says_little = matches!(
         why,

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What one invocation under way costs us beside its payload, in bytes, generously.
 const INVOCATION: usize = 64 << 10;
-/// So many times the memory that an instance may have, its invocations under way may take of ours.
+/// Pending invocations of an instance may use this many times its maximum memory of the host's.
 const HELD: usize = 4;
 
-/// How much of ours an instance may take by what it has under way: invocations, messages, requests.
+/// The host memory that an instance may use by pending calls: invocations, messages, requests.
 #[derive(Clone)]
 pub(super) struct InvocationLimit {
     held: Arc<AtomicUsize>,
@@ -17,7 +17,7 @@ pub(super) struct InvocationLimit {
 }
 
 impl InvocationLimit {
-    /// Of an instance that may have so much memory.
+    /// The limit of an instance with this much memory.
     pub(super) fn new(max_memory: usize) -> Self {
         Self {
             held: Arc::default(),
@@ -35,8 +35,8 @@ impl InvocationLimit {
         self.held.fetch_sub(self.most, Ordering::Relaxed);
     }
 
-    /// Room for one more invocation of so many bytes. It may have given the same bytes to many, so
-    /// its own memory is no limit to ours.
+    /// Takes budget for one more invocation of this many bytes. A guest may have passed the same
+    /// bytes to many, so its own memory does not limit the host's.
     pub(super) fn hold(&self, bytes: usize) -> Result<InvocationPermit, Full> {
         let bytes = bytes.saturating_add(INVOCATION);
         let sum = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= self.most);

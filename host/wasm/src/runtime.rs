@@ -57,9 +57,9 @@ pub enum StartError {
         limit_text(*.address_space)
     )]
     Engine {
-        /// As asked for.
+        /// The requested number.
         instances: usize,
-        /// As asked for.
+        /// The requested number.
         max_memory: usize,
         /// Maximum bytes that the process may map; none is no limit.
         address_space: Option<u64>,
@@ -71,7 +71,7 @@ pub enum StartError {
         "{instances} instances need {needed} memory mappings and vm.max_map_count is {allowed}: raise it, or lower the concurrency"
     )]
     Mappings {
-        /// As asked for.
+        /// The requested number.
         instances: usize,
         /// Roughly, with those of the rest of the program.
         needed: usize,
@@ -127,7 +127,7 @@ impl Runtime {
         Self::start_with(Insight::Names, options, control, spawn)
     }
 
-    /// The same, with so much insight into guests.
+    /// Starts with this much insight into guests.
     pub fn start_with(
         insight: Insight,
         options: RuntimeOptions,
@@ -176,7 +176,7 @@ impl Runtime {
 }
 
 impl Inner {
-    /// Polls a future in which guests run: epochs tick, and the timers are at hand on any thread.
+    /// Polls a future in which guests run: epochs tick, and the timers work on any thread.
     pub(super) async fn host<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         poll_fn(|context| {

@@ -36,12 +36,12 @@ pub struct Frame {
     pub times: usize,
 }
 
-/// Whoever is told of a plugin's attempts, in place of the log.
+/// Observes a plugin's attempts, instead of the log.
 pub trait Witness: std::fmt::Debug + Send + Sync {
     /// One has broken off.
     fn broke(&self, scene: &TrapScene);
 
-    /// One has ended, broken off or not; its instance has so many bytes of memory.
+    /// An attempt has ended, failed or not; its instance has this many bytes of memory.
     fn ended(&self, memory: usize);
 }
 

@@ -8,16 +8,16 @@ use std::time::Duration;
 /// How many instances are made ahead, and how long one of them may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Warm {
-    /// So many, where somebody has said it.
+    /// The configured number.
     pub count: Option<usize>,
-    /// Else so many of a component of at least `HEAVY` bytes, and none of others.
+    /// Otherwise the number for a component of at least `HEAVY` bytes; others have none.
     pub of_heavy: usize,
     /// The time of one. One that takes longer is given up.
     pub patience: Duration,
 }
 
 impl Warm {
-    /// How many of a component of so many bytes.
+    /// The number for a component of this size.
     pub(crate) fn wanted(&self, size: usize) -> usize {
         let by_size = if size >= HEAVY { self.of_heavy } else { 0 };
         self.count.unwrap_or(by_size)
@@ -28,12 +28,12 @@ impl Warm {
 /// instances costly: measured in `host/docs/instances.md`.
 const HEAVY: usize = 1 << 20;
 
-/// After a failure the next one waits so long; twice as long after each further one.
+/// The pause after a failure; doubled after each further one.
 const FIRST: Duration = Duration::from_secs(1);
-/// At most so long.
+/// The longest pause.
 const MOST: Duration = Duration::from_secs(60);
 
-/// Whether instances are being made, and since when that fails. Pure, told `now`.
+/// Whether instances are being created, and since when that fails. Pure: `now` is an argument.
 #[derive(Default)]
 pub(super) struct Making {
     under_way: bool,

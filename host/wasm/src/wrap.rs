@@ -75,7 +75,7 @@ const HEADER: usize = 8;
 
 /// One section as it is in a module.
 struct Section<'a> {
-    /// Its name, if it is a custom one.
+    /// Its name, if it is a custom section.
     custom: Option<&'a str>,
     /// All of it, with its number and length.
     bytes: &'a [u8],
@@ -121,7 +121,7 @@ struct Shape {
     starts: bool,
     /// It imports something of WASI 0.1.
     calls_wasi: bool,
-    /// Its bindings left in it which world it is of.
+    /// Whether its bindings name its world.
     has_world: bool,
 }
 

@@ -102,7 +102,7 @@ pub fn pass(time_passed: Duration) {
     TIME.with_borrow_mut(|time| time.now = time.now + time_passed);
 }
 
-/// The date is set, so many milliseconds on or back; moments do not notice.
+/// Sets the wall clock this many milliseconds forward or back; instants do not change.
 pub fn set_date(on_ms: i64) {
     TIME.with_borrow_mut(|time| time.began = time.began.saturating_add(on_ms));
 }

@@ -29,8 +29,8 @@ pub struct AttemptLimits<'a> {
     pub control: &'a Handle,
 }
 
-/// What is still ours to attempt, and what is not: a lease that was lost while the job waited, and
-/// in an ordered group all that comes after it.
+/// Splits jobs into those that can still be attempted and those that cannot: a lease that was lost
+/// while the job waited, and in an ordered group everything after it.
 pub fn still_ours(jobs: Vec<Job>, ordered: bool) -> (Vec<Job>, Vec<(Job, JobEnding)>) {
     let now = clock::now();
     let mut ours = Vec::with_capacity(jobs.len());

@@ -56,8 +56,8 @@ pub(super) fn count_tries(ended: &mut [(Job, JobEnding)]) {
     }
 }
 
-/// The same for each message of an attempt at messages whose groups are in order. `outlook` is what
-/// settlement will tell the queue, as far as groups must wait for it.
+/// Returns what happens to each message of an attempt whose groups are in order. `outlook` is the
+/// outcome that settlement will choose, as far as groups must wait for it.
 pub(super) fn fates(
     ended: &[(Job, JobEnding)],
     outlook: impl Fn(&Job, &JobEnding) -> Option<Outcome>,
@@ -93,7 +93,7 @@ pub(super) fn fates(
     list
 }
 
-/// What the attempt showed of the downstream: the worst that was said.
+/// Returns the signal of the attempt about the downstream: its worst verdict.
 pub(super) fn worst_signal<'a>(endings: impl Iterator<Item = &'a JobEnding>) -> Signal {
     let one = |ending: &JobEnding| match ending {
         JobEnding::Verdict(Verdict::Closed(_)) => Signal::Closed,

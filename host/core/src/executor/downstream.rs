@@ -24,7 +24,7 @@ pub struct DownstreamState {
 pub struct Downstream {
     route: String,
     readiness: Arc<Readiness>,
-    /// Whether something was said that is to be taken back.
+    /// Whether a problem was logged that has not been resolved.
     troubled: AtomicBool,
     said: Mutex<DownstreamLog>,
 }
@@ -37,7 +37,7 @@ struct DownstreamLog {
 }
 
 impl Downstream {
-    /// Of a route.
+    /// Creates the log of a route's downstream.
     pub fn new(route: &str, readiness: Arc<Readiness>) -> Self {
         Self {
             route: route.to_owned(),

@@ -56,8 +56,9 @@ pub struct Executor {
 /// What the stage after this one makes of failed attempts, as far as what waits behind them in their
 /// groups depends on it.
 pub trait Prospects: Send + Sync {
-    /// What the queue `lane` will be told of a message whose attempt ended so. `None` where giving
-    /// back what waits behind it costs nothing but a receive, since nobody counts receives.
+    /// Returns what will happen to a message of the queue `lane` whose attempt ended so. `None` if
+    /// releasing the messages behind it costs nothing but a receive, because nobody counts
+    /// receives.
     fn outlook(&self, lane: usize, job: &Job, ending: &JobEnding) -> Option<Outcome>;
     /// A message whose attempt ended so is attempted again in the same delivery, after a pause.
     fn tries_again(&self, lane: usize, job: &Job, ending: &JobEnding, pause: Duration);

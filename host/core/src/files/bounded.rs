@@ -89,7 +89,7 @@ pub enum ReadError {
     /// More bytes than are read.
     #[error("{found} bytes or more, and at most {most} are allowed")]
     TooLarge {
-        /// As many as are known of.
+        /// As many as are known.
         found: u64,
         /// The limit.
         most: u64,
@@ -182,7 +182,8 @@ struct Patience {
 }
 
 impl Patience {
-    /// Whether to wait on after so long, for a thread that has or has not shown life of late.
+    /// Whether to keep waiting after this time, for a thread that has or has not made progress
+    /// lately.
     fn lasts(self, is_alive: bool, waited: Duration) -> bool {
         is_alive && waited < self.whole
     }

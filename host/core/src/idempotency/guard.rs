@@ -33,7 +33,7 @@ pub struct Guard {
 
 /// The failures of one kind of call in a row.
 struct FailureWatch {
-    /// As `/readyz` names it.
+    /// Its name in `/readyz`.
     name: String,
     /// What happens to messages meanwhile.
     effect: &'static str,
@@ -74,8 +74,8 @@ impl Guard {
         }
     }
 
-    /// Which of these messages, received with this visibility, are done: one answer per id, in
-    /// order. What cannot be told is not done.
+    /// Returns which of these messages, received with this visibility timeout, are done: one
+    /// answer per id, in order. Unknown messages count as not done.
     pub async fn known(&self, queue: &str, ids: &[&str], visibility: Duration) -> Vec<bool> {
         let patience = LOOKUP.min(visibility / LOOKUP_SHARE);
         let asked = self.records.known(queue, ids);
@@ -101,7 +101,7 @@ impl Guard {
         written
     }
 
-    /// Makes a call of the store, which may take so long. Tells of its failure.
+    /// Makes a call of the store within a time limit. Reports its failure.
     async fn call<T>(
         &self,
         watch: &FailureWatch,

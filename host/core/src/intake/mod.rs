@@ -34,7 +34,7 @@ const SHORT_OF_BYTES: Duration = Duration::from_secs(1);
 pub struct Source {
     /// The queue.
     pub queue: Arc<dyn Queue>,
-    /// Its place in the keeper's list.
+    /// Its index in the keeper's list.
     pub place: usize,
     /// How long what is received stays invisible.
     pub visibility: Duration,

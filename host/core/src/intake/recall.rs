@@ -4,8 +4,9 @@ use crate::idempotency::guard::Guard;
 use crate::message::Message;
 use std::time::Duration;
 
-/// Which of these messages of one queue, received with this visibility, were done before: in one
-/// lookup, before the answer to the poll is dealt with, so that what follows is decided at once.
+/// Returns which of these messages of one queue, received with this visibility timeout, were done
+/// before: in one lookup, before the answer to the poll is processed, so that the next decision
+/// needs no wait.
 pub(super) async fn known(guard: &Guard, messages: &[Message], visibility: Duration) -> Vec<bool> {
     let Some(first) = messages.first() else {
         return Vec::new();

@@ -17,7 +17,8 @@ const CEILING_MARGIN: Duration = Duration::from_secs(5);
 /// What is due within this part of its visibility joins a call that is made anyway.
 const JOIN_FRACTION: u32 = 4;
 
-/// So many deliveries that were taken away are remembered: those of a receive or two of each queue.
+/// How many deliveries that were taken away are remembered: those of a receive or two of each
+/// queue.
 const MOST_EARLY: usize = 10_000;
 
 /// One lease in the book.
@@ -31,7 +32,7 @@ pub struct LeaseTerms {
     pub queue: usize,
     /// The delivery's token.
     pub receipt: Receipt,
-    /// When the delivery was made, or before: from there everything is counted.
+    /// When the delivery was made, or earlier: all times are counted from it.
     pub received: BootInstant,
     /// When we heard of it: by then it had been made.
     pub answered: BootInstant,
@@ -86,7 +87,8 @@ pub struct Book {
     /// Deliveries that were taken away before they were entered here, their queues, and whether
     /// their messages were cancelled: between the answer to a receive and `open` much may happen.
     early: HashMap<Receipt, (usize, bool)>,
-    /// The same, the oldest first. Most are of leases that were closed before, and never asked for.
+    /// The remembered losses, oldest first. Most belong to leases that were closed before, and are
+    /// never looked up.
     order: VecDeque<Receipt>,
 }
 
@@ -177,7 +179,7 @@ impl Book {
         Some(self.entries.get(&id)?.deadline)
     }
 
-    /// Until when the queue may hide the delivery, ours or not.
+    /// Until when the queue may keep the delivery invisible, leased or not.
     pub fn hidden(&self, id: LeaseId) -> Option<InvisibleMessages> {
         Some(self.entries.get(&id)?.hidden)
     }
@@ -212,8 +214,8 @@ impl Book {
         self.agenda.first().map(|(at, _)| *at)
     }
 
-    /// Loses what has expired, and answers with the calls that are due, at most `batch(queue)`
-    /// items in each. Each item stays under way until `extended` is told about it.
+    /// Loses expired leases, and returns the calls that are due, with at most `batch(queue)` items
+    /// each. Each item is outstanding until `extended` reports its result.
     pub fn due(&mut self, now: BootInstant, batch: impl Fn(usize) -> usize) -> Vec<ExtensionCall> {
         let mut due = Vec::new();
         while let Some(&(at, id)) = self.agenda.first() {

@@ -11,7 +11,7 @@ pub const LATE_EFFECT: Duration = Duration::from_secs(60);
 /// What is known of one delivery.
 #[derive(Debug, Clone, Copy)]
 pub struct InvisibleMessages {
-    /// As far as the queue has answered.
+    /// Until when the answered calls keep it invisible.
     heard: BootInstant,
     /// If the outstanding call takes effect.
     asked: Option<BootInstant>,
@@ -43,12 +43,12 @@ impl InvisibleMessages {
         }
     }
 
-    /// Until when calls of which nothing was heard may hide it, whatever the queue was told since.
+    /// Until when unanswered calls may keep it invisible, whatever its later outcome.
     pub fn unanswered(&self) -> Option<BootInstant> {
         self.unheard.max(self.asked)
     }
 
-    /// Until when it may be hidden if the queue is told nothing.
+    /// Until when it may stay invisible if no outcome reaches the queue.
     pub fn latest(&self) -> BootInstant {
         self.unanswered()
             .map_or(self.heard, |at| at.max(self.heard))

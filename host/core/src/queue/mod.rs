@@ -21,7 +21,7 @@ pub const DEAD_LETTER_SOURCE: &str = "dispatcher-dead-letter-source";
 /// What is known about a queue once it is open.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// As the configuration writes it, without its weight.
+    /// Its name in the configuration, without its weight.
     pub name: String,
     /// The ARN, or the backend's own name.
     pub source: String,
@@ -38,7 +38,7 @@ pub struct Identity {
     pub ordered_groups: bool,
     /// Whether `Outcome::DeadLetter` has somewhere to go.
     pub dead_letters: bool,
-    /// After so many receives the backend's own redrive policy dead-letters a message.
+    /// The backend's own redrive policy dead-letters a message after this many receives.
     pub most_receives: Option<u32>,
     /// Whether `Outcome::DeadLetter` goes to the target of that policy where the route names no
     /// dead-letter queue.
@@ -48,7 +48,7 @@ pub struct Identity {
 /// A request for messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
-    /// At most so many, but for `GroupShare::Spread`; 1 to `Identity::batch`.
+    /// Maximum number of messages, except for `GroupShare::Spread`; 1 to `Identity::batch`.
     pub max: usize,
     /// How long what is received stays invisible, from the moment it is delivered; 0 s to 12 h.
     pub visibility: Duration,
@@ -74,7 +74,7 @@ pub enum GroupShare {
     #[default]
     One,
     /// One of each group that has any. If these are fewer than asked for, there is nothing else to
-    /// deliver: then those that follow in the same groups, too, so many beyond `Ask::max` at most.
+    /// deliver: then later messages of the same groups, too, at most this many beyond `Ask::max`.
     Spread(usize),
     /// As many as possible of one group before those of the next, as SQS does.
     Fill,
@@ -103,7 +103,7 @@ pub struct Received {
     pub taken: Option<BootInstant>,
     /// The bytes that the messages take of the process's budget, if it has one; in their order.
     pub held: Vec<HeldBytes>,
-    /// The next message has so many bytes, which are not free: others must be settled first.
+    /// The next message has this many bytes, which are not free: others must be settled first.
     pub short_of: Option<u64>,
     /// What the backend dead-lettered instead of handing it out, as far as it was not reported before.
     pub dead_lettered: Vec<DeadLettered>,
@@ -133,14 +133,14 @@ pub struct Depth {
     pub in_flight: u64,
     /// Sent with a delay, or released to come back later.
     pub delayed: u64,
-    /// Age of the oldest message that is not in flight, where the backend tells.
+    /// Age of the oldest message that is not in flight, if the backend reports it.
     pub oldest: Option<Duration>,
 }
 
 /// One item of a call that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ItemError {
-    /// The receipt is not ours any more: it expired, or the message is gone.
+    /// The receipt is no longer valid: it expired, or the message is gone.
     #[error("the receipt is no longer valid: {0}")]
     Gone(String),
     /// The message was cancelled: it is not delivered again.
@@ -257,9 +257,10 @@ pub trait Queue: Send + Sync + 'static {
     /// The next messages without receiving them; `ErrorKind::Invalid` where the backend cannot.
     async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError>;
 
-    /// The next deliveries that the backend has taken away before their time, or may have: cancelled,
-    /// or given to others since this process was not heard of. May name what is ours no more. Never
-    /// ready where a backend does no such thing; safe to drop.
+    /// The next deliveries that the backend has taken away before their time, or may have:
+    /// cancelled, or given to others because this process missed its heartbeat. May name
+    /// deliveries that are no longer held. Never ready if a backend does no such thing; safe to
+    /// drop.
     async fn lost(&self) -> Vec<Loss> {
         std::future::pending().await
     }

@@ -19,7 +19,7 @@ pub struct RecordedMessage {
     pub at: Timestamp,
     /// The plugin's name.
     pub plugin: String,
-    /// Which version of it answered.
+    /// The version that answered.
     pub version: String,
     /// How long its attempt took, in microseconds.
     pub took_us: u64,
@@ -188,7 +188,7 @@ impl std::fmt::Display for RecordedVerdict {
 }
 
 impl RecordedMessage {
-    /// Of a message that has just been answered.
+    /// Creates the record of a message that has just been answered.
     pub fn new(
         plugin: &str,
         version: &str,

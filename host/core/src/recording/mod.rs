@@ -58,8 +58,8 @@ impl Recorder {
         self.writer.folder()
     }
 
-    /// Keeps a message and what `version` made of it in this time. Returns at once; what cannot be
-    /// written as fast is left out, and that is said.
+    /// Records a message and the verdict of `version` after this time. Returns at once; messages
+    /// that cannot be written fast enough are left out, which is logged.
     pub fn keep(&self, message: &Message, verdict: &Verdict, version: &str, took: Duration) {
         // What is redacted never leaves this thread.
         let message = redact::message(&self.redact, message);

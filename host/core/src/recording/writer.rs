@@ -19,7 +19,7 @@ const WAITING: usize = 1_024;
 const BYTES: usize = 32 << 20;
 /// After a failed write nothing is tried for this long.
 const REST: Duration = Duration::from_secs(1);
-/// How often it is said that entries are left out.
+/// How often left-out entries are logged.
 const MINUTE: Duration = Duration::from_secs(60);
 /// How long the end waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -181,7 +181,7 @@ impl RecordingTask {
     }
 }
 
-/// How many entries were left out, and when that was said.
+/// How many entries were left out, and when that was logged.
 #[derive(Debug, Default)]
 struct DropReport {
     left_out: u64,

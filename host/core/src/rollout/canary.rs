@@ -4,7 +4,7 @@
 use crate::message::{Message, Verdict};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Before the canary has made so many attempts, nothing is concluded from them.
+/// Minimum number of canary attempts before anything is concluded.
 const LEAST: u64 = 20;
 /// Nor from fewer failures of the canary's: where hardly any attempt fails, one alone looks like many.
 const LEAST_FAILED: u64 = 5;
@@ -12,8 +12,8 @@ const LEAST_FAILED: u64 = 5;
 /// twice the logarithm of how many times likelier. It is looked at after every attempt, so chance gets
 /// many tries; the tests below count how often it wins.
 const EVIDENCE: f64 = 20.0;
-/// Once the canary has made so many attempts, those of both are halved: a version is judged by what
-/// it does now, and both by the same span of time.
+/// After this many canary attempts, the counts of both are halved: a version is judged by what it
+/// does now, and both by the same time span.
 const MEMORY: u64 = 10_000;
 
 /// A part of all messages: above 0, at most 1.

@@ -23,7 +23,7 @@ pub struct Version {
     pub handler: Arc<dyn Handler>,
     /// What it is called in logs: its file and the beginning of its digest.
     pub label: Arc<str>,
-    /// What tells it from every other: its SHA-256.
+    /// Its identity: the SHA-256.
     pub digest: Arc<str>,
 }
 
@@ -109,14 +109,14 @@ pub struct Stage {
 pub struct Recording {
     /// Writes them.
     pub recorder: Recorder,
-    /// Which.
+    /// Its share of the messages.
     pub share: Share,
 }
 
 /// The versions of one route's plugin.
 pub struct Rollout {
     plugin: String,
-    /// Of the version that it began with: the scheduler has made its plans.
+    /// The batch size of the version that it began with, for which the scheduler has planned.
     batch: usize,
     stage: RwLock<Arc<Stage>>,
     recording: Option<Recording>,

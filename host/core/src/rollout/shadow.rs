@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Maximum attempts of a shadow at once; what comes beyond them is not compared.
 pub const AT_ONCE: usize = 4;
-/// The most differences that are said in a minute; all are counted.
+/// Maximum number of logged differences per minute; all are counted.
 const SAID: u32 = 20;
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -23,7 +23,7 @@ pub const MOST_TICKS: usize = 1_000;
 pub struct SendLimits {
     /// The longest delay of one message; zero where none can be delayed.
     pub longest_delay: Duration,
-    /// The same of a message with a group; zero as well where it would delay its group.
+    /// The longest delay of a message with a group; zero as well if it would delay its group.
     pub longest_delay_in_group: Duration,
     /// What the queue adds to every message, where a message cannot say otherwise.
     pub own_delay: Duration,
@@ -120,7 +120,7 @@ pub fn delay(message: &Outgoing, tick: Timestamp, now: Timestamp, reach: SendLim
     tick.since(now).min(reach.longest_delay_of(message))
 }
 
-/// When a job is due after only so many of its messages were taken by its queue.
+/// Returns when a job is due after its queue accepted only the first of its messages.
 pub fn next_after(planned: &DueJob, sent: usize) -> Option<Timestamp> {
     planned.ticks.get(sent).copied().or(planned.next)
 }

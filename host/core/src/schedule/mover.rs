@@ -95,8 +95,8 @@ impl Mover {
         self
     }
 
-    /// Of a store that is there, or may be at any moment, even if it does not answer, and costs little
-    /// to look at: it is soon looked at again.
+    /// For a store that exists, or may exist at any moment, even if it does not answer, and is
+    /// cheap to poll: it is polled again soon.
     pub fn certain(mut self) -> Self {
         self.certain = true;
         self
@@ -125,7 +125,8 @@ impl Mover {
         }
     }
 
-    /// Everything that is due, once. What fails is told at the end, and the rest done all the same.
+    /// Moves everything that is due, once. Failures are reported at the end, and the rest is done
+    /// all the same.
     pub async fn round(&mut self, stop: &CancellationToken) -> MoverRound {
         let mut round = MoverRound::default();
         // Whoever may not strike out what it sends would send it again and again.
@@ -166,7 +167,7 @@ impl Mover {
         }
     }
 
-    /// Which of these jobs are to be sent now, and how.
+    /// Plans which of these jobs are sent now, and how.
     fn plan(
         &mut self,
         jobs: Vec<ScheduledJob>,
@@ -248,7 +249,8 @@ impl Mover {
         }
     }
 
-    /// Sends what is ours, to all its queues at once. How many messages of each job were taken.
+    /// Sends claimed jobs, to all their queues concurrently. Returns how many messages of each job
+    /// were accepted.
     async fn send(
         &mut self,
         ours: &[Ready],

@@ -23,7 +23,7 @@ pub fn read(text: &str) -> Result<Timestamp, String> {
     }
 }
 
-/// So long from now; `None` if that is after all dates.
+/// The date after this delay; `None` if that is after all dates.
 pub fn after(now: Timestamp, delay: Duration) -> Option<Timestamp> {
     let ms = u64::try_from(delay.as_millis()).ok()?;
     let date = Timestamp(now.0.checked_add(ms)?);

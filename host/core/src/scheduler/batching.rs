@@ -15,7 +15,7 @@ pub(super) struct FreePermits {
     pub free: usize,
     /// All there is, free or not.
     pub capacity: usize,
-    /// Whether what is in hand gives room back by itself.
+    /// Whether messages in flight will return permits.
     pub comes_free: bool,
     /// How long to wait for that.
     pub wait: Duration,

@@ -25,7 +25,7 @@ struct Blocked<J> {
     awaits: usize,
 }
 
-/// A group that is blocked no longer, and what of it is in hand, in its order.
+/// A group that is no longer blocked, with its held messages in order.
 pub(super) type Unblocked<J> = (String, Vec<J>);
 
 /// What the end of an awaited message leads to.
@@ -35,7 +35,7 @@ pub(super) enum Released<J> {
     Nothing,
     /// The message has left its queue: its group continues.
     GoesOn(Unblocked<J>),
-    /// The queue delivers it again, which it does not as long as others of its group are in hand.
+    /// The queue redelivers it, which it does only once the others of its group are released.
     GivesBack(Unblocked<J>),
 }
 

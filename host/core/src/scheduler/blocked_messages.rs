@@ -11,8 +11,9 @@ pub(super) const MOST_AWAITED: usize = 10_000;
 /// How long after it could be received a message is awaited at most. It may be behind others in
 /// the queue; but the queue may also have dead-lettered it, or another process may have it.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(900);
-/// So many answers that the queue holds nothing more, since a message could be received,
-/// say that it will not come: the first may be to an older question, and a long poll errs at times.
+/// After this many answers that the queue holds nothing more, since a message could be received,
+/// it is assumed that it will not come: the first answer may be to an older call, and a long poll
+/// sometimes errs.
 const EMPTY_ANSWERS: usize = 3;
 /// A queue may be so late with what it promised.
 const LATE: Duration = Duration::from_secs(2);
@@ -29,7 +30,7 @@ pub(super) struct GroupPosition {
 struct KnownMessage {
     id: String,
     away: Option<ReleasedMessage>,
-    /// Of how many of its deliveries that went back the queue has not been told yet.
+    /// How many of its released deliveries are not yet settled.
     untold: u32,
 }
 
@@ -37,9 +38,9 @@ struct KnownMessage {
 #[derive(Debug, Clone, Copy)]
 struct ReleasedMessage {
     since: BootInstant,
-    /// The latest that was said of when it can be received again.
+    /// The latest reported time when it can be received again.
     said: Option<BootInstant>,
-    /// The same once the queue has been told of all that went back.
+    /// When it can be received again, once all its releases are settled.
     due: Option<BootInstant>,
 }
 
@@ -58,12 +59,12 @@ pub(super) struct BlockedMessages {
     arrivals: u64,
     /// Since when each awaited message is.
     awaited: BTreeSet<(BootInstant, String)>,
-    /// When the queue said last that it held nothing more; the oldest first.
+    /// When the queue last reported that it holds nothing more; the oldest first.
     empty: VecDeque<BootInstant>,
 }
 
 impl BlockedMessages {
-    /// A message is at hand: its place, the same each time it comes until it ends.
+    /// A message arrived: returns its position, the same each time it arrives until it ends.
     pub(super) fn arrived(&mut self, group: &str, id: &str, sent: Timestamp) -> GroupPosition {
         if let Some((group, place)) = self.places.get(id) {
             let (group, place) = (group.clone(), *place);
@@ -118,8 +119,9 @@ impl BlockedMessages {
         self.ended(&oldest)
     }
 
-    /// When a message that went back can be received again. What is said of an older delivery may
-    /// come late: nothing is known before as much was said as went back, and then the latest counts.
+    /// Notes when a released message can be received again. Reports about older deliveries may
+    /// come late: nothing is known before there are as many reports as releases, and then the
+    /// latest counts.
     pub(super) fn due(&mut self, id: &str, due: BootInstant) {
         let Some((group, place)) = self.places.get(id) else {
             return;
@@ -148,7 +150,8 @@ impl BlockedMessages {
         earlier.find_map(|(_, known)| known.away)
     }
 
-    /// The queue said that it holds nothing more. The groups of those that are given up.
+    /// The queue reported that it holds nothing more. Returns the groups of messages that are
+    /// given up.
     pub(super) fn drained(&mut self, now: BootInstant) -> Vec<String> {
         self.empty.push_back(now);
         if self.empty.len() < EMPTY_ANSWERS {

@@ -19,7 +19,7 @@ pub(super) struct GroupOrder<J> {
     aside: BTreeMap<String, BTreeMap<(GroupPosition, u64), J>>,
     count: usize,
     numbered: u64,
-    /// Of each group, what was handed on and has not ended.
+    /// The messages of each group that were passed on and have not ended.
     out: HashMap<String, GroupInFlight>,
     /// What there is no place for, and how long it may stay with the queue.
     surplus: Vec<(J, Duration)>,
@@ -52,7 +52,7 @@ impl<J: Waiting> GroupOrder<J> {
         }
     }
 
-    /// So many are kept aside at most from now on.
+    /// Sets how many messages are kept aside at most.
     pub(super) fn set_maximum(&mut self, most: usize) {
         self.most = most;
     }
@@ -186,8 +186,8 @@ impl<J: Waiting> GroupOrder<J> {
         let _ = self.passed_by(job, now);
     }
 
-    /// Something arrived and goes back at once, or ends there: its group waits for it until `told`.
-    /// Says whether it comes before all of its group that was handed on.
+    /// A message arrived and is released at once, or ends there: its group waits for it until
+    /// `settled`. Returns whether it comes before everything of its group that was passed on.
     pub(super) fn passed_by(&mut self, job: &J, now: BootInstant) -> bool {
         let Some(group) = job.group() else {
             return false;
@@ -214,8 +214,8 @@ impl<J: Waiting> GroupOrder<J> {
         }
     }
 
-    /// The queue has been told about a message: it can be received again at `due`, or never. The
-    /// group that need not wait for it any longer.
+    /// A message was settled: it can be received again at `due`, or never. Returns the group that
+    /// no longer waits for it.
     pub(super) fn settled(&mut self, id: &str, due: Option<BootInstant>) -> Option<String> {
         match due {
             None => self.stopped.ended(id),
@@ -226,7 +226,7 @@ impl<J: Waiting> GroupOrder<J> {
         }
     }
 
-    /// The queue said that it holds nothing more: the groups that wait no longer.
+    /// The queue reported that it holds nothing more: returns the groups that no longer wait.
     pub(super) fn drained(&mut self, now: BootInstant) -> Vec<String> {
         self.stopped.drained(now)
     }

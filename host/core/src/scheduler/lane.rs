@@ -18,7 +18,7 @@ use std::time::Duration;
 /// What a idle long poll asks for: two, since a long poll that brings fewer than it asked for has
 /// shown that nothing else was there. What it brings is held beyond the room if need be.
 const PARKED: usize = 2;
-/// So many failed polls in a row do not change what is believed of a queue.
+/// This many failed polls in a row do not change what is believed of a queue.
 const FORGIVEN: u32 = 2;
 /// The shortest rest after an empty poll that did not wait: asking again at once would spin.
 const SHORTEST_REST: Duration = Duration::from_millis(100);
@@ -53,7 +53,7 @@ pub struct LaneLimits {
     pub attempts: Option<usize>,
 }
 
-/// What the last answer said.
+/// The result of the last answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Knowledge {
     /// Nothing was answered yet.
@@ -247,7 +247,7 @@ impl<J: Waiting> Lane<J> {
         }
     }
 
-    /// A group continues: with what of it is in hand.
+    /// Unblocks a group, with its held messages.
     pub(super) fn unblock(&mut self, (group, jobs): Unblocked<J>) {
         self.ready.freed(&group);
         self.ready.resume(jobs);
@@ -333,9 +333,9 @@ impl<J: Waiting> Lane<J> {
         self.rules.proof_wait.min(self.rules.poll_for)
     }
 
-    /// The one poll of a queue that is not known to hold messages. It takes no room: what it
-    /// brings is held even without. That is for queues that have nothing in hand; one that fills
-    /// the room itself is asked again when some is free.
+    /// The one poll of a queue that is not known to hold messages. It takes no permits: its
+    /// messages are held even without. That is for queues without messages in flight; one that
+    /// uses all permits is polled again when some are free.
     pub(super) fn park(
         &mut self,
         index: usize,
@@ -351,8 +351,8 @@ impl<J: Waiting> Lane<J> {
         free.then(|| self.parked_poll(index, room))
     }
 
-    /// Whether nothing is asked of it and nothing of it could start, unless more is to be at hand
-    /// than starts (`ahead`).
+    /// Whether it has no outstanding poll and no startable message, unless more are to be held
+    /// than start (`ahead`).
     pub(super) fn lacks_poll(&self, ahead: bool, now: BootInstant) -> bool {
         self.polls == 0 && (ahead || !self.startable(now))
     }
@@ -418,8 +418,8 @@ impl<J: Waiting> Lane<J> {
         }
     }
 
-    /// Whether the queue keeps the order of its groups: it gives nothing more of one of which
-    /// messages are in hand.
+    /// Whether the queue keeps the order of its groups: it delivers nothing more of a group with
+    /// messages in flight.
     pub(super) fn is_ordered_by_queue(&self) -> bool {
         self.rules.ordered_groups && self.turns.is_none()
     }
@@ -431,9 +431,9 @@ impl<J: Waiting> Lane<J> {
         }
     }
 
-    /// An answer to a call for `asked` messages brought so many: well filled ones call for more
-    /// calls concurrently, thin ones for fewer, since those would share what comes. A thin answer
-    /// of a short poll says nothing: it has not looked everywhere. It `took` so long.
+    /// Adapts the number of concurrent calls after a call for `asked` messages: full answers raise
+    /// it, thin ones lower it, because concurrent calls would share the messages. A thin answer of
+    /// a short poll proves nothing: it has not looked everywhere. The call `took` this long.
     pub(super) fn pace_polls(
         &mut self,
         asked: usize,

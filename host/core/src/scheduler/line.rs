@@ -50,7 +50,7 @@ impl<J: Waiting> ReadyLine<J> {
         self.plain.iter().chain(sorted)
     }
 
-    /// Of what goes by its age: since when it waits for company that has waited longest.
+    /// In the order of age: since when the longest waiting job waits for its batch.
     pub(super) fn longest_wait(&self) -> Option<Option<BootInstant>> {
         let (since, _) = self.sorted.as_ref()?.waits.first()?;
         Some(*since)
@@ -153,7 +153,7 @@ struct LinePosition {
     rank: u64,
     /// Among equals: upwards for what comes behind, downwards for what comes before.
     number: i64,
-    /// Its place in its group, if it takes the group's.
+    /// Its position in its group, if it takes the group's.
     behind: u64,
 }
 
@@ -320,7 +320,7 @@ impl<J: Waiting> Sorted<J> {
     }
 }
 
-/// So many numbers. No run lives to see the last of them.
+/// This many numbers. No run lives to see the last of them.
 fn numbers(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

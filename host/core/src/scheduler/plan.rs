@@ -200,8 +200,8 @@ impl<J: Waiting> Scheduler<J> {
         needed.then(|| lane.parked_poll(index, &self.room))
     }
 
-    /// While the downstream is closed, nothing is asked for; but when it is time to find out
-    /// whether it still is, and nothing at hand can, every queue is asked for a little.
+    /// While the circuit is open, nothing is received; but when it is time for a probe, and no
+    /// held message can be used, every queue is asked for a little.
     fn probe(&mut self, now: BootInstant) -> Vec<Poll> {
         let busy = self.running + self.held() > 0 || self.startable_lane(now).is_some();
         if self.control.limit(now) == 0 || busy {

@@ -58,7 +58,7 @@ impl QueueOrder {
         ranking
     }
 
-    /// A queue has had so many messages.
+    /// Charges a queue for this many messages.
     pub fn charge(&mut self, lane: usize, messages: usize) {
         if let Self::Weighted(accounts) = self {
             let account = &mut accounts[lane];

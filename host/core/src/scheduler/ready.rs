@@ -11,7 +11,7 @@ pub trait Waiting {
     /// The group it must be kept in order with.
     fn group(&self) -> Option<&str>;
 
-    /// When it was sent or, where nobody tells, received first.
+    /// When it was sent or, if unknown, first received.
     fn sent_at(&self) -> Timestamp {
         Timestamp::default()
     }
@@ -21,7 +21,7 @@ pub trait Waiting {
         None
     }
 
-    /// What tells it from others, the same each time it comes.
+    /// Its identity, the same each time it arrives.
     fn id(&self) -> &str {
         ""
     }
@@ -47,7 +47,7 @@ pub enum Sequence {
 pub struct Gather {
     /// This many start at once ...
     pub full: usize,
-    /// ... or fewer, once one has waited so long.
+    /// ... or fewer, once one has waited this long.
     pub window: Duration,
 }
 
@@ -81,7 +81,7 @@ impl<J: Waiting> Ready<J> {
         self.ordered
     }
 
-    /// From now on jobs wait so long for others.
+    /// Sets how long jobs wait for others.
     pub fn set_window(&mut self, window: Duration) {
         self.gather.window = window;
     }

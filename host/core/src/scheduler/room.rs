@@ -17,7 +17,7 @@ struct Inner {
 }
 
 impl Room {
-    /// Room for so many messages.
+    /// Creates this many permits.
     pub fn new(capacity: usize) -> Self {
         Self(Arc::new(Inner {
             capacity: AtomicUsize::new(capacity),
@@ -31,7 +31,7 @@ impl Room {
         self.0.capacity.load(Ordering::Acquire)
     }
 
-    /// Makes it for so many from now on. Permits that are out stay valid.
+    /// Changes the number of permits. Those in use stay valid.
     pub fn resize(&self, capacity: usize) {
         if self.0.capacity.swap(capacity, Ordering::AcqRel) < capacity {
             self.0.freed.notify_one();
@@ -48,7 +48,7 @@ impl Room {
         self.capacity().saturating_sub(self.used())
     }
 
-    /// As many as are free, at most `wanted`; perhaps none.
+    /// Reserves as many as are free, at most `wanted`; perhaps none.
     pub fn reserve(&self, wanted: usize) -> Permit {
         let mut taken = 0;
         let take = |used: usize| {

@@ -10,7 +10,7 @@ use super::start::MessageFate;
 use crate::clock::BootInstant;
 use std::time::Duration;
 
-/// So many are kept aside at least, beside the room, before any is released.
+/// Minimum number of messages kept aside, besides the permits, before any is released.
 const LEAST_ASIDE: usize = 100;
 
 impl<J: Waiting> Lane<J> {
@@ -87,7 +87,7 @@ impl<J: Waiting> Lane<J> {
         }
     }
 
-    /// The queue said that it holds nothing more.
+    /// The queue reported that it holds nothing more.
     pub(super) fn drained(&mut self, now: BootInstant) {
         let turns = self.turns.as_mut();
         for group in turns.map(|turns| turns.drained(now)).unwrap_or_default() {
@@ -165,8 +165,8 @@ impl<J: Waiting> Scheduler<J> {
         }
     }
 
-    /// A job arrived that ends without an attempt: what follows in its group waits for `told`, also
-    /// what was handed on and has not begun.
+    /// A job arrived that ends without an attempt: messages behind it in its group wait for
+    /// `settled`, also those that were passed on and have not begun.
     pub fn passed_by(&mut self, lane: usize, job: &J, now: BootInstant) {
         let lane = &mut self.lanes[lane];
         if lane.turns.is_none() && lane.ready.is_ordered() {
@@ -198,7 +198,7 @@ impl<J: Waiting> Scheduler<J> {
         lanes.flat_map(of).collect()
     }
 
-    /// A queue was told about the message of this id: it can be received again at `due`, or never.
+    /// The message with this id was settled: it can be received again at `due`, or never.
     pub fn settled(&mut self, lane: usize, id: &str, due: Option<BootInstant>, now: BootInstant) {
         let index = lane;
         let lane = &mut self.lanes[index];

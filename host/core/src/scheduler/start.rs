@@ -59,8 +59,8 @@ impl MessageFate {
     }
 }
 
-/// The longest pause before the next attempt for which a group stays in hand, if it may be given
-/// back: leases are renewed and permits taken all the time.
+/// The longest pause before the next attempt for which a group is kept, if it may be released:
+/// leases are extended and permits taken all the time.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// What became of the messages of one group.
@@ -97,14 +97,14 @@ pub struct After<J> {
     pub overtaking: Vec<J>,
     /// Whether there may be work for more workers.
     pub hire: bool,
-    /// Of a queue that keeps groups in order, nothing runs and nothing that is here may start: it may
-    /// give no more of these groups before it has heard of their messages.
+    /// Of a queue that keeps groups in order, nothing runs and no held message may start: it may
+    /// deliver no more of these groups before their messages are settled.
     pub awaits_settling: bool,
 }
 
 impl<J: Waiting> Lane<J> {
-    /// Whether a group stays in hand after `first` became of one of its messages; `behind` so many
-    /// of the same attempt are behind it, and whether giving them back may dead-letter one.
+    /// Whether a group is kept after `first` happened to one of its messages; `behind` is how many
+    /// of the same attempt are behind it, and whether releasing them may dead-letter one.
     fn stays(&self, group: &str, first: MessageFate, behind: (usize, bool), stopped: bool) -> bool {
         let (behind, last) = behind;
         let is_last = |job: &J| !job.may_be_given_back();
@@ -314,7 +314,7 @@ impl<J: Waiting> Scheduler<J> {
         Vec::new()
     }
 
-    /// A job of an attempt goes to the dead letters, and its group stays. To be told before `keep`.
+    /// A job of an attempt is dead-lettered, and its group stays. Call it before `keep`.
     pub fn leaves(&mut self, lane: usize, job: &J) {
         if let Some(group) = job.group() {
             self.lanes[lane].blocked.wait_for(group, job.id());

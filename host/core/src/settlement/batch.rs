@@ -42,7 +42,7 @@ impl<T> Batcher<T> {
         }
     }
 
-    /// Items that are patient wait for others so long from now on, as long as all that waits is; at
+    /// Sets how long patient items wait for others, as long as all waiting items are patient; at
     /// least as long as the others.
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = patience.max(self.linger);

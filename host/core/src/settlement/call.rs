@@ -24,21 +24,21 @@ pub(super) struct SettleItem {
     pub tries: u32,
     /// Done, and the guard has not remembered it yet.
     pub unrecorded: bool,
-    /// Its place in the room, if it kept it.
+    /// Its permit, if it kept it.
     pub seat: Option<Permit>,
     /// The bytes that it takes of the process's budget.
     pub held: Option<HeldBytes>,
 }
 
 impl SettleItem {
-    /// Until when the queue may hide the message if it has taken nothing that it was told.
+    /// Until when the queue may keep the message invisible if it has accepted no outcome.
     pub(super) fn latest(&self, now: BootInstant) -> BootInstant {
         let latest = self.claim.hidden().latest();
         self.invisible_after_earlier_tries(now)
             .map_or(latest, |at| at.max(latest))
     }
 
-    /// Until when calls of which nothing was heard may hide it though it was told now.
+    /// Until when unanswered calls may keep it invisible though it is settled now.
     pub(super) fn unanswered(&self, now: BootInstant) -> Option<BootInstant> {
         self.claim
             .hidden()
@@ -46,7 +46,7 @@ impl SettleItem {
             .max(self.invisible_after_earlier_tries(now))
     }
 
-    /// The same of earlier tries to give it back.
+    /// Until when earlier tries to release it may keep it invisible.
     fn invisible_after_earlier_tries(&self, now: BootInstant) -> Option<BootInstant> {
         match self.outcome {
             Outcome::Release(after) if self.tries > 0 => Some(now + LATE_EFFECT + after),
@@ -57,7 +57,7 @@ impl SettleItem {
 
 /// What became of a call.
 pub(super) struct CallResult {
-    /// What the queue was not told, since its lease was over by then.
+    /// Items that were not settled, because their lease was over.
     pub late: Vec<SettleItem>,
     pub items: Vec<SettleItem>,
     pub results: Vec<Result<(), ItemError>>,

@@ -28,11 +28,11 @@ pub enum Shed {
 /// A route's policy on one of its queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// The longest pause after the first attempt; doubles from there.
+    /// The pause after the first attempt; doubles from there.
     pub first: Duration,
     /// The longest pause of all.
     pub most: Duration,
-    /// After so many attempts a message is dead-lettered; `None` leaves that to the backend.
+    /// A message is dead-lettered after this many attempts; `None` leaves that to the backend.
     pub attempts: Option<u32>,
     /// Whether the queue has somewhere to put dead letters.
     pub dead_letters: bool,
@@ -57,7 +57,7 @@ impl Policy {
         self.dead_letters || self.receives.is_some()
     }
 
-    /// Whether so many attempts are all that a message has.
+    /// Whether this many attempts are all that a message has.
     fn exhausted(&self, made: u32) -> Option<u32> {
         self.limit().filter(|&attempts| made >= attempts)
     }
@@ -90,8 +90,7 @@ impl Policy {
     }
 }
 
-/// What the queue is told of a message at its attempt number `attempt`; `None` where a lost lease
-/// leaves us nothing to say.
+/// Returns the outcome of a message at its attempt number `attempt`; `None` if its lease is lost.
 pub fn decide(ending: &JobEnding, attempt: u32, policy: &Policy, random: u64) -> Option<Outcome> {
     let pause = || backoff::full_jitter(policy.first, policy.most, attempt, random);
     match ending {

@@ -45,8 +45,8 @@ impl Memory {
         }
     }
 
-    /// A delivery of it has ended after so many attempts: none, though it raised the receive count
-    /// all the same, or several.
+    /// A delivery of it has ended after this many attempts: none, though it raised the receive
+    /// count all the same, or several.
     pub fn given_back(&mut self, id: &str, tries: u32) {
         let more = i64::from(tries) - 1;
         if more != 0 {

@@ -8,7 +8,7 @@ use crate::message::Outcome;
 use crate::scheduler::shared::SharedScheduler;
 use std::sync::Arc;
 
-/// The scheduler, told what a queue was told.
+/// Reports settlements to the scheduler.
 pub struct OrderPort {
     board: Arc<SharedScheduler<Job>>,
     lane: usize,
@@ -17,7 +17,7 @@ pub struct OrderPort {
 }
 
 impl OrderPort {
-    /// Of the queue `lane`, which keeps the order of its groups or does not.
+    /// Creates the port of the queue `lane`, which keeps the order of its groups or does not.
     pub fn new(board: Arc<SharedScheduler<Job>>, lane: usize, by_queue: bool) -> Self {
         Self {
             board,

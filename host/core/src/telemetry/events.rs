@@ -36,7 +36,7 @@ pub enum MessageEvent<'a> {
         delay: Duration,
         reason: &'a Reason,
     },
-    /// See `EventKind::DeadLettered`. `to`: the dead-letter queue, where the backend tells.
+    /// See `EventKind::DeadLettered`. `to`: the dead-letter queue, if the backend reports it.
     DeadLettered {
         of: Delivery<'a>,
         attempts: u32,
@@ -82,7 +82,7 @@ pub enum MessageEvent<'a> {
 pub enum ShedTo<'a> {
     /// Nowhere: they were deleted.
     Deleted,
-    /// To the dead-letter queue of this name, where the backend tells it.
+    /// To the dead-letter queue of this name, if the backend reports it.
     DeadLetters(Option<&'a str>),
 }
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 /// How often a lasting failure is logged.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// When something was said last.
+/// When something was logged last.
 #[derive(Debug, Default)]
 pub struct LogThrottle(Option<BootInstant>);
 
 impl LogThrottle {
-    /// Whether it is time to say it again; then it counts as said.
+    /// Whether it is time to log it again; then it counts as logged.
     pub fn should_log(&mut self, now: BootInstant) -> bool {
         let again = self.0.is_none_or(|last| now.since(last) >= EVERY);
         if again {

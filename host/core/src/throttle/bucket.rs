@@ -4,7 +4,7 @@ use super::{as_float, whole};
 use crate::clock::BootInstant;
 use std::time::Duration;
 
-/// Allows so many a second, and a burst after a pause.
+/// Allows a number of starts per second, and a burst after a pause.
 #[derive(Debug, Clone)]
 pub struct Bucket {
     per_second: f64,
@@ -14,7 +14,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// How far ahead it is worth having messages at hand.
+    /// How far ahead it is worth holding messages.
     pub const SOON: Duration = Duration::from_millis(100);
 
     /// Full. `together`: as many as one attempt takes may start at once.
@@ -31,7 +31,7 @@ impl Bucket {
         }
     }
 
-    /// The same tokens under another rate.
+    /// Keeps the tokens under another rate.
     pub fn change(&mut self, per_second: f64, together: usize, now: BootInstant) {
         let tokens = self.tokens(now);
         *self = Self::new(per_second, together);
@@ -44,12 +44,12 @@ impl Bucket {
         whole(self.tokens(now))
     }
 
-    /// How many may have started soon, if nothing else starts: what is worth having at hand.
+    /// How many may have started soon, if nothing else starts: the number worth holding.
     pub fn soon(&self, now: BootInstant) -> usize {
         whole(self.tokens(now) + self.per_second * Self::SOON.as_secs_f64()).max(1)
     }
 
-    /// So many start.
+    /// Takes tokens for this many starts.
     pub fn take(&mut self, count: usize, now: BootInstant) {
         self.tokens = self.tokens(now) - as_float(count);
         self.at = now;

@@ -42,7 +42,7 @@ struct Closed {
 }
 
 impl Control {
-    /// At most so many, and as many until something is busy.
+    /// A limit of `most`, which applies until the downstream is busy.
     pub fn new(most: usize) -> Self {
         Self {
             most,
@@ -70,7 +70,7 @@ impl Control {
         }
     }
 
-    /// The same, were it not closed; at least 1.
+    /// The limit if the circuit were closed; at least 1.
     pub fn open_limit(&self) -> usize {
         whole(self.limit).clamp(1, self.most)
     }
@@ -92,8 +92,8 @@ impl Control {
             .filter(|until| *until > now)
     }
 
-    /// An attempt ended that began at `began`, one of `running`. What began before the last change
-    /// tells of the time before it: many that fail together count as one.
+    /// An attempt ended that began at `began`, one of `running`. An attempt that began before the
+    /// last change reflects the time before it: many that fail together count as one.
     pub fn note(&mut self, showed: Signal, began: BootInstant, running: usize, now: BootInstant) {
         match showed {
             Signal::Nothing => {}

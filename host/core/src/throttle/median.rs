@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// A duration with its number, which tells equal ones apart.
+/// A duration with its number, which distinguishes equal ones.
 type Numbered = (Duration, u64);
 
 /// The median of the last [`Median::LAST`] durations. An observation costs O(log n), the median
@@ -19,7 +19,7 @@ pub struct Median {
 }
 
 impl Median {
-    /// So many are remembered: odd, so that the median of many is one of them.
+    /// How many are remembered: odd, so that the median is one of them.
     pub const LAST: usize = 63;
 
     /// One more; the oldest is forgotten if there are too many.

@@ -5,7 +5,7 @@ use super::median::Median;
 use crate::clock::BootInstant;
 use std::time::Duration;
 
-/// With nothing under way for this long, what was measured before tells nothing of what comes.
+/// After this long without attempts, earlier measurements say nothing about the next ones.
 const PAUSE: Duration = Duration::from_secs(60);
 /// Messages of a full call worth the name: SQS gives no more, and where a call may bring more it
 /// costs less.
@@ -13,12 +13,12 @@ const FULL_CALL: usize = 10;
 /// The wait between calls, at least and at most. The least is not noticed by a slow handler and
 /// lets a quick one free a whole call's worth; the most bounds what may be lost.
 const WAIT: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
-/// Where nothing is at hand to be started meanwhile, the wait is this part of an attempt, so that no
-/// more than a tenth of the capacity idles. Room for a full call ends any wait.
+/// If no held message could start meanwhile, the wait is this part of an attempt, so that no more
+/// than a tenth of the capacity idles. Permits for a full call end any wait.
 const IDLE_PART: u32 = 10;
 /// Attempts are quick beside calls that take this many times as long.
 const QUICK_PART: u32 = 4;
-/// Within so many medians nearly all attempts end that began together.
+/// Within this many medians nearly all attempts end that began together.
 const ALL_END: u32 = 3;
 /// The longest wait for the answer to an outstanding receive.
 const LONGEST_JOIN: Duration = Duration::from_millis(250);
@@ -45,7 +45,7 @@ impl Pace {
         forgets
     }
 
-    /// An attempt ended with verdicts after so long.
+    /// Records an attempt that ended with verdicts after this time.
     pub fn ended(&mut self, took: Duration, now: BootInstant) {
         self.broken_off(now);
         self.times.note(took);
@@ -60,7 +60,7 @@ impl Pace {
         }
     }
 
-    /// An attempt ended without verdicts: it tells nothing.
+    /// An attempt ended without verdicts: it is not counted.
     pub fn broken_off(&mut self, now: BootInstant) {
         self.under_way = self.under_way.saturating_sub(1);
         self.stirred = now;

@@ -32,8 +32,8 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
 /// is answered at once, so it keeps none for long.
 const OTHERS: usize = 16;
 
-/// What browsers are told with every answer: it is data, to be neither run nor framed nor kept. There
-/// is no CORS header, so no page of another site can read it.
+/// Headers of every response: it is data, to be neither run nor framed nor stored. There is no
+/// CORS header, so no page of another site can read it.
 const HEADERS: [(&str, &str); 4] = [
     (
         "content-security-policy",
@@ -51,10 +51,10 @@ const SCHEMES: [&str; 2] = [
 
 /// Has plugins looked at again: whether all that is new was taken, and what came of it.
 pub type Reload = Arc<dyn Fn() -> Reloading + Send + Sync>;
-/// The same, under way.
+/// A running reload.
 pub type Reloading = Pin<Box<dyn Future<Output = (bool, Value)> + Send>>;
 
-/// What is told. Cheap to clone.
+/// The state that requests read. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct AdminState {
     /// All metrics.
@@ -196,7 +196,7 @@ fn problem(status: StatusCode, detail: &str) -> Response {
     problem_with(status, detail, json!({}))
 }
 
-/// The same, with these members besides.
+/// A problem with these additional members.
 fn problem_with(status: StatusCode, detail: &str, mut members: Value) -> Response {
     members["title"] = json!(status.canonical_reason());
     members["status"] = json!(status.as_u16());

@@ -18,7 +18,8 @@ use std::time::Duration;
 /// A lease shorter than this is lost by a pause that any machine may make.
 const SHORT_LEASE: Duration = Duration::from_secs(10);
 
-/// A redrive policy that dead-letters after so many receives takes one restart for a bad message.
+/// A redrive policy that dead-letters after so few receives mistakes one restart for a bad
+/// message.
 const FEW_RECEIVES: u32 = 2;
 
 /// Open files beside the connections of invocations: polls, settlement, metrics, the data folder.

@@ -119,8 +119,8 @@ async fn close(pool: Pool, latest: BootInstant) {
     }
 }
 
-/// Stops everything in order: returns when nothing runs any more and nothing is ours that the
-/// queues could be told about. Fails if a stage ends by a panic.
+/// Stops everything in order: returns when nothing runs any more and no held message could still
+/// be settled. Fails if a stage ends by a panic.
 pub async fn drain(
     shared: &ProcessContext,
     routes: Vec<RunningRoute>,

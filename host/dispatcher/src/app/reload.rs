@@ -17,7 +17,7 @@ pub(crate) fn listen() -> std::io::Result<Signal> {
     signal(SignalKind::hangup())
 }
 
-/// What is read again, and who is told of it.
+/// What is reloaded, and who is notified.
 pub(crate) struct Reloaded {
     /// What the run began with.
     pub started: Settings,

@@ -149,8 +149,8 @@ pub fn start(
     }
 }
 
-/// One for each queue, which tells the scheduler what the queue was told where groups are kept in
-/// order here.
+/// Creates one settlement per queue, which reports to the scheduler if groups are kept in order
+/// here.
 fn settlements(
     route: &Route,
     queues: &[Arc<dyn Queue>],

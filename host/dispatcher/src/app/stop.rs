@@ -6,13 +6,13 @@ use dispatcher_core::queue::Queue;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long after SIGTERM Kubernetes (`terminationGracePeriodSeconds`) and ECS (`stopTimeout`) kill,
-/// unless they are told otherwise.
+/// How long after SIGTERM Kubernetes (`terminationGracePeriodSeconds`) and ECS (`stopTimeout`)
+/// kill by default.
 const USUAL: Duration = Duration::from_secs(30);
 /// How much longer than its wait a receive may take to be answered.
 const ANSWER: Duration = Duration::from_secs(4);
-/// What comes after the last attempt and the last receive: the queues are told the last outcomes, and
-/// at the same time or later the last metrics are published, for 3 s at most.
+/// The time after the last attempt and the last receive: the last outcomes are settled, and
+/// concurrently or later the last metrics are published, for at most 3 s.
 const AFTERWARDS: Duration = Duration::from_secs(4);
 
 /// How long each part of a stop may take, counted from the signal. Attempts and receives continue
@@ -76,8 +76,8 @@ impl Platform {
     }
 }
 
-/// What to do where the platform kills before the stop is over, unless it is told otherwise. It does
-/// not tell a container how long it waits.
+/// Advice if the platform's default kills before the stop is over. The platform does not tell a
+/// container how long it waits.
 pub fn advice(plan: StopPlan, platform: Option<Platform>) -> Option<String> {
     let total = plan.total();
     let (who, setting) = match platform? {

@@ -127,8 +127,8 @@ pub(super) fn settings(matches: &ArgMatches) -> Flags {
     flags
 }
 
-/// The same for a command that runs routes: with what the classic tool's variables say below it,
-/// and a notice for the log if they say anything.
+/// The settings of a command that runs routes: with the classic tool's variables as a lower layer,
+/// and a notice for the log if there are any.
 pub(super) fn with_classic(matches: &ArgMatches) -> Flags {
     let mut flags = settings(matches);
     let notice = classic::take(&mut flags, |name| std::env::var(name).ok());
@@ -168,7 +168,7 @@ pub(super) fn place_of(matches: &ArgMatches, text: &str) -> Result<(Places, Queu
     }
 }
 
-/// The same where the queue may be left out.
+/// The queue and its stores, if a queue is given.
 pub(super) fn place_of_any(
     matches: &ArgMatches,
     text: Option<&str>,

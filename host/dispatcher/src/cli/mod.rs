@@ -89,7 +89,7 @@ enum Command {
 
 /// What was typed beside the typed arguments.
 struct Typed {
-    /// Of the innermost command.
+    /// The arguments of the innermost command.
     matches: ArgMatches,
     /// Flags that there are none of.
     unknown: Vec<Problem>,
@@ -100,7 +100,7 @@ pub fn main() -> ExitCode {
     main_with(&[])
 }
 
-/// The same with backends beside those of the program.
+/// Runs the program with additional backends.
 pub fn main_with(more: &[&'static dyn Backend]) -> ExitCode {
     backends::add(more);
     let answer = answer(std::env::args_os().collect());

@@ -96,7 +96,7 @@ fn use_queues(settings: &Settings, partition: &str) -> Vec<Statement> {
     statements
 }
 
-/// Which queues the settings name, and what for.
+/// Lists the queues that the settings name, and their purpose.
 fn uses(settings: &Settings) -> Vec<(&QueueName, Purpose)> {
     let mut uses = Vec::new();
     for route in &settings.routes {
@@ -207,7 +207,7 @@ fn of_arn(text: &str) -> Option<&str> {
     (partition != "*").then_some(partition)
 }
 
-/// Of a function or a pattern; stars mean the same in both.
+/// The ARN of a function or a pattern; stars mean the same in both.
 fn function_arn(text: &str, partition: &str) -> String {
     match text.split_once(":function:") {
         Some((before, _)) if before.starts_with("arn:") => text.to_owned(),

@@ -91,7 +91,7 @@ impl StoreConfig {
 }
 
 impl DynamoDb {
-    /// As its section has it.
+    /// Its keys and values as in its section.
     fn section(&self) -> BTreeMap<&'static str, Vec<String>> {
         let time = |time: Duration| humantime::format_duration(time).to_string();
         let values = [
@@ -158,7 +158,7 @@ pub struct Route {
 /// One queue of a route.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WeightedQueue {
-    /// Which queue.
+    /// The queue.
     pub name: QueueName,
     /// Its share of the picks, 1 to 1,000,000; `None` in strict order.
     pub weight: Option<NonZeroU32>,
@@ -199,7 +199,7 @@ pub struct Retry {
     pub first: Duration,
     /// The longest pause, at least `first` and at most 12 h.
     pub most: Duration,
-    /// After so many attempts the message is dead-lettered; `None`: never, that is left to the
+    /// The message is dead-lettered after this many attempts; `None`: never, that is left to the
     /// backend's own redrive policy.
     pub attempts: Option<NonZeroU32>,
 }
@@ -263,7 +263,7 @@ pub struct Trial {
 pub struct Record {
     /// Where, and what is left out.
     pub terms: RecordingTerms,
-    /// Which of them.
+    /// Its share of the messages.
     pub share: Share,
 }
 

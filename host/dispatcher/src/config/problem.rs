@@ -41,7 +41,7 @@ impl Problem {
         }
     }
 
-    /// The same with advice.
+    /// Adds advice.
     pub fn hint(self, hint: impl Into<String>) -> Self {
         Self {
             hint: Some(hint.into()),
@@ -49,7 +49,7 @@ impl Problem {
         }
     }
 
-    /// The same with `did you mean`, if one of the names is near enough to `found`.
+    /// Adds `did you mean`, if one of the names is similar enough to `found`.
     pub fn nearest<'a>(self, found: &str, names: impl IntoIterator<Item = &'a str>) -> Self {
         match nearest(found, names) {
             Some(name) => self.hint(format!("did you mean `{name}`?")),
@@ -57,7 +57,7 @@ impl Problem {
         }
     }
 
-    /// The same as a failure of running.
+    /// Marks it as a failure at run time.
     pub fn failed(self) -> Self {
         Self {
             fault: Fault::Running,
@@ -65,7 +65,7 @@ impl Problem {
         }
     }
 
-    /// The same as the fault of something that does not answer.
+    /// Marks it as the fault of an unreachable server.
     pub fn unreachable(self) -> Self {
         Self {
             fault: Fault::Dependency,

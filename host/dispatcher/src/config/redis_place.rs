@@ -7,9 +7,9 @@ use crate::backends;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// The address without which nothing else is said.
+/// The default address.
 const URL: &str = "redis://127.0.0.1:6379";
-/// What every key of ours begins with, in braces.
+/// The default prefix of all keys, in braces.
 const PREFIX: &str = "dispatcher";
 
 /// The default of the package.
@@ -27,7 +27,7 @@ pub struct TlsPaths {
 /// The Redis server and our names there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisPlace {
-    /// As the backend reads it.
+    /// The address, as the backend reads it.
     pub url: String,
     /// The files of TLS, for addresses that begin with `rediss`.
     pub tls: TlsPaths,
@@ -52,7 +52,7 @@ impl Default for RedisPlace {
 }
 
 impl RedisPlace {
-    /// As the backend's section has it; `worqr` lists the queues of that format.
+    /// The keys and values of the backend's section; `worqr` lists the queues of that format.
     pub(super) fn section(&self) -> BTreeMap<&'static str, Vec<String>> {
         let path = |path: &PathBuf| vec![path.to_string_lossy().into_owned()];
         let mut section = BTreeMap::from([

@@ -143,7 +143,7 @@ fn compare_program(old: &Settings, new: &Settings) -> Vec<(&'static str, bool)> 
     .concat()
 }
 
-/// Which queues there are, and what share each has.
+/// Lists the queues with their shares.
 fn listed(queues: &[WeightedQueue]) -> Vec<(&QueueName, Option<NonZeroU32>)> {
     let queues = queues.iter();
     queues.map(|queue| (&queue.name, queue.weight)).collect()

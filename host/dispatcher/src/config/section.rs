@@ -83,7 +83,7 @@ impl Section {
         })
     }
 
-    /// All values, for what is said about the section as a whole.
+    /// All values, for problems about the section as a whole.
     pub fn all(&self) -> impl Iterator<Item = &Given> {
         self.values.values().flatten()
     }

@@ -216,7 +216,7 @@ fn closed(name: &ImageName) -> String {
     )
 }
 
-/// Takes so many bytes, and no piece after those that were too many.
+/// Collects at most this many bytes, and refuses further pieces.
 struct Bounded(Vec<u8>, usize);
 
 impl AsyncWrite for Bounded {

@@ -23,7 +23,7 @@ const SHOWN: usize = 200;
 #[derive(Debug)]
 pub(super) struct Calls {
     pub(super) screen: Screen,
-    /// As JSON, not for people.
+    /// As JSON instead of text.
     pub(super) json: bool,
 }
 

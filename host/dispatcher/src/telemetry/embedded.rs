@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The format takes so many values of a metric in a line.
+/// The format's maximum of values per metric and line.
 const MOST_VALUES: u64 = 100;
 
 /// One JSON object per queue, and one for all of them, whose metrics have no dimension. The format
@@ -85,7 +85,7 @@ fn spread(values: &[(f64, u64)]) -> Vec<f64> {
     spread
 }
 
-/// Which sample, counted from 0, stands for the part `index` of `parts`.
+/// Which sample, counted from 0, represents the part `index` of `parts`.
 fn rank(index: u64, parts: u64, samples: u64) -> u64 {
     let middle = u128::from(2 * index + 1) * u128::from(samples) / u128::from(2 * parts);
     u64::try_from(middle).unwrap_or(u64::MAX)

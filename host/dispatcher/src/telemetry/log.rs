@@ -27,8 +27,8 @@ pub enum LogFormat {
     Json,
 }
 
-/// Libraries that talk about themselves: their errors reach us as values and are told once, at the
-/// boundary that handles them; their own lines only when asked for.
+/// Verbose libraries: their errors are returned as values and logged once, at the boundary that
+/// handles them; their own lines are logged only on request.
 const QUIET: &[&str] = &[
     "aws",
     "hyper",
@@ -65,7 +65,7 @@ pub fn start(format: LogFormat, level: &str) -> Screen {
     set_up(format, level, false)
 }
 
-/// The same, and every call of a guest to the host is shown besides, whatever the filter says.
+/// Starts the log and shows every call of a guest to the host, whatever the filter says.
 pub fn start_with_calls(format: LogFormat, level: &str) -> Screen {
     set_up(format, level, true)
 }

@@ -114,14 +114,14 @@ impl Plugins {
         drop(plugins);
     }
 
-    /// All of them, by route.
+    /// The figures of all plugins, by route.
     pub fn figures(&self) -> Vec<(String, Figures)> {
         let plugins = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let ask = |(route, ask): &(String, Ask)| (route.clone(), ask());
         plugins.iter().map(ask).collect()
     }
 
-    /// All of them, as metrics. What is not there has no sample.
+    /// The metrics of all plugins. Absent versions have no sample.
     pub fn families(&self) -> Vec<MetricFamily> {
         let all = self.figures();
         let family = |PluginMetric {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 const REFRESH: Duration = Duration::from_millis(200);
-/// The rate shown is that of the last so many refreshes: two seconds.
+/// The rate covers this many refreshes: two seconds.
 const WINDOW: usize = 10;
 
 /// A line on the terminal; gone when dropped.

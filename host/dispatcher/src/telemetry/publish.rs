@@ -104,7 +104,7 @@ pub async fn publish<S: Sink>(
     publish_with(sink, meters, interval, stop, LAST).await;
 }
 
-/// The same with so much time, `last`, for the last report.
+/// Publishes with this much time, `last`, for the last report.
 async fn publish_with<S: Sink>(
     sink: S,
     meters: Arc<Meters>,
@@ -158,7 +158,7 @@ struct Backlog<S: Sink> {
     sink: S,
     /// Oldest first; of each what is left of it.
     reports: VecDeque<VecDeque<S::Part>>,
-    /// How many were given up or refused since that was said last.
+    /// How many were dropped or refused since that was last logged.
     lost: usize,
     said: LogThrottle,
 }

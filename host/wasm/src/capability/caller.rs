@@ -92,7 +92,7 @@ pub(crate) trait Caller: WasiView + WasiHttpView + 'static {
         self.ctx().table
     }
 
-    /// Room for one more outstanding call, with so many bytes.
+    /// Takes budget for one more outstanding call, with this many bytes.
     fn hold(&self, bytes: usize) -> Result<InvocationPermit, Full> {
         self.room().hold(bytes)
     }
@@ -113,7 +113,7 @@ pub(crate) trait Caller: WasiView + WasiHttpView + 'static {
         open_files(self) > self.max_open()
     }
 
-    /// Counts a refusal of `name`, and returns what the guest is told.
+    /// Counts a denial of `name`, and returns the guest's error.
     fn refuse<E: Debug>(&self, what: &Denial, name: &str, told: E, call: TracedCall) -> E {
         self.refusals().refuse(what, name);
         call.answered(&Err::<(), _>(&told));

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// So many refused names are remembered. Of a plugin that invents more, as many again are said once a
-/// minute, and the others only counted.
+/// How many denied names are remembered. Of a plugin that invents more, as many again are logged
+/// per minute, and the others only counted.
 const NAMES: usize = 100;
 /// Maximum characters of a refused name.
 const SHOWN: usize = 200;
@@ -71,7 +71,7 @@ pub(crate) struct Refusals {
     said: Mutex<Names>,
 }
 
-/// What was said.
+/// The logged names.
 #[derive(Default)]
 struct Names {
     said: HashMap<(&'static str, String), LogThrottle>,
@@ -88,8 +88,9 @@ impl Refusals {
         }
     }
 
-    /// Counts a refusal of `name`, of which a plugin may have made anything, and says it with what
-    /// opens it: `the plugin may not WHAT; FLAG opens it`. How the name was said.
+    /// Counts a denial of `name`, which the plugin may have invented, and logs it with the flag
+    /// that grants it: `capability denied: the plugin may not WHAT; FLAG grants it`. Returns how
+    /// the name was logged.
     pub(crate) fn refuse(&self, refusal: &Denial, name: &str) -> String {
         let Denial {
             capability,

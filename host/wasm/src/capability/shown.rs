@@ -40,7 +40,7 @@ macro_rules! begin {
 }
 
 impl TracedCall {
-    /// Of this function with these arguments.
+    /// The call of this function with these arguments.
     pub(crate) fn of(
         package: Package,
         interface: &str,

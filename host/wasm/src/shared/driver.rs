@@ -198,7 +198,7 @@ fn at_tick(mut store: StoreContextMut<'_, Guest>) -> wasmtime::Result<UpdateDead
 }
 
 /// The next attempt; none when no more will come and none is running. Polled by the event loop
-/// whenever the guest has given the thread back, so the end of an attempt needs no waker of ours.
+/// whenever the guest has yielded the thread, so the end of an attempt needs no separate waker.
 fn next(
     accessor: &Accessor<Guest>,
     jobs: &mut UnboundedReceiver<SharedAttempt>,

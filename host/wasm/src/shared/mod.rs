@@ -22,7 +22,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// How long a shared instance serves where nothing is said about it.
+/// The default lifetime of a shared instance.
 const SERVICE: Reuse = Reuse {
     count: 100_000,
     age: Duration::from_secs(3600),
@@ -213,7 +213,8 @@ impl SharedInstances {
         }
     }
 
-    /// The first instance with room for so many bytes. Those whose time is up take no more.
+    /// The first instance with capacity for this many bytes. Those at their reuse limit take no
+    /// more.
     fn room(&self, state: &mut SharedState, bytes: usize, now: BootInstant) -> Option<usize> {
         for instance in &mut state.instances {
             if instance.served >= self.reuse.count || now.since(instance.born) >= self.reuse.age {
@@ -230,8 +231,8 @@ impl SharedInstances {
         instances.position(|instance| instance.jobs.is_some() && fits(instance))
     }
 
-    /// One more instance, if there may be one. Those that take no more are in nobody's way until
-    /// there are too many of them: an abandoned attempt may stay for as long as its function runs.
+    /// Starts one more instance, if allowed. Retired instances do not count until there are too
+    /// many of them: an abandoned attempt may stay for as long as its function runs.
     fn seat(&self, state: &mut SharedState, now: BootInstant) -> Option<Seat> {
         let all = &state.instances;
         let taking = all.iter().filter(|one| one.jobs.is_some()).count();
@@ -258,7 +259,7 @@ impl SharedInstances {
         Some(seat)
     }
 
-    /// The guest has answered an attempt; its instance has so many bytes of memory.
+    /// The guest has answered an attempt; its instance has this many bytes of memory.
     fn ended(&self, instance: u64, id: u64, memory: usize) {
         {
             let mut state = self.state();

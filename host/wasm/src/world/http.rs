@@ -51,13 +51,13 @@ type AsyncParams = (Resource<p3::Request>,);
 type AsyncAnswer = (Result<Resource<p3::Response>, ErrorCode>,);
 
 impl HandlerPre {
-    /// Of a component that exports `HANDLER`.
+    /// Creates it from a component that exports `HANDLER`.
     pub(super) fn new(pre: InstancePre<Guest>) -> wasmtime::Result<Self> {
         check::<Params, ()>(&pre, HANDLER, "handle")?;
         Ok(Self::Blocking(ProxyPre::new(pre)?))
     }
 
-    /// Of a component that exports `ASYNC_HANDLER`.
+    /// Creates it from a component that exports `ASYNC_HANDLER`.
     pub(super) fn new_async(pre: InstancePre<Guest>) -> wasmtime::Result<Self> {
         check::<AsyncParams, AsyncAnswer>(&pre, ASYNC_HANDLER, "handle")?;
         Ok(Self::Async(ServicePre::new(pre)?))
@@ -96,7 +96,7 @@ impl Handler {
     }
 }
 
-/// Its end is its return.
+/// Calls a handler, which ends when it returns.
 async fn call_handler(
     handler: &Proxy,
     store: &mut Store<Guest>,

@@ -22,11 +22,11 @@ pub(super) enum ComponentKind {
     BatchHandler,
     /// An HTTP server without its socket: every message is a request.
     Http,
-    /// The same of WASI 0.3.
+    /// An HTTP handler of WASI 0.3.
     AsyncHttp,
     /// A program of WASI 0.2: every message is a run.
     Command,
-    /// The same of WASI 0.3.
+    /// A command of WASI 0.3.
     AsyncCommand,
 }
 

@@ -24,7 +24,7 @@ impl Mover {
         self.end_all(endings).await
     }
 
-    /// A claim that failed. Where its answer may be what was lost, it is ended as one of ours before
+    /// Handles a claim that failed. If only its answer may have been lost, it is released before
     /// the next look, else the job would wait until it expires.
     pub(super) fn unclaimed(
         &mut self,

@@ -10,7 +10,7 @@ use crate::tasks::Group;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// So many calls that send are running at once, to queues that keep no order.
+/// Maximum concurrent send calls to queues that keep no order.
 const CALLS: usize = 10;
 
 /// Why a message was not sent.
@@ -32,7 +32,7 @@ pub trait Outlet: Send + Sync + 'static {
     async fn send(&self, queue: &str, items: Vec<Outgoing>) -> Vec<Result<(), NotSent>>;
 }
 
-/// Of messages in one lane none goes before what is ahead of it was taken.
+/// Messages of one lane are sent only after those ahead were accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Lane {
     Job(usize),
@@ -44,7 +44,7 @@ enum Lane {
 struct DueMessage {
     /// The place of its job.
     job: usize,
-    /// Its place among those of its job.
+    /// Its index among those of its job.
     number: usize,
     lane: Lane,
     due: Timestamp,

@@ -76,12 +76,12 @@ impl Meter {
         }
     }
 
-    /// A message's attempt took so long.
+    /// Records the duration of a message's attempt.
     pub fn took(&self, duration: Duration) {
         self.duration.record(duration);
     }
 
-    /// A message was received so long after it was sent.
+    /// Records the age of a message on arrival.
     pub fn aged(&self, since_sent: Duration) {
         self.age.record(since_sent);
     }

@@ -57,7 +57,7 @@ pub struct Loader {
     counters: Arc<Counters>,
     lambda: OnceCell<Arc<Lambda>>,
     pub(super) buckets: Buckets,
-    /// Of each route's plugin.
+    /// The instance counts of each route's plugin.
     tallies: Mutex<BTreeMap<String, Arc<Tally>>>,
     /// Held by whoever compiles a component.
     pub(super) compiling: tokio::sync::Mutex<()>,
@@ -69,7 +69,7 @@ pub struct Loaded {
     pub handler: Arc<dyn Handler>,
     /// The longest that an attempt may take.
     pub timeout: Duration,
-    /// The same as the handler, where its versions can be replaced.
+    /// The handler, if its versions can be replaced.
     pub rollout: Option<Arc<Rollout>>,
 }
 
@@ -279,8 +279,8 @@ pub fn cache(data: &Path) -> PathBuf {
     data.join("compiled")
 }
 
-/// What the plugin host is told for one attempt of `timeout` by hand, with the functions that are
-/// granted and without buckets; opens and calls nothing.
+/// Returns the options of the plugin host for one attempt of `timeout` by hand, with the granted
+/// functions and without buckets; opens and calls nothing.
 pub async fn options_by_hand(
     settings: &Settings,
     plugin: &PluginSettings,

@@ -343,7 +343,7 @@ fn owners<'a>(
     owners
 }
 
-/// The date so long from now.
+/// The date after this delay.
 pub fn in_time(delay: std::time::Duration) -> Result<Timestamp, String> {
     when::after(clock::wall_clock_now(), delay)
         .ok_or_else(|| "it is due after the year 9999".to_owned())

@@ -139,7 +139,7 @@ impl Loader {
         }
     }
 
-    /// The same for the shadow.
+    /// Loads the shadow.
     async fn shadow(
         &self,
         route: &Route,
@@ -287,7 +287,7 @@ fn timeout(route: &Route) -> Duration {
     route.plugin.settings.timeout.unwrap_or(TIMEOUT)
 }
 
-/// In the log its lines are told from those of the current version.
+/// Marks its log lines, to distinguish them from those of the current version.
 fn called(options: PluginOptions, what: &str) -> PluginOptions {
     PluginOptions {
         name: format!("{} ({what})", options.name),

@@ -228,7 +228,7 @@ fn say(route: &str, rollout: &Rollout, looked: &Looked) -> Report {
     }
 }
 
-/// How the versions of a route stand, as people and machines are told.
+/// The state of a route's versions, for people and machines.
 pub(crate) fn figures(rollout: &Rollout) -> Figures {
     let stage = rollout.stage();
     let version = |version: &Version| {

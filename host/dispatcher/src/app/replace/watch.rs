@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Files are looked at so often where nothing is told: some file systems tell nothing.
+/// How often files are checked without notifications: some file systems send none.
 const LOOK: Duration = Duration::from_secs(5);
 /// After a change the next ones are waited for this long: a file is written in many steps.
 const QUIET: Duration = Duration::from_millis(100);
@@ -36,7 +36,7 @@ type Version = (u64, u64, u64, i64, i64, i64, i64);
 pub(super) struct FileWatch {
     told: Arc<Notify>,
     files: Vec<(PathBuf, FileSnapshot)>,
-    /// Of the folders; by name a file may be another at any moment.
+    /// Watches the folders; the file of a name may change at any moment.
     watcher: Option<RecommendedWatcher>,
 }
 

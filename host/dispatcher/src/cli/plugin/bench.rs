@@ -102,7 +102,7 @@ async fn measure(plugin: &Loaded, message: &Message, count: u32) -> Result<Figur
     })
 }
 
-/// The smallest of sorted times that so many in a hundred do not exceed; zero of none.
+/// The smallest of sorted times that this percentage does not exceed; zero if there are none.
 fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(at).copied().unwrap_or_default()

@@ -26,7 +26,7 @@ pub(crate) enum Language {
 }
 
 impl Language {
-    /// All of them, in the order in which they are listed.
+    /// All languages, in the order in which they are listed.
     pub(crate) const ALL: [Self; 6] = [
         Self::Rust,
         Self::JavaScript,
@@ -36,7 +36,7 @@ impl Language {
         Self::C,
     ];
 
-    /// As `--lang` takes it.
+    /// Its name as a value of `--lang`.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Rust => "rust",
@@ -48,7 +48,7 @@ impl Language {
         }
     }
 
-    /// As people write it.
+    /// Its name for people.
     pub(crate) const fn title(self) -> &'static str {
         match self {
             Self::Rust => "Rust",
@@ -82,7 +82,8 @@ impl Language {
         }
     }
 
-    /// The language of a project by the names of the files in its folder, or why it cannot be told.
+    /// Detects the language of a project by the names of the files in its folder, or says why it
+    /// cannot.
     pub(crate) fn of(names: &[String]) -> Result<Self, String> {
         let marked = Self::ALL.into_iter().filter(|one| one.is_marked(names));
         match marked.collect::<Vec<_>>()[..] {
@@ -99,7 +100,8 @@ impl Language {
         }
     }
 
-    /// Where `plugin build` leaves the component of a project, unless cargo is told otherwise.
+    /// Where `plugin build` writes the component of a project, unless cargo is configured
+    /// otherwise.
     pub(crate) fn component(self, folder: &Path, name: &str) -> PathBuf {
         match self {
             Self::Rust => {

@@ -77,7 +77,7 @@ enum Shown {
     Nothing,
 }
 
-/// The same, with the log so.
+/// The plugin's settings, with the log set up so.
 fn settings_and_log(typed: &Typed, file: &Path, shown: Shown) -> Set {
     let mut flags = super::flags::settings(&typed.matches);
     flags.take("plugin", Given::new("FILE", file.to_string_lossy()));

@@ -53,7 +53,7 @@ pub(super) struct Loaded {
 
 /// What became of one message.
 pub(super) struct Ran {
-    /// What the queue would be told.
+    /// The verdict.
     pub verdict: Verdict,
     /// Where it broke off, if it did.
     pub scene: Option<TrapScene>,
@@ -63,7 +63,7 @@ pub(super) struct Ran {
     pub took: Duration,
 }
 
-/// Keeps what it is told of the running attempt.
+/// Keeps what is reported of the running attempt.
 #[derive(Debug, Default)]
 struct AttemptLog(Mutex<(Option<TrapScene>, usize)>);
 

@@ -22,7 +22,7 @@ impl Check {
         }
     }
 
-    /// Puts what is said of single queues where it belongs.
+    /// Assigns the limits of single queues to them.
     pub(super) fn limits(&mut self, layers: Layers<'_>, queues: &mut [WeightedQueue]) {
         for (name, given) in layers.entries("rate") {
             let rate = self.read(Some(given), value::rate);

@@ -7,9 +7,9 @@ use crate::config::value;
 use crate::config::{ImageName, Record, RecordingTerms, Share, Source, Trial, Trials};
 use dispatcher_core::recording::redact::Rule;
 
-/// Of the messages, for a canary where nothing is said.
+/// A canary's default share of the messages.
 const TRIED: f64 = 0.1;
-/// How much is recorded at most where nothing is said.
+/// The default bound of a recording folder.
 const MOST: usize = 1 << 30;
 const BOUNDS: std::ops::RangeInclusive<usize> = (1 << 20)..=(1 << 50);
 

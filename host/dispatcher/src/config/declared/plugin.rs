@@ -15,7 +15,7 @@ use std::time::Duration;
 const SHORTEST_ATTEMPT: Duration = Duration::from_millis(1);
 const MOST_WARM: usize = 1_000;
 const MAX_MEMORY: usize = 64 << 20;
-/// Of a forwarder, one instance of which holds the events of many attempts.
+/// The memory of a forwarder, one instance of which holds the events of many attempts.
 const FORWARD_MEMORY: usize = 256 << 20;
 /// Maximum attempts that share an instance of a forwarder, which mostly waits.
 const FORWARD_SHARED: usize = 1_000;
@@ -172,7 +172,8 @@ impl PluginSettings {
         self.max_memory.unwrap_or(default)
     }
 
-    /// Maximum attempts that share an instance, likewise.
+    /// Maximum attempts that share an instance, of a plugin that forwards to a function or of
+    /// another.
     pub fn instance_concurrency_of(&self, forwards: bool) -> usize {
         let default = if forwards { FORWARD_SHARED } else { 1 };
         self.instance_concurrency.unwrap_or(default)

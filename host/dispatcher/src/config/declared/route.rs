@@ -15,7 +15,7 @@ use std::time::Duration;
 const CONCURRENCY: usize = 50;
 /// Maximum concurrent attempts, of a route and of a queue.
 pub(in crate::config) const MOST_CONCURRENCY: usize = 100_000;
-/// As many as Lambda's own event source mapping collects.
+/// The maximum of Lambda's own event source mapping.
 const MOST_BATCH: usize = 10_000;
 const MOST_PREFETCH: usize = 100_000;
 const LONGEST_POLL: Duration = Duration::from_secs(20);
@@ -59,7 +59,7 @@ settings! {
     /// The dead-letter queue, on the same backend
     "dead-letter" => Setting::new("QUEUE").flag(Group::Queues);
 
-    /// Dead-letter a message after so many attempts
+    /// Dead-letter a message after this many attempts
     "retry.attempts" => Setting::new("N")
         .default("10 where there is a dead-letter queue, as every local queue has; else as the \
                   queue's redrive policy says")

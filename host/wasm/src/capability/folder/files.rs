@@ -62,10 +62,10 @@ fn call(function: &str, path: &str) -> TracedCall {
     TracedCall::of(Package::Files, "types", function, format_args!("{path:?}"))
 }
 
-/// The same names in each version's own types.
+/// Maps the flags of each version's own types.
 macro_rules! of_flags {
     ($open:ident, $descriptor:ident) => {
-        /// Of all reasons for it these are for changes; the other is a way out.
+        /// Distinguishes denied changes from attempts to leave the folder.
         fn what(how: $open, flags: $descriptor) -> &'static Denial {
             let makes = $open::CREATE | $open::EXCLUSIVE | $open::TRUNCATE;
             let writes = $descriptor::WRITE | $descriptor::MUTATE_DIRECTORY;

@@ -40,7 +40,7 @@ const GLOBAL_V6: (Ipv6Addr, u8) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3
 /// 6052); the last four bytes are it.
 const TRANSLATED: (Ipv6Addr, u8) = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96);
 
-/// Whether the whole world may be reached there, and nobody's own machines.
+/// Whether the address is public, and not of a private network.
 pub(super) fn is_public(address: IpAddr) -> bool {
     match plain(address) {
         IpAddr::V4(address) => own_v4(address).is_none(),

@@ -11,8 +11,8 @@ use std::task::{Context, Poll};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// One of so many files that the process may hold open may be a guest's connection: the rest is for
-/// queues, stores and what guests read.
+/// Guests' connections may use this fraction of the files that the process may open: the rest is
+/// for queues, stores and files of guests.
 const SHARE: u64 = 4;
 /// And no more of them in any case: each takes some 35 KiB.
 const MOST: u64 = 4_096;
@@ -28,7 +28,7 @@ pub(crate) struct ConnectionLimit {
 pub(super) type ConnectionPermits = [OwnedSemaphorePermit; 2];
 
 impl ConnectionLimit {
-    /// Of all plugins of a process that may hold so many files open.
+    /// Limits the connections of all plugins of a process that may open this many files.
     pub(crate) fn of_process(files: u64) -> Self {
         let most = usize::try_from((files / SHARE).clamp(2, MOST)).unwrap_or(usize::MAX);
         Self {
@@ -37,7 +37,7 @@ impl ConnectionLimit {
         }
     }
 
-    /// Of one plugin among them.
+    /// Limits the connections of one plugin among them.
     pub(crate) fn of_plugin(&self) -> Self {
         let most = self.own.available_permits();
         Self {

@@ -14,7 +14,7 @@ pub(super) struct Prohibited;
 #[error("no HTTPS: this machine has no certificate authorities: {0}")]
 pub(super) struct NoCertificates(pub(super) String);
 
-/// As many connections are open as may be.
+/// The maximum of connections is open.
 #[derive(Debug, thiserror::Error)]
 #[error("too many connections")]
 pub(super) struct UsedUp;
@@ -24,7 +24,7 @@ pub(super) struct UsedUp;
 #[error("dns error: {0}")]
 pub(super) struct NoAddress(pub(super) io::Error);
 
-/// What a guest is told of an error of the client, its causes looked through from the outside.
+/// Maps an error of the client, with its causes from the outside in, to the guest's error code.
 pub(super) fn failed(error: &(dyn Cause + 'static)) -> Error {
     let mut texts = Vec::new();
     let mut next = Some(error);

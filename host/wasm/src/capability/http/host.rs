@@ -146,7 +146,7 @@ pub(crate) struct RequestTarget {
 }
 
 impl RequestTarget {
-    /// Of a request's address. None if it names no host, or a user before it.
+    /// The target of a request's address. None if it names no host, or a user before it.
     pub(crate) fn of(uri: &http::Uri) -> Option<Self> {
         let scheme = match uri.scheme_str() {
             Some("http") => Scheme::Http,
@@ -208,8 +208,8 @@ impl HttpHost {
     }
 }
 
-/// Whether a request may be sent there, as far as can be told without a lookup. A name that is not
-/// granted is not even looked up: the question alone would tell somebody something.
+/// Whether a request may be sent there, as far as is known without a lookup. A name without a
+/// grant is not resolved: the query alone would reveal something.
 pub(crate) fn is_granted(hosts: &[HttpHost], target: &RequestTarget) -> bool {
     hosts.iter().any(|host| host.names(target))
 }

@@ -48,7 +48,7 @@ fn text(text: &Option<String>) -> usize {
     text.as_ref().map_or(0, String::len)
 }
 
-/// The same methods in each version's own types.
+/// Maps the methods of each version's own types.
 macro_rules! of_version {
     ($name:ident, $version:ident, $host:ident, $request:ident, $resource:literal) => {
         fn $name<C: Caller>(types: &mut LinkerInstance<'_, C>) -> wasmtime::Result<()> {

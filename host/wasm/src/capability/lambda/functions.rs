@@ -83,7 +83,7 @@ pub(crate) enum Denied {
     Failed(InvokeError),
 }
 
-/// Functions and what was said about others. One per plugin.
+/// The granted functions and the logged denials. One per plugin.
 #[derive(Debug)]
 pub(crate) struct GrantedFunctions {
     functions: Functions,

@@ -26,7 +26,7 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// Of an invocation with this payload.
+    /// Creates the record of an invocation with this payload.
     pub(super) fn of(function: &str, invocation: Invocation, payload: &[u8]) -> Self {
         let text = std::str::from_utf8(payload).unwrap_or_default();
         let id = |(at, _): (usize, &str)| {

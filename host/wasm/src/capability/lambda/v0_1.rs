@@ -126,7 +126,7 @@ fn kind(invocation: Invocation) -> functions::Invocation {
     }
 }
 
-/// The same by our own clock.
+/// Converts a wall-clock date to the monotonic clock.
 fn instant_of(date: u64) -> BootInstant {
     clock::now() + Timestamp(date).since(clock::wall_clock_now())
 }

@@ -13,9 +13,9 @@ use wasmtime_wasi::sockets::SocketAddrUse;
 /// What a refusal is called.
 const REFUSED: Denial = Denial::ungranted(&<Vec<Peer>>::DESCRIPTION, "use this address");
 
-/// Where a plugin may connect to: an IP address and a port. No names: to look one up is not granted,
-/// since WASI cannot tell names apart, and a lookup once begun continues for as long as the system
-/// likes on a thread of ours.
+/// An address that a plugin may connect to: an IP address and a port. No names: lookups are not
+/// granted, because WASI cannot distinguish names, and a lookup, once started, occupies a host
+/// thread for as long as the system likes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(SocketAddr);
 

@@ -52,7 +52,7 @@ pub(crate) enum Denied {
     Failed(NotDelivered),
 }
 
-/// Queues and what was said about others. One per plugin.
+/// The granted queues and the logged denials. One per plugin.
 #[derive(Debug)]
 pub(crate) struct GrantedQueues {
     queues: QueuesGrant,

@@ -82,7 +82,7 @@ fn sending<C: QueueCaller>(
     }
 }
 
-/// What a message takes of ours, however short its parts are.
+/// The host memory of a message, however short its parts are.
 fn bytes(message: &Outgoing) -> usize {
     let attributes = message.attributes.iter().map(|one| {
         let value = match &one.value {

@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 /// What a refusal is called.
 const REFUSED: Denial = Denial::ungranted(&StoreGrant::DESCRIPTION, "open this store");
 
-/// What a guest is told that holds too much of ours.
+/// The error of a guest that holds too much host memory.
 const FULL: &str =
     "no memory for another value for compare-and-swap: drop those that are no longer needed";
 
@@ -48,7 +48,7 @@ impl OpenedStores {
         }
     }
 
-    /// The bucket of this name, or nothing, which is said.
+    /// The bucket of this name; a missing one is logged.
     pub(crate) fn open(&self, name: &str) -> Option<Opened> {
         let bucket = self.stores.0.get(name).cloned();
         if bucket.is_none() {
@@ -162,7 +162,7 @@ pub struct CasSnapshot {
     /// The value; none is one, too.
     pub(crate) value: Option<Vec<u8>>,
     room: InvocationLimit,
-    /// The value is ours to keep as long as the guest holds this.
+    /// The host stores the value as long as the guest holds this.
     _held: InvocationPermit,
 }
 

@@ -10,9 +10,9 @@ use http_body_util::BodyExt;
 use std::fmt::Debug;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Maximum characters of an answer's body that are told to people.
+/// Maximum characters of a response's body that are shown to people.
 const TOLD: usize = 200;
-/// So many bytes hold them in any case; the rest of a body is read and dropped.
+/// This many bytes contain them in any case; the rest of a body is read and dropped.
 const KEPT: usize = TOLD * 4;
 
 /// What has been heard of an answer so far.
@@ -32,7 +32,7 @@ pub(super) struct HandlerResponse {
     retry_after: Option<String>,
     /// The first bytes of its body.
     body: Vec<u8>,
-    /// Why its body broke off, where the handler said so itself.
+    /// Why its body broke off, if the handler reported it.
     broke: Option<String>,
 }
 

@@ -91,7 +91,7 @@ fn hint_of_bundler(heard: &str) -> Option<String> {
     Some(hint.into())
 }
 
-/// The same of componentize-qjs, and of a world that cannot be read.
+/// Explains output of componentize-qjs, and of a world that cannot be read.
 fn hint_of_engine(heard: &str) -> Option<String> {
     let packages = ["wasi:http", "wasi:sockets"];
     let names_http = packages.iter().any(|package| heard.contains(package));

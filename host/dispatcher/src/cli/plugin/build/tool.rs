@@ -29,7 +29,7 @@ fn is_program(file: &Path) -> bool {
         .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 
-/// The same, or what to install.
+/// Finds a program, or says what to install.
 pub(super) fn need(name: &str, install: &str) -> Result<PathBuf, Failure> {
     find(name).ok_or_else(|| missing(name, install))
 }
@@ -55,7 +55,7 @@ pub(super) fn run(command: &mut Command) -> Result<(), Failure> {
     timed(command).map(drop)
 }
 
-/// The same. Where the tool fails, `hint` may explain what it printed to stderr.
+/// Runs a tool. If it fails, `hint` may explain what it printed to stderr.
 pub(super) fn run_or_hint(
     command: &mut Command,
     hint: impl FnOnce(&str) -> Option<String>,
