@@ -59,7 +59,7 @@ pub enum StartError {
     Engine {
         /// The requested number.
         instances: usize,
-        /// The requested number.
+        /// The requested memory of each, in bytes.
         max_memory: usize,
         /// Maximum bytes that the process may map; none is no limit.
         address_space: Option<u64>,

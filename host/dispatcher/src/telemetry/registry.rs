@@ -47,7 +47,7 @@ mod tests {
 
     /// The table of `host/docs/metrics.md`.
     fn table() -> String {
-        let mut out = String::from("| metric | kind | unit | labels | CloudWatch | says |\n");
+        let mut out = String::from("| metric | kind | unit | labels | CloudWatch | meaning |\n");
         out += "| --- | --- | --- | --- | --- | --- |\n";
         let mut row = |metric: &Metric, name: String, labels: &[&str], cloudwatch: String| {
             let (kind, unit) = (metric.kind.label(), metric.unit.label());
