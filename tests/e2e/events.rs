@@ -340,7 +340,7 @@ async fn finding_05_possibly_run_and_listed_messages_have_their_causes() {
             LambdaStep::Reset { ran: true },
             "function-unknown",
             Some("function outcome unknown"),
-            "nobody knows whether",
+            "unknown whether",
         ),
         (
             LambdaStep::answer(r#"{"batchItemFailures":[{"itemIdentifier":""}]}"#),

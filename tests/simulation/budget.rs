@@ -126,7 +126,7 @@ fn finding_11_quick_handlers_on_a_slow_server_cost_few_calls() {
             scenario.happenings = vec![Happening {
                 after_ms: 60_000,
                 after_events: 0,
-                what: HappeningKind::Trouble(false),
+                what: HappeningKind::Faults(false),
             }];
             let ended = outcome(&scenario).expect("no panic");
             assert!(ended.broken.is_empty(), "{:?}", ended.broken);
@@ -154,9 +154,9 @@ fn stop_waiting_for_its_last_poll_does_not_spin() {
         what,
     };
     scenario.happenings = vec![
-        happening(0, HappeningKind::Trouble(true)),
+        happening(0, HappeningKind::Faults(true)),
         happening(15, HappeningKind::Stop(0, 0)),
-        happening(100_000, HappeningKind::Trouble(false)),
+        happening(100_000, HappeningKind::Faults(false)),
     ];
     for seed in 0..30 {
         scenario.seed = seed;

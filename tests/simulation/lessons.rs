@@ -148,8 +148,8 @@ fn lesson_05_leases_survive_a_backlog_and_failing_calls() {
     scenario.mix.slow = 1_000;
     scenario.faults.throttle = 200;
     scenario.happenings = vec![
-        after_ms(0, HappeningKind::Trouble(true)),
-        after_ms(40_000, HappeningKind::Trouble(false)),
+        after_ms(0, HappeningKind::Faults(true)),
+        after_ms(40_000, HappeningKind::Faults(false)),
     ];
     // Of the twelve, hardly any lease may be lost: a call in five fails, and is made again.
     holds(&scenario, |ended| assert!(count(ended, "attempts") <= 15));
@@ -221,8 +221,8 @@ fn lesson_11_duplicates_in_one_batch_fail_no_call() {
     scenario.route.batch = 10;
     scenario.faults.duplicate = 500;
     scenario.happenings = vec![
-        after_ms(0, HappeningKind::Trouble(true)),
-        after_ms(20_000, HappeningKind::Trouble(false)),
+        after_ms(0, HappeningKind::Faults(true)),
+        after_ms(20_000, HappeningKind::Faults(false)),
     ];
     holds(&scenario, |_| {});
 }
@@ -232,8 +232,8 @@ fn lesson_12_failed_entries_are_retried_and_nothing_done_runs_twice() {
     let mut scenario = calm(Flavour::Standard);
     scenario.faults.entry = 400;
     scenario.happenings = vec![
-        after_ms(0, HappeningKind::Trouble(true)),
-        after_ms(60_000, HappeningKind::Trouble(false)),
+        after_ms(0, HappeningKind::Faults(true)),
+        after_ms(60_000, HappeningKind::Faults(false)),
     ];
     holds(&scenario, |ended| assert_eq!(count(ended, "attempts"), 12));
 }
@@ -246,8 +246,8 @@ fn lesson_13_slow_settlement_delays_no_attempt() {
     scenario.sends = vec![template; 150];
     scenario.faults.slow_settle = 1_000;
     scenario.happenings = vec![
-        after_ms(0, HappeningKind::Trouble(true)),
-        after_ms(60_000, HappeningKind::Trouble(false)),
+        after_ms(0, HappeningKind::Faults(true)),
+        after_ms(60_000, HappeningKind::Faults(false)),
     ];
     holds(&scenario, |ended| {
         let mut events = ended.trace.iter();
@@ -278,8 +278,8 @@ fn lesson_15_strict_is_strict_while_calls_fail_and_queues_look_empty() {
         ..Faults::default()
     };
     scenario.happenings = vec![
-        after_ms(0, HappeningKind::Trouble(true)),
-        after_ms(60_000, HappeningKind::Trouble(false)),
+        after_ms(0, HappeningKind::Faults(true)),
+        after_ms(60_000, HappeningKind::Faults(false)),
     ];
     holds(&scenario, |_| {});
 }
@@ -290,7 +290,7 @@ fn lesson_17_minutes_of_busy_answers_spend_no_receive() {
     scenario.route.attempts = Some(1);
     scenario.route.visibility_s = Some(4);
     scenario.mix.busy = 900;
-    scenario.happenings = vec![after_ms(300_000, HappeningKind::Trouble(false))];
+    scenario.happenings = vec![after_ms(300_000, HappeningKind::Faults(false))];
     holds(&scenario, |ended| {
         assert_eq!((count(ended, "buries"), count(ended, "deletes")), (0, 12));
     });
@@ -311,10 +311,10 @@ fn lesson_19_groups_keep_their_order_whatever_fails() {
     scenario.route.visibility_s = Some(4);
     scenario.faults.entry = 200;
     scenario.happenings = vec![
-        after_ms(0, HappeningKind::Trouble(true)),
+        after_ms(0, HappeningKind::Faults(true)),
         after_ms(1_000, HappeningKind::Crash(0)),
         after_ms(10, HappeningKind::Start(0)),
-        after_ms(60_000, HappeningKind::Trouble(false)),
+        after_ms(60_000, HappeningKind::Faults(false)),
     ];
     holds(&scenario, |_| {});
 }
@@ -339,9 +339,9 @@ fn poll_that_is_never_answered_does_not_block_a_stop() {
     let mut scenario = calm(Flavour::Standard);
     scenario.faults.lost_answer = 1_000;
     scenario.happenings = vec![
-        after_ms(5_000, HappeningKind::Trouble(true)),
+        after_ms(5_000, HappeningKind::Faults(true)),
         after_ms(100, HappeningKind::Stop(0, 100)),
-        after_ms(100_000, HappeningKind::Trouble(false)),
+        after_ms(100_000, HappeningKind::Faults(false)),
     ];
     holds(&scenario, |_| {});
 }
@@ -352,8 +352,8 @@ fn lost_answer_of_a_fifo_receive_is_recovered() {
     scenario.route.visibility_s = Some(120);
     scenario.faults.lost_answer = 300;
     scenario.happenings = vec![
-        after_ms(0, HappeningKind::Trouble(true)),
-        after_ms(120_000, HappeningKind::Trouble(false)),
+        after_ms(0, HappeningKind::Faults(true)),
+        after_ms(120_000, HappeningKind::Faults(false)),
     ];
     let mut again = 0;
     for seed in 0..LUCK {

@@ -164,7 +164,7 @@ fn befall(sim: &Sim, what: HappeningKind, slots: &mut [Process], former: &mut Ve
         HappeningKind::Start(_) => {}
         HappeningKind::Suspend(ms) => sim.lock().stand_still(Duration::from_millis(ms)),
         HappeningKind::Date(on_ms) => sim.lock().set_date(on_ms),
-        HappeningKind::Trouble(on) => sim.lock().trouble(on),
+        HappeningKind::Faults(on) => sim.lock().trouble(on),
         HappeningKind::Closed(closed) => {
             let mut world = sim.lock();
             world.closed = closed;

@@ -146,7 +146,7 @@ pub(crate) enum HappeningKind {
     /// The machine's date is set, so many milliseconds on or back.
     Date(i64),
     /// Faults begin or end.
-    Trouble(bool),
+    Faults(bool),
     /// The downstream is closed or open again.
     Closed(bool),
 }

@@ -341,7 +341,7 @@ impl Executor {
     }
 }
 
-/// One worker's hire. However its future ends, the scheduler hears of it.
+/// One reserved worker. However its future ends, the scheduler gets it back.
 struct WorkerGuard {
     board: Arc<SharedScheduler<Job>>,
     /// The scheduler ended it.

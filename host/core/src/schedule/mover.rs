@@ -8,7 +8,7 @@
 mod aside;
 mod end;
 mod learn;
-mod say;
+mod report;
 mod ship;
 
 use super::decide::{self, DueJob, SendLimits};

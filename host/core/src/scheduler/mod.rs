@@ -260,7 +260,7 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     /// Takes out what has become too old before it was started, each with its queue. To be asked
-    /// before `hire` and `next_jobs`, which would start it.
+    /// before `reserve_workers` and `next_jobs`, which would start it.
     #[must_use = "expired messages must be settled"]
     pub fn expired(&mut self, now: BootInstant) -> Vec<(usize, J)> {
         let lanes = self.lanes.iter_mut().enumerate();
@@ -272,7 +272,7 @@ impl<J: Waiting> Scheduler<J> {
             .collect()
     }
 
-    /// When `plan`, `expired` or `hire` may have more to say though nothing happened.
+    /// When `plan`, `expired` or `reserve_workers` may have more to say though nothing happened.
     pub fn next_attention(&self, now: BootInstant) -> Option<BootInstant> {
         let gathered = self.gathering.due().filter(|at| *at > now);
         let lanes = self.lanes.iter().filter_map(|lane| lane.attention(now));

@@ -135,19 +135,19 @@ impl<J: Waiting> Lane<J> {
 }
 
 impl<J: Waiting> Scheduler<J> {
-    /// How many more workers have something to do; each counts as running from now on, until
+    /// Reserves the workers that have something to do; each counts as running from now on, until
     /// `next_jobs` gives it nothing.
     pub fn reserve_workers(&mut self, now: BootInstant) -> usize {
         let free = self.control.limit(now).saturating_sub(self.running);
         if free == 0 || self.startable_lane(now).is_none() {
             return 0;
         }
-        let hired = self.waiting().div_ceil(self.batch).min(free);
-        self.running += hired;
-        hired
+        let reserved = self.waiting().div_ceil(self.batch).min(free);
+        self.running += reserved;
+        reserved
     }
 
-    /// What a worker is to do next. `None` ends its hire.
+    /// What a worker is to do next. `None` releases it.
     pub fn next_jobs(&mut self, now: BootInstant) -> Option<Start<J>> {
         let welcome = self.running <= self.control.limit(now);
         let Some(index) = self.startable_lane(now).filter(|_| welcome) else {
@@ -167,7 +167,7 @@ impl<J: Waiting> Scheduler<J> {
         })
     }
 
-    /// Ends the hire of a worker that will not ask again.
+    /// Releases a worker that asks for no more jobs.
     pub fn release_worker(&mut self) {
         self.running -= 1;
     }

@@ -117,7 +117,7 @@ fn failed_invocation_maps_to_the_matching_failure() {
         assert_eq!(invoked(&options, function), both, "{function}");
     }
     for verdict in invoked(&options, "reset") {
-        let why = "nobody knows whether the function ran: why";
+        let why = "unknown whether the function ran: why";
         assert_eq!(
             failure_reason(verdict),
             FailureReason::FunctionUnknown(why.into())

@@ -1,6 +1,6 @@
 //! A Redis server, for all that keep something there: `address` is where it is, `dial` how a
 //! connection is made, `topology` which server a call goes to (`slots` of a cluster), `link` and
-//! `call` what is asked, `bell` what the server tells by itself, `trouble` what its errors mean.
+//! `call` the calls, `notifier` the messages of the server, `errors` the meaning of its errors.
 //! Knows no queue and no schedule, and no script.
 
 pub mod address;

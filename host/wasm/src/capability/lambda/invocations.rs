@@ -131,9 +131,7 @@ impl FailedInvocation {
         let (event, cause) = match error {
             InvokeError::MayHaveRun(why) => (
                 FunctionEvent::Unknown,
-                FailureReason::FunctionUnknown(format!(
-                    "nobody knows whether the function ran: {why}"
-                )),
+                FailureReason::FunctionUnknown(format!("unknown whether the function ran: {why}")),
             ),
             InvokeError::Refused(why) => (
                 FunctionEvent::Refused,
@@ -251,7 +249,7 @@ mod tests {
         let unknown = InvokeError::MayHaveRun("no answer in 5s".into());
         assert_eq!(
             reasons("{}", Err(Denied::Failed(unknown)))[0],
-            "nobody knows whether the function ran: no answer in 5s"
+            "unknown whether the function ran: no answer in 5s"
         );
         let done = reasons("{}", response("null", None));
         assert_eq!(done[0], "the handler asked for a retry");
