@@ -1,5 +1,5 @@
-//! What a failure of an AWS call means, and how it reads: for every service that answers with an
-//! error code. Decides; calls nothing.
+//! Classifies and formats failures of AWS calls, for every service that answers with an error code.
+//! Decides; calls nothing.
 
 use super::words;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;

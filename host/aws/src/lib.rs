@@ -1,6 +1,6 @@
-//! How every AWS client of the program is configured: credentials, region, endpoint, timeouts and
-//! the SDK's own retries; what failures of its calls mean; and the clients of Lambda and CloudWatch,
-//! each in its own file. Knows nothing else of this program.
+//! Configures every AWS client of the program: credentials, region, endpoint, timeouts and the
+//! SDK's own retries; classifies failures of its calls; and contains the clients of Lambda and
+//! CloudWatch, each in its own file. Knows nothing else of this program.
 
 pub mod cloudwatch;
 pub mod failure;

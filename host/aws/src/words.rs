@@ -1,4 +1,4 @@
-//! How a failure of the AWS SDK reads in one line. Knows no service.
+//! Formats a failure of the AWS SDK in one line. Knows no service.
 
 use std::error::Error;
 

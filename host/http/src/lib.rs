@@ -1,5 +1,5 @@
-//! How the program answers over HTTP: it listens, bounds its connections, closes those that do not
-//! ask, and stops in good order. Knows nothing of what is asked.
+//! Serves HTTP: listens, bounds its connections, closes idle ones, and stops in good order. Knows
+//! nothing of the requests.
 
 use axum::Router;
 use dispatcher_core::clock;

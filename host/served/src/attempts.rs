@@ -1,6 +1,6 @@
-//! Receives of FIFO queues that name their attempt: asked again within five minutes, as after an
-//! answer that was lost, the same messages are delivered with the same receipts. Remembers receipts,
-//! no messages; reads no queue. Told `now`.
+//! Receives of FIFO queues that name their attempt: repeated within five minutes, as after a lost
+//! answer, they return the same messages with the same receipts. Remembers receipts, no messages;
+//! reads no queue. `now` is an argument.
 
 use super::service::lock;
 use dispatcher_core::clock::BootInstant;

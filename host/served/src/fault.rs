@@ -1,4 +1,4 @@
-//! What SQS answers when it refuses: its names in either protocol, its status codes, its words.
+//! The error responses of SQS: their names in either protocol, their status codes, their texts.
 //! Knows no queue.
 
 use dispatcher_core::queue::{ErrorKind, ItemError, QueueError};

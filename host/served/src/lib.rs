@@ -5,12 +5,12 @@
 //! `wire` is which protocol a request speaks. `query` is the older one
 //! in the shapes of the newer. `service` is who answers; `queues`, `sending`, `receiving`, `settling`
 //! and `moving` are its operations. `input`, `content`, `attributes` and `fault` are what they
-//! read, check and refuse. `uploads` is how bodies of requests arrive. `chores` is what is done
+//! read, check and refuse. `uploads` is how bodies of requests arrive. `background` is what is done
 //! without being asked.
 
 mod attempts;
 mod attributes;
-mod chores;
+mod background;
 mod content;
 mod fault;
 mod input;
@@ -51,8 +51,8 @@ impl Served {
     /// finished, for a second at most.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
         let desk = Arc::new(Service::new(self.store, stop.clone()));
-        let chores = dispatcher_core::tasks::spawn(chores::forever(Arc::clone(&desk)));
+        let background = dispatcher_core::tasks::spawn(background::forever(Arc::clone(&desk)));
         wire::serve(listener, desk, stop).await;
-        drop(chores);
+        drop(background);
     }
 }

@@ -1,5 +1,5 @@
-//! Who answers: the store, what is remembered between requests, and which operation is which.
-//! Knows no wire.
+//! Dispatches requests: the store, the state between requests, and the table of operations. Knows
+//! no protocol.
 
 use super::attempts::Attempts;
 use super::fault::{Fault, FaultKind};

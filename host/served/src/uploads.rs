@@ -1,5 +1,5 @@
 //! Bodies of requests as they arrive: admitted by the bytes that have been received, not by those
-//! that were announced. When all room is taken, the slowest upload makes room for the others. Knows
+//! that were announced. When all memory is taken, the slowest upload is ended for the others. Knows
 //! no protocol.
 
 use super::service::lock;

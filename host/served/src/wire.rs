@@ -1,5 +1,4 @@
-//! The wire: which of SQS's two protocols a request speaks. Knows the operations
-//! by name only.
+//! Detects which of SQS's two protocols a request uses. Knows the operations by name only.
 
 use super::fault::{Fault, FaultKind};
 use super::query;

@@ -1,5 +1,5 @@
-//! Who else may touch the files of a data folder: owners and modes, and a lock that another process
-//! holds. Knows nothing of what is in the files.
+//! Checks who else may access the files of a data folder: owners and modes, and locks of other
+//! processes. Knows nothing of the content.
 
 use super::{NAP, failed, judge_io};
 use dispatcher_core::error_kind::{CallError, ErrorKind};

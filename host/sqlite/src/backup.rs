@@ -1,4 +1,4 @@
-//! Copies of databases while others write to them. Knows no table.
+//! Copies databases while others write to them. Knows no table.
 
 use super::{check_log, explain, failed, judge, judge_io, lock_error, patience};
 use dispatcher_core::error_kind::{CallError, ErrorKind};

@@ -1,4 +1,4 @@
-//! A connection to a database file that knows whether the file is still there, and keeps its
+//! A connection to a database file that detects whether the file still exists, and keeps its
 //! write-ahead log short. Knows no table.
 
 use super::watch::{Damage, Files};

@@ -1,5 +1,5 @@
-//! The header of a write-ahead log: whether SQLite would read what follows it. Pure; the layout is
-//! the one of <https://sqlite.org/fileformat2.html#walformat>.
+//! Checks the header of a write-ahead log: whether SQLite would read what follows it. Pure; the
+//! layout is the one of <https://sqlite.org/fileformat2.html#walformat>.
 
 /// The bytes of a header; a log that is no longer holds no frame.
 pub(crate) const HEADER: u64 = 32;

@@ -1,8 +1,8 @@
-//! Whether the files of an open database are still the files at its path. SQLite itself continues
-//! with a file that was deleted or replaced: what is committed then is in no file that anybody can
-//! open again. One thread looks at all open databases once a second; whoever commits looks before
-//! he answers. What was found wrong once stays wrong until the process ends: to open the path
-//! again would hide that messages were lost.
+//! Detects whether the files of an open database are still the files at its path. SQLite itself
+//! continues with a file that was deleted or replaced: later commits are in no file that anybody
+//! can open again. One thread checks all open databases once a second; every commit checks before
+//! it is acknowledged. A problem lasts until the process ends: opening the path again would hide
+//! that messages were lost.
 
 use super::wal::{HEADER, Header};
 use super::{NAP, beside};

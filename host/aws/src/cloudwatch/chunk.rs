@@ -1,4 +1,4 @@
-//! How many data fit into one PutMetricData. Pure.
+//! Splits data into PutMetricData requests. Pure.
 
 use super::Datum;
 

@@ -1,4 +1,5 @@
-//! PutMetricData of CloudWatch: data in requests within its limits. Knows no queue and no meter.
+//! Publishes data to CloudWatch by PutMetricData, in requests within its limits. Knows no queue and
+//! no meter.
 
 mod chunk;
 

@@ -1,4 +1,4 @@
-//! What Lambda's HTTP answer says: the function's result, or why there is none. Pure.
+//! Parses Lambda's HTTP response: the function's result, or why there is none. Pure.
 
 use super::{InvokeError, Response, sort};
 use aws_smithy_runtime_api::http::Headers;

@@ -1,4 +1,4 @@
-//! What a function is set to, for checks before any message is spent on it.
+//! Reads a function's configuration, for checks before the first invocation.
 
 use super::Lambda;
 use crate::words;

@@ -1,5 +1,5 @@
-//! Calls to AWS Lambda: one Invoke per call, never repeated by the SDK, and a look at a function's
-//! settings. Knows no message, no queue and no plugin.
+//! Calls AWS Lambda: one Invoke per call, never repeated by the SDK, and reads a function's
+//! configuration. Knows no message, no queue and no plugin.
 
 mod answer;
 #[cfg(any(test, fuzzing))]

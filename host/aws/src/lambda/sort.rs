@@ -1,5 +1,5 @@
-//! What a failed Invoke means: did the function run, and is another try of any use? Pure: decides
-//! on what AWS said; calls nothing.
+//! Classifies a failed Invoke: did the function run, and is a retry of any use? Pure: decides on
+//! AWS's response; calls nothing.
 
 use super::InvokeError;
 use crate::words::one_line;

@@ -1,4 +1,4 @@
-//! Redis as the program sees it.
+//! The Redis backend for the program.
 
 use crate::keyvalue::Redis as Buckets;
 use crate::queue::{Eviction, Redis as Queues};

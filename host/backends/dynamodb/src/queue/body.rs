@@ -1,5 +1,5 @@
-//! Between the columns of an item and a body: a JSON object of the task's own columns, exact both
-//! ways or not used. Pure.
+//! Converts between the columns of an item and a body: a JSON object of the task's own columns,
+//! exact both ways or not used. Pure.
 
 use super::item::{TaskItem, is_reserved};
 use aws_sdk_dynamodb::types::AttributeValue;

@@ -1,5 +1,5 @@
-//! Taking tasks: pages of the index, the newest first, and `PENDING → TAKEN` by condition on the
-//! item itself, since what the index says may be old.
+//! Takes tasks: pages of the index, the newest first, and `PENDING → TAKEN` by condition on the
+//! item itself, because the index may be out of date.
 
 use super::item::{self, CREATED, Readiness, SECONDS_END, STATUS, TASK_ID, TaskItem};
 use super::receipt::TaskDelivery;

@@ -1,5 +1,5 @@
-//! Dead letters in their own table: the copy there and the `FAILURE` here in one transaction,
-//! so that neither a crash nor a lost answer makes two of one.
+//! Copies dead letters to another table: the copy there and the `FAILURE` here in one transaction,
+//! so that neither a crash nor a lost answer duplicates one.
 
 use super::item::{self, REASON, TASK_ID};
 use super::item_errors::of_item;

@@ -1,4 +1,4 @@
-//! Looking without touching: how many tasks there are, and which come next.
+//! Reads without receiving: how many tasks there are, and which come next.
 
 use super::item::{self, CREATED, EXPIRES, NOT_BEFORE, Readiness, TTL};
 use super::status::{PENDING, TAKEN};

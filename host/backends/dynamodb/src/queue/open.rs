@@ -1,4 +1,4 @@
-//! From a table's name to an open queue: what kind of table it is, and what is wrong with it.
+//! Opens a queue from a table's name: checks the table, and reports what is wrong with it.
 
 use super::item::{CREATED, Dates, ItemFormat, STATUS, TASK_ID};
 use super::recent::Recent;

@@ -1,4 +1,4 @@
-//! How long to wait between two looks at a table that cannot say when something comes. Pure.
+//! Computes the pause between two polls of a table that cannot notify. Pure.
 
 use std::time::Duration;
 

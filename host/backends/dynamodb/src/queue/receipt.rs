@@ -1,4 +1,4 @@
-//! The token of one delivery, as text: which task, by which fence token, since when. Pure.
+//! The receipt of one delivery, as text: which task, by which fence token, since when. Pure.
 
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::Receipt;

@@ -1,5 +1,5 @@
-//! Which tasks this process has just tried to take: several looks at once see the same page, and all
-//! but one would try without success, at the price of a write each. Pure, told `now`.
+//! Remembers which tasks this process has just tried to take: concurrent polls see the same page,
+//! and all but one would fail, at the price of a write each. Pure: `now` is an argument.
 
 use super::sweep::MARGIN;
 use dispatcher_core::clock::BootInstant;

@@ -1,5 +1,5 @@
-//! Sending: one conditional put for each message, concurrently. A batch write has no condition, and
-//! repeated after a lost answer it would begin tasks anew that were taken meanwhile.
+//! Sends tasks: one conditional put for each message, concurrently. A batch write has no condition,
+//! and repeated after a lost answer it would reset tasks that were taken meanwhile.
 
 use super::DynamoQueue;
 use super::item::{self, CREATED, NOT_BEFORE, STATUS, TASK_ID, TTL, TaskItem, UPDATED};

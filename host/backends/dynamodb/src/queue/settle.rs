@@ -1,4 +1,4 @@
-//! Keeping and ending deliveries: conditional steps that ask for the fence token, never for a time.
+//! Extends and settles deliveries: conditional steps that require the fence token, never a time.
 
 use super::DynamoQueue;
 use super::item::{self, EXPIRES, NOT_BEFORE, REASON, STATUS, TOKEN, TTL, TaskItem, UNTIL};

@@ -1,4 +1,4 @@
-//! The words of the column `taskStatus`, and how one word may be spread over several keys of the
+//! The values of the column `taskStatus`, and how one status may be spread over several keys of the
 //! index. Pure.
 
 use std::sync::atomic::{AtomicU16, Ordering};

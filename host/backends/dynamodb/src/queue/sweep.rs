@@ -1,5 +1,5 @@
-//! What nobody would do otherwise: put back the tasks of workers that are gone, and count those
-//! whose time to live passed before anybody came to them.
+//! Background work: releases the tasks of dead workers, and counts those that expired before they
+//! were received.
 
 use super::census::{Counted, KeyCount, PAGE};
 use super::item::{self, CREATED, EXPIRES, STATUS, TASK_ID, TOKEN, TTL, TaskItem, UNTIL};

@@ -1,5 +1,5 @@
-//! One table as a place to call: the conditional update that every step of a task's life is, pages
-//! of its index, and what the calls consumed. Decides nothing about tasks.
+//! Calls one table: the conditional update that is every step of a task's life, pages of its index,
+//! and consumed units. Decides nothing about tasks.
 
 use super::item::{self, Dates, ItemFormat, STATUS, TASK_ID, TaskItem, UPDATED};
 use super::recent::Recent;

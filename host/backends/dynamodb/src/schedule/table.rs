@@ -1,4 +1,4 @@
-//! The table itself: made, and looked at whether it is as it must be.
+//! Creates the table, and checks an existing one.
 
 use super::item::{INDEX, JOB_ID, PERFORM_AT, SCHEDULER};
 use super::{Table, patience};

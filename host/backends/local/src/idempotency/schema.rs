@@ -1,5 +1,5 @@
-//! The file: where it lies, how it is opened, its tables, and what its errors say. Knows nothing of
-//! what is remembered when.
+//! The file: where it is, how it is opened, its tables, and the meaning of its errors. Knows
+//! nothing of what is recorded when.
 
 use dispatcher_core::idempotency::RecordsError;
 use dispatcher_sqlite as sqlite;

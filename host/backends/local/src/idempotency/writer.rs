@@ -1,6 +1,6 @@
-//! The one thread that writes. It takes everything that waits, writes it in one transaction,
-//! commits once, then answers all: the cost of reaching the disk is shared. Between times it
-//! deletes what has expired, in steps so small that nobody waits for them.
+//! The one thread that writes. It takes all waiting requests, writes them in one transaction,
+//! commits once, then answers all: they share the cost of one disk sync. In between it deletes
+//! expired records, in steps so small that nobody waits for them.
 
 use super::{schema, steps};
 use dispatcher_core::clock;

@@ -1,5 +1,4 @@
-//! What can be done to the file, each step on a connection that its caller has. Waits for nothing and
-//! commits nothing.
+//! Steps on the file, each on its caller's connection. Waits for nothing and commits nothing.
 
 use dispatcher_core::error_kind::CallError;
 use dispatcher_core::keyvalue::{CALL, Page, not_a_number, sum};

@@ -1,5 +1,5 @@
-//! The one thread that writes. It takes everything that waits, writes it in one transaction,
-//! commits once, then answers all: the cost of reaching the disk is shared.
+//! The one thread that writes. It takes all waiting requests, writes them in one transaction,
+//! commits once, then answers all: they share the cost of one disk sync.
 
 use super::schema::BucketFile;
 use super::steps::{self, BucketChange};

@@ -1,5 +1,5 @@
-//! The content of a message as its row in `payloads` has it. A row that is missing or cannot be
-//! read spoils its own message alone: the others of the same receive are delivered.
+//! The content of a message as its row in `payloads` has it. A missing or unreadable row affects
+//! only its own message: the others of the same receive are delivered.
 
 use super::deliver::{decode, decode_system};
 use dispatcher_core::message::Attribute;

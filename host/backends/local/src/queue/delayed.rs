@@ -1,5 +1,5 @@
-//! Messages that were sent with a delay and have not been received yet: seen, and taken back. Pure
-//! steps on a connection that are told `now`.
+//! Delayed messages that have not been received yet: lists and cancels them. Pure steps on a
+//! connection that take `now` as an argument.
 
 use super::deliver::decode;
 use super::settle::remove;

@@ -1,5 +1,5 @@
-//! The way in and out of a queue: send and receive, as pure steps on a connection that are told
-//! `now`. Knows no threads and no transactions.
+//! Sends to and receives from a queue, as pure steps on a connection that take `now` as an
+//! argument. Knows no threads and no transactions.
 
 use super::content::content;
 use super::groups::set_gate;

@@ -1,6 +1,6 @@
-//! What SQS lets a consumer do with a delivery, where it differs from the port: a delete that
-//! comes late, a visibility that ended, and the same receive once more. Pure steps on a connection
-//! that are told `now`.
+//! What SQS lets a consumer do with a delivery, where it differs from the port: a late delete, an
+//! expired visibility timeout, and the repetition of a receive. Pure steps on a connection that
+//! take `now` as an argument.
 
 use super::deliver::handed_out;
 use super::settle::{postpone, remove};

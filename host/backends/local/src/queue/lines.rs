@@ -1,4 +1,4 @@
-//! Who waits for messages: one line per queue, served in order. Knows no SQL.
+//! The waiting receives: one line per queue, served in order. Knows no SQL.
 
 use super::deliver::DeliveryTerms;
 use super::time::StoreTime;

@@ -1,5 +1,5 @@
-//! Tasks that move dead letters back, a few messages at a time. Pure steps on a connection that
-//! are told `now`; who takes the steps, and how often, is the caller's affair.
+//! Move tasks: redrive dead letters, a few messages at a time. Pure steps on a connection that take
+//! `now` as an argument; the caller decides when.
 
 use super::carry::move_back;
 use super::deliver;

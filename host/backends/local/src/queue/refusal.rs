@@ -1,5 +1,5 @@
-//! Which messages are not delivered, and what becomes of them: decided by what is known without
-//! reading them, and done without reading them. Pure steps on a connection that are told `now`.
+//! Decides which messages are not delivered, and moves them without reading their bodies. Pure
+//! steps on a connection that take `now` as an argument.
 
 use super::carry;
 use super::deliver::{Candidate, DeliveryTerms, Following};

@@ -1,5 +1,5 @@
-//! Queues as things of their own: made, found, set, emptied, deleted. Pure steps on a connection
-//! that are told `now`. Knows nothing of receiving.
+//! Manages queues: creates, finds, configures, purges and deletes them. Pure steps on a connection
+//! that take `now` as an argument. Knows nothing of receiving.
 
 use super::look::{known_id, queue_id};
 use super::settings::{self, QueueSettings};

@@ -1,5 +1,5 @@
-//! The file: where it lies, how it is opened, its tables, and what its errors mean to the port.
-//! Knows nothing of receiving or settling.
+//! The file: where it is, how it is opened, its tables, and how its errors map to the port. Knows
+//! nothing of receiving or settling.
 
 use dispatcher_core::queue::{ErrorKind, ItemError, QueueError};
 use dispatcher_sqlite as sqlite;

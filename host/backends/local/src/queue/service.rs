@@ -1,6 +1,5 @@
-//! The store as a service to others: all that can be asked of the file beyond the port. Each call
-//! is one step in the writer's transaction, shared with whatever else is asked meanwhile. Knows no
-//! protocol.
+//! The store as a service to others: all operations on the file beyond the port. Each call is one
+//! step in the writer's transaction, shared with concurrent requests. Knows no protocol.
 
 use super::deliver::DeliveryTerms;
 use super::holding::{self, Unheld};

@@ -1,5 +1,5 @@
-//! What a queue of the file is set to, and how its row says so. Pure data and two steps; knows
-//! neither messages nor the protocol in which people set it.
+//! The attributes of a queue of the file, and their row. Pure data and two steps; knows neither
+//! messages nor the protocol.
 
 use super::turn::{QueueId, Turn};
 use dispatcher_core::clock::Timestamp;

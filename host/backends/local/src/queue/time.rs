@@ -1,6 +1,6 @@
-//! The store's own time: shared by all processes on the file, moved by no change of the date while
-//! the machine runs, and never going back, over restarts and reboots neither. Knows of queues and
-//! messages nothing.
+//! The store's own time: shared by all processes on the file, unaffected by changes of the wall
+//! clock while the machine runs, and never going back, not over restarts and reboots either. Knows
+//! nothing of queues and messages.
 
 use super::turn::Turn;
 use dispatcher_core::clock;

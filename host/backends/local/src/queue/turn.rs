@@ -1,5 +1,5 @@
-//! The values that the core operations share: one transaction's view of the world, and how a
-//! delivery is named. The core is told `now` and the connection; it starts no transaction.
+//! Values that the core operations share: one transaction's view of the world, and how a delivery
+//! is named. `now` and the connection are arguments of the core; it starts no transaction.
 
 use super::time::StoreTime;
 use dispatcher_core::clock::Timestamp;

@@ -1,4 +1,4 @@
-//! What the writer's thread is asked to do, and the handle that asks it. Knows no SQL.
+//! The requests of the writer's thread, and the handle that sends them. Knows no SQL.
 
 use super::deliver::DeliveryTerms;
 use super::lines::WaitingReceive;

@@ -1,7 +1,7 @@
-//! The one thread that holds the connection. It takes everything that waits, runs it in one
-//! transaction, commits once, then answers all: the cost of reaching the disk is shared. Receives
-//! that find nothing are in line here, so that a sent message is handed over in the very
-//! transaction that stores it.
+//! The one thread that holds the connection. It takes all waiting requests, runs them in one
+//! transaction, commits once, then answers all: they share the cost of one disk sync. Receives that
+//! find nothing wait here, so that a sent message is delivered in the very transaction that stores
+//! it.
 
 use super::deliver::{Claimed, claim, load, next_due};
 use super::lines::{WaitingReceive, WaitingReceives};

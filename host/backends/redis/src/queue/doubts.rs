@@ -1,4 +1,4 @@
-//! Claims that may have been granted without our hearing of it. Pure; knows no server.
+//! Claims that may have been granted though their answer was lost. Pure; knows no server.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

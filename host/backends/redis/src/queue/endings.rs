@@ -1,5 +1,5 @@
-//! In which calls deliveries end: whatever is short in one that must be in time, and dead letters
-//! of long messages apart, in calls that take their time. Pure.
+//! Distributes outcomes over calls: short ones in one call that must be on time, and dead letters
+//! of long messages separately, in calls that may take longer. Pure.
 
 use super::wire;
 use dispatcher_core::message::{Message, Outcome};

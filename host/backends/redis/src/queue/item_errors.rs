@@ -1,4 +1,4 @@
-//! What a failed call on the server means for the messages of a queue.
+//! Maps a failed call on the server to the results of a queue's messages.
 
 pub(super) use crate::server::errors::{is_doubtful, unexpected_answer};
 use dispatcher_core::queue::{ErrorKind, ItemError, QueueError};

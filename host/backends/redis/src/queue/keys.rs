@@ -1,5 +1,5 @@
-//! How things are called on the server. Pure; every key of a queue shares a hash tag, so that a
-//! cluster holds the whole queue, its dead letters included, in one slot.
+//! The names of keys on the server. Pure; every key of a queue shares a hash tag, so that a cluster
+//! holds the whole queue, its dead letters included, in one slot.
 
 /// The suffix of the queue that dead letters go to unless another is named.
 pub(super) const DEAD: &str = ".dead";

@@ -1,4 +1,4 @@
-//! One queue in our own format: every call is one script. The server's clock is the only one for
+//! One queue in the native format: every call is one script. Only the server's clock is used for
 //! leases and delays.
 
 use super::doubts::LostClaims;

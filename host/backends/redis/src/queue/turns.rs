@@ -1,5 +1,5 @@
-//! Which receives of a queue take turns with all others of the process, because their answers may be
-//! long. Those of a queue whose messages are short do not wait for anybody.
+//! Decides which receives of a queue take turns with all others of the process, because their
+//! answers may be long. Those of a queue whose messages are short wait for nobody.
 
 use super::link::RedisConnections;
 use dispatcher_core::message;

@@ -1,4 +1,4 @@
-//! Messages and receipts as scripts take and give them. Pure.
+//! Converts messages and receipts to and from the arguments and answers of scripts. Pure.
 
 pub(super) use crate::server::{CALL, LONGEST};
 use dispatcher_core::clock::Timestamp;

@@ -1,5 +1,5 @@
-//! This process as a worker: its name on the server, which lives three seconds at a time, and what
-//! it has in flight. Finds dead workers and gives their messages back. Knows no payloads.
+//! This process as a worker: its name on the server, which expires after three seconds, and its
+//! messages in flight. Finds dead workers and releases their messages. Knows no payloads.
 
 use super::keys::{self, Keys};
 use super::link::{Link, RedisConnections};

@@ -1,4 +1,4 @@
-//! Jobs as scripts take and give them. Pure.
+//! Converts jobs to and from the arguments and answers of scripts. Pure.
 
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::{Attribute, Outgoing};

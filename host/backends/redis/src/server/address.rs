@@ -1,5 +1,5 @@
-//! The address of a Redis server, a cluster or Sentinels, as people write it. Pure. No error quotes
-//! the address: it may hold a password.
+//! Parses the address of a Redis server, a cluster or Sentinels. Pure. No error quotes the address:
+//! it may contain a password.
 
 use redis::{IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 use std::fmt;

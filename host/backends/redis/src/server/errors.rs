@@ -1,4 +1,4 @@
-//! What the server's and the network's words mean for whoever called.
+//! Classifies errors of the server and the network.
 
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use redis::{ErrorKind as ServerError, RedisError, ServerErrorKind as Server};

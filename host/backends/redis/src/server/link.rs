@@ -1,5 +1,5 @@
-//! The connections to a server, or to the nodes of a cluster: each made when it is first needed and
-//! again whenever it is lost. Retries nothing that may have been carried out: whoever asked knows
+//! The connections to a server, or to the nodes of a cluster: each opened when it is first needed
+//! and again whenever it is lost. Retries nothing that may have been carried out: the caller knows
 //! whether that is safe. `topology` decides which node a call goes to.
 
 use super::call::{Asking, RedisCall};

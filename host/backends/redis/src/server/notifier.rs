@@ -1,6 +1,6 @@
-//! What the server tells by itself: there is something to receive, a delivery was cancelled, the
-//! connection is gone. Only hints, save for the cancelled: receivers look by themselves, later, and
-//! an extension of a lost lease is refused.
+//! Notifications of the server: a message can be received, a delivery was cancelled, the connection
+//! is lost. Only hints, except cancellations: receivers look by themselves, later, and an extension
+//! of a lost lease is refused.
 
 use dispatcher_core::message::{Loss, Receipt};
 use redis::{PushInfo, PushKind, Value};

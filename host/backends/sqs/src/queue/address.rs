@@ -1,4 +1,4 @@
-//! What a person may write for an SQS queue: a name, a URL or an ARN. Parses; calls nothing.
+//! Parses an SQS queue: a name, a URL or an ARN. Calls nothing.
 
 /// A queue as the configuration writes it, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]

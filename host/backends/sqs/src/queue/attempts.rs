@@ -1,7 +1,7 @@
 //! The ids of receives on FIFO queues. SQS answers a receive that names the id of an earlier one
-//! with the same messages and receipts for five minutes (SQS API reference, ReceiveMessage), so an
-//! answer that was lost on the way is asked for again and its groups are not blocked until their
-//! visibility expires. Pure, told `now`; all that is decided about ids is decided here.
+//! with the same messages and receipts for five minutes (SQS API reference, ReceiveMessage), so a
+//! receive with a lost answer is repeated and its groups are not blocked until their visibility
+//! timeout ends. Pure: `now` is an argument; all decisions about ids are made here.
 
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::queue::ErrorKind;

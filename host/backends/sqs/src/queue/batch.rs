@@ -1,4 +1,4 @@
-//! Batches: which entries a call needs, and whose answer is whose. Pure; calls nothing.
+//! Batches: which entries a call needs, and which result belongs to which. Pure; calls nothing.
 
 use super::entry_errors::entry_failed;
 use aws_sdk_sqs::types::BatchResultErrorEntry;

@@ -1,5 +1,5 @@
-//! From what a person writes to an open queue: which client, which URL, which kind of queue, and
-//! which step failed when there is none.
+//! Opens a queue from a written name: which client, which URL, which kind of queue, and which step
+//! failed if any.
 
 use super::address::{Address, name_in_url};
 use super::{Clients, QueueTarget};

@@ -1,5 +1,6 @@
-//! Sending: what SQS will not take is refused here, so that a message that is too long does not fail
-//! the call of nine good ones, and with words that say where it is wrong. Knows nothing of receiving.
+//! Sends messages: those that SQS would refuse are refused here, so that one oversized message does
+//! not fail the call of nine good ones, and with the position of the problem. Knows nothing of
+//! receiving.
 
 use super::batch::{MOST_BYTES, answers, calls, entry_id};
 use super::entry_errors::every_item;

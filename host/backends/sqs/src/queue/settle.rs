@@ -1,4 +1,4 @@
-//! Ending deliveries: deletes, releases and dead letters, one call for each that the slice needs.
+//! Settles deliveries: deletes, releases and dead letters, one call for each kind in the slice.
 
 use super::batch::{BatchStep, Plan, answers, entry_id};
 use super::entry_errors::{every_item, is_beyond_ceiling};

@@ -1,4 +1,5 @@
-//! Tasks as the scripts of the worqr format give them, and what they cannot carry. Pure.
+//! Converts tasks of the worqr format to and from scripts, and reports what they cannot carry.
+//! Pure.
 
 use super::super::wire::content;
 use dispatcher_core::message::{ContentError, Message, Outgoing, Receipt};

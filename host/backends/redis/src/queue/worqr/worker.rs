@@ -1,4 +1,4 @@
-//! This process as a worker of the package: signs of life, what it holds, what others take from it.
+//! This process as a worker of the package: heartbeats, what it holds, what others take from it.
 
 use super::super::link::RedisConnections;
 use super::super::notifier::Notifier;

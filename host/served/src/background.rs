@@ -1,5 +1,5 @@
-//! What is done without being asked: messages older than their queue keeps are dropped, and tasks
-//! that move dead letters continue, those of an earlier process too. Asks the store; knows no wire.
+//! Background work: drops messages past their queue's retention, and continues tasks that move dead
+//! letters, those of an earlier process too. Calls the store; knows no protocol.
 
 use super::service::Service;
 use dispatcher_core::clock;
