@@ -155,7 +155,7 @@ async fn denials_are_counted_and_logged_once() {
         said.iter()
             .any(|line| field(line, "name") == "https://example.com:443")
     );
-    assert!(said.iter().any(|line| line.contains("--store opens it")));
+    assert!(said.iter().any(|line| line.contains("--store grants it")));
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
 }
@@ -237,10 +237,10 @@ fn plugin_check_lists_requested_and_granted_capabilities() {
     let shut = Program::new(["plugin", "check", &guest]).run();
     assert_eq!(shut.code, 0, "{shut:?}");
     for line in [
-        "  asks for outgoing HTTP: shut: --allow-http HOST opens it\n",
-        "  asks for settings: shut: --setting K=V opens it\n",
-        "  asks for keys and values: shut: --store NAME=WHERE opens it\n",
-        "  asks for files: shut: --allow-read FOLDER opens it\n",
+        "  requests outgoing HTTP: denied: --allow-http HOST grants it\n",
+        "  requests settings: denied: --setting K=V grants it\n",
+        "  requests keys and values: denied: --store NAME=WHERE grants it\n",
+        "  requests files: denied: --allow-read FOLDER grants it\n",
     ] {
         assert!(shut.stdout.contains(line), "{}", shut.stdout);
     }
@@ -254,9 +254,9 @@ fn plugin_check_lists_requested_and_granted_capabilities() {
     ];
     let open = Program::new(["plugin", "check", &guest].iter().chain(&grants)).run();
     for line in [
-        "  asks for outgoing HTTP: granted: *.example.com:8443\n",
-        "  asks for settings: granted: colour\n",
-        "  asks for keys and values: granted: mine=redis:b\n",
+        "  requests outgoing HTTP: granted: *.example.com:8443\n",
+        "  requests settings: granted: colour\n",
+        "  requests keys and values: granted: mine=redis:b\n",
     ] {
         assert!(open.stdout.contains(line), "{}", open.stdout);
     }

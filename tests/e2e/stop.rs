@@ -179,7 +179,7 @@ fn finding_14_check_and_doctor_warn_when_the_platform_kills_before_a_stop_ends()
     }
     let told = call("doctor", "60s", ("OTHER", "x"));
     assert!(
-        told.contains("ok    stop: over within 1m 4s of SIGTERM"),
+        told.contains("ok    stop: finished within 1m 4s of SIGTERM"),
         "{told}"
     );
 }

@@ -2,7 +2,7 @@
 //! with a line; above: how the benchmark asks. Knows no HTTP.
 
 use super::queue::{IncomingMessage, Queue};
-use super::{SharedServer, say};
+use super::{SharedServer, print_line};
 use crate::support::program::Program;
 use dispatcher_core::clock;
 use serde_json::{Value, json};

@@ -273,12 +273,12 @@ fn of_client(name: &ImageName, error: &OciDistributionError) -> FetchError {
         OciDistributionError::UnauthorizedError { .. }
         | OciDistributionError::AuthenticationFailure(_) => refused(&shut),
         OciDistributionError::RegistryError { envelope, .. } => {
-            let told = |code| envelope.errors.iter().any(|error| error.code == code);
+            let has_code = |code| envelope.errors.iter().any(|error| error.code == code);
             match () {
-                () if error_chain(OciErrorCode::ManifestUnknown) => refused(NONE),
-                () if error_chain(OciErrorCode::NameUnknown) => refused(NONE),
-                () if error_chain(OciErrorCode::Unauthorized) => refused(&shut),
-                () if error_chain(OciErrorCode::Denied) => refused(&shut),
+                () if has_code(OciErrorCode::ManifestUnknown) => refused(NONE),
+                () if has_code(OciErrorCode::NameUnknown) => refused(NONE),
+                () if has_code(OciErrorCode::Unauthorized) => refused(&shut),
+                () if has_code(OciErrorCode::Denied) => refused(&shut),
                 () => refused(&error.to_string()),
             }
         }

@@ -139,7 +139,7 @@ fn describe(file: &Path, inspection: &Inspection, plugin: &PluginConfig) -> Stri
     for asked in Capability::of(&inspection.imports) {
         let granted = grants::granted(plugin, asked);
         let answer = match granted.is_empty() {
-            true => format!("shut: {} opens it", asked.flag()),
+            true => format!("denied: {} grants it", asked.flag()),
             false => format!("granted: {}", granted.join(", ")),
         };
         text += &format!("  requests {asked}: {answer}\n");
