@@ -24,7 +24,7 @@ fn failed(why: &str) -> Verdict {
     retry(FailureReason::Failed(why.into()))
 }
 
-fn retry(after: Option<Duration>, why: &str) -> Verdict {
+fn requested_retry(after: Option<Duration>, why: &str) -> Verdict {
     let why = FailureReason::AskedFor(why.into());
     Verdict::Retry { after, why }
 }
@@ -53,8 +53,11 @@ fn http_status_is_the_verdict() {
             failed("it answered 302 Found: over there"),
         ),
         ("100", failed("it answered 100 Continue")),
-        ("429:slowly", retry(None, "429 Too Many Requests: slowly")),
-        ("503", retry(None, "503 Service Unavailable")),
+        (
+            "429:slowly",
+            requested_retry(None, "429 Too Many Requests: slowly"),
+        ),
+        ("503", requested_retry(None, "503 Service Unavailable")),
     ];
     for plugin in handlers() {
         for (body, verdict) in &rows {

@@ -3,7 +3,7 @@
 use super::*;
 use dispatcher_core::message::{Attribute, AttributeValue};
 
-fn retry(after: Option<u64>) -> Verdict {
+fn requested_retry(after: Option<u64>) -> Verdict {
     Verdict::Retry {
         after: after.map(Duration::from_millis),
         why: FailureReason::Asked,
@@ -15,8 +15,8 @@ fn handler_returns_every_verdict() {
     let plugin = verdicts();
     assert_eq!(plugin.batch(), 1);
     assert_eq!(one(&plugin, "done"), Verdict::Done);
-    assert_eq!(one(&plugin, "retry"), retry(None));
-    assert_eq!(one(&plugin, "retry:1500"), retry(Some(1500)));
+    assert_eq!(one(&plugin, "retry"), requested_retry(None));
+    assert_eq!(one(&plugin, "retry:1500"), requested_retry(Some(1500)));
     assert_eq!(
         one(&plugin, "reject:no good"),
         Verdict::Reject("no good".into())
@@ -146,8 +146,8 @@ fn batch_lists_failed_messages() {
         batch(&["done", "retry", "retry:7", "reject:bad", "done"]),
         [
             Verdict::Done,
-            retry(None),
-            retry(Some(7)),
+            requested_retry(None),
+            requested_retry(Some(7)),
             reject("bad"),
             Verdict::Done
         ]
@@ -157,10 +157,10 @@ fn batch_lists_failed_messages() {
 
 #[test]
 fn batch_can_fail_as_a_whole() {
-    assert_eq!(batch(&["done", "fail-all"]), vec![retry(None); 2]);
+    assert_eq!(batch(&["done", "fail-all"]), vec![requested_retry(None); 2]);
     assert_eq!(
         batch(&["done", "fail-all-later"]),
-        vec![retry(Some(1000)); 2]
+        vec![requested_retry(Some(1000)); 2]
     );
     assert_eq!(
         batch(&["done", "reject-all"]),

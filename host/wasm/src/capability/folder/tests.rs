@@ -180,7 +180,7 @@ fn deleted_folder_is_a_host_failure_and_not_a_verdict() {
     fill();
     let plugin = capable(reading(&granted));
     std::fs::remove_dir_all(&granted).unwrap();
-    let FailureReason::Host(why) = mishap(one(&plugin, "read /menu.txt")) else {
+    let FailureReason::Host(why) = failure_reason(one(&plugin, "read /menu.txt")) else {
         panic!("it is not the guest's fault");
     };
     assert!(why.contains("cannot be opened now: No such file"), "{why}");

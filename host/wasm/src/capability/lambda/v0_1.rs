@@ -86,7 +86,7 @@ fn invocation<C: LambdaCaller>(
                 retry_after: None,
             }));
         };
-        let told = request.deadline.map(moment);
+        let told = request.deadline.map(instant_of);
         let deadline = own.into_iter().chain(told).min();
         granted.invoke(wanted(request, deadline)).await
     }
