@@ -20,7 +20,7 @@ async fn delay_beyond_fifteen_minutes_needs_an_existing_table() {
     let words = ["send", &queue, "print:far", "--delay", "36h"];
     let refused = call(&words);
     assert_eq!(refused.code, 2, "{refused:?}");
-    let hint = format!("`dispatcher schedule init {queue}` makes it");
+    let hint = format!("`dispatcher schedule init {queue}` creates it");
     assert!(refused.stderr.contains(&hint), "{refused:?}");
     let made = good(&["schedule", "init", &queue]);
     assert!(made.stderr.contains("created table"), "{made:?}");

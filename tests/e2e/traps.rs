@@ -34,7 +34,7 @@ const MISDEEDS: [(&str, &[&str]); 7] = [
     (
         "eat",
         &[
-            "more than 16777216 bytes of memory, the limit that --max-memory sets",
+            "exceeded 16777216 bytes of memory, the limit that --max-memory sets",
             ": verdicts::harm::eat\n",
             "stderr: memory allocation of 1048576 bytes failed",
         ],

@@ -318,5 +318,5 @@ fn batches_can_share_an_instance() {
 fn only_async_plugins_share_instances() {
     let refused = runtime(1).load(&prebuilt("verdicts"), sharing(10, 1, &FakeFunctions::new()));
     let why = refused.err().unwrap().to_string();
-    assert!(why.contains("10 attempts at once"), "{why}");
+    assert!(why.contains("10 concurrent attempts"), "{why}");
 }

@@ -67,7 +67,7 @@ fn finding_08_no_more_than_the_limit_is_read() {
     std::fs::write(&file, [1; 10]).expect("written");
     assert_eq!(read(&file, Limits::regular(10)).expect("read"), [1; 10]);
     let why = refused(&file, Limits::regular(9));
-    assert_eq!(why, "10 bytes or more, and at most 9 are read");
+    assert_eq!(why, "10 bytes or more, and at most 9 are allowed");
     // A terabyte that takes no space.
     let sparse = File::create(&file).expect("made");
     sparse.set_len(1 << 40).expect("set");
@@ -77,7 +77,7 @@ fn finding_08_no_more_than_the_limit_is_read() {
     ));
     // Of a file that states no size no more is taken either.
     let why = refused(Path::new("/proc/self/maps"), Limits::regular(100));
-    assert_eq!(why, "101 bytes or more, and at most 100 are read");
+    assert_eq!(why, "101 bytes or more, and at most 100 are allowed");
 }
 
 #[test]

@@ -165,8 +165,8 @@ fn functions_are_judged_by_reserved_concurrency() {
         reserved_concurrency: Some(number),
         ..good()
     };
-    judged(&[], reserved(50), Level::Ok, "there");
-    let wanted = "its reserved concurrency is 49 and up to 50 are invoked at once";
+    judged(&[], reserved(50), Level::Ok, "found");
+    let wanted = "its reserved concurrency is 49 and up to 50 invocations run concurrently";
     judged(&[], reserved(49), Level::Warn, wanted);
     let bad = Level::Bad(Fault::Settings);
     judged(&[], reserved(0), bad, "its reserved concurrency is 0");
@@ -176,11 +176,11 @@ fn functions_are_judged_by_reserved_concurrency() {
 fn functions_are_judged_by_their_timeout() {
     let wanted = "it may run for 20s and route f waits 19s";
     judged(&[("timeout", "19s")], good(), Level::Warn, wanted);
-    judged(&[("timeout", "21s")], good(), Level::Ok, "there");
+    judged(&[("timeout", "21s")], good(), Level::Ok, "found");
     let wanted = "it may run for 20s and a stop waits 10s";
     judged(&[("shutdown-grace", "10s")], good(), Level::Warn, wanted);
     let left_alone = [("timeout", "5s"), ("invocation", "async")];
-    judged(&left_alone, good(), Level::Ok, "there");
+    judged(&left_alone, good(), Level::Ok, "found");
 }
 
 #[test]

@@ -103,7 +103,7 @@ mod tests {
         for public in ["0.0.0.0:9", "10.0.0.1:9", "[::]:9", "[::ffff:0.0.0.0]:9"] {
             let (_, problems) = read(&[("admin", public)]);
             let wanted = format!(
-                "--admin: other machines reach `{public}`, and there is no token; wanted \
+                "--admin: other machines can reach `{public}`, and there is no token; wanted \
                  --admin-token-file FILE, or an address of loopback such as 127.0.0.1:9090; \
                  /healthz, /readyz and /metrics need no token"
             );

@@ -167,8 +167,8 @@ mod tests {
         let begins = [
             "--canary-share: `canary` says `share` and no `file`",
             "--shadow: `oci://registry.example/handlers/orders:latest` does not name a component; wanted",
-            "--record-redact: `email` names nothing that could be left out; wanted",
-            "--record-share: `0` is no share; wanted",
+            "--record-redact: `email` names nothing that could be redacted; wanted",
+            "--record-share: `0` is not a share; wanted",
         ];
         assert_eq!(problems.len(), begins.len(), "{problems:#?}");
         for (problem, begin) in problems.iter().zip(begins) {

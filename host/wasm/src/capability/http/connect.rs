@@ -263,7 +263,7 @@ mod tests {
             panic!("it is about TLS");
         };
         assert!(
-            why.contains("certificates") && why.ends_with("none were found"),
+            why.contains("certificate") && why.ends_with("none were found"),
             "{why}"
         );
     }

@@ -30,7 +30,7 @@ fn messages_sqs_would_refuse_are_refused_with_the_limit() {
 fn character_that_sqs_refuses_is_named_with_its_position() {
     let words = refusal(&outgoing("a\tb\u{0}"), false).expect("NUL is none of XML's");
     assert!(
-        words.starts_with("the body holds U+0000 at byte 3"),
+        words.starts_with("the body contains U+0000 at byte 3"),
         "{words}"
     );
     let mut attributed = outgoing("\u{10ffff}\u{fffd}\r\n");
@@ -38,7 +38,7 @@ fn character_that_sqs_refuses_is_named_with_its_position() {
     attributed.attributes = vec![Attribute::text("name", "\u{fffe}")];
     let words = refusal(&attributed, false).expect("nor is this");
     assert!(
-        words.starts_with("attribute `name` holds U+FFFE"),
+        words.starts_with("attribute `name` contains U+FFFE"),
         "{words}"
     );
 }
