@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_in_a_batch_is_rejected_alone_and_not_seen() {
+    fn malformed_messages_of_a_batch_are_rejected_and_not_passed_to_the_handler() {
         let mut seen = Vec::new();
         let failed = many(
             |numbers: Vec<Json<u8>>| {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_malformed_one_in_its_group_is_not_run_before_it() {
+    fn messages_behind_a_malformed_one_in_their_group_do_not_run() {
         let mut messages = batch(&["1", "one", "2", "3"]);
         for message in &mut messages[..3] {
             message.group = Some("g".into());
@@ -198,13 +198,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_run_where_everything_is_malformed() {
+    fn handler_is_not_called_when_all_messages_are_malformed() {
         let run = |_: Vec<Json<u8>>| -> () { panic!("it was run") };
         assert_eq!(many(run, batch(&["x"])).map(|failed| failed.len()), Ok(1));
     }
 
     #[test]
-    fn the_end_is_the_first_of_a_batch_and_gone_afterwards() {
+    fn batch_deadline_is_the_earliest_and_is_cleared_afterwards() {
         let mut messages = batch(&["1", "2"]);
         messages[1].deadline = 5;
         let mut end = None;
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_a_retry_and_a_marked_one_a_rejection() {
+    fn plain_error_is_a_retry_and_a_marked_error_a_rejection() {
         let message = || testing::message("x").build();
         let retry = one(
             |message: Message| message.body.parse::<u8>().map(drop),

@@ -71,7 +71,7 @@ mod tests {
     use std::task::Waker;
 
     #[test]
-    fn the_past_leaves_nothing_and_never_is_far() {
+    fn remaining_time_is_zero_for_the_past_and_long_without_a_deadline() {
         assert_eq!(left(0), Duration::ZERO);
         assert!(left(NEVER) > Duration::from_secs(1 << 40));
     }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn each_handler_has_its_own_end_wherever_it_goes_on() {
+    fn concurrent_handlers_each_see_their_own_deadline() {
         let (mut first, mut second) = (Until::new(1, Twice(false)), Until::new(2, Twice(false)));
         let mut context = Context::from_waker(Waker::noop());
         let mut poll = |future: &mut Until<Twice>| Pin::new(future).poll(&mut context);

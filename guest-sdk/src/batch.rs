@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_leaves_a_group_where_it_failed() {
+    fn each_stops_a_group_at_its_first_failure() {
         let message = |(id, group): (&str, Option<&str>)| Message {
             id: id.into(),
             group: group.map(str::to_owned),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn each_lists_the_failed_by_id() {
+    fn each_lists_failed_messages_by_id() {
         let message = |id: &str| Message {
             id: id.into(),
             ..Message::default()

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_types_are_the_contracts_own() {
+    fn async_bindings_use_the_types_of_the_contract() {
         let here = bare(include_str!("export_async.rs"));
         for contract in [
             include_str!("../wit/v0.1/types.wit"),

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_delay_becomes_milliseconds_and_saturates() {
+    fn delay_is_converted_to_milliseconds_and_saturates() {
         let wire = |delay| wire::Failure::from(Failure::retry_after(delay));
         assert_eq!(
             wire(Duration::from_micros(1_500_999)),
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn busy_and_closed_keep_their_words() {
+    fn busy_and_closed_keep_their_reason() {
         let busy = wire::Failure::from(Failure::busy_for(Duration::from_millis(40), "the printer"));
         let expected = wire::Busy {
             after: Some(40),

@@ -248,14 +248,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_payload_that_is_refused_is_rejected() {
+    fn refused_payload_is_a_rejection() {
         let refused = InvokeError::Refused("it is no JSON".into());
         let reject = Failure::reject("it is no JSON");
         assert_eq!(Failure::of_invocation(refused), reject);
     }
 
     #[test]
-    fn what_did_not_run_spends_no_receive_and_what_cannot_run_closes_the_route() {
+    fn throttled_invocation_is_busy_and_permanent_error_closes_the_route() {
         let throttled = InvokeError::DidNotRun(DidNotRun {
             reason: "busy".into(),
             retry_after: Some(20),
@@ -273,14 +273,14 @@ mod tests {
     }
 
     #[test]
-    fn a_request_knows_when_its_handler_ends() {
+    fn request_carries_the_deadline_of_its_handler() {
         let within = attempt::until(7, || Request::new("f").deadline);
         assert_eq!((within, Request::new("f").deadline), (Some(7), None));
         assert_eq!(Request::new("f").deadline(9).deadline, Some(9));
     }
 
     #[test]
-    fn a_function_that_failed_is_no_answer() {
+    fn function_error_is_an_error_not_a_response() {
         let failed = Response::failed(r#"{"errorMessage": "no"}"#);
         assert_eq!(failed.json::<serde_json::Value>(), Err(Failure::retry()));
         assert_eq!(Response::new("7").json(), Ok(7));

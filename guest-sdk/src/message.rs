@@ -151,7 +151,7 @@ mod tests {
     use crate::testing;
 
     #[test]
-    fn each_kind_of_attribute_is_read_as_what_it_is() {
+    fn attribute_kinds_are_read_as_their_types() {
         let message = testing::message("")
             .attribute("colour", "red")
             .number("size", -3)
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn no_end_is_no_date_and_the_past_leaves_nothing() {
+    fn missing_deadline_is_no_date_and_past_deadline_leaves_no_time() {
         let mut message = Message::default();
         assert_eq!(message.ends_at(), None);
         message.deadline = 1_000;

@@ -211,7 +211,7 @@ mod tests {
     use std::time::UNIX_EPOCH;
 
     #[test]
-    fn a_delay_is_never_shorter_and_a_date_in_the_past_is_none() {
+    fn delay_is_rounded_up_and_past_date_means_no_delay() {
         let ms = |delay| Outgoing::new("").delay(delay).delay;
         assert_eq!(ms(Duration::from_micros(1_001)), 2);
         assert_eq!(ms(Duration::from_secs(2)), 2_000);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_have_their_types_and_one_value_each() {
+    fn attributes_keep_their_types_and_duplicates_are_refused() {
         let outgoing = Outgoing::new("").attribute("a", "1").number("b", 2);
         let outgoing = outgoing.binary("c", [3]).number("a", 4);
         let types = outgoing.attributes.iter();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_for_good_is_rejected_and_anything_else_tried_again() {
+    fn permanent_send_error_is_a_rejection_and_others_are_retries() {
         let of = |error| Failure::from(error);
         let why = || "why".to_owned();
         assert_eq!(of(SendError::Forbidden(why())), Failure::retry());

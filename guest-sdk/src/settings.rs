@@ -98,7 +98,7 @@ mod tests {
     use crate::testing;
 
     #[test]
-    fn a_setting_is_a_text_a_value_or_missing() {
+    fn setting_is_read_as_text_or_parsed_value_or_is_missing() {
         let _lent = testing::lend().setting("N", " 7 ").setting("S", "x");
         assert_eq!(required("N"), Ok(7));
         assert_eq!(required("S"), Ok("x".to_owned()));

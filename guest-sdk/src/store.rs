@@ -326,7 +326,7 @@ mod tests {
     use crate::testing;
 
     #[test]
-    fn a_store_keeps_what_it_is_told() {
+    fn store_returns_what_was_written() {
         let _lent = testing::lend().store("s");
         let store = open("s").unwrap();
         assert_eq!(store.get("k"), Ok(None));
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_refuses_is_refused_in_a_test_too() {
+    fn test_store_refuses_what_the_host_refuses() {
         let lent = testing::lend().store("s");
         let store = open("s").unwrap();
         let long = "k".repeat(LONGEST_KEY + 1);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn another_store_is_not_lent_and_stops_nobody_else() {
+    fn store_without_grant_is_denied_and_others_still_work() {
         let _lent = testing::lend().store("s");
         let error = open("t").unwrap_err();
         assert_eq!(error, Error::NotLent("t".into()));

@@ -238,7 +238,9 @@ fn bare(count: usize, lambda: &FaultyLambda) -> FlightCost {
         .envs(AWS);
     let mut program = Program::start(command);
     program.line("ready");
-    taken(&mut program, lambda, count, |program| program.tell("go"))
+    taken(&mut program, lambda, count, |program| {
+        program.send_line("go")
+    })
 }
 
 /// Holds so many invocations at once, once told to.

@@ -54,7 +54,9 @@ fn open(folder: &Path, name: &str) -> Arc<LocalQueue> {
 }
 
 fn seconds() -> f64 {
-    clock::now().since(clock::Moment::default()).as_secs_f64()
+    clock::now()
+        .since(clock::BootInstant::default())
+        .as_secs_f64()
 }
 
 fn rate(what: &str, count: usize, since: f64) {
@@ -215,7 +217,7 @@ async fn wakes(folder: &Path) {
     let (mut from_send, mut from_answer) = (Vec::new(), Vec::new());
     for _ in 0..WAKES {
         line();
-        // Let it settle the last one and stand in line.
+        // Let it settle the last one and are in line.
         tokio::time::sleep(Duration::from_millis(15)).await;
         let before = seconds();
         queue.send(&batch(1, None)).await;

@@ -98,7 +98,7 @@ fn latency(pool: &impl Spawn) -> Vec<f64> {
         .collect()
 }
 
-/// The same while two futures per worker yield for ever.
+/// The same while two futures per worker yield forever.
 fn busy_latency(pool: &impl Spawn, workers: usize) -> Vec<f64> {
     let stop = Arc::new(AtomicBool::new(false));
     let (ended, told) = Last::of(2 * workers);

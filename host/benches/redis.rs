@@ -276,7 +276,9 @@ async fn wakes(server: &server::RedisServer) {
 }
 
 fn seconds() -> f64 {
-    clock::now().since(clock::Moment::default()).as_secs_f64()
+    clock::now()
+        .since(clock::BootInstant::default())
+        .as_secs_f64()
 }
 
 /// What is counted between two moments.
@@ -290,7 +292,7 @@ impl Meter {
     fn start(server: &server::RedisServer) -> Self {
         server
             .connect()
-            .ask(&["CONFIG", "RESETSTAT"])
+            .call(&["CONFIG", "RESETSTAT"])
             .expect("an answer");
         Self {
             own_s: processor_s("self"),
@@ -304,7 +306,7 @@ impl Meter {
         let per_10_000 = 10_000.0 / MESSAGES as f64;
         let own = (processor_s("self") - self.own_s) * per_10_000;
         let theirs = (processor_s(&server.id().to_string()) - self.server_s) * per_10_000;
-        let stats = server.connect().ask(&["INFO", "commandstats"]);
+        let stats = server.connect().call(&["INFO", "commandstats"]);
         let (scripts, all) = calls(&stats.expect("an answer").text());
         let sent = if scripts > 0 { scripts } else { all };
         println!(

@@ -5,7 +5,7 @@
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::scheduler::lane::LaneRules;
 use dispatcher_core::scheduler::ready::{Sequence, Waiting};
 use dispatcher_core::scheduler::room::Permit;
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// Messages that pass in one measurement, at least.
 const MESSAGES: usize = 400_000;
-/// The most messages of one receive.
+/// Maximum messages of one receive.
 const BATCH: usize = 10;
 /// Room beyond the waiting jobs: what sixteen receives bring.
 const SPARE: usize = 16 * BATCH;
@@ -28,7 +28,7 @@ const SPARE: usize = 16 * BATCH;
 struct BenchJob {
     number: u64,
     group: Option<Box<str>>,
-    /// Given back when it is dropped.
+    /// Released when it is dropped.
     _permit: Option<Permit>,
 }
 
@@ -41,7 +41,7 @@ impl Waiting for BenchJob {
 /// A route whose queues never run dry.
 struct Route {
     scheduler: Scheduler<BenchJob>,
-    now: Moment,
+    now: BootInstant,
     number: u64,
     /// The only queue that holds something; `None`: all of them do.
     only: Option<usize>,
@@ -81,7 +81,7 @@ impl Route {
         };
         let mut route = Self {
             scheduler: Scheduler::new(rules),
-            now: Moment::from_boot(Duration::from_secs(1)),
+            now: BootInstant::from_boot(Duration::from_secs(1)),
             number: 0,
             // In strict order the dearest case: every queue above is looked at first.
             only: (!weighted).then(|| lanes - 1),
@@ -112,7 +112,7 @@ impl Route {
             let jobs: Vec<BenchJob> = (0..poll.max).map(|_| self.job(&mut poll)).collect();
             brought += jobs.len();
             self.scheduler.answered(poll, jobs, false, self.now);
-            black_box(self.scheduler.hire(self.now));
+            black_box(self.scheduler.reserve_workers(self.now));
         }
         brought
     }
@@ -226,12 +226,16 @@ fn heap(waiting: usize) -> f64 {
 fn blocked_group(waiting: usize) -> f64 {
     const ROUNDS: usize = 50;
     let mut route = Route::new(waiting, 1, false, 1);
-    route.scheduler.hire(route.now);
+    route.scheduler.reserve_workers(route.now);
     let running = route.scheduler.next_jobs(route.now);
     assert!(running.is_some(), "the group's first job starts");
     let start = clock::now();
     for _ in 0..ROUNDS {
-        assert_eq!(route.scheduler.hire(route.now), 0, "the group is busy");
+        assert_eq!(
+            route.scheduler.reserve_workers(route.now),
+            0,
+            "the group is busy"
+        );
     }
     each(clock::now().since(start), ROUNDS) / 1e3
 }

@@ -143,7 +143,7 @@ fn cycle() {
             let mut clients = Program::start(command);
             clients.line("ready");
             let before = (server.program.cpu(), clients.cpu());
-            clients.tell("go");
+            clients.send_line("go");
             let (_, line) = clients.line("done");
             let after = (server.program.cpu(), clients.cpu());
             let seconds: f64 = line.trim_start_matches("done ").parse().expect("a number");
@@ -161,7 +161,7 @@ fn cycle() {
     }
 }
 
-/// As a process of its own, so that its cost is told apart.
+/// As its own process, so that its cost is told apart.
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn clients(address: &str, queues: usize, messages: usize) {
     let mut setup = Lean::connect(address).await;
@@ -238,7 +238,7 @@ async fn wakes(server: &ServedServer, url: &str, mut send: impl AsyncFnMut()) ->
             client.delete(&own, &receipts).await;
             (client, woken)
         });
-        // Let it stand in line.
+        // Let it are in line.
         tokio::time::sleep(Duration::from_millis(15)).await;
         let before = clock::now();
         send().await;

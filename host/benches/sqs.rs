@@ -79,7 +79,7 @@ async fn bare(url: &str, queue: &str, loops: &str, all: bool) {
     }
 }
 
-/// Whether to go on, which is always.
+/// Whether to continue, which is always.
 async fn receive_and_delete(client: &Client, url: &str, all: bool) -> bool {
     let mut receive = client
         .receive_message()
@@ -185,7 +185,7 @@ impl Drain {
     }
 }
 
-/// Drains a queue of its own with one program, which is started and idle before it is filled.
+/// Drains its own queue with one program, which is started and idle before it is filled.
 fn drained(server: &mut BenchServer, queue: &str, name: &str, command: Command) -> Drain {
     server.queue(queue, 30);
     let program = Program::start(command);

@@ -15,7 +15,7 @@ mod support;
 
 use chart::{ChartLine, Panel};
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::message::Outgoing;
 use dispatcher_core::queue::Queue;
 use dispatcher_local::queue::{LocalQueue, LocalStore};
@@ -139,7 +139,7 @@ fn measure(runtime: &Runtime, queue: &LocalQueue, address: &str) -> Vec<Sample> 
     samples
 }
 
-fn seconds(since: Moment) -> f64 {
+fn seconds(since: BootInstant) -> f64 {
     clock::now().since(since).as_secs_f64()
 }
 

@@ -1,6 +1,6 @@
 //! What an attempt costs that awaits an invocation beside thousands of others: resident memory
 //! while it waits, and time to begin and to end it, for some numbers of attempts in one instance.
-//! Memory that one row gave back helps the next, so a row is best believed alone:
+//! Memory that one row released helps the next, so a row is best believed alone:
 //! `cargo bench --bench waiting -- 1000`.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]

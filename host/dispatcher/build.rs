@@ -9,7 +9,7 @@ use std::{env, fs};
 const PARTS: &[(&str, &str, &str)] = &[
     ("rust", "plugins/templates/rust/README.md", "README.md"),
     ("rust", "plugins/templates/rust/.gitignore", ".gitignore"),
-    // Under another name there, since it is no crate before it has a name of its own.
+    // Under another name there, since it is no crate before it has its own name.
     ("rust", "plugins/templates/rust/manifest.toml", "Cargo.toml"),
     ("rust", "plugins/examples/order-check/src", "src"),
     (

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use wit_bindgen_core::wit_parser::Resolve;
 use wit_bindgen_core::{Files, WorldGenerator};
 
-/// Where wit-bindgen would have Go fetch what its bindings stand on.
+/// Where wit-bindgen would have Go fetch what its bindings build on.
 const REMOTE: &str = "go.bytecodealliance.org/pkg/wit/";
 
 /// Each file by its path in the folder of bindings.
@@ -73,14 +73,14 @@ fn compare(folder: &str, wanted: &Bindings) {
 const OBJECT: &str = "plugin_component_type.o";
 
 #[test]
-fn the_bindings_for_c_are_generated_from_the_contract() {
+fn c_bindings_match_the_contract() {
     let generator = wit_bindgen_c::Opts::default().build();
     let made = generated(generator, "plugins/templates/c/wit/world.wit");
     compare("plugins/templates/c/bindings", &made);
 }
 
 #[test]
-fn the_bindings_for_go_are_generated_from_the_contract() {
+fn go_bindings_match_the_contract() {
     const WORLD: &str = "plugins/templates/go/wit/world.wit";
     let generator = wit_bindgen_go::Opts {
         // Without asking a tool of the machine for its taste.
@@ -91,7 +91,7 @@ fn the_bindings_for_go_are_generated_from_the_contract() {
         ..wit_bindgen_go::Opts::default()
     };
     let mut made = generated(generator.build(), WORLD);
-    // What they stand on is a part of the project, so that nothing is fetched to build it.
+    // What they build on is a part of the project, so that nothing is fetched to build it.
     for bytes in made.values_mut() {
         let text = String::from_utf8(std::mem::take(bytes)).expect("Go is text");
         *bytes = text.replace(REMOTE, "handlers/order-check/support/").into();

@@ -75,7 +75,7 @@ fn tests(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_table_of_backends_names_every_check_that_all_of_them_pass() {
+fn table_of_backends_names_every_common_conformance_check() {
     let suite = read(&root().join("tests/conformance/checks.rs"));
     let list = suite.split("macro_rules! with_checks").nth(1);
     let list = list.expect("the list of checks");
@@ -90,7 +90,7 @@ fn the_table_of_backends_names_every_check_that_all_of_them_pass() {
 }
 
 #[test]
-fn the_check_sees_a_path() {
+fn path_check_finds_paths() {
     let text = "see `host/core/src/nowhere.rs:12` and [a](b.md) and [c](https://x.y/)";
     assert_eq!(paths(text), ["host/core/src/nowhere.rs"]);
     assert_eq!(links(text), ["b.md"]);

@@ -37,7 +37,7 @@ fn source_digest(crate_folder: &str) -> String {
 }
 
 #[test]
-fn shipped_components_belong_to_their_sources() {
+fn shipped_components_match_their_sources() {
     let mut complaints = Vec::new();
     let mut known = BTreeSet::new();
     for line in read(&root().join("plugins/prebuilt/DIGESTS")).lines() {

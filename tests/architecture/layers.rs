@@ -85,7 +85,7 @@ const LAYERS: &[(&str, Layers)] = &[
                 false,
             ),
             (&["error_kind"], false),
-            // Only in tests: what fuzz targets beside the code stand on.
+            // Only in tests: what fuzz targets beside the code build on.
             (&["fuzz"], false),
         ],
     ),
@@ -125,7 +125,7 @@ const LAYERS: &[(&str, Layers)] = &[
                 false,
             ),
             (&["tally"], false),
-            // Only in tests: what the tests of capabilities stand on.
+            // Only in tests: what the tests of capabilities build on.
             (&["tests"], false),
         ],
     ),
@@ -166,7 +166,7 @@ fn folder(name: &str) -> String {
 }
 
 #[test]
-fn crates_depend_on_what_was_agreed() {
+fn crate_dependencies_are_as_agreed() {
     let agreed: BTreeMap<&str, BTreeSet<String>> = CRATES
         .iter()
         .map(|(name, below)| (*name, below.iter().map(|one| (*one).to_owned()).collect()))
@@ -228,7 +228,7 @@ fn imports(text: &str, root: &str) -> Vec<(usize, String)> {
 }
 
 /// The modules at the crate's root that a file imports by `super`, with their lines. `depth` is that
-/// of the file's own module; what is indented may stand in a module within it.
+/// of the file's own module; what is indented may be in a module within it.
 fn imports_by_super(text: &str, depth: usize) -> Vec<(usize, String)> {
     let root = format!("use {}", "super::".repeat(depth));
     let begins = |line: &&str| line.starts_with("use ") || line.starts_with("pub");
@@ -264,7 +264,7 @@ fn imports_go_down() {
 }
 
 #[test]
-fn one_place_names_the_backends() {
+fn backends_are_named_in_one_place() {
     let mut complaints = Vec::new();
     let backends: Vec<&str> = CRATES
         .iter()
@@ -291,7 +291,7 @@ fn one_place_names_the_backends() {
 }
 
 #[test]
-fn few_places_name_a_capability() {
+fn capabilities_are_named_in_few_places() {
     const FOLDER: &str = "host/wasm/src/capability";
     let all = files(FOLDER, |name| name.ends_with("/mod.rs"));
     let folders: BTreeSet<&str> = all
@@ -328,7 +328,7 @@ fn few_places_name_a_capability() {
 }
 
 #[test]
-fn the_check_sees_what_it_must_refuse() {
+fn layer_check_detects_violations() {
     let text = "use crate::{queue, app::Shared};\nlet x = crate::lease::Lease; // crate::cli\n";
     let found: Vec<String> = imports(text, "crate::")
         .into_iter()

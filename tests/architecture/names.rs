@@ -91,13 +91,13 @@ const HOMES: &[(&str, &[&str])] = &[
     ("SystemTime::now", &["core/clock.rs"]),
     ("clock_gettime", &["core/clock.rs"]),
     ("setrlimit", &["core/files.rs"]),
-    // SQLite's busy handler is told to wait, on a thread of its own.
+    // SQLite's busy handler is told to wait, on its own thread.
     ("thread::sleep", &["sqlite/lib.rs", "sqlite/"]),
     ("process::exit", &["dispatcher/app/drain.rs"]),
 ];
 
 #[test]
-fn every_library_and_effect_has_its_place() {
+fn every_library_and_effect_is_used_only_where_agreed() {
     let mut complaints = Vec::new();
     for (name, text) in sources("host") {
         let place = name.trim_start_matches("host/").replacen("/src/", "/", 1);
@@ -134,7 +134,7 @@ fn names(code: &str, word: &str) -> bool {
 }
 
 #[test]
-fn nothing_is_left_for_later_in_the_code() {
+fn code_has_no_todo() {
     let marks = ["TO", "FIX", "XX"].map(|start| match start {
         "TO" => "TODO",
         "FIX" => "FIXME",
@@ -157,7 +157,7 @@ fn nothing_is_left_for_later_in_the_code() {
 }
 
 #[test]
-fn guests_know_the_sdk_and_never_the_host() {
+fn guests_depend_on_the_sdk_and_never_on_the_host() {
     let mut complaints = Vec::new();
     for folder in ["guest-sdk", "plugins"] {
         for (name, path) in files(folder, |name| name.ends_with("Cargo.toml")) {
@@ -196,7 +196,7 @@ impl<'a> Visit<'a> for Types {
 }
 
 #[test]
-fn a_search_for_a_type_finds_at_most_three() {
+fn type_name_is_defined_at_most_three_times() {
     let mut defined: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for folder in ["host", "guest-sdk/src", "tests"] {
         for (file, text) in sources(folder) {

@@ -29,7 +29,7 @@ fn digest(version: &str) -> String {
 }
 
 #[test]
-fn what_was_released_does_not_change() {
+fn released_contract_does_not_change() {
     let released = released();
     assert!(!released.is_empty(), "wit/RELEASED was not read");
     let mut complaints = Vec::new();
@@ -51,7 +51,7 @@ fn what_was_released_does_not_change() {
 }
 
 #[test]
-fn components_are_kept_of_released_versions_only_and_as_they_were() {
+fn released_components_are_kept_unchanged() {
     let mut complaints = Vec::new();
     let released = released();
     for (name, path) in files("tests/released", |name| name.ends_with(".wasm")) {

@@ -97,7 +97,7 @@ fn sdk_api_is_as_listed() {
 }
 
 #[test]
-fn sdk_api_offers_what_its_users_write() {
+fn sdk_api_offers_what_users_import() {
     let items = Offer::of_sources().items;
     for line in [
         "macro handler!",
@@ -119,7 +119,7 @@ fn sdk_api_offers_what_its_users_write() {
 }
 
 #[test]
-fn a_change_needs_a_version_and_an_addition_does_not() {
+fn incompatible_sdk_change_needs_a_version() {
     let offer = |version: &str, items: &[&str]| Offer {
         version: version.into(),
         items: items.iter().map(|&item| item.into()).collect(),
@@ -140,7 +140,7 @@ fn a_change_needs_a_version_and_an_addition_does_not() {
 
 /// A test of a handler is to meet the bounds that the handler meets.
 #[test]
-fn a_store_in_a_test_has_the_bounds_of_the_real_one() {
+fn test_store_has_the_limits_of_the_real_one() {
     let [host, guest] = ["host/core/src/keyvalue/mod.rs", "guest-sdk/src/store.rs"].map(|path| {
         let text = read(&root().join(path));
         let bounds = text.lines().map(|line| line.trim_start_matches("pub "));

@@ -67,7 +67,7 @@ fn examples_are_short() {
 }
 
 #[test]
-fn every_file_says_what_lives_there() {
+fn every_file_describes_its_contents() {
     let mut complaints = Vec::new();
     for (name, text) in FOLDERS.iter().flat_map(|folder| sources(folder)) {
         if !text.starts_with("//! ") {

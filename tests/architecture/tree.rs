@@ -1,4 +1,4 @@
-//! The files of the repository, read from disk; and what may stand at its top.
+//! The files of the repository, read from disk; and what may be at its top.
 
 use std::path::{Path, PathBuf};
 
@@ -53,7 +53,7 @@ pub(crate) fn nothing_wrong(complaints: &[String]) {
 }
 
 #[test]
-fn the_top_level_is_what_was_agreed() {
+fn top_level_is_as_agreed() {
     let agreed = [
         "Cargo.toml",
         "Cargo.lock",

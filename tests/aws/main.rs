@@ -116,14 +116,14 @@ fn estimate() -> f64 {
 async fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Estimate => {
-            say(&format!("at most ${:.2} a run", estimate()));
+            print(&format!("at most ${:.2} a run", estimate()));
             ExitCode::SUCCESS
         }
         Command::Clean(place) => clean(&place).await,
         Command::Run(run) => match allowed(run.spend_up_to) {
             Ok(limit) => start(run, limit).await,
             Err(why) => {
-                complain(&why);
+                print_error(&why);
                 ExitCode::from(2)
             }
         },
@@ -151,7 +151,7 @@ async fn clean(place: &AwsPlace) -> ExitCode {
     let account = match account {
         Ok(account) => account,
         Err(why) => {
-            complain(&why);
+            print_error(&why);
             return ExitCode::from(2);
         }
     };
@@ -163,12 +163,12 @@ async fn removed(account: &Account, which: AccountKind) -> ExitCode {
         Ok(left) if left.is_empty() => ExitCode::SUCCESS,
         Ok(left) => {
             for (resource, why) in left {
-                complain(&format!("{resource} is still there: {why}"));
+                print_error(&format!("{resource} is still there: {why}"));
             }
             ExitCode::FAILURE
         }
         Err(why) => {
-            complain(&why);
+            print_error(&why);
             ExitCode::FAILURE
         }
     }
@@ -180,16 +180,16 @@ async fn start(run: Run, limit: f64) -> ExitCode {
     let account: &'static Account = match account {
         Ok(account) => Box::leak(Box::new(account)),
         Err(why) => {
-            complain(&why);
+            print_error(&why);
             return ExitCode::from(2);
         }
     };
-    say(&format!(
+    print(&format!(
         "in {}, with at most ${limit}; {}-… is removed at the end",
         account.place(),
         run.place.prefix
     ));
-    // Left by a run that was killed; what cannot be removed now is tried again at the end.
+    // Left by a run that was killed; what cannot be removed now is retried at the end.
     let _ = account.remove(AccountKind::OwnAndAbandoned).await;
     let differences = tokio::select! {
         differences = check_all(account, &run) => Some(differences),
@@ -197,11 +197,11 @@ async fn start(run: Run, limit: f64) -> ExitCode {
     };
     let cleaned = removed(account, AccountKind::OwnAndAbandoned).await;
     let (spent, calls) = account.meter.spent();
-    say(&format!("spent at most ${spent:.4} in {calls} calls"));
+    print(&format!("spent at most ${spent:.4} in {calls} calls"));
     match differences {
         Some(0) => cleaned,
         Some(count) => {
-            say(&format!("{count} checks differ from the emulators"));
+            print(&format!("{count} checks differ from the emulators"));
             ExitCode::FAILURE
         }
         None => ExitCode::from(130),
@@ -220,7 +220,7 @@ async fn check_all(account: &'static Account, run: &Run) -> usize {
         for (name, check) in conformance() {
             let name = format!("{title} {name}");
             if wanted(&name) {
-                differences += usize::from(!told(account, &name, check(backend)).await);
+                differences += usize::from(!run_check(account, &name, check(backend)).await);
             }
         }
     }
@@ -230,11 +230,11 @@ async fn check_all(account: &'static Account, run: &Run) -> usize {
                 let full = format!("classic {name}");
                 if wanted(&full) {
                     let check = Box::pin(classic::check(account, role.clone(), name));
-                    differences += usize::from(!told(account, &full, check).await);
+                    differences += usize::from(!run_check(account, &full, check).await);
                 }
             }
         }
-        None => say("left out: the checks of classic mode, which need --role"),
+        None => print("left out: the checks of classic mode, which need --role"),
     }
     differences
 }
@@ -244,17 +244,17 @@ fn leak(account: &'static Account, tables: Option<Options>) -> &'static Backend 
 }
 
 /// Runs a check and says how it went.
-async fn told(account: &Account, name: &str, check: Begun) -> bool {
+async fn run_check(account: &Account, name: &str, check: Begun) -> bool {
     // What the program that it may start calls is not seen by our own client.
     if let Err(why) = account.meter.spend(Service::Sqs, CALLS_OF_A_CHECK / 2) {
-        say(&format!("left out  {name}: {why}"));
+        print(&format!("left out  {name}: {why}"));
         return false;
     }
     let local = LocalSet::new();
     let running = local.spawn_local(check);
     match local.run_until(running).await {
         Ok(()) => {
-            say(&format!("ok        {name}"));
+            print(&format!("ok        {name}"));
             true
         }
         Err(error) => {
@@ -263,8 +263,8 @@ async fn told(account: &Account, name: &str, check: Begun) -> bool {
                 .downcast_ref::<String>()
                 .map(String::as_str)
                 .or_else(|| why.downcast_ref::<&str>().copied())
-                .unwrap_or("a panic without words");
-            say(&format!(
+                .unwrap_or("a panic without a message");
+            print(&format!(
                 "DIFFERS   {name}: {}",
                 dispatcher_aws::one_line(text)
             ));
@@ -274,11 +274,11 @@ async fn told(account: &Account, name: &str, check: Begun) -> bool {
 }
 
 #[expect(clippy::print_stdout, reason = "what this program is for")]
-fn say(line: &str) {
+fn print(line: &str) {
     println!("{line}");
 }
 
 #[expect(clippy::print_stderr, reason = "what this program is for")]
-fn complain(line: &str) {
+fn print_error(line: &str) {
     eprintln!("error: {line}");
 }

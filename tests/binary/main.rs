@@ -2,7 +2,7 @@
 //! other suites then start.
 
 #[test]
-fn the_program_is_built_and_starts() {
+fn program_is_built_and_starts() {
     let version = std::process::Command::new(env!("CARGO_BIN_EXE_dispatcher"))
         .arg("--version")
         .output()

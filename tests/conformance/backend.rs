@@ -157,7 +157,7 @@ impl Backend {
         }
     }
 
-    /// Whether it can hand out the newest first.
+    /// Whether it can deliver the newest first.
     pub(crate) fn can_choose(&self) -> bool {
         match self {
             Self::Local { .. }
@@ -381,9 +381,9 @@ async fn open_redis(url: &str, wanted: Wanted) -> Opened {
 #[allow(async_fn_in_trait, reason = "for these tests alone")]
 pub(crate) trait Handy {
     async fn send_all(&self, messages: &[Outgoing]) -> Vec<String>;
-    async fn ask(&self, max: usize, visibility: Duration, wait: Duration) -> Received;
+    async fn receive_up_to(&self, max: usize, visibility: Duration, wait: Duration) -> Received;
     /// Receives so many at most, the newest first where the backend can.
-    async fn ask_newest(&self, max: usize) -> Vec<Message>;
+    async fn receive_newest(&self, max: usize) -> Vec<Message>;
     /// Receives one message, patiently.
     async fn next(&self, visibility: Duration) -> Message;
     /// Receives so many, in as many calls as it takes.
@@ -400,7 +400,7 @@ impl Handy for dyn Queue {
         ids.expect("an open queue takes messages")
     }
 
-    async fn ask(&self, max: usize, visibility: Duration, wait: Duration) -> Received {
+    async fn receive_up_to(&self, max: usize, visibility: Duration, wait: Duration) -> Received {
         let ask = Ask {
             max,
             visibility,
@@ -413,7 +413,7 @@ impl Handy for dyn Queue {
             .expect("an open queue answers")
     }
 
-    async fn ask_newest(&self, max: usize) -> Vec<Message> {
+    async fn receive_newest(&self, max: usize) -> Vec<Message> {
         let ask = Ask {
             max,
             visibility: LONG,
@@ -435,7 +435,7 @@ impl Handy for dyn Queue {
         while messages.len() < count {
             let max = (count - messages.len()).min(self.identity().batch);
             let wait = PATIENT.min(self.identity().longest_wait);
-            let received = self.ask(max, visibility, wait).await.messages;
+            let received = self.receive_up_to(max, visibility, wait).await.messages;
             assert!(
                 !received.is_empty(),
                 "only {} of {count} messages came",
@@ -448,7 +448,7 @@ impl Handy for dyn Queue {
 
     async fn expect_nothing(&self) {
         let proof = self.identity().proof_wait;
-        let received = self.ask(self.identity().batch, LONG, proof).await;
+        let received = self.receive_up_to(self.identity().batch, LONG, proof).await;
         assert_eq!(received.messages, [], "nothing should be visible");
         assert!(received.drained);
     }

@@ -74,7 +74,7 @@ async fn keys(bucket: &dyn Bucket) -> (usize, BTreeSet<String>) {
     }
 }
 
-async fn what_is_set_is_there_for_all_and_in_no_other_bucket(store: &BucketPair) {
+async fn set_values_are_visible_to_all_and_only_in_their_bucket(store: &BucketPair) {
     let [one, two] = &store.mine;
     let bytes: Vec<u8> = (0..=255).collect();
     one.set(&[pair("", b"never"), pair("a", &bytes), pair("ключ\n\0", b"")])
@@ -100,7 +100,7 @@ async fn what_is_set_is_there_for_all_and_in_no_other_bucket(store: &BucketPair)
     assert_eq!(one.get(&[]).await.expect("read"), [None; 0]);
 }
 
-async fn the_largest_values_go_there_and_back(store: &BucketPair) {
+async fn largest_values_round_trip(store: &BucketPair) {
     let [one, two] = &store.mine;
     let key = |number: usize| format!("{number:0>LONGEST_KEY$}");
     let large = |number: usize| (key(number), vec![7; LONGEST_VALUE]);
@@ -120,7 +120,7 @@ async fn the_largest_values_go_there_and_back(store: &BucketPair) {
     assert_eq!(refused.kind, ErrorKind::Invalid);
 }
 
-async fn numbers_are_counted_by_many_at_once(store: &BucketPair) {
+async fn concurrent_increments_are_all_counted(store: &BucketPair) {
     let [one, two] = &store.mine;
     let count = |bucket: &Arc<dyn Bucket>| {
         let bucket = Arc::clone(bucket);
@@ -163,7 +163,7 @@ async fn numbers_are_counted_by_many_at_once(store: &BucketPair) {
     assert_eq!(one.increment("long", 1).await, Ok(9_007_199_254_740_994));
 }
 
-async fn a_swap_is_done_only_on_what_was_seen(store: &BucketPair) {
+async fn compare_and_swap_succeeds_only_on_the_value_seen(store: &BucketPair) {
     let [one, two] = &store.mine;
     assert_eq!(one.swap("s", Some(b""), b"1").await, Ok(false));
     assert_eq!(one.swap("s", None, b"").await, Ok(true));
@@ -197,7 +197,7 @@ async fn a_swap_is_done_only_on_what_was_seen(store: &BucketPair) {
     assert_eq!(value(&**one, "s").await, Some(b"61".to_vec()));
 }
 
-async fn keys_come_in_pages(store: &BucketPair) {
+async fn keys_are_listed_in_pages(store: &BucketPair) {
     let [one, two] = &store.mine;
     assert_eq!(keys(&**one).await, (1, BTreeSet::new()));
     let all: Vec<String> = (0..3_000).map(|number| format!("key-{number}")).collect();
@@ -211,7 +211,7 @@ async fn keys_come_in_pages(store: &BucketPair) {
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_is_told() {
+async fn unavailable_store_is_reported() {
     let mut server = RedisServer::start(&[]);
     let bucket = Redis::new(&server.url(), "dispatcher")
         .expect("an address")
@@ -226,11 +226,11 @@ async fn a_store_that_is_away_is_told() {
 macro_rules! stores {
     ($($name:ident: $store:expr),* $(,)?) => {
         $(stores! { one $name: $store, [
-            what_is_set_is_there_for_all_and_in_no_other_bucket,
-            the_largest_values_go_there_and_back,
-            numbers_are_counted_by_many_at_once,
-            a_swap_is_done_only_on_what_was_seen,
-            keys_come_in_pages,
+            set_values_are_visible_to_all_and_only_in_their_bucket,
+            largest_values_round_trip,
+            concurrent_increments_are_all_counted,
+            compare_and_swap_succeeds_only_on_the_value_seen,
+            keys_are_listed_in_pages,
         ] })*
     };
     (one $name:ident: $store:expr, [$($check:ident),* $(,)?]) => {

@@ -1,4 +1,4 @@
-//! The checks of the suite, by the file that they stand in. Whoever runs them names a macro that makes
+//! The checks of the suite, by the file that they are in. Whoever runs them names a macro that makes
 //! something of the list: tests, or a table.
 
 /// Calls a macro with arguments of its own and then the list.
@@ -7,37 +7,37 @@ macro_rules! with_checks {
         $macro! {
             $($own)*
             delivery: [
-                what_is_sent_is_received,
+                sent_message_is_received,
                 attributes_survive,
-                no_more_than_asked,
+                receive_returns_at_most_the_maximum,
                 receives_are_counted,
-                order_is_kept_where_it_is_promised,
-                the_newest_come_first_where_that_can_be_asked_for,
-                a_group_waits_for_its_first_message,
-                a_delay_is_kept,
-                a_long_poll_wakes_on_a_send,
-                an_empty_queue_is_drained,
-                a_partial_answer_to_a_patient_receive_is_drained,
-                depth_tells_waiting_from_in_flight,
-                ids_are_told,
+                order_is_kept_where_supported,
+                newest_come_first_where_supported,
+                group_waits_for_its_first_message,
+                delay_is_respected,
+                long_poll_wakes_on_a_send,
+                empty_queue_is_drained,
+                partial_answer_to_a_long_poll_is_drained,
+                depth_separates_waiting_from_in_flight,
+                message_ids_are_returned_by_send,
             ],
             leases: [
-                an_unsettled_message_comes_back,
-                an_extended_message_stays_away,
-                an_extension_to_nothing_gives_back,
-                extensions_are_answered_one_by_one,
+                unsettled_message_is_redelivered,
+                extended_message_stays_invisible,
+                zero_extension_releases_the_message,
+                each_extension_has_its_own_result,
             ],
             settling: [
-                a_deleted_message_is_gone,
-                settling_twice_is_harmless,
-                a_released_message_comes_back,
-                a_released_message_keeps_its_distance,
-                answers_stand_in_order,
-                a_stale_receipt_does_not_end_a_newer_delivery,
-                a_dead_message_moves_with_its_reason,
+                deleted_message_is_not_redelivered,
+                settling_twice_has_no_effect,
+                released_message_is_redelivered,
+                released_message_respects_its_delay,
+                settle_results_are_in_order,
+                stale_receipt_does_not_settle_a_newer_delivery,
+                dead_lettered_message_moves_with_its_reason,
                 dead_lettering_without_a_dead_letter_queue_is_refused,
-                a_slice_may_name_a_message_twice,
-                outcomes_may_be_mixed,
+                message_may_be_settled_twice_in_one_call,
+                outcomes_of_one_call_may_be_mixed,
             ],
             listing: [
                 what_waits_is_listed_without_being_received,
@@ -49,8 +49,8 @@ macro_rules! with_checks {
                 a_deduplication_id_counts_where_the_queue_has_one,
             ],
             dispatchers: [
-                two_at_once_share_a_queue_and_none_does_anothers_work,
-                what_a_killed_one_held_is_done_by_another,
+                two_dispatchers_share_a_queue_without_overlap,
+                messages_of_a_killed_dispatcher_are_handled_by_another,
             ],
         }
     };

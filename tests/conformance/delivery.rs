@@ -6,7 +6,7 @@ use dispatcher_core::message::{Attribute, AttributeValue, Outcome, Outgoing};
 use std::collections::HashSet;
 use std::time::Duration;
 
-pub(crate) async fn what_is_sent_is_received(backend: &Backend) {
+pub(crate) async fn sent_message_is_received(backend: &Backend) {
     let queue = backend.plain().await;
     let awkward = "grüße 👋 \t\r\n <&\"'>\\ \u{fffd} {\"json\": null}";
     let ids = queue.send_all(&[plain(awkward)]).await;
@@ -21,7 +21,7 @@ pub(crate) async fn what_is_sent_is_received(backend: &Backend) {
     queue.expect_nothing().await;
 }
 
-pub(crate) async fn ids_are_told(backend: &Backend) {
+pub(crate) async fn message_ids_are_returned_by_send(backend: &Backend) {
     let queue = backend.plain().await;
     let batch = queue.identity().batch;
     let messages: Vec<Outgoing> = (0..batch).map(|n| plain(&n.to_string())).collect();
@@ -66,12 +66,12 @@ pub(crate) async fn attributes_survive(backend: &Backend) {
     assert_eq!(received, attributes);
 }
 
-pub(crate) async fn no_more_than_asked(backend: &Backend) {
+pub(crate) async fn receive_returns_at_most_the_maximum(backend: &Backend) {
     let queue = backend.plain().await;
     let messages: Vec<Outgoing> = (0..5).map(|n| plain(&n.to_string())).collect();
     queue.send_all(&messages).await;
     let proof = queue.identity().proof_wait;
-    let first = queue.ask(2, LONG, proof).await;
+    let first = queue.receive_up_to(2, LONG, proof).await;
     assert!((1..=2).contains(&first.messages.len()));
     assert!(!first.drained || first.messages.len() < 2);
     let mut all = first.messages;
@@ -97,7 +97,7 @@ pub(crate) async fn receives_are_counted(backend: &Backend) {
     assert_eq!(first_received.len(), 1, "the first receive stays the first");
 }
 
-pub(crate) async fn order_is_kept_where_it_is_promised(backend: &Backend) {
+pub(crate) async fn order_is_kept_where_supported(backend: &Backend) {
     let wanted = Wanted {
         ordered: true,
         ..Wanted::default()
@@ -120,7 +120,7 @@ pub(crate) async fn order_is_kept_where_it_is_promised(backend: &Backend) {
     assert_eq!(received, numbers);
 }
 
-pub(crate) async fn the_newest_come_first_where_that_can_be_asked_for(backend: &Backend) {
+pub(crate) async fn newest_come_first_where_supported(backend: &Backend) {
     let wanted = Wanted {
         ordered: true,
         ..Wanted::default()
@@ -131,17 +131,17 @@ pub(crate) async fn the_newest_come_first_where_that_can_be_asked_for(backend: &
             .send_all(&[grouped("g", "first"), grouped("g", "second")])
             .await;
         // No wish for the newest parts a group.
-        let first = groups.ask_newest(1).await;
+        let first = groups.receive_newest(1).await;
         assert_eq!(bodies(&first), ["first"]);
     }
     let queue = backend.plain().await;
     let numbers: Vec<Outgoing> = (0..6).map(|n| plain(&n.to_string())).collect();
     let sent: Vec<Outgoing> = numbers.iter().take(4).cloned().collect();
     queue.send_all(&sent).await;
-    let mut received = queue.ask_newest(2).await;
+    let mut received = queue.receive_newest(2).await;
     queue.send_all(&numbers[4..]).await;
     while received.len() < numbers.len() {
-        let more = queue.ask_newest(3).await;
+        let more = queue.receive_newest(3).await;
         assert!(!more.is_empty(), "all are received, whatever was asked");
         received.extend(more);
     }
@@ -154,16 +154,16 @@ pub(crate) async fn the_newest_come_first_where_that_can_be_asked_for(backend: &
     let last = received.pop().expect("six were received");
     let released = Outcome::Release(Duration::ZERO);
     queue.settle_one(&last, released).await;
-    let mut again = queue.ask_newest(2).await;
+    let mut again = queue.receive_newest(2).await;
     while again.len() < 2 {
-        again.extend(queue.ask_newest(1).await);
+        again.extend(queue.receive_newest(1).await);
     }
     if backend.can_choose() {
         assert_eq!((&*again[0].body, &*again[1].body), ("6", &*last.body));
     }
 }
 
-pub(crate) async fn a_group_waits_for_its_first_message(backend: &Backend) {
+pub(crate) async fn group_waits_for_its_first_message(backend: &Backend) {
     let wanted = Wanted {
         ordered: true,
         ..Wanted::default()
@@ -184,7 +184,7 @@ pub(crate) async fn a_group_waits_for_its_first_message(backend: &Backend) {
     assert_eq!(queue.next(LONG).await.body, "a2");
 }
 
-pub(crate) async fn a_delay_is_kept(backend: &Backend) {
+pub(crate) async fn delay_is_respected(backend: &Backend) {
     let queue = backend.plain().await;
     let later = Outgoing {
         delay: Duration::from_secs(2),
@@ -198,9 +198,9 @@ pub(crate) async fn a_delay_is_kept(backend: &Backend) {
     assert_eq!(queue.next(LONG).await.body, "later");
 }
 
-pub(crate) async fn a_long_poll_wakes_on_a_send(backend: &Backend) {
+pub(crate) async fn long_poll_wakes_on_a_send(backend: &Backend) {
     let queue = backend.plain().await;
-    let receive = queue.ask(1, LONG, PATIENT.min(queue.identity().longest_wait));
+    let receive = queue.receive_up_to(1, LONG, PATIENT.min(queue.identity().longest_wait));
     let send = async {
         // The poll is polled first and so is on its way.
         queue.send_all(&[plain("wake")]).await
@@ -210,16 +210,18 @@ pub(crate) async fn a_long_poll_wakes_on_a_send(backend: &Backend) {
     assert_eq!(received.messages[0].id, ids[0]);
 }
 
-pub(crate) async fn an_empty_queue_is_drained(backend: &Backend) {
+pub(crate) async fn empty_queue_is_drained(backend: &Backend) {
     let queue = backend.plain().await;
     queue.expect_nothing().await;
 }
 
-pub(crate) async fn a_partial_answer_to_a_patient_receive_is_drained(backend: &Backend) {
+pub(crate) async fn partial_answer_to_a_long_poll_is_drained(backend: &Backend) {
     let queue = backend.plain().await;
     queue.send_all(&[plain("only")]).await;
     let proof = queue.identity().proof_wait;
-    let received = queue.ask(queue.identity().batch, SHORT, proof).await;
+    let received = queue
+        .receive_up_to(queue.identity().batch, SHORT, proof)
+        .await;
     assert_eq!(received.messages.len(), 1);
     assert!(received.drained);
     // One that is invisible is none that could be received.
@@ -228,7 +230,7 @@ pub(crate) async fn a_partial_answer_to_a_patient_receive_is_drained(backend: &B
         .await;
 }
 
-pub(crate) async fn depth_tells_waiting_from_in_flight(backend: &Backend) {
+pub(crate) async fn depth_separates_waiting_from_in_flight(backend: &Backend) {
     let queue = backend.plain().await;
     let messages: Vec<Outgoing> = (0..4).map(|n| plain(&n.to_string())).collect();
     queue.send_all(&messages).await;

@@ -19,7 +19,7 @@ fn is_empty(depth: Depth) -> bool {
 /// A started process that receives.
 fn start(backend: &Backend, opened: &Opened, concurrency: &str) -> RunningProgram {
     let program = backend.dispatcher(opened, "verdicts", VISIBILITY);
-    // A stop waits for the poll under way.
+    // A stop waits for the outstanding poll.
     let program = program.env("DISPATCHER_POLL_FOR", "1s");
     let running = program.env("DISPATCHER_CONCURRENCY", concurrency).start();
     running.wait_for_line(|line| line.contains("\"running\""));
@@ -38,7 +38,7 @@ fn sorted(mut numbers: Vec<String>) -> Vec<usize> {
     numbers.collect()
 }
 
-pub(crate) async fn two_at_once_share_a_queue_and_none_does_anothers_work(backend: &Backend) {
+pub(crate) async fn two_dispatchers_share_a_queue_without_overlap(backend: &Backend) {
     let opened = backend.open(Wanted::default()).await;
     let mut both = [start(backend, &opened, "4"), start(backend, &opened, "4")];
     // Between any two that can be counted one that takes its time, so that neither can do it all.
@@ -55,7 +55,7 @@ pub(crate) async fn two_at_once_share_a_queue_and_none_does_anothers_work(backen
     assert_eq!(sorted([one, other].concat()), all, "each once");
 }
 
-pub(crate) async fn what_a_killed_one_held_is_done_by_another(backend: &Backend) {
+pub(crate) async fn messages_of_a_killed_dispatcher_are_handled_by_another(backend: &Backend) {
     let wanted = Wanted {
         dead_letter_queue: true,
         ..Wanted::default()

@@ -47,7 +47,7 @@ impl TableScene {
 }
 
 #[tokio::test]
-async fn a_task_of_the_sample_goes_through_the_samples_states() {
+async fn sample_task_goes_through_the_samples_states() {
     let scene = scene(Options::default()).await;
     let id = scene.tables.put_as_sample(&scene.table, &[]).await;
     let created = scene.column(&id, "taskCreated").await;
@@ -64,7 +64,7 @@ async fn a_task_of_the_sample_goes_through_the_samples_states() {
 }
 
 #[tokio::test]
-async fn a_dead_letter_stays_as_a_failure_with_its_reason() {
+async fn dead_letter_stays_as_a_failure_with_its_reason() {
     let scene = scene(Options::default()).await;
     let id = scene.tables.put_as_sample(&scene.table, &[]).await;
     let message = scene.queue().next(LONG).await;
@@ -80,7 +80,7 @@ async fn a_dead_letter_stays_as_a_failure_with_its_reason() {
 }
 
 #[tokio::test]
-async fn the_sample_works_on_what_is_sent_here() {
+async fn sample_handles_tasks_sent_by_dispatcher() {
     let scene = scene(Options::default()).await;
     let ids = scene.queue().send_all(&[plain("a"), plain("b")]).await;
     let pending = scene.tables.pending_as_sample(&scene.table).await;
@@ -97,9 +97,9 @@ async fn the_sample_works_on_what_is_sent_here() {
 }
 
 #[tokio::test]
-async fn what_the_sample_has_taken_is_left_alone() {
+async fn tasks_taken_by_the_sample_are_left_alone() {
     let scene = scene(Options::default()).await;
-    // One that we had before, whose lease would have run out long ago.
+    // One that we had before, whose lease would have expired long ago.
     let ids = scene.queue().send_all(&[plain("once ours")]).await;
     let ours = scene.queue().next(SHORT).await;
     let release = Outcome::Release(Duration::ZERO);
@@ -110,7 +110,7 @@ async fn what_the_sample_has_taken_is_left_alone() {
             .transition_as_sample(table, &ids[0], "PENDING", "TAKEN")
             .await
     );
-    // Another, whose lease does run out, shows that the sweep has passed.
+    // Another, whose lease does expire, shows that the sweep has passed.
     scene.queue().send_all(&[plain("clock")]).await;
     let clock = scene.queue().next(SHORT).await;
     let again = scene.queue().next(LONG).await;
@@ -129,7 +129,7 @@ async fn what_the_sample_has_taken_is_left_alone() {
 }
 
 #[tokio::test]
-async fn an_expired_task_never_runs_and_is_counted() {
+async fn expired_task_never_runs_and_is_counted() {
     let scene = scene(Options::default()).await;
     for (at, ttl) in [(1, now_ms() / 1_000 - 5), (2, now_ms() - 5_000)] {
         let put = scene.tables.client.put_item().table_name(&scene.table);
@@ -152,7 +152,7 @@ async fn an_expired_task_never_runs_and_is_counted() {
 }
 
 #[tokio::test]
-async fn bodies_that_are_objects_are_columns() {
+async fn object_bodies_become_columns() {
     let scene = scene(Options::default()).await;
     let ids = scene
         .queue()
@@ -165,17 +165,17 @@ async fn bodies_that_are_objects_are_columns() {
 }
 
 #[tokio::test]
-async fn a_group_is_refused_in_plain_words() {
+async fn group_is_refused_with_a_clear_message() {
     let scene = scene(Options::default()).await;
     let answers = scene.queue.send(&[crate::backend::grouped("g", "x")]).await;
     let [Err(ItemError::Refused(why))] = &answers[..] else {
         panic!("{answers:?}");
     };
-    assert!(why.contains("keeps no groups in order"), "{why}");
+    assert!(why.contains("does not support groups"), "{why}");
 }
 
 #[tokio::test]
-async fn a_table_that_is_not_there_or_of_another_kind_is_told_with_how_to_make_it() {
+async fn missing_or_wrong_table_is_reported_with_the_command_to_create_it() {
     let url = MiniStack::shared().url();
     let dynamodb = Dynamo::connect(&configuration(&url), Options::default());
     let error = dynamodb.open("no-such-table", None).await;
@@ -202,7 +202,7 @@ async fn a_table_that_is_not_there_or_of_another_kind_is_told_with_how_to_make_i
 }
 
 #[tokio::test]
-async fn two_that_take_at_once_share_all_and_have_none_in_common() {
+async fn concurrent_receivers_share_all_tasks_without_overlap() {
     let scene = scene(Options::default()).await;
     let url = MiniStack::shared().url();
     let other = open(&url, &scene.table, Options::default()).await;
@@ -213,7 +213,7 @@ async fn two_that_take_at_once_share_all_and_have_none_in_common() {
     let drain = async |queue: &dyn Queue| {
         let mut ids = Vec::new();
         loop {
-            let received = queue.ask(10, LONG, Duration::ZERO).await;
+            let received = queue.receive_up_to(10, LONG, Duration::ZERO).await;
             ids.extend(received.messages.into_iter().map(|m| m.id));
             if received.drained {
                 return ids;

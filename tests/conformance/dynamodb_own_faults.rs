@@ -46,7 +46,7 @@ fn waiting_pages(proxy: &Proxy) -> usize {
 }
 
 #[tokio::test]
-async fn what_was_taken_does_not_wait_until_all_behind_it_is_read() {
+async fn taken_tasks_are_returned_before_the_whole_index_is_read() {
     let scene = scene(Options::default()).await;
     put_expired(&scene, 150, now_ms()).await;
     let fresh = ["a", "b", "c"].map(plain);
@@ -54,7 +54,7 @@ async fn what_was_taken_does_not_wait_until_all_behind_it_is_read() {
     let proxy = Proxy::before(MiniStack::shared().address());
     let queue = open(&proxy.url(), &scene.table, Options::default()).await;
     let queue: &dyn Queue = &queue;
-    let received = queue.ask(10, LONG, Duration::ZERO).await;
+    let received = queue.receive_up_to(10, LONG, Duration::ZERO).await;
     let bodies: Vec<&str> = received.messages.iter().map(|m| &*m.body).collect();
     assert_eq!(bodies, ["c", "b", "a"]);
     assert!(!received.drained, "there was more to look at");
@@ -63,21 +63,21 @@ async fn what_was_taken_does_not_wait_until_all_behind_it_is_read() {
 }
 
 #[tokio::test]
-async fn a_look_that_finds_nothing_ends_and_the_next_goes_on_from_there() {
+async fn empty_receive_ends_and_the_next_continues_from_there() {
     let scene = scene(Options::default()).await;
     let id = scene.queue().send_all(&[plain("below")]).await.remove(0);
     // More than twenty pages hold: one of ten, the others of a hundred.
     put_expired(&scene, 1_950, now_ms() + 10_000).await;
-    let first = scene.queue().ask(10, LONG, Duration::ZERO).await;
+    let first = scene.queue().receive_up_to(10, LONG, Duration::ZERO).await;
     assert_eq!(first.messages, [], "one look does not go that far");
     assert!(!first.drained, "nor does it say that there was no more");
-    let second = scene.queue().ask(10, LONG, Duration::ZERO).await;
+    let second = scene.queue().receive_up_to(10, LONG, Duration::ZERO).await;
     let ids: Vec<&str> = second.messages.iter().map(|m| &*m.id).collect();
     assert_eq!(ids, [id]);
 }
 
 #[tokio::test]
-async fn a_look_in_a_hurry_ends_after_the_page_at_hand() {
+async fn hurried_receive_ends_after_the_current_page() {
     let scene = scene(Options::default()).await;
     put_expired(&scene, 150, now_ms()).await;
     let proxy = Proxy::before(MiniStack::shared().address());
@@ -97,7 +97,7 @@ async fn a_look_in_a_hurry_ends_after_the_page_at_hand() {
 }
 
 #[tokio::test]
-async fn a_claim_whose_answer_was_lost_is_ours() {
+async fn claim_with_a_lost_answer_is_recognised_as_own() {
     let scene = scene(Options::default()).await;
     scene.queue().send_all(&[plain("once")]).await;
     let relay = Relay::before(MiniStack::shared().address());
@@ -112,7 +112,7 @@ async fn a_claim_whose_answer_was_lost_is_ours() {
     assert_eq!(scene.column(&message.id, "taskStatus").await, "SUCCESS");
 }
 
-/// Puts a task that somebody took whose lease has run out long ago; its id.
+/// Puts a task that somebody took whose lease has expired long ago; its id.
 async fn put_orphan(scene: &TableScene, created: u64) -> String {
     let id = scene.tables.put_as_sample(&scene.table, &[]).await;
     let number = |n: u64| AttributeValue::N(n.to_string());
@@ -134,7 +134,7 @@ async fn put_orphan(scene: &TableScene, created: u64) -> String {
 }
 
 #[tokio::test]
-async fn a_sweep_that_cannot_see_all_goes_on_where_it_ended() {
+async fn incomplete_sweep_continues_where_it_ended() {
     let scene = scene(Options::default()).await;
     let id = put_orphan(&scene, 1_600_000_000_000).await;
     let proxy = Proxy::before(MiniStack::shared().address());
@@ -156,7 +156,7 @@ async fn a_sweep_that_cannot_see_all_goes_on_where_it_ended() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_put_back_stops_no_receive() {
+async fn task_that_cannot_be_returned_stops_no_receive() {
     let scene = scene(Options::default()).await;
     put_orphan(&scene, 1_600_000_000_000).await;
     scene.queue.send(&[plain("waits")]).await;
@@ -171,7 +171,7 @@ async fn what_cannot_be_put_back_stops_no_receive() {
 }
 
 #[tokio::test]
-async fn a_copy_that_dynamodb_refuses_leaves_a_failure_behind() {
+async fn dead_letter_copy_that_dynamodb_refuses_leaves_a_failure() {
     let scene = scene(Options::default()).await;
     let dead_letter_queue = scene.tables.create("grave", Dates::Number).await;
     let id = scene.queue().send_all(&[plain("dies")]).await.remove(0);
@@ -191,7 +191,7 @@ async fn a_copy_that_dynamodb_refuses_leaves_a_failure_behind() {
 }
 
 #[tokio::test]
-async fn a_task_that_cannot_be_taken_does_not_stand_before_the_others() {
+async fn task_that_cannot_be_taken_does_not_block_the_others() {
     let scene = scene(Options::default()).await;
     scene.queue().send_all(&[plain("older")]).await;
     scene.queue().send_all(&[plain("newest")]).await;
@@ -201,13 +201,13 @@ async fn a_task_that_cannot_be_taken_does_not_stand_before_the_others() {
         r#"{"__type":"ValidationException","message":"Item size to update has exceeded"}"#;
     proxy.answer_next(1, "UpdateItem", 400, invalid);
     let queue: &dyn Queue = &queue;
-    let received = queue.ask(1, LONG, Duration::ZERO).await;
+    let received = queue.receive_up_to(1, LONG, Duration::ZERO).await;
     let bodies: Vec<&str> = received.messages.iter().map(|m| &*m.body).collect();
     assert_eq!(bodies, ["older"]);
 }
 
 #[tokio::test]
-async fn a_failure_whose_reason_finds_no_room_is_one_without_it() {
+async fn failure_reason_that_does_not_fit_is_omitted() {
     let scene = scene(Options::default()).await;
     let id = scene.queue().send_all(&[plain("dies")]).await.remove(0);
     let proxy = Proxy::before(MiniStack::shared().address());

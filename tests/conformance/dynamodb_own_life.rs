@@ -28,7 +28,7 @@ fn left(ttl: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn dynamodb_deletes_nothing_that_somebody_works_on() {
+async fn time_to_live_deletes_no_task_under_lease() {
     let scene = scene(short()).await;
     let id = scene.queue().send_all(&[plain("x")]).await.remove(0);
     let sent = scene.column(&id, "ttl").await;
@@ -48,7 +48,7 @@ async fn dynamodb_deletes_nothing_that_somebody_works_on() {
 }
 
 #[tokio::test]
-async fn a_time_to_live_that_is_far_or_none_of_dynamodbs_stays_as_it_is() {
+async fn distant_or_foreign_time_to_live_is_unchanged() {
     let scene = scene(Options::default()).await;
     // Milliseconds, by which DynamoDB deletes nothing.
     let sample = scene.tables.put_as_sample(&scene.table, &[]).await;
@@ -65,7 +65,7 @@ async fn a_time_to_live_that_is_far_or_none_of_dynamodbs_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn what_expired_while_it_was_worked_on_does_not_begin_again() {
+async fn task_that_expired_while_running_does_not_run_again() {
     let scene = scene(short()).await;
     let id = scene.queue().send_all(&[plain("x")]).await.remove(0);
     let message = scene.queue().next(LONG).await;
@@ -85,7 +85,7 @@ async fn what_expired_while_it_was_worked_on_does_not_begin_again() {
 }
 
 #[tokio::test]
-async fn dead_letters_outlive_what_they_were() {
+async fn dead_letters_outlive_their_tasks_time_to_live() {
     let url = MiniStack::shared().url();
     let tables = Tables::at(&url);
     let dynamodb = Dynamo::connect(&configuration(&url), short());
@@ -117,7 +117,7 @@ fn spread(shards: u16) -> Options {
 }
 
 #[tokio::test]
-async fn no_task_is_hidden_from_who_spreads_over_fewer_keys() {
+async fn fewer_shards_hide_no_task() {
     let scene = scene(spread(4)).await;
     let (url, table) = (MiniStack::shared().url(), &scene.table);
     let bodies: Vec<_> = (0..12).map(|n| plain(&n.to_string())).collect();
@@ -127,7 +127,7 @@ async fn no_task_is_hidden_from_who_spreads_over_fewer_keys() {
     for (shards, count) in [(2, 5), (1, 7)] {
         let fewer = open(&url, table, spread(shards)).await;
         let fewer: &dyn Queue = &fewer;
-        // With the last come those whose lease runs out.
+        // With the last come those whose lease expires.
         for message in fewer.take(count, LONG).await {
             fewer.settle_one(&message, Outcome::Delete).await;
         }
@@ -141,7 +141,7 @@ async fn no_task_is_hidden_from_who_spreads_over_fewer_keys() {
 }
 
 #[tokio::test]
-async fn a_table_of_the_sample_remembers_nothing_of_ours() {
+async fn table_of_the_sample_keeps_no_attribute_of_dispatcher() {
     let scene = scene(Options::default()).await;
     scene.queue().send_all(&[plain("x")]).await;
     let other = open(&MiniStack::shared().url(), &scene.table, spread(1)).await;
@@ -150,7 +150,7 @@ async fn a_table_of_the_sample_remembers_nothing_of_ours() {
 }
 
 #[tokio::test]
-async fn two_tables_may_share_a_dead_letter_queue_though_their_tasks_have_the_same_ids() {
+async fn tables_with_equal_task_ids_can_share_a_dead_letter_queue() {
     let url = MiniStack::shared().url();
     let tables = Tables::at(&url);
     let dynamodb = Dynamo::connect(&configuration(&url), Options::default());
@@ -185,7 +185,7 @@ async fn two_tables_may_share_a_dead_letter_queue_though_their_tasks_have_the_sa
 }
 
 #[tokio::test]
-async fn a_dead_letter_that_is_too_large_to_be_copied_stays_as_a_failure() {
+async fn dead_letter_too_large_to_copy_stays_as_a_failure() {
     let url = MiniStack::shared().url();
     let tables = Tables::at(&url);
     let dynamodb = Dynamo::connect(&configuration(&url), Options::default());

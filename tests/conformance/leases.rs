@@ -6,7 +6,7 @@ use dispatcher_core::message::{Outcome, Receipt};
 use dispatcher_core::queue::ItemError;
 use std::time::Duration;
 
-pub(crate) async fn an_unsettled_message_comes_back(backend: &Backend) {
+pub(crate) async fn unsettled_message_is_redelivered(backend: &Backend) {
     let queue = backend.plain().await;
     queue.send_all(&[plain("crash")]).await;
     let first = queue.next(SHORT).await;
@@ -16,7 +16,7 @@ pub(crate) async fn an_unsettled_message_comes_back(backend: &Backend) {
     assert_ne!(second.receipt, first.receipt);
 }
 
-pub(crate) async fn an_extended_message_stays_away(backend: &Backend) {
+pub(crate) async fn extended_message_stays_invisible(backend: &Backend) {
     let queue = backend.plain().await;
     queue.send_all(&[plain("kept"), plain("left")]).await;
     let messages = queue.take(2, SHORT).await;
@@ -33,7 +33,7 @@ pub(crate) async fn an_extended_message_stays_away(backend: &Backend) {
     queue.settle_one(kept, Outcome::Delete).await;
 }
 
-pub(crate) async fn an_extension_to_nothing_gives_back(backend: &Backend) {
+pub(crate) async fn zero_extension_releases_the_message(backend: &Backend) {
     let queue = backend.plain().await;
     queue.send_all(&[plain("back")]).await;
     let first = queue.next(LONG).await;
@@ -42,7 +42,7 @@ pub(crate) async fn an_extension_to_nothing_gives_back(backend: &Backend) {
     assert_eq!(queue.next(LONG).await.id, first.id);
 }
 
-pub(crate) async fn extensions_are_answered_one_by_one(backend: &Backend) {
+pub(crate) async fn each_extension_has_its_own_result(backend: &Backend) {
     let queue = backend.plain().await;
     queue.send_all(&[plain("a"), plain("b")]).await;
     let messages = queue.take(2, LONG).await;

@@ -33,7 +33,7 @@ fn ask(wait: Duration) -> Ask {
 }
 
 #[tokio::test]
-async fn what_comes_back_is_in_front_in_its_old_order() {
+async fn returned_messages_are_first_in_their_old_order() {
     let queue = fresh().await;
     let queue: &dyn Queue = &queue;
     queue.send_all(&["a", "b", "c", "d"].map(plain)).await;
@@ -42,7 +42,7 @@ async fn what_comes_back_is_in_front_in_its_old_order() {
         queue.settle_one(&taken[at], NOW).await;
     }
     queue.send_all(&[plain("e")]).await;
-    let again = queue.ask(10, LONG, Duration::ZERO).await.messages;
+    let again = queue.receive_up_to(10, LONG, Duration::ZERO).await.messages;
     let order: Vec<&str> = again.iter().map(|message| &*message.body).collect();
     assert_eq!(order, ["a", "b", "c", "d", "e"]);
     let mut ids: Vec<&str> = again.iter().map(|message| &*message.id).collect();
@@ -52,7 +52,7 @@ async fn what_comes_back_is_in_front_in_its_old_order() {
 }
 
 #[tokio::test]
-async fn a_cancelled_or_dead_lettered_head_lets_its_group_go_on() {
+async fn cancelled_or_dead_lettered_head_unblocks_its_group() {
     let server = Redis::new(&RedisServer::shared().url(), "faults").expect("an address");
     let name = RedisServer::fresh_name("q");
     let opened = server.queue(&name, None).await.expect("it is there");
@@ -79,7 +79,7 @@ async fn a_cancelled_or_dead_lettered_head_lets_its_group_go_on() {
 }
 
 #[tokio::test]
-async fn a_group_waits_until_its_cancelled_head_has_ended() {
+async fn group_waits_until_its_cancelled_head_has_ended() {
     let own = RedisServer::start(&[]);
     let server = Redis::new(&own.url(), "faults").expect("an address");
     let opened = server.queue("q", None).await.expect("it is there");
@@ -106,16 +106,16 @@ async fn a_group_waits_until_its_cancelled_head_has_ended() {
                 let told = queue.settle(&[(head, NOW)]).await;
                 assert_eq!(told, [Err(ItemError::Cancelled)]);
             }
-            // Its lease has run out.
+            // Its lease has expired.
             "2" => {
-                let over = beside.ask(&["ZADD", "{faults:q}:leases", "XX", "CH", "1", &head.id]);
+                let over = beside.call(&["ZADD", "{faults:q}:leases", "XX", "CH", "1", &head.id]);
                 assert_eq!(over.expect("an answer").number(), 1);
             }
             // Its worker is dead.
             _ => {
-                let worker = beside.ask(&["SMEMBERS", "{faults}:workers"]);
+                let worker = beside.call(&["SMEMBERS", "{faults}:workers"]);
                 let key = format!("{{faults}}:worker:{}", worker.expect("an answer").text());
-                beside.ask(&["DEL", &key]).expect("an answer");
+                beside.call(&["DEL", &key]).expect("an answer");
             }
         }
     }
@@ -123,14 +123,14 @@ async fn a_group_waits_until_its_cancelled_head_has_ended() {
     assert_eq!(last.body, "4");
     queue.settle_one(&last, Outcome::Delete).await;
     assert_eq!(opened.depth().await, Ok(Default::default()));
-    let left = beside.ask(&["KEYS", "{faults:q}:*"]).expect("an answer");
+    let left = beside.call(&["KEYS", "{faults:q}:*"]).expect("an answer");
     let mut left = left.texts();
     left.retain(|key| !key.contains(":w"));
     assert_eq!(left, ["{faults:q}:seq"]);
 }
 
 #[tokio::test]
-async fn settling_twice_alike_is_harmless_whatever_the_outcome() {
+async fn settling_twice_with_the_same_outcome_is_harmless() {
     let queue = fresh().await;
     let handy: &dyn Queue = &queue;
     for outcome in [
@@ -164,7 +164,7 @@ async fn settling_twice_alike_is_harmless_whatever_the_outcome() {
 }
 
 #[tokio::test]
-async fn a_delivery_that_is_cancelled_is_told_as_lost_and_is_gone() {
+async fn cancelled_delivery_is_reported_lost_and_deleted() {
     let server = Redis::new(&RedisServer::shared().url(), "faults").expect("an address");
     let name = RedisServer::fresh_name("q");
     let queue = server.queue(&name, None).await.expect("it is there");
@@ -183,17 +183,17 @@ async fn a_delivery_that_is_cancelled_is_told_as_lost_and_is_gone() {
 }
 
 #[tokio::test]
-async fn a_worker_that_is_given_up_has_lost_everything_and_begins_anew() {
+async fn worker_declared_dead_loses_its_messages_and_rejoins() {
     let server = RedisServer::start(&[]);
     let queue = open(&server.url(), "q").await;
     let handy: &dyn Queue = &queue;
     handy.send_all(&["a", "b"].map(plain)).await;
     let held = handy.take(2, LONG).await;
     let mut plain_client = server.connect();
-    let workers = plain_client.ask(&["SMEMBERS", "{faults}:workers"]);
+    let workers = plain_client.call(&["SMEMBERS", "{faults}:workers"]);
     let worker = workers.expect("an answer").text();
     let key = format!("{{faults}}:worker:{worker}");
-    let removed = plain_client.ask(&["DEL", &key]).expect("an answer");
+    let removed = plain_client.call(&["DEL", &key]).expect("an answer");
     assert_eq!(removed.number(), 1);
     let mut lost = queue.lost().await;
     lost.sort_by(|a, b| a.receipt.0.cmp(&b.receipt.0));
@@ -211,13 +211,13 @@ async fn a_worker_that_is_given_up_has_lost_everything_and_begins_anew() {
     assert_eq!(again[0].receive_count, 2);
     let stale = queue.settle(&[(held[0].clone(), Outcome::Delete)]).await;
     assert!(matches!(stale[..], [Err(ItemError::Gone(_))]), "{stale:?}");
-    let left = plain_client.ask(&["SMEMBERS", "{faults}:workers"]);
+    let left = plain_client.call(&["SMEMBERS", "{faults}:workers"]);
     let left = left.expect("an answer").texts();
     assert!(!left.contains(&worker), "it is forgotten");
 }
 
 #[tokio::test]
-async fn nobody_there_is_unreachable_until_somebody_is() {
+async fn unreachable_server_is_reported_until_it_is_up() {
     let url = format!("redis://127.0.0.1:{}", free_port());
     let server = Redis::new(&url, "faults").expect("an address");
     let error = server.queue("q", None).await.err().expect("nobody");
@@ -252,7 +252,7 @@ async fn nobody_there_is_unreachable_until_somebody_is() {
 }
 
 #[tokio::test]
-async fn a_server_that_becomes_a_replica_is_passing_and_connected_to_anew() {
+async fn server_that_becomes_a_replica_is_transient_and_reconnected() {
     let server = RedisServer::start(&[]);
     let queue = open(&server.url(), "q").await;
     let handy: &dyn Queue = &queue;
@@ -260,7 +260,7 @@ async fn a_server_that_becomes_a_replica_is_passing_and_connected_to_anew() {
     let mut other = server.connect();
     let master = free_port().to_string();
     other
-        .ask(&["REPLICAOF", "127.0.0.1", &master])
+        .call(&["REPLICAOF", "127.0.0.1", &master])
         .expect("an answer");
     let answers = queue.send(&[plain("refused")]).await;
     let [Err(ItemError::Passing(words))] = &answers[..] else {
@@ -271,9 +271,9 @@ async fn a_server_that_becomes_a_replica_is_passing_and_connected_to_anew() {
         .receive(ask(Duration::ZERO), &CancellationToken::new())
         .await;
     assert_eq!(error.expect_err("a replica").kind, ErrorKind::Transient);
-    other.ask(&["REPLICAOF", "NO", "ONE"]).expect("an answer");
+    other.call(&["REPLICAOF", "NO", "ONE"]).expect("an answer");
     handy.send_all(&[plain("after")]).await;
-    let connections = other.ask(&["INFO", "stats"]).expect("an answer").text();
+    let connections = other.call(&["INFO", "stats"]).expect("an answer").text();
     let made = connections
         .lines()
         .find_map(|line| line.strip_prefix("total_connections_received:"))
@@ -283,7 +283,7 @@ async fn a_server_that_becomes_a_replica_is_passing_and_connected_to_anew() {
 }
 
 #[tokio::test]
-async fn what_a_lost_answer_brought_comes_again_at_once() {
+async fn messages_of_a_lost_answer_are_redelivered_at_once() {
     let server = RedisServer::shared();
     let relay = Relay::before(server.address());
     let name = RedisServer::fresh_name("q");
@@ -306,7 +306,7 @@ async fn what_a_lost_answer_brought_comes_again_at_once() {
 }
 
 #[tokio::test]
-async fn a_wait_that_is_hurried_ends_and_loses_nothing() {
+async fn hurried_receive_ends_early_and_loses_nothing() {
     let queue = fresh().await;
     let hurry = CancellationToken::new();
     let waiting = queue.receive(ask(PATIENT), &hurry);
@@ -322,15 +322,15 @@ async fn a_wait_that_is_hurried_ends_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_user_with_a_password_needs_no_more_than_its_own_keys() {
+async fn acl_user_needs_access_only_to_its_own_keys() {
     let server = RedisServer::start(&[]);
     let mut beside = server.connect();
     let mut user = "ACL SETUSER worker on >secret resetkeys resetchannels".to_owned();
     user += " ~{own}* ~{own:* &{own:* +@all -@dangerous -@admin";
     let words: Vec<&str> = user.split(' ').collect();
-    assert_eq!(beside.ask(&words).expect("an answer").text(), "OK");
+    assert_eq!(beside.call(&words).expect("an answer").text(), "OK");
     let words = ["CONFIG", "SET", "requirepass", "another"];
-    assert_eq!(beside.ask(&words).expect("an answer").text(), "OK");
+    assert_eq!(beside.call(&words).expect("an answer").text(), "OK");
     let at = |user: &str| format!("redis://{user}{}", server.address());
     for denied in ["", "worker:wrong@", ":secret@"] {
         let server = Redis::new(&at(denied), "own").expect("an address");
@@ -363,7 +363,7 @@ async fn a_user_with_a_password_needs_no_more_than_its_own_keys() {
 }
 
 #[tokio::test]
-async fn addresses_prefixes_and_dead_letter_queues_that_cannot_be_are_refused() {
+async fn invalid_addresses_prefixes_and_dead_letter_queues_are_refused() {
     for (url, prefix) in [("http://127.0.0.1", "p"), ("redis://127.0.0.1", "a{b")] {
         let error = Redis::new(url, prefix).err().expect(url);
         assert_eq!(error.kind, ErrorKind::Invalid, "{error}");

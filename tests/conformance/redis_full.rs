@@ -27,7 +27,7 @@ async fn fill(queue: &dyn Queue) -> usize {
 }
 
 fn is_full(server: &mut Plain) -> bool {
-    let answer = server.ask(&["SET", "more", "more"]).expect("an answer");
+    let answer = server.call(&["SET", "more", "more"]).expect("an answer");
     matches!(answer, RedisReply::Error(why) if why.starts_with("OOM"))
 }
 
@@ -36,7 +36,7 @@ async fn kept(server: &mut Plain, key: &str) {
     let deadline = Instant::now() + PATIENCE;
     let (mut last, mut times) = (i64::MAX, 0);
     while times < 8 {
-        let left = server.ask(&["PTTL", key]).expect("an answer").number();
+        let left = server.call(&["PTTL", key]).expect("an answer").number();
         assert!(left > 0, "{key} is gone");
         assert!(Instant::now() < deadline, "{key} is not kept");
         times += usize::from(left > last);
@@ -53,7 +53,7 @@ async fn settle_all(queue: &dyn Queue, taken: Vec<Message>, outcome: Outcome) {
 }
 
 #[tokio::test]
-async fn a_full_server_can_be_emptied() {
+async fn full_server_can_be_drained() {
     let server = small();
     let mut beside = server.connect();
     let open = async || {
@@ -67,7 +67,7 @@ async fn a_full_server_can_be_emptied() {
     let handy: &dyn Queue = &queue;
     let mut taken = handy.take(sent, LONG).await;
     assert!(is_full(&mut beside));
-    let workers = beside.ask(&["SMEMBERS", "{full}:workers"]);
+    let workers = beside.call(&["SMEMBERS", "{full}:workers"]);
     let worker = workers.expect("an answer").text();
     kept(&mut beside, &format!("{{full}}:worker:{worker}")).await;
     assert!(is_full(&mut beside));
@@ -84,7 +84,7 @@ async fn a_full_server_can_be_emptied() {
 }
 
 #[tokio::test]
-async fn a_full_server_can_be_emptied_of_what_the_package_keeps() {
+async fn full_server_can_be_drained_of_worqr_tasks() {
     let server = small();
     let mut beside = server.connect();
     let open = async || {
@@ -97,7 +97,7 @@ async fn a_full_server_can_be_emptied_of_what_the_package_keeps() {
     let handy: &dyn Queue = &queue;
     let mut taken = handy.take(sent, LONG).await;
     assert!(is_full(&mut beside));
-    let workers = beside.ask(&["SMEMBERS", "full:workers"]);
+    let workers = beside.call(&["SMEMBERS", "full:workers"]);
     let worker = workers.expect("an answer").text();
     kept(&mut beside, &format!("full:workerTimers:{worker}")).await;
     assert!(is_full(&mut beside));

@@ -26,7 +26,7 @@ const ASK: Ask = Ask {
 };
 
 #[tokio::test]
-async fn an_answer_that_stands_still_costs_no_lease() {
+async fn stalled_answer_costs_no_lease() {
     let server = RedisServer::shared();
     let relay = Relay::before(server.address());
     let name = RedisServer::fresh_name("q");
@@ -46,29 +46,30 @@ async fn an_answer_that_stands_still_costs_no_lease() {
 }
 
 #[tokio::test]
-async fn dead_lettering_a_dead_worker_for_long_costs_the_living_nothing() {
+async fn long_dead_lettering_of_a_dead_worker_does_not_delay_the_living() {
     let server = RedisServer::start(&[]);
     let relay = Relay::before(server.address());
     let queue = open(relay.address(), "q").await;
     let handy: &dyn Queue = &queue;
     handy.send_all(&[plain("held")]).await;
     let held = handy.next(LONG).await;
-    // What the beat tells of the dead is not the call that cleans up after it: `needle` is a queue's name.
+    // What the beat tells of the dead is not the call that cleans up after it: `needle` is a
+    // queue's name.
     let mut beside = server.connect();
     let begun = relay.stall_at("{lines:needle}");
     for words in [
         ["SADD", "{lines}:worker:dead:queues", "needle"],
         ["SADD", "{lines}:workers", "dead"],
     ] {
-        assert_eq!(beside.ask(&words).expect("an answer").number(), 1);
+        assert_eq!(beside.call(&words).expect("an answer").number(), 1);
     }
-    // The beats go on meanwhile, on this thread.
+    // The beats continue meanwhile, on this thread.
     let begun = tokio::task::spawn_blocking(move || begun.recv_timeout(PATIENCE));
     let begun = begun.await.expect("it does not panic");
     begun.expect("it is being buried");
     let deadline = Instant::now() + PATIENCE;
     while beside
-        .ask(&["SISMEMBER", "{lines}:workers", "dead"])
+        .call(&["SISMEMBER", "{lines}:workers", "dead"])
         .expect("an answer")
         .number()
         == 1
@@ -80,7 +81,7 @@ async fn dead_lettering_a_dead_worker_for_long_costs_the_living_nothing() {
 }
 
 #[tokio::test]
-async fn what_waits_for_its_turn_is_not_lost_with_the_answers_before_it() {
+async fn queued_calls_survive_a_lost_answer_ahead_of_them() {
     let server = RedisServer::shared();
     let relay = Relay::before(server.address());
     let redis = Redis::new(&format!("redis://{}", relay.address()), "lines").expect("an address");
@@ -110,7 +111,7 @@ async fn what_waits_for_its_turn_is_not_lost_with_the_answers_before_it() {
 }
 
 #[tokio::test]
-async fn dead_lettering_long_messages_stands_in_the_way_of_nothing_short() {
+async fn dead_lettering_long_messages_does_not_delay_short_calls() {
     let server = RedisServer::shared();
     let relay = Relay::before(server.address());
     let queue = open(relay.address(), &RedisServer::fresh_name("q")).await;
@@ -138,7 +139,7 @@ async fn dead_lettering_long_messages_stands_in_the_way_of_nothing_short() {
 }
 
 #[tokio::test]
-async fn a_receive_brings_what_one_answer_carries_and_then_the_rest() {
+async fn receive_returns_what_one_answer_can_carry_and_the_rest_next() {
     const SIZE: usize = 3_000_000;
     let queue = open(
         RedisServer::shared().address(),
@@ -170,7 +171,7 @@ async fn a_receive_brings_what_one_answer_carries_and_then_the_rest() {
 }
 
 #[tokio::test]
-async fn a_claim_that_comes_late_takes_nothing() {
+async fn late_claim_takes_nothing() {
     let server = RedisServer::start(&[]);
     let relay = Relay::before(server.address());
     let queue = open(relay.address(), "q").await;
@@ -185,9 +186,14 @@ async fn a_claim_that_comes_late_takes_nothing() {
     assert_eq!(error.expect_err("cut").kind, ErrorKind::Unreachable);
     assert_eq!(handy.next(LONG).await.body, "a");
     let mut monitor = server.connect();
-    monitor.ask(&["MONITOR"]).expect("an answer");
+    monitor.call(&["MONITOR"]).expect("an answer");
     drop(on_its_way);
-    while !monitor.hear().expect("a line").text().contains("oldest") {}
+    while !monitor
+        .receive_reply()
+        .expect("a line")
+        .text()
+        .contains("oldest")
+    {}
     let depth = queue.depth().await.expect("it counts");
     assert_eq!((depth.waiting, depth.in_flight), (1, 1));
     assert_eq!(handy.next(LONG).await.body, "b");
@@ -231,7 +237,7 @@ async fn take_all_battered(queue: &dyn Queue, relay: &Relay) {
 }
 
 #[tokio::test]
-async fn answers_that_are_lost_and_calls_that_come_late_leave_nothing_behind() {
+async fn lost_answers_and_late_calls_leave_nothing_behind() {
     let server = RedisServer::shared();
     let relay = Relay::before(server.address());
     let name = RedisServer::fresh_name("q");
@@ -249,13 +255,13 @@ async fn answers_that_are_lost_and_calls_that_come_late_leave_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_worker_that_was_given_up_joins_nothing_late() {
+async fn worker_declared_dead_does_not_rejoin_late() {
     let server = RedisServer::start(&[]);
     let redis = Redis::new(&server.url(), "lines").expect("an address");
     let queue = redis.queue("q", None).await.expect("it is there");
     (&queue as &dyn Queue).expect_nothing().await;
     let mut beside = server.connect();
-    let mut ask = |words: &[&str]| beside.ask(words).expect("an answer").texts();
+    let mut ask = |words: &[&str]| beside.call(words).expect("an answer").texts();
     let worker = ask(&["SMEMBERS", "{lines:q}:workers"]).remove(0);
     // Whoever cleans up after a worker notes it at each of its queues.
     ask(&["SET", &format!("{{lines:later}}:w:{worker}:gone"), ""]);
@@ -269,7 +275,7 @@ async fn a_worker_that_was_given_up_joins_nothing_late() {
 }
 
 #[tokio::test]
-async fn each_send_wakes_whoever_waits() {
+async fn each_send_wakes_a_waiting_receiver() {
     /// Looks that nobody rings for, five seconds apart, would take longer than a test's patience.
     const WAKES: u32 = 40;
     let queue = open(
@@ -281,7 +287,7 @@ async fn each_send_wakes_whoever_waits() {
     let waking = async {
         for at in 0..WAKES {
             let send = async { handy.send_all(&[plain(&at.to_string())]).await };
-            let (received, _) = tokio::join!(biased; handy.ask(1, LONG, PATIENT), send);
+            let (received, _) = tokio::join!(biased; handy.receive_up_to(1, LONG, PATIENT), send);
             assert_eq!(bodies(&received.messages), [at.to_string()]);
         }
     };

@@ -17,7 +17,7 @@ async fn open(address: impl std::fmt::Display, prefix: &str) -> WorqrQueue {
 }
 
 #[tokio::test]
-async fn tasks_whose_answer_was_lost_come_again() {
+async fn tasks_of_a_lost_answer_are_redelivered() {
     let server = RedisServer::shared();
     let relay = Relay::before(server.address());
     let prefix = RedisServer::fresh_name("worqr");
@@ -49,7 +49,7 @@ async fn tasks_whose_answer_was_lost_come_again() {
 }
 
 #[tokio::test]
-async fn a_task_that_nobody_keeps_comes_again() {
+async fn task_without_a_live_worker_is_redelivered() {
     let server = RedisServer::shared();
     let queue = open(server.address(), &RedisServer::fresh_name("worqr")).await;
     let handy: &dyn Queue = &queue;
@@ -69,7 +69,7 @@ async fn a_task_that_nobody_keeps_comes_again() {
 }
 
 #[tokio::test]
-async fn tasks_that_are_alike_do_not_count_against_each_other_at_once() {
+async fn equal_tasks_have_separate_attempt_counts() {
     const TASKS: usize = 50;
     let server = RedisServer::shared();
     let prefix = RedisServer::fresh_name("worqr");
@@ -90,7 +90,7 @@ async fn tasks_that_are_alike_do_not_count_against_each_other_at_once() {
     }
     let mut beside = server.connect();
     let counts = format!("{prefix}:dispatcher:counts:q");
-    let left = beside.ask(&["TTL", &counts]).expect("an answer").number();
+    let left = beside.call(&["TTL", &counts]).expect("an answer").number();
     assert!(
         left > 0,
         "a count that nobody deletes stays for ever: {left}"
@@ -101,14 +101,14 @@ async fn tasks_that_are_alike_do_not_count_against_each_other_at_once() {
     for message in rest.iter().chain(&again) {
         handy.settle_one(message, Outcome::Delete).await;
     }
-    let left = beside.ask(&["EXISTS", &counts]).expect("an answer");
+    let left = beside.call(&["EXISTS", &counts]).expect("an answer");
     assert_eq!(left.number(), 0);
     handy.send_all(&[plain("sync")]).await;
     assert_eq!(handy.next(LONG).await.receive_count, 1);
 }
 
 #[tokio::test]
-async fn what_a_dead_worker_held_has_had_one_attempt_more() {
+async fn messages_of_a_dead_worker_count_one_more_attempt() {
     let server = RedisServer::shared();
     let prefix = RedisServer::fresh_name("worqr");
     let dead = open(server.address(), &prefix).await;
@@ -124,7 +124,7 @@ async fn what_a_dead_worker_held_has_had_one_attempt_more() {
 }
 
 #[tokio::test]
-async fn a_worker_that_could_not_listen_gives_signs_of_life_all_the_same() {
+async fn worker_that_cannot_subscribe_still_sends_heartbeats() {
     let server = RedisServer::shared();
     let relay = Relay::before(server.address());
     let prefix = RedisServer::fresh_name("worqr");
@@ -143,13 +143,13 @@ async fn a_worker_that_could_not_listen_gives_signs_of_life_all_the_same() {
     assert_eq!(error.expect_err("cut").kind, ErrorKind::Unreachable);
     let held = handy.next(LONG).await;
     let mut beside = server.connect();
-    let worker = beside.ask(&["SMEMBERS", &format!("{prefix}:workers")]);
+    let worker = beside.call(&["SMEMBERS", &format!("{prefix}:workers")]);
     let worker = worker.expect("an answer").texts();
     let timer = format!("{prefix}:workerTimers:{}", worker[0]);
     let deadline = Instant::now() + PATIENCE;
     let (mut last, mut times) = (i64::MAX, 0);
     while times < 3 {
-        let left = beside.ask(&["PTTL", &timer]).expect("an answer").number();
+        let left = beside.call(&["PTTL", &timer]).expect("an answer").number();
         assert!(left > 0, "nobody keeps the worker alive");
         assert!(Instant::now() < deadline, "it is not kept");
         times += usize::from(left > last);

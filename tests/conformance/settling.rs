@@ -20,7 +20,7 @@ pub(crate) fn is_final(answer: &Result<(), ItemError>) -> bool {
     matches!(answer, Err(ItemError::Gone(_) | ItemError::Refused(_)))
 }
 
-pub(crate) async fn a_deleted_message_is_gone(backend: &Backend) {
+pub(crate) async fn deleted_message_is_not_redelivered(backend: &Backend) {
     let queue = backend.plain().await;
     queue.send_all(&[plain("done")]).await;
     let message = queue.next(SHORT).await;
@@ -30,7 +30,7 @@ pub(crate) async fn a_deleted_message_is_gone(backend: &Backend) {
     assert_eq!(queue.settle(&[]).await, []);
 }
 
-pub(crate) async fn settling_twice_is_harmless(backend: &Backend) {
+pub(crate) async fn settling_twice_has_no_effect(backend: &Backend) {
     let queue = backend.plain().await;
     queue.send_all(&[plain("done"), plain("other")]).await;
     let messages = queue.take(2, LONG).await;
@@ -43,7 +43,7 @@ pub(crate) async fn settling_twice_is_harmless(backend: &Backend) {
     assert_eq!(depth(&*queue).await, (0, 1), "the other is still in flight");
 }
 
-pub(crate) async fn a_released_message_comes_back(backend: &Backend) {
+pub(crate) async fn released_message_is_redelivered(backend: &Backend) {
     let queue = backend.plain().await;
     queue.send_all(&[plain("again")]).await;
     let first = queue.next(LONG).await;
@@ -55,7 +55,7 @@ pub(crate) async fn a_released_message_comes_back(backend: &Backend) {
     assert_eq!(second.receive_count, 2);
 }
 
-pub(crate) async fn a_released_message_keeps_its_distance(backend: &Backend) {
+pub(crate) async fn released_message_respects_its_delay(backend: &Backend) {
     let queue = backend.plain().await;
     queue.send_all(&[plain("slow"), plain("quick")]).await;
     let messages = queue.take(2, LONG).await;
@@ -69,7 +69,7 @@ pub(crate) async fn a_released_message_keeps_its_distance(backend: &Backend) {
     queue.expect_nothing().await;
 }
 
-pub(crate) async fn answers_stand_in_order(backend: &Backend) {
+pub(crate) async fn settle_results_are_in_order(backend: &Backend) {
     let queue = backend.plain().await;
     queue.send_all(&[plain("a"), plain("b"), plain("c")]).await;
     let messages = queue.take(3, LONG).await;
@@ -90,7 +90,7 @@ pub(crate) async fn answers_stand_in_order(backend: &Backend) {
     assert_eq!(depth(&*queue).await, (0, 0));
 }
 
-pub(crate) async fn a_stale_receipt_does_not_end_a_newer_delivery(backend: &Backend) {
+pub(crate) async fn stale_receipt_does_not_settle_a_newer_delivery(backend: &Backend) {
     let queue = backend.plain().await;
     queue.send_all(&[plain("twice")]).await;
     let stale = queue.next(SHORT).await;
@@ -108,7 +108,7 @@ pub(crate) async fn a_stale_receipt_does_not_end_a_newer_delivery(backend: &Back
     assert_eq!(depth(&*queue).await, (0, 0));
 }
 
-pub(crate) async fn a_dead_message_moves_with_its_reason(backend: &Backend) {
+pub(crate) async fn dead_lettered_message_moves_with_its_reason(backend: &Backend) {
     let opened = backend.open(GRAVE).await;
     let (queue, dead_letter_queue) = (
         opened.queue,
@@ -157,7 +157,7 @@ pub(crate) async fn dead_lettering_without_a_dead_letter_queue_is_refused(backen
     queue.settle_one(&message, Outcome::Delete).await;
 }
 
-pub(crate) async fn a_slice_may_name_a_message_twice(backend: &Backend) {
+pub(crate) async fn message_may_be_settled_twice_in_one_call(backend: &Backend) {
     let queue = backend.plain().await;
     queue.send_all(&[plain("twice"), plain("once")]).await;
     let messages = queue.take(2, LONG).await;
@@ -173,7 +173,7 @@ pub(crate) async fn a_slice_may_name_a_message_twice(backend: &Backend) {
     assert_eq!(depth(&*queue).await, (0, 0));
 }
 
-pub(crate) async fn outcomes_may_be_mixed(backend: &Backend) {
+pub(crate) async fn outcomes_of_one_call_may_be_mixed(backend: &Backend) {
     let opened = backend.open(GRAVE).await;
     let (queue, dead_letter_queue) = (
         opened.queue,

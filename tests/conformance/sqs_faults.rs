@@ -43,7 +43,7 @@ fn ask() -> Ask {
 }
 
 #[tokio::test]
-async fn a_success_that_holds_failures_is_told_entry_by_entry() {
+async fn partial_failure_is_reported_entry_by_entry() {
     let (proxy, queue) = behind_proxy().await;
     let messages = three_taken(&queue).await;
     let answer = serde_json::json!({
@@ -59,7 +59,7 @@ async fn a_success_that_holds_failures_is_told_entry_by_entry() {
 }
 
 #[tokio::test]
-async fn a_failed_call_fails_every_entry() {
+async fn call_error_fails_every_entry() {
     let (proxy, queue) = behind_proxy().await;
     let messages = three_taken(&queue).await;
     let error = r#"{"__type": "com.amazonaws.sqs#InternalError", "message": "on fire"}"#;
@@ -79,7 +79,7 @@ async fn a_failed_call_fails_every_entry() {
 }
 
 #[tokio::test]
-async fn throttling_passes_and_denial_is_denied() {
+async fn throttling_is_transient_and_denial_is_access_denied() {
     let (proxy, queue) = behind_proxy().await;
     let throttled = r#"{"__type": "com.amazonaws.sqs#RequestThrottled", "message": "slow"}"#;
     proxy.answer_next(2, "ReceiveMessage", 400, throttled);
@@ -101,7 +101,7 @@ async fn throttling_passes_and_denial_is_denied() {
 }
 
 #[tokio::test]
-async fn a_queue_that_vanishes_is_missing() {
+async fn deleted_queue_is_not_found() {
     let (proxy, queue) = behind_proxy().await;
     let gone = r#"{"__type": "com.amazonaws.sqs#QueueDoesNotExist", "message": "no such queue"}"#;
     proxy.answer_next(1, "ReceiveMessage", 400, gone);
@@ -113,7 +113,7 @@ async fn a_queue_that_vanishes_is_missing() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_unreachable_until_somebody_is() {
+async fn unreachable_server_is_reported_until_it_is_up() {
     let (proxy, queue) = behind_proxy().await;
     let messages = three_taken(&queue).await;
     proxy.set(Mode::Refuse);
@@ -133,7 +133,7 @@ async fn nobody_there_is_unreachable_until_somebody_is() {
 }
 
 #[tokio::test]
-async fn a_cut_answer_is_no_verdict_on_the_messages() {
+async fn truncated_response_settles_no_message() {
     let (proxy, queue) = behind_proxy().await;
     let messages = three_taken(&queue).await;
     proxy.set(Mode::Cut);
@@ -144,7 +144,7 @@ async fn a_cut_answer_is_no_verdict_on_the_messages() {
 }
 
 #[tokio::test]
-async fn what_the_ceiling_forbids_is_released_for_half_as_long() {
+async fn release_beyond_the_visibility_ceiling_is_retried_with_half_the_delay() {
     let (proxy, queue) = behind_proxy().await;
     let messages = three_taken(&queue).await;
     let beyond = "Value 43195 for parameter VisibilityTimeout is invalid. Reason: Total \
@@ -163,7 +163,7 @@ async fn what_the_ceiling_forbids_is_released_for_half_as_long() {
 }
 
 #[tokio::test]
-async fn a_dead_lettering_that_is_settled_again_leaves_one_copy() {
+async fn repeated_dead_lettering_leaves_one_copy() {
     let server = MiniStack::shared();
     let proxy = Proxy::before(server.address());
     let (name, dead_letter_queue) = (
@@ -190,7 +190,7 @@ async fn a_dead_lettering_that_is_settled_again_leaves_one_copy() {
 }
 
 #[tokio::test]
-async fn a_fifo_receive_whose_answer_was_lost_is_asked_for_again_by_its_id() {
+async fn fifo_receive_with_a_lost_answer_is_repeated_with_the_same_id() {
     let server = MiniStack::shared();
     let proxy = Proxy::before(server.address());
     let name = format!("{}.fifo", SqsServer::fresh_name("lost"));

@@ -14,7 +14,7 @@ fn sqs() -> Sqs {
 }
 
 #[tokio::test]
-async fn a_queue_opens_by_name_url_and_arn() {
+async fn queue_opens_by_name_url_and_arn() {
     let server = SqsServer::at(&MiniStack::shared().url());
     let name = SqsServer::fresh_name("addressed");
     let url = server.create(&name, &[("VisibilityTimeout", "77")]).await;
@@ -35,7 +35,7 @@ async fn a_queue_opens_by_name_url_and_arn() {
 }
 
 #[tokio::test]
-async fn a_missing_queue_is_missing_and_says_which() {
+async fn missing_queue_is_not_found_and_named() {
     let error = sqs().open("no-such-queue", None).await.expect_err("none");
     assert_eq!(error.kind, ErrorKind::NotFound, "{error}");
     assert!(error.message.contains("`no-such-queue`"), "{error}");
@@ -64,7 +64,7 @@ async fn no_server_is_unreachable() {
 }
 
 #[tokio::test]
-async fn no_credentials_are_denied_in_plain_words() {
+async fn missing_credentials_are_access_denied_with_a_clear_message() {
     let config = configuration(&MiniStack::shared().url());
     let mut bare = config.to_builder();
     bare.set_credentials_provider(None);
@@ -75,7 +75,7 @@ async fn no_credentials_are_denied_in_plain_words() {
 }
 
 #[tokio::test]
-async fn no_region_is_refused_with_what_was_wanted() {
+async fn missing_region_is_refused_with_the_fix() {
     let mut bare = configuration("http://127.0.0.1:1").to_builder();
     bare.set_region(None);
     bare.set_endpoint_url(None);
@@ -86,7 +86,7 @@ async fn no_region_is_refused_with_what_was_wanted() {
 }
 
 #[tokio::test]
-async fn sends_are_split_by_bytes_and_refused_one_by_one() {
+async fn sends_are_split_by_bytes_and_oversized_ones_refused() {
     let queue = Backend::sqs().plain().await;
     let large = "x".repeat(400_000);
     let too_large = "x".repeat(1_048_577);
@@ -109,7 +109,7 @@ async fn sends_are_split_by_bytes_and_refused_one_by_one() {
 }
 
 #[tokio::test]
-async fn a_fifo_dead_letter_queue_takes_the_dead_in_their_group() {
+async fn fifo_dead_letter_keeps_its_group() {
     let wanted = Wanted {
         ordered: true,
         dead_letter_queue: true,
@@ -145,7 +145,7 @@ async fn a_fifo_dead_letter_queue_takes_the_dead_in_their_group() {
 }
 
 #[tokio::test]
-async fn what_fifo_cannot_do_is_refused() {
+async fn unsupported_fifo_features_are_refused() {
     let wanted = Wanted {
         ordered: true,
         ..Wanted::default()
@@ -163,14 +163,14 @@ async fn what_fifo_cannot_do_is_refused() {
 }
 
 #[tokio::test]
-async fn looking_without_receiving_is_refused() {
+async fn peek_is_refused() {
     let queue = Backend::sqs().plain().await;
     let error = queue.peek(1).await.expect_err("SQS cannot");
     assert_eq!(error.kind, ErrorKind::Invalid);
 }
 
 #[tokio::test]
-async fn the_tests_own_client_sees_what_the_program_does() {
+async fn independent_client_agrees_with_the_program() {
     let server = SqsServer::at(&MiniStack::shared().url());
     let name = SqsServer::fresh_name("seen");
     let url = server.create(&name, &[]).await;

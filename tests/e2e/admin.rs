@@ -21,7 +21,7 @@ fn start(more: &[&str]) -> (RunningProgram, SocketAddr) {
 }
 
 /// What is answered to a request with these headers and no others.
-fn ask(at: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)]) -> HttpAnswer {
+fn request(at: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)]) -> HttpAnswer {
     let mut stream = TcpStream::connect(at).expect("it listens");
     let patience = stream.set_read_timeout(Some(dispatcher_tests::PATIENCE));
     patience.expect("a time-out");
@@ -63,7 +63,7 @@ fn is_safe_for_browsers(head: &str) {
 }
 
 fn status(at: SocketAddr, method: &str, headers: &[(&str, &str)]) -> u16 {
-    ask(at, method, "/plugins", headers).status
+    request(at, method, "/plugins", headers).status
 }
 
 /// A file with a token, for its owner alone.
@@ -81,16 +81,16 @@ fn set_mode(file: &Path, mode: u32) {
 }
 
 #[test]
-fn finding_18_a_foreign_host_name_gets_probes_and_metrics_and_nothing_else() {
+fn finding_18_foreign_host_header_gets_only_probes_and_metrics() {
     let (mut running, at) = start(&["--admin-host", "queues.example.com"]);
     let evil = ("Host", "evil.example.com:9090");
-    let refused = ask(at, "GET", "/plugins", &[evil]);
+    let refused = request(at, "GET", "/plugins", &[evil]);
     assert_eq!(refused.status, 421, "{refused:?}");
     assert!(refused.body.contains("--admin-host"), "{refused:?}");
-    assert_eq!(ask(at, "GET", "/", &[evil]).status, 421);
-    assert_eq!(ask(at, "POST", "/healthz", &[evil]).status, 421);
+    assert_eq!(request(at, "GET", "/", &[evil]).status, 421);
+    assert_eq!(request(at, "POST", "/healthz", &[evil]).status, 421);
     for path in PROBES {
-        assert_eq!(ask(at, "GET", path, &[evil]).status, 200, "{path}");
+        assert_eq!(request(at, "GET", path, &[evil]).status, 200, "{path}");
     }
     let address = at.to_string();
     for good in [
@@ -102,25 +102,25 @@ fn finding_18_a_foreign_host_name_gets_probes_and_metrics_and_nothing_else() {
         assert_eq!(status(at, "GET", &[("Host", good)]), 200, "{good}");
     }
     assert_eq!(
-        ask(at, "GET", "/nothing", &[("Host", "localhost")]).status,
+        request(at, "GET", "/nothing", &[("Host", "localhost")]).status,
         404
     );
     assert_eq!(
-        ask(at, "DELETE", "/plugins", &[("Host", "localhost")]).status,
+        request(at, "DELETE", "/plugins", &[("Host", "localhost")]).status,
         403
     );
     stop(&mut running);
 }
 
 #[test]
-fn finding_18_without_a_token_nobody_acts() {
+fn finding_18_actions_need_a_token() {
     let (mut running, at) = start(&[]);
     let own = ("Host", "localhost");
     for origin in [None, Some(("Origin", "http://evil.example.com"))] {
         let headers: Vec<_> = [own].into_iter().chain(origin).collect();
         assert_eq!(status(at, "POST", &headers), 403, "{origin:?}");
     }
-    let told = ask(at, "POST", "/plugins", &[own]).body;
+    let told = request(at, "POST", "/plugins", &[own]).body;
     assert!(told.contains("--admin-token-file"), "{told}");
     assert_eq!(status(at, "GET", &[own]), 200);
     stop(&mut running);
@@ -131,7 +131,7 @@ fn finding_18_without_a_token_nobody_acts() {
 }
 
 #[test]
-fn finding_18_with_a_token_it_acts_for_its_bearer_and_for_no_page_of_another_site() {
+fn finding_18_token_allows_actions_except_from_pages_of_another_site() {
     let (_folder, file) = token("s3cret-token\n");
     let (mut running, at) = start(&["--admin-token-file", &file.display().to_string()]);
     let bearer = ("Authorization", "Bearer s3cret-token");
@@ -164,7 +164,7 @@ fn finding_18_with_a_token_it_acts_for_its_bearer_and_for_no_page_of_another_sit
     }
     for path in PROBES {
         assert_eq!(
-            ask(at, "GET", path, &[("Host", "10.0.0.7")]).status,
+            request(at, "GET", path, &[("Host", "10.0.0.7")]).status,
             200,
             "{path}"
         );
@@ -181,7 +181,7 @@ fn finding_18_with_a_token_it_acts_for_its_bearer_and_for_no_page_of_another_sit
 }
 
 #[test]
-fn finding_18_sighup_reads_the_token_again() {
+fn finding_18_sighup_reloads_the_token() {
     let (_folder, file) = token("first");
     let (mut running, at) = start(&["--admin-token-file", &file.display().to_string()]);
     let with = |token: &str| {
@@ -205,7 +205,7 @@ fn finding_18_sighup_reads_the_token_again() {
 }
 
 #[test]
-fn finding_18_off_loopback_it_starts_only_with_a_token() {
+fn finding_18_start_off_loopback_needs_a_token() {
     let (_folder, file) = token("secret");
     let path = file.display().to_string();
     let everywhere = ["--admin", "0.0.0.0:0"];
@@ -254,7 +254,7 @@ fn silent(at: SocketAddr, number: usize) -> TcpStream {
 }
 
 #[test]
-fn finding_18_silent_clients_keep_no_probe_out() {
+fn finding_18_silent_clients_block_no_probe() {
     let (mut running, at) = start(&[]);
     let _kept: Vec<TcpStream> = (0..SILENT).map(|number| silent(at, number)).collect();
     for path in PROBES {

@@ -52,7 +52,7 @@ async fn keep_sending(data: Arc<tempfile::TempDir>, queue: &str, over: Arc<Atomi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn finding_20_a_copy_holds_all_that_was_acknowledged_before_it_began() {
+async fn finding_20_backup_contains_everything_acknowledged_before_it_began() {
     let options = ["--concurrency", "4", "--queues", "local:done,local:default"];
     let mut running = run("verdicts", &options).start();
     let data = running.data().clone();
@@ -114,7 +114,7 @@ async fn finding_20_a_copy_holds_all_that_was_acknowledged_before_it_began() {
 }
 
 #[tokio::test]
-async fn finding_20_a_copy_of_the_database_file_alone_would_be_empty_and_a_backup_is_not() {
+async fn finding_20_backup_includes_the_log_that_a_plain_copy_misses() {
     let reader = folder();
     assert_eq!(command(&reader, &["send", "local:q", "x"]).code, 0);
     // With a reader, what is committed stays in the log.
@@ -131,7 +131,7 @@ async fn finding_20_a_copy_of_the_database_file_alone_would_be_empty_and_a_backu
 }
 
 #[test]
-fn finding_20_a_backup_overwrites_nothing_and_leaves_nothing_half_done() {
+fn finding_20_backup_overwrites_nothing_and_leaves_no_partial_file() {
     let (data, copies) = (folder(), folder());
     let none = backup(&data, &copies.path().join("none"));
     assert_eq!(none.code, 2, "there is nothing to copy: {none:?}");

@@ -20,7 +20,7 @@ fn refused(program: Program, code: i32, words: &[&str]) {
 }
 
 #[test]
-fn an_unknown_flag_names_the_nearest() {
+fn unknown_flag_suggests_the_nearest() {
     refused(
         Program::new(["run", "--plugni", "x.wasm"]),
         2,
@@ -30,7 +30,7 @@ fn an_unknown_flag_names_the_nearest() {
 }
 
 #[test]
-fn every_problem_is_told_at_once() {
+fn every_problem_is_reported_at_once() {
     let program = Program::new([
         "run",
         "--plugin",
@@ -48,7 +48,7 @@ fn every_problem_is_told_at_once() {
 }
 
 #[test]
-fn an_unknown_key_names_its_line_and_the_nearest() {
+fn unknown_key_names_its_line_and_the_nearest() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("dispatcher.toml");
     let text =
@@ -63,7 +63,7 @@ fn an_unknown_key_names_its_line_and_the_nearest() {
 }
 
 #[test]
-fn what_is_no_plugin_says_what_it_is() {
+fn file_that_is_no_plugin_is_described() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     refused(Program::new(["run", "--plugin", file]), 2, &["WebAssembly"]);
     for (name, words) in [
@@ -81,7 +81,7 @@ fn what_is_no_plugin_says_what_it_is() {
 }
 
 #[tokio::test]
-async fn a_queue_that_does_not_exist_names_those_that_do() {
+async fn missing_queue_lists_the_existing_ones() {
     let server = MiniStack::shared();
     let known = SqsServer::fresh_name("known");
     SqsServer::at(&server.url()).create(&known, &[]).await;
@@ -90,7 +90,7 @@ async fn a_queue_that_does_not_exist_names_those_that_do() {
 }
 
 #[test]
-fn an_endpoint_that_does_not_answer_is_three() {
+fn unreachable_endpoint_exits_with_3() {
     let url = format!("http://127.0.0.1:{}", free_port());
     refused(
         run("hello", &["--queues", "orders"]).aws(&url),
@@ -100,13 +100,13 @@ fn an_endpoint_that_does_not_answer_is_three() {
 }
 
 #[test]
-fn a_data_folder_that_cannot_be_written() {
+fn unwritable_data_folder_is_reported() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml/inside");
     refused(run("hello", &["--data", file]), 2, &[file]);
 }
 
 #[tokio::test]
-async fn nothing_is_received_before_all_is_well() {
+async fn nothing_is_received_before_start_up_succeeds() {
     let program = run("hello", &["--queues", "local:default,local:default:2"]);
     let started = program.start();
     send(started.data().path(), "default", ["x".into()]).await;
@@ -117,7 +117,7 @@ async fn nothing_is_received_before_all_is_well() {
 }
 
 #[test]
-fn settings_that_can_have_no_effect_are_refused() {
+fn settings_without_effect_are_refused_at_start() {
     refused(
         run("hello", &["--batch-size", "5"]),
         2,

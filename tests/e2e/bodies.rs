@@ -70,7 +70,7 @@ async fn every_character_and_a_mebibyte_pass_a_local_queue_unchanged() {
 }
 
 #[tokio::test]
-async fn every_character_that_sqs_takes_and_a_mebibyte_pass_it_unchanged() {
+async fn every_sqs_character_and_a_mebibyte_pass_sqs_unchanged() {
     let server = SqsServer::at(&MiniStack::shared().url());
     let (name, dead) = (
         SqsServer::fresh_name("odd"),
@@ -86,7 +86,7 @@ async fn every_character_that_sqs_takes_and_a_mebibyte_pass_it_unchanged() {
     let mut running = run("verdicts", &arguments).aws(&endpoint).start();
     server.wait_until_empty(&url).await;
     // Nothing fits beside a mebibyte, and that is said.
-    running.wait_for_line(|line| line.contains("no room for these attributes"));
+    running.wait_for_line(|line| line.contains("no space for these attributes"));
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
     let mut letters = Vec::new();
@@ -110,7 +110,7 @@ async fn every_character_that_sqs_takes_and_a_mebibyte_pass_it_unchanged() {
 }
 
 #[tokio::test]
-async fn what_sqs_does_not_take_is_refused_with_the_limit() {
+async fn body_that_sqs_refuses_is_refused_with_the_limit() {
     let server = SqsServer::at(&MiniStack::shared().url());
     let name = SqsServer::fresh_name("limits");
     let url = server.create(&name, &[]).await;
@@ -139,7 +139,7 @@ async fn what_sqs_does_not_take_is_refused_with_the_limit() {
 }
 
 #[tokio::test]
-async fn a_local_queue_takes_what_sqs_does_not() {
+async fn local_queue_accepts_bodies_that_sqs_refuses() {
     let folder = std::sync::Arc::new(tempfile::tempdir().expect("a folder"));
     let file = folder.path().join("body");
     let body = format!("\0{}", "x".repeat(LARGEST));

@@ -129,7 +129,7 @@ async fn every_grant_is_a_key_of_the_file() {
 }
 
 #[tokio::test]
-async fn refusals_are_counted_and_said_once() {
+async fn denials_are_counted_and_logged_once() {
     let admin = format!("127.0.0.1:{}", free_port());
     let mut running = run("capable", &["--admin", &admin]).start();
     let bodies = [
@@ -155,12 +155,12 @@ async fn refusals_are_counted_and_said_once() {
         said.iter()
             .any(|line| field(line, "name") == "https://example.com:443")
     );
-    assert!(said.iter().any(|line| line.contains("--store opens it")));
+    assert!(said.iter().any(|line| line.contains("--store grants it")));
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
 }
 
-fn keeps_what_it_is_told(grants: &[&str]) {
+fn check_bucket_commands(grants: &[&str]) {
     let data = folder();
     let says = |body: &str| told(&invoke(body, grants).sharing(&data).run()).to_owned();
     assert_eq!(says("set mine colour blue"), "got done");
@@ -191,12 +191,12 @@ fn keeps_what_it_is_told(grants: &[&str]) {
 }
 
 #[test]
-fn a_local_bucket_keeps_what_it_is_told() {
-    keeps_what_it_is_told(&["--store", "mine=local:b"]);
+fn local_bucket_returns_what_was_written() {
+    check_bucket_commands(&["--store", "mine=local:b"]);
 }
 
 #[test]
-fn a_bucket_on_redis_keeps_what_it_is_told() {
+fn redis_bucket_returns_what_was_written() {
     let bucket = format!("mine=redis:{}", RedisServer::fresh_name("b"));
     let url = RedisServer::shared().url();
     let data = folder();
@@ -215,7 +215,7 @@ fn a_bucket_on_redis_keeps_what_it_is_told() {
 }
 
 #[tokio::test]
-async fn a_pipe_in_a_folder_holds_up_neither_the_attempt_nor_the_stop() {
+async fn pipe_in_a_granted_folder_blocks_neither_attempt_nor_stop() {
     let data = folder();
     let made = std::process::Command::new("mkfifo")
         .arg(data.path().join("pipe"))
@@ -232,15 +232,15 @@ async fn a_pipe_in_a_folder_holds_up_neither_the_attempt_nor_the_stop() {
 }
 
 #[test]
-fn plugin_check_says_what_is_asked_for_and_what_is_granted() {
+fn plugin_check_lists_requested_and_granted_capabilities() {
     let guest = guest("capable");
     let shut = Program::new(["plugin", "check", &guest]).run();
     assert_eq!(shut.code, 0, "{shut:?}");
     for line in [
-        "  asks for outgoing HTTP: shut: --allow-http HOST opens it\n",
-        "  asks for settings: shut: --setting K=V opens it\n",
-        "  asks for keys and values: shut: --store NAME=WHERE opens it\n",
-        "  asks for files: shut: --allow-read FOLDER opens it\n",
+        "  requests outgoing HTTP: denied: --allow-http HOST grants it\n",
+        "  requests settings: denied: --setting K=V grants it\n",
+        "  requests keys and values: denied: --store NAME=WHERE grants it\n",
+        "  requests files: denied: --allow-read FOLDER grants it\n",
     ] {
         assert!(shut.stdout.contains(line), "{}", shut.stdout);
     }
@@ -254,9 +254,9 @@ fn plugin_check_says_what_is_asked_for_and_what_is_granted() {
     ];
     let open = Program::new(["plugin", "check", &guest].iter().chain(&grants)).run();
     for line in [
-        "  asks for outgoing HTTP: granted: *.example.com:8443\n",
-        "  asks for settings: granted: colour\n",
-        "  asks for keys and values: granted: mine=redis:b\n",
+        "  requests outgoing HTTP: granted: *.example.com:8443\n",
+        "  requests settings: granted: colour\n",
+        "  requests keys and values: granted: mine=redis:b\n",
     ] {
         assert!(open.stdout.contains(line), "{}", open.stdout);
     }
@@ -272,7 +272,7 @@ fn plugin_check_says_what_is_asked_for_and_what_is_granted() {
 }
 
 #[test]
-fn a_grant_that_nobody_asked_for_is_a_note_and_no_problem() {
+fn unused_grant_is_a_notice_and_not_a_problem() {
     let verdicts = guest("verdicts");
     let granted = [
         "check",
@@ -292,7 +292,7 @@ fn a_grant_that_nobody_asked_for_is_a_note_and_no_problem() {
 }
 
 #[test]
-fn grants_that_cannot_be_are_problems_of_the_start() {
+fn invalid_grants_are_problems_at_start() {
     let capable = guest("capable");
     for (flag, value, said) in [
         ("--allow-http", "*", "`*` is no host to send requests to"),

@@ -33,7 +33,7 @@ impl Drop for Ends {
 }
 
 #[test]
-fn https_is_spoken_to_whom_the_system_trusts() {
+fn https_uses_the_trust_store_of_the_system() {
     let file = |name: &str| format!("{}/e2e/tls/{name}", env!("CARGO_MANIFEST_DIR"));
     let mut server = Command::new("python3")
         .args(["-c", TLS_SERVER, &file("leaf.pem"), &file("leaf.key")])

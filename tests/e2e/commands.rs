@@ -16,7 +16,7 @@ fn folder() -> Arc<tempfile::TempDir> {
 }
 
 #[tokio::test]
-async fn send_takes_an_argument_a_file_or_standard_input() {
+async fn send_reads_an_argument_a_file_or_standard_input() {
     let data = folder();
     call(&data, &["send", "local:q", "first"]);
     let file = data.path().join("body.txt");
@@ -42,14 +42,14 @@ async fn send_takes_an_argument_a_file_or_standard_input() {
 }
 
 #[tokio::test]
-async fn a_delay_may_be_longer_than_sqs_allows() {
+async fn delay_may_be_longer_than_sqs_allows() {
     let data = folder();
     call(&data, &["send", "local:q", "later", "--delay", "36h"]);
     assert_eq!(depth(data.path(), "q").await.delayed, 1);
 }
 
 #[test]
-fn queues_prints_a_table_for_people_and_an_array_for_scripts() {
+fn queues_prints_a_table_for_people_and_json_for_scripts() {
     let data = folder();
     call(&data, &["send", "local:q", "x", "--count", "250"]);
     let table = call(&data, &["queues"]);
@@ -67,7 +67,7 @@ fn queues_prints_a_table_for_people_and_an_array_for_scripts() {
 }
 
 #[test]
-fn a_look_makes_no_queue_and_names_those_there_are() {
+fn inspecting_creates_no_queue_and_lists_the_existing_ones() {
     let data = folder();
     call(&data, &["send", "local:orders", "x"]);
     for arguments in [["queues", "local:ordres"], ["peek", "local:ordres"]] {
@@ -83,7 +83,7 @@ fn a_look_makes_no_queue_and_names_those_there_are() {
 }
 
 #[test]
-fn a_body_that_is_not_text_is_refused() {
+fn body_that_is_not_text_is_refused() {
     let data = folder();
     let file = data.path().join("bytes");
     std::fs::write(&file, [0xff, 0xfe]).expect("written");
@@ -93,7 +93,7 @@ fn a_body_that_is_not_text_is_refused() {
 }
 
 #[test]
-fn check_says_yes_or_everything_that_is_wrong() {
+fn check_succeeds_or_lists_every_problem() {
     let data = folder();
     let file = data.path().join("dispatcher.toml");
     let text = format!(
@@ -115,7 +115,7 @@ fn check_says_yes_or_everything_that_is_wrong() {
 }
 
 #[test]
-fn a_relative_data_folder_and_a_queue_of_dead_letters_are_fine() {
+fn relative_data_folder_and_dead_letter_queue_are_accepted() {
     let plugin = guest("hello");
     let queues = "local:default.dead";
     call(
@@ -127,7 +127,7 @@ fn a_relative_data_folder_and_a_queue_of_dead_letters_are_fine() {
 }
 
 #[test]
-fn plugin_check_shows_what_a_component_is() {
+fn plugin_check_describes_a_component() {
     let shown = call(&folder(), &["plugin", "check", &guest("hello")]).stdout;
     assert!(
         shown.contains("exports dispatcher:plugin/handler@0.1.0"),
@@ -136,7 +136,7 @@ fn plugin_check_shows_what_a_component_is() {
 }
 
 #[test]
-fn completions_and_help_exist_for_everything() {
+fn every_command_has_help_and_completions() {
     let data = folder();
     for shell in ["bash", "zsh", "fish"] {
         assert!(

@@ -14,7 +14,7 @@ const MESSAGES: usize = 1_000;
 const KILLS: usize = 8;
 
 #[tokio::test]
-async fn a_thousand_messages_survive_kills_at_random_moments() {
+async fn thousand_messages_survive_kills_at_random_moments() {
     let arguments = [
         "--concurrency",
         "20",
@@ -35,7 +35,7 @@ async fn a_thousand_messages_survive_kills_at_random_moments() {
     )
     .await;
     for _ in 0..KILLS {
-        running.wait_for_lines(some_moment(&running), printed);
+        running.wait_for_lines(random_kill_point(&running), printed);
         running.signal(Signal::KILL);
         assert_eq!(running.wait_exit(), 137);
         count(&mut handled, prints(&running));
@@ -62,12 +62,12 @@ fn count(handled: &mut BTreeMap<String, usize>, prints: Vec<String>) {
 }
 
 /// A moment that no run repeats: after 1 to 100 messages, as the process id would have it.
-fn some_moment(running: &RunningProgram) -> usize {
+fn random_kill_point(running: &RunningProgram) -> usize {
     (running.id() as usize).wrapping_mul(2_654_435_761) / 128 % 100 + 1
 }
 
 #[tokio::test]
-async fn an_acknowledged_send_survives_a_kill() {
+async fn acknowledged_send_survives_a_kill() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut sender = Command::new(std::env::current_exe().expect("this test"))
         .args([

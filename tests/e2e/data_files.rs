@@ -72,7 +72,7 @@ fn overwrite(path: &Path) {
 }
 
 #[test]
-fn finding_07_no_send_is_acknowledged_into_a_file_that_was_lost() {
+fn finding_07_no_send_is_acknowledged_into_a_deleted_file() {
     let ways: [(&str, &str, Harm); 7] = [
         ("deleted", "local.db", delete),
         ("replaced", "local.db", replace),
@@ -103,7 +103,7 @@ fn finding_07_no_send_is_acknowledged_into_a_file_that_was_lost() {
 }
 
 #[test]
-fn finding_07_a_process_that_does_nothing_notices_as_well() {
+fn finding_07_idle_process_also_notices_a_deleted_file() {
     for (file, harm) in [
         ("local.db", delete as Harm),
         ("local.db", empty),
@@ -132,9 +132,9 @@ fn finding_07_a_process_that_does_nothing_notices_as_well() {
     }
 }
 
-/// What lies at the path afterwards belongs to whoever put it there.
+/// What is at the path afterwards belongs to whoever put it there.
 #[tokio::test]
-async fn finding_07_a_process_whose_file_was_replaced_harms_the_new_one_by_nothing() {
+async fn finding_07_process_with_a_replaced_file_does_not_damage_the_new_one() {
     let mut running = run("verdicts", &["--queues", "local:other"]).start();
     let data = running.data().clone();
     until_started(&running);
@@ -170,7 +170,7 @@ fn command(data: &Arc<tempfile::TempDir>, arguments: &[&str]) -> ExitedProgram {
 }
 
 #[test]
-fn finding_07_what_a_crash_left_is_opened_whole_or_refused() {
+fn finding_07_data_after_a_crash_is_opened_whole_or_refused() {
     let ways: [(&str, Harm); 5] = [
         ("local.db-wal", overwrite),
         ("local.db", empty),
@@ -206,7 +206,7 @@ fn finding_07_what_a_crash_left_is_opened_whole_or_refused() {
 }
 
 #[test]
-fn finding_15_a_lock_of_another_process_delays_a_send_and_ends_in_an_error() {
+fn finding_15_foreign_lock_delays_a_send_and_ends_in_an_error() {
     let local = served();
     let data = local.data().clone();
     let holder = Holder::writing(&data.path().join("local.db"));
@@ -230,7 +230,7 @@ fn finding_15_a_lock_of_another_process_delays_a_send_and_ends_in_an_error() {
 }
 
 #[test]
-fn finding_07_a_locked_database_fails_readiness_until_the_lock_is_gone() {
+fn finding_07_locked_database_fails_readiness_until_unlocked() {
     let more = ["--admin", "127.0.0.1:0", "--visibility", "2"];
     let running = run("verdicts", &more).start();
     let data = running.data().clone();
@@ -251,7 +251,7 @@ fn finding_07_a_locked_database_fails_readiness_until_the_lock_is_gone() {
     http::wait_for_status(&ready, 200);
 }
 
-/// All that lies in a folder, with its mode.
+/// All that is in a folder, with its mode.
 fn modes(folder: &Path) -> Vec<(PathBuf, u32)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a readable folder") {
@@ -266,7 +266,7 @@ fn modes(folder: &Path) -> Vec<(PathBuf, u32)> {
 }
 
 #[test]
-fn finding_15_files_of_the_data_folder_are_their_owners_alone_whatever_the_umask() {
+fn finding_15_data_files_are_private_whatever_the_umask() {
     let plugin = guest("verdicts");
     let script = "umask 000; exec \"$0\" \"$@\"";
     let program = binary().display().to_string();
@@ -306,7 +306,7 @@ fn finding_15_files_of_the_data_folder_are_their_owners_alone_whatever_the_umask
 }
 
 #[test]
-fn finding_15_what_an_earlier_version_left_open_is_tightened_and_a_shared_folder_warned_of() {
+fn finding_15_open_permissions_of_earlier_versions_are_tightened_with_a_warning() {
     let data = Arc::new(tempfile::tempdir().expect("a folder"));
     assert_eq!(command(&data, &["send", "local:q", "x"]).code, 0);
     let open = |name: &str, mode| {
@@ -341,7 +341,7 @@ fn finding_15_what_an_earlier_version_left_open_is_tightened_and_a_shared_folder
 
 /// Only root can act for two users.
 #[test]
-fn finding_15_the_data_folder_of_another_user_is_refused() {
+fn finding_15_data_folder_of_another_user_is_refused() {
     let program = binary().display().to_string();
     let user = ["--reuid", "65533", "--clear-groups", &program];
     let may = Command::new("setpriv").args(user).arg("--version").output();
@@ -376,7 +376,7 @@ fn until_length(path: &Path, wanted: impl Fn(u64) -> bool) {
 }
 
 #[test]
-fn finding_20_an_idle_program_leaves_an_empty_log_whoever_read_from_it() {
+fn finding_20_idle_program_leaves_an_empty_log_after_other_readers() {
     let mut local = served();
     let data = local.data().clone();
     let log = data.path().join("local.db-wal");
@@ -397,7 +397,7 @@ fn finding_20_an_idle_program_leaves_an_empty_log_whoever_read_from_it() {
 
 /// Far more goes through the queue than fits onto the disk, and more than the log holds by itself.
 #[test]
-fn finding_20_a_small_disk_is_not_filled_by_the_log_of_an_empty_queue() {
+fn finding_20_log_of_an_empty_queue_does_not_fill_a_small_disk() {
     if !may_mount() {
         return;
     }
@@ -433,7 +433,7 @@ fn finding_20_a_small_disk_is_not_filled_by_the_log_of_an_empty_queue() {
 
 /// The same where no file system may be mounted: a limit of the file size stands for the disk.
 #[tokio::test]
-async fn finding_20_a_log_that_cannot_grow_is_emptied_and_the_send_is_taken() {
+async fn finding_20_log_that_cannot_grow_is_truncated_and_the_send_accepted() {
     let mut local = served();
     let data = local.data().clone();
     let limit = rustix::process::Rlimit {

@@ -1,4 +1,4 @@
-//! A full disk under the local queue: said in one plain line, nothing lost, and all goes on once
+//! A full disk under the local queue: said in one plain line, nothing lost, and all continues once
 //! there is room. A limit of the file size stands for the disk, since everybody may set one; where
 //! a small file system may be mounted without being root, a real one fills up as well.
 
@@ -30,7 +30,7 @@ fn deaf(script: &str, arguments: &[&str]) -> Program {
 }
 
 #[tokio::test]
-async fn a_run_on_a_full_disk_says_so_and_goes_on_when_there_is_room() {
+async fn full_disk_is_reported_and_work_continues_when_space_is_free() {
     let plugin = guest("verdicts");
     let arguments = ["run", "--log-format", "json", "--plugin", &plugin];
     let mut running = deaf("exec \"$0\" \"$@\"", &arguments).start();
@@ -43,7 +43,7 @@ async fn a_run_on_a_full_disk_says_so_and_goes_on_when_there_is_room() {
     until_depth(data.path(), "default", |depth| depth.in_flight == 1).await;
     limit_files(&running, Some(0));
     send(data.path(), "default", bodies(50)).await;
-    let line = running.wait_for_line(|line| line.contains("cannot receive"));
+    let line = running.wait_for_line(|line| line.contains("receive failed"));
     let said = field(&line, "message");
     assert!(
         said.contains("the local queue in") && !said.contains('\n'),
@@ -63,7 +63,7 @@ async fn a_run_on_a_full_disk_says_so_and_goes_on_when_there_is_room() {
 }
 
 #[tokio::test]
-async fn what_a_full_disk_does_not_take_has_no_id_and_what_has_one_is_kept() {
+async fn send_refused_by_a_full_disk_gets_no_id_and_sent_messages_are_kept() {
     let first = Program::new(["send", "local:default", "kept"]);
     let (mut command, data) = first.into_command();
     assert!(command.output().expect("it starts").status.success());
@@ -81,7 +81,7 @@ async fn what_a_full_disk_does_not_take_has_no_id_and_what_has_one_is_kept() {
 }
 
 #[test]
-fn a_file_system_that_fills_up_loses_nothing_and_goes_on_when_it_grows() {
+fn file_system_that_fills_up_loses_nothing_and_continues_when_it_grows() {
     if !may_mount() {
         return;
     }

@@ -44,7 +44,7 @@ fn only(wanted: &str, count: usize) -> impl Fn(&std::collections::BTreeMap<Strin
 }
 
 #[tokio::test]
-async fn a_table_is_handled_from_the_newest_task_to_the_oldest() {
+async fn table_is_handled_from_the_newest_task_to_the_oldest() {
     let (tables, table, queue) = table("newest").await;
     send(&table, (0..30).map(|n| format!("print:{n}"))).await;
     let mut running = start(&queue, "verdicts", &["--concurrency", "1"]);
@@ -56,7 +56,7 @@ async fn a_table_is_handled_from_the_newest_task_to_the_oldest() {
 }
 
 #[tokio::test]
-async fn a_task_that_the_sample_created_is_handled_and_ends_as_success() {
+async fn task_created_by_the_sample_is_handled_and_ends_as_success() {
     let (tables, table, queue) = table("sample").await;
     let plain = tables.put_as_sample(&table, &[]).await;
     let columns = [("ip", "10.0.0.1"), ("device", "d-1")];
@@ -73,7 +73,7 @@ async fn a_task_that_the_sample_created_is_handled_and_ends_as_success() {
 }
 
 #[tokio::test]
-async fn a_column_that_the_configuration_names_is_the_body() {
+async fn configured_column_is_the_body() {
     let (tables, table, queue) = table("column").await;
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("dispatcher.toml");
@@ -104,7 +104,7 @@ async fn a_column_that_the_configuration_names_is_the_body() {
 }
 
 #[tokio::test]
-async fn what_a_killed_dispatcher_held_is_handled_by_another() {
+async fn tasks_of_a_killed_dispatcher_are_handled_by_another() {
     let (tables, table, queue) = table("killed").await;
     send(&table, ["sleep:2000".to_owned()]).await;
     let lease = ["--visibility", "2"];
@@ -118,7 +118,7 @@ async fn what_a_killed_dispatcher_held_is_handled_by_another() {
         "it is still held"
     );
     let mut second = start(&queue, "verdicts", &lease);
-    second.wait_for_line(|line| line.contains("put back what workers held that are gone"));
+    second.wait_for_line(|line| line.contains("released tasks of dead workers"));
     tables.until(&table, only("SUCCESS", 1)).await;
     stop(&mut second);
     let items = tables.all(&table).await;
@@ -140,7 +140,7 @@ async fn slow_work_keeps_its_lease() {
 }
 
 #[tokio::test]
-async fn a_stop_leaves_nothing_taken() {
+async fn stop_leaves_no_task_taken() {
     let (tables, table, queue) = table("stop").await;
     send(&table, (0..40).map(|_| "sleep:200".to_owned())).await;
     let mut running = start(
@@ -158,7 +158,7 @@ async fn a_stop_leaves_nothing_taken() {
 }
 
 #[tokio::test]
-async fn commands_speak_to_tables_too() {
+async fn commands_work_with_tables() {
     let (tables, table, queue) = table("commands").await;
     let endpoint = MiniStack::shared().url();
     let call = |arguments: &[&str]| Program::new(arguments).aws(&endpoint).run();
@@ -186,7 +186,7 @@ async fn commands_speak_to_tables_too() {
 }
 
 #[test]
-fn a_missing_table_is_told_with_the_command_that_makes_it() {
+fn missing_table_is_reported_with_the_command_to_create_it() {
     let ended = run("hello", &["--queues", "dynamodb:no-such-table"])
         .aws(&MiniStack::shared().url())
         .run();

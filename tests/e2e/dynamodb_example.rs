@@ -13,7 +13,7 @@ use std::path::Path;
 const ORDERS: usize = 60;
 
 #[tokio::test]
-async fn the_newest_are_handled_and_what_is_too_old_is_shed_and_counted() {
+async fn newest_tasks_are_handled_and_expired_ones_are_dropped_and_counted() {
     let (tables, table, _) = table("orders").await;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/docs/examples/newest-first");
     let settings = std::fs::read_to_string(folder.join("dispatcher.toml")).expect("it is there");

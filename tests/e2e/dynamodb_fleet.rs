@@ -40,7 +40,7 @@ async fn many_dispatchers_on_one_table_never_run_a_task_twice() {
 }
 
 #[tokio::test]
-async fn kills_lose_nothing_and_only_what_was_held_comes_twice() {
+async fn kills_lose_nothing_and_only_held_tasks_are_redelivered() {
     let (tables, table, queue) = table("kills").await;
     // Between any two that can be counted one that takes its time, so that kills meet work.
     let bodies = (0..TASKS).flat_map(|n| [format!("print:{n}"), "sleep:200".to_owned()]);

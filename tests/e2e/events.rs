@@ -74,7 +74,7 @@ async fn letters(data: &Path) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn finding_05_the_last_attempt_is_logged_and_counted_with_its_cause() {
+async fn finding_05_last_attempt_is_logged_and_counted_with_its_cause() {
     let limits = ["--max-attempts", "2", "--timeout", "300ms"];
     let more = [&limits[..], &["--admin", "127.0.0.1:0"]].concat();
     let mut running = run("verdicts", &more).start();
@@ -146,7 +146,7 @@ async fn finding_05_the_last_attempt_is_logged_and_counted_with_its_cause() {
 }
 
 #[tokio::test]
-async fn finding_05_an_exit_code_and_a_status_are_the_reason() {
+async fn finding_05_exit_code_or_status_is_the_reason() {
     for (guest, body, wanted) in [
         (
             "command",
@@ -166,7 +166,7 @@ async fn finding_05_an_exit_code_and_a_status_are_the_reason() {
 }
 
 #[tokio::test]
-async fn finding_05_what_is_given_back_at_a_stop_is_named() {
+async fn finding_05_messages_returned_at_a_stop_are_logged() {
     let limits = ["--concurrency", "1", "--prefetch", "10", "--order", "lifo"];
     let more = [
         &limits[..],
@@ -199,7 +199,7 @@ async fn finding_05_what_is_given_back_at_a_stop_is_named() {
 }
 
 #[tokio::test]
-async fn finding_05_what_sqs_will_dead_letter_is_logged_and_counted() {
+async fn finding_05_pending_sqs_dead_lettering_is_logged_and_counted() {
     let function = Function::create(&MiniStack::shared().url(), "policy").await;
     let ((server, name, url), dead) = queue_with_redrive("policy", 1, "30").await;
     let bodies = (0..10).map(|n| format!("raise-until:9{n}"));
@@ -275,7 +275,7 @@ async fn until_letters(server: &SqsServer, url: &str, count: u64, source: Option
 }
 
 #[tokio::test]
-async fn finding_05_a_dead_letter_has_the_error_of_the_function() {
+async fn finding_05_dead_letter_carries_the_error_of_the_function() {
     let function = Function::create(&MiniStack::shared().url(), "letter").await;
     let (server, name, url) = queue("letter", &[]).await;
     let (_, dead, dead_url) = queue("letter-dead", &[]).await;
@@ -302,7 +302,7 @@ async fn finding_05_a_dead_letter_has_the_error_of_the_function() {
 }
 
 #[tokio::test]
-async fn finding_28_an_error_of_many_lines_is_one_record_in_either_format() {
+async fn finding_28_multi_line_error_is_one_record_in_either_format() {
     let (server, name, url) = queue("lines", &[]).await;
     server.send_many(&url, ["x".to_owned()]).await;
     let lambda = FaultyLambda::start();
@@ -334,13 +334,13 @@ async fn finding_28_an_error_of_many_lines_is_one_record_in_either_format() {
 }
 
 #[tokio::test]
-async fn finding_05_what_may_have_run_and_what_is_listed_have_their_causes() {
+async fn finding_05_possibly_run_and_listed_messages_have_their_causes() {
     for (step, kind, event_of_function, part) in [
         (
             LambdaStep::Reset { ran: true },
             "function-unknown",
             Some("function outcome unknown"),
-            "nobody knows whether",
+            "unknown whether",
         ),
         (
             LambdaStep::answer(r#"{"batchItemFailures":[{"itemIdentifier":""}]}"#),
@@ -373,7 +373,7 @@ fn name_of(url: &str) -> &str {
 }
 
 #[tokio::test]
-async fn finding_05_a_lease_lost_at_the_last_receive_is_left_to_the_redrive_policy() {
+async fn finding_05_lease_lost_at_the_last_receive_is_left_to_the_redrive_policy() {
     let ((server, name, url), dead) = queue_with_redrive("lost", 1, "30").await;
     server.send_many(&url, ["x".to_owned()]).await;
     let lambda = std::sync::Arc::new(FaultyLambda::start());
@@ -382,7 +382,7 @@ async fn finding_05_a_lease_lost_at_the_last_receive_is_left_to_the_redrive_poli
     let mut running = forward_to(&lambda, &name, &more).start();
     let admin = admin(&running);
     crate::lambda_scene::wait(&lambda, |state| (!state.seen.is_empty()).then_some(())).await;
-    // A process that stands still for longer than its lease has lost it when it goes on.
+    // A process that stands still for longer than its lease has lost it when it continues.
     running.signal(Signal::STOP);
     until_letters(&server, &dead, 1, Some(&url)).await;
     running.signal(Signal::CONT);
@@ -415,7 +415,7 @@ async fn receive_unanswered(store: &LocalStore, times: usize) {
 }
 
 #[tokio::test]
-async fn finding_05_what_the_embedded_queue_dead_letters_unread_is_one_event_and_one_count() {
+async fn finding_05_unread_dead_lettering_by_the_embedded_queue_is_one_event() {
     let (_, data) = Program::new(["queues"]).into_command();
     let store = LocalStore::open(data.path()).expect("opens");
     send(data.path(), "default", ["print:kills".to_owned()]).await;
@@ -445,7 +445,7 @@ async fn finding_05_what_the_embedded_queue_dead_letters_unread_is_one_event_and
 }
 
 #[tokio::test]
-async fn finding_05_what_the_embedded_queues_policy_moves_is_one_event_and_one_count() {
+async fn finding_05_redrive_policy_of_the_embedded_queue_is_one_event() {
     let (_, data) = Program::new(["queues"]).into_command();
     let store = LocalStore::open(data.path()).expect("opens");
     let redrive = Redrive {

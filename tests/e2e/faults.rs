@@ -40,7 +40,7 @@ fn given_up(running: &RunningProgram) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn through_a_proxy_that_breaks_every_fifth_call_nothing_is_lost() {
+async fn nothing_is_lost_through_a_proxy_that_breaks_every_fifth_call() {
     let server = SqsServer::at(&MiniStack::shared().url());
     let (name, dead) = (
         SqsServer::fresh_name("chaos"),

@@ -1,4 +1,4 @@
-//! Queues that keep groups: each in order whatever fails, many side by side, and no group blocked
+//! Queues that keep groups: each in order whatever fails, many concurrently, and no group blocked
 //! by an answer that was lost.
 
 use crate::groups_scene::{Checked, Grouping, bodies, queues, send_local, send_sqs};
@@ -21,17 +21,17 @@ async fn sqs_fifo(seed: u64, more: &[&str]) {
 }
 
 #[tokio::test]
-async fn lesson_19_a_thousand_fifo_groups_keep_their_order_whatever_fails() {
+async fn lesson_19_thousand_fifo_groups_keep_their_order_despite_failures() {
     sqs_fifo(1, &[]).await;
 }
 
 #[tokio::test]
-async fn lesson_19_a_thousand_fifo_groups_keep_their_order_in_batches() {
+async fn lesson_19_thousand_fifo_groups_keep_their_order_in_batches() {
     sqs_fifo(2, &["--batch-size", "10"]).await;
 }
 
 #[tokio::test]
-async fn lesson_19_a_thousand_local_groups_keep_their_order_whatever_fails() {
+async fn lesson_19_thousand_local_groups_keep_their_order_despite_failures() {
     for (seed, size) in [(3, "1"), (4, "10")] {
         let checked = Checked::start();
         let bodies = bodies(seed);
@@ -44,7 +44,7 @@ async fn lesson_19_a_thousand_local_groups_keep_their_order_whatever_fails() {
 }
 
 #[tokio::test]
-async fn a_receive_whose_answer_was_lost_is_made_again_under_the_same_id() {
+async fn receive_with_a_lost_answer_is_repeated_with_the_same_id() {
     let (server, [(name, url), _]) = queues("lost", true).await;
     let proxy = Proxy::before(MiniStack::shared().address());
     let arguments = ["--queues", &name, "--poll-for", "1"];

@@ -54,7 +54,7 @@ impl RedriveQueues {
         }
     }
 
-    /// What lies in the dead-letter queue.
+    /// What is in the dead-letter queue.
     async fn dead(&self) -> Vec<Message> {
         let call = self
             .server
@@ -130,12 +130,12 @@ async fn a_head_that_always_fails(endpoint: &str) {
 }
 
 #[tokio::test]
-async fn finding_02_what_waits_behind_a_failing_message_of_its_group_runs() {
+async fn finding_02_messages_behind_a_failing_one_in_their_group_run() {
     a_head_that_always_fails(&MiniStack::shared().url()).await;
 }
 
 #[tokio::test]
-async fn finding_02_what_is_behind_a_failing_message_of_its_batch_runs() {
+async fn finding_02_messages_behind_a_failing_one_in_their_batch_run() {
     let queues = RedriveQueues::on(&MiniStack::shared().url(), 3).await;
     queues.send(&["retry:300", "done", "done"]).await;
     let arguments = ["--queues", &queues.name, "--poll-for", "1"];
@@ -157,14 +157,14 @@ async fn finding_02_what_is_behind_a_failing_message_of_its_batch_runs() {
 }
 
 #[tokio::test]
-async fn finding_02_what_waits_behind_a_failing_message_runs_on_the_served_queue() {
+async fn finding_02_messages_behind_a_failing_one_run_on_the_served_queue() {
     let local = LocalServer::start();
     a_head_that_always_fails(local.url()).await;
 }
 
 /// On the embedded queue, where a receive brings what follows in the group, too.
 #[tokio::test]
-async fn finding_12_what_is_received_behind_a_failing_message_runs_on_the_embedded_queue() {
+async fn finding_12_messages_behind_a_failing_one_run_on_the_embedded_queue() {
     for receives in [3, 1] {
         let local = LocalServer::start();
         let queues = RedriveQueues::on(local.url(), receives).await;
@@ -239,18 +239,18 @@ async fn partial_failures(endpoint: &str) {
 }
 
 #[tokio::test]
-async fn finding_02_what_waits_behind_a_partial_failure_of_its_group_runs() {
+async fn finding_02_messages_behind_a_partial_failure_in_their_group_run() {
     partial_failures(&MiniStack::shared().url()).await;
 }
 
 #[tokio::test]
-async fn finding_02_what_waits_behind_a_partial_failure_runs_on_the_served_queue() {
+async fn finding_02_messages_behind_a_partial_failure_run_on_the_served_queue() {
     let local = LocalServer::start();
     partial_failures(local.url()).await;
 }
 
 #[tokio::test]
-async fn finding_02_a_message_that_rejects_costs_what_is_behind_it_no_receive() {
+async fn finding_02_rejected_message_costs_no_receive_of_those_behind_it() {
     let queues = RedriveQueues::on(&MiniStack::shared().url(), 1).await;
     let dead = SqsServer::fresh_name("rejected") + ".fifo";
     let dead_url = queues.server.create(&dead, &[("FifoQueue", "true")]).await;
@@ -269,7 +269,7 @@ async fn finding_02_a_message_that_rejects_costs_what_is_behind_it_no_receive() 
 
 /// Where nothing fails a message costs as many calls as ever: no call but the usual ones is made.
 #[tokio::test]
-async fn finding_02_nothing_is_called_more_often_where_nothing_fails() {
+async fn finding_02_no_extra_calls_are_made_where_nothing_fails() {
     let queues = RedriveQueues::on(&MiniStack::shared().url(), 3).await;
     let proxy = Proxy::before(MiniStack::shared().address());
     let bodies: Vec<String> = (0..20).map(|n| format!("print:{n}")).collect();

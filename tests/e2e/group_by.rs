@@ -25,25 +25,25 @@ async fn local(seed: u64, grouping: Grouping, more: &[&str]) {
 }
 
 #[tokio::test]
-async fn lesson_19_a_standard_queue_keeps_groups_by_an_attribute() {
+async fn lesson_19_standard_queue_keeps_groups_by_an_attribute() {
     let more = ["--group-by", "customer"];
     standard(11, Grouping::Attribute, &more).await;
 }
 
 #[tokio::test]
-async fn lesson_19_a_standard_queue_keeps_groups_by_the_body_in_batches() {
+async fn lesson_19_standard_queue_keeps_groups_by_the_body_in_batches() {
     let more = ["--group-by", "/order/customer", "--batch-size", "10"];
     standard(12, Grouping::Body, &more).await;
 }
 
 #[tokio::test]
-async fn lesson_19_a_local_queue_keeps_groups_by_the_body() {
+async fn lesson_19_local_queue_keeps_groups_by_the_body() {
     let more = ["--group-by", "/order/customer"];
     local(13, Grouping::Body, &more).await;
 }
 
 #[tokio::test]
-async fn lesson_19_a_local_queue_keeps_groups_by_an_attribute_in_batches() {
+async fn lesson_19_local_queue_keeps_groups_by_an_attribute_in_batches() {
     let more = ["--group-by", "customer", "--batch-size", "10"];
     local(14, Grouping::Attribute, &more).await;
 }

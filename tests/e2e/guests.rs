@@ -15,7 +15,7 @@ const MISDEEDS: [(&str, &str); 7] = [
 ];
 
 #[tokio::test]
-async fn every_misdeed_is_a_retry_with_a_reason_and_good_messages_pass() {
+async fn failing_guest_is_a_retry_with_a_reason_and_good_messages_pass() {
     let mut running = run("verdicts", &["--timeout", "2s", "--max-memory", "16MiB"]).start();
     let bad = MISDEEDS.iter().map(|(body, _)| (*body).to_owned());
     let good = (0..50).map(|n| format!("print:good {n}"));
@@ -33,7 +33,7 @@ async fn every_misdeed_is_a_retry_with_a_reason_and_good_messages_pass() {
 }
 
 #[tokio::test]
-async fn what_a_guest_prints_becomes_log_lines_with_its_message() {
+async fn guest_output_becomes_log_lines_with_its_message() {
     let mut running = run("verdicts", &[]).start();
     let sent = Program::new(["send", "local:default", "eprint:on stderr"])
         .sharing(running.data())
@@ -46,7 +46,7 @@ async fn what_a_guest_prints_becomes_log_lines_with_its_message() {
 }
 
 #[tokio::test]
-async fn the_sandbox_is_shut_until_opened_by_name() {
+async fn sandbox_denies_everything_not_granted_by_name() {
     let mut running = run("verdicts", &["--env", "OPENED=yes"])
         .env("SECRET", "no")
         .start();
@@ -68,7 +68,7 @@ async fn the_sandbox_is_shut_until_opened_by_name() {
 }
 
 #[tokio::test]
-async fn an_instance_is_fresh_unless_reuse_is_asked_for() {
+async fn instance_is_fresh_unless_reuse_is_configured() {
     for (reuse, wanted) in [
         (&[][..], ["1", "1", "1"]),
         (&["--reuse", "100"][..], ["1", "2", "3"]),
@@ -107,17 +107,17 @@ async fn handled_beside(endless: &str) {
 }
 
 #[tokio::test]
-async fn a_guest_that_waits_holds_no_thread() {
+async fn waiting_guest_holds_no_thread() {
     handled_beside("sleep:3600000").await;
 }
 
 #[tokio::test]
-async fn a_guest_that_computes_shares_its_thread() {
+async fn computing_guest_shares_its_thread() {
     handled_beside("loop").await;
 }
 
 #[tokio::test]
-async fn a_queue_with_a_running_message_is_still_polled() {
+async fn queue_with_a_running_message_is_still_polled() {
     let mut running = run("verdicts", &["--timeout", "1h", "--shutdown-grace", "1ms"]).start();
     let data = running.data().clone();
     for endless in 1..=3 {
@@ -131,7 +131,7 @@ async fn a_queue_with_a_running_message_is_still_polled() {
 }
 
 #[test]
-fn the_smallest_guests_run() {
+fn minimal_guests_run() {
     for name in ["bench-noop", "bench-bare"] {
         let ended = Program::new(["plugin", "invoke", &guest(name), "x"]).run();
         assert_eq!(
@@ -143,7 +143,7 @@ fn the_smallest_guests_run() {
 }
 
 #[test]
-fn invoke_prints_the_verdict_and_runs_nothing_else() {
+fn invoke_prints_the_verdict_and_touches_no_queue() {
     let verdicts = guest("verdicts");
     let invoke = |body: &str| Program::new(["plugin", "invoke", &verdicts, body]).run();
     assert_eq!(invoke("done").stdout, "done\n");

@@ -195,7 +195,7 @@ export const handler = { handle: (message) => cases[message.body]() };
 "#;
 
 #[tokio::test]
-async fn finding_01_javascript_says_done_only_of_what_was_handled() {
+async fn finding_01_javascript_reports_done_only_after_handling() {
     if !toolchains::has(&["node", "npm"], "the handler in JavaScript") {
         return;
     }
@@ -208,7 +208,7 @@ async fn finding_01_javascript_says_done_only_of_what_was_handled() {
 }
 
 #[test]
-fn finding_01_javascript_that_cannot_handle_is_not_built() {
+fn finding_01_javascript_without_a_handler_is_not_built() {
     if !toolchains::has(&["node", "npm"], "the handler in JavaScript") {
         return;
     }
@@ -247,7 +247,7 @@ fn finding_01_javascript_that_cannot_handle_is_not_built() {
 }
 
 #[test]
-fn finding_24_javascript_that_wants_http_is_told_what_to_do() {
+fn finding_24_javascript_that_needs_http_gets_instructions() {
     if !toolchains::has(&["node", "npm"], "the handler in JavaScript") {
         return;
     }
@@ -271,7 +271,7 @@ fn finding_24_javascript_that_wants_http_is_told_what_to_do() {
 }
 
 #[tokio::test]
-async fn finding_01_typescript_says_done_only_of_what_was_handled() {
+async fn finding_01_typescript_reports_done_only_after_handling() {
     if !toolchains::has(&["node", "npm"], "the handler in TypeScript") {
         return;
     }
@@ -330,7 +330,7 @@ const OF_PYTHON: Cases = Cases {
 };
 
 #[tokio::test]
-async fn finding_01_python_says_done_only_of_what_was_handled() {
+async fn finding_01_python_reports_done_only_after_handling() {
     if !toolchains::has(&["python3"], "the handler in Python") {
         return;
     }
@@ -344,7 +344,7 @@ const CLASS: &str = "from wit_world import exports\nclass Handler(exports.Handle
 const PLAIN: &str = "def handle(self, message):\n        pass\n";
 
 #[test]
-fn finding_01_python_that_cannot_handle_is_not_built() {
+fn finding_01_python_without_a_handler_is_not_built() {
     if !toolchains::has(&["python3"], "the handler in Python") {
         return;
     }
@@ -389,7 +389,7 @@ fn handle_of(lines: &str) -> String {
 }
 
 #[test]
-fn finding_24_what_cannot_work_in_python_is_found_before_it_is_built() {
+fn finding_24_unsupported_python_is_found_before_the_build() {
     if !toolchains::has(&["python3"], "the adapter in Python") {
         return;
     }
@@ -431,7 +431,7 @@ fn finding_24_what_cannot_work_in_python_is_found_before_it_is_built() {
 }
 
 #[test]
-fn finding_24_what_works_in_python_is_not_refused() {
+fn finding_24_supported_python_is_not_refused() {
     if !toolchains::has(&["python3"], "the adapter in Python") {
         return;
     }
@@ -469,7 +469,7 @@ const OF_GO: Cases = Cases {
 };
 
 #[tokio::test]
-async fn finding_01_go_says_done_only_of_what_was_handled() {
+async fn finding_01_go_reports_done_only_after_handling() {
     if !toolchains::has(&["python3"], "the handler in Go") {
         return;
     }
@@ -500,7 +500,7 @@ const OF_C: Cases = Cases {
 };
 
 #[tokio::test]
-async fn finding_01_c_says_done_only_of_what_was_handled() {
+async fn finding_01_c_reports_done_only_after_handling() {
     if !toolchains::has(&["python3"], "the handler in C") {
         return;
     }
@@ -518,7 +518,7 @@ async fn finding_01_c_says_done_only_of_what_was_handled() {
     let message = "exports_dispatcher_plugin_handler_message_t *message";
     let failure = "exports_dispatcher_plugin_handler_failure_t *failure";
     let refused = |text: &str| project.write("handler.c", text).refused(&[]);
-    // No return: whatever lies in a register would be the answer.
+    // No return: whatever is in a register would be the answer.
     refused(&format!("{header}{name}({message}, {failure}) {{}}\n"));
     refused(&format!("{header}{name}({message}) {{ return true; }}\n"));
     refused(&format!(

@@ -33,7 +33,7 @@ const DRAWS: &str = concat!(
     (export "dispatcher:plugin/handler@0.1.0" (instance $handler)))"#
 );
 
-/// Guests at once, each on a thread of its own.
+/// Guests at once, each on its own thread.
 const WORKERS: usize = 16;
 /// What the program may have, in MiB: far more than it needs, in a build with debug assertions.
 const MOST_MIB: u64 = 250;
@@ -50,7 +50,7 @@ fn peak_mib(running: &RunningProgram) -> u64 {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn finding_16_random_bytes_for_guests_with_little_memory_leave_the_host_small() {
+async fn finding_16_random_bytes_for_small_guests_leave_host_memory_small() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("draws.wasm");
     std::fs::write(&file, wat::parse_str(DRAWS).expect("a component")).expect("written");

@@ -64,7 +64,7 @@ impl IdempotencyScene {
         let mut second = self.program(more).sharing(&data).start();
         self.server.wait_until_empty(&self.url).await;
         stop(&mut second);
-        (prints(&second), said_again(&second) > 0)
+        (prints(&second), repeat_log_lines(&second) > 0)
     }
 }
 
@@ -79,13 +79,13 @@ fn stop(running: &mut RunningProgram) {
     assert_eq!(running.wait_exit(), 0);
 }
 
-fn said_again(running: &RunningProgram) -> usize {
+fn repeat_log_lines(running: &RunningProgram) -> usize {
     let text = running.text(dispatcher_tests::child::Stream::Err);
     text.lines().filter(|line| line.contains(AGAIN)).count()
 }
 
 #[tokio::test]
-async fn lesson_12_what_is_done_is_not_run_again_after_a_kill() {
+async fn lesson_12_done_message_is_not_run_again_after_a_kill() {
     let scene = IdempotencyScene::new("remembered", "3").await;
     let more = ["--idempotency", "1h"];
     let (printed, known) = scene.killed_before_the_delete(&more).await;
@@ -94,7 +94,7 @@ async fn lesson_12_what_is_done_is_not_run_again_after_a_kill() {
 }
 
 #[tokio::test]
-async fn without_the_setting_it_is_run_again_after_a_kill() {
+async fn without_idempotency_a_message_is_run_again_after_a_kill() {
     let scene = IdempotencyScene::new("forgotten", "3").await;
     let (printed, known) = scene.killed_before_the_delete(&[]).await;
     assert_eq!(printed, ["once"]);
@@ -102,7 +102,7 @@ async fn without_the_setting_it_is_run_again_after_a_kill() {
 }
 
 #[tokio::test]
-async fn what_is_remembered_is_forgotten_in_time() {
+async fn idempotency_record_expires() {
     // It is visible again only when its record has expired.
     let scene = IdempotencyScene::new("expired", "3").await;
     let more = ["--idempotency", "1s"];
@@ -112,7 +112,7 @@ async fn what_is_remembered_is_forgotten_in_time() {
 }
 
 #[tokio::test]
-async fn lesson_12_processes_that_share_a_folder_know_what_each_has_done() {
+async fn lesson_12_processes_sharing_a_folder_share_idempotency_records() {
     const MESSAGES: usize = 60;
     let scene = IdempotencyScene::new("shared", "2").await;
     scene.no_delete_succeeds();
@@ -140,7 +140,7 @@ async fn lesson_12_processes_that_share_a_folder_know_what_each_has_done() {
 }
 
 #[tokio::test]
-async fn messages_flow_while_the_ledger_cannot_be_written() {
+async fn messages_flow_while_idempotency_records_cannot_be_written() {
     let scene = IdempotencyScene::new("trouble", "30").await;
     let more = ["--idempotency", "1h", "--admin", "127.0.0.1:0"];
     let mut running = scene.program(&more).start();
@@ -173,7 +173,7 @@ async fn messages_flow_while_the_ledger_cannot_be_written() {
 }
 
 #[test]
-fn check_and_doctor_say_where_the_ledger_is_and_for_whom() {
+fn check_and_doctor_show_the_idempotency_store_and_its_users() {
     let plugin = crate::scene::guest("verdicts");
     for command in ["check", "doctor"] {
         let arguments = [command, "--plugin", &plugin, "--idempotency", "24h"];

@@ -32,7 +32,7 @@ fn refused(ended: &ExitedProgram, code: i32, words: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_component_is_fetched_once_and_runs_without_the_registry_from_then_on() {
+async fn component_is_fetched_once_and_then_runs_without_the_registry() {
     let mut registry = Registry::open();
     let name = registry.push("team/orders", &component("version"));
     let tagged = name.replace("orders@", "orders:1.2@");
@@ -54,7 +54,7 @@ async fn a_component_is_fetched_once_and_runs_without_the_registry_from_then_on(
 }
 
 #[test]
-fn what_is_not_what_its_name_says_is_refused() {
+fn image_with_a_wrong_digest_is_refused() {
     let registry = Registry::open();
     let version = component("version");
     let name = registry.push("orders", &version);
@@ -70,7 +70,11 @@ fn what_is_not_what_its_name_says_is_refused() {
         digest.chars().rev().collect::<String>()
     );
     let ended = program(&other).run();
-    refused(&ended, 2, &[&other, "has none of this name and digest"]);
+    refused(
+        &ended,
+        2,
+        &[&other, "has no artefact of this name and digest"],
+    );
     let mut other = version.clone();
     other[8] ^= 1;
     registry.falsify(&version, &other);
@@ -83,7 +87,7 @@ fn what_is_not_what_its_name_says_is_refused() {
 }
 
 #[tokio::test]
-async fn a_closed_registry_gives_to_whom_docker_login_knows() {
+async fn private_registry_uses_credentials_of_docker_login() {
     let registry = Registry::closed();
     let name = registry.push("orders", &component("version"));
     refused(&program(&name).run(), 2, &[&name, "docker login"]);
@@ -106,7 +110,7 @@ async fn a_closed_registry_gives_to_whom_docker_login_knows() {
 }
 
 #[tokio::test]
-async fn a_helper_that_knows_nothing_of_the_registry_is_nobody_to_ask() {
+async fn credential_helper_without_an_entry_means_anonymous_access() {
     let registry = Registry::open();
     let name = registry.push("orders", &component("version"));
     let folder = tempfile::tempdir().expect("a folder");
@@ -132,7 +136,7 @@ async fn a_helper_that_knows_nothing_of_the_registry_is_nobody_to_ask() {
 }
 
 #[test]
-fn check_and_invoke_take_a_name_of_a_registry_too() {
+fn check_and_invoke_accept_an_image_name() {
     let registry = Registry::open();
     let name = registry.push("orders", &component("version"));
     let checked = Program::new(["plugin", "check", &name]).run();

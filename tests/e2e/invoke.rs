@@ -13,7 +13,7 @@ fn invoke(name: &str, more: &[&str]) -> ExitedProgram {
 }
 
 #[test]
-fn a_message_is_run_as_often_as_asked_for_and_one_failure_is_the_exit() {
+fn message_runs_count_times_and_one_failure_sets_the_exit_code() {
     // Each time in a fresh instance.
     let counted = invoke("count", &["x", "--count", "3"]);
     let said = "reject: 1\n".repeat(3);
@@ -25,7 +25,7 @@ fn a_message_is_run_as_often_as_asked_for_and_one_failure_is_the_exit() {
 }
 
 #[test]
-fn figures_are_told_to_people_and_to_programs() {
+fn bench_results_are_printed_as_text_and_json() {
     let told = invoke("hello", &["spoken", "--bench", "--count", "5"]);
     assert_eq!(told.code, 0, "{told:?}");
     let begins = told
@@ -58,10 +58,14 @@ fn figures_are_told_to_people_and_to_programs() {
 }
 
 #[test]
-fn figures_of_a_plugin_that_breaks_off_say_why_once_for_each_way() {
+fn bench_of_a_failing_plugin_names_each_reason_once() {
     let told = invoke("verdicts", &["trap", "--bench", "--count", "3"]);
     assert_eq!(told.stdout.matches(": 3 retry").count(), 2, "{told:?}");
-    assert_eq!(told.stderr.matches("where it was").count(), 2, "{told:?}");
+    assert_eq!(
+        told.stderr.matches("stack, the innermost first").count(),
+        2,
+        "{told:?}"
+    );
 }
 
 /// What `--trace` shows of the guest of the SDK.
@@ -81,7 +85,7 @@ fn trace(name: &str, body: &Value, grants: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn every_call_to_the_host_is_shown_with_what_was_asked_and_answered() {
+fn trace_shows_every_host_call_with_arguments_and_result() {
     let setting = json!({"do": "setting", "name": "size"});
     assert_eq!(
         trace("lent", &setting, &["--setting", "size=7"]),
@@ -101,7 +105,7 @@ fn every_call_to_the_host_is_shown_with_what_was_asked_and_answered() {
 }
 
 #[test]
-fn what_wasi_is_not_asked_for_is_a_call_as_well() {
+fn trace_shows_denied_wasi_calls() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("menu"), "soup").expect("written");
     let read = ["--trace", "--allow-read", &folder.path().to_string_lossy()];
@@ -138,7 +142,7 @@ fn what_wasi_is_not_asked_for_is_a_call_as_well() {
 }
 
 #[test]
-fn a_call_is_bounded_and_sending_and_clocks_are_calls_as_well() {
+fn traced_calls_are_truncated_and_include_sends_and_clocks() {
     let body = "x".repeat(1_000);
     let send =
         json!({"do": "send", "queue": "local:out", "value": body, "delay_ms": 0, "waits": true});
@@ -154,7 +158,7 @@ fn a_call_is_bounded_and_sending_and_clocks_are_calls_as_well() {
 }
 
 #[test]
-fn calls_are_json_where_the_log_is_and_one_without_an_answer_says_so() {
+fn trace_is_json_with_json_logs_and_marks_unanswered_calls() {
     let more = ["--trace", "--log-format", "json", "--timeout", "50ms"];
     let told = invoke("verdicts", &[&["sleep:3600000"], &more[..]].concat());
     let calls = told.stderr.lines().filter(|line| line.starts_with('{'));
@@ -175,7 +179,7 @@ fn calls_are_json_where_the_log_is_and_one_without_an_answer_says_so() {
 }
 
 #[test]
-fn a_recorded_message_is_run_by_its_place_or_its_id() {
+fn recorded_message_is_invoked_by_position_or_id() {
     let recorded = replay::record();
     let (file, _) = recorded.file();
     let of = |more: &[&str]| {
@@ -199,7 +203,7 @@ fn a_recorded_message_is_run_by_its_place_or_its_id() {
     for (wrong, said) in [
         (["--nth", "3"], "--nth: 3; wanted 1 to 2"),
         (["--nth", "0"], "--nth: 0; wanted 1 to 2"),
-        (["--id", "none"], "`none` is not in it"),
+        (["--id", "none"], "it does not contain `none`"),
     ] {
         let ended = of(&wrong);
         assert_eq!(ended.code, 2);
@@ -208,7 +212,7 @@ fn a_recorded_message_is_run_by_its_place_or_its_id() {
 }
 
 #[test]
-fn finding_29_no_control_characters_are_printed_as_they_are() {
+fn finding_29_control_characters_are_escaped_in_output() {
     let why = "\u{1b}[2J\u{9b}31m\r\u{202e}\u{7f}end";
     let body = format!("reject:{why}");
     let steers = |letter: char| {

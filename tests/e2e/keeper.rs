@@ -50,7 +50,7 @@ async fn feeds(connection: &mut TcpStream, line: &str, running: &RunningProgram)
 }
 
 #[tokio::test]
-async fn a_connection_is_kept_by_one_process_and_moves_when_that_dies() {
+async fn connection_is_kept_by_one_process_and_moves_when_it_dies() {
     let scene = RedisScene::plain();
     let feed = Feed::start().await;
     let mut holder = start(&scene, &feed.address);
@@ -79,7 +79,7 @@ async fn a_connection_is_kept_by_one_process_and_moves_when_that_dies() {
 }
 
 #[tokio::test]
-async fn who_may_connect_may_not_listen() {
+async fn connect_grant_does_not_allow_listening() {
     let scene = RedisScene::plain();
     let granted = ["--allow-connect", "127.0.0.1:7000"];
     let running = scene.run("verdicts", &granted).start();
@@ -94,7 +94,7 @@ async fn who_may_connect_may_not_listen() {
 }
 
 #[tokio::test]
-async fn nobody_connects_elsewhere() {
+async fn connections_to_other_addresses_are_denied() {
     let scene = RedisScene::plain();
     let (granted, other) = (Feed::start().await, Feed::start().await);
     let running = start(&scene, &granted.address);

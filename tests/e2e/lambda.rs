@@ -33,7 +33,7 @@ async fn send_with_attributes(server: &SqsServer, url: &str) {
 }
 
 #[tokio::test]
-async fn a_message_reaches_the_function_as_aws_would_send_it_and_is_deleted() {
+async fn function_receives_the_event_of_sqs_and_the_message_is_deleted() {
     let function = function("whole").await;
     let (server, name, url) = queue("whole", &[]).await;
     send_with_attributes(&server, &url).await;
@@ -101,7 +101,7 @@ async fn ten_messages_are_one_event() {
 }
 
 #[tokio::test]
-async fn only_what_the_function_lists_as_failed_comes_back() {
+async fn only_listed_batch_item_failures_are_redelivered() {
     let function = function("partial").await;
     let (server, name, url) = queue("partial", &[]).await;
     let bodies = ["one", "fail-until:2", "two"].map(String::from);
@@ -120,7 +120,7 @@ async fn only_what_the_function_lists_as_failed_comes_back() {
 }
 
 #[tokio::test]
-async fn without_partial_failures_the_list_is_not_read() {
+async fn failure_list_is_ignored_without_partial_failures() {
     let function = function("unread").await;
     let (server, name, url) = queue("unread", &[]).await;
     server.send_many(&url, ["fail-until:9".to_owned()]).await;
@@ -131,7 +131,7 @@ async fn without_partial_failures_the_list_is_not_read() {
 }
 
 #[tokio::test]
-async fn a_function_that_raises_is_tried_again_and_the_log_says_why() {
+async fn raising_function_is_retried_and_the_reason_logged() {
     let function = function("raises").await;
     let (server, name, url) = queue("raises", &[]).await;
     server.send_many(&url, ["raise-until:2".to_owned()]).await;
@@ -151,7 +151,7 @@ async fn a_function_that_raises_is_tried_again_and_the_log_says_why() {
 }
 
 #[tokio::test]
-async fn an_asynchronous_invocation_is_done_when_lambda_has_the_event() {
+async fn asynchronous_invocation_is_done_when_lambda_accepts_the_event() {
     let function = function("event").await;
     let (server, name, url) = queue("event", &[]).await;
     server.send_many(&url, ["sleep:2000".to_owned()]).await;
@@ -165,7 +165,7 @@ async fn an_asynchronous_invocation_is_done_when_lambda_has_the_event() {
 }
 
 #[tokio::test]
-async fn an_alias_is_invoked_as_such() {
+async fn alias_is_invoked_by_its_name() {
     let function = function("alias").await;
     let version = function.alias("live").await;
     let (server, name, url) = queue("alias", &[]).await;
@@ -180,7 +180,7 @@ async fn an_alias_is_invoked_as_such() {
 }
 
 #[tokio::test]
-async fn a_function_that_does_not_exist_is_a_problem_at_start() {
+async fn missing_function_is_a_problem_at_start() {
     let (server, name, url) = queue("nowhere", &[]).await;
     server.send_many(&url, ["x".to_owned()]).await;
     let ended = forward("no-such-function", &name, &[]).run();
@@ -200,7 +200,7 @@ async fn a_function_that_does_not_exist_is_a_problem_at_start() {
 }
 
 #[tokio::test]
-async fn messages_of_a_local_queue_are_forwarded_too() {
+async fn messages_of_a_local_queue_are_forwarded() {
     let function = function("local").await;
     let mut running = forward(&function.name, "local:orders", &[]).start();
     let data = running.data().clone();
@@ -236,7 +236,7 @@ async fn send_in_group(server: &SqsServer, url: &str, bodies: &[&str]) {
 }
 
 #[tokio::test]
-async fn lesson_19_what_follows_a_failure_in_its_group_comes_again_with_it() {
+async fn lesson_19_messages_behind_a_failure_in_their_group_are_redelivered_with_it() {
     let function = function("group").await;
     let server = SqsServer::at(&MiniStack::shared().url());
     let name = format!("{}.fifo", SqsServer::fresh_name("group"));
@@ -256,7 +256,7 @@ async fn lesson_19_what_follows_a_failure_in_its_group_comes_again_with_it() {
 }
 
 #[tokio::test]
-async fn a_throttled_function_spends_no_receive() {
+async fn throttled_function_spends_no_receive() {
     let function = function("throttled").await;
     let ((server, name, url), dead) = queue_with_redrive("throttled", 1, "30").await;
     function.reserve(0).await;

@@ -55,14 +55,14 @@ async fn lesson_17_throttles_spend_no_receive_and_dead_letter_nothing() {
 }
 
 #[tokio::test]
-async fn lesson_17_a_concurrency_of_one_is_enough() {
+async fn lesson_17_concurrency_of_one_is_enough() {
     let state = throttled(3, &["--concurrency", "1"]).await;
     each_ran_once_in_its_first_lease(&state, 3);
     assert_eq!(state.most_in_flight, 1);
 }
 
 #[tokio::test]
-async fn lesson_18_a_slow_function_is_invoked_once_and_keeps_its_lease() {
+async fn lesson_18_slow_function_is_invoked_once_and_keeps_its_lease() {
     let (server, name, url) = queue("slow", &[("VisibilityTimeout", "2")]).await;
     let lambda = Arc::new(FaultyLambda::start());
     lambda.set_timeout(60);
@@ -88,7 +88,7 @@ async fn befallen(first: LambdaStep) -> (MessageHistory, u64) {
     });
     server.send_many(&url, ["n".to_owned()]).await;
     let proxy = Proxy::before(MiniStack::shared().address());
-    // What may have run comes again when the attempt would have been over.
+    // What may have run is redelivered when the attempt would have been over.
     let mut running = forward_to(&lambda, &name, &["--timeout", "6s"])
         .env("AWS_ENDPOINT_URL", &proxy.url())
         .start();
@@ -105,7 +105,7 @@ async fn befallen(first: LambdaStep) -> (MessageHistory, u64) {
     (seen.expect("it was invoked"), longest.unwrap_or_default())
 }
 
-/// Each invocation belongs to a delivery of its own, and the second begins when the first can be
+/// Each invocation belongs to its own delivery, and the second begins when the first can be
 /// under way no longer: that it may have run is known at once, with nearly all of six seconds left.
 fn never_twice_in_a_lease((seen, hidden): &(MessageHistory, u64), executed: u32) {
     assert_eq!(seen.receive_counts, [1, 2], "{seen:?}");
@@ -114,7 +114,7 @@ fn never_twice_in_a_lease((seen, hidden): &(MessageHistory, u64), executed: u32)
 }
 
 #[tokio::test]
-async fn lesson_18_an_answer_that_never_comes_is_not_asked_for_again_within_the_lease() {
+async fn lesson_18_missing_response_is_not_retried_within_the_lease() {
     let (seen, _) = befallen(LambdaStep::Never).await;
     assert_eq!(
         (seen.receive_counts.as_slice(), seen.executed),
@@ -123,24 +123,24 @@ async fn lesson_18_an_answer_that_never_comes_is_not_asked_for_again_within_the_
 }
 
 #[tokio::test]
-async fn lesson_18_a_reset_connection_is_not_tried_again_within_the_lease() {
+async fn lesson_18_reset_connection_is_not_retried_within_the_lease() {
     never_twice_in_a_lease(&befallen(LambdaStep::Reset { ran: true }).await, 2);
     never_twice_in_a_lease(&befallen(LambdaStep::Reset { ran: false }).await, 1);
 }
 
 #[tokio::test]
-async fn lesson_18_half_an_answer_is_not_tried_again_within_the_lease() {
+async fn lesson_18_truncated_response_is_not_retried_within_the_lease() {
     never_twice_in_a_lease(&befallen(LambdaStep::Half).await, 2);
 }
 
 #[tokio::test]
-async fn lesson_18_a_server_error_is_not_tried_again_within_the_lease() {
+async fn lesson_18_server_error_is_not_retried_within_the_lease() {
     never_twice_in_a_lease(&befallen(LambdaStep::Break { ran: true }).await, 2);
     never_twice_in_a_lease(&befallen(LambdaStep::Break { ran: false }).await, 1);
 }
 
 #[tokio::test]
-async fn a_retry_after_is_heard_and_spends_no_receive() {
+async fn retry_after_is_honoured_and_spends_no_receive() {
     let (seen, _) = befallen(LambdaStep::Throttle {
         reason: "CallerRateLimitExceeded",
         retry_after: Some(1),
@@ -158,7 +158,7 @@ fn said(running: &dispatcher_tests::child::RunningProgram, part: &str) -> usize 
 }
 
 #[tokio::test]
-async fn a_function_that_is_deleted_stops_receiving_until_it_is_back() {
+async fn deleted_function_stops_receiving_until_it_exists_again() {
     let ((server, name, url), dead) = queue_with_redrive("deleted", 1, "30").await;
     let lambda = Arc::new(FaultyLambda::start());
     let proxy = Proxy::before(MiniStack::shared().address());
@@ -176,7 +176,7 @@ async fn a_function_that_is_deleted_stops_receiving_until_it_is_back() {
     wait(&lambda, |state| (state.refused >= 2).then_some(())).await;
     let red = http::wait_for_status(&ready, 503);
     assert!(red.body.contains("Function not found"), "{red:?}");
-    // What was under way when the route closed has come back by the time of another try.
+    // What was running when the route closed has come back by the time of another try.
     let refused = lambda.state().refused;
     wait(&lambda, move |state| {
         (state.refused > refused + 1).then_some(())
@@ -207,7 +207,7 @@ async fn a_function_that_is_deleted_stops_receiving_until_it_is_back() {
 }
 
 #[tokio::test]
-async fn a_denied_invocation_closes_the_route_and_spends_no_receive() {
+async fn denied_invocation_opens_the_circuit_and_spends_no_receive() {
     let ((server, name, url), _) = queue_with_redrive("denied", 1, "30").await;
     let lambda = Arc::new(FaultyLambda::start());
     lambda.script(|invocation| match invocation.number {
@@ -274,7 +274,7 @@ async fn batches_survive_a_mix_of_faults() {
 }
 
 #[tokio::test]
-async fn a_plugin_may_invoke_only_what_is_granted_to_it() {
+async fn plugin_can_invoke_only_granted_functions() {
     let (server, name, url) = queue("lent", &[("VisibilityTimeout", "30")]).await;
     let lambda = Arc::new(FaultyLambda::start());
     let more = [

@@ -6,13 +6,13 @@ use dispatcher_tests::faulty_lambda::{FaultyLambda, InvocationRecords};
 use dispatcher_tests::servers::MiniStack;
 use std::sync::Arc;
 
-/// So many started at once are within a rate: what has saved up during a second without work.
+/// This many started at once are within a rate: what has saved up during a second without work.
 const BURST_S: f64 = 1.0;
 /// How much later than it left one invocation may arrive than another, on a machine with much to do.
 const JITTER_S: f64 = 0.5;
 
 #[tokio::test]
-async fn no_more_start_than_the_rate_allows() {
+async fn starts_do_not_exceed_the_rate() {
     let (server, name, url) = queue("rate", &[]).await;
     let (_, free, free_url) = queue("free", &[]).await;
     let lambda = Arc::new(FaultyLambda::start());
@@ -55,7 +55,7 @@ fn configuration(queue: &str, rate: &str) -> String {
 }
 
 #[tokio::test]
-async fn lesson_24_a_rate_changes_when_the_file_is_read_again() {
+async fn lesson_24_rate_changes_when_the_file_is_reloaded() {
     let (server, name, url) = queue("live", &[]).await;
     let lambda = Arc::new(FaultyLambda::start());
     let folder = tempfile::tempdir().expect("a folder");

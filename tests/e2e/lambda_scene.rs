@@ -10,7 +10,7 @@ use dispatcher_tests::sqs::SqsServer;
 pub(crate) fn forward(function: &str, queues: &str, more: &[&str]) -> Program {
     let mut arguments = vec!["run", "--log-format", "json", "--function", function];
     arguments.extend(["--queues", queues]);
-    // A stop awaits the polls that are under way.
+    // A stop awaits the outstanding polls.
     if !more.contains(&"--poll-for") {
         arguments.extend(["--poll-for", "1"]);
     }
@@ -49,7 +49,7 @@ pub(crate) async fn queue_with_redrive(
     (queue(hint, &attributes).await, dead_url)
 }
 
-/// Waits in a thread of its own, so that the test's other tasks go on.
+/// Waits in its own thread, so that the test's other tasks continue.
 pub(crate) async fn wait<T: Send + 'static>(
     lambda: &std::sync::Arc<FaultyLambda>,
     ask: impl Fn(&InvocationRecords) -> Option<T> + Send + 'static,

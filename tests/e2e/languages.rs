@@ -1,5 +1,5 @@
 //! From nothing to a handler that runs, in every language: `plugin new`, `plugin build`,
-//! `plugin check`, `plugin invoke`, and a queue with what is done, tried again and rejected.
+//! `plugin check`, `plugin invoke`, and a queue with what is done, retried and rejected.
 
 use crate::scene::{printed, send, until_depth};
 use dispatcher_core::message::AttributeValue;
@@ -20,7 +20,7 @@ const MANY: usize = 600;
 const LARGE: usize = 60_000;
 pub(crate) const NAME: &str = "my-orders";
 
-/// A project in a folder of its own, which is the program's data folder besides.
+/// A project in its own folder, which is the program's data folder besides.
 struct Project {
     data: Arc<TempDir>,
     component: String,
@@ -144,13 +144,13 @@ impl Project {
 }
 
 #[tokio::test]
-async fn a_handler_in_rust_runs_on_a_queue() {
+async fn rust_handler_runs_on_a_queue() {
     let project = Project::of("rust");
     project.works().await;
 }
 
 #[tokio::test]
-async fn a_handler_in_javascript_runs_on_a_queue() {
+async fn javascript_handler_runs_on_a_queue() {
     if !toolchains::has(&["node", "npm"], "the handler in JavaScript") {
         return;
     }
@@ -160,7 +160,7 @@ async fn a_handler_in_javascript_runs_on_a_queue() {
 }
 
 #[tokio::test]
-async fn a_handler_in_typescript_runs_on_a_queue() {
+async fn typescript_handler_runs_on_a_queue() {
     if !toolchains::has(&["node", "npm"], "the handler in TypeScript") {
         return;
     }
@@ -179,7 +179,7 @@ async fn a_handler_in_typescript_runs_on_a_queue() {
 }
 
 #[tokio::test]
-async fn a_handler_in_python_runs_on_a_queue() {
+async fn python_handler_runs_on_a_queue() {
     if !toolchains::has(&["python3"], "the handler in Python") {
         return;
     }
@@ -189,7 +189,7 @@ async fn a_handler_in_python_runs_on_a_queue() {
 }
 
 #[tokio::test]
-async fn a_handler_in_go_runs_on_a_queue() {
+async fn go_handler_runs_on_a_queue() {
     if !toolchains::has(&["python3"], "the handler in Go") {
         return;
     }
@@ -197,7 +197,7 @@ async fn a_handler_in_go_runs_on_a_queue() {
 }
 
 #[tokio::test]
-async fn a_handler_in_c_runs_on_a_queue() {
+async fn c_handler_runs_on_a_queue() {
     if !toolchains::has(&["python3"], "the handler in C") {
         return;
     }
@@ -205,7 +205,7 @@ async fn a_handler_in_c_runs_on_a_queue() {
 }
 
 #[test]
-fn a_missing_tool_is_named_with_what_to_install() {
+fn missing_tool_is_named_with_installation_instructions() {
     let wanted = [
         (
             "rust",
@@ -236,7 +236,7 @@ fn a_missing_tool_is_named_with_what_to_install() {
 }
 
 #[test]
-fn a_language_that_there_is_none_of_is_refused_with_those_that_there_are() {
+fn unknown_language_lists_the_supported_ones() {
     let ended = Program::new(["plugin", "new", "--lang", "cobol", "orders"]).run();
     assert_eq!(ended.code, 2);
     let all = "rust, javascript, typescript, python, go, c";

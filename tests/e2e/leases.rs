@@ -20,7 +20,7 @@ async fn handled_once(body: String, arguments: &[&str]) {
 }
 
 #[tokio::test]
-async fn lesson_04_a_slow_handler_is_not_delivered_twice() {
+async fn lesson_04_slow_handler_gets_no_second_delivery() {
     handled_once(
         format!("sleep:{LONG_MS}"),
         &["--visibility", "2", "--max-attempts", "1"],
@@ -29,7 +29,7 @@ async fn lesson_04_a_slow_handler_is_not_delivered_twice() {
 }
 
 #[tokio::test]
-async fn lesson_08_whoever_watches_does_not_cost_a_slow_message_its_lease() {
+async fn lesson_08_observing_a_slow_message_does_not_cost_its_lease() {
     let metrics = [
         "--name",
         "watched",
@@ -50,13 +50,13 @@ async fn lesson_08_whoever_watches_does_not_cost_a_slow_message_its_lease() {
 }
 
 #[tokio::test]
-async fn lesson_25_a_guest_that_computes_does_not_starve_the_renewal_of_its_lease() {
+async fn lesson_25_computing_guest_does_not_starve_lease_extension() {
     let arguments = ["--visibility", "2", "--max-attempts", "1", "--workers", "1"];
     handled_once(format!("loop-for:{LONG_MS}"), &arguments).await;
 }
 
 #[tokio::test]
-async fn a_lost_lease_stops_the_attempt_and_its_verdict_is_fenced() {
+async fn lost_lease_stops_the_attempt_and_fences_its_verdict() {
     let mut running = run("verdicts", &["--visibility", "2", "--timeout", "1h"]).start();
     let data = running.data().clone();
     send(data.path(), "default", ["sleep:3600000".into()]).await;

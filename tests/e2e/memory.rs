@@ -35,7 +35,7 @@ fn ends_well(mut running: RunningProgram) {
 }
 
 #[tokio::test]
-async fn finding_04_a_body_beyond_the_memory_limit_is_dead_lettered_and_the_others_are_handled() {
+async fn finding_04_body_beyond_the_memory_limit_is_dead_lettered_and_others_handled() {
     let data = with_messages([vec![large(70 * MIB)], good().to_vec()].concat()).await;
     let limit = MemoryLimit::new(LIMIT);
     let setting: &[&str] = match limit {
@@ -61,7 +61,7 @@ async fn finding_04_a_body_beyond_the_memory_limit_is_dead_lettered_and_the_othe
 /// The setting allows the body, and the process is killed by it: after as many receives as attempts
 /// are allowed it is dead-lettered without being read again.
 #[tokio::test]
-async fn finding_04_a_body_that_kills_the_process_does_so_no_oftener_than_attempts_are_allowed() {
+async fn finding_04_body_that_kills_the_process_is_limited_to_the_attempts() {
     let Some(limit) = MemoryLimit::new(LIMIT) else {
         return;
     };
@@ -88,7 +88,7 @@ async fn finding_04_a_body_that_kills_the_process_does_so_no_oftener_than_attemp
 
 /// More than may be held waits in the queue, and all of it is handled in the end.
 #[tokio::test]
-async fn finding_04_messages_wait_for_bytes_and_all_are_handled() {
+async fn finding_04_messages_wait_for_memory_and_all_are_handled() {
     let bodies = (0..40)
         .map(|number| format!("done:{number}{}", "x".repeat(700_000)))
         .collect();

@@ -79,7 +79,7 @@ async fn every_interval_is_published_by_queue_and_in_total() {
 }
 
 #[tokio::test]
-async fn the_last_interval_is_published_at_the_stop_in_one_call() {
+async fn last_interval_is_published_at_the_stop_in_one_call() {
     let name = SqsServer::fresh_name("app");
     let proxy = Proxy::before(MiniStack::shared().address());
     let mut running = start(&name, "1h", &proxy.url());
@@ -93,7 +93,7 @@ async fn the_last_interval_is_published_at_the_stop_in_one_call() {
 }
 
 #[tokio::test]
-async fn a_cloudwatch_that_refuses_is_said_and_slows_nothing() {
+async fn refusal_of_cloudwatch_is_logged_and_delays_nothing() {
     let nowhere = format!("http://127.0.0.1:{}", free_port());
     let mut running = start(&SqsServer::fresh_name("app"), "1", &nowhere);
     work(&running, 100).await;
@@ -105,7 +105,7 @@ async fn a_cloudwatch_that_refuses_is_said_and_slows_nothing() {
 }
 
 #[tokio::test]
-async fn a_cloudwatch_that_hangs_slows_neither_messages_nor_the_stop() {
+async fn hanging_cloudwatch_delays_neither_messages_nor_the_stop() {
     let proxy = Proxy::before(MiniStack::shared().address());
     proxy.set(Mode::Hold);
     let mut running = start(&SqsServer::fresh_name("app"), "1", &proxy.url());
@@ -115,7 +115,7 @@ async fn a_cloudwatch_that_hangs_slows_neither_messages_nor_the_stop() {
 }
 
 #[tokio::test]
-async fn without_a_name_nothing_is_published() {
+async fn nothing_is_published_without_a_name() {
     let proxy = Proxy::before(MiniStack::shared().address());
     let mut running = run("verdicts", &["--metrics-interval", "1"])
         .aws(&proxy.url())
@@ -168,7 +168,7 @@ fn emf_line(line: &str) -> Value {
 }
 
 #[tokio::test]
-async fn embedded_metric_format_is_one_json_object_a_line() {
+async fn embedded_metric_format_is_one_json_object_per_line() {
     let more = [
         "--name",
         "app",

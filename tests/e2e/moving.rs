@@ -8,7 +8,7 @@ use dispatcher_tests::servers::MiniStack;
 use serde_json::Value;
 
 #[tokio::test]
-async fn the_classic_tools_variables_are_read_and_named_once() {
+async fn variables_of_the_classic_tool_are_read_and_listed_once() {
     let server = MiniStack::shared().url();
     let function = Function::create(&server, "classic").await;
     let (sqs, name, url) = queue("classic", &[]).await;
@@ -38,7 +38,7 @@ async fn the_classic_tools_variables_are_read_and_named_once() {
 }
 
 #[tokio::test]
-async fn a_wrong_value_names_the_classic_variable() {
+async fn invalid_value_names_the_classic_variable() {
     let ended = Program::new(["check", "--function", "f"])
         .env("WORKERLESS_CONCURRENCY", "many")
         .run();
@@ -51,7 +51,7 @@ async fn a_wrong_value_names_the_classic_variable() {
 }
 
 #[tokio::test]
-async fn doctor_names_what_will_hurt() {
+async fn doctor_reports_problematic_settings() {
     let server = MiniStack::shared().url();
     let function = Function::create(&server, "doctor").await;
     let (_, name, _) = queue("doctor", &[("VisibilityTimeout", "3")]).await;
@@ -78,7 +78,7 @@ async fn doctor_names_what_will_hurt() {
     };
     assert!(says("warn", &name, "redrive policy"), "{findings:?}");
     assert!(
-        says("warn", &name, "visible again after 3s"),
+        says("warn", &name, "visibility timeout is 3s"),
         "{findings:?}"
     );
     assert!(
@@ -93,7 +93,7 @@ async fn doctor_names_what_will_hurt() {
 }
 
 #[test]
-fn doctor_prints_the_policy_that_the_run_needs_and_calls_nothing() {
+fn doctor_prints_the_required_policy_without_a_call() {
     let ended = Program::new([
         "doctor",
         "--iam",

@@ -1,4 +1,4 @@
-//! Guests that eat memory, compute for ever, trap and flood, beside good ones on other queues: the
+//! Guests that eat memory, compute forever, trap and flood, beside good ones on other queues: the
 //! good ones are all done, and the process stays within its bounds.
 
 use crate::scene::{guest, printed, prints, send, until_depth};
@@ -35,7 +35,7 @@ fn peak_mib(running: &RunningProgram) -> u64 {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn good_messages_pass_beside_guests_that_do_all_the_harm_they_can() {
+async fn good_messages_pass_beside_hostile_guests() {
     let configuration = format!(
         "[plugin.good]\nfile = \"{0}\"\n[plugin.bad]\nfile = \"{0}\"\ntimeout = \"300ms\"\n\
          max-memory = \"{EACH_MIB}MiB\"\n[[route]]\nplugin = \"good\"\nqueues = [\"local:good\"]\n\

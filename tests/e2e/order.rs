@@ -1,5 +1,5 @@
 //! The newest goes first, and what is too old is not handled: on the embedded queue and on SQS. A
-//! function that answers when it is told to holds up what comes after.
+//! function that answers when it is told to delays what comes after.
 
 use crate::lambda_scene::{admin, stop};
 use crate::order_scene::{
@@ -36,17 +36,17 @@ async fn newest_first(place: QueuePlace) {
 }
 
 #[tokio::test]
-async fn the_newest_at_hand_go_first_on_the_embedded_queue() {
+async fn newest_message_goes_first_on_the_embedded_queue() {
     newest_first(QueuePlace::local()).await;
 }
 
 #[tokio::test]
-async fn the_newest_at_hand_go_first_on_sqs() {
+async fn newest_received_message_goes_first_on_sqs() {
     newest_first(QueuePlace::sqs().await).await;
 }
 
 #[tokio::test]
-async fn the_embedded_queue_gives_the_newest_of_all() {
+async fn embedded_queue_delivers_the_newest_of_all() {
     let place = QueuePlace::local();
     let lambda = holding(&["gate", "n5"]);
     let mut running = place.start(&lambda, &["--order", "lifo", "--concurrency", "1"]);
@@ -97,12 +97,12 @@ async fn shed_while_waiting(place: QueuePlace) {
 }
 
 #[tokio::test]
-async fn what_waits_too_long_on_the_embedded_queue_becomes_a_dead_letter() {
+async fn expired_message_on_the_embedded_queue_is_dead_lettered() {
     shed_while_waiting(QueuePlace::local()).await;
 }
 
 #[tokio::test]
-async fn what_waits_too_long_on_sqs_becomes_a_dead_letter() {
+async fn expired_message_on_sqs_is_dead_lettered() {
     shed_while_waiting(QueuePlace::sqs().await).await;
 }
 
@@ -146,17 +146,17 @@ async fn dropped(place: QueuePlace) {
 }
 
 #[tokio::test]
-async fn what_is_too_old_on_the_embedded_queue_is_dropped_where_the_route_says_so() {
+async fn expired_message_on_the_embedded_queue_is_dropped_if_configured() {
     dropped(QueuePlace::local()).await;
 }
 
 #[tokio::test]
-async fn what_is_too_old_on_sqs_is_dropped_where_the_route_says_so() {
+async fn expired_message_on_sqs_is_dropped_if_configured() {
     dropped(QueuePlace::sqs().await).await;
 }
 
 #[tokio::test]
-async fn what_is_too_old_when_it_comes_never_begins() {
+async fn message_expired_on_arrival_never_starts() {
     let place = QueuePlace::local();
     place.send(["old".to_owned()]).await;
     let old = |depth: Depth| depth.oldest >= Some(Duration::from_millis(1_001));
@@ -171,7 +171,7 @@ async fn what_is_too_old_when_it_comes_never_begins() {
 }
 
 #[tokio::test]
-async fn what_a_busy_function_turns_away_becomes_too_old() {
+async fn message_throttled_by_a_function_can_expire() {
     let place = QueuePlace::sqs().await;
     let lambda = Arc::new(FaultyLambda::start());
     lambda.script(|_| LambdaStep::throttle());
@@ -185,7 +185,7 @@ async fn what_a_busy_function_turns_away_becomes_too_old() {
 }
 
 #[tokio::test]
-async fn what_was_dropped_and_comes_again_is_dropped_for_good() {
+async fn dropped_message_that_is_redelivered_is_dropped_again() {
     let place = QueuePlace::sqs().await;
     let lambda = holding(&[]);
     let proxy = Proxy::before(MiniStack::shared().address());
@@ -221,7 +221,7 @@ async fn what_was_dropped_and_comes_again_is_dropped_for_good() {
 }
 
 #[tokio::test]
-async fn an_age_needs_dead_letters_or_leave_to_drop() {
+async fn maximum_age_needs_a_dead_letter_queue_or_drop() {
     let place = QueuePlace::sqs().await;
     let plugin = guest("verdicts");
     let queue = &place.arguments[0];
@@ -240,7 +240,7 @@ async fn an_age_needs_dead_letters_or_leave_to_drop() {
     };
     let refused = check(&[]);
     assert_eq!(refused.code, 2, "{refused:?}");
-    let what = format!("`{queue}` has no dead-letter queue for what is older");
+    let what = format!("`{queue}` has no dead-letter queue for older messages");
     assert!(refused.stderr.contains(&what), "{refused:?}");
     for more in [
         &["--shed", "drop"][..],

@@ -153,7 +153,7 @@ pub(crate) async fn until_counted(admin: &str, name: &str, wanted: u64) {
     looked.unwrap_or_else(|_| panic!("{name} is {}", counted(admin, name)));
 }
 
-/// A function that holds messages with these bodies until it is told to go on.
+/// A function that holds messages with these bodies until it is told to continue.
 pub(crate) fn holding(gates: &'static [&'static str]) -> Arc<FaultyLambda> {
     let lambda = Arc::new(FaultyLambda::start());
     lambda.set_timeout(60);

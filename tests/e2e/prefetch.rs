@@ -1,5 +1,5 @@
 //! What is held beyond what runs: as many as `--prefetch` says and no more, all of it leased, all of
-//! it given back at a stop.
+//! it released at a stop.
 
 use crate::lambda_scene::{admin, stop};
 use crate::scene::{depth, guest, prints, run, send, until_depth};
@@ -64,7 +64,7 @@ async fn is_given_back(running: &mut RunningProgram, all: u64) {
 }
 
 #[tokio::test]
-async fn as_many_are_held_ahead_as_asked_for_and_given_back_at_a_stop() {
+async fn configured_number_is_prefetched_and_returned_at_a_stop() {
     let bodies = || (0..50).map(|_| BLOCKED.to_owned());
     for (prefetch, held) in [("20", 22), ("0", 2)] {
         let more = [&HELD[..], &["--prefetch", prefetch]].concat();
@@ -77,7 +77,7 @@ async fn as_many_are_held_ahead_as_asked_for_and_given_back_at_a_stop() {
 }
 
 #[tokio::test]
-async fn lesson_09_what_is_held_ahead_keeps_its_lease_and_runs_once() {
+async fn lesson_09_prefetched_message_keeps_its_lease_and_runs_once() {
     let more = ["--prefetch", "20", "--concurrency", "2"];
     let more = [&more[..], &["--visibility", "2", "--max-attempts", "1"]].concat();
     let mut running = run("verdicts", &more).start();
@@ -97,7 +97,7 @@ async fn lesson_09_what_is_held_ahead_keeps_its_lease_and_runs_once() {
 }
 
 #[tokio::test]
-async fn how_many_are_held_ahead_changes_while_it_runs() {
+async fn prefetch_can_be_changed_by_reload() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("dispatcher.toml");
     let write = |prefetch: usize| {

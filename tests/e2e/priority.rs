@@ -43,7 +43,7 @@ async fn lesson_15_strict_is_strict() {
 }
 
 #[tokio::test]
-async fn weights_are_kept_at_saturation() {
+async fn weights_hold_at_saturation() {
     let data = filled(&["a", "b", "c"], 3_000).await;
     let arguments = [
         "--queues",
@@ -64,7 +64,7 @@ async fn weights_are_kept_at_saturation() {
 }
 
 #[tokio::test]
-async fn lesson_14_a_message_on_any_of_twenty_idle_queues_is_picked_up() {
+async fn lesson_14_message_on_any_of_twenty_idle_queues_is_picked_up() {
     let names: Vec<String> = (0..20).map(|n| format!("q{n}")).collect();
     let list: Vec<String> = names.iter().map(|name| format!("local:{name}")).collect();
     let mut running = run(
@@ -83,7 +83,7 @@ async fn lesson_14_a_message_on_any_of_twenty_idle_queues_is_picked_up() {
 }
 
 #[tokio::test]
-async fn a_group_is_handled_one_at_a_time_and_in_order() {
+async fn group_is_handled_one_at_a_time_in_order() {
     let folder = Arc::new(tempfile::tempdir().expect("a folder"));
     grouped(folder.path()).await;
     let mut running = run("verdicts", &["--concurrency", "8"])

@@ -46,9 +46,9 @@ async fn lesson_15_strict_is_strict_on_sqs() {
 }
 
 #[tokio::test]
-async fn lesson_15_strict_is_strict_with_many_at_once() {
+async fn lesson_15_strict_is_strict_at_high_concurrency() {
     let order = strict(10).await;
-    // Ten are under way at once, and on their way they may overtake each other.
+    // Ten are running at once, and on their way they may overtake each other.
     for (higher, lower) in [("high", "middle"), ("middle", "low")] {
         let last = order.iter().rposition(|queue| queue == higher);
         let first = order.iter().position(|queue| queue == lower);
@@ -61,7 +61,7 @@ async fn lesson_15_strict_is_strict_with_many_at_once() {
 }
 
 #[tokio::test]
-async fn lesson_15_what_comes_to_a_higher_queue_goes_before_all_that_waits_below() {
+async fn lesson_15_arrival_on_a_higher_queue_goes_before_everything_waiting_below() {
     let (server, high, high_url) = queue("high", &[("VisibilityTimeout", "2")]).await;
     let low = filled(&[("low", 30)]).await.remove(0);
     let lambda = Arc::new(FaultyLambda::start());
@@ -76,9 +76,9 @@ async fn lesson_15_what_comes_to_a_higher_queue_goes_before_all_that_waits_below
         .start();
     wait(&lambda, |state| (state.in_flight == 1).then_some(())).await;
     server.send_many(&high_url, ["urgent".to_owned()]).await;
-    // Its parked poll brings it although the only place is taken; that the program has it is proved
+    // Its idle long poll brings it although the only place is taken; that the program has it is proved
     // by the first extension of its lease.
-    proxy.wait_until_asked("ChangeMessageVisibilityBatch", &high);
+    proxy.wait_for_request("ChangeMessageVisibilityBatch", &high);
     lambda.release();
     wait(&lambda, |state| (state.executed() == 31).then_some(())).await;
     stop(&mut running);
@@ -109,7 +109,7 @@ fn shares_are_kept(state: &InvocationRecords, picks: usize) {
 }
 
 #[tokio::test]
-async fn weights_are_kept_within_a_hundredth_over_ten_thousand_picks() {
+async fn weights_hold_within_one_percent_over_ten_thousand_picks() {
     let lambda = Arc::new(FaultyLambda::start());
     let data = Arc::new(tempfile::tempdir().expect("a folder"));
     for (queue, count) in [("a", 6_500), ("b", 4_700), ("c", 3_000)] {
@@ -123,7 +123,7 @@ async fn weights_are_kept_within_a_hundredth_over_ten_thousand_picks() {
 }
 
 #[tokio::test]
-async fn weights_are_kept_on_sqs() {
+async fn weights_hold_on_sqs() {
     // A server that slows down with its backlog: fewer picks than of the embedded queue.
     let names = filled(&[("a", 2_000), ("b", 1_500), ("c", 1_000)]).await;
     let lambda = Arc::new(FaultyLambda::start());
@@ -135,7 +135,7 @@ async fn weights_are_kept_on_sqs() {
 }
 
 #[tokio::test]
-async fn lesson_14_a_message_on_any_of_twenty_idle_sqs_queues_is_picked_up() {
+async fn lesson_14_message_on_any_of_twenty_idle_sqs_queues_is_picked_up() {
     let mut queues = Vec::new();
     for _ in 0..20 {
         queues.push(queue("idle", &[]).await);
@@ -155,7 +155,7 @@ async fn lesson_14_a_message_on_any_of_twenty_idle_sqs_queues_is_picked_up() {
         let name = name.clone();
         wait(&lambda, move |state| state.of(&name).map(|_| ())).await;
     }
-    // Every parked poll brought its message: had one message waited for another queue's poll to end
+    // Every idle long poll brought its message: had one message waited for another queue's poll to end
     // without any, that would have been an empty answer for each of the twenty. What follows a
     // message may be one short poll.
     let empty = proxy.answered_with_nothing("ReceiveMessage") - empty;
@@ -171,7 +171,7 @@ fn wait_time(body: &str) -> Option<u64> {
 }
 
 #[tokio::test]
-async fn lesson_16_an_idle_queue_has_one_long_poll_at_a_time() {
+async fn lesson_16_idle_queue_has_one_long_poll_at_a_time() {
     let mut names = Vec::new();
     for _ in 0..8 {
         names.push(queue("idle", &[]).await.1);

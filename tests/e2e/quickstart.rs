@@ -4,7 +4,7 @@ use crate::scene::{depth, printed, run};
 use dispatcher_tests::child::{Program, Signal};
 
 #[tokio::test]
-async fn a_message_sent_from_another_terminal_is_handled() {
+async fn message_sent_from_another_terminal_is_handled() {
     let mut running = run("hello", &[]).start();
     running.wait_for_line(|line| line.contains("running"));
     let sent = Program::new(["send", "local:default", "hello"])
@@ -22,7 +22,7 @@ async fn a_message_sent_from_another_terminal_is_handled() {
 }
 
 #[test]
-fn log_lines_of_a_person_are_not_json_and_the_progress_line_is_quiet_when_piped() {
+fn human_log_is_not_json_and_progress_line_is_off_when_piped() {
     let plugin = crate::scene::guest("hello");
     let mut running = Program::new(["run", "--plugin", &plugin]).start();
     let sent = Program::new(["send", "local:default", "good day"])

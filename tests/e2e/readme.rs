@@ -1,5 +1,5 @@
 //! The documents as people use them: what README.md says to type is typed, what it says to save
-//! is checked, and the tables name what exists. The pages of host/docs have a file of their own.
+//! is checked, and the tables name what exists. The pages of host/docs have their own file.
 
 mod pages;
 mod threats;
@@ -91,7 +91,7 @@ fn folder() -> Arc<tempfile::TempDir> {
 }
 
 #[test]
-fn every_command_line_is_understood() {
+fn every_command_line_parses() {
     commands().into_iter().for_each(is_understood);
 }
 
@@ -128,7 +128,7 @@ fn flags(help: &str) -> BTreeSet<&str> {
 }
 
 #[test]
-fn every_command_that_ends_by_itself_works_in_the_order_of_the_text() {
+fn commands_work_in_the_order_of_the_text() {
     let folder = folder();
     std::fs::write(folder.path().join("dispatcher.toml"), example()).expect("written");
     let mut ran = BTreeSet::new();
@@ -146,7 +146,7 @@ fn every_command_that_ends_by_itself_works_in_the_order_of_the_text() {
             is_understood(arguments);
             continue;
         }
-        // A run goes on until it is stopped: what would begin it is checked instead.
+        // A run continues until it is stopped: what would begin it is checked instead.
         if arguments[0] == "run" {
             arguments[0] = "check".into();
         }
@@ -159,7 +159,7 @@ fn every_command_that_ends_by_itself_works_in_the_order_of_the_text() {
 }
 
 #[test]
-fn the_example_of_a_reminder_works_in_the_order_of_its_text() {
+fn reminder_example_works_in_the_order_of_its_text() {
     let folder = folder();
     let commands = commands_of(&read("plugins/examples/reminder/README.md"));
     assert_eq!(commands.len(), 3, "{commands:?}");
@@ -173,7 +173,7 @@ fn the_example_of_a_reminder_works_in_the_order_of_its_text() {
 }
 
 #[test]
-fn the_commands_of_the_example_of_a_keeper_are_understood() {
+fn keeper_example_commands_parse() {
     let commands = commands_of(&read("plugins/examples/keeper/README.md"));
     assert_eq!(commands.len(), 3, "{commands:?}");
     let folder = folder();
@@ -198,7 +198,7 @@ fn example() -> String {
 }
 
 #[test]
-fn the_example_of_a_configuration_is_accepted_also_without_its_comment_signs() {
+fn configuration_example_is_accepted_also_uncommented() {
     let folder = folder();
     let data = folder.path().join("elsewhere").display().to_string();
     let opened = example()
@@ -232,7 +232,7 @@ fn the_example_of_a_configuration_is_accepted_also_without_its_comment_signs() {
 
 /// `cargo test` compiles the SDK's own example and does not see README.md's: they are the same.
 #[test]
-fn the_handler_is_the_one_that_the_sdk_tests() {
+fn handler_example_is_the_one_the_sdk_tests() {
     let handlers = blocks(&read("README.md"), "rust");
     let sdk = read("guest-sdk/src/lib.rs");
     let documentation: String = sdk
@@ -300,7 +300,7 @@ fn flags_exist(name: &str, document: &str) {
 }
 
 #[test]
-fn every_flag_and_exit_code_is_one_of_the_programs() {
+fn every_flag_and_exit_code_exists_in_the_program() {
     let readme = read("README.md");
     flags_exist("README.md", &readme);
     let summary = help(&[]);
@@ -326,7 +326,7 @@ fn sources(folder: &Path, found: &mut String) {
 }
 
 #[test]
-fn the_table_of_lessons_names_tests_that_exist_and_forgets_no_lesson() {
+fn table_of_lessons_names_existing_tests_and_every_lesson() {
     let mut code = String::new();
     for folder in ["host", "tests/e2e", "tests/conformance", "tests/simulation"] {
         sources(&root().join(folder), &mut code);

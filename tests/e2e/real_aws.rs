@@ -44,7 +44,7 @@ async fn remains(prefix: &str) -> Vec<String> {
 }
 
 #[test]
-fn without_a_limit_nothing_is_called() {
+fn nothing_is_called_without_a_limit() {
     let (code, out, err) = ended(&["run"]);
     assert_eq!((code, &*out), (Some(2), ""), "{err}");
     assert!(err.contains("--spend-up-to"), "{err}");
@@ -62,7 +62,7 @@ fn without_a_limit_nothing_is_called() {
 }
 
 #[test]
-fn without_a_region_or_with_a_bad_prefix_it_says_what_is_wanted() {
+fn missing_region_or_invalid_prefix_names_the_fix() {
     let (code, _, err) = ended(&["run", "--spend-up-to", "1"]);
     assert_eq!(code, Some(2), "{err}");
     assert!(err.contains("AWS_REGION"), "{err}");
@@ -73,7 +73,7 @@ fn without_a_region_or_with_a_bad_prefix_it_says_what_is_wanted() {
 }
 
 #[tokio::test]
-async fn what_a_run_makes_is_gone_when_it_ends() {
+async fn resources_of_a_run_are_deleted_when_it_ends() {
     let url = MiniStack::shared().url();
     let prefix = "ends-cleanly";
     let common = [
@@ -90,8 +90,8 @@ async fn what_a_run_makes_is_gone_when_it_ends() {
     assert_eq!(code, Some(0), "{out}{err}");
     assert!(!out.contains("DIFFERS"), "{out}");
     for name in [
-        "sqs leases::an_unsettled_message_comes_back",
-        "dynamodb settling::a_released_message_comes_back",
+        "sqs leases::unsettled_message_is_redelivered",
+        "dynamodb settling::released_message_is_redelivered",
         "classic what_the_function_raises_on_comes_again",
         "classic of_a_batch_only_what_failed_comes_again",
     ] {
@@ -103,7 +103,7 @@ async fn what_a_run_makes_is_gone_when_it_ends() {
 }
 
 #[tokio::test]
-async fn what_a_killed_run_left_is_removed_by_clean() {
+async fn clean_deletes_resources_of_a_killed_run() {
     let url = MiniStack::shared().url();
     let prefix = "is-killed";
     let place = ["--endpoint-url", &url, "--prefix", prefix];

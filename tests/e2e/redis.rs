@@ -18,7 +18,7 @@ fn endless(number: usize) -> String {
 }
 
 #[tokio::test]
-async fn what_a_killed_process_held_is_in_front_in_its_old_order() {
+async fn messages_of_a_killed_process_are_first_in_their_old_order() {
     let scene = RedisScene::plain();
     scene.send((0..4).map(endless)).await;
     let holder = [
@@ -56,7 +56,7 @@ async fn what_a_killed_process_held_is_in_front_in_its_old_order() {
 }
 
 #[tokio::test]
-async fn what_a_killed_process_held_runs_elsewhere() {
+async fn messages_of_a_killed_process_run_elsewhere() {
     let scene = RedisScene::plain();
     let ids = scene.send((0..3).map(endless)).await;
     let options = [
@@ -87,7 +87,7 @@ async fn what_a_killed_process_held_runs_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_thousand_messages_survive_kills_of_their_process() {
+async fn thousand_messages_survive_kills_of_their_process() {
     let scene = RedisScene::plain();
     let options = ["--concurrency", "20", "--max-attempts", "1000"];
     scene
@@ -122,7 +122,7 @@ fn count(handled: &mut BTreeMap<String, usize>, prints: Vec<String>) {
 }
 
 #[tokio::test]
-async fn a_restart_of_the_server_loses_nothing() {
+async fn server_restart_loses_nothing() {
     let mut scene = RedisScene::new(RedisServer::durable());
     scene
         .send((0..MESSAGES).map(|n| format!("print:{n}")))
@@ -147,7 +147,7 @@ async fn a_restart_of_the_server_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_process_that_stood_still_stops_what_it_has_lost() {
+async fn process_that_was_suspended_stops_what_it_has_lost() {
     let scene = RedisScene::plain();
     scene.send([endless(0)]).await;
     let options = ["--timeout", "1h", "--log-level", "debug"];
@@ -157,7 +157,7 @@ async fn a_process_that_stood_still_stops_what_it_has_lost() {
     still.signal(Signal::STOP);
     heir.wait_for_line(begins);
     still.signal(Signal::CONT);
-    still.wait_for_line(|line| line.contains("it begins anew"));
+    still.wait_for_line(|line| line.contains("it rejoins"));
     still.wait_for_line(|line| line.contains("lease lost"));
     // It is a worker again: what is sent next may go to either.
     drop(heir);
@@ -168,7 +168,7 @@ async fn a_process_that_stood_still_stops_what_it_has_lost() {
 }
 
 #[tokio::test]
-async fn a_stop_gives_everything_back_at_once() {
+async fn stop_returns_everything_at_once() {
     let scene = RedisScene::plain();
     scene.send((0..5).map(endless)).await;
     let options = [
@@ -189,7 +189,7 @@ async fn a_stop_gives_everything_back_at_once() {
 
 /// Queues, what is due, buckets and the check of the eviction policy share them.
 #[tokio::test]
-async fn finding_10_a_process_has_two_connections_to_a_server() {
+async fn finding_10_process_has_two_connections_to_a_server() {
     let scene = RedisScene::plain();
     let mut running = scene.run("verdicts", &["--store", "b=redis:b"]).start();
     running.wait_for_line(|line| line.contains("\"running\""));
@@ -208,8 +208,8 @@ async fn finding_10_a_process_has_two_connections_to_a_server() {
     // By now it has looked for what is due, taken it and sent it on.
     running.wait_for_line(printed);
     let mut own = scene.server.connect();
-    let id = own.ask(&["CLIENT", "ID"]).expect("an answer").number();
-    let listed = own.ask(&["CLIENT", "LIST"]).expect("an answer").text();
+    let id = own.call(&["CLIENT", "ID"]).expect("an answer").number();
+    let listed = own.call(&["CLIENT", "LIST"]).expect("an answer").text();
     let others = listed
         .lines()
         .filter(|line| !line.starts_with(&format!("id={id} ")));

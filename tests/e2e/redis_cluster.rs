@@ -21,7 +21,7 @@ const MESSAGES: usize = 300;
 const QUEUES: [&str; 4] = ["a", "b", "c", "d"];
 
 #[tokio::test]
-async fn finding_10_queues_of_every_node_are_served_and_waiters_are_woken() {
+async fn finding_10_queues_on_every_node_are_served_and_receivers_woken() {
     let cluster = RedisCluster::start(3, 0);
     let url = cluster.nodes[0].url();
     let key = |name: &str| format!("{{dispatcher:{name}}}:body");
@@ -71,7 +71,7 @@ async fn until_empty(queue: &dyn Queue) {
 }
 
 #[tokio::test]
-async fn finding_10_a_cluster_that_loses_a_master_loses_no_message() {
+async fn finding_10_cluster_that_loses_a_master_loses_no_message() {
     let mut cluster = RedisCluster::start(3, 3);
     let urls: Vec<String> = cluster
         .nodes
@@ -83,7 +83,7 @@ async fn finding_10_a_cluster_that_loses_a_master_loses_no_message() {
     let queue = redis.queue("jobs", None).await.expect("it is there");
     queues::send(&queue, (0..MESSAGES).map(|n| format!("print:{n}"))).await;
     let master = cluster.master_of("{dispatcher:jobs}:body");
-    let copied = cluster.nodes[master].connect().ask(&["WAIT", "1", "0"]);
+    let copied = cluster.nodes[master].connect().call(&["WAIT", "1", "0"]);
     assert_eq!(copied.expect("an answer").number(), 1);
     let more = [
         "--concurrency",
@@ -97,11 +97,11 @@ async fn finding_10_a_cluster_that_loses_a_master_loses_no_message() {
     let mut running = run("verdicts", &arguments).start();
     running.wait_for_lines(20, printed);
     cluster.nodes[master].kill();
-    // What a failover did not copy is delivered again; nothing is lost.
+    // What a failover did not copy is redelivered; nothing is lost.
     until_empty(&queue).await;
     // One line for the outage of the queue, one for the failover, one for its end.
     running.wait_for_line(|line| line.contains("receives again"));
-    let failures = running.lines(|line| line.contains("cannot receive"));
+    let failures = running.lines(|line| line.contains("receive failed"));
     assert_eq!(failures.len(), 1, "{failures:?}");
     let port = format!(":{}", cluster.nodes[master].address().port());
     let changes = running.lines(|line| line.contains("Redis masters changed"));
@@ -129,7 +129,7 @@ impl<'a> Migration<'a> {
         let key = format!("{{dispatcher:{queue}}}:body");
         let from = cluster.master_of(&key);
         let slot = cluster.nodes[from].connect();
-        let slot = { slot }.ask(&["CLUSTER", "KEYSLOT", &key]);
+        let slot = { slot }.call(&["CLUSTER", "KEYSLOT", &key]);
         let slot = slot.expect("an answer").number().to_string();
         let to = (from + 1) % cluster.nodes.len();
         let moved = Self {
@@ -146,24 +146,24 @@ impl<'a> Migration<'a> {
     fn set(&self, node: usize, how: &str, other: usize) {
         let other = self.cluster.nodes[other]
             .connect()
-            .ask(&["CLUSTER", "MYID"]);
+            .call(&["CLUSTER", "MYID"]);
         let other = other.expect("an answer").text();
         let mut node = self.cluster.nodes[node].connect();
-        let told = node.ask(&["CLUSTER", "SETSLOT", &self.slot, how, &other]);
+        let told = node.call(&["CLUSTER", "SETSLOT", &self.slot, how, &other]);
         assert_eq!(told.expect("an answer"), RedisReply::Text("OK".into()));
     }
 
     /// The keys that have not moved yet.
     fn left(&self) -> Vec<String> {
         let listed = ["CLUSTER", "GETKEYSINSLOT", &self.slot, "1000"];
-        let listed = self.cluster.nodes[self.from].connect().ask(&listed);
+        let listed = self.cluster.nodes[self.from].connect().call(&listed);
         listed.expect("an answer").texts()
     }
 
     fn move_one(&self, key: &str) {
         let port = self.cluster.port_for_nodes(self.to).to_string();
         let told = ["MIGRATE", "127.0.0.1", &port, key, "0", "5000"];
-        let told = self.cluster.nodes[self.from].connect().ask(&told);
+        let told = self.cluster.nodes[self.from].connect().call(&told);
         assert_eq!(told.expect("an answer"), RedisReply::Text("OK".into()));
     }
 
@@ -177,10 +177,10 @@ impl<'a> Migration<'a> {
         // The next one to get a slot needs a higher epoch than any that it has heard of.
         let id = self.cluster.nodes[self.to]
             .connect()
-            .ask(&["CLUSTER", "MYID"]);
+            .call(&["CLUSTER", "MYID"]);
         let id = id.expect("an answer").text();
         let mut own = self.cluster.nodes[self.to].connect();
-        let epoch = own.ask(&["CLUSTER", "INFO"]).expect("an answer").text();
+        let epoch = own.call(&["CLUSTER", "INFO"]).expect("an answer").text();
         let epoch = epoch
             .lines()
             .find_map(|line| line.strip_prefix("cluster_my_epoch:"));
@@ -197,7 +197,7 @@ impl<'a> Migration<'a> {
 }
 
 #[tokio::test]
-async fn finding_10_a_slot_that_is_moved_stands_still_until_its_last_key_has_moved() {
+async fn finding_10_migrating_slot_pauses_until_its_last_key_has_moved() {
     let cluster = RedisCluster::start(3, 0);
     let redis = Redis::new(&cluster.nodes[0].url(), "dispatcher").expect("an address");
     let queue = redis.queue("jobs", None).await.expect("it is there");
@@ -227,7 +227,7 @@ async fn finding_10_a_slot_that_is_moved_stands_still_until_its_last_key_has_mov
 
 /// What follows `ASK`, script or commands, with keys that are there and keys that are not.
 #[tokio::test]
-async fn finding_10_a_bucket_is_read_and_written_where_its_slot_is_going() {
+async fn finding_10_bucket_is_read_and_written_on_the_importing_node() {
     let cluster = RedisCluster::start(3, 0);
     let store = Store::new(&cluster.nodes[0].url(), "dispatcher").expect("an address");
     let bucket = store.bucket("b");
@@ -255,7 +255,7 @@ async fn finding_10_a_bucket_is_read_and_written_where_its_slot_is_going() {
 
 /// Each message is sent while the slot of its queue is on its way, key by key, and is handled once.
 #[tokio::test]
-async fn finding_10_slots_that_move_under_work_lose_and_repeat_nothing() {
+async fn finding_10_slot_migration_under_load_loses_and_repeats_nothing() {
     let cluster = RedisCluster::start(3, 0);
     let url = cluster.nodes[0].url();
     let redis = Redis::new(&url, "dispatcher").expect("an address");
@@ -305,7 +305,7 @@ fn user(cluster: &RedisCluster) {
                   -@dangerous -@admin";
     let rights: Vec<&str> = rights.split(' ').filter(|word| !word.is_empty()).collect();
     for node in &cluster.nodes {
-        let made = node.connect().ask(&rights);
+        let made = node.connect().call(&rights);
         assert_eq!(made.expect("an answer").text(), "OK");
     }
 }
@@ -313,7 +313,7 @@ fn user(cluster: &RedisCluster) {
 /// As ElastiCache and MemoryDB are spoken to. However nodes tell where they are, the certificate of
 /// each is checked against the host that it announces.
 #[tokio::test]
-async fn finding_10_a_cluster_is_spoken_to_over_tls_as_an_acl_user() {
+async fn finding_10_cluster_works_over_tls_as_an_acl_user() {
     let certificates = Certificates::of("localhost");
     let hostname = ["--cluster-announce-hostname", "localhost"];
     for preferred in ["hostname", "ip", "unknown-endpoint"] {
@@ -368,7 +368,7 @@ async fn finding_10_a_cluster_is_spoken_to_over_tls_as_an_acl_user() {
 }
 
 #[test]
-fn finding_10_a_node_that_its_certificate_is_not_for_is_not_spoken_to() {
+fn finding_10_tls_refuses_a_node_whose_certificate_has_another_name() {
     let certificates = Certificates::of("localhost");
     let cluster = RedisCluster::over_tls(3, &certificates, &[]);
     let url = format!("rediss://u:s3cret@{}", cluster.tls_places("localhost"));
@@ -388,7 +388,7 @@ fn finding_10_a_node_that_its_certificate_is_not_for_is_not_spoken_to() {
 }
 
 #[test]
-fn finding_10_what_a_cluster_cannot_hold_is_refused_at_the_start() {
+fn finding_10_features_a_cluster_does_not_support_are_refused_at_start() {
     let url = RedisServer::cluster().url();
     let check = |more: &[&str]| {
         let hello = guest("hello");
@@ -407,7 +407,7 @@ fn finding_10_what_a_cluster_cannot_hold_is_refused_at_the_start() {
             "redis:q",
             "in a cluster",
             "`q.dead`",
-            "leave the dead-letter queue out",
+            "omit the dead-letter queue",
         ] {
             assert!(shown.contains(words), "{command}: {words}: {shown}");
         }
@@ -443,7 +443,7 @@ async fn finding_10_sentinels_name_the_master_also_after_a_failover() {
     let redis = Redis::new(&url, "dispatcher").expect("an address");
     let queue = redis.queue("jobs", None).await.expect("it is there");
     queues::send(&queue, ["print:before".to_owned()]).await;
-    let copied = master.connect().ask(&["WAIT", "1", "0"]);
+    let copied = master.connect().call(&["WAIT", "1", "0"]);
     assert_eq!(copied.expect("an answer").number(), 1);
     let mut running = run("verdicts", &["--queues", "redis:jobs", "--redis-url", &url]).start();
     running.wait_for_line(printed);

@@ -44,11 +44,11 @@ impl RedisScene {
 }
 
 fn ask(server: &mut Plain, words: &[&str]) -> i64 {
-    server.ask(words).expect("an answer").number()
+    server.call(words).expect("an answer").number()
 }
 
 #[tokio::test]
-async fn finding_03_a_message_without_its_body_is_dead_lettered_and_never_handled() {
+async fn finding_03_message_without_body_is_dead_lettered_and_never_handled() {
     let scene = RedisScene::plain();
     let bodies = ["print:a", "print:b", "print:c"].map(String::from);
     let ids = scene.send(bodies).await;
@@ -72,7 +72,7 @@ async fn finding_03_a_message_without_its_body_is_dead_lettered_and_never_handle
 }
 
 #[tokio::test]
-async fn finding_03_an_evicted_key_costs_each_message_its_content_and_none_is_handled_without() {
+async fn finding_03_messages_with_evicted_content_are_never_handled() {
     let scene = RedisScene::plain();
     let queue = scene.queue().await;
     let with = |body: &str, group: Option<&str>| Outgoing {
@@ -102,7 +102,7 @@ async fn finding_03_an_evicted_key_costs_each_message_its_content_and_none_is_ha
 }
 
 #[tokio::test]
-async fn finding_03_a_grouped_message_without_its_body_lets_its_group_go_on() {
+async fn finding_03_grouped_message_without_body_unblocks_its_group() {
     let scene = RedisScene::plain();
     let queue = scene.queue().await;
     let grouped = |body: &str| Outgoing {
@@ -126,7 +126,7 @@ async fn finding_03_a_grouped_message_without_its_body_lets_its_group_go_on() {
 }
 
 #[tokio::test]
-async fn finding_03_a_body_that_is_no_text_is_dead_lettered_as_it_is() {
+async fn finding_03_body_that_is_not_text_is_dead_lettered_unchanged() {
     let scene = RedisScene::plain();
     let ids = scene.send(["print:a".to_owned()]).await;
     let mut server = scene.server.connect();
@@ -146,7 +146,7 @@ async fn finding_03_a_body_that_is_no_text_is_dead_lettered_as_it_is() {
 }
 
 #[tokio::test]
-async fn finding_04_a_body_beyond_message_memory_is_dead_lettered_and_the_others_are_handled() {
+async fn finding_04_body_beyond_message_memory_is_dead_lettered_and_others_handled() {
     let scene = RedisScene::plain();
     let queue = scene.queue().await;
     let large = Outgoing {
@@ -190,7 +190,7 @@ async fn finding_04_a_body_beyond_message_memory_is_dead_lettered_and_the_others
 }
 
 #[tokio::test]
-async fn finding_06_a_cancel_is_one_event_that_promises_no_second_delivery() {
+async fn finding_06_cancel_is_one_event_without_a_redelivery() {
     let scene = RedisScene::plain();
     let options = ["--timeout", "1h", "--log-level", "debug"];
     let mut running = scene.run("verdicts", &options).start();
@@ -231,7 +231,7 @@ fn finding_03_run_warns_of_a_server_that_evicts_keys() {
 }
 
 #[tokio::test]
-async fn finding_03_a_scheduled_job_without_its_message_is_one_event_and_one_count() {
+async fn finding_03_scheduled_job_without_its_message_is_one_event_and_one_count() {
     let scene = RedisScene::plain();
     let _queue = scene.queue().await;
     let server = dispatcher_redis::schedule::Redis::new(&*scene.server.url(), "dispatcher");
@@ -262,7 +262,7 @@ async fn finding_03_a_scheduled_job_without_its_message_is_one_event_and_one_cou
 }
 
 #[tokio::test]
-async fn finding_29_peek_shows_what_is_unreadable_and_why() {
+async fn finding_29_peek_shows_unreadable_messages_with_the_reason() {
     let scene = RedisScene::plain();
     let ids = scene.send(["print:a", "print:b"].map(String::from)).await;
     let mut server = scene.server.connect();

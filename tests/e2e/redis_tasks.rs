@@ -25,7 +25,7 @@ async fn extended(scene: &RedisScene, id: &str, times: usize) {
     let leases = format!("{{dispatcher:{}}}:leases", scene.name);
     let mut until = || {
         server
-            .ask(&["ZSCORE", &leases, id])
+            .call(&["ZSCORE", &leases, id])
             .expect("an answer")
             .text()
     };
@@ -48,7 +48,7 @@ async fn extended(scene: &RedisScene, id: &str, times: usize) {
 }
 
 #[tokio::test]
-async fn a_task_that_never_ends_has_one_live_attempt_and_moves_when_its_holder_dies() {
+async fn endless_task_has_one_live_attempt_and_moves_when_its_holder_dies() {
     let scene = RedisScene::plain();
     let mut dispatchers: Vec<RunningProgram> = (0..2)
         .map(|_| scene.run("verdicts", &options()).start())
@@ -74,7 +74,7 @@ async fn a_task_that_never_ends_has_one_live_attempt_and_moves_when_its_holder_d
 }
 
 #[tokio::test]
-async fn a_running_task_that_is_cancelled_is_stopped_and_gone() {
+async fn cancelled_running_task_is_stopped_and_deleted() {
     let scene = RedisScene::plain();
     let running = scene.run("verdicts", &options()).start();
     scene.send([TASK.to_owned()]).await;
@@ -87,15 +87,11 @@ async fn a_running_task_that_is_cancelled_is_stopped_and_gone() {
     assert_eq!(depth, Default::default());
     let again = scene.command(&["cancel", &scene.full(), TASK]);
     assert_eq!(again.code, 1);
-    assert!(
-        again.stderr.contains("holds no message"),
-        "{}",
-        again.stderr
-    );
+    assert!(again.stderr.contains("has no message"), "{}", again.stderr);
 }
 
 #[tokio::test]
-async fn waiting_tasks_that_are_cancelled_are_gone_and_others_are_not() {
+async fn cancelled_waiting_tasks_are_deleted_and_others_stay() {
     let scene = RedisScene::plain();
     let bodies = ["a", "b", "a", "c"].map(String::from);
     let ids = scene.send(bodies).await;
@@ -144,7 +140,7 @@ async fn queues_and_workers_are_listed() {
 }
 
 #[test]
-fn doctor_warns_of_a_server_that_throws_messages_away() {
+fn doctor_warns_of_a_server_that_evicts_messages() {
     let warned = |policy: &str| {
         let server = ["--maxmemory", "64mb", "--maxmemory-policy", policy];
         let scene = RedisScene::new(RedisServer::start(&server));
@@ -163,7 +159,7 @@ fn doctor_warns_of_a_server_that_throws_messages_away() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_said_to_be_missing() {
+fn missing_server_is_reported() {
     let port = dispatcher_tests::servers::free_port();
     let url = format!("redis://127.0.0.1:{port}");
     for arguments in [

@@ -60,7 +60,7 @@ async fn finding_10_messages_are_handled_over_tls_as_an_acl_user() {
     let rights = "ACL SETUSER app on >s3cr%t ~{dispatcher}* ~{dispatcher:* &{dispatcher:* +@all \
                   -@dangerous -@admin";
     let rights: Vec<&str> = rights.split(' ').filter(|word| !word.is_empty()).collect();
-    let made = secure.scene.server.connect().ask(&rights);
+    let made = secure.scene.server.connect().call(&rights);
     assert_eq!(made.expect("an answer").text(), "OK");
     let url = secure.url("app:s3cr%25t@");
     let queue = secure.scene.full();
@@ -95,7 +95,7 @@ async fn finding_10_messages_are_handled_over_tls_as_an_acl_user() {
 }
 
 #[test]
-fn finding_10_a_server_whom_nobody_vouches_for_is_not_spoken_to() {
+fn finding_10_untrusted_server_certificate_is_refused() {
     let secure = Secure::start(&file("ca.pem"), "no");
     let url = secure.url("u:s3cret@");
     let refused = |ended: ExitedProgram| {
@@ -119,7 +119,7 @@ fn finding_10_a_server_whom_nobody_vouches_for_is_not_spoken_to() {
 }
 
 #[test]
-fn finding_10_a_client_shows_its_certificate() {
+fn finding_10_client_presents_its_certificate() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name).display().to_string();
     let (certificate, key) = (at("client.pem"), at("client.key"));
@@ -156,7 +156,7 @@ fn finding_10_a_client_shows_its_certificate() {
 }
 
 #[test]
-fn finding_10_a_refused_address_is_the_only_problem_and_nothing_is_connected_to() {
+fn finding_10_refused_address_is_the_only_problem_and_is_never_connected() {
     let hello = guest("hello");
     for command in ["run", "check"] {
         for address in [
@@ -183,7 +183,7 @@ fn finding_10_a_refused_address_is_the_only_problem_and_nothing_is_connected_to(
 }
 
 #[test]
-fn finding_08_files_of_tls_are_read_within_bounds() {
+fn finding_08_tls_files_are_read_with_limits() {
     let folder = tempfile::tempdir().expect("a folder");
     let pipe = folder.path().join("pipe").display().to_string();
     let made = Command::new("mkfifo").arg(&pipe).status();

@@ -18,7 +18,7 @@ fn program(scene: &RedisScene, more: &[&str]) -> Program {
 }
 
 fn keys(scene: &RedisScene, pattern: &str) -> Vec<String> {
-    let answer = scene.server.connect().ask(&["KEYS", pattern]);
+    let answer = scene.server.connect().call(&["KEYS", pattern]);
     answer.expect("an answer").texts()
 }
 
@@ -35,7 +35,7 @@ fn until<T>(mut ask: impl FnMut() -> Option<T>) -> T {
 }
 
 #[tokio::test]
-async fn what_the_package_enqueues_is_handled_and_finished() {
+async fn tasks_enqueued_by_worqr_are_handled_and_finished() {
     let scene = RedisScene::plain();
     let mut peer = WorqrPeer::new(&scene.server);
     let running = program(&scene, &[]).start();
@@ -49,7 +49,7 @@ async fn what_the_package_enqueues_is_handled_and_finished() {
 }
 
 #[tokio::test]
-async fn what_we_send_is_taken_by_the_package() {
+async fn messages_sent_by_dispatcher_are_taken_by_worqr() {
     let scene = RedisScene::plain();
     let mut peer = WorqrPeer::new(&scene.server);
     peer.start_work(&scene.server, &scene.name);
@@ -83,11 +83,11 @@ async fn what_we_send_is_taken_by_the_package() {
     ];
     let ended = scene.command(&refused);
     assert_eq!(ended.code, 1);
-    assert!(ended.stderr.contains("payloads alone"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("only payloads"), "{}", ended.stderr);
 }
 
 #[tokio::test]
-async fn what_a_dead_worker_of_the_package_held_comes_to_us() {
+async fn tasks_of_a_dead_worqr_worker_move_to_dispatcher() {
     let scene = RedisScene::plain();
     let mut peer = WorqrPeer::new(&scene.server);
     peer.start_work(&scene.server, &scene.name);
@@ -107,7 +107,7 @@ async fn what_a_dead_worker_of_the_package_held_comes_to_us() {
 }
 
 #[tokio::test]
-async fn what_we_held_when_we_died_goes_to_the_package() {
+async fn messages_of_a_dead_dispatcher_move_to_worqr() {
     let scene = RedisScene::plain();
     let mut peer = WorqrPeer::new(&scene.server);
     let mut running = program(&scene, &["--timeout", "1h"]).start();
@@ -124,7 +124,7 @@ async fn what_we_held_when_we_died_goes_to_the_package() {
 }
 
 #[tokio::test]
-async fn a_cancel_of_the_package_stops_what_runs_here() {
+async fn cancel_by_worqr_stops_the_running_attempt() {
     let scene = RedisScene::plain();
     let mut peer = WorqrPeer::new(&scene.server);
     let running = program(&scene, &["--timeout", "1h"]).start();
@@ -139,7 +139,7 @@ async fn a_cancel_of_the_package_stops_what_runs_here() {
 }
 
 #[tokio::test]
-async fn nothing_is_lost_in_a_mixed_fleet_whose_members_are_killed() {
+async fn mixed_fleet_with_kills_loses_nothing() {
     const TASKS: usize = 300;
     const KILLS: usize = 4;
     let scene = RedisScene::plain();

@@ -18,7 +18,7 @@ fn invoke(version: &str, name: &str, body: &str, more: &[&str]) -> Value {
 }
 
 #[test]
-fn components_of_version_0_1_run_as_they_did() {
+fn components_of_version_0_1_still_run() {
     let verdicts = |name, body| invoke("v0.1", name, body, &[]);
     assert_eq!(verdicts("verdicts", "done"), json!({ "verdict": "done" }));
     let retry = verdicts("verdicts", "retry:1500");

@@ -44,7 +44,7 @@ fn started(file: &Path, more: &[&str]) -> RunningProgram {
     running
 }
 
-/// The file of a plugin that may be replaced, in a folder of its own.
+/// The file of a plugin that may be replaced, in its own folder.
 fn place(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("plugin.wasm");
@@ -99,7 +99,7 @@ async fn load(data: PathBuf, over: Arc<AtomicBool>, sent: Arc<AtomicU64>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lesson_23_a_hundred_swaps_under_load_lose_nothing_and_run_no_half_plugin() {
+async fn lesson_23_hundred_swaps_under_load_lose_nothing_and_mix_no_versions() {
     let (_folder, file) = place(&version(0));
     let mut running = started(&file, &[]);
     let data = running.data().path().to_owned();
@@ -146,7 +146,7 @@ async fn lesson_23_a_hundred_swaps_under_load_lose_nothing_and_run_no_half_plugi
 }
 
 #[tokio::test]
-async fn lesson_23_what_runs_ends_with_its_version_and_what_is_new_begins_with_the_new() {
+async fn lesson_23_running_attempts_finish_on_their_version_and_new_ones_use_the_next() {
     let (_folder, file) = place(&shipped("verdicts"));
     let mut running = started(&file, &["--timeout", "5m"]);
     let data = running.data().path().to_owned();
@@ -176,7 +176,7 @@ fn stop_at_once(running: &mut RunningProgram) {
 }
 
 #[tokio::test]
-async fn what_is_no_plugin_is_refused_and_who_asks_is_told() {
+async fn file_that_is_no_plugin_is_refused_and_reported() {
     let (folder, file) = place(&version(1));
     let secret = folder.path().join("token");
     std::fs::write(&secret, "secret").expect("written");
@@ -226,7 +226,7 @@ async fn what_is_no_plugin_is_refused_and_who_asks_is_told() {
 }
 
 #[tokio::test]
-async fn settings_that_are_read_again_swap_the_plugin_and_what_it_may_use() {
+async fn reload_swaps_the_plugin_and_its_grants() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("dispatcher.toml");
     let write = |plugin: &str, word: &str| {
@@ -279,7 +279,7 @@ async fn settings_that_are_read_again_swap_the_plugin_and_what_it_may_use() {
 }
 
 #[tokio::test]
-async fn settings_that_cannot_be_taken_take_nothing_away() {
+async fn refused_reload_changes_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("dispatcher.toml");
     let write = |plugin: &str, more: &str| {

@@ -1,5 +1,5 @@
-//! Messages that `run --record` kept, what it leaves alone, and that they can be run again by `plugin replay`: alike, otherwise, one of them, and
-//! with a debugger.
+//! Messages that `run --record` kept, what it leaves alone, and that they can be run again by
+//! `plugin replay`: alike, otherwise, one of them, and with a debugger.
 
 use crate::scene::{guest, printed, run};
 use dispatcher_tests::child::{ExitedProgram, Program, RunningProgram, Signal};
@@ -70,7 +70,7 @@ fn replay(name: &str, recorded: &Recorded, more: &[&str]) -> ExitedProgram {
 }
 
 #[test]
-fn what_is_recorded_is_answered_alike_by_the_same_component() {
+fn same_component_answers_recordings_alike() {
     let recorded = record();
     let (file, text) = recorded.file();
     assert!(file.ends_with(".recording.jsonl"), "{file}");
@@ -83,13 +83,13 @@ fn what_is_recorded_is_answered_alike_by_the_same_component() {
     let replayed = replay("order-check", &recorded, &[]);
     assert_eq!(
         (replayed.code, replayed.stdout.as_str()),
-        (0, "2 answered alike, 0 otherwise\n"),
+        (0, "2 answers equal, 0 different\n"),
         "{replayed:?}"
     );
 }
 
 #[test]
-fn what_another_component_answers_otherwise_is_shown_and_the_exit_says_so() {
+fn different_answers_are_shown_and_set_the_exit_code() {
     let recorded = record();
     let rejected = &recorded.ids[1];
     let replayed = replay("hello", &recorded, &[]);
@@ -99,7 +99,7 @@ fn what_another_component_answers_otherwise_is_shown_and_the_exit_says_so() {
             1,
             format!(
                 "{rejected}\n  was: reject: [redacted]\n  is:  done\n\
-                 1 answered alike, 1 otherwise\n"
+                 1 answers equal, 1 different\n"
             )
         )
     );
@@ -108,7 +108,7 @@ fn what_another_component_answers_otherwise_is_shown_and_the_exit_says_so() {
     let replayed = replay("hello", &recorded, &taken);
     assert_eq!(
         (replayed.code, replayed.stdout.as_str()),
-        (0, "1 answered alike, 0 otherwise\n")
+        (0, "1 answers equal, 0 different\n")
     );
     let replayed = replay("hello", &recorded, &["--only", "another"]);
     assert_eq!(replayed.code, 2);
@@ -116,7 +116,7 @@ fn what_another_component_answers_otherwise_is_shown_and_the_exit_says_so() {
 }
 
 #[test]
-fn a_replay_is_told_to_programs_as_json() {
+fn replay_result_is_available_as_json() {
     let recorded = record();
     let replayed = replay("hello", &recorded, &["--json"]);
     let lines = replayed.stdout.lines();
@@ -139,7 +139,7 @@ fn a_replay_is_told_to_programs_as_json() {
 }
 
 #[test]
-fn a_check_leaves_the_folder_as_it_is_and_says_if_there_can_be_none() {
+fn check_leaves_the_recording_folder_unchanged_and_reports_an_unusable_one() {
     let folder = tempfile::tempdir().expect("a folder");
     let old = folder.path().join("old.recording.jsonl");
     std::fs::write(&old, vec![b' '; 3 << 20]).expect("written");
@@ -167,7 +167,7 @@ fn a_check_leaves_the_folder_as_it_is_and_says_if_there_can_be_none() {
 }
 
 #[test]
-fn a_process_that_records_much_deletes_nothing_that_another_is_writing() {
+fn heavy_recorder_deletes_no_file_of_another_process() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().display().to_string();
     let more = ["--record", &path, "--record-most", "1MiB"];
@@ -203,7 +203,7 @@ fn a_process_that_records_much_deletes_nothing_that_another_is_writing() {
 }
 
 #[test]
-fn a_replay_that_breaks_off_says_where() {
+fn interrupted_replay_names_its_position() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("made.recording.jsonl");
     std::fs::write(&file, entry("m-1", "panic:no price")).expect("written");
@@ -235,7 +235,7 @@ fn entry(id: &str, body: &str) -> String {
 }
 
 #[test]
-fn with_debug_it_waits_for_enter_before_the_first_message() {
+fn debug_waits_for_enter_before_the_first_message() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("made.recording.jsonl");
     std::fs::write(&file, entry("m-1", "print:under way")).expect("written");
@@ -250,7 +250,7 @@ fn with_debug_it_waits_for_enter_before_the_first_message() {
     enter.write_all(b"\n").expect("it listens");
     assert_eq!(running.wait_exit(), 0);
     running.wait_for_line(|line| line.contains("under way"));
-    running.wait_for_line(|line| line.contains("1 answered alike"));
+    running.wait_for_line(|line| line.contains("1 answers equal"));
 }
 
 fn program_file() -> String {

@@ -1,4 +1,4 @@
-//! Messages for later on the embedded queue: listed, taken back, handed out in time; periodic ones
+//! Messages for later on the embedded queue: listed, taken back, delivered in time; periodic ones
 //! once for each time.
 
 use crate::scene::{depth, field, printed, prints, run, until_depth};
@@ -40,7 +40,7 @@ fn stop(running: &mut RunningProgram) {
 }
 
 #[tokio::test]
-async fn a_message_for_later_is_listed_and_can_be_taken_back() {
+async fn scheduled_message_is_listed_and_can_be_cancelled() {
     let data = folder();
     let words = [
         "schedule",
@@ -80,7 +80,7 @@ async fn a_message_for_later_is_listed_and_can_be_taken_back() {
     let again = call(&data, &["schedule", "cancel", id]);
     assert_eq!(again.code, 1, "{again:?}");
     assert!(
-        again.stderr.contains("nothing of this id waits"),
+        again.stderr.contains("no scheduled message with this id"),
         "{again:?}"
     );
     assert_eq!(list(&data).len(), 1);
@@ -88,7 +88,7 @@ async fn a_message_for_later_is_listed_and_can_be_taken_back() {
 }
 
 #[tokio::test]
-async fn a_message_for_soon_is_handled_and_one_for_later_is_not() {
+async fn message_due_soon_is_handled_and_one_due_later_is_not() {
     let data = folder();
     good(
         &data,
@@ -126,7 +126,7 @@ async fn a_message_for_soon_is_handled_and_one_for_later_is_not() {
 }
 
 #[tokio::test]
-async fn a_message_for_later_does_not_hold_up_its_group() {
+async fn scheduled_message_does_not_block_its_group() {
     let data = folder();
     let words = ["schedule", "add", "local:default", "--in", "10m"];
     let later = ["--group", "g", "--body", "print:far"];
@@ -141,7 +141,7 @@ async fn a_message_for_later_does_not_hold_up_its_group() {
 }
 
 #[tokio::test]
-async fn two_dispatchers_fire_each_time_of_a_periodic_message_once() {
+async fn two_dispatchers_fire_each_tick_of_a_periodic_message_once() {
     let data = folder();
     let add = |body: &str| {
         let body = format!("print:{body}");
@@ -177,7 +177,7 @@ async fn two_dispatchers_fire_each_time_of_a_periodic_message_once() {
     until_depth(data.path(), "default", empty).await;
     stop(&mut rest);
     let bodies: Vec<String> = both.iter().chain([&rest]).flat_map(prints).collect();
-    let sent: usize = both.iter().map(said_sent).sum();
+    let sent: usize = both.iter().map(logged_sends).sum();
     assert_eq!(bodies.len(), sent, "what was sent was handled once");
     for (at, body) in ["one", "two"].into_iter().enumerate() {
         let count = bodies.iter().filter(|one| *one == body).count() as u64;
@@ -188,8 +188,8 @@ async fn two_dispatchers_fire_each_time_of_a_periodic_message_once() {
 }
 
 /// How many scheduled messages a dispatcher says that it sent.
-fn said_sent(running: &RunningProgram) -> usize {
-    let said = running.lines(|line| line.contains("scheduled messages were sent"));
+fn logged_sends(running: &RunningProgram) -> usize {
+    let said = running.lines(|line| line.contains("scheduled messages sent"));
     let sent = said.iter().map(|line| field(line, "sent").parse::<usize>());
     sent.map(|number| number.expect("a number")).sum()
 }
@@ -210,7 +210,7 @@ async fn until_ticks(both: &[RunningProgram; 2], count: usize) {
 }
 
 #[tokio::test]
-async fn what_a_downtime_missed_is_fired_once_and_then_by_the_clock() {
+async fn ticks_missed_in_a_downtime_fire_once_and_then_on_schedule() {
     let data = folder();
     let three_days = 3 * 86_400_000;
     let past = Timestamp(clock::wall_clock_now().0 - three_days);
@@ -235,7 +235,7 @@ async fn what_a_downtime_missed_is_fired_once_and_then_by_the_clock() {
 }
 
 #[test]
-fn what_cannot_be_scheduled_says_why() {
+fn invalid_schedule_names_the_reason() {
     let data = folder();
     for (words, wanted) in [
         (

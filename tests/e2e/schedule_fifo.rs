@@ -1,10 +1,10 @@
-//! Messages for later on FIFO queues of SQS, where no message has a delay of its own.
+//! Messages for later on FIFO queues of SQS, where no message has its own delay.
 
 use crate::scene::{printed, prints};
 use crate::schedule_scene::{call, good, scene, start, stop};
 
 #[tokio::test]
-async fn on_a_fifo_queue_a_job_is_held_until_it_is_due() {
+async fn job_for_a_fifo_queue_is_held_until_due() {
     let fifo = [("FifoQueue", "true"), ("ContentBasedDeduplication", "true")];
     let scene = scene("held", ".fifo", &fifo).await;
     let ungrouped = call(&["schedule", "add", &scene.queue, "--in", "2s", "--body", "x"]);
@@ -39,7 +39,7 @@ async fn on_a_fifo_queue_a_job_is_held_until_it_is_due() {
 }
 
 #[tokio::test]
-async fn jobs_of_the_same_body_are_no_duplicates_where_the_queue_tells_by_content() {
+async fn jobs_with_equal_bodies_are_not_deduplicated_by_content() {
     let fifo = [("FifoQueue", "true"), ("ContentBasedDeduplication", "true")];
     let scene = scene("same", ".fifo", &fifo).await;
     for _ in 0..3 {

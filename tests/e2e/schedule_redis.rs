@@ -1,4 +1,4 @@
-//! Messages for later on Redis: listed, taken back, handed out in time by any number of dispatchers,
+//! Messages for later on Redis: listed, taken back, delivered in time by any number of dispatchers,
 //! whichever of them is killed; periodic ones once for each time; also for queues of npm `worqr`.
 
 use crate::redis_scene::RedisScene;
@@ -54,10 +54,10 @@ async fn add(scene: &RedisScene, body: &str, due: Timestamp) {
 }
 
 /// How many scheduled messages these say that they sent.
-fn said_sent(both: &[RunningProgram; 2]) -> usize {
+fn logged_sends(both: &[RunningProgram; 2]) -> usize {
     let said = both
         .iter()
-        .flat_map(|one| one.lines(|line| line.contains("scheduled messages were sent")));
+        .flat_map(|one| one.lines(|line| line.contains("scheduled messages sent")));
     said.map(|line| field(&line, "sent").parse::<usize>().expect("a number"))
         .sum()
 }
@@ -75,7 +75,7 @@ async fn until_printed(all: &[&RunningProgram], count: usize) {
 }
 
 #[tokio::test]
-async fn a_message_for_later_is_listed_and_can_be_taken_back() {
+async fn scheduled_message_is_listed_and_can_be_cancelled() {
     let scene = RedisScene::plain();
     let full = scene.full();
     let words = ["schedule", "add", &full, "--in", "36h", "--body", "milk"];
@@ -94,7 +94,10 @@ async fn a_message_for_later_is_listed_and_can_be_taken_back() {
         good(&scene, &["schedule", "cancel", one]);
         let again = scene.command(&["schedule", "cancel", one]);
         assert_eq!(again.code, 1, "{again:?}");
-        assert!(again.stderr.contains("nothing of this id"), "{again:?}");
+        assert!(
+            again.stderr.contains("no scheduled message with this id"),
+            "{again:?}"
+        );
     }
     assert!(list(&scene).is_empty());
     let init = scene.command(&["schedule", "init", &full]);
@@ -102,7 +105,7 @@ async fn a_message_for_later_is_listed_and_can_be_taken_back() {
 }
 
 #[tokio::test]
-async fn a_message_for_soon_is_handled_and_one_for_later_is_not() {
+async fn message_due_soon_is_handled_and_one_due_later_is_not() {
     let scene = RedisScene::plain();
     let full = scene.full();
     let add = |within: &str, body: &str, more: &[&str]| {
@@ -114,7 +117,7 @@ async fn a_message_for_soon_is_handled_and_one_for_later_is_not() {
     add("3s", "print:near too", &[]);
     let (_, said) = add("1s", "print:at once", &[]);
     assert!(said.contains("no longer be cancelled"), "{said}");
-    // What is later holds up nothing of its group.
+    // What is later delays nothing of its group.
     good(&scene, &["send", &full, "print:now", "--group", "g"]);
     let mut running = scene.run("verdicts", &[]).start();
     until_printed(&[&running], 4).await;
@@ -142,7 +145,7 @@ async fn two_dispatchers_send_each_job_once() {
     until_printed(&[&both[0], &both[1]], 300).await;
     both.iter_mut().for_each(stop);
     // What was sent twice may still be in the queue.
-    assert_eq!(said_sent(&both), 300);
+    assert_eq!(logged_sends(&both), 300);
     let mut bodies: Vec<String> = both.iter().flat_map(prints).collect();
     bodies.sort();
     let wanted: Vec<String> = (0..JOBS).map(|number| format!("{number:03}")).collect();
@@ -151,7 +154,7 @@ async fn two_dispatchers_send_each_job_once() {
 }
 
 #[tokio::test]
-async fn two_dispatchers_fire_each_time_of_a_periodic_message_once() {
+async fn two_dispatchers_fire_each_tick_of_a_periodic_message_once() {
     let scene = RedisScene::plain();
     let full = scene.full();
     let words = ["schedule", "add", &full, "--cron", "* * * * * *"];
@@ -171,13 +174,13 @@ async fn two_dispatchers_fire_each_time_of_a_periodic_message_once() {
         .await;
     stop(&mut rest);
     let count = prints(&rest).len() + both.iter().map(|one| prints(one).len()).sum::<usize>();
-    assert_eq!(count, said_sent(&both), "what was sent was handled once");
+    assert_eq!(count, logged_sends(&both), "what was sent was handled once");
     // A time that both were too late for is not made up for.
     assert!(count as u64 <= times, "{count} of {times} times");
 }
 
 #[tokio::test]
-async fn what_a_killed_dispatcher_had_claimed_is_sent_by_another() {
+async fn jobs_claimed_by_a_killed_dispatcher_are_sent_by_another() {
     const JOBS: usize = 20;
     let scene = RedisScene::plain();
     for number in 0..JOBS {
@@ -203,8 +206,8 @@ async fn what_a_killed_dispatcher_had_claimed_is_sent_by_another() {
     // Two minutes go by.
     let claims = format!("{{dispatcher:{}}}:schedule:claim", scene.name);
     let mut plain = scene.server.connect();
-    for id in plain.ask(&["HKEYS", &claims]).expect("an answer").texts() {
-        plain.ask(&["HSET", &claims, &id, "1 gone"]).expect("set");
+    for id in plain.call(&["HKEYS", &claims]).expect("an answer").texts() {
+        plain.call(&["HSET", &claims, &id, "1 gone"]).expect("set");
     }
     let mut running = scene.run("verdicts", &[]).start();
     until_printed(&[&running], JOBS).await;
@@ -217,7 +220,7 @@ async fn what_a_killed_dispatcher_had_claimed_is_sent_by_another() {
 }
 
 #[tokio::test]
-async fn a_queue_of_the_package_gets_what_is_due_when_it_is_due() {
+async fn worqr_queue_gets_jobs_when_due() {
     let scene = RedisScene::plain();
     let full = scene.full();
     let format = format!("{}=worqr", scene.name);
@@ -240,7 +243,7 @@ async fn a_queue_of_the_package_gets_what_is_due_when_it_is_due() {
 
 /// Nobody here looks for what is scheduled: only the queue itself can hand it out.
 #[tokio::test]
-async fn what_a_plugin_sends_later_is_delayed_by_the_queue_itself() {
+async fn delayed_send_of_a_plugin_uses_the_delay_of_the_queue() {
     let scene = RedisScene::plain();
     let stores = StoreConfig {
         data: "unused".into(),

@@ -52,7 +52,7 @@ fn ending(job: &ScheduledJob, token: &str, next: Option<Timestamp>) -> JobOutcom
 }
 
 #[tokio::test]
-async fn jobs_come_back_as_they_went_the_soonest_first() {
+async fn jobs_round_trip_soonest_first() {
     let name = RedisServer::fresh_name("later");
     let address = RedisServer::shared().address();
     let (one, two) = (at(address, &name), at(address, &name));
@@ -81,7 +81,7 @@ async fn jobs_come_back_as_they_went_the_soonest_first() {
 }
 
 #[tokio::test]
-async fn of_many_who_claim_one_gets_it_until_the_claim_has_run_out() {
+async fn claim_goes_to_one_of_many_until_it_expires() {
     let store = fresh();
     let now = clock::wall_clock_now();
     assert_eq!(store.add(&job("a", now)).await, Ok(true));
@@ -113,7 +113,7 @@ async fn of_many_who_claim_one_gets_it_until_the_claim_has_run_out() {
     assert_eq!(store.end(&[mine]).await, [Ok(())]);
     let left = schedule::list(&store).await.expect("it answers");
     assert_eq!((left[0].due, &left[0].claim), (next, &None));
-    // The time that was read is not the one that stands there now.
+    // The time that was read is not the one that is there now.
     let stale = decide::claim("stale".into(), later);
     assert_eq!(store.claim(&jobs, &stale, later).await, [Ok(false)]);
     assert_eq!(store.cancel("a", now).await, Ok(Cancelled::Yes));
@@ -122,7 +122,7 @@ async fn of_many_who_claim_one_gets_it_until_the_claim_has_run_out() {
 }
 
 #[tokio::test]
-async fn what_has_gone_leaves_nothing_behind() {
+async fn completed_jobs_leave_no_keys_behind() {
     let name = RedisServer::fresh_name("later");
     let server = RedisServer::shared();
     let store = at(server.address(), &name);
@@ -138,15 +138,15 @@ async fn what_has_gone_leaves_nothing_behind() {
     assert_eq!(store.end(&[gone]).await, [Ok(())]);
     let pattern = format!("{{dispatcher:{name}}}:schedule*");
     let mut plain = server.connect();
-    let keys = plain.ask(&["KEYS", &pattern]).expect("an answer").texts();
+    let keys = plain.call(&["KEYS", &pattern]).expect("an answer").texts();
     for key in keys {
-        let left = plain.ask(&["TTL", &key]).expect("an answer").number();
+        let left = plain.call(&["TTL", &key]).expect("an answer").number();
         assert!((0..=600).contains(&left), "{key} stays: {left}");
     }
 }
 
 #[tokio::test]
-async fn many_jobs_are_read_page_by_page_in_order() {
+async fn many_jobs_are_read_in_pages_in_order() {
     let store = fresh();
     let mut wanted = Vec::new();
     for n in 0..1_020 {
@@ -163,7 +163,7 @@ async fn many_jobs_are_read_page_by_page_in_order() {
 }
 
 #[tokio::test]
-async fn a_page_holds_no_more_bytes_than_an_answer_carries_in_time() {
+async fn page_is_limited_to_the_bytes_an_answer_can_carry_in_time() {
     let store = fresh();
     for n in 0..3 {
         let mut one = job(&format!("{n}"), Timestamp(n));
@@ -180,7 +180,7 @@ async fn a_page_holds_no_more_bytes_than_an_answer_carries_in_time() {
 }
 
 #[tokio::test]
-async fn a_step_whose_answer_is_lost_is_answered_as_if_it_were_not() {
+async fn step_with_a_lost_answer_is_repeated_with_the_same_result() {
     let server = RedisServer::shared();
     let relay = Relay::before(server.address());
     let name = RedisServer::fresh_name("later");
@@ -206,7 +206,7 @@ async fn a_step_whose_answer_is_lost_is_answered_as_if_it_were_not() {
 }
 
 #[tokio::test]
-async fn an_add_that_comes_late_adds_nothing_a_second_time() {
+async fn late_add_does_not_add_a_second_time() {
     let server = RedisServer::shared();
     let relay = Relay::before(server.address());
     let name = RedisServer::fresh_name("later");
@@ -218,7 +218,7 @@ async fn an_add_that_comes_late_adds_nothing_a_second_time() {
     assert_eq!(store.add(&job("late", now)).await, Ok(true));
     assert_eq!(other.cancel("late", now).await, Ok(Cancelled::Yes));
     let calls = || {
-        let info = server.connect().ask(&["INFO", "commandstats"]);
+        let info = server.connect().call(&["INFO", "commandstats"]);
         let info = info.expect("an answer").text();
         let line = info.lines().find(|line| line.contains("cmdstat_evalsha:"));
         line.unwrap_or_default().to_owned()
@@ -234,13 +234,13 @@ async fn an_add_that_comes_late_adds_nothing_a_second_time() {
 }
 
 #[tokio::test]
-async fn a_replica_and_a_full_server_are_told_and_survived() {
+async fn replica_and_full_server_are_reported_and_survived() {
     let server = RedisServer::start(&[]);
     let store = at(server.address(), "q");
     let now = clock::wall_clock_now();
     assert_eq!(store.add(&job("a", now)).await, Ok(true));
     let mut plain = server.connect();
-    let mut say = |words: &[&str]| drop(plain.ask(words).expect("an answer"));
+    let mut say = |words: &[&str]| drop(plain.call(words).expect("an answer"));
     say(&["REPLICAOF", "127.0.0.1", "1"]);
     let error = store.due(now, None).await.expect_err("it may be behind");
     assert_eq!(error.kind, ErrorKind::Transient, "{error}");
@@ -258,7 +258,7 @@ async fn a_replica_and_a_full_server_are_told_and_survived() {
 }
 
 #[tokio::test]
-async fn jobs_outlive_a_crash_of_a_server_that_writes_them_down() {
+async fn jobs_survive_a_crash_of_a_persistent_server() {
     let server = RedisServer::durable();
     let store = at(server.address(), "q");
     let now = clock::wall_clock_now();
@@ -268,14 +268,14 @@ async fn jobs_outlive_a_crash_of_a_server_that_writes_them_down() {
 }
 
 #[tokio::test]
-async fn a_server_of_a_cluster_takes_every_step() {
+async fn cluster_node_accepts_every_step() {
     let server = RedisServer::start(&["--cluster-enabled", "yes"]);
     let mut plain = server.connect();
     let all = ["CLUSTER", "ADDSLOTSRANGE", "0", "16383"];
-    plain.ask(&all).expect("the slots are its own");
+    plain.call(&all).expect("the slots are its own");
     let deadline = clock::now() + dispatcher_tests::PATIENCE;
     let state = |answer: std::io::Result<RedisReply>| answer.expect("an answer").text();
-    while !state(plain.ask(&["CLUSTER", "INFO"])).contains("cluster_state:ok") {
+    while !state(plain.call(&["CLUSTER", "INFO"])).contains("cluster_state:ok") {
         assert!(clock::now() < deadline, "the cluster does not begin");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -294,7 +294,7 @@ async fn a_server_of_a_cluster_takes_every_step() {
 }
 
 #[tokio::test]
-async fn finding_03_a_job_without_its_message_is_set_aside_once_unless_it_is_claimed() {
+async fn finding_03_job_without_its_message_is_set_aside_once_unless_claimed() {
     let name = RedisServer::fresh_name("later");
     let address = RedisServer::shared().address();
     let store = at(address, &name);
@@ -307,7 +307,7 @@ async fn finding_03_a_job_without_its_message_is_set_aside_once_unless_it_is_cla
     assert_eq!(store.claim(&jobs[2..], &claim, now).await, [Ok(true)]);
     let base = format!("{{dispatcher:{name}}}:schedule");
     let mut plain = RedisServer::shared().connect();
-    let mut ask = |words: &[&str]| plain.ask(words).expect("an answer");
+    let mut ask = |words: &[&str]| plain.call(words).expect("an answer");
     let key = |what: &str| format!("{base}:{what}");
     ask(&["HDEL", &key("job"), "a"]);
     ask(&["HSET", &key("job"), "b", "{"]);

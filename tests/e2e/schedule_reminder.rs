@@ -26,7 +26,7 @@ fn call(running: &RunningProgram, words: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn a_reminder_waits_36_hours_and_can_be_cancelled() {
+async fn reminder_waits_36_hours_and_can_be_cancelled() {
     let mut running = start(&LENT);
     call(&running, &["send", "local:orders", "o-17"]);
     running.wait_for_line(|line| printed(line) && line.contains("in 129600 s"));
@@ -50,7 +50,7 @@ async fn a_reminder_waits_36_hours_and_can_be_cancelled() {
 }
 
 #[tokio::test]
-async fn a_short_one_is_handed_out_in_time() {
+async fn short_reminder_is_delivered_in_time() {
     let mut running = start(&[&LENT[..], &["--env", "AFTER_S=1"]].concat());
     call(&running, &["send", "local:orders", "o-18"]);
     running.wait_for_line(|line| printed(line) && line.contains("reminder: was o-18 paid for?"));
@@ -58,7 +58,7 @@ async fn a_short_one_is_handed_out_in_time() {
 }
 
 #[tokio::test]
-async fn what_is_not_granted_is_refused_by_name() {
+async fn denied_queue_is_refused_by_name() {
     // Nothing is granted: the plugin is refused at the start.
     let refused = Program::new(["check", "--plugin", &guest("reminder")]).run();
     assert_eq!(refused.code, 2, "{refused:?}");
@@ -70,7 +70,7 @@ async fn what_is_not_granted_is_refused_by_name() {
     call(&running, &["send", "local:orders", "o-19"]);
     running.wait_for_line(|line| {
         line.contains("dead-lettered")
-            && line.contains("does not let this plugin send to local:reminders")
+            && line.contains("does not allow this plugin to send to local:reminders")
     });
     let dead = |depth: Depth| depth.waiting == 1;
     until_depth(running.data().path(), "orders.dead", dead).await;

@@ -13,19 +13,19 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 #[tokio::test]
-async fn a_delay_beyond_fifteen_minutes_waits_in_a_table_that_must_be_made_first() {
+async fn delay_beyond_fifteen_minutes_needs_an_existing_table() {
     let server = SqsServer::at(&MiniStack::shared().url());
     let queue = SqsServer::fresh_name("later");
     let url = server.create(&queue, &[]).await;
     let words = ["send", &queue, "print:far", "--delay", "36h"];
     let refused = call(&words);
     assert_eq!(refused.code, 2, "{refused:?}");
-    let hint = format!("`dispatcher schedule init {queue}` makes it");
+    let hint = format!("`dispatcher schedule init {queue}` creates it");
     assert!(refused.stderr.contains(&hint), "{refused:?}");
     let made = good(&["schedule", "init", &queue]);
-    assert!(made.stderr.contains("made table"), "{made:?}");
+    assert!(made.stderr.contains("created table"), "{made:?}");
     let again = good(&["schedule", "init", &queue]);
-    assert!(again.stderr.contains("is there already"), "{again:?}");
+    assert!(again.stderr.contains("already exists"), "{again:?}");
     let id = good(&words).stdout.trim().to_owned();
     assert_eq!(server.counts(&url).await.delayed, 0);
     // Within 15 minutes the queue itself waits.
@@ -52,7 +52,7 @@ async fn a_delay_beyond_fifteen_minutes_waits_in_a_table_that_must_be_made_first
 }
 
 #[tokio::test]
-async fn what_is_due_within_fifteen_minutes_goes_to_the_queue_and_what_is_not_stays() {
+async fn jobs_due_within_fifteen_minutes_are_sent_and_others_stay() {
     let scene = scene("within", "", &[]).await;
     let body = |n: i32| format!("print:{n}");
     for (n, seconds) in [
@@ -85,12 +85,12 @@ async fn what_is_due_within_fifteen_minutes_goes_to_the_queue_and_what_is_not_st
 }
 
 #[tokio::test]
-async fn the_waiters_own_job_is_sent_as_it_would_send_it() {
+async fn job_of_shoryuken_waiter_is_sent_as_it_would_send_it() {
     let scene = scene("original", "", &[]).await;
     let item = of_waiter("6b5d1f0e-2d3c", &scene.queue, "a@b.c", 1.5);
     scene.waiting.put(vec![item]).await;
     let mut running = start_mover(&scene).await;
-    running.wait_for_line(|line| line.contains("scheduled messages were sent"));
+    running.wait_for_line(|line| line.contains("scheduled messages sent"));
     let asked = scene.server.client.receive_message();
     let asked = asked.queue_url(&scene.url).wait_time_seconds(5);
     let answer = asked.message_attribute_names("All").send().await;
@@ -117,7 +117,7 @@ async fn the_waiters_own_job_is_sent_as_it_would_send_it() {
 }
 
 #[tokio::test]
-async fn a_job_of_active_job_is_written_as_the_waiter_reads_it() {
+async fn active_job_is_written_as_shoryuken_waiter_reads_it() {
     let scene = scene("written", "", &[]).await;
     let body = format!(
         r#"{{"job_id":"j-1","job_class":"A","queue_name":"{}","arguments":[]}}"#,
@@ -222,7 +222,7 @@ async fn drain(scene: &ScheduleScene) -> Vec<String> {
 /// Returns once they have said that they sent so many.
 async fn until_sent(both: &[RunningProgram; 2], count: usize) {
     let of = |running: &RunningProgram| -> usize {
-        let said = running.lines(|line| line.contains("scheduled messages were sent"));
+        let said = running.lines(|line| line.contains("scheduled messages sent"));
         let sent = said.iter().map(|line| field(line, "sent").parse::<usize>());
         sent.map(|number| number.expect("a number")).sum()
     };
@@ -236,7 +236,7 @@ async fn until_sent(both: &[RunningProgram; 2], count: usize) {
 }
 
 #[tokio::test]
-async fn a_kill_loses_no_job_and_repeats_only_what_was_claimed() {
+async fn kill_loses_no_job_and_repeats_only_claimed_ones() {
     const JOBS: usize = 400;
     let scene = scene("killed", "", &[]).await;
     scene.waiting.put(many(&scene, JOBS)).await;
@@ -277,7 +277,7 @@ async fn a_kill_loses_no_job_and_repeats_only_what_was_claimed() {
 }
 
 #[tokio::test]
-async fn a_periodic_job_fires_again_and_again() {
+async fn periodic_job_fires_repeatedly() {
     let scene = scene("cron", "", &[]).await;
     let words = [
         "schedule",

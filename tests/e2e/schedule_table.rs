@@ -38,7 +38,7 @@ fn job(body: &str, due: Timestamp) -> ScheduledJob {
 }
 
 #[tokio::test]
-async fn jobs_come_back_as_they_went_the_soonest_first() {
+async fn jobs_round_trip_soonest_first() {
     let table = table().await;
     let now = clock::wall_clock_now();
     let every = Periodic::new("0 9 * * *", "Europe/Berlin").expect("a pattern");
@@ -71,7 +71,7 @@ async fn jobs_come_back_as_they_went_the_soonest_first() {
 }
 
 #[tokio::test]
-async fn of_many_who_claim_one_gets_it_until_the_claim_has_run_out() {
+async fn claim_goes_to_one_of_many_until_it_expires() {
     let table = table().await;
     let now = clock::wall_clock_now();
     table.add(&job("one", now)).await.expect("added");
@@ -100,7 +100,7 @@ async fn of_many_who_claim_one_gets_it_until_the_claim_has_run_out() {
     assert_eq!(table.end(&[ending("late", Some(next))]).await, [Ok(())]);
     let left = schedule::list(&table).await.expect("it answers");
     assert_eq!((left[0].due, &left[0].claim), (next, &None));
-    // The time that was read is not the one that stands there now.
+    // The time that was read is not the one that is there now.
     let stale = decide::claim("stale".into(), later);
     assert_eq!(table.claim(&jobs, &stale, later).await, [Ok(false)]);
     assert_eq!(table.cancel(id, now).await, Ok(Cancelled::Yes));
@@ -108,7 +108,7 @@ async fn of_many_who_claim_one_gets_it_until_the_claim_has_run_out() {
 }
 
 #[tokio::test]
-async fn a_table_of_another_kind_is_told_apart() {
+async fn table_with_another_schema_is_refused() {
     use aws_sdk_dynamodb::types::{
         AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
     };
@@ -136,7 +136,7 @@ async fn a_table_of_another_kind_is_told_apart() {
 }
 
 #[tokio::test]
-async fn finding_03_an_item_without_a_body_is_set_aside_once_and_keeps_its_columns() {
+async fn finding_03_item_without_a_body_is_set_aside_once_and_keeps_its_columns() {
     let endpoint = MiniStack::shared().url();
     let name = SqsServer::fresh_name("schedule");
     let table = DynamoDb::connect(&configuration(&endpoint)).table(&name, None);

@@ -55,7 +55,7 @@ async fn only(table: &Table) -> ScheduledJob {
 }
 
 #[tokio::test]
-async fn a_job_whose_adding_was_not_answered_was_added() {
+async fn add_with_a_lost_answer_is_recognised_as_added() {
     let scene = scene().await;
     let job = job();
     scene.relay.swallow_answer_with(DONE);
@@ -66,7 +66,7 @@ async fn a_job_whose_adding_was_not_answered_was_added() {
 }
 
 #[tokio::test]
-async fn a_claim_whose_answer_was_lost_is_ours() {
+async fn claim_with_a_lost_answer_is_recognised_as_own() {
     let scene = scene().await;
     scene.direct.add(&job()).await.expect("added");
     let job = only(&scene.direct).await;
@@ -81,7 +81,7 @@ async fn a_claim_whose_answer_was_lost_is_ours() {
 }
 
 #[tokio::test]
-async fn a_job_that_is_cancelled_without_an_answer_is_cancelled() {
+async fn cancel_with_a_lost_answer_is_cancelled() {
     let scene = scene().await;
     let now = clock::wall_clock_now();
     let first = job();
@@ -95,7 +95,7 @@ async fn a_job_that_is_cancelled_without_an_answer_is_cancelled() {
 }
 
 #[tokio::test]
-async fn what_is_gone_once_we_had_claimed_it_was_deleted_by_us() {
+async fn claimed_job_found_missing_counts_as_deleted() {
     let server = MiniStack::shared();
     let name = SqsServer::fresh_name("schedule");
     let proxy = Proxy::before(server.address());

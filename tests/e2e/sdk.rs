@@ -92,7 +92,7 @@ fn http(url: &str, limit: usize, timeout_ms: Option<u64>, waits: bool) -> Value 
 }
 
 #[test]
-fn the_sdk_sends_http_and_takes_answers_for_what_they_mean() {
+fn sdk_sends_http_and_interprets_responses() {
     for waits in [false, true] {
         sends_http(waits);
     }
@@ -139,7 +139,7 @@ fn sends_http(waits: bool) {
 }
 
 #[test]
-fn the_sdk_reads_settings_and_closes_over_a_wrong_one() {
+fn sdk_reads_settings_and_closes_the_route_on_an_invalid_one() {
     let body = json!({"do": "setting", "name": "N"});
     assert_eq!(got(&body, &[]), json!([null, []]));
     let set = ["--setting", "N= 7", "--setting", "M=x"];
@@ -152,7 +152,7 @@ fn the_sdk_reads_settings_and_closes_over_a_wrong_one() {
 }
 
 #[test]
-fn the_sdk_keeps_values_and_retries_over_a_store_that_is_not_granted() {
+fn sdk_stores_values_and_retries_on_a_denied_store() {
     let body = json!({"do": "store", "store": "mine", "key": "k", "to": 3});
     let granted = ["--store", "mine=local:b"];
     assert_eq!(got(&body, &granted), json!([null, 30, ["k"], false]));
@@ -161,7 +161,7 @@ fn the_sdk_keeps_values_and_retries_over_a_store_that_is_not_granted() {
 }
 
 #[test]
-fn the_sdk_tells_a_handler_of_its_attempt_and_what_an_error_means() {
+fn sdk_exposes_the_attempt_and_maps_errors() {
     let told = got(&json!({"do": "tell"}), &[]);
     assert_eq!(
         (&told["attempt"], &told["has-time"]),
@@ -189,7 +189,7 @@ fn the_sdk_tells_a_handler_of_its_attempt_and_what_an_error_means() {
 }
 
 #[tokio::test]
-async fn the_example_that_enriches_asks_once_for_each_customer() {
+async fn enrich_example_requests_each_customer_once() {
     let server = server();
     let customers = format!("CUSTOMERS=http://{server}");
     let granted = [

@@ -11,7 +11,7 @@ use std::time::Duration;
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 
 #[tokio::test]
-async fn an_sdk_and_the_program_share_their_queues() {
+async fn sdk_and_program_share_their_queues() {
     let local = LocalServer::start();
     let sdk = SqsServer::at(local.url());
     let url = sdk.create("shared", &[]).await;
@@ -44,7 +44,7 @@ async fn an_sdk_and_the_program_share_their_queues() {
 }
 
 #[tokio::test]
-async fn what_an_sdk_sets_is_what_a_run_keeps_to() {
+async fn run_respects_queue_attributes_set_by_an_sdk() {
     let local = LocalServer::start();
     let sdk = SqsServer::at(local.url());
     sdk.create("given-up", &[]).await;
@@ -64,7 +64,7 @@ async fn what_an_sdk_sets_is_what_a_run_keeps_to() {
 }
 
 #[tokio::test]
-async fn what_an_sdk_sets_is_what_the_program_sends_by() {
+async fn sends_of_the_program_respect_queue_attributes_set_by_an_sdk() {
     let local = LocalServer::start();
     let sdk = SqsServer::at(local.url());
     let slow = [("DelaySeconds", "600"), ("MaximumMessageSize", "1024")];
@@ -76,14 +76,14 @@ async fn what_an_sdk_sets_is_what_the_program_sends_by() {
     assert_eq!(send("later").code, 0);
     let long = send(&"x".repeat(1_025));
     assert_eq!(long.code, 1, "{long:?}");
-    assert!(long.stderr.contains("set to take at most 1024"), "{long:?}");
+    assert!(long.stderr.contains("accepts at most 1024"), "{long:?}");
     let held = depth(local.data().path(), "slow").await;
     assert_eq!((held.waiting, held.delayed), (0, 1));
 }
 
 /// Many senders at once, so that many requests share a transaction when the kill comes.
 #[tokio::test]
-async fn what_was_acknowledged_is_there_after_a_kill() {
+async fn acknowledged_messages_survive_a_kill() {
     let local = LocalServer::start();
     let sdk = SqsServer::at(local.url());
     let url = sdk.create("killed", &[]).await;
@@ -119,7 +119,7 @@ async fn what_was_acknowledged_is_there_after_a_kill() {
 }
 
 #[tokio::test]
-async fn a_delivery_outlives_a_kill() {
+async fn delivery_survives_a_kill() {
     let local = LocalServer::start();
     let sdk = SqsServer::at(local.url());
     let url = sdk.create("held", &[("VisibilityTimeout", "600")]).await;
@@ -152,7 +152,7 @@ async fn a_delivery_outlives_a_kill() {
 }
 
 #[tokio::test]
-async fn a_stop_answers_those_who_wait() {
+async fn stop_answers_waiting_receives() {
     let program = ["local", "--listen", "127.0.0.1:0", "--log-level", "debug"];
     let mut local = LocalServer::of(Program::new(program));
     let sdk = SqsServer::at(local.url());
@@ -220,7 +220,7 @@ fn old_sdks_are_answered_in_xml() {
 }
 
 #[test]
-fn a_web_page_is_not_answered() {
+fn cross_site_browser_request_is_refused() {
     let local = LocalServer::start();
     let page = [FORM, ("origin", "http://somewhere")];
     let refused = http::post(local.url(), &page, "Action=CreateQueue&QueueName=q");
@@ -232,7 +232,7 @@ fn a_web_page_is_not_answered() {
 }
 
 #[test]
-fn whoever_opens_it_to_others_is_warned() {
+fn serving_beyond_loopback_is_warned_about() {
     let local = LocalServer::of(Program::new(["local", "--listen", "0.0.0.0:0"]));
     // The line for a shell names an address that can be reached.
     assert!(
@@ -251,7 +251,7 @@ fn whoever_opens_it_to_others_is_warned() {
 }
 
 #[test]
-fn finding_23_a_shell_is_told_all_that_an_sdk_needs() {
+fn finding_23_shell_output_contains_everything_an_sdk_needs() {
     let lines = "export AWS_ENDPOINT_URL_SQS=http://127.0.0.1:9999\n\
         export AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1\n\
         export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local\n";
@@ -267,7 +267,7 @@ fn finding_23_a_shell_is_told_all_that_an_sdk_needs() {
 
 /// As the page says: in a shell, with what `--print-env` prints and nothing else of AWS.
 #[test]
-fn finding_23_a_shell_that_evaluates_the_lines_reaches_the_server() {
+fn finding_23_evaluated_shell_lines_reach_the_server() {
     let mut local = LocalServer::start();
     let address = local.url().trim_start_matches("http://").to_owned();
     let words = ["send", "sqs:from-the-shell", "hello"];
@@ -285,7 +285,7 @@ fn finding_23_a_shell_that_evaluates_the_lines_reaches_the_server() {
 }
 
 #[test]
-fn an_address_that_cannot_be_had_is_told() {
+fn unavailable_address_is_reported() {
     let ended = Program::new(["local", "--listen", "somewhere"]).run();
     assert_eq!(ended.code, 2);
     assert!(ended.stderr.contains("127.0.0.1:9324"), "{}", ended.stderr);
@@ -302,7 +302,7 @@ fn an_address_that_cannot_be_had_is_told() {
 }
 
 #[tokio::test]
-async fn a_delay_is_kept_and_told() {
+async fn delay_is_kept_and_reported() {
     let local = LocalServer::start();
     let sdk = SqsServer::at(local.url());
     let url = sdk.create("delayed", &[("DelaySeconds", "900")]).await;

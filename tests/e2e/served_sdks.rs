@@ -24,27 +24,27 @@ fn all_is_well(sdk: Sdk, name: &str) {
 }
 
 #[test]
-fn boto3_finds_an_sqs() {
+fn boto3_works_against_the_served_queue() {
     all_is_well(Sdk::Boto3, "sdk.py");
 }
 
 #[test]
-fn boto3_of_the_query_protocol_finds_an_sqs() {
+fn boto3_with_the_query_protocol_works_against_the_served_queue() {
     all_is_well(Sdk::OldBoto3, "sdk.py");
 }
 
 #[test]
-fn the_sdk_for_javascript_finds_an_sqs() {
+fn javascript_sdk_works_against_the_served_queue() {
     all_is_well(Sdk::JavaScript, "sdk.mjs");
 }
 
 /// Each behaviour has its name in the script, and its line where it does not hold.
 #[test]
-fn finding_12_every_behaviour_of_the_conformance_script_holds() {
+fn finding_12_conformance_script_passes() {
     all_is_well(Sdk::Boto3, "conformance.py");
 }
 
 #[test]
-fn every_behaviour_of_the_conformance_script_holds_over_the_query_protocol() {
+fn conformance_script_passes_over_the_query_protocol() {
     all_is_well(Sdk::OldBoto3, "conformance.py");
 }

@@ -26,7 +26,7 @@ fn stop(running: &mut RunningProgram) {
 }
 
 #[tokio::test]
-async fn it_drains_a_queue_and_leaves_nothing_behind() {
+async fn run_drains_a_queue_and_leaves_nothing_behind() {
     let (server, name, url) = queue("drain", &[]).await;
     server
         .send_many(&url, (0..500).map(|n| format!("print:{n}")))
@@ -43,7 +43,7 @@ async fn it_drains_a_queue_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn lesson_01_a_message_that_a_poll_brings_after_the_stop_is_not_stranded() {
+async fn lesson_01_message_of_a_poll_after_the_stop_is_not_stranded() {
     let (server, name, url) = queue("stop", &[("VisibilityTimeout", "600")]).await;
     // Five seconds: the poll is still parked when the signal comes.
     let arguments = ["--queues", &name, "--poll-for", "5"];
@@ -67,7 +67,7 @@ async fn lesson_01_a_message_that_a_poll_brings_after_the_stop_is_not_stranded()
 }
 
 #[tokio::test]
-async fn finding_14_an_idle_stop_logs_at_once_what_it_waits_for() {
+async fn finding_14_idle_stop_logs_at_once_what_it_waits_for() {
     let (_, name, _) = queue("idle", &[]).await;
     let proxy = Proxy::before(MiniStack::shared().address());
     // Everything as it is by default.
@@ -113,8 +113,8 @@ async fn finding_14_an_idle_stop_logs_at_once_what_it_waits_for() {
 }
 
 #[tokio::test]
-async fn finding_14_the_end_of_the_grace_gives_back_also_while_a_receive_is_outstanding() {
-    // Given back, the second message would be dead-lettered by its queue: it is kept for an attempt
+async fn finding_14_end_of_grace_returns_messages_during_an_outstanding_receive() {
+    // Released, the second message would be dead-lettered by its queue: it is kept for an attempt
     // as long as there may be one.
     let ((server, busy, busy_url), _) = queue_with_redrive("busy", 1, "600").await;
     let ((_, last, last_url), _) = queue_with_redrive("last", 1, "600").await;
@@ -152,7 +152,7 @@ async fn finding_14_the_end_of_the_grace_gives_back_also_while_a_receive_is_outs
 }
 
 #[tokio::test]
-async fn lesson_03_a_poll_under_way_is_never_cut_off() {
+async fn lesson_03_outstanding_poll_is_never_cut_off() {
     let (_, name, _) = queue("whole", &[]).await;
     let proxy = Proxy::before(MiniStack::shared().address());
     let arguments = ["--queues", &name, "--poll-for", "4"];
@@ -167,7 +167,7 @@ async fn lesson_03_a_poll_under_way_is_never_cut_off() {
 }
 
 #[tokio::test]
-async fn lesson_04_a_slow_handler_keeps_its_lease() {
+async fn lesson_04_slow_handler_keeps_its_lease() {
     let (server, name, url) = queue("slow", &[("VisibilityTimeout", "2")]).await;
     server.send_many(&url, ["sleep:7000".to_owned()]).await;
     let proxy = Proxy::before(MiniStack::shared().address());
@@ -183,7 +183,7 @@ async fn lesson_04_a_slow_handler_keeps_its_lease() {
 }
 
 #[tokio::test]
-async fn a_message_that_comes_late_in_a_long_poll_keeps_its_lease() {
+async fn message_arriving_late_in_a_long_poll_keeps_its_lease() {
     let (server, name, url) = queue("late", &[("VisibilityTimeout", "3")]).await;
     let (_, clock, clock_url) = queue("clock", &[]).await;
     server
@@ -212,7 +212,7 @@ async fn a_message_that_comes_late_in_a_long_poll_keeps_its_lease() {
 const FAILED: &str = r#"{"Successful":[],"Failed":[{"Id":"0","SenderFault":false,"Code":"InternalError","Message":"try again"}]}"#;
 
 #[tokio::test]
-async fn lesson_12_a_failed_delete_is_tried_again() {
+async fn lesson_12_failed_delete_is_retried() {
     let (server, name, url) = queue("failed", &[]).await;
     let proxy = Proxy::before(MiniStack::shared().address());
     proxy.answer_next(2, "DeleteMessageBatch", 200, FAILED);
@@ -226,7 +226,7 @@ async fn lesson_12_a_failed_delete_is_tried_again() {
 }
 
 #[tokio::test]
-async fn lesson_12_a_redelivery_of_a_done_message_is_deleted_without_running_again() {
+async fn lesson_12_redelivery_of_a_done_message_is_deleted_without_running() {
     let (server, name, url) = queue("redelivered", &[("VisibilityTimeout", "2")]).await;
     let proxy = Proxy::before(MiniStack::shared().address());
     proxy.answer_next(1_000, "DeleteMessageBatch", 500, "{}");
@@ -244,7 +244,7 @@ async fn lesson_12_a_redelivery_of_a_done_message_is_deleted_without_running_aga
 }
 
 #[tokio::test]
-async fn a_rejected_message_goes_to_the_dead_letter_queue_with_its_reason() {
+async fn rejected_message_goes_to_the_dead_letter_queue_with_its_reason() {
     let (server, name, url) = queue("reject", &[]).await;
     let (_, dead, dead_url) = queue("dead", &[]).await;
     server
@@ -272,7 +272,7 @@ async fn a_rejected_message_goes_to_the_dead_letter_queue_with_its_reason() {
 }
 
 #[tokio::test]
-async fn a_kill_loses_nothing() {
+async fn kill_loses_nothing() {
     let (server, name, url) = queue("kill", &[("VisibilityTimeout", "2")]).await;
     server
         .send_many(&url, (0..200).map(|n| format!("print:{n}")))
@@ -295,7 +295,7 @@ async fn a_kill_loses_nothing() {
 }
 
 #[tokio::test]
-async fn commands_speak_to_sqs_too() {
+async fn commands_work_with_sqs() {
     let (server, name, url) = queue("commands", &[]).await;
     let endpoint = MiniStack::shared().url();
     let call = |arguments: &[&str]| Program::new(arguments).aws(&endpoint).run();

@@ -7,10 +7,10 @@ use dispatcher_tests::http;
 use dispatcher_tests::slow_module::slow_module;
 
 #[tokio::test]
-async fn a_running_attempt_finishes_within_the_grace() {
+async fn running_attempt_finishes_within_the_grace() {
     let mut running = run("verdicts", &["--log-level", "debug"]).start();
     send(running.data().path(), "default", ["sleep:1000".into()]).await;
-    // Received is not begun: what has not begun is given back.
+    // Received is not begun: what has not begun is released.
     running.wait_for_line(|line| line.contains("an attempt begins"));
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
@@ -21,7 +21,7 @@ async fn a_running_attempt_finishes_within_the_grace() {
 }
 
 #[tokio::test]
-async fn what_outlives_the_grace_is_stopped_and_given_back_at_once() {
+async fn attempt_that_outlives_the_grace_is_stopped_and_its_message_returned() {
     let mut running = run(
         "verdicts",
         &["--shutdown-grace", "200ms", "--timeout", "1h"],
@@ -44,7 +44,7 @@ async fn what_outlives_the_grace_is_stopped_and_given_back_at_once() {
 }
 
 #[tokio::test]
-async fn a_stop_under_load_leaves_nothing_invisible() {
+async fn stop_under_load_leaves_nothing_invisible() {
     let mut running = run("verdicts", &["--concurrency", "20"]).start();
     let bodies = (0..2_000).map(|n| format!("print:{n}"));
     send(running.data().path(), "default", bodies).await;
@@ -64,7 +64,7 @@ async fn a_stop_under_load_leaves_nothing_invisible() {
 }
 
 #[tokio::test]
-async fn a_second_signal_forces_the_exit() {
+async fn second_signal_forces_the_exit() {
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
         let mut running = run(
             "verdicts",
@@ -88,8 +88,8 @@ async fn a_second_signal_forces_the_exit() {
 }
 
 #[tokio::test]
-async fn lesson_02_a_stop_finishes_what_would_be_dead_lettered_if_it_came_again() {
-    // One attempt each: given back, the second message would have had its only delivery.
+async fn lesson_02_stop_finishes_messages_at_their_last_attempt() {
+    // One attempt each: released, the second message would have had its only delivery.
     let arguments = [
         "--concurrency",
         "1",
@@ -102,7 +102,7 @@ async fn lesson_02_a_stop_finishes_what_would_be_dead_lettered_if_it_came_again(
     let data = running.data().clone();
     send(data.path(), "a", ["sleep:1500".into()]).await;
     until_depth(data.path(), "a", |depth| depth.in_flight == 1).await;
-    // Its parked poll brings this one although the only worker is busy.
+    // Its idle long poll brings this one although the only worker is busy.
     send(data.path(), "b", ["done".into()]).await;
     until_depth(data.path(), "b", |depth| depth.in_flight == 1).await;
     running.signal(Signal::TERM);
@@ -113,7 +113,7 @@ async fn lesson_02_a_stop_finishes_what_would_be_dead_lettered_if_it_came_again(
 }
 
 #[tokio::test]
-async fn an_instance_that_waits_for_more_attempts_holds_up_no_stop() {
+async fn shared_instance_waiting_for_attempts_delays_no_stop() {
     let more = ["--instance-concurrency", "4", "--allow-lambda", "none"];
     let mut running = run("commands", &more).start();
     send(running.data().path(), "default", ["print here".into()]).await;
@@ -127,7 +127,7 @@ async fn an_instance_that_waits_for_more_attempts_holds_up_no_stop() {
 }
 
 #[tokio::test]
-async fn finding_14_a_stopping_program_is_alive_and_not_ready() {
+async fn finding_14_stopping_program_is_alive_and_not_ready() {
     let more = [
         "--shutdown-grace",
         "1h",
@@ -154,7 +154,7 @@ async fn finding_14_a_stopping_program_is_alive_and_not_ready() {
 }
 
 #[test]
-fn finding_14_check_and_doctor_say_where_the_platform_kills_before_a_stop_is_over() {
+fn finding_14_check_and_doctor_warn_when_the_platform_kills_before_a_stop_ends() {
     let pod = ("KUBERNETES_SERVICE_HOST", "10.0.0.1");
     let call = |command: &str, grace: &str, (name, value): (&str, &str)| {
         let words = [
@@ -170,7 +170,7 @@ fn finding_14_check_and_doctor_say_where_the_platform_kills_before_a_stop_is_ove
     };
     for command in ["check", "doctor"] {
         let long = call(command, "60s", pod);
-        let advice = "terminationGracePeriodSeconds is longer: set that to 64 at least";
+        let advice = "terminationGracePeriodSeconds is longer: set it to at least 64";
         assert!(long.contains(advice), "{long}");
         for (grace, platform) in [("20s", pod), ("60s", ("OTHER", "x"))] {
             let said = call(command, grace, platform);
@@ -179,7 +179,7 @@ fn finding_14_check_and_doctor_say_where_the_platform_kills_before_a_stop_is_ove
     }
     let told = call("doctor", "60s", ("OTHER", "x"));
     assert!(
-        told.contains("ok    stop: over within 1m 4s of SIGTERM"),
+        told.contains("ok    stop: finished within 1m 4s of SIGTERM"),
         "{told}"
     );
 }
@@ -197,7 +197,7 @@ fn compiling(functions: usize, more: &[&str]) -> (RunningProgram, tempfile::Temp
 }
 
 #[test]
-fn finding_29_a_signal_ends_a_compilation() {
+fn finding_29_signal_ends_a_compilation() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let (mut running, _folder) = compiling(8_000, &[]);
         running.signal(signal);
@@ -211,7 +211,7 @@ fn finding_29_a_signal_ends_a_compilation() {
 }
 
 #[test]
-fn finding_29_a_compilation_that_takes_time_is_logged() {
+fn finding_29_slow_compilation_is_logged() {
     let (mut running, _folder) = compiling(1_500, &["--queues", "local:a"]);
     running.wait_for_line(|line| line.contains("\"message\":\"running\""));
     running.signal(Signal::TERM);

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 
 #[tokio::test]
-async fn a_progress_line_counts_what_is_done() {
+async fn progress_line_counts_completed_messages() {
     let folder = tempfile::tempdir().expect("a folder");
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
     grantpt(&ours).expect("granted");

@@ -1,5 +1,5 @@
 //! What happens to a plugin is said so that a person can act on it: where it was, by the names of its
-//! functions, what it printed last, which message it was, which limit it hit and what sets that.
+//! functions, its last output, which message it was, which limit it hit and what sets that.
 
 use crate::scene::{field, guest, run, send};
 use dispatcher_tests::child::{ExitedProgram, Program, RunningProgram, Signal};
@@ -12,7 +12,7 @@ const MISDEEDS: [(&str, &[&str]); 7] = [
         &[
             "the plugin trapped: wasm `unreachable` instruction executed",
             "0: verdicts::obey\n    1: dispatcher:plugin/handler@0.1.0#handle",
-            "what it printed last:\n    stderr: thread ",
+            "its last output:\n    stderr: thread ",
             "stderr: no price\n",
         ],
     ),
@@ -34,7 +34,7 @@ const MISDEEDS: [(&str, &[&str]); 7] = [
     (
         "eat",
         &[
-            "more than 16777216 bytes of memory, the limit that --max-memory sets",
+            "exceeded 16777216 bytes of memory, the limit that --max-memory sets",
             ": verdicts::harm::eat\n",
             "stderr: memory allocation of 1048576 bytes failed",
         ],
@@ -64,7 +64,7 @@ fn invoke(name: &str, body: &str, more: &[&str]) -> ExitedProgram {
 }
 
 #[test]
-fn invoke_shows_where_a_plugin_was_and_what_it_printed_last() {
+fn invoke_shows_the_stack_and_the_last_output_of_a_plugin() {
     for (body, said) in MISDEEDS {
         let ended = invoke("verdicts", body, &["--log-level", "error"]);
         assert_eq!(ended.code, 1, "{body}: {ended:?}");
@@ -75,7 +75,7 @@ fn invoke_shows_where_a_plugin_was_and_what_it_printed_last() {
 }
 
 #[test]
-fn an_answer_in_good_order_has_no_trace() {
+fn regular_verdict_has_no_trace() {
     for body in ["done", "retry", "reject:no", "error:odd"] {
         let ended = invoke("verdicts", body, &[]);
         assert_eq!(ended.code, 0, "{body}: {ended:?}");
@@ -84,13 +84,13 @@ fn an_answer_in_good_order_has_no_trace() {
 }
 
 #[test]
-fn without_names_functions_have_numbers() {
+fn functions_without_names_are_numbered() {
     let ended = invoke("batch-verdicts", "panic", &["--log-level", "error"]);
     assert!(ended.stderr.contains("\n    0: function "), "{ended:?}");
 }
 
 #[test]
-fn a_trace_is_told_to_programs_as_json() {
+fn stack_trace_is_available_as_json() {
     let ended = invoke("verdicts", "panic:no price", &["--json"]);
     let told: Value = serde_json::from_str(&ended.stdout).expect("JSON");
     assert_eq!(told["cause"], "trapped");
@@ -99,13 +99,13 @@ fn a_trace_is_told_to_programs_as_json() {
 }
 
 #[test]
-fn a_program_that_fails_is_told_with_what_it_printed() {
+fn failed_program_is_reported_with_its_output() {
     let ended = invoke(
         "command",
         "fail:the till is shut",
         &["--log-level", "error"],
     );
-    let last = "what it printed last:\n    stderr: Error: Custom { kind: Other, error: \"the till";
+    let last = "its last output:\n    stderr: Error: Custom { kind: Other, error: \"the till";
     assert!(ended.stderr.contains(last), "{ended:?}");
 }
 
@@ -117,7 +117,7 @@ fn line(running: &RunningProgram, why: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_log_has_one_line_with_all_of_it_in_fields() {
+async fn log_has_one_line_with_the_whole_trap_in_fields() {
     let mut running = run("verdicts", &LIMITS).start();
     let bodies = ["panic:no price", "loop", "eat", "sleep:3600000"];
     send(running.data().path(), "default", bodies.map(str::to_owned)).await;

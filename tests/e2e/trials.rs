@@ -37,7 +37,7 @@ async fn empty(data: &Path) {
 }
 
 #[tokio::test]
-async fn a_canary_that_fails_falls_back_and_a_changed_one_begins_anew() {
+async fn failing_canary_is_rolled_back_and_a_changed_one_starts_over() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("canary.wasm");
     // Whatever it is told to do, `verdicts` does; `hello` is always done.
@@ -67,9 +67,9 @@ async fn a_canary_that_fails_falls_back_and_a_changed_one_begins_anew() {
                 .expect("a count"),
         20
     );
-    // It traps now, and what it traps on is tried again until the other version has it.
+    // It traps now, and what it traps on is retried until the other version has it.
     send(&data, "default", (0..60).map(|_| "trap".to_owned())).await;
-    running.wait_for_line(|line| line.contains("the canary fails more often"));
+    running.wait_for_line(|line| line.contains("canary rolled back"));
     let page = http::get(&format!("{}/metrics", admin(&running))).body;
     let share = page
         .lines()
@@ -93,7 +93,7 @@ async fn a_canary_that_fails_falls_back_and_a_changed_one_begins_anew() {
 }
 
 #[tokio::test]
-async fn a_shadow_is_compared_and_nothing_of_it_gets_out() {
+async fn shadow_is_compared_and_has_no_side_effects() {
     let folder = tempfile::tempdir().expect("a folder");
     let more = [
         "--record",
@@ -130,7 +130,7 @@ async fn a_shadow_is_compared_and_nothing_of_it_gets_out() {
 }
 
 #[tokio::test]
-async fn a_shadow_that_asks_for_what_is_closed_is_known_for_it() {
+async fn shadow_that_uses_a_blocked_capability_is_reported() {
     for (shadow, granted, body) in [
         (
             "verdicts",
@@ -166,7 +166,7 @@ async fn a_shadow_that_asks_for_what_is_closed_is_known_for_it() {
 }
 
 #[tokio::test]
-async fn what_a_shadow_answers_otherwise_is_counted_and_said() {
+async fn differing_shadow_answers_are_counted_and_logged() {
     let more = ["--shadow", &guest("verdicts"), "--admin", "127.0.0.1:0"];
     let mut running = run("hello", &more).start();
     let data = running.data().path().to_owned();
@@ -175,7 +175,7 @@ async fn what_a_shadow_answers_otherwise_is_counted_and_said() {
         send(&data, "default", [body]).await;
         empty(&data).await;
     }
-    let line = running.wait_for_line(|line| line.contains("the shadow answers otherwise"));
+    let line = running.wait_for_line(|line| line.contains("shadow answer differs"));
     assert!(
         line.contains("reject: no") && line.contains("\"current\":\"done\""),
         "{line}"
@@ -184,7 +184,7 @@ async fn what_a_shadow_answers_otherwise_is_counted_and_said() {
         (&shown["shadow"]["same"], &shown["shadow"]["different"]) == (&1.into(), &1.into())
     });
     assert_eq!(shown["shadow"]["closed"], 0);
-    // Its endless loop holds up neither the messages nor the stop.
+    // Its endless loop delays neither the messages nor the stop.
     send(&data, "default", ["done".to_owned()]).await;
     empty(&data).await;
     let stopping = Instant::now();
@@ -196,7 +196,7 @@ async fn what_a_shadow_answers_otherwise_is_counted_and_said() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_tried_is_a_problem_at_the_start() {
+async fn invalid_trial_is_a_problem_at_start() {
     let wrong = guest("wrong-world");
     let ended = run("hello", &["--canary", &wrong, "--shadow", "gone.wasm"]).run();
     assert_eq!(ended.code, 2, "{ended:?}");

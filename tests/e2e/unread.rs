@@ -34,7 +34,7 @@ async fn handles_all_and_stops(folder: &Path, mut running: Child) {
 }
 
 #[tokio::test]
-async fn a_reader_that_has_gone() {
+async fn closed_log_reader_does_not_stop_the_run() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut running = start(folder.path());
     drop(running.stderr.take());
@@ -42,7 +42,7 @@ async fn a_reader_that_has_gone() {
 }
 
 #[tokio::test]
-async fn a_reader_that_does_not_read() {
+async fn stalled_log_reader_does_not_stop_the_run() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut running = start(folder.path());
     let _unread = running.stderr.take();

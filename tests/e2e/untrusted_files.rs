@@ -1,4 +1,4 @@
-//! What lies at a plugin's path, in the cache of compiled plugins and in the way of address space is not
+//! What is at a plugin's path, in the cache of compiled plugins and in the way of address space is not
 //! ours to choose: none of it stops what works.
 
 use crate::lambda_scene::{admin, stop};
@@ -62,7 +62,7 @@ type Make = fn(&Path);
 type Change<'a> = Box<dyn Fn() + 'a>;
 
 #[tokio::test]
-async fn finding_08_a_pipe_or_device_at_a_plugins_path_is_refused_and_stops_nothing() {
+async fn finding_08_pipe_or_device_as_a_plugin_is_refused_and_blocks_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
     for file in [&one, &other] {
@@ -163,7 +163,7 @@ fn finding_08_no_command_waits_for_a_pipe_or_reads_a_device() {
 }
 
 #[test]
-fn a_body_and_a_configuration_may_come_from_a_shells_pipe() {
+fn body_and_configuration_can_come_from_a_shell_pipe() {
     let script = r#""$0" send local:q --file <(printf body) && "$0" peek --config <(echo '# nothing') local:q"#;
     let ended = Program::of(
         "/bin/bash",
@@ -192,7 +192,7 @@ fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[tokio::test]
-async fn finding_17_a_compiled_plugin_that_another_user_could_have_written_is_not_run() {
+async fn finding_17_compiled_plugin_writable_by_another_user_is_not_run() {
     let plugin = guest("hello");
     let program = || Program::new(["run", "--log-format", "json", "--plugin", &plugin]);
     let untrusted = |line: &str| line.contains("compiled-plugin cache refused");

@@ -7,7 +7,7 @@ use dispatcher_local::queue::LocalStore;
 use dispatcher_tests::child::Signal;
 
 #[tokio::test]
-async fn a_rejected_message_is_dead_lettered_with_its_reason() {
+async fn rejected_message_is_dead_lettered_with_its_reason() {
     let mut running = run("verdicts", &[]).start();
     send(
         running.data().path(),
@@ -35,7 +35,7 @@ async fn a_rejected_message_is_dead_lettered_with_its_reason() {
 }
 
 #[tokio::test]
-async fn lesson_24_a_retry_comes_back_when_the_handler_says() {
+async fn lesson_24_retry_is_redelivered_after_the_requested_delay() {
     let mut running = run("verdicts", &["--log-level", "debug"]).start();
     send(running.data().path(), "default", ["retry-until:3".into()]).await;
     // It asks for a retry at once until the third delivery, which is done.
@@ -55,7 +55,7 @@ async fn lesson_24_a_retry_comes_back_when_the_handler_says() {
 }
 
 #[tokio::test]
-async fn an_asked_delay_is_kept() {
+async fn requested_delay_is_respected() {
     let mut running = run("verdicts", &["--log-level", "debug"]).start();
     send(running.data().path(), "default", ["retry:3600000".into()]).await;
     running.wait_for_line(|line| line.contains("asked for a retry"));
@@ -65,7 +65,7 @@ async fn an_asked_delay_is_kept() {
 }
 
 #[tokio::test]
-async fn the_last_of_the_attempts_is_the_last() {
+async fn attempts_end_at_the_maximum() {
     let mut running = run("verdicts", &["--max-attempts", "2"]).start();
     send(running.data().path(), "default", ["trap".into()]).await;
     running.wait_for_lines(2, |line| {
@@ -80,7 +80,7 @@ async fn the_last_of_the_attempts_is_the_last() {
 }
 
 #[tokio::test]
-async fn no_reason_writes_a_line_of_its_own_into_the_log() {
+async fn reason_cannot_inject_a_log_line() {
     let mut running = run("verdicts", &[]).start();
     let body = "reject:a\n13:00:00.000Z  INFO forged: \u{1b}[31mred".to_owned();
     send(running.data().path(), "default", [body]).await;
@@ -92,7 +92,7 @@ async fn no_reason_writes_a_line_of_its_own_into_the_log() {
 }
 
 #[tokio::test]
-async fn a_batch_plugin_answers_for_each_message() {
+async fn batch_plugin_answers_for_each_message() {
     let mut running = run(
         "batch-verdicts",
         &["--batch-size", "10", "--log-level", "debug"],
@@ -109,7 +109,7 @@ async fn a_batch_plugin_answers_for_each_message() {
 }
 
 #[tokio::test]
-async fn a_batch_sum_example_runs() {
+async fn batch_sum_example_runs() {
     let mut running = run("batch-sum", &["--batch-size", "10"]).start();
     send(
         running.data().path(),
@@ -133,7 +133,7 @@ async fn a_batch_sum_example_runs() {
 }
 
 #[tokio::test]
-async fn an_order_check_example_rejects_what_is_malformed() {
+async fn order_check_example_rejects_malformed_orders() {
     let mut running = run("order-check", &[]).start();
     send(running.data().path(), "default", ["not json".into()]).await;
     let line = running.wait_for_line(|line| line.contains("dead-lettered"));

@@ -24,7 +24,7 @@ fn until(running: &RunningProgram, wanted: impl Fn(&Value) -> bool) {
 }
 
 #[tokio::test]
-async fn instances_are_made_ahead_and_what_they_take_is_told() {
+async fn instances_are_prewarmed_and_reported() {
     let more = ["--warm", "3", "--admin", "127.0.0.1:0"];
     let running = run("verdicts", &more).start();
     let data = running.data().path().to_owned();

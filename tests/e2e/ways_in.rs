@@ -77,7 +77,7 @@ async fn is_empty(running: &RunningProgram) {
 }
 
 #[tokio::test]
-async fn a_module_of_wasi_0_1_handles_a_queue() {
+async fn wasi_0_1_module_handles_a_queue() {
     let (_folder, file) = copy();
     let mut running = run_file(&file, &["--max-attempts", "1"]).start();
     let bodies = ["hello from 0.1", "five!"].map(String::from);
@@ -90,7 +90,7 @@ async fn a_module_of_wasi_0_1_handles_a_queue() {
 }
 
 #[tokio::test]
-async fn commands_end_as_their_exit_codes_say() {
+async fn exit_codes_of_commands_are_their_verdicts() {
     for name in ["command", "async-command"] {
         let mut running = run(name, &["--max-attempts", "1"]).start();
         let bodies = ["done", "print:it is done", "fail", "panic:no"];
@@ -108,7 +108,7 @@ async fn commands_end_as_their_exit_codes_say() {
 }
 
 #[tokio::test]
-async fn a_command_that_asks_for_it_is_run_again() {
+async fn command_that_requests_a_retry_runs_again() {
     let mut running = run("command", &[]).start();
     send(running.data().path(), "default", ["until:2".into()]).await;
     running.wait_for_line(|line| line.contains("received 2 times"));
@@ -121,7 +121,7 @@ async fn a_command_that_asks_for_it_is_run_again() {
 }
 
 #[tokio::test]
-async fn a_command_gets_bodies_of_any_size_and_need_not_read_them() {
+async fn command_receives_bodies_of_any_size_and_may_leave_them_unread() {
     let body = "é\n".repeat(340_000);
     let sum: u64 = body.bytes().map(u64::from).sum();
     for name in [
@@ -156,7 +156,7 @@ async fn a_command_gets_bodies_of_any_size_and_need_not_read_them() {
 }
 
 #[tokio::test]
-async fn a_command_that_never_ends_or_prints_for_ever_is_stopped() {
+async fn endless_command_is_stopped() {
     let mut running = run("command", &["--max-attempts", "1", "--timeout", "2s"]).start();
     let bodies = ["loop", "sleep:3600000", "flood:5000"];
     send(running.data().path(), "default", bodies.map(String::from)).await;
@@ -169,7 +169,7 @@ async fn a_command_that_never_ends_or_prints_for_ever_is_stopped() {
 }
 
 #[tokio::test]
-async fn an_http_handler_serves_a_queue() {
+async fn http_handler_serves_a_queue() {
     for name in ["http-handler", "async-http-handler"] {
         serves_a_queue(name).await;
     }
@@ -203,7 +203,7 @@ async fn serves_a_queue(name: &str) {
 }
 
 #[tokio::test]
-async fn an_http_handler_says_when_to_come_again() {
+async fn http_handler_sets_the_retry_delay() {
     let mut running = run("http-handler", &["--log-level", "debug"]).start();
     let bodies = ["until:2", "after:429 3600"];
     send(running.data().path(), "default", bodies.map(String::from)).await;
@@ -215,7 +215,7 @@ async fn an_http_handler_says_when_to_come_again() {
 }
 
 #[tokio::test]
-async fn an_http_handler_sees_attributes() {
+async fn http_handler_receives_attributes() {
     let mut running = run("http-handler", &["--max-attempts", "1"]).start();
     let attributes = [
         "--attribute",
@@ -242,7 +242,7 @@ async fn an_http_handler_sees_attributes() {
 }
 
 #[test]
-fn check_says_what_each_is() {
+fn check_names_the_kind_of_each_component() {
     let (_folder, file) = copy();
     let kinds = [
         (file, "a WASI command (p1 module)"),
@@ -262,7 +262,7 @@ fn check_says_what_each_is() {
     let reused = run("command", &["--reuse", "5"]).run();
     assert_eq!(reused.code, 2, "{reused:?}");
     assert!(
-        reused.stderr.contains("runs anew for each message"),
+        reused.stderr.contains("starts fresh for each message"),
         "{reused:?}"
     );
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// The most bytes of one call that we send to SQS: its own limit of 1 MiB, less the ids.
+/// Maximum bytes of one call that we send to SQS: its own limit of 1 MiB, less the ids.
 const CALL: usize = 1 << 20;
 
 /// Where messages lie.

@@ -89,7 +89,7 @@ async fn sqs(options: &Options, folder: &std::path::Path, until: Instant) -> boo
     let holds = conclude(&site, dispatchers, &table).await;
     for ((target, fault), times) in chaos.counts() {
         let fault = fault.map_or("Passed".to_owned(), |fault| format!("{fault:?}"));
-        crate::say(&format!("sqs: {target} {fault} {times}\n"));
+        crate::print(&format!("sqs: {target} {fault} {times}\n"));
     }
     drop(server);
     holds
@@ -126,7 +126,7 @@ async fn restart(
             return server;
         }
         let shut = gate.write().await;
-        crate::say("sqs: the server is restarted\n");
+        crate::print("sqs: the server is restarted\n");
         server = tokio::task::spawn_blocking(move || server.restart())
             .await
             .expect("the server starts again");
@@ -146,7 +146,7 @@ async fn jump(until: Instant) {
         tokio::time::sleep(Duration::from_secs(15)).await;
         let last = Instant::now() >= until;
         let offset = if last { "+0" } else { offset };
-        crate::say(&format!("local: the clock is set to {offset} s\n"));
+        crate::print(&format!("local: the clock is set to {offset} s\n"));
         std::fs::write(&file, format!("{offset}\n")).expect("the file is ours");
         if last {
             return;
@@ -180,6 +180,6 @@ async fn conclude(site: &Site, dispatchers: Vec<Dispatcher>, table: &[Vec<Sample
         let name = format!("{} {number}", site.backend.name());
         text.push_str(&samples::report(&name, samples).0);
     }
-    crate::say(&text);
+    crate::print(&text);
     conclusion.holds()
 }

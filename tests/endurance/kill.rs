@@ -45,7 +45,7 @@ pub(crate) async fn run(options: &Options) -> bool {
     for (site, dispatchers) in sites.iter().zip(left) {
         let conclusion = site.conclude(dispatchers).await;
         holds &= conclusion.holds();
-        crate::say(&site.report(&conclusion));
+        crate::print(&site.report(&conclusion));
     }
     holds
 }

@@ -116,13 +116,13 @@ impl Options {
 async fn main() -> ExitCode {
     let Cli { command, options } = Cli::parse();
     if let Err(error) = humantime::parse_duration(&options.length) {
-        say(&format!(
+        print(&format!(
             "--for {}: {error}; wanted a time such as 10m\n",
             options.length
         ));
         return ExitCode::from(2);
     }
-    say(&format!(
+    print(&format!(
         "{command:?} for {}, seed {}, {} in {}\n",
         options.length,
         options.seed(),
@@ -134,7 +134,7 @@ async fn main() -> ExitCode {
         Command::Kill => kill::run(&options).await,
         Command::Soak => soak::run(&options).await,
     };
-    say(if holds {
+    print(if holds {
         "it holds\n"
     } else {
         "IT DOES NOT HOLD\n"
@@ -143,13 +143,13 @@ async fn main() -> ExitCode {
 }
 
 /// Prints at once: the output may be a file that somebody follows.
-fn say(text: &str) {
+fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     // Nobody to tell.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// Waits for all of them, side by side.
+/// Waits for all of them, concurrently.
 async fn all(futures: impl IntoIterator<Item = impl Future<Output = ()>>) {
     let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
     std::future::poll_fn(|context| {

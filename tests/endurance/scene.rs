@@ -18,7 +18,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(8);
 const PATIENCE: Duration = Duration::from_secs(240);
 /// An endpoint for those that call nobody.
 const NOWHERE: &str = "http://127.0.0.1:9";
-/// So many kinds of warnings are kept apart.
+/// This many kinds of warnings are kept apart.
 const MOST_NOTICES: usize = 200;
 
 /// What is known about one backend's run. Shared by its sender, its processes' readers and the
@@ -87,7 +87,7 @@ pub(crate) struct Site {
     binary: PathBuf,
     config: PathBuf,
     data: PathBuf,
-    /// What the program is told as the endpoint: the server, or what stands in front of it.
+    /// What the program is told as the endpoint: the server, or what is in front of it.
     endpoint: String,
     started: AtomicU32,
 }

@@ -44,17 +44,17 @@ pub(crate) async fn run(options: &Options) -> bool {
     for (site, dispatcher) in sites.iter().zip(dispatchers) {
         let conclusion = site.conclude(vec![dispatcher]).await;
         holds &= conclusion.holds();
-        crate::say(&site.report(&conclusion));
+        crate::print(&site.report(&conclusion));
     }
     for (name, samples) in &named {
         let (report, flat) = samples::report(name, samples);
         holds &= flat;
-        crate::say(&report);
+        crate::print(&report);
     }
     let csv = options.csv();
     match samples::write_csv(&csv, &named) {
-        Ok(()) => crate::say(&format!("samples in {}\n", csv.display())),
-        Err(error) => crate::say(&format!("cannot write {}: {error}\n", csv.display())),
+        Ok(()) => crate::print(&format!("samples in {}\n", csv.display())),
+        Err(error) => crate::print(&format!("cannot write {}: {error}\n", csv.display())),
     }
     holds
 }
@@ -75,7 +75,7 @@ async fn watch(
         for (at, dispatcher) in dispatchers.iter().enumerate() {
             let sample = samples::take(at_s, dispatcher.id(), Some(&pages[at]));
             let Some(sample) = sample else {
-                crate::say(&format!(
+                crate::print(&format!(
                     "{}: the process is gone\n",
                     sites[at].backend.name()
                 ));
@@ -87,7 +87,7 @@ async fn watch(
                 let ledger = sites[at].account.ledger();
                 (ledger.sent(), ledger.printed())
             };
-            crate::say(&format!(
+            crate::print(&format!(
                 "{at_s:>7.0} s  {:<6} {memory:>7.1} MiB {files:>4} files {threads:>3} threads \
                  {tasks:>4} tasks  sent {sent} handled {printed}\n",
                 sites[at].backend.name()

@@ -1,4 +1,4 @@
-//! The stream of numbered messages: which roles there are, what their bodies say, how many a
+//! The stream of numbered messages: which roles there are, what their bodies print, how many a
 //! second. Knows no faults but those of the guests.
 
 use crate::scene::Site;
@@ -11,7 +11,7 @@ use tokio::sync::RwLock;
 /// How often a handful is sent.
 const TICK: Duration = Duration::from_millis(100);
 
-/// A kind of queue, each with a plugin and a route of its own.
+/// A kind of queue, each with a plugin and its own route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Role {
     /// A fresh instance for each message.

@@ -5,7 +5,7 @@ use crate::run::Ended;
 use crate::scenario::{Flavour, Happening, HappeningKind, Mix, Scenario, Sending};
 use crate::shrink::outcome;
 use crate::world::Event;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use std::time::Duration;
 
 /// How many messages wait at the start.
@@ -46,9 +46,9 @@ fn empty(ended: &Ended) -> u64 {
 
 /// SQS gives ten messages to a call and takes ten deletions: 0.2 calls for each message are the
 /// least, and one in a hundred may be added to that: at the start each of a queue's first polls asks
-/// for two. Besides, the polls under way when the queue runs dry find nothing, and only those.
+/// for two. Besides, the outstanding polls when the queue runs dry find nothing, and only those.
 #[test]
-fn lesson_16_a_message_costs_few_calls_at_load() {
+fn lesson_16_message_costs_few_calls_under_load() {
     for flavour in [
         Flavour::Standard,
         Flavour::Fifo,
@@ -72,10 +72,10 @@ fn lesson_16_a_message_costs_few_calls_at_load() {
 }
 
 /// One group with quick handlers. While messages of it are in hand its queue gives nothing more, so
-/// every wait between the last of them and its deletion is lost; and receives side by side, for a
+/// every wait between the last of them and its deletion is lost; and receives concurrently, for a
 /// few messages each, would share what one of them brings.
 #[test]
-fn finding_12_one_group_is_worked_off_in_full_calls_without_idle_waits() {
+fn finding_12_single_group_is_processed_in_full_calls_without_idle_waits() {
     for flavour in [Flavour::Fifo, Flavour::Local] {
         for seed in 0..LUCK {
             let mut scenario = loaded(flavour);
@@ -95,7 +95,7 @@ fn finding_12_one_group_is_worked_off_in_full_calls_without_idle_waits() {
                 // Here a receive brings one message of a group, and a call takes a millisecond.
                 let deleted = ended.trace.iter().filter(|event| event.what == "deletes");
                 let last = deleted.map(|event| event.at).max().expect("all were done");
-                let took = last.since(Moment::default());
+                let took = last.since(BootInstant::default());
                 let most = Duration::from_millis(4 * ONE_GROUP);
                 assert!(took < most, "{took:?} of simulated time: {calls:?}");
                 continue;
@@ -126,7 +126,7 @@ fn finding_11_quick_handlers_on_a_slow_server_cost_few_calls() {
             scenario.happenings = vec![Happening {
                 after_ms: 60_000,
                 after_events: 0,
-                what: HappeningKind::Trouble(false),
+                what: HappeningKind::Faults(false),
             }];
             let ended = outcome(&scenario).expect("no panic");
             assert!(ended.broken.is_empty(), "{:?}", ended.broken);
@@ -140,10 +140,10 @@ fn finding_11_quick_handlers_on_a_slow_server_cost_few_calls() {
     );
 }
 
-/// What a poll brings after the halt and must be given back waits for the other polls of the stop;
+/// What a poll brings after the halt and must be released waits for the other polls of the stop;
 /// workers that could not run anything were hired for it all the time.
 #[test]
-fn a_stop_that_waits_for_its_last_poll_does_not_spin() {
+fn stop_waiting_for_its_last_poll_does_not_spin() {
     let mut scenario = calm(Flavour::Standard);
     scenario.route.concurrency = 50;
     scenario.route.attempts = Some(1);
@@ -154,9 +154,9 @@ fn a_stop_that_waits_for_its_last_poll_does_not_spin() {
         what,
     };
     scenario.happenings = vec![
-        happening(0, HappeningKind::Trouble(true)),
+        happening(0, HappeningKind::Faults(true)),
         happening(15, HappeningKind::Stop(0, 0)),
-        happening(100_000, HappeningKind::Trouble(false)),
+        happening(100_000, HappeningKind::Faults(false)),
     ];
     for seed in 0..30 {
         scenario.seed = seed;

@@ -49,7 +49,7 @@ pub(crate) enum Met {
     ShedWhileHeld,
     /// Something of a group by attribute waited for one that had failed.
     GroupWaited,
-    /// A group by attribute went on without one that did not come back.
+    /// A group by attribute continued without one that did not come back.
     GroupGaveUp,
     /// The store knew that a message was done.
     StoreKnew,
@@ -110,7 +110,7 @@ mod tests {
     ];
 
     #[test]
-    fn everything_that_can_happen_does() {
+    fn every_circumstance_occurs_in_some_seed() {
         let mut missing: BTreeSet<Met> = ALL.into_iter().collect();
         for seed in 0..WITHIN {
             if missing.is_empty() {

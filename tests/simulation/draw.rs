@@ -14,7 +14,7 @@ const ALL: [Flavour; 4] = [
 ];
 /// By so much the date jumps, in milliseconds.
 const HOUR: i64 = 3_600_000;
-/// The most messages of one scenario.
+/// Maximum messages of one scenario.
 const MESSAGES: usize = 24;
 
 /// The scenario of a seed.
@@ -272,7 +272,7 @@ fn happenings(rng: &mut Rng, processes: usize) -> Vec<Happening> {
     let mut list = Vec::new();
     let troubled = chance(rng, 700);
     if troubled {
-        list.push(happening(rng, HappeningKind::Trouble(true)));
+        list.push(happening(rng, HappeningKind::Faults(true)));
     }
     for _ in 0..rng.usize(0..5) {
         let process = rng.usize(0..processes);
@@ -283,7 +283,7 @@ fn happenings(rng: &mut Rng, processes: usize) -> Vec<Happening> {
             73..77 => HappeningKind::Date(pick(rng, &[HOUR, -HOUR])),
             77..85 => HappeningKind::Closed(true),
             85..92 => HappeningKind::Closed(false),
-            _ => HappeningKind::Trouble(!troubled),
+            _ => HappeningKind::Faults(!troubled),
         };
         list.push(happening(rng, what));
         if matches!(what, HappeningKind::Crash(_) | HappeningKind::Stop(..)) && chance(rng, 800) {

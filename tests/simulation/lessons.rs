@@ -100,7 +100,7 @@ fn count(ended: &Ended, what: &str) -> usize {
 }
 
 #[test]
-fn lesson_01_whatever_a_poll_brings_around_a_stop_is_not_stranded() {
+fn lesson_01_messages_of_polls_around_a_stop_are_not_stranded() {
     for events in 1..60 {
         let mut scenario = calm(Flavour::Standard);
         scenario.happenings = vec![
@@ -118,7 +118,7 @@ fn lesson_01_whatever_a_poll_brings_around_a_stop_is_not_stranded() {
 }
 
 #[test]
-fn lesson_02_stops_one_after_the_other_dead_letter_nothing_that_was_not_tried() {
+fn lesson_02_repeated_stops_dead_letter_no_untried_message() {
     let mut scenario = calm(Flavour::Standard);
     scenario.route.attempts = Some(2);
     for _ in 0..4 {
@@ -141,22 +141,22 @@ fn lesson_04_slow_work_is_delivered_once() {
 }
 
 #[test]
-fn lesson_05_leases_survive_a_backlog_and_calls_that_fail() {
+fn lesson_05_leases_survive_a_backlog_and_failing_calls() {
     let mut scenario = calm(Flavour::Standard);
     scenario.route.concurrency = 50;
     scenario.route.visibility_s = Some(8);
     scenario.mix.slow = 1_000;
     scenario.faults.throttle = 200;
     scenario.happenings = vec![
-        after_ms(0, HappeningKind::Trouble(true)),
-        after_ms(40_000, HappeningKind::Trouble(false)),
+        after_ms(0, HappeningKind::Faults(true)),
+        after_ms(40_000, HappeningKind::Faults(false)),
     ];
     // Of the twelve, hardly any lease may be lost: a call in five fails, and is made again.
     holds(&scenario, |ended| assert!(count(ended, "attempts") <= 15));
 }
 
 #[test]
-fn lesson_06_nothing_is_extended_past_the_ceiling() {
+fn lesson_06_nothing_is_extended_past_the_maximum() {
     let mut scenario = calm(Flavour::Standard);
     scenario.sends.truncate(1);
     scenario.route.visibility_s = Some(3_600);
@@ -177,7 +177,7 @@ fn lesson_06_nothing_is_extended_past_the_ceiling() {
 }
 
 #[test]
-fn lesson_07_any_visibility_is_safe() {
+fn lesson_07_any_visibility_timeout_is_safe() {
     for visibility in [0, 1, 2, 3, 4, 5, 7, 11, 29, 600] {
         let mut scenario = calm(Flavour::Standard);
         scenario.sends.truncate(4);
@@ -196,7 +196,7 @@ fn lesson_07_any_visibility_is_safe() {
 }
 
 #[test]
-fn lesson_09_what_waits_for_a_slow_handler_is_kept_and_little() {
+fn lesson_09_messages_waiting_for_a_slow_handler_keep_their_lease_and_are_few() {
     let mut scenario = calm(Flavour::Standard);
     scenario.route.concurrency = 1;
     scenario.route.visibility_s = Some(2);
@@ -216,38 +216,38 @@ fn lesson_10_stops_send_nothing_again() {
 }
 
 #[test]
-fn lesson_11_duplicates_in_one_hand_fail_no_batch() {
+fn lesson_11_duplicates_in_one_batch_fail_no_call() {
     let mut scenario = calm(Flavour::Standard);
     scenario.route.batch = 10;
     scenario.faults.duplicate = 500;
     scenario.happenings = vec![
-        after_ms(0, HappeningKind::Trouble(true)),
-        after_ms(20_000, HappeningKind::Trouble(false)),
+        after_ms(0, HappeningKind::Faults(true)),
+        after_ms(20_000, HappeningKind::Faults(false)),
     ];
     holds(&scenario, |_| {});
 }
 
 #[test]
-fn lesson_12_failed_entries_are_told_again_and_nothing_done_runs_twice() {
+fn lesson_12_failed_entries_are_retried_and_nothing_done_runs_twice() {
     let mut scenario = calm(Flavour::Standard);
     scenario.faults.entry = 400;
     scenario.happenings = vec![
-        after_ms(0, HappeningKind::Trouble(true)),
-        after_ms(60_000, HappeningKind::Trouble(false)),
+        after_ms(0, HappeningKind::Faults(true)),
+        after_ms(60_000, HappeningKind::Faults(false)),
     ];
     holds(&scenario, |ended| assert_eq!(count(ended, "attempts"), 12));
 }
 
 #[test]
-fn lesson_13_telling_that_takes_seconds_slows_no_attempt() {
+fn lesson_13_slow_settlement_delays_no_attempt() {
     let mut scenario = calm(Flavour::Standard);
     scenario.route.concurrency = 5;
     let template = scenario.sends[0];
     scenario.sends = vec![template; 150];
     scenario.faults.slow_settle = 1_000;
     scenario.happenings = vec![
-        after_ms(0, HappeningKind::Trouble(true)),
-        after_ms(60_000, HappeningKind::Trouble(false)),
+        after_ms(0, HappeningKind::Faults(true)),
+        after_ms(60_000, HappeningKind::Faults(false)),
     ];
     holds(&scenario, |ended| {
         let mut events = ended.trace.iter();
@@ -278,26 +278,26 @@ fn lesson_15_strict_is_strict_while_calls_fail_and_queues_look_empty() {
         ..Faults::default()
     };
     scenario.happenings = vec![
-        after_ms(0, HappeningKind::Trouble(true)),
-        after_ms(60_000, HappeningKind::Trouble(false)),
+        after_ms(0, HappeningKind::Faults(true)),
+        after_ms(60_000, HappeningKind::Faults(false)),
     ];
     holds(&scenario, |_| {});
 }
 
 #[test]
-fn lesson_17_busy_for_minutes_spends_no_receive() {
+fn lesson_17_minutes_of_busy_answers_spend_no_receive() {
     let mut scenario = calm(Flavour::Standard);
     scenario.route.attempts = Some(1);
     scenario.route.visibility_s = Some(4);
     scenario.mix.busy = 900;
-    scenario.happenings = vec![after_ms(300_000, HappeningKind::Trouble(false))];
+    scenario.happenings = vec![after_ms(300_000, HappeningKind::Faults(false))];
     holds(&scenario, |ended| {
         assert_eq!((count(ended, "buries"), count(ended, "deletes")), (0, 12));
     });
 }
 
 #[test]
-fn lesson_19_groups_are_in_order_whatever_fails() {
+fn lesson_19_groups_keep_their_order_whatever_fails() {
     let mut scenario = calm(Flavour::Fifo);
     scenario.route.batch = 5;
     scenario.mix = Mix {
@@ -311,16 +311,16 @@ fn lesson_19_groups_are_in_order_whatever_fails() {
     scenario.route.visibility_s = Some(4);
     scenario.faults.entry = 200;
     scenario.happenings = vec![
-        after_ms(0, HappeningKind::Trouble(true)),
+        after_ms(0, HappeningKind::Faults(true)),
         after_ms(1_000, HappeningKind::Crash(0)),
         after_ms(10, HappeningKind::Start(0)),
-        after_ms(60_000, HappeningKind::Trouble(false)),
+        after_ms(60_000, HappeningKind::Faults(false)),
     ];
     holds(&scenario, |_| {});
 }
 
 #[test]
-fn a_stop_with_nothing_but_held_messages_ends_with_its_grace() {
+fn stop_with_only_held_messages_ends_within_its_grace() {
     let mut scenario = calm(Flavour::Local);
     scenario.mix.busy = 1_000;
     scenario.mix.longest_ms = 1;
@@ -335,25 +335,25 @@ fn a_stop_with_nothing_but_held_messages_ends_with_its_grace() {
 }
 
 #[test]
-fn a_poll_that_is_never_answered_does_not_break_a_stop() {
+fn poll_that_is_never_answered_does_not_block_a_stop() {
     let mut scenario = calm(Flavour::Standard);
     scenario.faults.lost_answer = 1_000;
     scenario.happenings = vec![
-        after_ms(5_000, HappeningKind::Trouble(true)),
+        after_ms(5_000, HappeningKind::Faults(true)),
         after_ms(100, HappeningKind::Stop(0, 100)),
-        after_ms(100_000, HappeningKind::Trouble(false)),
+        after_ms(100_000, HappeningKind::Faults(false)),
     ];
     holds(&scenario, |_| {});
 }
 
 #[test]
-fn a_lost_answer_of_an_ordered_queue_is_had_again() {
+fn lost_answer_of_a_fifo_receive_is_recovered() {
     let mut scenario = calm(Flavour::Fifo);
     scenario.route.visibility_s = Some(120);
     scenario.faults.lost_answer = 300;
     scenario.happenings = vec![
-        after_ms(0, HappeningKind::Trouble(true)),
-        after_ms(120_000, HappeningKind::Trouble(false)),
+        after_ms(0, HappeningKind::Faults(true)),
+        after_ms(120_000, HappeningKind::Faults(false)),
     ];
     let mut again = 0;
     for seed in 0..LUCK {
@@ -366,7 +366,7 @@ fn a_lost_answer_of_an_ordered_queue_is_had_again() {
 }
 
 #[test]
-fn a_date_that_jumps_harms_no_queue() {
+fn wall_clock_jump_affects_no_queue() {
     for flavour in [
         Flavour::Standard,
         Flavour::Fifo,

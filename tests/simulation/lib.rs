@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_says_all() {
+    fn seed_determines_the_whole_run() {
         for seed in 0..50 {
             let scenario = draw::scenario(seed);
             let again = || shrink::outcome(&scenario).expect("no panic");

@@ -31,8 +31,8 @@ use std::time::Duration;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// How much longer than its grace a stop may take: the polls and calls under way, and what they
-/// are tried again for.
+/// How much longer than its grace a stop may take: the polls and outstanding calls, and what they
+/// are retried for.
 const STOPS_WITHIN: Duration = Duration::from_secs(25 + 60 + 60);
 
 /// Waits for `time`, in which the machine does not stand still.

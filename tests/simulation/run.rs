@@ -9,7 +9,7 @@ use crate::world::{Broken, Calls, Event, NONE, Sim, World};
 use dispatcher_core::clock;
 use dispatcher_core::clock::simulated;
 use dispatcher_core::clock::simulated::Simulation;
-use dispatcher_core::clock::{Moment, Timestamp};
+use dispatcher_core::clock::{BootInstant, Timestamp};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ pub(crate) fn run(scenario: &Scenario) -> Ended {
         .expect("a runtime of one thread needs nothing that could be missing");
     let sim = Sim::new(World::new(Arc::new(scenario.clone())));
     runtime.block_on(drive(&sim));
-    let took = clock::now().since(Moment::default());
+    let took = clock::now().since(BootInstant::default());
     drop(runtime);
     drop(simulation);
     let mut world = sim.lock();
@@ -63,7 +63,7 @@ pub(crate) fn run(scenario: &Scenario) -> Ended {
         let why = format!("{wakes} wakes in {took:?} and {} events", world.trace.len());
         world.broken.push(Broken {
             rule: "spins",
-            at: Moment::default() + took,
+            at: BootInstant::default() + took,
             why,
         });
     }
@@ -109,7 +109,7 @@ async fn drive(sim: &Sim) {
     let everyone = || slots.iter().chain(&former);
     let within = clock::now() + Duration::from_secs(3_600);
     while everyone().any(|one| !sim.lock().lives[one.life].dead) && clock::now() < within {
-        news(sim, within).await;
+        wait_for_event(sim, within).await;
     }
     for one in everyone().filter(|one| one.broken.is_cancelled()) {
         let life = one.life;
@@ -125,14 +125,14 @@ async fn drive(sim: &Sim) {
 async fn send(sim: Sim) {
     let scenario = sim.lock().scenario.clone();
     for sending in &scenario.sends {
-        let at = Moment::from_boot(Duration::from_millis(sending.at_ms));
+        let at = BootInstant::from_boot(Duration::from_millis(sending.at_ms));
         clock::sleep_until(Some(at)).await;
         sim.lock().send(sending.queue, sending.group);
     }
 }
 
 /// Until something happens, or until `at`.
-async fn news(sim: &Sim, at: Moment) {
+async fn wait_for_event(sim: &Sim, at: BootInstant) {
     let happened = sim.lock().happened.clone();
     tokio::select! {
         biased;
@@ -148,7 +148,7 @@ async fn wait(sim: &Sim, happening: &Happening) {
     let events = sim.lock().trace.len() as u64 + happening.after_events;
     let within = clock::now() + EVENTS_COME_WITHIN;
     while (sim.lock().trace.len() as u64) < events && clock::now() < within {
-        news(sim, within).await;
+        wait_for_event(sim, within).await;
     }
 }
 
@@ -167,7 +167,7 @@ fn befall(sim: &Sim, what: HappeningKind, slots: &mut [Process], former: &mut Ve
         HappeningKind::Limit(slot, attempts) => slots[slot].limit(sim, attempts),
         HappeningKind::Suspend(ms) => sim.lock().stand_still(Duration::from_millis(ms)),
         HappeningKind::Date(on_ms) => sim.lock().set_date(on_ms),
-        HappeningKind::Trouble(on) => sim.lock().trouble(on),
+        HappeningKind::Faults(on) => sim.lock().trouble(on),
         HappeningKind::Closed(closed) => {
             let mut world = sim.lock();
             world.closed = closed;
@@ -184,6 +184,6 @@ async fn rest(sim: &Sim, slots: &[Process]) {
         if over || !sim.lock().broken.is_empty() {
             return; // there is nothing more to learn
         }
-        news(sim, within).await;
+        wait_for_event(sim, within).await;
     }
 }

@@ -12,7 +12,7 @@ pub(crate) struct Scenario {
     pub weighted: bool,
     /// The route's settings, as `config::Route` has them.
     pub route: RoutePlan,
-    /// How many processes run side by side.
+    /// How many processes run concurrently.
     pub processes: usize,
     /// In the order of their times.
     pub sends: Vec<Sending>,
@@ -65,7 +65,7 @@ pub(crate) struct QueuePlan {
     /// The backend's own redrive policy: so many receives, then it is dead-lettered.
     pub redrive: Option<u32>,
     pub visibility_s: u64,
-    /// The most messages in flight, where SQS has such a limit.
+    /// Maximum messages in flight, where SQS has such a limit.
     pub in_flight: usize,
 }
 
@@ -110,7 +110,7 @@ pub(crate) struct RoutePlan {
     pub drops: bool,
     /// Messages say which group they belong to where their queue does not.
     pub group_by: bool,
-    /// What is done is remembered beyond the process for so long.
+    /// What is done is remembered beyond the process for this long.
     pub remembers_s: Option<u64>,
 }
 
@@ -139,14 +139,14 @@ pub(crate) enum HappeningKind {
     Crash(usize),
     /// It is asked to stop.
     Stop(usize, u64),
-    /// A new one takes its place; a stopping one goes on beside it.
+    /// A new one takes its place; a stopping one continues beside it.
     Start(usize),
     /// All processes stand still for so many milliseconds, and their timers with them.
     Suspend(u64),
     /// The machine's date is set, so many milliseconds on or back.
     Date(i64),
     /// Faults begin or end.
-    Trouble(bool),
+    Faults(bool),
     /// The downstream is closed or open again.
     Closed(bool),
     /// An operator pauses a queue in a process, or resumes it.

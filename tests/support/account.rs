@@ -218,7 +218,7 @@ impl Names {
             .filter(|_| began.len() == 8)
     }
 
-    /// Whether this run made it, or one so long ago that it cannot go on.
+    /// Whether this run made it, or one so long ago that it cannot continue.
     fn may_remove(&self, name: &str, now: SystemTime) -> bool {
         self.began_s(name).is_some_and(|began| {
             began == self.began_s || began + ABANDONED.as_secs() < seconds(now)
@@ -257,7 +257,7 @@ impl fmt::Display for Resource {
 pub enum AccountKind {
     /// What this run made, and what runs left behind that began more than two hours ago.
     OwnAndAbandoned,
-    /// All, also of a run that is under way.
+    /// All, also of a run that is running.
     All,
 }
 
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_told_from_those_of_others_and_of_runs_under_way() {
+    fn own_resource_names_are_distinguished_from_foreign_and_running_ones() {
         let began = 0x6900_0000;
         let names = Names::new("suite", at(began)).expect("a prefix");
         let own = names.fresh("orders");
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_that_some_service_would_refuse_is_refused() {
+    fn prefix_that_some_service_would_refuse_is_refused() {
         for bad in ["", "1a", "a_b", "a.b", &"a".repeat(LONGEST_PREFIX + 1)] {
             assert!(Names::new(bad, at(0)).is_err(), "{bad}");
         }

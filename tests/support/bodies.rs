@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_two_sets_differ_by_what_xml_cannot_hold() {
+    fn character_sets_differ_by_what_xml_excludes() {
         let all = odd_characters(Allowed::All);
         let xml = odd_characters(Allowed::Xml);
         assert!(all.contains('\0') && all.contains('\u{fffe}') && all.contains('\u{10ffff}'));

@@ -228,7 +228,7 @@ mod tests {
         address
     }
 
-    fn ask(chaos: &Chaos) -> String {
+    fn request(chaos: &Chaos) -> String {
         let mut stream = TcpStream::connect(chaos.shared.address).expect("it listens");
         let request = "POST / HTTP/1.1\r\nX-Amz-Target: A.Call\r\nContent-Length: 7\r\n\r\n1234567";
         stream.write_all(request.as_bytes()).expect("it reads");
@@ -239,13 +239,13 @@ mod tests {
     }
 
     #[test]
-    fn everything_passes_unless_it_is_broken() {
+    fn unbroken_calls_pass_unchanged() {
         let chaos = Chaos::before(server(), 0, 1);
-        assert!(ask(&chaos).ends_with("0007"));
+        assert!(request(&chaos).ends_with("0007"));
         chaos.set(1_000);
         let mut whole = 0;
         for _ in 0..60 {
-            whole += usize::from(ask(&chaos).ends_with("0007"));
+            whole += usize::from(request(&chaos).ends_with("0007"));
         }
         let passed = chaos.met(Fault::Delayed) + chaos.met(Fault::Trickled);
         assert_eq!(whole as u64, passed, "{:?}", chaos.counts());

@@ -12,7 +12,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError};
 use std::time::Instant;
 
-/// So many lines of a program are shown when its test fails.
+/// This many lines of a program are shown when its test fails.
 const SHOWN: usize = 60;
 
 /// How to start the program.
@@ -323,8 +323,8 @@ impl Output {
         self.changed.notify_all();
     }
 
-    /// Waits until the question has an answer; `None` when patience ends, which begins anew with
-    /// every line, a few times: what goes on slowly is not stuck.
+    /// Waits until the question has an answer; `None` when patience ends, which starts over with
+    /// every line, a few times: what continues slowly is not stuck.
     fn wait<T>(&self, ask: impl Fn(&[(Stream, String)], usize) -> Option<T>) -> Option<T> {
         let end = Instant::now() + MOST_PATIENCE;
         let mut deadline = Instant::now() + PATIENCE;

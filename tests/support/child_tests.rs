@@ -8,7 +8,7 @@ fn shell(script: &str) -> Program {
 }
 
 #[test]
-fn streams_input_and_code_are_kept_apart() {
+fn streams_input_and_exit_code_are_separate() {
     let program = shell("read line; echo got $line; echo $KEY >&2; exit 3");
     let ended = program.stdin("word\n").env("KEY", "value").run();
     assert_eq!(ended.code, 3);
@@ -16,7 +16,7 @@ fn streams_input_and_code_are_kept_apart() {
 }
 
 #[test]
-fn a_signal_reaches_the_program() {
+fn signal_reaches_the_program() {
     let mut running = shell("echo up; exec sleep 1000").start();
     assert_eq!(running.wait_for_line(|line| line.contains("up")), "up");
     running.signal(Signal::TERM);
@@ -25,14 +25,14 @@ fn a_signal_reaches_the_program() {
 
 #[test]
 #[should_panic(expected = "no such line")]
-fn a_line_that_never_comes_is_told_with_the_output() {
+fn missing_line_is_reported_with_the_output() {
     shell("echo something else")
         .start()
         .wait_for_line(|line| line.contains("up"));
 }
 
 #[test]
-fn a_program_older_than_a_source_is_not_tested() {
+fn program_older_than_a_source_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name);
     let hour = Duration::from_secs(3_600);

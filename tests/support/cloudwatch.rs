@@ -37,7 +37,7 @@ impl CloudWatch {
         }
     }
 
-    fn ask(&self, action: &str, body: &Value) -> Value {
+    fn request(&self, action: &str, body: &Value) -> Value {
         let headers = [
             ("Content-Type", "application/x-amz-json-1.0"),
             (
@@ -57,7 +57,7 @@ impl CloudWatch {
 
     /// All metrics of a namespace.
     pub fn metrics(&self, namespace: &str) -> Vec<Metric> {
-        let listed = self.ask("ListMetrics", &json!({"Namespace": namespace}));
+        let listed = self.request("ListMetrics", &json!({"Namespace": namespace}));
         let listed = listed["Metrics"].as_array().cloned().unwrap_or_default();
         let mut metrics: Vec<Metric> = listed
             .iter()
@@ -89,7 +89,7 @@ impl CloudWatch {
     fn metric(&self, namespace: &str, metric: &Value) -> Metric {
         let dimensions = metric["Dimensions"].as_array().cloned().unwrap_or_default();
         // One period holds all of it, however the clock stands when the test runs.
-        let found = self.ask(
+        let found = self.request(
             "GetMetricStatistics",
             &json!({
                 "Namespace": namespace,
@@ -158,11 +158,11 @@ mod tests {
     use crate::servers::MiniStack;
 
     #[test]
-    fn what_was_published_can_be_read() {
+    fn published_metrics_can_be_read() {
         let cloudwatch = CloudWatch::at(&MiniStack::shared().url());
         let namespace = crate::sqs::SqsServer::fresh_name("Test");
         let queue = json!([{"Name": "Queue", "Value": "q"}]);
-        cloudwatch.ask(
+        cloudwatch.request(
             "PutMetricData",
             &json!({"Namespace": namespace, "MetricData": [
                 {"MetricName": "Messages", "Dimensions": queue, "Value": 5.0},

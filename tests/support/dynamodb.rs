@@ -211,7 +211,7 @@ impl Tables {
         table: &str,
         wanted: impl Fn(&BTreeMap<String, usize>) -> bool,
     ) -> BTreeMap<String, usize> {
-        // Patience begins anew with every change: what goes on slowly is not stuck.
+        // Patience starts over with every change: what continues slowly is not stuck.
         let end = tokio::time::Instant::now() + crate::MOST_PATIENCE;
         let mut deadline = tokio::time::Instant::now() + crate::PATIENCE;
         let mut before = BTreeMap::new();

@@ -34,7 +34,7 @@ fn event(body: &str, received: u32) -> String {
 }
 
 #[tokio::test]
-async fn a_throttle_is_one_and_did_not_run() {
+async fn throttle_counts_as_not_run() {
     let lambda = FaultyLambda::start();
     lambda.script(|invocation| match invocation.before() {
         0 => LambdaStep::Throttle {
@@ -60,7 +60,7 @@ async fn a_throttle_is_one_and_did_not_run() {
 }
 
 #[tokio::test]
-async fn a_failed_function_answers_with_its_error_and_log() {
+async fn failed_function_answers_with_its_error_and_log() {
     let lambda = FaultyLambda::start();
     lambda.script(|_| LambdaStep::Fail {
         kind: "Mishap".into(),
@@ -77,7 +77,7 @@ async fn a_failed_function_answers_with_its_error_and_log() {
 }
 
 #[tokio::test]
-async fn what_breaks_looks_broken_and_is_counted() {
+async fn broken_answers_look_broken_and_are_counted() {
     let lambda = FaultyLambda::start();
     let steps = [
         LambdaStep::Break { ran: true },
@@ -114,7 +114,7 @@ async fn what_breaks_looks_broken_and_is_counted() {
 }
 
 #[tokio::test]
-async fn what_is_held_answers_when_it_is_released() {
+async fn held_invocation_answers_when_released() {
     let lambda = Arc::new(FaultyLambda::start());
     lambda.script(|_| LambdaStep::Hold("1".into()));
     let calls: Vec<_> = (0..20)
@@ -136,7 +136,7 @@ async fn what_is_held_answers_when_it_is_released() {
 }
 
 #[test]
-fn the_mix_is_the_same_for_the_same_seed_and_near_what_was_asked() {
+fn fault_mix_is_reproducible_and_close_to_the_configured_rates() {
     let invocation = |n: u32| Invocation {
         number: 0,
         function: "f".into(),

@@ -60,7 +60,7 @@ pub fn put(url: &str, headers: &[(&str, &str)], body: &[u8]) -> HttpAnswer {
     answer(url, with(agent().put(url), headers).send(body))
 }
 
-/// Posts nothing with these headers; where the answer says that it goes on.
+/// Posts nothing with these headers; where the answer says that it continues.
 pub fn location(url: &str, headers: &[(&str, &str)]) -> String {
     let got = with(agent().post(url), headers).send_empty();
     let response = got.unwrap_or_else(|error| panic!("{url}: {error}"));

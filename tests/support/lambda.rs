@@ -14,8 +14,8 @@ use zip::write::SimpleFileOptions;
 
 /// What the function does with each record's body, `VERB` or `VERB:ARGUMENT`:
 /// `raise-until:N` prints a line and raises until the receive count is N; `fail-until:N` lists the
-/// record as failed until then; `sleep:MS` sleeps; anything else is done. A line of the record is written at
-/// once with `O_APPEND`, so that environments which run side by side do not mix theirs.
+/// record as failed until then; `sleep:MS` sleeps; anything else is done. A line of the record is
+/// written at once with `O_APPEND`, so that environments which run concurrently do not mix theirs.
 const HANDLER: &str = r#"
 import json, os, time
 
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_function_does_what_bodies_say_and_writes_events_down() {
+    async fn function_follows_bodies_and_records_events() {
         let function = Function::create(&MiniStack::shared().url(), "function").await;
         let version = function.alias("live").await;
         let invoke = |body, received, qualifier: Option<&str>| {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_function_without_concurrency_throttles_as_lambda_does() {
+    async fn function_without_concurrency_throttles_like_lambda() {
         let function = Function::create(&MiniStack::shared().url(), "function").await;
         function.reserve(0).await;
         let call = function.client.invoke().function_name(&function.name);

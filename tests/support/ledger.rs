@@ -163,7 +163,7 @@ impl Ledger {
         self.kills.insert(process, at);
     }
 
-    /// The process was stopped, and went on later.
+    /// The process was stopped, and continued later.
     pub fn stopped(&mut self, process: u32, from: u64, to: u64) {
         self.stops.push((process, from, to));
     }
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_handled_nor_dead_lettered_is_lost() {
+    fn message_neither_handled_nor_dead_lettered_is_lost() {
         let mut ledger = ledger();
         let bad = ledger.next(MessageKind::Bad);
         ledger.handled(bad, 1, 5);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_handling_needs_an_excuse() {
+    fn second_handling_needs_an_excuse() {
         let mut ledger = ledger();
         ledger.handled(0, 1, 1_000);
         ledger.handled(0, 2, 4_000);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_says_so_or_was_stopped_is_excused_and_another_is_not() {
+    fn only_lost_leases_and_suspended_processes_excuse_a_second_handling() {
         let mut ledger = ledger();
         ledger.called(0, "id".into());
         ledger.handled(0, 1, 1_000);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stopped_process_had_received_is_anothers_by_then() {
+    fn messages_received_before_a_suspension_may_belong_to_another() {
         let mut ledger = ledger();
         ledger.handled(0, 1, 11_000);
         ledger.handled(0, 2, 12_500);
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_found_and_left_out_of_reasons() {
+    fn numbers_are_found_and_omitted_from_reasons() {
         assert_eq!(number("print:m12 x"), Some(12));
         assert_eq!(number("many more"), None);
         assert_eq!(gist("failed: m7 of memory"), "failed: m… of memory");

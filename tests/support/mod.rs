@@ -1,4 +1,4 @@
-//! What the test suites stand on: real servers, the real program as a child, a client that is not
+//! What the test suites build on: real servers, the real program as a child, a client that is not
 //! the program's own, and a proxy that breaks things. Knows no single test.
 
 pub mod account;
@@ -39,5 +39,5 @@ use std::time::Duration;
 /// How long any wait for a signal lasts before the test is given up. Never a measure of anything:
 /// far above what a loaded machine needs.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// How long it lasts at most where it begins anew with every sign of progress.
+/// How long it lasts at most where it starts over with every sign of progress.
 pub const MOST_PATIENCE: Duration = Duration::from_secs(600);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 pub enum AttemptFate {
     /// The message is done.
     Done,
-    /// It comes again.
+    /// It is redelivered.
     Failed,
     /// It was the last: the message is dead.
     Buried,
@@ -40,7 +40,7 @@ pub struct OrderLog {
     groups: BTreeMap<String, Group>,
     /// What speaks against the order; the first are enough.
     pub problems: Vec<String>,
-    /// The most groups that were under way at once.
+    /// The most groups that were running at once.
     pub at_once: usize,
     /// Messages that are done or dead.
     pub ended: usize,
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn order_is_order_and_the_rest_is_noticed() {
+    fn order_violations_are_detected() {
         use AttemptFate::{Buried, Done, Failed};
         let [first, again] = [member("a", 1, Failed), member("a", 1, Done)];
         let [second, third] = [member("a", 2, Buried), member("a", 3, Done)];

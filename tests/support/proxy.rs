@@ -163,7 +163,7 @@ impl Proxy {
     }
 
     /// Waits until a request whose target and body contain these words has come.
-    pub fn wait_until_asked(&self, target: &str, body: &str) {
+    pub fn wait_for_request(&self, target: &str, body: &str) {
         self.shared.wait(|state| {
             let mut seen = state.seen.iter();
             seen.any(|seen| seen.is(target, body)).then_some(())

@@ -88,7 +88,7 @@ impl RedisServer {
         started
     }
 
-    /// A Sentinel with the settings of this file, in a folder of its own, which it writes to.
+    /// A Sentinel with the settings of this file, in its own folder, which it writes to.
     pub fn sentinel(settings: &Path, port: u16) -> Self {
         let mut command = PROGRAM.command();
         command.arg(settings).args(["--sentinel", "--logfile", ""]);
@@ -106,7 +106,7 @@ impl RedisServer {
     pub fn wait_for(&self, words: &[&str], wanted: impl Fn(&str) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let answer = self.connect().ask(words).expect("an answer");
+            let answer = self.connect().call(words).expect("an answer");
             let answer = answer.texts().join(" ");
             if wanted(&answer) {
                 return;
@@ -161,7 +161,7 @@ impl RedisServer {
     fn wait_until_it_answers(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let pong = Plain::connect(self.address()).and_then(|mut plain| plain.ask(&["PING"]));
+            let pong = Plain::connect(self.address()).and_then(|mut plain| plain.call(&["PING"]));
             if pong.is_ok_and(|answer| answer == RedisReply::Text("PONG".into())) {
                 return;
             }
@@ -251,20 +251,20 @@ impl RedisCluster {
             };
             if at < masters {
                 let (first, last) = (slots(at).to_string(), (slots(at + 1) - 1).to_string());
-                done(plain.ask(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]));
+                done(plain.call(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]));
                 let epoch = (at + 1).to_string();
-                done(plain.ask(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]));
+                done(plain.call(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]));
             }
         }
         cluster.wait_until_all_know_each_other(buses[0]);
         for (at, node) in cluster.nodes.iter().skip(masters).enumerate() {
-            let master = cluster.nodes[at].connect().ask(&["CLUSTER", "MYID"]);
+            let master = cluster.nodes[at].connect().call(&["CLUSTER", "MYID"]);
             let master = master.expect("an answer").text();
-            let told = node.connect().ask(&["CLUSTER", "REPLICATE", &master]);
+            let told = node.connect().call(&["CLUSTER", "REPLICATE", &master]);
             assert_eq!(told.expect("an answer"), RedisReply::Text("OK".into()));
             let deadline = Instant::now() + PATIENCE;
             loop {
-                let info = node.connect().ask(&["INFO", "replication"]);
+                let info = node.connect().call(&["INFO", "replication"]);
                 let info = info.expect("an answer").text();
                 if info.contains("master_link_status:up") {
                     break;
@@ -297,7 +297,7 @@ impl RedisCluster {
             if round % 100 == 0 {
                 for node in &self.nodes[1..] {
                     let met = ["CLUSTER", "MEET", "127.0.0.1", &port, &bus];
-                    let met = node.connect().ask(&met);
+                    let met = node.connect().call(&met);
                     assert_eq!(met.expect("an answer"), RedisReply::Text("OK".into()));
                 }
             }
@@ -307,7 +307,7 @@ impl RedisCluster {
 
     fn knows_all(&self, node: &RedisServer) -> bool {
         let mut plain = node.connect();
-        let mut ask = |what| plain.ask(&["CLUSTER", what]).expect("an answer").text();
+        let mut ask = |what| plain.call(&["CLUSTER", what]).expect("an answer").text();
         let nodes = ask("NODES");
         let known = nodes.lines().filter(|line| !line.contains("handshake"));
         known.count() == self.nodes.len() && ask("INFO").contains("cluster_state:ok")
@@ -317,7 +317,7 @@ impl RedisCluster {
     fn fail_over_after(&self, milliseconds: &str) {
         let settings = ["CONFIG", "SET", "cluster-node-timeout", milliseconds];
         for node in &self.nodes {
-            let set = node.connect().ask(&settings);
+            let set = node.connect().call(&settings);
             assert_eq!(set.expect("an answer"), RedisReply::Text("OK".into()));
         }
     }
@@ -325,7 +325,7 @@ impl RedisCluster {
     /// The place of the node that is the master of a key's slot.
     pub fn master_of(&self, key: &str) -> usize {
         let owns = |node: &RedisServer| {
-            let mine = node.connect().ask(&["EXISTS", key]);
+            let mine = node.connect().call(&["EXISTS", key]);
             matches!(mine, Ok(RedisReply::Number(_)))
         };
         let found = self.nodes.iter().position(owns);
@@ -391,13 +391,13 @@ impl Plain {
     }
 
     /// One command and its answer.
-    pub fn ask(&mut self, words: &[&str]) -> std::io::Result<RedisReply> {
-        self.say(words)?;
-        self.hear()
+    pub fn call(&mut self, words: &[&str]) -> std::io::Result<RedisReply> {
+        self.send(words)?;
+        self.receive_reply()
     }
 
     /// One command.
-    pub fn say(&mut self, words: &[&str]) -> std::io::Result<()> {
+    pub fn send(&mut self, words: &[&str]) -> std::io::Result<()> {
         let mut text = format!("*{}\r\n", words.len());
         for word in words {
             text.push_str(&format!("${}\r\n{word}\r\n", word.len()));
@@ -406,7 +406,7 @@ impl Plain {
     }
 
     /// One answer, or one message of a channel.
-    pub fn hear(&mut self) -> std::io::Result<RedisReply> {
+    pub fn receive_reply(&mut self) -> std::io::Result<RedisReply> {
         let mut line = String::new();
         if self.stream.read_line(&mut line)? == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
@@ -429,7 +429,7 @@ impl Plain {
             "*" => match usize::try_from(number()) {
                 Err(_) => RedisReply::Nil,
                 Ok(length) => {
-                    let items = (0..length).map(|_| self.hear());
+                    let items = (0..length).map(|_| self.receive_reply());
                     RedisReply::List(items.collect::<Result<_, _>>()?)
                 }
             },

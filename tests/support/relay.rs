@@ -37,7 +37,7 @@ enum Way {
 }
 
 impl Relay {
-    /// Relays to `server` from a port of its own.
+    /// Relays to `server` from its own port.
     pub fn before(server: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("it is bound");
@@ -72,7 +72,7 @@ impl Relay {
     }
 
     /// The connection on which these bytes come next, from either side, stands still from then on:
-    /// whoever waits there waits for ever. Says when that has begun.
+    /// whoever waits there waits forever. Says when that has begun.
     pub fn stall_at(&self, needle: &str) -> Receiver<()> {
         let (seen, begun) = channel();
         self.order(needle, BytesFate::Stalled { seen });

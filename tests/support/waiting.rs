@@ -83,7 +83,7 @@ impl WaitingTable {
             .expect("the table becomes as wanted")
     }
 
-    /// Lets time pass for all claims: they have run out. Their jobs' ids.
+    /// Lets time pass for all claims: they have expired. Their jobs' ids.
     pub async fn let_claims_run_out(&self) -> Vec<String> {
         let mut claimed = Vec::new();
         for mut item in self.items().await {

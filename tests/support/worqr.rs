@@ -34,17 +34,17 @@ impl WorqrPeer {
         }
     }
 
-    fn ask(&mut self, words: &[&str]) -> RedisReply {
-        self.data.ask(words).expect("the server answers")
+    fn call(&mut self, words: &[&str]) -> RedisReply {
+        self.data.call(words).expect("the server answers")
     }
 
     /// MULTI, the commands, EXEC.
     fn multi(&mut self, commands: &[&[&str]]) -> Vec<RedisReply> {
-        self.ask(&["MULTI"]);
+        self.call(&["MULTI"]);
         for command in commands {
-            self.ask(command);
+            self.call(command);
         }
-        match self.ask(&["EXEC"]) {
+        match self.call(&["EXEC"]) {
             RedisReply::List(answers) => answers,
             other => panic!("{other:?}"),
         }
@@ -70,15 +70,18 @@ impl WorqrPeer {
             &["SET", &timer, "RUN", "EX", "3"],
         ]);
         let queues = format!("worqr:workingQueues:{worker}");
-        self.ask(&["SISMEMBER", "worqr:workers", &worker]);
-        self.ask(&["SADD", &queues, queue]);
-        self.ask(&["LLEN", &format!("worqr:queues:{queue}")]);
+        self.call(&["SISMEMBER", "worqr:workers", &worker]);
+        self.call(&["SADD", &queues, queue]);
+        self.call(&["LLEN", &format!("worqr:queues:{queue}")]);
         self.alive.store(true, Ordering::SeqCst);
         let (alive, mut beats) = (self.alive.clone(), server.connect());
         std::thread::spawn(move || {
             while alive.load(Ordering::SeqCst) {
                 // A server that has gone ends it, too.
-                if beats.ask(&["SET", &timer, "RUN", "EX", "3", "XX"]).is_err() {
+                if beats
+                    .call(&["SET", &timer, "RUN", "EX", "3", "XX"])
+                    .is_err()
+                {
                     return;
                 }
                 std::thread::sleep(Duration::from_secs(1));
@@ -94,7 +97,7 @@ impl WorqrPeer {
     /// `dequeue`.
     pub fn dequeue(&mut self, queue: &str) -> Option<Process> {
         let queues = format!("worqr:workingQueues:{}", self.worker);
-        if self.ask(&["SISMEMBER", &queues, queue]).number() == 0 {
+        if self.call(&["SISMEMBER", &queues, queue]).number() == 0 {
             return None;
         }
         let id = format!("{queue}_{}", uuid::Uuid::new_v4());
@@ -116,7 +119,7 @@ impl WorqrPeer {
     /// `finishProcess`.
     pub fn finish(&mut self, queue: &str, process: &Process) {
         let key = process_key(&process.id);
-        self.ask(&["LRANGE", &key, "0", "-1"]);
+        self.call(&["LRANGE", &key, "0", "-1"]);
         let working = format!("worqr:workingProcesses:{queue}");
         self.multi(&[
             // The lock of another task will do: these are not unique.
@@ -124,14 +127,14 @@ impl WorqrPeer {
             &["DEL", &key],
             &["SREM", &working, &process.id],
         ]);
-        self.ask(&["PUBLISH", &format!("worqr_{queue}_done"), "{}"]);
+        self.call(&["PUBLISH", &format!("worqr_{queue}_done"), "{}"]);
     }
 
     /// The sweep of every instance: `failWorker` of those that are dead.
     pub fn sweep(&mut self) {
-        for worker in self.ask(&["SMEMBERS", "worqr:expiringWorkers"]).texts() {
+        for worker in self.call(&["SMEMBERS", "worqr:expiringWorkers"]).texts() {
             let timer = format!("worqr:workerTimers:{worker}");
-            if self.ask(&["KEYS", &timer]).texts().is_empty() {
+            if self.call(&["KEYS", &timer]).texts().is_empty() {
                 self.fail(&worker);
             }
         }
@@ -141,7 +144,7 @@ impl WorqrPeer {
     fn fail(&mut self, worker: &str) {
         let queues_key = format!("worqr:workingQueues:{worker}");
         let timer = format!("worqr:workerTimers:{worker}");
-        let queues = self.ask(&["SMEMBERS", &queues_key]).texts();
+        let queues = self.call(&["SMEMBERS", &queues_key]).texts();
         let mut commands: Vec<Vec<String>> = Vec::new();
         for set in ["workers", "expiringWorkers", "permanentWorkers"] {
             commands.push(vec!["SREM".into(), format!("worqr:{set}"), worker.into()]);
@@ -149,7 +152,7 @@ impl WorqrPeer {
         commands.push(vec!["DEL".into(), timer, queues_key]);
         for queue in queues {
             let working = format!("worqr:workingProcesses:{queue}");
-            let processes = self.ask(&["SMEMBERS", &working]).texts();
+            let processes = self.call(&["SMEMBERS", &working]).texts();
             commands.push(vec!["DEL".into(), working]);
             for id in processes {
                 let process = process_key(&id);

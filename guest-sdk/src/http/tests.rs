@@ -4,7 +4,7 @@ use super::*;
 use crate::testing;
 
 #[test]
-fn an_answer_means_what_its_status_says() {
+fn status_decides_between_success_retry_and_rejection() {
     let of = |status| Response::new(status).with_body("why").succeeded();
     let rejected = |status| Err(Failure::reject(format!("the answer: {status} why")));
     for status in [200, 204, 299] {
@@ -19,7 +19,7 @@ fn an_answer_means_what_its_status_says() {
 }
 
 #[test]
-fn a_server_says_when() {
+fn retry_after_header_sets_the_delay() {
     let of = |after: &str| {
         Response::new(503)
             .with_header("Retry-After", after)
@@ -32,7 +32,7 @@ fn a_server_says_when() {
 }
 
 #[test]
-fn an_error_means_what_it_proves() {
+fn http_error_maps_to_the_matching_failure() {
     let of = |error: fn(String) -> Error| Failure::from(error("why".into()));
     assert!(matches!(of(Error::Invalid), Failure::Reject(_)));
     assert!(matches!(of(Error::Busy), Failure::Busy { .. }));
@@ -49,7 +49,7 @@ fn an_error_means_what_it_proves() {
 }
 
 #[test]
-fn nobody_waits_longer_than_the_attempt() {
+fn timeout_never_exceeds_the_attempt() {
     let request = Request::get("http://a/");
     assert_eq!(request.patience(), None);
     let minute = Duration::from_secs(60);
@@ -64,7 +64,7 @@ fn nobody_waits_longer_than_the_attempt() {
 }
 
 #[test]
-fn what_is_not_lent_is_refused_and_what_is_too_large_is_not_taken() {
+fn denied_and_oversized_requests_are_refused() {
     {
         let _lent = testing::lend();
         let answer = Request::get("http://a/").send();

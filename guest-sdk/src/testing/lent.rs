@@ -143,7 +143,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn without_anything_lent_a_call_panics_and_says_what_to_do() {
+    fn call_without_grant_panics_and_names_the_fix() {
         let panic = catch_unwind(|| settings::get("X")).unwrap_err();
         let said = panic.downcast_ref::<String>().unwrap();
         assert!(
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lent_is_of_its_thread_and_ends_with_its_value() {
+    fn grants_are_per_thread_and_end_with_their_guard() {
         {
             let _lent = lend().setting("X", "1");
             assert_eq!(settings::get("X").as_deref(), Some("1"));
@@ -165,14 +165,14 @@ mod tests {
     }
 
     #[test]
-    fn lending_twice_is_a_mistake() {
+    fn granting_twice_panics() {
         let _lent = lend();
         assert!(catch_unwind(|| drop(lend())).is_err());
         assert_eq!(settings::get("X"), None);
     }
 
     #[test]
-    fn a_queue_may_refuse_and_others_are_not_lent() {
+    fn fake_queue_can_refuse_and_other_queues_are_denied() {
         let full = |_: &Outgoing| Err(SendError::Unavailable("full".into()));
         let lent = lend().queue("a").queue_that("b", full);
         assert!(send("a", Outgoing::new("1")).is_ok());
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fake_may_itself_use_what_is_lent() {
+    fn fake_handler_can_use_other_grants() {
         let answer = |_: &lambda::Request| {
             Ok(lambda::Response::new(
                 settings::get("X").unwrap_or_default(),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_learns_of_its_attempt() {
+    fn handler_sees_its_attempt() {
         let _lent = lend().cancelled("m");
         let handle = |message: Message| match message.cancelled() {
             true => Err(Failure::busy(message.attempt().to_string())),

@@ -1,5 +1,5 @@
-//! What a failure of an AWS call means, and how it reads: for every service that answers with an
-//! error code. Decides; calls nothing.
+//! Classifies and formats failures of AWS calls, for every service that answers with an error code.
+//! Decides; calls nothing.
 
 use super::words;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
@@ -44,7 +44,7 @@ impl CallName<'_> {
     where
         E: Error + ProvideErrorMetadata + 'static,
     {
-        let words = said(error);
+        let words = error_text(error);
         let kind = match error {
             SdkError::ServiceError(answer) => {
                 let status = answer.raw().status().as_u16();
@@ -219,7 +219,7 @@ pub fn is_throttle(code: &str) -> bool {
 }
 
 /// The service's own words if it spoke, else every link of the chain that says something new.
-fn said<E>(error: &SdkError<E, HttpResponse>) -> String
+fn error_text<E>(error: &SdkError<E, HttpResponse>) -> String
 where
     E: Error + ProvideErrorMetadata + 'static,
 {

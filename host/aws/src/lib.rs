@@ -1,6 +1,6 @@
-//! How every AWS client of the program is configured: credentials, region, endpoint, time-outs and
-//! the SDK's own retries; what failures of its calls mean; and the clients of Lambda and CloudWatch,
-//! each in a file of its own. Knows nothing else of this program.
+//! Configures every AWS client of the program: credentials, region, endpoint, timeouts and the
+//! SDK's own retries; classifies failures of its calls; and contains the clients of Lambda and
+//! CloudWatch, each in its own file. Knows nothing else of this program.
 
 pub mod cloudwatch;
 pub mod failure;
@@ -104,7 +104,7 @@ pub async fn configuration(endpoint_url: Option<&str>) -> SdkConfig {
     config
 }
 
-/// The same configuration with this program's attempts and time-outs.
+/// The same configuration with this program's attempts and timeouts.
 pub fn with_limits(config: &SdkConfig) -> SdkConfig {
     config
         .to_builder()
@@ -119,7 +119,7 @@ pub fn with_limits(config: &SdkConfig) -> SdkConfig {
 }
 
 /// Requests here are sent whole, never as a stream, so there is no upload to watch; the SDK's watch
-/// over them wakes twice a second for every long poll under way. Answers stay watched.
+/// over them wakes twice a second for every long outstanding poll. Answers stay watched.
 fn whole_requests() -> StalledStreamProtectionConfig {
     StalledStreamProtectionConfig::enabled()
         .upload_enabled(false)
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_in_the_environment_is_seen() {
+    fn endpoint_is_read_from_the_environment() {
         let named = |names: &[&str]| names_endpoint(names.iter().map(Into::into));
         assert!(named(&["HOME", "AWS_ENDPOINT_URL"]));
         assert!(named(&["AWS_ENDPOINT_URL_SQS"]));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_invented_for_an_endpoint_only_where_there_is_none() {
+    fn default_region_is_used_only_with_an_endpoint() {
         let bare = SdkConfig::builder().build();
         let url = Some("http://127.0.0.1:1");
         let local = for_endpoint(&bare, url);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_the_endpoint_or_the_region() {
+    fn display_place_is_the_endpoint_or_the_region() {
         let bare = SdkConfig::builder().build();
         assert_eq!(place(&bare, "SQS"), "SQS");
         let region = for_region(&bare, "eu-west-1");
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_poll_may_take_its_twenty_seconds() {
+    fn client_timeout_allows_a_twenty_second_long_poll() {
         let config = for_long_polls(&SdkConfig::builder().build());
         let read = config
             .timeout_config()

@@ -20,7 +20,7 @@ pub(crate) enum Act {
     Close,
     /// Drops the connection.
     Reset,
-    /// Nothing, for ever.
+    /// Nothing, forever.
     Silence,
 }
 

@@ -1,4 +1,4 @@
-//! How a failure of the AWS SDK reads in one line. Knows no service.
+//! Formats a failure of the AWS SDK in one line. Knows no service.
 
 use std::error::Error;
 
@@ -93,7 +93,7 @@ mod tests {
     use std::io;
 
     #[test]
-    fn a_chain_is_one_line_and_says_nothing_twice() {
+    fn error_chain_is_one_line_without_repetition() {
         let inner = io::Error::other("the line\n  is cut");
         let outer = io::Error::other(inner);
         assert_eq!(chain(&outer), "the line is cut");
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_27_providers_that_are_not_set_up_are_left_out() {
+    fn finding_27_unconfigured_credential_providers_are_omitted() {
         let chain = "no credentials found in chain. Attempted:\n  Environment: the credential \
                      provider was not enabled: environment variable not set\n  Profile: the \
                      credential provider was not enabled";
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_21_an_address_is_shown_without_its_password() {
+    fn finding_21_address_is_shown_without_its_password() {
         for (address, shown) in [
             ("http://user:secret@127.0.0.1:1", "http://***@127.0.0.1:1"),
             ("http://user:se/cr@et@h", "http://***@h"),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_credentials_are_recognised_by_their_words() {
+    fn missing_credentials_are_recognised_by_error_text() {
         assert!(is_about_credentials(
             "no providers in chain provided CREDENTIALS"
         ));

@@ -116,7 +116,7 @@ fn counted_by(program: &Program) -> u64 {
     let totals = lines.filter_map(|line| {
         let line: serde_json::Value = serde_json::from_str(&line).ok()?;
         let message = line["message"].as_str()?;
-        let about = message.contains("passed their time to live");
+        let about = message.contains("tasks expired before they were received");
         about.then(|| line["total"].as_u64())?
     });
     totals.max().unwrap_or_default()

@@ -2,7 +2,7 @@
 //! from /proc. Knows no queue.
 
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -18,9 +18,9 @@ const TICKS: f64 = 100.0;
 pub(crate) struct Program {
     child: Child,
     stdin: Option<ChildStdin>,
-    lines: Receiver<(Moment, String)>,
+    lines: Receiver<(BootInstant, String)>,
     /// When it was started.
-    pub started: Moment,
+    pub started: BootInstant,
 }
 
 impl Program {
@@ -57,7 +57,7 @@ impl Program {
     }
 
     /// The next line that holds `part`, and when it came.
-    pub(crate) fn line(&mut self, part: &str) -> (Moment, String) {
+    pub(crate) fn line(&mut self, part: &str) -> (BootInstant, String) {
         let mut others = String::new();
         loop {
             match self.lines.recv_timeout(PATIENCE) {
@@ -74,7 +74,7 @@ impl Program {
     }
 
     /// Writes one line to its input.
-    pub(crate) fn tell(&mut self, line: &str) {
+    pub(crate) fn send_line(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("open until the end");
         writeln!(stdin, "{line}").expect("it reads its input");
     }

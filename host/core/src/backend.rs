@@ -1,5 +1,5 @@
-//! The port to backends: what the program asks about a system in which queues live, before anything
-//! is opened (`Backend`) and once its configuration is known (`BackendClient`). Knows none of them.
+//! The port to backends: what the program needs from a queue system before anything is opened
+//! (`Backend`) and once its configuration is known (`BackendClient`). Knows no backend.
 
 use crate::clock::Timestamp;
 use crate::control::{ControlChange, QueueControl};
@@ -111,7 +111,7 @@ pub trait Backend: Send + Sync + 'static {
         None
     }
 
-    /// The AWS partition that the name of a queue tells.
+    /// The AWS partition of a queue, from its name.
     fn partition(&self, _queue: &str) -> Option<String> {
         None
     }
@@ -223,7 +223,7 @@ pub struct Contradiction {
 pub struct QueueTerms<'a> {
     /// The queue of the same backend that dead letters go to.
     pub dead_letter: Option<&'a str>,
-    /// After so many attempts a message is dead-lettered.
+    /// A message is dead-lettered after this many attempts.
     pub attempts: Option<u32>,
     /// How many bytes of messages the process may hold.
     pub budget: Option<&'a Arc<Budget>>,
@@ -341,7 +341,7 @@ pub trait BackendClient: Send + Sync + 'static {
     /// Opens a queue; makes it where the backend makes queues on first use.
     async fn open(&self, queue: &str, terms: QueueTerms<'_>) -> Result<Arc<dyn Queue>, QueueError>;
 
-    /// The names of all queues, as far as the backend tells.
+    /// The names of all queues, if the backend can list them.
     async fn queues(&self) -> Result<Vec<String>, QueueError>;
 
     /// Which declarations contradict what is there. Makes and changes nothing.
@@ -386,7 +386,7 @@ pub trait BackendClient: Send + Sync + 'static {
 
     /// The processes that receive from it now.
     async fn workers(&self) -> Result<Vec<WorkerInfo>, QueueError> {
-        Err(unsupported("does not know its workers"))
+        Err(unsupported("does not list its workers"))
     }
 
     /// What operators set on each of these queues, in their order, as the last change left it.
@@ -422,7 +422,7 @@ pub trait BackendClient: Send + Sync + 'static {
 
     /// The store of scheduled messages, as `Backend::schedule_home` says.
     async fn schedule(&self, _of: ScheduleOf<'_>) -> Result<Arc<dyn ScheduleStore>, CallError> {
-        Err(unsupported("keeps no scheduled messages"))
+        Err(unsupported("does not store scheduled messages"))
     }
 
     /// A bucket for plugins.
@@ -432,7 +432,7 @@ pub trait BackendClient: Send + Sync + 'static {
 
     /// The store of idempotency records. Blocks for some milliseconds.
     fn records(&self) -> Result<Arc<dyn Records>, RecordsError> {
-        Err(RecordsError("this backend keeps no records".to_owned()))
+        Err(RecordsError("this backend stores no records".to_owned()))
     }
 
     /// The key of a queue that is encrypted with AWS KMS, where using it needs a permission.
@@ -460,7 +460,7 @@ pub async fn depth_of<C: BackendClient + ?Sized>(
 pub fn not_made_yet() -> QueueError {
     QueueError {
         kind: ErrorKind::NotFound,
-        message: "it does not exist; the first message sent to it makes it".into(),
+        message: "it does not exist; the first message sent to it creates it".into(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! How long to wait before trying again. Pure: the caller brings the random number.
+//! Computes how long to wait before a retry. Pure: the caller supplies the random number.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_above_the_ceiling(first in 0_u64..100_000, most in 0_u64..100_000_000, tries in 0_u32..=u32::MAX, random: u64) {
+        fn backoff_never_exceeds_the_maximum(first in 0_u64..100_000, most in 0_u64..100_000_000, tries in 0_u32..=u32::MAX, random: u64) {
             let (first, most) = (Duration::from_millis(first), Duration::from_millis(most));
             let wait = full_jitter(first, most, tries, random);
             prop_assert!(wait <= ceiling(first, most, tries));
@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn the_jitter_spans_its_whole_range() {
+    fn jitter_covers_its_whole_range() {
         // A jitter that is always 0 for a few seconds is a fault seen elsewhere.
         let wait =
             |random| full_jitter(Duration::from_secs(1), Duration::from_secs(900), 1, random);
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn it_doubles_until_the_cap() {
+    fn backoff_doubles_until_the_maximum() {
         let at = |tries| ceiling(Duration::from_secs(1), Duration::from_secs(10), tries).as_secs();
         assert_eq!((1..=6).map(at).collect::<Vec<_>>(), [1, 2, 4, 8, 10, 10]);
     }

@@ -1,4 +1,4 @@
-//! The only reader of time. Everything else is told `now`.
+//! Reads the time. All other code takes `now` as an argument.
 
 pub mod simulated;
 
@@ -8,27 +8,27 @@ use tokio::runtime::Handle;
 use tokio_util::either::Either;
 
 /// A moment of the machine's own clock, counted from boot with the time spent suspended: a lease
-/// runs out on the server while a laptop sleeps, so our deadlines must as well.
+/// expires on the server while a laptop sleeps, so our deadlines must as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Moment(Duration);
+pub struct BootInstant(Duration);
 
-impl Moment {
-    /// A moment so long after boot; for tests and simulations, which keep their own time.
+impl BootInstant {
+    /// An instant this long after boot; for tests and simulations, which keep their own time.
     pub const fn from_boot(since_boot: Duration) -> Self {
         Self(since_boot)
     }
 
     /// How long after `earlier` this is; zero if it is not after it.
-    pub fn since(self, earlier: Moment) -> Duration {
+    pub fn since(self, earlier: BootInstant) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 }
 
-impl std::ops::Add<Duration> for Moment {
-    type Output = Moment;
+impl std::ops::Add<Duration> for BootInstant {
+    type Output = BootInstant;
     /// Saturates: no deadline is so far that it panics.
-    fn add(self, later: Duration) -> Moment {
-        Moment(self.0.saturating_add(later))
+    fn add(self, later: Duration) -> BootInstant {
+        BootInstant(self.0.saturating_add(later))
     }
 }
 
@@ -71,10 +71,10 @@ pub fn whole_seconds(time: Duration) -> u64 {
         .saturating_add(u64::from(time.subsec_nanos() > 0))
 }
 
-/// The clock that goes on while the machine sleeps.
+/// The clock that continues while the machine sleeps.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
-/// Elsewhere the monotonic one; on macOS that is one that goes on as well.
+/// Elsewhere the monotonic one; on macOS that is one that continues as well.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
 
@@ -95,7 +95,7 @@ pub fn advance(by: Duration) {
 }
 
 /// The present moment.
-pub fn now() -> Moment {
+pub fn now() -> BootInstant {
     if simulated::is_on() {
         return simulated::now();
     }
@@ -117,8 +117,8 @@ pub fn wall_clock_now() -> Timestamp {
     Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// What tells this boot of the machine from every other, if the system says: moments of two boots
-/// cannot be compared.
+/// Identifies this boot of the machine, if the system does: instants of two boots cannot be
+/// compared.
 pub fn boot() -> Option<String> {
     if simulated::is_on() {
         return Some(simulated::boot());
@@ -131,15 +131,15 @@ pub fn boot() -> Option<String> {
 
 /// Returns at `at`, or at once if that is past; never, if there is no such moment. Needs the
 /// control runtime's timer.
-pub async fn sleep_until(at: Option<Moment>) {
+pub async fn sleep_until(at: Option<BootInstant>) {
     match at {
         Some(at) => sleep(at).await,
         None => std::future::pending().await,
     }
 }
 
-/// The same on a thread that has no timer of its own: `control`'s is used.
-pub fn sleep_on(control: &Handle, at: Moment) -> Sleep {
+/// Sleeps on a thread without its own timer, with `control`'s.
+pub fn sleep_on(control: &Handle, at: BootInstant) -> Sleep {
     let _entered = control.enter();
     sleep(at)
 }
@@ -147,7 +147,7 @@ pub fn sleep_on(control: &Handle, at: Moment) -> Sleep {
 /// Ends at its moment.
 pub type Sleep = Either<tokio::time::Sleep, simulated::Sleep>;
 
-fn sleep(at: Moment) -> Sleep {
+fn sleep(at: BootInstant) -> Sleep {
     match simulated::is_on() {
         false => Either::Left(tokio::time::sleep(at.since(now()))),
         true => Either::Right(simulated::Sleep::until(at)),
@@ -159,16 +159,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arithmetic_saturates() {
-        let far = Moment::from_boot(Duration::MAX) + Duration::from_secs(1);
-        assert_eq!(far.since(Moment::default()), Duration::MAX);
-        assert_eq!(Moment::default().since(far), Duration::ZERO);
+    fn time_arithmetic_saturates() {
+        let far = BootInstant::from_boot(Duration::MAX) + Duration::from_secs(1);
+        assert_eq!(far.since(BootInstant::default()), Duration::MAX);
+        assert_eq!(BootInstant::default().since(far), Duration::ZERO);
         assert_eq!(Timestamp(5).since(Timestamp(9)), Duration::ZERO);
         assert_eq!(Timestamp(u64::MAX) + Duration::MAX, Timestamp(u64::MAX));
     }
 
     #[test]
-    fn a_part_of_a_second_counts_as_one() {
+    fn partial_second_rounds_up() {
         let seconds = |ms| whole_seconds(Duration::from_millis(ms));
         assert_eq!([0, 1, 1_000, 1_001].map(seconds), [0, 1, 1, 2]);
         assert_eq!(whole_seconds(Duration::MAX), u64::MAX);
@@ -176,13 +176,13 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_boot_has_one_name() {
+    fn boot_id_is_stable() {
         assert!(boot().is_some());
         assert_eq!(boot(), boot());
     }
 
     #[test]
-    fn the_clock_does_not_go_back() {
+    fn monotonic_clock_does_not_go_back() {
         let first = now();
         assert!(now() >= first);
     }

@@ -1,5 +1,5 @@
-//! What may be done about a failed call on something outside the program. Knows nothing of what was
-//! called.
+//! Classifies failed calls on external systems by what can be done about them. Knows nothing of
+//! what was called.
 
 /// A call that failed as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -14,7 +14,7 @@ pub struct CallError {
 /// What may be done about a failed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// May pass; try again with back-off.
+    /// May pass; retry with back-off.
     Transient,
     /// No answer. What was asked may have been done.
     Unreachable,

@@ -1,7 +1,6 @@
-//! Of the system's files: how many the process may hold open at once, a connection being one, how much
-//! it may map, for
-//! whom the folders are that it makes, what tells contents apart; `bounded` reads what others named,
-//! `owner` tells whose a folder is. Knows nothing else.
+//! System limits and file ownership: how many files the process may open, connections included, how
+//! much it may map, permissions of the folders that it creates, content digests; `bounded` reads
+//! files named by others, `owner` checks who owns a folder. Knows nothing else.
 
 pub mod bounded;
 pub mod owner;
@@ -32,7 +31,7 @@ pub fn raise_limit() -> (u64, u64) {
     (number(had.current), number(now))
 }
 
-/// The most bytes of address space that the process may map (`ulimit -v`); none is no limit.
+/// Maximum bytes of address space that the process may map (`ulimit -v`); none is no limit.
 pub fn address_space() -> Option<u64> {
     getrlimit(Resource::As).current
 }
@@ -125,14 +124,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_never_falls() {
+    fn open_file_limit_is_never_lowered() {
         let (had, now) = raise_limit();
         assert!(now >= had);
         assert_eq!(raise_limit(), (now, now));
     }
 
     #[test]
-    fn finding_15_files_are_for_our_user_alone_whatever_they_were() {
+    fn finding_15_files_become_private_to_the_user_whatever_their_mode() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("file");
         let mode = || {
@@ -158,7 +157,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_folder_that_we_make_is_open_to_us_alone() {
+    fn created_folder_is_private_to_the_user() {
         let folder = tempfile::tempdir().expect("a folder");
         let inner = folder.path().join("data/compiled");
         super::make_folder(&inner).expect("made");

@@ -1,6 +1,5 @@
-//! What the fuzz targets beside the code stand on: choices read from arbitrary bytes, and the replay
-//! of a corpus in ordinary tests. Not in the program: only for tests and `--cfg fuzzing`. Knows no
-//! target.
+//! Helpers of the fuzz targets: choices read from arbitrary bytes, and the replay of a corpus in
+//! ordinary tests. Not in the program: only for tests and `--cfg fuzzing`. Knows no target.
 
 /// Arbitrary bytes as a series of choices. Never runs dry: at the end of the bytes every choice is
 /// the first.
@@ -96,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn choices_come_from_the_bytes_and_never_run_dry() {
+    fn choices_come_from_the_input_and_never_run_out() {
         let mut choices = Choices::new(&[7, 2, 1, 1, 3, b'a', b'b', 0xff, 9]);
         assert_eq!((choices.byte(), choices.number()), (7, 0x0101));
         assert_eq!(choices.text(), "ab\u{fffd}");

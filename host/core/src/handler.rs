@@ -1,6 +1,6 @@
-//! The port to handlers: one verb. What runs behind it is a crate of its own.
+//! The port to handlers: one method. Each implementation is a separate crate.
 
-use crate::clock::{Moment, Timestamp};
+use crate::clock::{BootInstant, Timestamp};
 use crate::message::{Message, Verdict};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -14,8 +14,8 @@ pub struct Attempt {
     /// counts.
     pub cancelled: Vec<CancellationToken>,
     /// When the attempt is stopped.
-    pub deadline: Moment,
-    /// The same for the guest, who reads the calendar.
+    pub deadline: BootInstant,
+    /// The deadline for the guest, in wall-clock time.
     pub deadline_date: Timestamp,
 }
 
@@ -35,10 +35,10 @@ pub struct Usage {
 /// Something that handles messages. Cloned by reference and used by many attempts at once.
 #[async_trait::async_trait]
 pub trait Handler: Send + Sync + 'static {
-    /// The most messages of one attempt; 1 for a handler of single messages.
+    /// Maximum messages of one attempt; 1 for a handler of single messages.
     fn batch(&self) -> usize;
 
-    /// Whether what an attempt has begun may go on elsewhere once the attempt is stopped, as an
+    /// Whether what an attempt has begun may continue elsewhere once the attempt is stopped, as an
     /// invoked function does.
     fn reaches_out(&self) -> bool {
         false

@@ -1,7 +1,7 @@
-//! A job: a message with its lease and its place in the room; and how it ended. What the stages
-//! hand to each other, so that none imports another.
+//! A job: a message with its lease and its permit; and how it ended. The stages pass jobs to each
+//! other, so that none imports another.
 
-use crate::clock::{Moment, Timestamp};
+use crate::clock::{BootInstant, Timestamp};
 use crate::lease::Lease;
 use crate::memory::HeldBytes;
 use crate::message::{ContentError, Message, Verdict};
@@ -10,28 +10,28 @@ use crate::scheduler::room::Permit;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 
-/// A message that is ours and waits or runs.
+/// A leased message that waits or runs.
 #[derive(Debug)]
 pub struct Job {
     /// What was received.
     pub message: Message,
     /// Our claim on it.
     pub lease: Lease,
-    /// Its place in the room; given back when its outcome is on its way.
+    /// Its permit; released when its outcome is on its way.
     pub permit: Permit,
     /// The bytes that it takes of the process's budget, where there is one.
     pub held: Option<HeldBytes>,
     /// When it was sent; where the backend does not tell, when it was received.
     pub sent_at: Timestamp,
     /// When it becomes too old to be started; never, if there is no such moment.
-    pub expires: Option<Moment>,
-    /// How often in a row it was begun in vain, its downstream being busy.
+    pub expires: Option<BootInstant>,
+    /// How often in a row it was begun without success, its downstream being busy.
     pub holds: u32,
     /// How many attempts of this delivery have ended with a verdict that counts.
     pub tries: u32,
     /// Before when it is not to be attempted again, after an attempt of this delivery that failed.
-    pub not_before: Option<Moment>,
-    /// Whether its next receive may dead-letter it: it is better finished than given back.
+    pub not_before: Option<BootInstant>,
+    /// Whether its next receive may dead-letter it: it is better finished than released.
     pub last_chance: bool,
 }
 
@@ -44,7 +44,7 @@ impl Waiting for Job {
         self.sent_at
     }
 
-    fn expires(&self) -> Option<Moment> {
+    fn expires(&self) -> Option<BootInstant> {
         self.expires
     }
 
@@ -59,8 +59,8 @@ impl Waiting for Job {
 }
 
 impl Job {
-    /// How it ends if it is given back now.
-    pub fn given_back(&self, now: Moment) -> JobEnding {
+    /// How it ends if it is released now.
+    pub fn given_back(&self, now: BootInstant) -> JobEnding {
         match self.not_before {
             Some(at) if at > now => JobEnding::Behind(at.since(now)),
             _ => JobEnding::Returned,
@@ -88,11 +88,12 @@ pub enum JobEnding {
     Verdict(Verdict),
     /// It was never started, or stopped with the process: others may have it at once.
     Returned,
-    /// It was stopped with the process, and what it has begun elsewhere may go on for so long:
+    /// It was stopped with the process, and what it has begun elsewhere may continue for this long:
     /// nobody is to have it before.
     Stopped(Duration),
-    /// It was not started, others of its group being ahead of it and no place to wait for them
-    /// here; or it paused after a failed attempt of this delivery. Nobody needs it before so long.
+    /// It was not started, because others of its group are ahead and there is no place to wait for
+    /// them; or it paused after a failed attempt of this delivery. It is not needed before this
+    /// time.
     Behind(Duration),
     /// It was handled before and only its deletion is missing.
     AlreadyDone,
@@ -115,16 +116,16 @@ pub struct Finished {
     pub message: Message,
     /// Our claim on it, to be settled or let go.
     pub lease: Lease,
-    /// Its place in the room, which settlement keeps while it cannot keep up.
+    /// Its permit, which settlement keeps while it cannot keep up.
     pub permit: Permit,
-    /// The bytes that it takes, until its queue is told.
+    /// The bytes that it takes, until it is settled.
     pub held: Option<HeldBytes>,
     /// How many attempts of this delivery have ended with a verdict that counts.
     pub tries: u32,
     /// How it ended.
     pub ending: JobEnding,
-    /// Its queue gives nothing more of its group before it has heard of it, and nothing else of the
-    /// queue is about to end: its outcome does not wait for others to share the call.
+    /// Its queue delivers nothing more of its group before it is settled, and nothing else of the
+    /// queue is about to end: its settlement does not wait for others to share the call.
     pub is_awaited: bool,
 }
 
@@ -138,7 +139,7 @@ pub fn hand_on(outbox: &Outbox, lane: usize, job: Job, ending: JobEnding) {
     let _ = outbox[lane].send(job.finish(ending));
 }
 
-/// The same of jobs of which the last is awaited, where `awaited` says so.
+/// Passes on jobs of which the last is awaited if `awaited` says so.
 pub fn hand_on_all(
     outbox: &Outbox,
     lane: usize,

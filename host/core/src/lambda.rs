@@ -1,4 +1,4 @@
-//! The port to functions: one call, never repeated behind the caller's back. Knows no AWS.
+//! The port to functions: one call, never retried implicitly. Knows no AWS.
 
 use async_trait::async_trait;
 use std::time::Duration;
@@ -49,9 +49,9 @@ pub enum InvokeError {
     /// The function did not run for this call; asking again, later, is safe and of use.
     #[error("{reason}")]
     DidNotRun {
-        /// What AWS said, or why it was not reached.
+        /// AWS's error message, or why it was not reached.
         reason: String,
-        /// When AWS wants to be asked again, if it said so.
+        /// The retry delay that AWS asks for, if any.
         retry_after: Option<Duration>,
     },
     /// The function may have run, may be running, or may have run in part.
@@ -70,7 +70,7 @@ pub enum InvokeError {
 /// Invokes functions.
 #[async_trait]
 pub trait Invoke: Send + Sync + 'static {
-    /// Makes one call, once: whether to try again is the caller's to decide, from the error's
+    /// Makes one call, once: whether to retry is the caller's to decide, from the error's
     /// kind. Returns within `request.patience`. Dropping the future abandons the call; the
     /// function may run on.
     async fn invoke(&self, request: Request) -> Result<Response, InvokeError>;

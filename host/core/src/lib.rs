@@ -1,4 +1,4 @@
-//! The nouns, the ports and the stages of a message's life. Knows no queue system, no WebAssembly, no
+//! The types, ports and stages of a message's life. Knows no queue system, no WebAssembly, no
 //! database and no HTTP: those are crates that depend on this one. `host/README.md` is the map.
 
 pub mod backend;

@@ -1,5 +1,5 @@
-//! How many bytes of messages the process may hold: what has been received and not yet settled, of
-//! all queues together. Knows no queue.
+//! Limits the bytes of messages that the process holds: received and not yet settled, of all queues
+//! together. Knows no queue.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,12 +23,12 @@ pub struct Budget {
 #[derive(Debug, Default)]
 struct BudgetState {
     used: u64,
-    /// Somebody holds bytes beyond the capacity, that work can go on.
+    /// Somebody holds bytes beyond the capacity, that work can continue.
     overdrawn: bool,
 }
 
 impl Budget {
-    /// So many bytes, `LEAST` at least.
+    /// Creates a budget of this many bytes, at least `LEAST`.
     pub fn new(capacity: u64) -> Arc<Self> {
         Arc::new(Self {
             capacity: capacity.max(LEAST),
@@ -37,7 +37,7 @@ impl Budget {
         })
     }
 
-    /// The most bytes at once, which is also the largest message that can be handled.
+    /// Maximum bytes at once, which is also the largest message that can be handled.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
@@ -52,20 +52,20 @@ impl Budget {
         self.capacity.saturating_sub(self.state().used)
     }
 
-    /// Takes so many bytes if they are free.
+    /// Takes this many bytes if they are free.
     pub fn try_take(self: &Arc<Self>, bytes: u64) -> Option<HeldBytes> {
         let mut state = self.state();
         let fits = state.used + bytes <= self.capacity;
         fits.then(|| self.count(&mut state, bytes, false))
     }
 
-    /// Takes so many bytes, free or not: they are here already, or may come whatever is free.
+    /// Takes this many bytes, free or not: they are here already, or may come whatever is free.
     pub fn take(self: &Arc<Self>, bytes: u64) -> HeldBytes {
         self.count(&mut self.state(), bytes, false)
     }
 
-    /// Takes so many bytes beyond what is free, if nobody else does: what waits for its turn behind
-    /// a message must not keep that message away for want of bytes.
+    /// Takes this many bytes beyond the capacity, if nobody else does: messages that wait behind
+    /// one must not block it for lack of bytes.
     pub fn overdraw(self: &Arc<Self>, bytes: u64) -> Option<HeldBytes> {
         let mut state = self.state();
         (!state.overdrawn).then(|| self.count(&mut state, bytes, true))
@@ -83,7 +83,7 @@ impl Budget {
         }
     }
 
-    /// Ready once so many bytes are free.
+    /// Ready once this many bytes are free.
     pub async fn available(&self, bytes: u64) {
         loop {
             let freed = self.freed.notified();
@@ -98,7 +98,7 @@ impl Budget {
     }
 }
 
-/// Bytes of a message that is held; given back when the last clone is dropped.
+/// Bytes of a message that is held; released when the last clone is dropped.
 #[derive(Debug, Clone)]
 pub struct HeldBytes {
     _share: Arc<BudgetShare>,
@@ -128,8 +128,8 @@ pub fn default_budget(limit: Option<u64>) -> u64 {
     limit.map_or(u64::MAX, |limit| (limit / PART).max(LEAST))
 }
 
-/// How much memory this process may use: the least that a control group above it allows (version 1
-/// or 2), or the machine's. `None` where the system tells neither.
+/// Returns how much memory this process may use: the lowest limit of its control groups (version 1
+/// or 2), or the machine's memory. `None` if the system reports neither.
 pub fn limit() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo").ok();
     let machine = machine.as_deref().and_then(total_memory);
@@ -140,8 +140,9 @@ pub fn limit() -> Option<u64> {
     limits.chain(machine).min()
 }
 
-/// The files that may hold a limit, given what `/proc/self/cgroup` says. In a container the path
-/// there may be the host's, which is not seen from inside; the root of what is seen is then ours.
+/// Returns the files that may contain a limit, from the content of `/proc/self/cgroup`. In a
+/// container the path there may be the host's, which is not visible inside; then the visible root
+/// is used.
 fn limit_files(groups: &str, root: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {
@@ -185,7 +186,7 @@ mod tests {
     const MIB: u64 = 1024 * 1024;
 
     #[test]
-    fn finding_04_bytes_are_held_up_to_the_capacity_and_given_back() {
+    fn finding_04_bytes_are_reserved_up_to_the_capacity_and_released() {
         let budget = Budget::new(4 * MIB);
         let first = budget.try_take(3 * MIB).expect("it fits");
         assert!(budget.try_take(2 * MIB).is_none());
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_04_one_at_a_time_goes_beyond_the_capacity() {
+    fn finding_04_one_message_at_a_time_may_exceed_the_capacity() {
         let budget = Budget::new(4 * MIB);
         let _all = budget.take(4 * MIB);
         let beyond = budget.overdraw(MIB).expect("nobody else does");
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn finding_04_who_waits_for_bytes_is_woken() {
+    async fn finding_04_waiter_for_bytes_is_woken() {
         let budget = Budget::new(4 * MIB);
         let held = budget.take(4 * MIB);
         let mut waiting = std::pin::pin!(budget.available(MIB));
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_04_limits_of_both_versions_of_control_groups_are_found() {
+    fn finding_04_memory_limits_of_both_cgroup_versions_are_read() {
         let root = Path::new("/sys/fs/cgroup");
         let named = |groups| -> Vec<String> {
             let files = limit_files(groups, root).into_iter();
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_is_a_part_of_the_limit_and_never_too_little() {
+    fn default_memory_is_a_share_of_the_limit_with_a_minimum() {
         assert_eq!(default_budget(Some(256 * MIB)), 32 * MIB);
         assert_eq!(default_budget(Some(MIB)), LEAST);
         assert_eq!(default_budget(None), u64::MAX);

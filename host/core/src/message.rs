@@ -1,5 +1,5 @@
-//! The nouns: what a message is, what happened to it, and what we tell its queue. Pure data; knows no
-//! backend, no runtime and no WebAssembly.
+//! The types of messages: what a message is, what happened to it, and its outcome. Pure data; knows
+//! no backend, no runtime and no WebAssembly.
 
 use crate::clock::Timestamp;
 use crate::telemetry::events::ReasonKind;
@@ -20,9 +20,9 @@ pub struct Message {
     pub receipt: Receipt,
     /// How often it has been received, this time included; 1 on the first delivery.
     pub receive_count: u32,
-    /// When it was sent, where the backend tells.
+    /// When it was sent, if the backend reports it.
     pub sent_at: Option<Timestamp>,
-    /// When it was received first, where the backend tells.
+    /// When it was received first, if the backend reports it.
     pub first_received_at: Option<Timestamp>,
     /// The FIFO group.
     pub group: Option<String>,
@@ -30,9 +30,9 @@ pub struct Message {
     pub system_attributes: Vec<(String, String)>,
     /// The sender's attributes.
     pub attributes: Vec<Attribute>,
-    /// MD5 of the body in hexadecimal, where the backend tells.
+    /// MD5 of the body in hexadecimal, if the backend reports it.
     pub body_md5: Option<String>,
-    /// MD5 of the sender's attributes in hexadecimal, where the backend tells.
+    /// MD5 of the sender's attributes in hexadecimal, if the backend reports it.
     pub attributes_md5: Option<String>,
     /// Why there is no content for a handler. Such a message is dead-lettered without an attempt;
     /// `body` and `attributes` hold what could be read of it.
@@ -164,9 +164,9 @@ pub struct Outgoing {
     pub delay: Duration,
     /// The FIFO group.
     pub group: Option<String>,
-    /// What the schedule calls this one sending, the same at every attempt. A queue that drops what
-    /// it was sent before tells by it, and not by the body; and `delay` is meant as it is, zero too,
-    /// where the queue would have one of its own.
+    /// The schedule's id of this sending, the same at every attempt. A queue that deduplicates
+    /// uses it instead of the body; and `delay` is used as it is, zero too, instead of the queue's
+    /// own default.
     pub scheduled: Option<String>,
     /// By what a queue that drops what it was sent before tells this message from others, in place of
     /// its body and of anything else. Where there is no such queue it has no effect.
@@ -204,7 +204,7 @@ pub enum Verdict {
     },
     /// Never again, and the handler's reason.
     Reject(String),
-    /// Not begun, since something downstream is busy: its lease is kept and it is tried again.
+    /// Not begun, since something downstream is busy: its lease is kept and it is retried.
     Busy {
         /// How long to wait at least; without it, as the back-off says.
         after: Option<Duration>,
@@ -221,13 +221,13 @@ pub enum Verdict {
 pub enum FailureReason {
     /// The handler asked for it.
     Asked,
-    /// The handler asked for it and said why.
+    /// The handler requested it, with this reason.
     AskedFor(String),
     /// The Lambda function that the handler invoked failed, or reported the message as failed.
     Function(String),
     /// Nobody knows whether the Lambda function that the handler invoked ran.
     FunctionUnknown(String),
-    /// The handler ended and said by its end that it failed.
+    /// The handler ended with a failure.
     Failed(String),
     /// The guest trapped or exited; the engine's words.
     Trapped(String),
@@ -235,7 +235,7 @@ pub enum FailureReason {
     TimedOut(Duration),
     /// The guest wanted more memory than it may have, in bytes.
     OutOfMemory(usize),
-    /// The host itself failed: no instance, a panic of ours.
+    /// The host itself failed: no instance, or a panic of the host.
     Host(String),
 }
 
@@ -271,7 +271,7 @@ impl std::fmt::Display for FailureReason {
             }
             Self::OutOfMemory(limit) => write!(
                 out,
-                "the plugin wanted more than {limit} bytes of memory, the limit that --max-memory sets"
+                "the plugin exceeded {limit} bytes of memory, the limit that --max-memory sets"
             ),
             Self::Host(why) => write!(out, "the host failed: {why}"),
         }

@@ -1,4 +1,5 @@
-//! The only spawn onto tokio's runtimes. Every task has an owner: dropping the owner ends it.
+//! Spawns tasks on tokio's runtimes; nothing else does. Every task has an owner: dropping the owner
+//! ends it.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -24,13 +25,13 @@ pub fn spawn_on<T: Send + 'static>(
     Task(home.spawn(future))
 }
 
-/// Starts `work`, which blocks, on a thread of its own. It runs to its end even if dropped.
+/// Starts `work`, which blocks, on its own thread. It runs to its end even if dropped.
 pub fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Task<T> {
     Task(tokio::task::spawn_blocking(work))
 }
 
 impl<T> Task<T> {
-    /// Waits for the task's end. A panic inside it goes on here.
+    /// Waits for the task's end. A panic inside it continues here.
     pub async fn finished(mut self) -> T {
         unwrap_panic((&mut self.0).await)
     }
@@ -119,7 +120,7 @@ impl<T: Send + 'static> Group<T> {
         self.0.spawn(future);
     }
 
-    /// The next to finish; for ever pending while there are none. Safe to drop and ask again.
+    /// The next to finish; forever pending while there are none. Safe to drop and ask again.
     pub async fn next(&mut self) -> T {
         match self.0.join_next().await {
             Some(ended) => unwrap_panic(ended),
@@ -160,7 +161,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_panic_in_a_watched_task_is_noticed() {
+    async fn panic_in_a_supervised_task_is_reported() {
         let broken = CancellationToken::new();
         spawn(watched(&broken, async {})).finished().await;
         assert!(!broken.is_cancelled());
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn futures_wait_beside_each_other_and_answer_in_their_order() {
+    async fn joined_futures_run_concurrently_and_keep_their_order() {
         let (end, ended) = tokio::sync::oneshot::channel();
         type Waits = Pin<Box<dyn Future<Output = u8>>>;
         // The second lets the first end.
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_task_is_alive_until_it_ends() {
+    async fn task_is_alive_until_it_ends() {
         let before = alive();
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         let task = spawn(ended);
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_watched_task_that_its_owner_drops_is_no_panic() {
+    async fn supervised_task_dropped_by_its_owner_is_no_panic() {
         let (broken, dropped) = (CancellationToken::new(), CancellationToken::new());
         let guard = dropped.clone().drop_guard();
         let task = watched(&broken, async move {

@@ -1,5 +1,5 @@
-//! The backends of this program: one line for each, the only place that names their crates. What the
-//! program wants to know of one it asks by the port `dispatcher_core::backend`.
+//! The backends of this program: one line for each, the only place that names their crates.
+//! Everything else uses the port `dispatcher_core::backend`.
 
 use dispatcher_core::backend::Backend;
 use std::sync::OnceLock;
@@ -86,7 +86,7 @@ impl std::fmt::Display for Absent {
         if self.is_left_out {
             return write!(
                 out,
-                "the backend `{name}`, which this binary was built without; wanted a binary with the \
+                "the backend `{name}`, which is not compiled into this binary; wanted a binary with the \
                  Cargo feature `{name}`, or a queue of {}",
                 those(|_| true).join(", ")
             );
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_in_the_table_are_those_of_the_backends() {
+    fn backend_names_match_the_table() {
         for backend in BUILT {
             assert!(NAMES.contains(&backend.name()), "{}", backend.name());
         }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_that_was_left_out_is_told_from_one_that_there_is_not() {
+    fn disabled_backend_differs_from_an_unknown_one() {
         let absent = |is_left_out| Absent {
             name: "redis".to_owned(),
             is_left_out,

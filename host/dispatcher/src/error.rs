@@ -1,5 +1,5 @@
-//! How the program ends when it does not end well: an exit code and what to print. Everything
-//! above the stages may fail with this; nothing below knows of it.
+//! Errors that end the program: an exit code and what to print. Everything above the stages may
+//! fail with this; nothing below knows of it.
 
 use crate::config::problem::{Fault, Problem};
 use dispatcher_core::queue::{ErrorKind, QueueError};
@@ -32,9 +32,9 @@ impl Exit {
 /// Why a command ends, in lines for stderr.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What the shell is told.
+    /// The exit code.
     pub exit: Exit,
-    /// One line per problem, without `error:`; may be empty where all has been said.
+    /// One line per problem, without `error:`; may be empty if everything has been printed.
     pub lines: Vec<String>,
 }
 
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bad_settings_outweigh_what_cannot_be_reached() {
+    fn invalid_settings_outrank_unreachable_servers_in_the_exit_code() {
         let wrong = Problem::new("--queues", "bad", "good");
         let away = Problem::new("sqs", "no answer", "").unreachable();
         assert_eq!(Failure::from(away.clone()).exit.code(), 3);

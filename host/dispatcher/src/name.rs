@@ -1,4 +1,4 @@
-//! How a queue is named by people: which backend, and which queue there. Parses; opens nothing.
+//! Parses queue names: which backend, and which queue there. Opens nothing.
 
 use crate::backends;
 use dispatcher_core::backend::Backend;
@@ -48,7 +48,7 @@ impl std::str::FromStr for QueueName {
         let strange = |c: char| c.is_control() || c.is_whitespace();
         if text.contains(strange) {
             return Err(format!(
-                "`{text}` is not a queue name; wanted no blanks and no control characters in it"
+                "`{text}` is not a queue name; wanted a name without blanks and control characters"
             ));
         }
         let is_address = ["arn:", "http://", "https://"]
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn names_round_trip() {
+    fn queue_names_round_trip() {
         for text in [
             "payments",
             "local:default",
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_queue_is_refused_with_what_was_wanted() {
+    fn invalid_queue_name_is_refused_with_the_expected_form() {
         for text in [
             "",
             "local:",
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_a_backend_and_a_bucket() {
+    fn store_location_is_a_backend_and_a_bucket() {
         for text in ["local:orders", "redis:a.b-c_9"] {
             let place: Place = text.parse().expect(text);
             assert_eq!(place.to_string(), text);

@@ -1,11 +1,11 @@
-//! How the program answers over HTTP: it listens, bounds its connections, closes those that do not
-//! ask, and stops in good order. Knows nothing of what is asked.
+//! Serves HTTP: listens, bounds its connections, closes idle ones, and stops in good order. Knows
+//! nothing of the requests.
 
 mod stream;
 
 use axum::Router;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::tasks::Group;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -28,8 +28,8 @@ const LAST: Duration = Duration::from_secs(1);
 /// What clients may take of us.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionLimits {
-    /// So many connections at once. When they are all open, a new one takes the place of one on
-    /// which no request is under way; while there is none, it waits. They share the limit of open
+    /// This many connections at once. When they are all open, a new one takes the place of one on
+    /// which no request is running; while there is none, it waits. They share the limit of open
     /// files with everything else.
     pub connections: usize,
     /// How long a connection may take to ask, the time between two questions included.
@@ -187,8 +187,8 @@ struct Open {
 #[derive(Debug)]
 struct OpenConnection {
     peer: IpAddr,
-    /// Since when no request is under way on it; `None` while one is.
-    idle_since: Option<Moment>,
+    /// Since when no request is running on it; `None` while one is.
+    idle_since: Option<BootInstant>,
     closed: CancellationToken,
 }
 
@@ -209,7 +209,7 @@ impl Connections {
     }
 
     /// Admits a connection, in the place of another if all are taken.
-    fn admit(self: &Arc<Self>, peer: SocketAddr, now: Moment) -> AcceptedConnection {
+    fn admit(self: &Arc<Self>, peer: SocketAddr, now: BootInstant) -> AcceptedConnection {
         let mut open = self.lock();
         if open.by_id.len() >= self.most
             && let Some(id) = open.gives_way()
@@ -234,7 +234,7 @@ impl Connections {
         }
     }
 
-    fn set_idle(&self, id: u64, since: Option<Moment>) {
+    fn set_idle(&self, id: u64, since: Option<BootInstant>) {
         // One that made place is no longer there.
         if let Some(entry) = self.lock().by_id.get_mut(&id) {
             entry.idle_since = since;
@@ -247,7 +247,7 @@ impl Connections {
 }
 
 impl Open {
-    /// The connection that makes place for a new one: of those without a request under way, one of
+    /// The connection that makes place for a new one: of those without an outstanding request, one of
     /// the peer that has the most connections, and of these the one that is idle for the longest.
     fn gives_way(&self) -> Option<u64> {
         let mut of_peer: HashMap<IpAddr, usize> = HashMap::new();
@@ -319,12 +319,12 @@ mod tests {
         SocketAddr::from(([10, 0, 0, last], 5_000))
     }
 
-    fn at(seconds: u64) -> Moment {
-        Moment::from_boot(Duration::from_secs(seconds))
+    fn at(seconds: u64) -> BootInstant {
+        BootInstant::from_boot(Duration::from_secs(seconds))
     }
 
     #[test]
-    fn finding_18_a_new_connection_takes_the_place_of_the_longest_idle_of_the_busiest_peer() {
+    fn finding_18_new_connection_replaces_the_longest_idle_of_the_busiest_peer() {
         let all = Arc::new(Connections::new(4));
         let kubelet = all.admit(peer(1), at(0));
         let silent: Vec<_> = (1..4)

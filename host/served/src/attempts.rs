@@ -1,9 +1,9 @@
-//! Receives of FIFO queues that name their attempt: asked again within five minutes, as after an
-//! answer that was lost, the same messages are handed out with the same receipts. Remembers receipts,
-//! no messages; reads no queue. Told `now`.
+//! Receives of FIFO queues that name their attempt: repeated within five minutes, as after a lost
+//! answer, they return the same messages with the same receipts. Remembers receipts, no messages;
+//! reads no queue. `now` is an argument.
 
 use super::service::lock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::message::Receipt;
 use dispatcher_local::queue::{QueueId, StoreTime};
 use std::collections::{HashMap, VecDeque};
@@ -19,7 +19,7 @@ const MOST: usize = 10_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Attempt {
     /// When.
-    at: Moment,
+    at: BootInstant,
     /// With which receipts.
     pub receipts: Vec<Receipt>,
     /// Until when they are invisible.
@@ -39,12 +39,12 @@ pub(crate) struct Attempts {
 struct ReceiveAttempt {
     by_name: HashMap<AttemptKey, Attempt>,
     /// The oldest first; with those that were made anew since.
-    order: VecDeque<(Moment, AttemptKey)>,
+    order: VecDeque<(BootInstant, AttemptKey)>,
 }
 
 impl Attempts {
     /// What an attempt brought, if it may be asked for again.
-    pub(crate) fn get(&self, queue: QueueId, id: &str, now: Moment) -> Option<Attempt> {
+    pub(crate) fn get(&self, queue: QueueId, id: &str, now: BootInstant) -> Option<Attempt> {
         let kept = lock(&self.kept);
         let attempt = kept.by_name.get(&(queue, id.to_owned()))?;
         (now.since(attempt.at) < USABLE).then(|| attempt.clone())
@@ -62,7 +62,7 @@ impl Attempts {
         id: &str,
         receipts: Vec<Receipt>,
         until: StoreTime,
-        now: Moment,
+        now: BootInstant,
     ) {
         let mut kept = lock(&self.kept);
         let key = (queue, id.to_owned());
@@ -87,7 +87,7 @@ impl Attempts {
 
 impl ReceiveAttempt {
     /// What is too old, and the oldest of what is too many.
-    fn forget(&mut self, now: Moment) {
+    fn forget(&mut self, now: BootInstant) {
         while let Some((at, _)) = self.order.front() {
             if now.since(*at) < USABLE && self.order.len() <= MOST {
                 break;
@@ -106,8 +106,8 @@ impl ReceiveAttempt {
 mod tests {
     use super::*;
 
-    fn at(ms: u64) -> Moment {
-        Moment::from_boot(Duration::from_millis(ms))
+    fn at(ms: u64) -> BootInstant {
+        BootInstant::from_boot(Duration::from_millis(ms))
     }
 
     fn keep(attempts: &Attempts, id: &str, ms: u64) {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_is_forgotten_when_there_are_too_many() {
+    fn oldest_receive_attempt_is_forgotten_beyond_the_limit() {
         let attempts = Attempts::default();
         for n in 0..=MOST as u64 {
             keep(&attempts, &n.to_string(), n);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_five_minutes_old_is_forgotten_and_what_was_made_anew_is_not() {
+    fn receive_attempt_is_forgotten_after_five_minutes_unless_renewed() {
         let attempts = Attempts::default();
         keep(&attempts, "old", 0);
         keep(&attempts, "anew", 0);

@@ -1,5 +1,5 @@
-//! What a message may be: its characters, its size, its attributes; and the digests by which SDKs
-//! see that it came whole. Pure.
+//! Validates the content of a message: its characters, its size, its attributes; and computes the
+//! digests by which SDKs check it. Pure.
 
 use super::fault::{Fault, FaultKind};
 use super::input;

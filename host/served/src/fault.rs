@@ -1,4 +1,4 @@
-//! What SQS answers when it refuses: its names in either protocol, its status codes, its words.
+//! The error responses of SQS: their names in either protocol, their status codes, their texts.
 //! Knows no queue.
 
 use dispatcher_core::queue::{ErrorKind, ItemError, QueueError};
@@ -59,7 +59,7 @@ impl FaultKind {
     }
 
     /// The Query protocol's name, which the JSON protocol tells in a header for those who look for
-    /// it, and which stands in the failed entries of a batch.
+    /// it, and which is in the failed entries of a batch.
     pub(crate) fn query(self) -> String {
         match self {
             Self::QueueDoesNotExist => "AWS.SimpleQueueService.NonExistentQueue".into(),

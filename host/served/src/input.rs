@@ -1,4 +1,4 @@
-//! What the operations ask for, as both protocols say it. Reads; judges nothing.
+//! The parameters of the operations in both protocols. Parses; judges nothing.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};

@@ -10,7 +10,7 @@
 
 mod attempts;
 mod attributes;
-mod chores;
+mod background;
 mod content;
 mod fault;
 mod input;
@@ -78,7 +78,7 @@ impl Served {
         }
     }
 
-    /// Answers until `stop`. Long polls under way are then answered with nothing, the rest is
+    /// Answers until `stop`. Long outstanding polls are then answered with nothing, the rest is
     /// finished, for a second at most.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
         let mut desk = Service::new(self.store, stop.clone());
@@ -86,6 +86,6 @@ impl Served {
         let desk = Arc::new(desk);
         let chores = dispatcher_core::tasks::spawn(chores::forever(Arc::clone(&desk)));
         wire::serve(listener, desk, stop).await;
-        drop(chores);
+        drop(background);
     }
 }

@@ -1,5 +1,5 @@
-//! Tasks that move dead letters back, as SQS has them. Begins and stops them; `chores` takes their
-//! steps.
+//! Starts and stops the tasks that move dead letters, as SQS has them; the background work takes
+//! their steps.
 
 use super::fault::{Fault, FaultKind};
 use super::input::Moves;

@@ -1,5 +1,5 @@
-//! The protocol of old SDKs: parameters as a form, numbered lists, answers in XML. Turns the one
-//! into the shapes of the JSON protocol, and those into the other. Knows no operation beyond the
+//! The protocol of old SDKs: parameters as a form, numbered lists, responses in XML. Converts
+//! requests to the shapes of the JSON protocol, and responses back. Knows no operation beyond the
 //! names of its lists.
 
 use super::fault::Fault;

@@ -1,4 +1,4 @@
-//! Operations on queues themselves: made, found, listed, set, tagged, emptied, deleted.
+//! Operations on queues: create, find, list, configure, tag, purge, delete.
 
 use super::attributes;
 use super::fault::{Fault, FaultKind};

@@ -1,4 +1,4 @@
-//! `ReceiveMessage`: what is asked for, and messages as SQS shows them.
+//! `ReceiveMessage`: its parameters, and messages in the form of SQS.
 
 use super::attributes::is_fifo;
 use super::content;

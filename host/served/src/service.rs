@@ -1,11 +1,11 @@
-//! Who answers: the store, what is remembered between requests, and which operation is which.
-//! Knows no wire.
+//! Dispatches requests: the store, the state between requests, and the table of operations. Knows
+//! no protocol.
 
 use super::attempts::Attempts;
 use super::fault::{Fault, FaultKind};
 use dispatcher_core::backend::QueueDeclaration;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_local::queue::{KnownQueue, LocalStore, QueueId};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 /// How long what is known of a queue is not asked for again: another process may set or delete it.
 /// SQS itself takes up to a minute.
 const FRESH: Duration = Duration::from_secs(1);
-/// So many queues are remembered; then all are asked for anew.
+/// This many queues are remembered; then all are asked for anew.
 const MOST: usize = 10_000;
 /// The account that URLs name: there is none.
 const ACCOUNT: &str = "000000000000";

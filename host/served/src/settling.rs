@@ -38,7 +38,7 @@ impl Service {
         let ordered = is_fifo(&queue.name);
         let answers = self.store.delete_from(queue.id, receipts, ordered).await?;
         for ((id, receipt), answer) in good.into_iter().zip(answers) {
-            tell(&mut outcome, id, judge(Some(&answer), &receipt));
+            record_result(&mut outcome, id, judge(Some(&answer), &receipt));
         }
         Ok(outcome.into_json())
     }
@@ -65,7 +65,7 @@ impl Service {
         let items = good.iter().map(|(_, item)| item.clone()).collect();
         let answers = self.store.change_visibility(queue.id, items).await?;
         for ((id, item), answer) in good.into_iter().zip(answers) {
-            tell(&mut outcome, id, judge(Some(&answer), &item.0));
+            record_result(&mut outcome, id, judge(Some(&answer), &item.0));
         }
         Ok(outcome.into_json())
     }
@@ -89,7 +89,7 @@ fn entries<T>(
     Ok((outcome, good))
 }
 
-fn tell(outcome: &mut Outcome, id: String, answer: Result<(), Fault>) {
+fn record_result(outcome: &mut Outcome, id: String, answer: Result<(), Fault>) {
     match answer {
         Ok(()) => outcome.succeed(id, Map::new()),
         Err(fault) => outcome.fail(id, &fault),

@@ -1,12 +1,12 @@
 //! Bodies of requests as they arrive: admitted by the bytes that have been received, not by those
-//! that were announced. When all room is taken, the slowest upload makes room for the others. Knows
+//! that were announced. When all memory is taken, the slowest upload is ended for the others. Knows
 //! no protocol.
 
 use super::service::lock;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::StatusCode;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -49,7 +49,7 @@ struct Active {
 /// One upload that holds room.
 #[derive(Debug, Clone)]
 struct Upload {
-    began: Moment,
+    began: BootInstant,
     bytes: usize,
     /// It is not slow: it waits for room itself.
     waits: bool,
@@ -61,7 +61,7 @@ struct Upload {
 pub(crate) struct UploadedBody {
     /// All of it.
     pub body: Bytes,
-    /// Given back when dropped; nothing for a small body.
+    /// Released when dropped; nothing for a small body.
     pub room: Option<OwnedSemaphorePermit>,
 }
 
@@ -138,7 +138,7 @@ impl Uploads {
         &self,
         more: usize,
         entry: &UploadSlot<'_>,
-        late: Moment,
+        late: BootInstant,
     ) -> Result<OwnedSemaphorePermit, StatusCode> {
         let permits = u32::try_from(more).unwrap_or(u32::MAX);
         if let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(permits) {
@@ -161,13 +161,13 @@ impl Uploads {
         }
     }
 
-    fn cut_slowest(&self, now: Moment) {
+    fn cut_slowest(&self, now: BootInstant) {
         let active = lock(&self.active);
         if let Some(upload) = slowest(active.by_number.values(), now) {
             tracing::warn!(
                 received_bytes = upload.bytes,
                 seconds = now.since(upload.began).as_secs(),
-                "upload cut: no room for other requests, and it is the slowest"
+                "upload cut: no memory for other requests, and it is the slowest"
             );
             upload.cut.cancel();
         }
@@ -177,7 +177,7 @@ impl Uploads {
 /// The upload with the lowest rate among those that hold room, have had their time of grace and
 /// are not cut yet. Those that wait for room come last, the newest of them first: where all wait for
 /// each other, one must go.
-fn slowest<'a>(uploads: impl Iterator<Item = &'a Upload>, now: Moment) -> Option<&'a Upload> {
+fn slowest<'a>(uploads: impl Iterator<Item = &'a Upload>, now: BootInstant) -> Option<&'a Upload> {
     let rate = |upload: &Upload| {
         let millis = now.since(upload.began).as_millis().max(1);
         upload.bytes as u128 * 1_000 / millis
@@ -250,7 +250,7 @@ mod tests {
 
     fn upload(began_s: u64, bytes: usize) -> Upload {
         Upload {
-            began: Moment::from_boot(Duration::from_secs(began_s)),
+            began: BootInstant::from_boot(Duration::from_secs(began_s)),
             bytes,
             waits: false,
             cut: CancellationToken::new(),
@@ -258,8 +258,8 @@ mod tests {
     }
 
     #[test]
-    fn finding_19_who_waits_for_room_is_not_slow_and_goes_only_where_all_wait() {
-        let now = Moment::from_boot(Duration::from_secs(100));
+    fn finding_19_upload_waiting_for_memory_is_not_slow_and_ends_only_in_deadlock() {
+        let now = BootInstant::from_boot(Duration::from_secs(100));
         let waiting = |began_s, bytes| Upload {
             waits: true,
             ..upload(began_s, bytes)
@@ -277,8 +277,8 @@ mod tests {
     }
 
     #[test]
-    fn finding_19_the_slowest_upload_is_chosen_and_each_has_a_time_of_grace() {
-        let now = Moment::from_boot(Duration::from_secs(100));
+    fn finding_19_slowest_upload_is_chosen_after_its_grace_period() {
+        let now = BootInstant::from_boot(Duration::from_secs(100));
         let all = [
             upload(90, 8_000_000),
             upload(98, 100_000),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_body_takes_no_room() {
+    fn small_body_needs_no_upload_slot() {
         assert_eq!(kibibytes(0), 0);
         assert_eq!(kibibytes(FREE), 0);
         assert_eq!(kibibytes(FREE + 1), 1);

@@ -1,5 +1,4 @@
-//! The wire: which of SQS's two protocols a request speaks. Knows the operations
-//! by name only.
+//! Detects which of SQS's two protocols a request uses. Knows the operations by name only.
 
 use super::fault::{Fault, FaultKind};
 use super::query;
@@ -35,10 +34,9 @@ const UPLOADS: UploadLimits = UploadLimits {
 const JSON: &str = "application/x-amz-json-1.0";
 const FORM: &str = "application/x-www-form-urlencoded";
 /// What a person sees who opens the address.
-const GREETING: &str = "This is the embedded queue of `dispatcher local`, which speaks the SQS \
-    protocol: set AWS_ENDPOINT_URL_SQS to this address.\n";
+const GREETING: &str = "This is the embedded queue of `dispatcher local`, which serves the SQS protocol: set AWS_ENDPOINT_URL_SQS to this address.\n";
 
-/// Answers until `stop`, then for a second at most to finish what is under way.
+/// Answers until `stop`, then for a second at most to finish what is running.
 pub(crate) async fn serve(listener: TcpListener, desk: Arc<Service>, stop: CancellationToken) {
     let uploads = Arc::new(Uploads::new(UPLOADS));
     serve_within(LIMITS, uploads, listener, desk, stop).await;
@@ -133,7 +131,7 @@ fn read(protocol: Protocol, uri: &Uri, headers: &HeaderMap, body: Bytes) -> Resu
     if headers.contains_key(header::ORIGIN) {
         return Err(Fault::new(
             FaultKind::AccessDenied,
-            "Requests of web pages, which carry an Origin header, are not answered.",
+            "Requests of web pages, which have an Origin header, are refused.",
         ));
     }
     let no_action = || Fault::new(FaultKind::InvalidAction, "The request names no action.");
@@ -266,14 +264,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_sends_half_a_request_is_told_and_let_go() {
+    async fn half_a_request_is_answered_with_a_timeout() {
         let half = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{";
         let answer = said_to(half).await;
         assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     }
 
     #[tokio::test]
-    async fn who_asks_nothing_is_let_go() {
+    async fn connection_without_a_request_is_closed() {
         for words in ["", "POST / HTTP/1.1\r\nHost"] {
             assert_eq!(said_to(words).await, "", "{words}");
         }
@@ -281,7 +279,7 @@ mod tests {
 
     /// More long polls, of unknown length, than there would be room for if each took the most.
     #[tokio::test]
-    async fn long_polls_hold_what_they_have_sent_and_no_more() {
+    async fn long_polls_hold_only_the_memory_of_their_request() {
         let served = start(LIMITS, UPLOADS).await;
         let at = served.at;
         let ask = async |action: &str, body: &str| {
@@ -366,7 +364,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn finding_19_the_slowest_upload_makes_room_when_there_is_none() {
+    async fn finding_19_slowest_upload_is_ended_when_no_slot_is_free() {
         let little = UploadLimits {
             room_kib: 1024,
             arrival: Duration::from_hours(1),
@@ -385,7 +383,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_beyond_all_limits_is_refused_unread() {
+    async fn body_beyond_all_limits_is_refused_unread() {
         let long =
             "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 99999999\r\n\r\n";
         let answer = said_to(long).await;
@@ -393,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_names_a_queue_or_none() {
+    fn path_names_a_queue_or_nothing() {
         assert_eq!(path_queue("/000000000000/q").as_deref(), Some("q"));
         assert_eq!(path_queue("/1/q.fifo/").as_deref(), Some("q.fifo"));
         for path in ["/", "", "/q", "//"] {

@@ -1,5 +1,5 @@
-//! Who else may touch the files of a data folder: owners and modes, and a lock that another process
-//! holds. Knows nothing of what is in the files.
+//! Checks who else may access the files of a data folder: owners and modes, and locks of other
+//! processes. Knows nothing of the content.
 
 use super::{NAP, failed, judge_io};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
@@ -28,7 +28,7 @@ pub(crate) fn check_folder(folder: &Path) -> Result<(), CallError> {
     let (owner, user) = (metadata.uid(), rustix::process::geteuid().as_raw());
     if owner != user && owner != 0 && user != 0 {
         let why = format!(
-            "the data folder `{}` belongs to user {owner}, and this is user {user}; use a folder of its own",
+            "the data folder `{}` belongs to user {owner}, and this is user {user}; use a separate folder",
             folder.display()
         );
         return Err(failed(ErrorKind::AccessDenied, why));

@@ -1,4 +1,4 @@
-//! Copies of databases while others write to them. Knows no table.
+//! Copies databases while others write to them. Knows no table.
 
 use super::{check_log, explain, failed, judge, judge_io, lock_error, patience};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
@@ -7,7 +7,7 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 use std::path::{Path, PathBuf};
 
-/// So many pages are copied at a time.
+/// This many pages are copied at a time.
 const PAGES: i32 = 1_024;
 
 /// What is copied and where to; nothing is there yet.

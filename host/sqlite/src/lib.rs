@@ -31,7 +31,7 @@ use watch::{Files, Mark, identity};
 /// which idles two busy processes half of the time.
 const NAP: Duration = Duration::from_micros(250);
 
-/// Whether to go on waiting for another process's lock after so many attempts.
+/// Whether to continue waiting for another process's lock after so many attempts.
 type Patience = fn(i32) -> bool;
 
 /// What a file holds and by what it is known.
@@ -45,7 +45,7 @@ pub struct Schema {
     pub tables: &'static [&'static str],
     /// What brings a file of the given lower version up to date; `None` if nothing does.
     pub upgrade: fn(&Connection, i32) -> rusqlite::Result<Option<String>>,
-    /// Whether to go on waiting for another process's lock after so many attempts: `patience`.
+    /// Whether to continue waiting for another process's lock after so many attempts: `patience`.
     pub patience: Patience,
     /// A query for a number that grows with every row that somebody relies on, and never falls. What
     /// it was when a call was answered is kept beside the database, in a file whose name ends in
@@ -123,7 +123,7 @@ pub fn explain(error: &rusqlite::Error, path: &Path) -> String {
     }
 }
 
-/// Refuses files that SQLite would take for an empty database, though messages lie in the log: it
+/// Refuses files that SQLite would take for an empty database, though messages are in the log: it
 /// ignores a log whose header it does not know, and deletes one beside an empty database.
 fn check_log(path: &Path) -> Result<(), CallError> {
     let log = beside(path, "-wal");
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_made_found_again_and_brought_up_to_date() {
+    fn database_is_created_reopened_and_migrated() {
         let folder = tempfile::tempdir().expect("a folder");
         let made = open(folder.path()).expect("made");
         assert_eq!(tables(&made), 2);
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_a_newer_or_another_program_is_refused_and_left_alone() {
+    fn newer_or_foreign_database_is_refused_and_unchanged() {
         for (sql, said) in [
             ("PRAGMA user_version = 3", "schema version 3, wanted 2"),
             ("PRAGMA user_version = 0", "schema version 0, wanted 2"),

@@ -1,5 +1,5 @@
-//! The header of a write-ahead log: whether SQLite would read what follows it. Pure; the layout is
-//! the one of <https://sqlite.org/fileformat2.html#walformat>.
+//! Checks the header of a write-ahead log: whether SQLite would read what follows it. Pure; the
+//! layout is the one of <https://sqlite.org/fileformat2.html#walformat>.
 
 /// The bytes of a header; a log that is no longer holds no frame.
 pub(crate) const HEADER: u64 = 32;
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_of_sqlite_is_accepted_and_none_of_its_bits_may_change() {
+    fn wal_header_is_accepted_and_every_bit_flip_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("db");
         let connection = rusqlite::Connection::open(&path).expect("opened");

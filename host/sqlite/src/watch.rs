@@ -1,13 +1,13 @@
-//! Whether the files of an open database are still the files at its path. SQLite itself goes on
-//! with a file that was deleted or replaced: what is committed then is in no file that anybody can
-//! open again. One thread looks at all open databases once a second; whoever commits looks before
-//! he answers. What was found wrong once stays wrong until the process ends: to open the path
-//! again would hide that messages were lost.
+//! Detects whether the files of an open database are still the files at its path. SQLite itself
+//! continues with a file that was deleted or replaced: later commits are in no file that anybody
+//! can open again. One thread checks all open databases once a second; every commit checks before
+//! it is acknowledged. A problem lasts until the process ends: opening the path again would hide
+//! that messages were lost.
 
 use super::wal::{HEADER, Header};
 use super::{NAP, beside};
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind};
@@ -26,7 +26,7 @@ const LOCKED: Duration = Duration::from_secs(60);
 
 /// What is wrong with the files of an open database.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the file `{}` {what}; nothing is read or written until a restart", .path.display())]
+#[error("the file `{}` {what}; no reads or writes until a restart", .path.display())]
 pub struct Damage {
     path: PathBuf,
     what: String,
@@ -68,7 +68,7 @@ struct Watched {
     is_running: bool,
     open: usize,
     damaged: BTreeMap<PathBuf, String>,
-    locked: BTreeMap<PathBuf, Moment>,
+    locked: BTreeMap<PathBuf, BootInstant>,
 }
 
 static WATCHED: Mutex<Watched> = Mutex::new(Watched {
@@ -136,7 +136,7 @@ impl FileIdentity {
                 ErrorKind::NotFound | ErrorKind::NotADirectory => {
                     self.damage("was deleted while in use")
                 }
-                _ => self.damage(format!("cannot be looked at ({error})")),
+                _ => self.damage(format!("cannot be inspected ({error})")),
             }),
         }
     }
@@ -147,7 +147,7 @@ impl Files {
     pub(crate) fn of(path: &Path, before: (u64, u64), mark: Option<Mark>) -> io::Result<Arc<Self>> {
         let database = FileIdentity::at(path.to_owned())?;
         if database.id != before {
-            return Err(io::Error::other("it was replaced while it was opened"));
+            return Err(io::Error::other("it was replaced while being opened"));
         }
         // SQLite names the log by the file that a link leads to.
         let real = std::fs::canonicalize(path)?;
@@ -253,7 +253,7 @@ impl Files {
         if before.is_none_or(|before| now.since(before) >= LOCKED) {
             tracing::error!(
                 path = %self.path().display(),
-                "database file locked by another process: the call failed, the next one tries again"
+                "database file locked by another process: the call failed, the next one retries"
             );
         }
     }

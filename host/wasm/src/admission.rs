@@ -1,9 +1,8 @@
-//! Who may have an instance: as many at once as the engine has room for. Whoever comes beyond that
-//! waits, in the order of arrival, and instances that work on nothing make room. Knows no instance
-//! and no plugin.
+//! Admits instances: as many as the engine has slots for. Further ones wait, in the order of
+//! arrival, and idle instances are evicted for them. Knows no instance and no plugin.
 
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::Verdict;
 use std::future::poll_fn;
@@ -18,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const WAIT: u32 = 4;
 
 /// Until when an attempt that begins now waits for room.
-pub(super) fn patience(attempt: &Attempt) -> Moment {
+pub(super) fn patience(attempt: &Attempt) -> BootInstant {
     let now = clock::now();
     now + attempt.deadline.since(now) / WAIT
 }
@@ -30,9 +29,10 @@ pub(super) fn turned_away(attempt: &Attempt, why: &str) -> Vec<Verdict> {
 }
 
 /// Why an attempt is turned away that no instance may be made for.
-pub(super) const FULL: &str = "no room for another instance: all that there may be, those of other plugins included, are at work";
+pub(super) const FULL: &str =
+    "no slot for another instance: all of them, those of other plugins included, are in use";
 
-/// Room for one instance. Given back when dropped, which must not be before the instance is gone.
+/// Room for one instance. Released when dropped, which must not be before the instance is gone.
 pub(super) struct Permit(
     #[expect(dead_code, reason = "its drop is what it is for")] OwnedSemaphorePermit,
 );
@@ -55,7 +55,7 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// For so many instances at once.
+    /// Creates this many slots.
     pub(super) fn new(instances: usize) -> Self {
         Self {
             free: Arc::new(Semaphore::new(instances.min(Semaphore::MAX_PERMITS))),
@@ -71,15 +71,16 @@ impl Admission {
         all.push(spare);
     }
 
-    /// Whether somebody waits. Who keeps an instance looks **after** it has put it where `let_go`
-    /// finds it, and then lets go of it: who waits has said so before it looked there.
+    /// Whether somebody waits. An instance's owner checks this **after** it has put the instance
+    /// where `let_go` finds it, and then evicts it: a waiter has registered before it looked
+    /// there.
     pub(super) fn is_wanted(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) > 0
     }
 
     /// Room, if there is some for which nobody waits.
     pub(super) fn try_enter(&self) -> Option<Permit> {
-        // What is given back goes to those who wait, and is never free meanwhile.
+        // What is released goes to those who wait, and is never free meanwhile.
         let permit = Arc::clone(&self.free).try_acquire_owned();
         permit.ok().map(Permit)
     }
@@ -94,7 +95,7 @@ impl Admission {
         let mut asked = false;
         let permit = poll_fn(|context| match permit.as_mut().poll(context) {
             Poll::Pending if !asked => {
-                // It stands in the row, so what others let go of comes to it in its turn.
+                // It is in the row, so what others let go of comes to it in its turn.
                 asked = true;
                 self.make_room();
                 permit.as_mut().poll(context)
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn room_goes_to_those_who_wait_in_the_order_of_their_arrival() {
+    fn permits_go_to_waiters_in_order_of_arrival() {
         let door = Admission::new(1);
         let first = door.try_enter().unwrap();
         let mut second = pin!(door.enter());
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_gives_its_turn_to_the_next() {
+    fn waiter_that_gives_up_passes_its_turn_to_the_next() {
         let door = Admission::new(1);
         let first = door.try_enter().unwrap();
         let mut second = Box::pin(door.enter());
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_let_go_as_are_wanted_and_by_whoever_has_most() {
+    fn idle_instances_are_evicted_from_the_plugin_with_most() {
         let door = Admission::new(4);
         let kept = |count: usize| {
             let permits = (0..count).map(|_| door.try_enter().unwrap()).collect();

@@ -1,5 +1,5 @@
-//! Makes instances ahead, so that a message finds one. Makes none while an attempt waits for room, and
-//! none for messages: those make their own.
+//! Creates instances ahead of messages. Creates none while an attempt waits for a slot, and none
+//! for attempts: those create their own.
 
 use crate::failure_reason;
 use crate::guest::Guest;
@@ -50,7 +50,7 @@ async fn make_all(plugin: Weak<Loaded>, mut maker: Maker) {
                     let plugin = &loaded.settings.name;
                     tracing::warn!(
                         plugin,
-                        "no instance can be made ahead of messages, so each makes its own: {why}"
+                        "prewarming failed, so messages create their own instances: {why}"
                     );
                 }
                 return;

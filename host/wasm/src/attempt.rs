@@ -1,5 +1,5 @@
-//! What holds for an attempt wherever its guest runs: whose it is, how long it may run, why the host
-//! stops a guest, and the verdicts of an attempt that has no answer.
+//! The properties of an attempt wherever its guest runs: its owner, its deadline, why the host
+//! stops a guest, and the verdicts of an attempt without an answer.
 
 use dispatcher_core::clock;
 use dispatcher_core::handler::Attempt;
@@ -13,10 +13,10 @@ pub(crate) enum AttemptStop {
     #[error("the deadline of the attempt has passed")]
     Deadline,
     /// All its messages are cancelled.
-    #[error("what it answers no longer counts")]
+    #[error("its answer no longer counts")]
     Cancelled,
     /// It computes for no attempt.
-    #[error("it went on computing after it had answered")]
+    #[error("it continued computing after it had answered")]
     Answered,
 }
 
@@ -43,7 +43,8 @@ pub(crate) fn retry_all(attempt: &Attempt, why: FailureReason) -> Vec<Verdict> {
     vec![verdict; attempt.messages.len()]
 }
 
-/// How long an attempt may run from now on. Rounded up, since a little of the time that the attempt was given has passed already.
+/// How long an attempt may run from now on. Rounded up, since a little of the time that the
+/// attempt was given has passed already.
 pub(crate) fn limit(attempt: &Attempt) -> Duration {
     let time = attempt.deadline.since(clock::now());
     let ms = time.as_nanos().div_ceil(1_000_000);

@@ -1,11 +1,11 @@
-//! Why messages failed, as host functions noted it while a guest worked on them: version 0.1 of the
-//! contract has no words for the cause of a retry. Part of the store, so it lasts as long as the
+//! Notes why messages failed, written by host functions while a guest runs: version 0.1 of the
+//! contract has no field for the cause of a retry. Part of the store, so it lasts as long as the
 //! instance.
 
 use dispatcher_core::message::{FailureReason, Message, Verdict};
 use std::collections::HashMap;
 
-/// Why messages failed, by their ids, until they are answered. Holds no more than are under way.
+/// Why messages failed, by their ids, until they are answered. Holds no more than are running.
 #[derive(Default)]
 pub(crate) struct Causes(HashMap<String, FailureReason>);
 

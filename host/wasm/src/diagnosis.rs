@@ -1,4 +1,4 @@
-//! Why a file is no plugin that this host runs, each reason with what to do about it.
+//! Explains why a file is not a plugin that this host runs, each reason with what to do about it.
 
 use crate::capability::description::{
     Interface, WASI_2, WASI_3, is_same_series, package_of, split,
@@ -88,12 +88,13 @@ fn of_module(bytes: &[u8]) -> Result<Vec<u8>, Problem> {
         )),
     };
     wrapped.map_err(|why| {
-        let what = format!("a core module that is no program of WASI: {why}");
+        let what = format!("a core module that is not a WASI program: {why}");
         Problem::new(what).hint("build it for wasm32-wasip2, or for wasm32-wasip1 with a main")
     })
 }
 
-/// Problems of a file, told of the file: what they are about may be what a core module became.
+/// Problems about the file, though they may have been found in the component made of its core
+/// module.
 pub(super) fn of_file(bytes: &[u8], mut problems: Vec<Problem>) -> Vec<Problem> {
     let of_component = ["exports ", "imports "];
     if is_core_module(bytes) {
@@ -148,14 +149,12 @@ pub(super) fn of_mismatch(error: &wasmtime::Error) -> Problem {
     ))
 }
 
-/// Why its instances cannot take so many attempts at once.
+/// Why its instances cannot run this many attempts concurrently.
 pub(super) fn of_taking_turns(concurrency: usize) -> Problem {
     Problem::new(format!(
-        "{concurrency} attempts at once in an instance whose handle is not an async func"
+        "{concurrency} concurrent attempts in an instance whose handle is not an async func"
     ))
-    .hint(
-        "export it with async_handler! or async_batch_handler!, or leave instance-concurrency out",
-    )
+    .hint("export it with async_handler! or async_batch_handler!, or omit instance-concurrency")
 }
 
 /// Why it cannot be run with these options.
@@ -163,17 +162,17 @@ pub(super) fn of_options(way: ComponentKind, options: &PluginOptions) -> Option<
     let many = options.instance_concurrency > 1;
     let ahead = options.warm.count.is_some_and(|count| count > 0);
     if way.is_command() && (many || ahead || options.reuse.is_some()) {
-        let what = "instances made ahead, reuse of them, or many attempts in one, of a command";
+        let what = "prewarmed, reused or shared instances of a command";
         let hint =
-            "a command runs anew for each message: leave warm, reuse and instance-concurrency out";
+            "a command starts fresh for each message: omit warm, reuse and instance-concurrency";
         return Some(Problem::new(what).hint(hint));
     }
     if way.is_http() && many {
         let what = format!(
-            "{} attempts at once in an instance of an HTTP handler",
+            "{} concurrent attempts in an instance of an HTTP handler",
             options.instance_concurrency
         );
-        let hint = "it takes one at a time: leave instance-concurrency out";
+        let hint = "it takes one at a time: omit instance-concurrency";
         return Some(Problem::new(what).hint(hint));
     }
     None
@@ -212,7 +211,7 @@ fn of_exports(exports: &[&str]) -> Problem {
     if let Some(other) = exports.iter().find(ours) {
         let interface = split(other).0;
         return Problem::new(format!(
-            "exports {other}; this host speaks {interface}@{VERSION}"
+            "exports {other}; this host supports {interface}@{VERSION}"
         ))
         .hint("build it against the WIT of this version");
     }
@@ -259,8 +258,8 @@ fn of_import(name: &str, missing: &[Missing]) -> Option<Problem> {
     match package {
         // Shapes alone: nothing to grant.
         "wasi:cli" if interface == "wasi:cli/types" => None,
-        "dispatcher:plugin" if is_words(interface) && is_same_series(version, VERSION) => None,
-        "dispatcher:plugin" if is_words(interface) => {
+        "dispatcher:plugin" if is_types_only(interface) && is_same_series(version, VERSION) => None,
+        "dispatcher:plugin" if is_types_only(interface) => {
             refused(&format!("this host provides it at version {VERSION}"))
         }
         "dispatcher:plugin" => refused("unknown to this version of the contract"),
@@ -287,7 +286,7 @@ fn other_version(linked: &Interface) -> String {
 }
 
 /// Whether the interface holds types alone: nothing to grant.
-fn is_words(interface: &str) -> bool {
+fn is_types_only(interface: &str) -> bool {
     interface.ends_with("-types") || interface.ends_with("/types")
 }
 
@@ -301,7 +300,7 @@ pub(super) fn of_needs(component: &Component, max_memory: usize) -> Vec<Problem>
     let mut check = |what: &str, wanted: u64, most: u64| {
         if wanted > most {
             problems.push(Problem::new(format!(
-                "one instance wants {wanted} {what}; this host gives {most}"
+                "one instance needs {wanted} {what}; this host allows {most}"
             )));
         }
     };

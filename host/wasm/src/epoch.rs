@@ -10,8 +10,8 @@ use std::time::Duration;
 /// guests on one thread thus delay an eleventh by about ten milliseconds.
 const TICK: Duration = Duration::from_millis(1);
 
-/// After so many ticks without a guest on a thread the ticker sleeps until the next one. More than
-/// one, so that a run of short attempts does not wake it for each.
+/// After this many ticks without a guest on a thread the ticker sleeps until the next one. More
+/// than one, so that a run of short attempts does not wake it for each.
 const IDLE_TICKS: u32 = 16;
 
 /// Ticks while at least one guest is being polled. Ends its thread when dropped.
@@ -117,7 +117,7 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn ticks_while_a_guest_is_polled_and_sleeps_otherwise() {
+    fn epoch_ticks_only_while_a_guest_is_polled() {
         let (tick, ticks) = mpsc::channel();
         let ticker = Ticker::start(move || tick.send(()).unwrap()).unwrap();
         for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! What happened to a guest that did not answer: the engine's error in words that a person can act on.
+//! Describes what happened to a guest that did not answer: the engine's error in actionable words.
 
 use crate::attempt::AttemptStop;
 use crate::guest::Guest;
@@ -27,7 +27,7 @@ pub(super) fn of(error: &wasmtime::Error, guest: &Guest, limit: Duration) -> Fai
         return FailureReason::OutOfMemory(limit);
     }
     if error.is::<PoolConcurrencyLimitError>() {
-        return FailureReason::Host(format!("no room for another instance: {error}"));
+        return FailureReason::Host(format!("no slot for another instance: {error}"));
     }
     FailureReason::Trapped(trap(error))
 }
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trap_names_its_functions_innermost_first() {
+    fn trap_lists_its_functions_innermost_first() {
         let error = error(
             r#"(module
                 (func $_ZN4core9panicking5panic17h0123456789abcdefE unreachable)
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deep_stack_is_shown_in_short() {
+    fn deep_stack_is_abbreviated() {
         let why = trap(&error(r#"(module (func $dig (export "run") call $dig))"#));
         assert!(why.starts_with("call stack exhausted in dig × "), "{why}");
         assert!(

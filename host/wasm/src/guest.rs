@@ -1,6 +1,6 @@
-//! What the host keeps beside one instance: its attempts, its limits and, once it asks for it, its
-//! sandboxed WASI. Everything is shut but the clocks, chance, stdout, stderr and what is granted: variables,
-//! connections.
+//! Host state beside one instance: its attempts, its limits and, once it is used, its sandboxed
+//! WASI. Everything is denied except the clocks, random numbers, stdout, stderr and grants:
+//! variables, connections.
 
 use crate::attempt::label;
 use crate::capability::caller::Caller;
@@ -17,7 +17,7 @@ use crate::room::InvocationLimit;
 use crate::scene::SharedWitness;
 use crate::tally::Tally;
 use crate::underway::{SharedAttempt, Underway};
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::Verdict;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub(super) struct GuestSettings {
     pub(super) refusals: Arc<Refusals>,
     /// Whether what it prints is of interest at level debug alone.
     pub(super) quiet_output: bool,
-    /// Who is told of its attempts.
+    /// The observer of its attempts.
     pub(super) witness: SharedWitness,
     /// Counts its instances.
     pub(super) tally: Arc<Tally>,
@@ -55,7 +55,7 @@ pub(super) struct GuestSettings {
 /// What an instance works on.
 enum GuestWork {
     /// Nothing yet: it is made ahead, and stopped if it still computes by then.
-    Ahead(Moment),
+    Ahead(BootInstant),
     /// One attempt at a time.
     One(Arc<Attempt>),
     /// Many at once.
@@ -94,7 +94,7 @@ impl Guest {
     /// A guest that is made before there is a message for it, which may take until then. Meanwhile
     /// it prints under no message's name, and has no room for invocations, messages and requests:
     /// whatever it began would be for nobody.
-    pub(super) fn ahead(settings: Arc<GuestSettings>, until: Moment) -> Self {
+    pub(super) fn ahead(settings: Arc<GuestSettings>, until: BootInstant) -> Self {
         let guest = Self::working_on(GuestWork::Ahead(until), settings);
         guest.room.shut();
         guest
@@ -243,7 +243,7 @@ impl Caller for Guest {
     }
 
     /// That of its making, where it is made ahead.
-    fn deadline(&self) -> Option<Moment> {
+    fn deadline(&self) -> Option<BootInstant> {
         match &self.work {
             GuestWork::One(attempt) => Some(attempt.deadline),
             GuestWork::Ahead(until) => Some(*until),
@@ -341,7 +341,7 @@ fn give(context: &mut WasiCtxBuilder, settings: &GuestSettings, attempt: &Attemp
         tracing::warn!(
             plugin = settings.name,
             message_id = message.id,
-            "not in the command's environment, since they are binary, have a NUL, share their variable or are too long: {}",
+            "omitted from the command's environment, because they are binary, have a NUL, share their variable or are too long: {}",
             escape_control_characters(&names.chars().take(NAMES).collect::<String>())
         );
     }
@@ -350,5 +350,5 @@ fn give(context: &mut WasiCtxBuilder, settings: &GuestSettings, attempt: &Attemp
         .stdin(MemoryInputPipe::new(message.body.clone()));
 }
 
-/// The most characters of the names of attributes in one line of the log.
+/// Maximum characters of the names of attributes in one line of the log.
 const NAMES: usize = 200;

@@ -1,4 +1,4 @@
-//! One attempt, from its messages to their verdicts.
+//! Runs one attempt, from its messages to their verdicts.
 
 use crate::attempt::{limit, retry_all};
 use crate::instance::{LiveInstance, NotInstantiated};
@@ -115,7 +115,7 @@ impl LoadedPlugin {
     }
 }
 
-/// An instance whose attempt is under way. Dropped with it when the attempt is stopped from outside,
+/// An instance whose attempt is running. Dropped with it when the attempt is stopped from outside,
 /// which at its deadline means that the guest waited.
 struct Watched<'a> {
     live: Option<LiveInstance>,

@@ -1,5 +1,5 @@
-//! The instances of one plugin that wait for an attempt: those that have answered and may be used
-//! again, and those that were made ahead and have seen none. Makes none itself.
+//! The idle instances of one plugin: those that have answered and may be reused, and prewarmed
+//! ones. Creates none itself.
 
 use crate::admission::{Admission, Spare};
 use crate::instance::LiveInstance;
@@ -7,7 +7,7 @@ use crate::reuse::Reuse;
 use crate::tally::IdleInstances;
 use crate::warm::Making;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::handler::Attempt;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,7 +58,7 @@ impl Idle {
     /// Keeps an instance that has answered, unless it has served its time or its room is wanted.
     pub(super) fn give(&self, mut live: LiveInstance, admission: &Admission) {
         let Some(reuse) = self.reuse else { return };
-        if live.born == Moment::default() {
+        if live.born == BootInstant::default() {
             live.born = clock::now();
         }
         let memory = live.store.data().limits.memory();

@@ -1,5 +1,5 @@
-//! What a file is, for people: its kind, what it wants and what it offers, whether or not this
-//! host would run it.
+//! Describes a file to people: its kind, its imports and exports, whether or not this host would
+//! run it.
 
 use crate::diagnosis;
 use crate::problem::Problem;
@@ -17,7 +17,7 @@ pub struct Inspection {
     pub kind: Kind,
     /// The names of what it imports, in its own order; none unless it is a component.
     pub imports: Vec<String>,
-    /// The names of what it exports, likewise.
+    /// The names of its exports.
     pub exports: Vec<String>,
     /// Bytes.
     pub size: usize,
@@ -62,7 +62,7 @@ impl std::fmt::Display for Kind {
             Self::CommandModule => "a WASI command (p1 module)",
             Self::Command => "a WASI command (p2 component)",
             Self::AsyncCommand => "a WASI command (p3 component)",
-            Self::Component => "a component that is no plugin",
+            Self::Component => "a component that is not a plugin",
             Self::CoreModule => "a core module",
             Self::Unknown => "no WebAssembly",
         })
@@ -136,7 +136,7 @@ pub(super) fn imports(component: &Component) -> Vec<String> {
     imports.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// The bytes of a file, or why there are none. Whatever lies at the path, no more is read than the
+/// The bytes of a file, or why there are none. Whatever is at the path, no more is read than the
 /// largest component has, and nobody waits long for a file system that does not answer.
 pub fn read(path: &Path) -> Result<Vec<u8>, Problem> {
     bounded::read(path, Limits::COMPONENT).map_err(|error| {
@@ -144,7 +144,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Problem> {
             ReadError::NotFound => "a plugin is a .wasm component; build it first",
             ReadError::Kind { found, .. } if *found == "a folder" => "name the .wasm file in it",
             ReadError::Kind { .. } => "a plugin is a .wasm component in a regular file",
-            ReadError::Changed => "write it beside and rename it into place",
+            ReadError::Changed => "write another file and rename it into place",
             ReadError::Io(error) => return Problem::new(format!("cannot be read: {error}")),
             _ => return Problem::new(error.to_string()),
         };

@@ -1,5 +1,5 @@
-//! One live instance: its store, its exports, its room; how it is made and when it is stopped. Knows
-//! no other instance.
+//! One live instance: its store, its exports, its slot; how it is created and when it is stopped.
+//! Knows no other instance.
 
 use crate::admission::{self, FULL, Permit};
 use crate::attempt::AttemptStop;
@@ -9,7 +9,7 @@ use crate::limits;
 use crate::runtime::Inner;
 use crate::world::{Exports, ExportsPre};
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::Verdict;
 use std::future::poll_fn;
@@ -24,7 +24,7 @@ pub(super) struct LiveInstance {
     /// How many attempts it has been given.
     pub(super) attempts: u64,
     /// When the first of them ended; the beginning of time before.
-    pub(super) born: Moment,
+    pub(super) born: BootInstant,
     /// Declared last and so dropped last: the room is free when the store is gone.
     _permit: Permit,
 }
@@ -33,7 +33,7 @@ pub(super) struct LiveInstance {
 pub(super) struct InstantiationError {
     pub(super) error: wasmtime::Error,
     pub(super) store: Store<Guest>,
-    /// As of a live one.
+    /// The permit of a live instance.
     _permit: Permit,
 }
 
@@ -50,7 +50,7 @@ impl LiveInstance {
     pub(super) async fn make(
         pre: &ExportsPre,
         permit: Permit,
-        until: Moment,
+        until: BootInstant,
         guest: impl Fn() -> Guest,
     ) -> Result<Self, Box<InstantiationError>> {
         loop {
@@ -72,7 +72,7 @@ impl LiveInstance {
                         store,
                         exports,
                         attempts: 0,
-                        born: Moment::default(),
+                        born: BootInstant::default(),
                         _permit: permit,
                     });
                 }
@@ -96,8 +96,8 @@ impl LiveInstance {
         self.exports.call(&mut self.store, attempt).await
     }
 
-    /// Whether nothing of what it began goes on. It would go on in the next attempt, under that one's
-    /// name.
+    /// Whether nothing of what it began continues. It would continue in the next attempt, under
+    /// that one's name.
     pub(super) async fn is_quiet(&mut self) -> bool {
         let quiet = self.store.run_concurrent(async |accessor| {
             poll_fn(|context| Poll::Ready(accessor.poll_no_interesting_tasks(context))).await

@@ -1,6 +1,7 @@
-//! The tokio runtime on which guests wait: their timers, their connections, the threads that read their
-//! files and look names up. Apart from that of polls, leases and the stop, since a file that never opens
-//! or a name that nobody answers for holds a thread for as long as the system likes. Knows no guest.
+//! The tokio runtime on which guests wait: their timers, their connections, the threads that read
+//! their files and resolve names. Separate from that of polls, leases and the stop, because a file
+//! that never opens or a name that nobody resolves holds a thread for as long as the system likes.
+//! Knows no guest.
 
 use std::io;
 use tokio::runtime::{Builder, Handle, Runtime};

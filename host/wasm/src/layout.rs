@@ -1,4 +1,4 @@
-//! How instances get their memories: how much address space is mapped for them in advance. Knows no
+//! Chooses the memory layout of instances: how much address space is mapped in advance. Knows no
 //! instance.
 
 use crate::limits;
@@ -8,7 +8,7 @@ use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationCon
 /// What the runtime needs to know before the first plugin is loaded.
 #[derive(Debug, Clone)]
 pub struct RuntimeOptions {
-    /// The most instances alive at once, those of all plugins together. Attempts beyond wait.
+    /// Maximum instances alive at once, those of all plugins together. Attempts beyond wait.
     pub instances: usize,
     /// The largest `max_memory` of all plugins, in bytes; at most 4 GiB.
     pub max_memory: usize,
@@ -37,19 +37,19 @@ const GUARD: u64 = 64 << 10;
 const PAGE: u64 = 64 << 10;
 /// What an instance maps beside its memories: its stack, its tables, itself.
 const BESIDE: u64 = 4 << 20;
-/// Of what the process may map, instances may have one part in so many: the rest is for compiled code,
-/// threads and what messages take.
+/// Instances may use one part in this many of the address space that the process may map: the rest
+/// is for compiled code, threads and messages.
 const SHARE: u64 = 2;
 /// The most that is reserved for a memory that is mapped on demand; one that grows further is moved.
 const ON_DEMAND: u64 = 64 << 20;
 
-/// Slots given back to the kernel in one call; 8 to 64 cost the same, 1 costs a third more.
+/// Slots released to the kernel in one call; 8 to 64 cost the same, 1 costs a third more.
 const DECOMMITS: usize = 16;
 /// Bytes of a table that stay resident in an unused slot.
 const KEPT_OF_TABLES: usize = 64 << 10;
 /// Bytes of a memory that stay resident in an unused slot, if the guest touched them.
 const KEPT_OF_MEMORIES: usize = 256 << 10;
-/// The same for all slots together.
+/// The bytes that all slots together keep.
 const KEPT_IN_ALL: usize = 256 << 20;
 
 impl Layout {
@@ -114,8 +114,8 @@ impl Layout {
     pub(super) fn note(self, options: &RuntimeOptions, address_space: Option<u64>) {
         let cost = match self {
             Self::Wide => return,
-            Self::Narrow => "plugins check the bounds of their memory",
-            Self::OnDemand => "each instance is mapped when it is made, which takes longer",
+            Self::Narrow => "plugins check memory bounds",
+            Self::OnDemand => "each instance is mapped when it is created, which takes longer",
         };
         tracing::info!(
             address_space_limit_bytes = address_space,
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_22_the_layout_fits_into_the_address_space() {
+    fn finding_22_memory_layout_fits_the_address_space() {
         const GIB: u64 = 1 << 30;
         // Concurrency 50 and those of a shadow, as by default.
         let usual = options(54, 64 << 20);

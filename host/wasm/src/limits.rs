@@ -1,5 +1,5 @@
-//! What one instance may take: memory, tables, instances. Remembers that the memory limit was
-//! struck, since the trap that follows does not tell.
+//! Limits one instance: memory, tables, instances. Remembers that the memory limit was reached,
+//! because the trap that follows does not say so.
 
 use crate::tally::Tally;
 use std::sync::Arc;
@@ -13,45 +13,46 @@ pub(super) const MEMORIES: u32 = 4;
 pub(super) const TABLES: u32 = 10;
 /// The most core instances of one component instance; Python needs 38.
 pub(super) const CORE_INSTANCES: u32 = 64;
-/// The most bytes of one list of headers, with what we need to keep it.
+/// Maximum bytes of one list of headers, with what we need to keep it.
 pub(super) const HTTP_FIELDS: usize = 32 << 10;
-/// The most bytes of a request's method, scheme, authority, or path with its query: so long as most
-/// servers take.
+/// Maximum bytes of a request's method, scheme, authority, or path with its query: the maximum of
+/// most servers.
 pub(super) const HTTP_WORD: usize = 8 << 10;
-/// The most bytes of a body that a guest writes at a time; two such pieces may wait to be sent.
+/// Maximum bytes of a body that a guest writes at a time; two such pieces may wait to be sent.
 pub(super) const HTTP_CHUNK: usize = 64 << 10;
-/// The most bytes of a path that a guest names; Linux takes no longer ones.
+/// Maximum bytes of a path that a guest names; Linux takes no longer ones.
 pub(super) const PATH: usize = 4 << 10;
 /// The most listings of folders that one instance holds. Each is kept whole, however large the folder.
 pub(super) const LISTINGS: usize = 8;
 /// The most files, folders and sockets that one instance holds open, where the process may hold enough.
 const OPEN: usize = 1_000;
-/// And so many in any case: its folder, and what a request for one file takes.
+/// Minimum of open files in any case: its folder, and those of a request for one file.
 const OPEN_AT_LEAST: usize = 16;
-/// One of so many files that the process may hold open may be held by guests.
+/// Guests may hold one in this many of the files that the process may open.
 const SHARE_OF_FILES: u64 = 4;
 
 /// How much of the host's own memory an instance may take beside its own, by how much that may be.
 /// Whoever has little to compute with is given little to keep with us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HostBudget {
-    /// The most bytes that one call copies out of the instance, in all its strings and lists, or makes
+    /// Maximum bytes that one call copies out of the instance, in all its strings and lists, or makes
     /// for it, such as random bytes. Strings may lie upon each other in there, so its memory alone is no
     /// limit. 1 to 32 MiB; Lambda takes 6.
     pub(super) call: usize,
     /// The most handles of WASI that it holds: streams, pollables, descriptors. Each costs some hundred
-    /// bytes to some KiB. As many of the component model's own: tasks, streams, futures. 1,000 to 20,000.
+    /// bytes to some KiB. As many of the component model's own: tasks, streams, futures. 1,000 to
+    /// 20,000.
     pub(super) handles: usize,
-    /// The most handles of an instance that has called HTTP: a request takes several, of which some may be
-    /// lists of headers or keep what is about to be sent. 64 to 1,000.
+    /// The most handles of an instance that has called HTTP: a request takes several, of which
+    /// some may be lists of headers or keep what is about to be sent. 64 to 1,000.
     pub(super) http_handles: usize,
     /// The most streams that it reads from: each may keep what it has read. 64 to 1,000.
     pub(super) buffers: usize,
 }
 
 impl HostBudget {
-    /// Of an instance that may have so much memory. Handles take at most some four times that; lists of
-    /// headers, which have 32 KiB each at most, up to sixteen times.
+    /// The budget of an instance with this much memory. Handles take at most about four times
+    /// that; lists of headers, of at most 32 KiB each, up to sixteen times.
     pub(super) fn of(max_memory: usize) -> Self {
         let handles = max_memory.saturating_mul(4);
         Self {
@@ -63,8 +64,8 @@ impl HostBudget {
     }
 }
 
-/// The most files, folders and sockets that one of so many instances holds open, in a process that may
-/// hold so many: what all plugins open together leaves the process enough for queues.
+/// Maximum files, folders and sockets that each of `instances` holds open, in a process that may
+/// open `files`: what all plugins open together leaves the process enough for queues.
 pub(super) fn open_each(files: u64, instances: usize) -> usize {
     let each = files / SHARE_OF_FILES / instances.max(1) as u64;
     usize::try_from(each)
@@ -104,7 +105,7 @@ pub(super) struct InstanceLimits {
 }
 
 impl InstanceLimits {
-    /// At most so many bytes in all the memories of the instance.
+    /// Limits all memories of the instance together to this many bytes.
     pub(super) fn new(max_memory: usize, tally: Arc<Tally>) -> Self {
         tally.came();
         Self {
@@ -191,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finding_16_what_a_guest_may_take_of_ours_follows_its_memory() {
+    fn finding_16_host_budget_of_a_guest_follows_its_memory() {
         let small = HostBudget::of(1 << 20);
         let least = HostBudget {
             call: 1 << 20,
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_guests_hold_open_leaves_files_to_the_process() {
+    fn guest_handles_leave_open_files_to_the_process() {
         assert_eq!(open_each(u64::MAX, 54), OPEN);
         assert_eq!(open_each(1 << 20, 54), OPEN);
         assert_eq!(open_each(16_384, 50), 81);
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_the_engine_could_not_give_is_not_counted() {
+    fn memory_the_engine_could_not_allocate_is_not_counted() {
         let mut limits = InstanceLimits::new(100, Arc::default());
         assert!(limits.memory_growing(0, 60, None).unwrap());
         limits

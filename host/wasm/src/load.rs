@@ -1,4 +1,4 @@
-//! From a file to a plugin, or to every reason why it is none.
+//! Loads a file as a plugin, or lists every reason why it cannot.
 
 use crate::capability::caller::Recipient;
 use crate::capability::refusals::Refusals;
@@ -31,7 +31,7 @@ impl Runtime {
             })
     }
 
-    /// The same with a component that is at hand; `name` stands for the file.
+    /// Loads a component from memory; `name` replaces the file.
     pub fn load_bytes(
         &self,
         name: &str,
@@ -58,9 +58,9 @@ impl Runtime {
         options: PluginOptions,
     ) -> Result<LoadedPlugin, Vec<Problem>> {
         if let Some(cache) = &self.inner.cache {
-            // What lies in it is run, and it may have changed hands since the start.
+            // What is in it is run, and it may have changed hands since the start.
             owner::check(cache).map_err(|why| {
-                let what = format!("the compiled-plugin cache cannot be trusted any more: {why}");
+                let what = format!("the compiled-plugin cache is no longer trusted: {why}");
                 vec![Problem::new(what).hint("remove that folder and restart")]
             })?;
         }
@@ -168,7 +168,7 @@ impl Runtime {
         problems.extend(diagnosis::of_needs(component, max_memory));
         if max_memory > self.inner.max_memory {
             let most = self.inner.max_memory;
-            let what = format!("{max_memory} bytes of memory wanted, {most} reserved");
+            let what = format!("{max_memory} bytes of memory required, {most} reserved");
             problems.push(Problem::new(what));
         }
         problems.extend(options.grants.problems());
@@ -190,7 +190,7 @@ fn note_waits(plugin: &str, imports: &[String]) {
     if let Some(import) = suspends.find_map(starts) {
         tracing::info!(
             plugin,
-            "a call of {import} holds the whole instance, with all messages that share it by `instance-concurrency`"
+            "a call of {import} blocks the whole instance, with all messages that share it by `instance-concurrency`"
         );
     }
 }

@@ -1,5 +1,4 @@
-//! What a guest prints, line by line into our own log. Bounds how much, and lets no control
-//! character through.
+//! Logs a guest's output, line by line. Bounds its amount, and escapes control characters.
 
 pub(crate) use dispatcher_core::telemetry::escape::escape_control_characters;
 use std::collections::VecDeque;
@@ -10,12 +9,12 @@ use tokio::io::AsyncWrite;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
-/// The most bytes of one line; the rest of it is dropped.
+/// Maximum bytes of one line; the rest of it is dropped.
 pub(crate) const MAX_LINE: usize = 8 * 1024;
 /// The most lines of one attempt, both streams together; the rest is counted.
 pub(crate) const MAX_LINES: u64 = 1_000;
-/// So many of the last lines are kept, each up to so many characters: what led to a failure is often
-/// said before it.
+/// How many of the last lines are kept, and the maximum characters of each: what led to a failure
+/// is often printed before it.
 const LAST: (usize, usize) = (5, 400);
 /// How much a guest may write in one call.
 const WRITE: usize = 64 * 1024;
@@ -199,7 +198,7 @@ impl OutputLines {
         if dropped > 0 {
             self.log(
                 Stream::Stderr,
-                &format!("dropped {dropped} more lines; the limit is {MAX_LINES} an attempt"),
+                &format!("dropped {dropped} more lines; the limit is {MAX_LINES} per attempt"),
             );
         }
         self.count = 0;
@@ -258,7 +257,7 @@ impl StdoutStream for Pipe {
     }
 }
 
-/// As WASI 0.3 writes.
+/// The output of WASI 0.3.
 impl AsyncWrite for Pipe {
     fn poll_write(
         self: Pin<&mut Self>,
@@ -305,7 +304,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_line_steers_a_terminal_or_is_too_long(bytes in prop::collection::vec(any::<u8>(), 0..20_000)) {
+        fn printed_lines_are_escaped_and_truncated(bytes in prop::collection::vec(any::<u8>(), 0..20_000)) {
             let mut partial = Partial::default();
             for part in bytes.chunks(777) {
                 partial.push(part);
@@ -318,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn text_stays_as_it_is() {
+    fn ordinary_text_is_unchanged() {
         assert_eq!(
             escape_control_characters("a\tbé\u{1b}[2J\u{202e}x"),
             "a\tbé\\u{1b}[2J\\u{202e}x"

@@ -1,4 +1,4 @@
-//! A plugin that is loaded, and how it is to be run.
+//! A loaded plugin, and how it is run.
 
 use crate::capability::refusals::Count;
 use crate::capability::registry::Grants;
@@ -21,15 +21,15 @@ pub struct PluginOptions {
     pub name: String,
     /// The most memory of one instance, in bytes; at most the runtime's `max_memory`.
     pub max_memory: usize,
-    /// The longest that an attempt may take, to be told to people; its deadline is what counts. Without
-    /// it they are told what was left of its time when it began.
+    /// The maximum duration of an attempt, for messages to people; its deadline is what counts.
+    /// Without it they see what was left of its time when it began.
     pub timeout: Option<Duration>,
     /// When instances are used again. Without it every attempt has a fresh one.
     pub reuse: Option<Reuse>,
-    /// The most attempts at once in one instance; 0 and 1 both mean one. More needs a plugin whose
+    /// Maximum concurrent attempts in one instance; 0 and 1 both mean one. More needs a plugin whose
     /// `handle` is asynchronous.
     pub instance_concurrency: usize,
-    /// The most instances where they take many attempts at once; attempts beyond wait. As many that
+    /// Maximum instances where they take many attempts at once; attempts beyond wait. As many that
     /// take no more and have not ended may be there besides, so the runtime needs room for twice as
     /// many. 0 means one. Without effect otherwise.
     pub shared_instances: usize,
@@ -39,7 +39,7 @@ pub struct PluginOptions {
     pub refused: Count,
     /// Whether what it prints is of interest at level debug alone.
     pub quiet_output: bool,
-    /// Who is told where its attempts break off; none is the log.
+    /// The observer of failed attempts; by default the log.
     pub witness: Option<Arc<dyn Witness>>,
     /// Instances made ahead. None are of commands, which are made for their message, and none where
     /// many attempts share an instance.
@@ -58,7 +58,7 @@ pub(crate) struct Loaded {
     pub(crate) runtime: Arc<Inner>,
     pub(crate) settings: Arc<GuestSettings>,
     pub(crate) pre: ExportsPre,
-    /// Whether a guest can go on after its answer.
+    /// Whether a guest can continue after its answer.
     pub(crate) is_async: bool,
     pub(crate) imports: Vec<String>,
     /// Where any wait for an attempt.

@@ -1,4 +1,4 @@
-//! Why a file is no plugin, for people: each reason with what to do about it.
+//! A reason why a file is not a plugin, with what to do about it.
 
 use std::path::PathBuf;
 

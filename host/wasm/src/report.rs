@@ -1,4 +1,4 @@
-//! Reports attempts that broke off, from what their guests can still tell. Decides no verdict.
+//! Reports failed attempts, from what is known of their guests. Decides no verdict.
 
 use crate::attempt;
 use crate::failure_reason;
@@ -12,7 +12,7 @@ use wasmtime::{FrameInfo, WasmBacktrace};
 
 /// The most functions of a scene.
 const FRAMES: usize = 20;
-/// So many of a guest's functions are looked at when it traps: some only carry a panic, and one that
+/// This many of a guest's functions are looked at when it traps: some only carry a panic, and one that
 /// calls itself counts once.
 pub(crate) const CAPTURED: NonZeroUsize = NonZeroUsize::new(64).expect("it is not zero");
 
@@ -27,7 +27,7 @@ pub(crate) fn broke(
     of_instance(error, guest, queue, id, why);
 }
 
-/// The same of an instance that works on many, under the name that stands for them.
+/// Reports a failure of an instance that runs many attempts, under the name of one of them.
 pub(crate) fn of_instance(
     error: &wasmtime::Error,
     guest: &Guest,
@@ -39,7 +39,7 @@ pub(crate) fn of_instance(
         Some(trace) => frames(trace.frames()),
         None => (Vec::new(), 0),
     };
-    tell(guest, |scene| {
+    report_trap(guest, |scene| {
         scene.queue = queue;
         scene.message_id = message_id;
         scene.why = why.to_string();
@@ -51,7 +51,7 @@ pub(crate) fn of_instance(
 /// Tells of an attempt that was stopped at its deadline while its guest waited.
 pub(crate) fn waited(guest: &Guest, attempt: &Attempt, why: &FailureReason) {
     let (queue, message_id) = attempt::place(attempt);
-    tell(guest, |scene| {
+    report_trap(guest, |scene| {
         scene.queue = queue;
         scene.message_id = message_id;
         scene.why = why.to_string();
@@ -76,7 +76,7 @@ pub(crate) fn ended(guest: &Guest, attempt: &Attempt, verdicts: &[Verdict]) {
     });
     let Some(why) = failed else { return };
     let (queue, message_id) = attempt::place(attempt);
-    tell(guest, |scene| {
+    report_trap(guest, |scene| {
         scene.queue = queue;
         scene.message_id = message_id;
         scene.why = why.to_string();
@@ -91,8 +91,8 @@ pub(crate) fn explain(guest: &Guest, verdicts: &mut [Verdict]) {
     }
 }
 
-/// With what the guest printed last, where that may say more than is known. Whoever is told of its
-/// attempts has seen it.
+/// Adds the guest's last output if that may say more than is known. The observer of its attempts
+/// has seen it.
 pub(crate) fn with_last_line(why: FailureReason, guest: &Guest) -> FailureReason {
     let says_little = matches!(
         why,
@@ -123,7 +123,7 @@ fn last_line(printed: &[Printed]) -> Option<&str> {
     lines.find(names_it).or(last)
 }
 
-fn tell(guest: &Guest, fill: impl FnOnce(&mut TrapScene)) {
+fn report_trap(guest: &Guest, fill: impl FnOnce(&mut TrapScene)) {
     let settings = guest.settings();
     let mut scene = TrapScene {
         plugin: settings.name.clone(),

@@ -1,4 +1,4 @@
-//! When an instance that has answered is used again.
+//! Decides when an instance that has answered is reused.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use std::time::Duration;
 /// time or was cancelled never is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reuse {
-    /// At most so many attempts.
+    /// Maximum number of attempts.
     pub count: u64,
     /// Only while less than this has passed since its first attempt ended.
     pub age: Duration,
-    /// Only while it holds at most so many bytes of memory.
+    /// Maximum bytes of memory that it may hold.
     pub memory: usize,
 }

@@ -1,15 +1,15 @@
-//! How much of the host's own memory an instance may take by what it has under way or is kept for it.
-//! Knows neither guests nor what is kept.
+//! Limits the host memory that an instance uses by its pending calls or stored values. Knows
+//! neither guests nor what is stored.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What one invocation under way costs us beside its payload, in bytes, generously.
 const INVOCATION: usize = 64 << 10;
-/// So many times the memory that an instance may have, its invocations under way may take of ours.
+/// Pending invocations of an instance may use this many times its maximum memory of the host's.
 const HELD: usize = 4;
 
-/// How much of ours an instance may take by what it has under way: invocations, messages, requests.
+/// The host memory that an instance may use by pending calls: invocations, messages, requests.
 #[derive(Clone)]
 pub(super) struct InvocationLimit {
     held: Arc<AtomicUsize>,
@@ -17,7 +17,7 @@ pub(super) struct InvocationLimit {
 }
 
 impl InvocationLimit {
-    /// Of an instance that may have so much memory.
+    /// The limit of an instance with this much memory.
     pub(super) fn new(max_memory: usize) -> Self {
         Self {
             held: Arc::default(),
@@ -30,13 +30,13 @@ impl InvocationLimit {
         self.held.fetch_add(self.most, Ordering::Relaxed);
     }
 
-    /// What is under way since before it was shut still counts.
+    /// What is running since before it was shut still counts.
     pub(super) fn open(&self) {
         self.held.fetch_sub(self.most, Ordering::Relaxed);
     }
 
-    /// Room for one more invocation of so many bytes. It may have given the same bytes to many, so
-    /// its own memory is no limit to ours.
+    /// Takes budget for one more invocation of this many bytes. A guest may have passed the same
+    /// bytes to many, so its own memory does not limit the host's.
     pub(super) fn hold(&self, bytes: usize) -> Result<InvocationPermit, Full> {
         let bytes = bytes.saturating_add(INVOCATION);
         let sum = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= self.most);
@@ -51,7 +51,7 @@ impl InvocationLimit {
     }
 }
 
-/// The room of one invocation; given back when dropped.
+/// The room of one invocation; released when dropped.
 pub(super) struct InvocationPermit {
     of: Arc<AtomicUsize>,
     bytes: usize,

@@ -44,7 +44,7 @@ pub type Spawn = Arc<dyn Fn(Pin<Box<dyn Future<Output = ()> + Send>>) + Send + S
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The folder of compiled components is of no use.
-    #[error("the cache of compiled plugins at {path} is of no use: {why}")]
+    #[error("the cache of compiled plugins at {path} cannot be used: {why}")]
     Cache {
         /// The folder.
         path: String,
@@ -57,11 +57,11 @@ pub enum StartError {
         limit_text(*.address_space)
     )]
     Engine {
-        /// As asked for.
+        /// The requested number.
         instances: usize,
-        /// As asked for.
+        /// The requested memory of each, in bytes.
         max_memory: usize,
-        /// The most bytes that the process may map; none is no limit.
+        /// Maximum bytes that the process may map; none is no limit.
         address_space: Option<u64>,
         /// The engine's words.
         why: String,
@@ -71,7 +71,7 @@ pub enum StartError {
         "{instances} instances need {needed} memory mappings and vm.max_map_count is {allowed}: raise it, or lower the concurrency"
     )]
     Mappings {
-        /// As asked for.
+        /// The requested number.
         instances: usize,
         /// Roughly, with those of the rest of the program.
         needed: usize,
@@ -127,7 +127,7 @@ impl Runtime {
         Self::start_with(Insight::Names, options, control, spawn)
     }
 
-    /// The same, with so much insight into guests.
+    /// Starts with this much insight into guests.
     pub fn start_with(
         insight: Insight,
         options: RuntimeOptions,
@@ -176,7 +176,7 @@ impl Runtime {
 }
 
 impl Inner {
-    /// Polls a future in which guests run: epochs tick, and the timers are at hand on any thread.
+    /// Polls a future in which guests run: epochs tick, and the timers work on any thread.
     pub(super) async fn host<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         poll_fn(|context| {
@@ -242,7 +242,7 @@ fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
     Ok(linker)
 }
 
-/// The cache in a folder, or none where others could have put something there: what lies in it is run.
+/// The cache in a folder, or none where others could have put something there: what is in it is run.
 fn cache(path: &Path) -> Result<Option<Cache>, StartError> {
     let refused = |why: String| StartError::Cache {
         path: path.display().to_string(),

@@ -1,5 +1,5 @@
-//! What is known of an attempt that broke off: where its guest was and what it printed last, for the log
-//! and for whoever runs a plugin by hand. Knows no guest.
+//! What is known of a failed attempt: its stack and its last output, for the log and for `plugin
+//! invoke`. Knows no guest.
 
 pub use crate::output::Printed;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub struct TrapScene {
     pub printed: Vec<Printed>,
 }
 
-/// A function that was under way.
+/// A function that was running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// Demangled; `function 12` where the component has no names.
@@ -36,12 +36,12 @@ pub struct Frame {
     pub times: usize,
 }
 
-/// Whoever is told of a plugin's attempts, in place of the log.
+/// Observes a plugin's attempts, instead of the log.
 pub trait Witness: std::fmt::Debug + Send + Sync {
     /// One has broken off.
     fn broke(&self, scene: &TrapScene);
 
-    /// One has ended, broken off or not; its instance has so many bytes of memory.
+    /// An attempt has ended, failed or not; its instance has this many bytes of memory.
     fn ended(&self, memory: usize);
 }
 
@@ -81,9 +81,9 @@ impl TrapScene {
         let (trace, printed) = (self.trace_line(), self.printed_line());
         let (trace, printed) = (trace.as_deref(), printed.as_deref());
         let what = match self.waited {
-            true => "an attempt broke off while it waited for a call to the host",
-            false if trace.is_some() => "an attempt broke off: its trace, the innermost first",
-            false => "an attempt failed: what it printed last",
+            true => "attempt failed while it waited for a call to the host",
+            false if trace.is_some() => "attempt failed: its trace, the innermost first",
+            false => "attempt failed: its last output",
         };
         tracing::warn!(plugin, queue, message_id, why, trace, printed, "{what}");
     }

@@ -1,5 +1,4 @@
-//! How many instances a plugin has at the moment, and how much memory is in them. Counts what it is
-//! told of, and knows nobody who tells.
+//! Counts the instances of a plugin and their memory. Knows nobody who reports to it.
 
 use dispatcher_core::handler::Usage;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -1,9 +1,9 @@
-//! The attempts under way in one shared instance, and who of them must stop computing. Part of the
+//! The running attempts of one shared instance, and which of them must stop computing. Part of the
 //! store, so that the engine's callbacks see it. Knows no other instance.
 
 use crate::attempt;
 use crate::attempt::AttemptStop;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::{FailureReason, Verdict};
 use std::collections::HashMap;
@@ -27,14 +27,14 @@ pub(crate) struct SharedAttempt {
     pub(crate) bytes: usize,
 }
 
-/// The attempts under way in one instance.
+/// The running attempts in one instance.
 #[derive(Default)]
 pub(crate) struct Underway {
     entries: HashMap<u64, UnderwayEntry>,
-    /// For whom the instance is being made; nothing else is under way then.
+    /// For whom the instance is being made; nothing else is running then.
     birth: Option<Arc<Attempt>>,
     /// Since when the guest has computed without giving the thread back to the event loop.
-    stretch: Option<Moment>,
+    stretch: Option<BootInstant>,
     /// Whose attempt the guest was stopped for.
     stopped: Option<u64>,
 }
@@ -105,14 +105,14 @@ impl Underway {
         })
     }
 
-    /// The attempt on this message, if it is under way. Looks at all of them.
+    /// The attempt on this message, if it is running. Looks at all of them.
     pub(crate) fn attempt_of(&self, id: &str) -> Option<&Arc<Attempt>> {
         let mut attempts = self.entries.values().map(|entry| &entry.job.attempt);
         attempts.find(|attempt| attempt.messages.iter().any(|message| message.id == id))
     }
 
     /// Whom a stop of the instance is about: the queue, the message, and the limit of the attempt
-    /// that it was stopped for; where it was for none, those of all that are under way.
+    /// that it was stopped for; where it was for none, those of all that are running.
     pub(crate) fn place(&self) -> (String, String, Duration) {
         let mut begun = self
             .entries
@@ -173,7 +173,7 @@ impl Underway {
     pub(crate) fn tick(
         &mut self,
         task: Option<GuestTaskId>,
-        now: Moment,
+        now: BootInstant,
     ) -> Result<(), AttemptStop> {
         if let Some(attempt) = &self.birth {
             return attempt_is_over(attempt, now);
@@ -199,7 +199,7 @@ impl Underway {
     }
 }
 
-fn attempt_is_over(attempt: &Attempt, now: Moment) -> Result<(), AttemptStop> {
+fn attempt_is_over(attempt: &Attempt, now: BootInstant) -> Result<(), AttemptStop> {
     if attempt.cancelled.iter().all(|one| one.is_cancelled()) {
         return Err(AttemptStop::Cancelled);
     }

@@ -1,23 +1,23 @@
-//! How many instances are made ahead of messages, and when the next one is. Makes none.
+//! Decides how many instances are created ahead of messages, and when. Creates none.
 
 use dispatcher_core::backoff;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::telemetry::log_throttle::LogThrottle;
 use std::time::Duration;
 
 /// How many instances are made ahead, and how long one of them may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Warm {
-    /// So many, where somebody has said it.
+    /// The configured number.
     pub count: Option<usize>,
-    /// Else so many of a component of at least `HEAVY` bytes, and none of others.
+    /// Otherwise the number for a component of at least `HEAVY` bytes; others have none.
     pub of_heavy: usize,
     /// The time of one. One that takes longer is given up.
     pub patience: Duration,
 }
 
 impl Warm {
-    /// How many of a component of so many bytes.
+    /// The number for a component of this size.
     pub(crate) fn wanted(&self, size: usize) -> usize {
         let by_size = if size >= HEAVY { self.of_heavy } else { 0 };
         self.count.unwrap_or(by_size)
@@ -28,29 +28,29 @@ impl Warm {
 /// instances costly: measured in `host/docs/instances.md`.
 const HEAVY: usize = 1 << 20;
 
-/// After a failure the next one waits so long; twice as long after each further one.
+/// The pause after a failure; doubled after each further one.
 const FIRST: Duration = Duration::from_secs(1);
-/// At most so long.
+/// The longest pause.
 const MOST: Duration = Duration::from_secs(60);
 
-/// Whether instances are being made, and since when that fails. Pure, told `now`.
+/// Whether instances are being created, and since when that fails. Pure: `now` is an argument.
 #[derive(Default)]
 pub(super) struct Making {
     under_way: bool,
     failures: u32,
-    not_before: Moment,
+    not_before: BootInstant,
     said: LogThrottle,
 }
 
 impl Making {
-    /// Whether to begin now; then it is under way.
-    pub(super) fn begin(&mut self, now: Moment) -> bool {
+    /// Whether to begin now; then it is running.
+    pub(super) fn begin(&mut self, now: BootInstant) -> bool {
         let begins = !self.under_way && now >= self.not_before;
         self.under_way |= begins;
         begins
     }
 
-    /// It is under way no longer.
+    /// It is running no longer.
     pub(super) fn end(&mut self) {
         self.under_way = false;
     }
@@ -61,7 +61,7 @@ impl Making {
     }
 
     /// One could not be made. Whether to say so.
-    pub(super) fn failed(&mut self, now: Moment) -> bool {
+    pub(super) fn failed(&mut self, now: BootInstant) -> bool {
         self.failures = self.failures.saturating_add(1);
         self.not_before = now + backoff::ceiling(FIRST, MOST, self.failures);
         self.said.should_log(now)
@@ -73,8 +73,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_is_tried_again_later_and_later() {
-        let at = |seconds| Moment::from_boot(Duration::from_secs(seconds));
+    fn failed_prewarming_backs_off() {
+        let at = |seconds| BootInstant::from_boot(Duration::from_secs(seconds));
         let mut making = Making::default();
         assert!(making.begin(at(0)) && !making.begin(at(0)), "one at a time");
         let mut now = 0;

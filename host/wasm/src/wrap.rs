@@ -1,5 +1,5 @@
-//! From a core module to a component: what a language's own compiler makes, put into the shape
-//! that the host runs. Knows the two entries of WASI 0.1 and nothing of the contract.
+//! Wraps a core module, the output of a language's compiler, into a component that the host can
+//! run. Knows the two entry points of WASI 0.1 and nothing of the contract.
 
 mod exit;
 
@@ -21,7 +21,7 @@ const START: &str = "_start";
 pub fn component(module: &[u8]) -> Result<Vec<u8>, String> {
     let shape = Shape::of(module)?;
     if !shape.starts && !shape.has_world {
-        let what = "it exports no `_start` and holds no bindings of a component's world";
+        let what = "it exports no `_start` and contains no bindings of a component's world";
         return Err(what.into());
     }
     let module = match shape.starts {
@@ -43,7 +43,7 @@ pub fn component(module: &[u8]) -> Result<Vec<u8>, String> {
 pub fn with_world(module: &[u8], object: &[u8]) -> Result<Vec<u8>, String> {
     Shape::of(module)?;
     if !Shape::of(object)?.has_world {
-        return Err("the bindings' object does not say of which world it is".into());
+        return Err("the bindings' object does not name its world".into());
     }
     let mut with = module.to_vec();
     for section in sections(object) {
@@ -73,9 +73,9 @@ pub fn without_debug(module: &[u8]) -> Result<Vec<u8>, String> {
 /// The magic word and the version.
 const HEADER: usize = 8;
 
-/// One section as it stands in a module.
+/// One section as it is in a module.
 struct Section<'a> {
-    /// Its name, if it is a custom one.
+    /// Its name, if it is a custom section.
     custom: Option<&'a str>,
     /// All of it, with its number and length.
     bytes: &'a [u8],
@@ -121,7 +121,7 @@ struct Shape {
     starts: bool,
     /// It imports something of WASI 0.1.
     calls_wasi: bool,
-    /// Its bindings left in it which world it is of.
+    /// Whether its bindings name its world.
     has_world: bool,
 }
 
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_becomes_a_command() {
+    fn program_becomes_a_command() {
         let (imports, exports) = wrapped(
             r#"(module
                 (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
@@ -187,14 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn so_does_one_that_calls_nothing() {
+    fn program_without_imports_becomes_a_command() {
         let text = r#"(module (memory (export "memory") 1) (func (export "_start")))"#;
         let (_, exports) = wrapped(text);
         assert!(exports_run(&exports), "{exports:?}");
     }
 
     #[test]
-    fn debugging_goes_and_names_and_worlds_stay() {
+    fn debug_sections_are_removed_and_names_and_worlds_kept() {
         let module = wat::parse_str(
             r#"(module (func $named (export "f"))
                 (@custom ".debug_info" "0123456789") (@custom "component-type:w" "world"))"#,
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_module_of_a_component_says_so() {
+    fn file_that_is_no_module_names_the_reason() {
         let module = wat::parse_str(r#"(module (func (export "handle")))"#).unwrap();
         let told = component(&module).unwrap_err();
         assert!(told.contains("no `_start`"), "{told}");
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_that_lacks_what_its_imports_need_is_told_in_one_line() {
+    fn module_that_lacks_what_its_imports_need_is_refused_in_one_line() {
         let text = r#"(module (import "env" "gone" (func)) (func (export "_start")))"#;
         let told = component(&wat::parse_str(text).unwrap()).unwrap_err();
         assert!(told.contains("gone") && !told.contains('\n'), "{told}");

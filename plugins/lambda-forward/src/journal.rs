@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_told_with_its_type_its_message_and_the_end_of_the_log() {
+    fn function_error_is_logged_with_type_message_and_log_tail() {
         let payload =
             br#"{"errorType":"KeyError","errorMessage":"'id'\nis missing","stackTrace":[]}"#;
         let log = "START RequestId: 1\n\n\u{9}[ERROR] KeyError\r\nEND RequestId: 1\n";
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_cut() {
+    fn long_line_is_truncated() {
         let long = line(&"ä".repeat(1000));
         assert_eq!(long.chars().count(), LONGEST + 1);
         assert!(long.ends_with('…'));

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_function_must_be_named() {
+    fn only_the_function_is_required() {
         let least = read(&[("FUNCTION", "f:live")]).expect("complete");
         assert_eq!(least.function, "f:live");
         assert!(least.waits() && !least.partial_failures);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_is_named_at_once() {
+    fn all_invalid_settings_are_reported_together() {
         let bad = [("INVOCATION", "later"), ("PARTIAL_FAILURES", "yes")];
         assert_eq!(
             read(&bad),

@@ -24,7 +24,7 @@ fn pages() -> Vec<(String, String)> {
 const CLASSIC: &str = "host/docs/classic-mode.md";
 
 #[test]
-fn every_command_of_a_page_is_understood_and_its_settings_are_right() {
+fn every_command_of_a_page_parses_with_valid_settings() {
     let mut tried = 0;
     for (_, page) in pages() {
         commands_of(&page).into_iter().for_each(is_understood);
@@ -51,7 +51,7 @@ fn every_command_of_a_page_is_understood_and_its_settings_are_right() {
 }
 
 #[test]
-fn every_command_of_an_example_is_understood() {
+fn every_command_of_an_example_parses() {
     let folders = std::fs::read_dir(root().join("host/docs/examples")).expect("a readable folder");
     let mut tried = 0;
     for folder in folders {
@@ -98,7 +98,7 @@ fn every_configuration_of_a_page_is_accepted() {
 }
 
 #[test]
-fn every_flag_and_variable_of_a_page_is_one_of_the_programs() {
+fn every_flag_and_variable_of_a_page_exists_in_the_program() {
     let run = help(&["run"]);
     let local = help(&["local"]);
     let granted = read("host/wasm/src/capability/variables/environment.rs");
@@ -131,7 +131,7 @@ fn shown(page: &str, start: &str) -> String {
 }
 
 #[test]
-fn the_policy_is_the_one_that_the_program_prints() {
+fn printed_policy_matches_the_page() {
     let page = read(CLASSIC);
     let mut commands = commands_of(&page);
     commands.retain(|arguments| arguments.iter().any(|word| word == "--iam"));
@@ -143,14 +143,14 @@ fn the_policy_is_the_one_that_the_program_prints() {
 }
 
 #[test]
-fn the_event_is_one_that_the_forwarder_is_tested_with() {
+fn example_event_is_one_that_the_forwarder_tests() {
     let golden = read("plugins/lambda-forward/golden/fifo.json");
     let event = shown(&read(CLASSIC), "{\"Records\"");
     assert_eq!(event.trim_end(), golden.trim_end());
 }
 
 #[test]
-fn the_metrics_are_those_of_the_source() {
+fn metrics_of_the_page_match_the_source() {
     let page = read(CLASSIC);
     let published = QUEUE_METRICS
         .iter()
@@ -173,7 +173,7 @@ const PROOFS: [(&str, &str); 4] = [
 ];
 
 #[test]
-fn every_error_stands_in_the_row_of_what_it_proves() {
+fn every_lambda_error_is_in_the_row_of_its_class() {
     let source = read("host/aws/src/lambda/sort.rs");
     let (_, table) = source.split_once("const CODES").expect("the table");
     let (table, _) = table.split_once("];").expect("its end");

@@ -27,7 +27,7 @@ fn tests() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_claim_about_threats_names_tests_that_exist() {
+fn every_threat_claim_names_existing_tests() {
     let tests = tests();
     assert!(tests.len() > 300, "the tests were not found");
     let page = read(PAGE);
@@ -56,7 +56,7 @@ fn every_claim_about_threats_names_tests_that_exist() {
 }
 
 #[test]
-fn every_test_that_is_named_beside_the_tables_exists_too() {
+fn every_test_named_beside_the_tables_exists() {
     let tests = tests();
     let page = read(PAGE);
     let prose: String = page.lines().filter(|line| !line.starts_with('|')).collect();

@@ -135,7 +135,7 @@ fn two_workers_never_poll_at_once() {
 
 /// After its end a task is never queued again.
 #[test]
-fn a_wake_after_the_end_does_nothing() {
+fn wake_after_completion_does_nothing() {
     check(None, || {
         let state = Arc::new(PoolState::queued());
         state.begin();
@@ -200,7 +200,7 @@ impl Yard {
 
 /// One worker against one push, unbounded.
 #[test]
-fn a_push_is_seen_by_a_worker_that_parks() {
+fn push_is_seen_by_a_parking_worker() {
     check(None, || {
         let yard = Yard::new(1, 1);
         let worker = Arc::clone(&yard);
@@ -213,7 +213,7 @@ fn a_push_is_seen_by_a_worker_that_parks() {
 
 /// Two workers that each take one item for good, against two pushes: neither item may stay.
 #[test]
-fn no_worker_sleeps_beside_an_item() {
+fn no_worker_sleeps_while_an_item_waits() {
     check(Some(3), || {
         let yard = Yard::new(2, 2);
         let workers: Vec<_> = (0..2)

@@ -38,7 +38,7 @@ fn start(workers: usize) -> Pool {
 
 /// A push against one worker that goes to sleep.
 #[test]
-fn a_push_wakes_a_worker_that_parks() {
+fn push_wakes_a_parking_worker() {
     check(|| {
         let pool = start(1);
         let (tell, told) = mpsc::channel();
@@ -76,7 +76,7 @@ fn two_pushes_wake_two_workers() {
 
 /// A spawn into a blocked worker's own deque is stolen by the other.
 #[test]
-fn a_blocked_workers_deque_is_stolen_from() {
+fn deque_of_a_blocked_worker_is_stolen_from() {
     check(|| {
         let pool = start(2);
         let spawner = pool.spawner();
@@ -134,18 +134,18 @@ fn wake_from_outside(workers: usize) {
 }
 
 #[test]
-fn a_wake_during_a_poll_is_not_lost() {
+fn wake_during_a_poll_is_not_lost() {
     check(|| wake_from_outside(1));
 }
 
 #[test]
-fn a_wake_during_a_poll_is_not_lost_between_two_workers() {
+fn wake_during_a_poll_is_not_lost_between_two_workers() {
     check(|| wake_from_outside(2));
 }
 
 /// A future that yields and one that comes from outside, on one worker.
 #[test]
-fn a_yield_loses_nothing() {
+fn yield_loses_nothing() {
     check(|| {
         let pool = start(1);
         let mut yielded = false;
@@ -193,23 +193,23 @@ fn spawn_against_close(how: PoolShutdown, workers: usize) {
 }
 
 #[test]
-fn a_spawn_against_a_finishing_close_is_not_lost() {
+fn spawn_during_a_finishing_close_is_not_lost() {
     check(|| spawn_against_close(PoolShutdown::Finish, 1));
 }
 
 #[test]
-fn a_spawn_against_a_returning_close_is_not_lost() {
+fn spawn_during_a_returning_close_is_not_lost() {
     check(|| spawn_against_close(PoolShutdown::Return, 1));
 }
 
 #[test]
-fn a_spawn_against_a_close_of_two_workers_is_not_lost() {
+fn spawn_during_a_close_of_two_workers_is_not_lost() {
     check(|| spawn_against_close(PoolShutdown::Finish, 2));
 }
 
 /// A wake on another thread against a close: the future is over or returned, the wake harmless.
 #[test]
-fn a_wake_against_a_close_is_harmless() {
+fn wake_during_a_close_is_harmless() {
     check(|| {
         let pool = start(1);
         let (tell, told) = mpsc::channel();

@@ -4,7 +4,7 @@
 use super::{Said, World};
 use crate::circumstances::Met;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::message::Outcome;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl World {
         life: usize,
         queue: usize,
         starting: &[usize],
-        now: Moment,
+        now: BootInstant,
     ) {
         let sent = |one: usize| self.messages[self.deliveries[one].message].sent;
         let alone = |one: usize| self.group_of(self.deliveries[one].message).is_none();
@@ -51,7 +51,7 @@ impl World {
     }
 
     /// An attempt begins on a delivery.
-    pub(crate) fn check_age(&mut self, life: usize, delivery: usize, now: Moment) {
+    pub(crate) fn check_age(&mut self, life: usize, delivery: usize, now: BootInstant) {
         let one = &self.deliveries[delivery];
         let (message, old) = (one.message, one.expires <= now);
         if old {
@@ -65,7 +65,7 @@ impl World {
     }
 
     /// Whether a message is too old for whoever has it or would receive it now.
-    pub(crate) fn is_too_old(&self, message: usize, now: Moment) -> bool {
+    pub(crate) fn is_too_old(&self, message: usize, now: BootInstant) -> bool {
         let Some(age) = self.scenario.route.max_age_ms else {
             return false;
         };

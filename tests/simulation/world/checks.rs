@@ -1,15 +1,15 @@
-//! What must hold when a message is handed out, extended or left behind, and at the very end.
+//! What must hold when a message is delivered, extended or left behind, and at the very end.
 
 use super::{Gone, Life, NONE, Said, SimulatedDelivery, Trial, World};
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::queue::VISIBILITY_CEILING;
 use std::time::Duration;
 
 /// An outcome that was not taken is told again within this, if its lease lasts so long.
 const TRIES_AGAIN_WITHIN: Duration = Duration::from_secs(6);
 
-/// Before that a store may be waited for so long.
+/// Before that a store may be waited for this long.
 const STORE_TAKES: Duration = Duration::from_secs(2);
 
 /// Nothing is extended beyond the ceiling, and a call that extends up to it may be so late.
@@ -19,8 +19,8 @@ const CEILING_MARGIN: Duration = Duration::from_secs(5);
 const SLACK: Duration = Duration::from_millis(2);
 
 impl World {
-    /// A message is handed out: nobody who could know better may still be at work on it.
-    pub(crate) fn check_handed(&mut self, message: usize, now: Moment) {
+    /// A message is delivered: nobody who could know better may still be at work on it.
+    pub(crate) fn check_handed(&mut self, message: usize, now: BootInstant) {
         let Some(before) = self.messages[message].latest else {
             return;
         };
@@ -33,7 +33,7 @@ impl World {
             .map_or(Duration::ZERO, |_| STORE_TAKES);
         let again = TRIES_AGAIN_WITHIN + store;
         let counts_on = one.leased.min(self.counts_on_until(before));
-        let given_up = |at: Moment| counts_on.since(at) > again && one.leased <= now;
+        let given_up = |at: BootInstant| counts_on.since(at) > again && one.leased <= now;
         if one.unheard.is_some_and(given_up) && !dead && !stopping && self.is_honest(before) {
             self.fails(
                 "gave-up-telling",
@@ -53,7 +53,7 @@ impl World {
 
     /// Both sides may notice at the same moment that a lease is over; after that, nobody is at work
     /// on it.
-    pub(crate) fn check_suspects(&mut self, now: Moment) {
+    pub(crate) fn check_suspects(&mut self, now: BootInstant) {
         if self.suspects.first().is_none_or(|(_, at)| *at >= now) {
             return;
         }
@@ -172,7 +172,7 @@ impl World {
 
     /// Where nothing goes wrong, calls are few.
     fn check_budget(&mut self) {
-        let end = clock::now().since(Moment::default()).as_secs();
+        let end = clock::now().since(BootInstant::default()).as_secs();
         let plan = &self.scenario.route;
         let queues = self.scenario.queues.len() as u64;
         let messages = self.messages.len() as u64;

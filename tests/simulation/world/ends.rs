@@ -2,12 +2,12 @@
 
 use super::{Life, LiveAttempt, Said, SimulatedDelivery, Stored, Trial, World};
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::message::Outcome;
 use dispatcher_core::queue::VISIBILITY_CEILING;
 use std::time::Duration;
 
-/// So much longer than its grace a stop waits for polls under way.
+/// So much longer than its grace a stop waits for outstanding polls.
 const LAST_POLLS: Duration = Duration::from_secs(25);
 
 impl SimulatedDelivery {
@@ -84,7 +84,7 @@ impl World {
     }
 
     /// A settlement is about to be asked for.
-    pub(crate) fn check_told_together(
+    pub(crate) fn check_settle_call(
         &mut self,
         life: usize,
         queue: usize,
@@ -99,11 +99,11 @@ impl World {
                 );
             }
             self.note_with("tells", life, queue, vec![message], format!("{outcome:?}"));
-            self.check_told(life, *one, outcome);
+            self.check_settlement(life, *one, outcome);
         }
     }
 
-    fn check_told(&mut self, life: usize, delivery: usize, outcome: &Outcome) {
+    fn check_settlement(&mut self, life: usize, delivery: usize, outcome: &Outcome) {
         let now = clock::now();
         let one = self.deliveries[delivery].clone();
         let words = format!("message {}, delivery {delivery}: {outcome:?}", one.message);
@@ -151,7 +151,7 @@ impl World {
 
     /// Whether a process that gives a message back cannot help it, whatever becomes of it then: its
     /// grace is over, or something before it in its group was lost.
-    fn is_excused(&self, life: usize, delivery: usize, now: Moment) -> bool {
+    fn is_excused(&self, life: usize, delivery: usize, now: BootInstant) -> bool {
         let Life {
             stopping,
             patient_until,
@@ -160,13 +160,13 @@ impl World {
         let halted = stopping && now + LAST_POLLS >= patient_until;
         halted
             || self.is_behind_a_lost_one(delivery)
-            || self.is_behind_an_untold_one(delivery)
+            || self.is_behind_an_unsettled_message(delivery)
             || !self.is_honest(delivery)
     }
 
     /// Whether the queue did not take the dead letter of one before it in its group while that was
     /// leased.
-    fn is_behind_an_untold_one(&self, delivery: usize) -> bool {
+    fn is_behind_an_unsettled_message(&self, delivery: usize) -> bool {
         let own = &self.deliveries[delivery];
         let group = self.group_of(own.message);
         let queue = self.messages[own.message].queue;
@@ -228,7 +228,7 @@ impl World {
         &self,
         life: usize,
         delivery: usize,
-        said: Option<&(Moment, Said)>,
+        said: Option<&(BootInstant, Said)>,
         outcome: &Outcome,
     ) -> Result<(), &'static str> {
         let one = &self.deliveries[delivery];
@@ -266,7 +266,7 @@ impl World {
                 "rejected-not-buried",
             ),
             (Outcome::Release(after), Some(Said::Retry(Some(asked)))) => {
-                // What pauses within its lease is given back for the rest of the pause.
+                // What pauses within its lease is released for the rest of the pause.
                 let asked = (*asked).min(VISIBILITY_CEILING);
                 let rest = grouped && *after < asked;
                 right(*after == asked || rest, "not-when-asked")
@@ -311,7 +311,7 @@ impl World {
     }
 
     /// Whether an earlier message of its group is not done, as far as this process can know: what
-    /// another was done with and could not delete comes again.
+    /// another was done with and could not delete is redelivered.
     pub(crate) fn is_behind_an_open_one(&self, life: usize, message: usize) -> bool {
         let own = &self.messages[message];
         let same = |other: &Stored| {

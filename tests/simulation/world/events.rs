@@ -1,12 +1,12 @@
 //! What is noted of a run: events in their order, and the rules that did not hold.
 
 use super::NONE;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 
 /// Something that happened, for the trace.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Event {
-    pub at: Moment,
+    pub at: BootInstant,
     pub what: &'static str,
     pub life: usize,
     pub queue: usize,
@@ -27,13 +27,13 @@ pub(crate) struct Calls {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Broken {
     pub rule: &'static str,
-    pub at: Moment,
+    pub at: BootInstant,
     pub why: String,
 }
 
 impl std::fmt::Display for Event {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let at = self.at.since(Moment::default());
+        let at = self.at.since(BootInstant::default());
         write!(out, "{:>12.6}", at.as_secs_f64())?;
         if self.life != NONE {
             write!(out, " p{}", self.life)?;

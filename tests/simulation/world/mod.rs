@@ -1,4 +1,4 @@
-//! The world around the program: what the queues hold, what was handed out, what handlers do, what
+//! The world around the program: what the queues hold, what was delivered, what handlers do, what
 //! was seen to happen. One lock; no rule of the program lives here but in `checks`.
 
 pub(crate) mod ages;
@@ -18,7 +18,7 @@ pub(crate) mod views;
 use crate::circumstances::Met;
 use crate::scenario::{Flavour, Scenario};
 use dispatcher_core::clock;
-use dispatcher_core::clock::{Moment, Timestamp};
+use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::scheduler::room::Room;
 pub(crate) use events::{Broken, Calls, Event};
 use fastrand::Rng;
@@ -60,16 +60,16 @@ pub(crate) struct World {
     pub open: Vec<usize>,
     /// Faults are on, and since when they are as they are.
     pub troubled: bool,
-    pub trouble_changed: Moment,
+    pub trouble_changed: BootInstant,
     pub closed: bool,
     /// Faults are over for good and handlers are done with everything.
     pub quiet: bool,
     /// When all processes stood still last.
-    pub suspended: Option<Moment>,
+    pub suspended: Option<BootInstant>,
     /// How long in all.
     pub stood: Duration,
-    /// Deliveries that were handed out anew while they were worked on, and when.
-    pub suspects: Vec<(usize, Moment)>,
+    /// Deliveries that were delivered anew while they were worked on, and when.
+    pub suspects: Vec<(usize, BootInstant)>,
     /// How many ids receives have had.
     pub ids: u64,
     /// What receives with an id have brought.
@@ -96,7 +96,7 @@ pub(crate) struct Stored {
     /// In itself, for routes with `group_by`.
     pub tag: Option<u16>,
     pub sent: Timestamp,
-    pub visible: Moment,
+    pub visible: BootInstant,
     /// The newest delivery, whose receipt counts.
     pub latest: Option<usize>,
     pub receives: u32,
@@ -114,7 +114,7 @@ pub(crate) struct Stored {
 /// How a message left its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gone {
-    Deleted(Moment),
+    Deleted(BootInstant),
     /// By the backend's own policy.
     Redriven,
 }
@@ -124,43 +124,43 @@ pub(crate) enum Gone {
 pub(crate) struct SimulatedDelivery {
     pub message: usize,
     pub life: usize,
-    pub handed: Moment,
-    /// The same, or when it was handed out again.
-    pub renewed: Moment,
-    /// It was handed out under the id of an earlier receive, whether or not that brought anything.
+    pub handed: BootInstant,
+    /// The same, or when it was delivered again.
+    pub renewed: BootInstant,
+    /// It was delivered under the id of an earlier receive, whether or not that brought anything.
     pub again: bool,
-    /// It was given back.
+    /// It was released.
     pub released: bool,
-    /// Its receipt was used: it is not handed out again.
+    /// Its receipt was used: it is not delivered again.
     pub changed: bool,
     /// When the queue makes it visible again, as far as this delivery goes.
-    pub until: Moment,
+    pub until: BootInstant,
     /// The same, but for what the process itself asked for when it gave the message back.
-    pub leased: Moment,
+    pub leased: BootInstant,
     pub count: u32,
     /// The process cannot be blamed for what it believes of its lease.
     pub misled: bool,
     /// When the answer reached the process.
-    pub reached: Option<Moment>,
+    pub reached: Option<BootInstant>,
     /// From then on it is too old to be started.
-    pub expires: Moment,
+    pub expires: BootInstant,
     /// The store said that it was done.
     pub known: bool,
     /// In order; the last speaks.
     pub tried: Vec<Trial>,
     /// What the queue was told.
     pub told: Option<String>,
-    /// It was given back without an attempt, and there was a reason that nobody can help.
+    /// It was released without an attempt, and there was a reason that nobody can help.
     pub excused: bool,
     /// What came of it last.
     pub confirmed: bool,
     pub extensions: u32,
     /// When the last call was made that is known to have kept it.
-    pub heard: Moment,
+    pub heard: BootInstant,
     /// Calls under way that extend it, as the process knows.
     pub extending: u32,
-    /// Since when the process knows that its last word did not take effect, and may try again.
-    pub unheard: Option<Moment>,
+    /// Since when the process knows that its last word did not take effect, and may retry.
+    pub unheard: Option<BootInstant>,
     /// An extension was refused for good.
     pub refused: bool,
 }
@@ -168,8 +168,8 @@ pub(crate) struct SimulatedDelivery {
 /// One attempt at a delivery.
 #[derive(Debug, Clone)]
 pub(crate) struct Trial {
-    pub began: Moment,
-    pub ended: Option<(Moment, Said)>,
+    pub began: BootInstant,
+    pub ended: Option<(BootInstant, Said)>,
 }
 
 /// What became of a message in an attempt, the order of its group considered.
@@ -188,7 +188,7 @@ pub(crate) enum Said {
     Fenced,
 }
 
-/// An attempt under way.
+/// An running attempt.
 #[derive(Debug, Clone)]
 pub(crate) struct LiveAttempt {
     pub life: usize,
@@ -209,24 +209,24 @@ impl LiveAttempt {
 /// One process from its start to its end.
 pub(crate) struct Life {
     pub dead: bool,
-    pub died: Moment,
+    pub died: BootInstant,
     pub stopping: bool,
-    /// Until then a stop waits for receives under way.
-    pub patient_until: Moment,
+    /// Until then a stop waits for outstanding receives.
+    pub patient_until: BootInstant,
     pub views: Vec<View>,
     pub room: Option<Room>,
     /// What it was done with, and when.
-    pub done: BTreeMap<usize, Moment>,
+    pub done: BTreeMap<usize, BootInstant>,
     /// What it asked for under an id.
     pub asked: BTreeMap<u64, RequestedReceive>,
     /// What it has put on the dead-letter queue, as the adapter remembers.
     pub dead_lettered: BTreeSet<usize>,
     /// Tokens left of each queue's rate, and since when.
-    pub tokens: Vec<(f64, Moment)>,
+    pub tokens: Vec<(f64, BootInstant)>,
     /// What it had deleted since it was too old.
     pub shed: BTreeSet<usize>,
     /// When each queue said that it held nothing more.
-    pub drained: Vec<Vec<Moment>>,
+    pub drained: Vec<Vec<BootInstant>>,
     /// What was received and is being looked up.
     pub arriving: Option<Arriving>,
     /// The store has failed it.
@@ -255,7 +255,7 @@ impl World {
             attempted: 0,
             open: Vec::new(),
             troubled: false,
-            trouble_changed: Moment::default(),
+            trouble_changed: BootInstant::default(),
             closed: false,
             quiet: false,
             suspended: None,
@@ -281,9 +281,9 @@ impl World {
         let queues = self.scenario.queues.len();
         self.lives.push(Life {
             dead: false,
-            died: Moment::default(),
+            died: BootInstant::default(),
             stopping: false,
-            patient_until: Moment::from_boot(Duration::MAX),
+            patient_until: BootInstant::from_boot(Duration::MAX),
             views: vec![view; queues],
             room: None,
             done: BTreeMap::new(),
@@ -402,7 +402,7 @@ impl World {
     }
 
     /// Whether the queue keeps this delivery's message for it.
-    pub(crate) fn is_kept(&self, delivery: usize, now: Moment) -> bool {
+    pub(crate) fn is_kept(&self, delivery: usize, now: BootInstant) -> bool {
         let one = &self.deliveries[delivery];
         let message = &self.messages[one.message];
         message.latest == Some(delivery) && message.gone.is_none() && one.until > now

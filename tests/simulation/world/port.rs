@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// How long a call is waited for: two tries at the SDK's time-out.
+/// How long a call is waited for: two tries at the SDK's timeout.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How much longer than their wait polls are waited for.
 const POLL_PATIENCE: Duration = Duration::from_secs(40);
@@ -55,7 +55,7 @@ impl Port {
         world.passage(self.queue)
     }
 
-    /// Runs what the server does, which goes on when nobody waits for it any more; `None` without
+    /// Runs what the server does, which continues when nobody waits for it any more; `None` without
     /// an answer.
     async fn remote<T: Send + 'static>(
         &self,
@@ -272,11 +272,11 @@ impl Queue for Port {
             max: attempt.as_ref().map_or(ask.max, |one| one.max),
             visibility: ask.visibility,
             attempt: id,
-            again: attempt.as_ref().is_some_and(|one| !one.is_news()),
+            again: attempt.as_ref().is_some_and(|one| !one.is_first_try()),
             newest_first: ask.newest_first,
             samples: !flavour.is_exact() && ask.wait.is_zero(),
         };
-        self.sim.lock().asks(self.life, self.queue, id);
+        self.sim.lock().note_receive(self.life, self.queue, id);
         let waited_for = Waited(Some(self));
         let called = clock::now();
         let hurry = flavour.is_exact().then(|| hurry.clone());
@@ -295,11 +295,11 @@ impl Queue for Port {
         };
         // An exact queue looks at everything, but gives of a group only the first.
         let looked = flavour.is_exact() || !ask.wait.is_zero();
-        let news = attempt.is_none_or(|one| one.is_news());
+        let news = attempt.is_none_or(|one| one.is_first_try());
         let drained = news && looked && taken.len() < want.max;
         let late = clock::now().since(called + ask.wait) > ask.visibility / 4;
         if late && flavour.is_far() {
-            // When it was handed out cannot be told.
+            // When it was delivered cannot be told.
             taken
                 .iter()
                 .for_each(|&one| world.deliveries[one].misled = true);
@@ -365,7 +365,7 @@ impl Queue for Port {
             let mut world = self.sim.lock();
             world.calls.settle += 1;
             world.slows(&mut passage);
-            world.check_told_together(self.life, self.queue, &items);
+            world.check_settle_call(self.life, self.queue, &items);
         }
         let told: Vec<usize> = items.iter().map(|item| item.0).collect();
         let answers = self

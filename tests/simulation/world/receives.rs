@@ -5,16 +5,16 @@ use super::{Gone, NONE, SimulatedDelivery, Stored, World};
 use crate::circumstances::Met;
 use crate::scenario::Flavour;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A deleted message may be delivered once more within this.
 const RISES: Duration = Duration::from_secs(60);
-/// SQS knows the id of a receive for so long.
+/// SQS knows the id of a receive for this long.
 const KNOWS_IDS: Duration = Duration::from_secs(300);
 
-/// What is to be handed out.
+/// What is to be delivered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Want {
     pub queue: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Want {
 /// What a receive with an id has brought.
 #[derive(Debug, Clone)]
 pub(crate) struct Told {
-    pub at: Moment,
+    pub at: BootInstant,
     pub deliveries: Vec<usize>,
 }
 
@@ -48,7 +48,10 @@ impl World {
             let newest = message.latest == Some(one) && message.gone.is_none();
             newest && deliveries[one].told.is_none()
         });
-        if let Some(again) = want.attempt.and_then(|id| self.tell_again(id, want, now)) {
+        if let Some(again) = want
+            .attempt
+            .and_then(|id| self.repeat_receive(id, want, now))
+        {
             return again;
         }
         let mut chosen = self.choose(want, now);
@@ -77,7 +80,7 @@ impl World {
         handed
     }
 
-    fn choose(&mut self, want: Want, now: Moment) -> Vec<usize> {
+    fn choose(&mut self, want: Want, now: BootInstant) -> Vec<usize> {
         let flavour = self.flavour(want.queue);
         let here = self.messages.iter().enumerate();
         let mut here: Vec<usize> = here
@@ -153,7 +156,7 @@ impl World {
     }
 
     /// What an earlier receive with the same id brought, if nothing has happened to it since.
-    fn tell_again(&mut self, id: u64, want: Want, now: Moment) -> Option<Vec<usize>> {
+    fn repeat_receive(&mut self, id: u64, want: Want, now: BootInstant) -> Option<Vec<usize>> {
         let told = self.told.get(&id)?;
         let untouched = |&one: &usize| {
             let delivery = &self.deliveries[one];
@@ -178,7 +181,7 @@ impl World {
     }
 
     /// Now and then something is delivered that should not be.
-    fn duplicate(&mut self, want: Want, seen: &mut Vec<usize>, now: Moment) {
+    fn duplicate(&mut self, want: Want, seen: &mut Vec<usize>, now: BootInstant) {
         let often = self.scenario.faults.duplicate;
         if !self.roll(often, Met::Duplicate) {
             return;
@@ -204,7 +207,7 @@ impl World {
         }
     }
 
-    fn hand(&mut self, message: usize, want: Want, now: Moment) -> Option<usize> {
+    fn hand(&mut self, message: usize, want: Want, now: BootInstant) -> Option<usize> {
         let redrive = self.scenario.queues[want.queue].redrive;
         let stored = &mut self.messages[message];
         if redrive.is_some_and(|most| stored.receives >= most) {
@@ -229,7 +232,7 @@ impl World {
             count: stored.receives,
             misled: false,
             reached: None,
-            expires: Moment::from_boot(Duration::MAX),
+            expires: BootInstant::from_boot(Duration::MAX),
             known: false,
             tried: Vec::new(),
             told: None,

@@ -112,7 +112,7 @@ struct Lookup {
 
 impl Lookup {
     /// What the store says of each, once it says it.
-    fn says(&self, known: &[bool]) {
+    fn apply(&self, known: &[bool]) {
         let taken = self.arriving.as_ref().map(|arriving| &*arriving.taken);
         let mut world = self.sim.lock();
         for (&one, &known) in taken.unwrap_or_default().iter().zip(known) {
@@ -180,7 +180,7 @@ impl Records for RecordsStore {
                         let known = |message| done(message).is_some_and(|until| *until > today);
                         numbers(ids).into_iter().map(known).collect()
                     };
-                    lookup.says(&known);
+                    lookup.apply(&known);
                     Ok(known)
                 }
             }

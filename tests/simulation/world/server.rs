@@ -1,12 +1,12 @@
 //! What a queue does at the moment a call takes effect: SQS, standard and FIFO, lists with leases,
-//! and the embedded queue. How messages are handed out stands in `receives`. Knows no network, and
+//! and the embedded queue. How messages are delivered is in `receives`. Knows no network, and
 //! nothing of what the program should do.
 
 use super::{Gone, NONE, SimulatedDelivery, Stored, World};
 use crate::circumstances::Met;
 use crate::scenario::Flavour;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::message::Outcome;
 use dispatcher_core::queue::{ItemError, VISIBILITY_CEILING};
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl World {
     }
 
     /// When a message of this queue becomes visible next.
-    pub(crate) fn next_visible(&self, queue: usize, now: Moment) -> Option<Moment> {
+    pub(crate) fn next_visible(&self, queue: usize, now: BootInstant) -> Option<BootInstant> {
         let here = self.messages.iter().filter(|one| one.queue == queue);
         let later = here.filter(|one| one.gone.is_none() && one.visible > now);
         later.map(|one| one.visible).min()

@@ -4,7 +4,7 @@
 use super::{Life, LiveAttempt, NONE, Said, Trial, World};
 use crate::circumstances::Met;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -70,11 +70,11 @@ impl World {
     }
 
     /// The claim on one message of an attempt.
-    fn check_claim(&mut self, life: usize, delivery: usize, lost: bool, now: Moment) {
+    fn check_claim(&mut self, life: usize, delivery: usize, lost: bool, now: BootInstant) {
         let one = &self.deliveries[delivery];
         let message = one.message;
         let words = format!("message {message}, delivery {delivery}");
-        // A group that has others in hand is tried again in the same delivery.
+        // A group that has others in hand is retried in the same delivery.
         let grouped = self.group_of(message).is_some();
         let policy = self.scenario.queues[self.queue_of(delivery)].redrive;
         let policy = policy.filter(|_| self.messages[message].tag.is_some());
@@ -128,7 +128,7 @@ impl World {
         queue: usize,
         deliveries: &[usize],
         lost: &[bool],
-        now: Moment,
+        now: BootInstant,
     ) {
         for (at, (&one, &lost)) in deliveries.iter().zip(lost).enumerate() {
             let message = self.deliveries[one].message;
@@ -148,7 +148,7 @@ impl World {
                     let stored = &self.messages[other];
                     let over =
                         stored.gone.is_some() || stored.done || stored.dead_lettered.is_some();
-                    // What this process has shed it does not try again, whatever the date is now.
+                    // What this process has shed it does not retry, whatever the date is now.
                     let shed = self.lives[life].shed.contains(&other);
                     let over = over || shed || self.is_too_old(other, now);
                     !over && !with.contains(&other)

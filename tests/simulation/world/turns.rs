@@ -4,12 +4,12 @@
 use super::{Said, SimulatedDelivery, World};
 use crate::circumstances::Met;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use std::time::Duration;
 
 /// A queue that says so often that it holds nothing more has not got what is waited for.
 const EMPTY_ANSWERS: usize = 3;
-/// What does not come back is waited for so long.
+/// What does not come back is waited for this long.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(900);
 
 /// What an earlier message means for a later one of its group.
@@ -44,7 +44,7 @@ impl World {
         queue: usize,
         starting: &[usize],
         lost: &[bool],
-        now: Moment,
+        now: BootInstant,
     ) {
         for (at, (&one, &lost)) in starting.iter().zip(lost).enumerate() {
             let message = self.deliveries[one].message;
@@ -86,7 +86,7 @@ impl World {
     }
 
     /// What `message`, which was sent before it, means for the start of a delivery.
-    fn ahead(&mut self, life: usize, message: usize, starting: usize, now: Moment) -> Ahead {
+    fn ahead(&mut self, life: usize, message: usize, starting: usize, now: BootInstant) -> Ahead {
         let stored = &self.messages[message];
         if stored.gone.is_some() || stored.done || stored.dead_lettered.is_some() {
             return Ahead::Over;
@@ -98,7 +98,7 @@ impl World {
         let Some((number, last)) = had.next_back() else {
             return Ahead::Over; // what was never received cannot be waited for
         };
-        // What was begun before it came, and is held, goes on.
+        // What was begun before it came, and is held, continues.
         let begun = self.deliveries[starting].tried.first();
         let came_late = begun.is_some_and(|trial| last.reached >= Some(trial.began));
         if came_late || last.expires <= now || last.known {
@@ -129,7 +129,7 @@ impl World {
     }
 
     /// Whether something of its group is before it of which the process has lost the lease: with
-    /// that it may be given back, since it is delivered behind it again.
+    /// that it may be released, since it is delivered behind it again.
     pub(crate) fn is_behind_a_lost_one(&self, delivery: usize) -> bool {
         let now = clock::now();
         let own = &self.messages[self.deliveries[delivery].message];
@@ -147,7 +147,7 @@ impl World {
     }
 
     /// Something arrives: whether it has to wait for one that failed.
-    pub(crate) fn note_waiting(&mut self, life: usize, delivery: usize, now: Moment) {
+    pub(crate) fn note_waiting(&mut self, life: usize, delivery: usize, now: BootInstant) {
         let message = self.deliveries[delivery].message;
         let Some(tag) = self.tag_of(message) else {
             return;

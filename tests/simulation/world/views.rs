@@ -4,7 +4,7 @@
 use super::{Life, Said, Trial, World};
 use crate::circumstances::Met;
 use dispatcher_core::clock;
-use dispatcher_core::clock::{Moment, Timestamp};
+use dispatcher_core::clock::{BootInstant, Timestamp};
 use std::time::Duration;
 
 /// An id whose answer was lost is to be used again within this.
@@ -16,7 +16,7 @@ const LEAST_ASIDE: usize = 100;
 /// A receive that was asked for under an id.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestedReceive {
-    at: Moment,
+    at: BootInstant,
     /// No answer came, and it was not asked for again.
     lost: bool,
 }
@@ -25,7 +25,7 @@ pub(crate) struct RequestedReceive {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View {
     pub may_hold: bool,
-    pub since: Moment,
+    pub since: BootInstant,
     pub failures: u32,
     pub had: bool,
     /// Receives that are asked for and not answered.
@@ -34,7 +34,7 @@ pub(crate) struct View {
 
 impl View {
     /// Nothing is known yet.
-    pub(crate) fn new(now: Moment) -> Self {
+    pub(crate) fn new(now: BootInstant) -> Self {
         Self {
             may_hold: true,
             since: now,
@@ -128,7 +128,7 @@ impl World {
         let (age, today) = (self.scenario.route.max_age_ms, clock::wall_clock_now());
         let expires = |sent: Timestamp| {
             let left = age.map(|age| (sent + Duration::from_millis(age)).since(today));
-            left.map_or(Moment::from_boot(Duration::MAX), |left| now + left)
+            left.map_or(BootInstant::from_boot(Duration::MAX), |left| now + left)
         };
         for &one in taken {
             let delivery = &mut self.deliveries[one];
@@ -176,7 +176,7 @@ impl World {
         let here = self.in_hand(life);
         // What is told again comes whether or not there is room for it by now.
         let again = |&&one: &&usize| self.deliveries[one].again;
-        // And what is behind a failure goes back, once no extension of it is under way.
+        // And what is behind a failure goes back, once no extension of it is running.
         let leaves = |&&one: &&usize| self.is_behind(life, one);
         let more = |one: &&usize| again(one) || leaves(one);
         let most = most + here.iter().filter(more).count();
@@ -214,13 +214,13 @@ impl World {
     }
 
     /// Whether an attempt at another of its group has failed since it was received, so that it has
-    /// been given back, though its queue may not have heard of it.
+    /// been released, though its queue may not have heard of it.
     fn is_behind(&self, life: usize, at: usize) -> bool {
         let one = &self.deliveries[at];
         let group = self.messages[one.message].group;
         let failed = |trial: &Trial| {
             let over = trial.ended.as_ref();
-            let failed = |(when, said): &(Moment, Said)| {
+            let failed = |(when, said): &(BootInstant, Said)| {
                 !matches!(said, Said::Done | Said::Kept)
                     && one.reached.is_some_and(|at| at <= *when)
             };
@@ -251,7 +251,7 @@ impl World {
 
     /// Until when the process can count on its lease: from the last extension that it knows of; or
     /// from the receive, whose answer may have been under way for a quarter of it.
-    pub(crate) fn counts_on_until(&self, delivery: usize) -> Moment {
+    pub(crate) fn counts_on_until(&self, delivery: usize) -> BootInstant {
         let one = &self.deliveries[delivery];
         let queue = self.queue_of(delivery);
         let lease = Duration::from_secs(self.scenario.visibility_s(queue));
@@ -267,7 +267,7 @@ impl World {
 
     /// Whether the process must know that it holds this: it has heard of it, was never misled,
     /// and had no need to extend it yet.
-    pub(crate) fn is_surely_held(&self, delivery: usize, now: Moment) -> bool {
+    pub(crate) fn is_surely_held(&self, delivery: usize, now: BootInstant) -> bool {
         let one = &self.deliveries[delivery];
         let visibility = Duration::from_secs(self.scenario.visibility_s(self.queue_of(delivery)));
         one.reached.is_some()

@@ -1,5 +1,5 @@
 //! As much of HTTP/1.1 as Lambda's clients speak: requests with a length on connections that stay
-//! open, and the ways to break them. Knows of Lambda only where things stand in a request.
+//! open, and the ways to break them. Knows of Lambda only where things are in a request.
 
 use serde_json::Value;
 use std::io;

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long at most while it goes on.
+/// How long at most while it continues.
 const MOST_PATIENCE: Duration = Duration::from_secs(600);
 /// What Lambda takes: of a call that waits, and of one that does not.
 const MOST: [usize; 2] = [6_291_456, 1_048_576];
@@ -96,7 +96,7 @@ impl FaultyLambda {
         self.shared.update(|state| state.timeout = seconds);
     }
 
-    /// Lets all go on that `LambdaStep::Hold` holds now.
+    /// Lets all continue that `LambdaStep::Hold` holds now.
     pub fn release(&self) {
         self.shared.releases.send_modify(|count| *count += 1);
     }
@@ -111,7 +111,7 @@ impl FaultyLambda {
             if let Some(answer) = ask(&state) {
                 return answer;
             }
-            // What goes on slowly is not stuck.
+            // What continues slowly is not stuck.
             if state.invocations > invocations {
                 invocations = state.invocations;
                 deadline = (Instant::now() + PATIENCE).min(end);
@@ -239,7 +239,7 @@ async fn invoke(
         connection.respond(&too_large).await?;
         return Ok(true);
     }
-    // The subscription stands before the invocation can be seen, so that no release is missed.
+    // The subscription is before the invocation can be seen, so that no release is missed.
     let mut releases = shared.releases.subscribe();
     let invocation = shared.update(|state| state.begin(function, &request));
     let tail = request.tail;

@@ -1,4 +1,4 @@
-//! What every message went through, and what is under way. Pure.
+//! What every message went through, and what is running. Pure.
 
 use super::http::Request;
 use super::step::{Invocation, LambdaStep, Record};
@@ -53,7 +53,7 @@ pub struct InvocationRecords {
     pub in_flight: usize,
     /// The most there were at once.
     pub most_in_flight: usize,
-    /// The most records of one event.
+    /// Maximum records of one event.
     pub largest_batch: usize,
     /// The longest event in bytes.
     pub largest_event: usize,

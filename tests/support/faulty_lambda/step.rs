@@ -50,7 +50,7 @@ pub struct Record {
 /// What happens to an invocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LambdaStep {
-    /// The function runs for so long and answers this JSON.
+    /// The function runs for this long and answers this JSON.
     Answer(Duration, String),
     /// The function runs until `release` and answers this JSON.
     Hold(String),
@@ -134,7 +134,7 @@ impl LambdaStep {
         )
     }
 
-    /// Whether the caller learns that it did not run and may come again.
+    /// Whether the caller learns that it did not run and may be redelivered.
     pub fn proves_it_did_not_run(&self) -> bool {
         matches!(self, Self::Throttle { .. })
     }

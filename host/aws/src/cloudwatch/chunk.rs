@@ -1,4 +1,4 @@
-//! How many data fit into one PutMetricData. Pure.
+//! Splits data into PutMetricData requests. Pure.
 
 use super::Datum;
 
@@ -57,7 +57,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_and_no_limit_is_passed(shapes in proptest::collection::vec((1_usize..=150, 1_usize..=255), 0..2_500)) {
+        fn chunks_keep_every_datum_within_the_limits(shapes in proptest::collection::vec((1_usize..=150, 1_usize..=255), 0..2_500)) {
             let data: Vec<Datum> = shapes.iter().map(|(values, queue)| datum(*values, *queue)).collect();
             let chunks = chunks(data.clone());
             for chunk in &chunks {
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_small_ones_are_one_request() {
+    fn thousand_small_datums_fit_one_request() {
         assert_eq!(chunks(vec![datum(1, 8); 1_000]).len(), 1);
         assert_eq!(chunks(vec![datum(1, 8); 1_001]).len(), 2);
         assert!(chunks(Vec::new()).is_empty());

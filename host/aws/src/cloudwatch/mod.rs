@@ -1,4 +1,5 @@
-//! PutMetricData of CloudWatch: data in requests within its limits. Knows no queue and no meter.
+//! Publishes data to CloudWatch by PutMetricData, in requests within its limits. Knows no queue and
+//! no meter.
 
 mod chunk;
 
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_sent_is_no_larger_than_was_counted() {
+    async fn request_is_no_larger_than_estimated() {
         for values in [1, 150] {
             let part = vec![sample(values)];
             let counted: usize = part.iter().map(chunk::datum_bytes).sum();
@@ -227,13 +228,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_fails_once_is_asked_again() {
+    async fn request_is_retried_after_a_server_error() {
         let (outcome, _) = put(answer(500, CBOR, ""), &[sample(1)]).await;
         assert_eq!(outcome, Ok(()));
     }
 
     #[tokio::test]
-    async fn what_is_denied_may_be_allowed_later() {
+    async fn denied_request_is_kept_for_later() {
         let (outcome, _) = put(answer(403, CBOR, ""), &[sample(1)]).await;
         assert!(matches!(outcome, Err(PutError::Failed(_))), "{outcome:?}");
         assert!(is_final(400, "InvalidParameterValueException"));
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_printable() {
+    fn metric_name_is_printable() {
         assert_eq!(plain(":a\u{e4}\n b"), "_a__ b");
         assert_eq!(plain(&"x".repeat(999)).len(), LONGEST_NAME);
     }

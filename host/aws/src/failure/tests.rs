@@ -5,7 +5,7 @@ use crate::SdkConfig;
 use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
 
 #[test]
-fn whole_calls_are_sorted_by_code_then_status() {
+fn failed_calls_are_classified_by_code_then_status() {
     for (code, status, expected) in [
         ("QueueDoesNotExist", 400, ErrorKind::NotFound),
         (
@@ -39,7 +39,7 @@ fn whole_calls_are_sorted_by_code_then_status() {
 }
 
 #[test]
-fn a_failure_names_the_call_what_it_was_about_and_the_place() {
+fn failure_names_the_call_its_target_and_the_endpoint() {
     let call = |about| CallName {
         step: "Query",
         about,
@@ -65,7 +65,7 @@ fn a_failure_names_the_call_what_it_was_about_and_the_place() {
 
 /// The SDK's own words for it are no part of its interface: this fails when they change.
 #[tokio::test]
-async fn a_missing_region_is_told_from_missing_credentials() {
+async fn missing_region_differs_from_missing_credentials() {
     let call = CallName {
         step: "ListTables",
         about: About::All,

@@ -1,4 +1,4 @@
-//! What Lambda's HTTP answer says: the function's result, or why there is none. Pure.
+//! Parses Lambda's HTTP response: the function's result, or why there is none. Pure.
 
 use super::{InvokeError, Response, sort};
 use aws_smithy_runtime_api::http::Headers;
@@ -96,14 +96,14 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_named_without_namespace_and_address() {
+    fn error_type_drops_namespace_and_url() {
         assert_eq!(bare("a.b#ServiceException:http://x/"), "ServiceException");
         assert_eq!(bare("ServiceException"), "ServiceException");
         assert_eq!(bare(""), "");
     }
 
     #[test]
-    fn an_error_is_read_from_the_body_where_no_header_names_it() {
+    fn error_type_is_read_from_the_body_without_a_header() {
         let wanted = "Invoke of function `f`: ServiceException (HTTP 500): so";
         let body = r#"{"__type":"a#ServiceException","message":"so","Message":"so too"}"#;
         assert_eq!(refusal(500, body), wanted);

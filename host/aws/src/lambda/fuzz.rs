@@ -1,4 +1,4 @@
-//! A fuzz target: whatever Lambda, or something that stands in its place, answers. Never a panic,
+//! A fuzz target: whatever Lambda, or something that is in its place, answers. Never a panic,
 //! one line without control characters, and never a proof that the function did not run where there
 //! is none.
 

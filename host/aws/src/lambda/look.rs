@@ -1,4 +1,4 @@
-//! What a function is set to, for checks before any message is spent on it.
+//! Reads a function's configuration, for checks before the first invocation.
 
 use super::Lambda;
 use crate::failure::{About, CallName};
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_qualifier_is_taken_off_every_form_of_a_name() {
+    fn qualifier_is_removed_from_every_form_of_a_function_name() {
         let arn = "arn:aws:lambda:us-east-1:123456789012:function:orders";
         assert_eq!(unqualified(arn), arn);
         assert_eq!(unqualified(&format!("{arn}:live")), arn);

@@ -1,5 +1,5 @@
-//! Calls to AWS Lambda: one Invoke per call, never repeated by the SDK, and a look at a function's
-//! settings. Knows no message, no queue and no plugin.
+//! Calls AWS Lambda: one Invoke per call, never repeated by the SDK, and reads a function's
+//! configuration. Knows no message, no queue and no plugin.
 
 mod answer;
 #[cfg(any(test, fuzzing))]
@@ -19,7 +19,7 @@ use send::Sender;
 use sign::Signer;
 
 /// AWS Lambda in one region. Cheap to clone; clones share connections. There is one connection for
-/// each call under way and no limit to them but that of open files; idle ones are kept for 90 s.
+/// each outstanding call and no limit to them but that of open files; idle ones are kept for 90 s.
 #[derive(Debug, Clone)]
 pub struct Lambda {
     signer: Signer,

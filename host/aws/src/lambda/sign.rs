@@ -34,7 +34,7 @@ impl Signer {
         let handing_over = SharedHttpConnector::new(HandOver);
         let config = aws_sdk_lambda::config::Builder::from(config)
             .http_client(http_client_fn(move |_, _| handing_over.clone()))
-            // The hand-over is a failure that must not be tried again.
+            // The hand-over is a failure that must not be retried.
             .retry_config(RetryConfig::disabled())
             .timeout_config(TimeoutConfig::disabled())
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())

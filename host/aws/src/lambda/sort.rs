@@ -1,5 +1,5 @@
-//! What a failed Invoke means: did the function run, and is another try of any use? Pure: decides
-//! on what AWS said; calls nothing.
+//! Classifies a failed Invoke: did the function run, and is a retry of any use? Pure: decides on
+//! AWS's response; calls nothing.
 
 use super::InvokeError;
 use crate::words::one_line;
@@ -85,7 +85,7 @@ const CODES: &[(&str, FailureKind)] = &[
 
 /// What an answer means, in one line that names the function, the code and AWS's message.
 pub(super) fn sort(function: &str, answer: &ErrorAnswer<'_>) -> InvokeError {
-    let words = words(function, answer);
+    let words = describe(function, answer);
     match kind(answer.status, answer.code) {
         DidNotRun => InvokeError::DidNotRun {
             reason: words,
@@ -113,7 +113,7 @@ fn kind(status: u16, code: &str) -> FailureKind {
     }
 }
 
-fn words(function: &str, answer: &ErrorAnswer<'_>) -> String {
+fn describe(function: &str, answer: &ErrorAnswer<'_>) -> String {
     let ErrorAnswer {
         status,
         code,
@@ -192,14 +192,14 @@ mod tests {
     ];
 
     #[test]
-    fn every_row_is_sorted_as_aws_describes_it() {
+    fn every_code_is_classified_as_aws_documents_it() {
         for (status, code, wanted) in ROWS {
             assert_eq!(kind(*status, code), *wanted, "{status} {code}");
         }
     }
 
     #[test]
-    fn every_code_of_the_table_stands_in_it_once() {
+    fn every_code_appears_once_in_the_table() {
         for (index, (code, _)) in CODES.iter().enumerate() {
             assert!(
                 !CODES[..index].iter().any(|(other, _)| other == code),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_throttle_says_which_limit_and_when_to_come_again() {
+    fn throttle_names_its_limit_and_retry_delay() {
         let answer = ErrorAnswer {
             status: 429,
             code: "TooManyRequestsException",
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_few_words_still_names_function_and_status() {
+    fn error_without_a_body_names_function_and_status() {
         let answer = ErrorAnswer {
             status: 502,
             ..ErrorAnswer::default()
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_seconds_and_nothing_else() {
+    fn retry_after_accepts_only_seconds() {
         assert_eq!(seconds(" 2 "), Some(Duration::from_secs(2)));
         assert_eq!(seconds("0.5"), Some(Duration::from_millis(500)));
         for bad in ["", "-1", "soon", "NaN", "inf", "1e300"] {

@@ -28,7 +28,7 @@ async fn outcome(act: Act) -> Result<Response, InvokeError> {
 }
 
 #[tokio::test]
-async fn an_answer_comes_whole() {
+async fn response_payload_arrives_whole() {
     let headers =
         "X-Amz-Executed-Version: 7\r\nX-Amzn-RequestId: r-1\r\nX-Amz-Log-Result: U1RBUlQK4oI=\r\n";
     let server = TestServer::start(vec![answer(200, headers, "[1,2]")]).await;
@@ -61,7 +61,7 @@ async fn an_answer_comes_whole() {
 }
 
 #[tokio::test]
-async fn an_event_asks_for_no_log_and_has_no_answer() {
+async fn event_invocation_requests_no_log_and_returns_no_payload() {
     let server = TestServer::start(vec![answer(202, "", "")]).await;
     let lambda = Lambda::connect(&configuration(server.address()));
     let request = Request {
@@ -77,7 +77,7 @@ async fn an_event_asks_for_no_log_and_has_no_answer() {
 }
 
 #[tokio::test]
-async fn a_function_that_failed_is_an_answer() {
+async fn function_error_is_a_response() {
     let failed = answer(
         200,
         "X-Amz-Function-Error: Unhandled\r\n",
@@ -89,7 +89,7 @@ async fn a_function_that_failed_is_an_answer() {
 }
 
 #[tokio::test]
-async fn a_throttle_did_not_run_and_says_when_to_come_again() {
+async fn throttle_did_not_run_and_carries_the_retry_delay() {
     let error = "x-amzn-ErrorType: TooManyRequestsException\r\n";
     let body = r#"{"Reason":"ReservedFunctionConcurrentInvocationLimitExceeded","Type":"User","message":"Rate Exceeded."}"#;
     let with_header = answer(429, &format!("{error}Retry-After: 3\r\n"), body);
@@ -119,7 +119,7 @@ async fn a_throttle_did_not_run_and_says_when_to_come_again() {
 }
 
 #[tokio::test]
-async fn refusals_are_sorted_by_code_and_status() {
+async fn error_responses_are_classified_by_code_and_status() {
     let named = |status, code: &str| {
         answer(
             status,
@@ -153,7 +153,7 @@ async fn refusals_are_sorted_by_code_and_status() {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_leaves_it_open_whether_the_function_ran() {
+async fn broken_connection_means_the_function_may_have_run() {
     let half = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"half\":";
     for act in [Act::Reset, Act::Close, Act::Say(half.into())] {
         let seen = format!("{act:?}");
@@ -169,7 +169,7 @@ async fn a_connection_that_breaks_leaves_it_open_whether_the_function_ran() {
 }
 
 #[tokio::test]
-async fn patience_ends() {
+async fn invocation_times_out() {
     let server = TestServer::start(vec![Act::Silence]).await;
     let lambda = Lambda::connect(&configuration(server.address()));
     let request = Request {
@@ -184,7 +184,7 @@ async fn patience_ends() {
 }
 
 #[tokio::test]
-async fn without_a_connection_it_did_not_run() {
+async fn refused_connection_means_the_function_did_not_run() {
     // Bound, so that nobody else gets the port, and not listening.
     let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
     socket
@@ -215,7 +215,7 @@ async fn without_a_connection_it_did_not_run() {
 }
 
 #[tokio::test]
-async fn without_credentials_nothing_is_sent() {
+async fn nothing_is_sent_without_credentials() {
     let server = TestServer::start(vec![]).await;
     let lambda = Lambda::connect(&without_credentials(server.address()));
     let error = lambda.invoke(request()).await;
@@ -228,7 +228,7 @@ async fn without_credentials_nothing_is_sent() {
 }
 
 #[tokio::test]
-async fn calls_share_a_connection_one_after_another() {
+async fn consecutive_calls_reuse_a_connection() {
     let server = TestServer::start(vec![answer(200, "", "1"), answer(200, "", "2")]).await;
     let lambda = Lambda::connect(&configuration(server.address()));
     for wanted in ["1", "2"] {
@@ -239,7 +239,7 @@ async fn calls_share_a_connection_one_after_another() {
 }
 
 #[tokio::test]
-async fn a_look_tells_timeout_state_and_what_is_reserved() {
+async fn lookup_reads_timeout_state_and_reserved_concurrency() {
     let settings = r#"{"Timeout":90,"State":"Active"}"#;
     let reserved = r#"{"ReservedConcurrentExecutions":5}"#;
     let server =
@@ -258,7 +258,7 @@ async fn a_look_tells_timeout_state_and_what_is_reserved() {
 }
 
 #[tokio::test]
-async fn a_look_says_what_is_missing_and_what_is_denied() {
+async fn lookup_reports_missing_functions_and_denied_access() {
     let named = |status, code: &str| {
         answer(
             status,

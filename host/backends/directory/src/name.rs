@@ -1,5 +1,5 @@
-//! What the name of a message's file says: everything that changes during the message's life, so that
-//! each step is one rename, which the file system carries out wholly or not at all.
+//! The file name of a message: it contains everything that changes during the message's life, so
+//! that each step is one rename, which the file system carries out completely or not at all.
 
 use dispatcher_core::clock::Timestamp;
 use std::sync::atomic::{AtomicU64, Ordering};

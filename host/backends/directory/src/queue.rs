@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long moving a dead letter may take.
 const MOVE: Duration = Duration::from_secs(60);
 
-/// What stands in a message's file, as JSON: its body, attributes and group.
+/// What is in a message's file, as JSON: its body, attributes and group.
 type Content = (String, Vec<Attribute>, Option<String>);
 
 pub(crate) fn failed(path: &Path, error: &Error) -> QueueError {

@@ -1,5 +1,5 @@
-//! DynamoDB as the program sees it: tables as queues, and tables in which scheduled messages for SQS
-//! wait.
+//! The DynamoDB backend for the program: tables as queues, and tables for scheduled messages of SQS
+//! queues.
 
 use crate::queue::{Dynamo, Options};
 use crate::schedule::DynamoDb as Schedules;

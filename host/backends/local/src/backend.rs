@@ -1,4 +1,4 @@
-//! The embedded backend as the program sees it.
+//! The embedded backend for the program.
 
 use crate::idempotency::{self, LocalRecords};
 use crate::keyvalue::Local as Buckets;

@@ -1,4 +1,4 @@
-//! Redis as the program sees it.
+//! The Redis backend for the program.
 
 use crate::keyvalue::Redis as Buckets;
 use crate::queue::{Eviction, Redis as Queues};
@@ -206,11 +206,11 @@ impl BackendClient for RedisClient {
                 if log {
                     tracing::warn!(
                         policy,
-                        "Redis evicts messages when its memory ends; set maxmemory-policy to noeviction"
+                        "Redis evicts messages when its memory is full; set maxmemory-policy to noeviction"
                     );
                 }
                 format!(
-                    "its maxmemory-policy is {policy}: when its memory ends it throws messages away; \
+                    "its maxmemory-policy is {policy}: when its memory is full it evicts messages; \
                      `CONFIG SET maxmemory-policy noeviction` makes it refuse new ones instead"
                 )
             }

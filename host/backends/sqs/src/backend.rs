@@ -1,4 +1,4 @@
-//! SQS as the program sees it.
+//! The SQS backend for the program.
 
 use crate::iam;
 use crate::queue::{Encryption, Sqs as Queues};

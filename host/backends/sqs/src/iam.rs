@@ -1,5 +1,5 @@
-//! What a policy of IAM must allow for a queue, from its name alone. Calls nothing; where the name
-//! leaves a region or an account open, so does the permission.
+//! The IAM permissions for a queue, from its name alone. Calls nothing; if the name leaves a region
+//! or an account open, so does the permission.
 
 use dispatcher_core::backend::{Permission, Purpose};
 

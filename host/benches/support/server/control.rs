@@ -2,7 +2,7 @@
 //! with a line; above: how the benchmark asks. Knows no HTTP.
 
 use super::queue::{IncomingMessage, Queue};
-use super::{SharedServer, say};
+use super::{SharedServer, print_line};
 use crate::support::program::Program;
 use dispatcher_core::clock;
 use serde_json::{Value, json};
@@ -51,44 +51,44 @@ impl BenchServer {
         self.program.cpu()
     }
 
-    fn ask(&mut self, words: &str) -> Value {
-        self.program.tell(words);
+    fn command(&mut self, words: &str) -> Value {
+        self.program.send_line(words);
         let (_, line) = self.program.line("answer ");
         serde_json::from_str(line.trim_start_matches("answer ")).expect("the server's JSON")
     }
 
     /// Makes a queue, empty, with a visibility timeout in seconds.
     pub(crate) fn queue(&mut self, name: &str, visibility_s: u64) {
-        self.ask(&format!("queue {name} {visibility_s}"));
+        self.command(&format!("queue {name} {visibility_s}"));
     }
 
     /// Makes every answer take so long besides, from now on.
     #[allow(dead_code, reason = "not every benchmark has a slow server")]
     pub(crate) fn slow(&mut self, latency: Duration) {
-        self.ask(&format!("slow all {}", latency.as_millis()));
+        self.command(&format!("slow all {}", latency.as_millis()));
     }
 
     /// Sends `count` messages of this body, all visible at once.
     pub(crate) fn fill(&mut self, name: &str, count: usize, body: &str) {
-        self.ask(&format!("fill {name} {count} {body}"));
+        self.command(&format!("fill {name} {count} {body}"));
     }
 
     /// Waits until the queue is empty; how long that took since it was filled.
     pub(crate) fn drained(&mut self, name: &str) -> Duration {
-        let seconds = self.ask(&format!("drained {name}"));
+        let seconds = self.command(&format!("drained {name}"));
         Duration::from_secs_f64(seconds.as_f64().expect("a number"))
     }
 
     /// How many are in flight.
     pub(crate) fn in_flight(&mut self, name: &str) -> u64 {
-        self.ask(&format!("in-flight {name}"))
+        self.command(&format!("in-flight {name}"))
             .as_u64()
             .expect("a number")
     }
 
     /// The calls since this was last asked.
     pub(crate) fn calls(&mut self) -> Calls {
-        let calls = self.ask("calls");
+        let calls = self.command("calls");
         let of = |action: &str| calls[action].as_u64().unwrap_or_default();
         Calls {
             receive: of("ReceiveMessage"),
@@ -102,7 +102,7 @@ impl BenchServer {
     /// How late extensions came since this was last asked, in milliseconds: after half of the
     /// visibility that was asked for before. Those that rode along early are negative.
     pub(crate) fn late_ms(&mut self) -> Vec<f64> {
-        let late = self.ask("late");
+        let late = self.command("late");
         let late = late.as_array().expect("a list");
         late.iter().filter_map(Value::as_f64).collect()
     }
@@ -154,7 +154,7 @@ pub(super) async fn obey(state: SharedServer) {
             ("late", _) => json!(std::mem::take(&mut state.borrow_mut().late_ms)),
             _ => panic!("not understood: {line}"),
         };
-        say(&format!("answer {answer}"));
+        print_line(&format!("answer {answer}"));
     }
 }
 

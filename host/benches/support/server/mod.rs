@@ -9,7 +9,7 @@ mod queue;
 
 pub(crate) use control::{BenchServer, Calls};
 
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use queue::Queue;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -32,7 +32,7 @@ pub(crate) struct ServerState {
     /// How late each extension came, in ms: after half of what was asked for last.
     late_ms: Vec<f64>,
     /// When the last message of a queue was deleted.
-    drained: Option<Moment>,
+    drained: Option<BootInstant>,
 }
 
 type SharedServer = Rc<RefCell<ServerState>>;
@@ -50,7 +50,7 @@ pub(crate) fn serve(port: u16) {
         let port = listener.local_addr().expect("bound").port();
         let state = SharedServer::default();
         state.borrow_mut().port = port;
-        say(&format!("listening {port}"));
+        print_line(&format!("listening {port}"));
         spawn_local(accept(listener, state.clone()));
         control::obey(state).await;
     });
@@ -86,6 +86,6 @@ async fn pass(time: Duration) {
 }
 
 #[expect(clippy::print_stdout, reason = "the benchmark reads it")]
-fn say(line: &str) {
+fn print_line(line: &str) {
     println!("{line}");
 }

@@ -5,7 +5,7 @@ use super::http::HttpAnswer;
 use super::queue::{IncomingMessage, Queue, Refusal, Stored};
 use super::{ServerState, SharedServer};
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -194,7 +194,7 @@ fn attributes(body: &[u8], state: &ServerState) -> Result<Vec<u8>, ProtocolFailu
 
 async fn receive(
     body: &[u8],
-    called: Moment,
+    called: BootInstant,
     state: &SharedServer,
 ) -> Result<Vec<u8>, ProtocolFailure> {
     let (_, queue) = queue_of(body, &state.borrow().queues)?;
@@ -286,7 +286,7 @@ fn refused(id: &str, refusal: &Refusal) -> Value {
     json!({"Id": id, "Code": code, "Message": message, "SenderFault": true})
 }
 
-fn send(queue: &mut Queue, entry: ProtocolEntry, now: Moment) -> Value {
+fn send(queue: &mut Queue, entry: ProtocolEntry, now: BootInstant) -> Value {
     let sent = IncomingMessage {
         body: entry.message_body.unwrap_or_default(),
         attributes: entry.message_attributes,
@@ -310,7 +310,11 @@ fn delete(body: &[u8], state: &SharedServer) -> Result<Vec<u8>, ProtocolFailure>
     Ok(answer)
 }
 
-fn extend(body: &[u8], state: &SharedServer, called: Moment) -> Result<Vec<u8>, ProtocolFailure> {
+fn extend(
+    body: &[u8],
+    state: &SharedServer,
+    called: BootInstant,
+) -> Result<Vec<u8>, ProtocolFailure> {
     batch(body, state, |queue, entry| {
         let visibility = Duration::from_secs(entry.visibility_timeout.unwrap_or_default());
         let receipt = entry.receipt_handle.unwrap_or_default();

@@ -1,6 +1,6 @@
 //! One standard queue: what is visible, what is away and until when. Told `now`; knows no protocol.
 
-use dispatcher_core::clock::{Moment, Timestamp};
+use dispatcher_core::clock::{BootInstant, Timestamp};
 use md5::{Digest, Md5};
 use serde_json::Value;
 use std::cmp::Reverse;
@@ -26,9 +26,9 @@ pub(crate) struct Stored {
     pub first_received: Timestamp,
     pub received: u32,
     /// The moment until which it is away; `None` while it is visible.
-    away: Option<Moment>,
+    away: Option<BootInstant>,
     /// What was asked for last, and when.
-    claim: (Moment, Duration),
+    claim: (BootInstant, Duration),
 }
 
 /// A call about a receipt that cannot be done.
@@ -46,7 +46,7 @@ pub(crate) struct Queue {
     messages: HashMap<u64, Stored>,
     numbered: u64,
     visible: VecDeque<u64>,
-    away: BinaryHeap<Reverse<(Moment, u64)>>,
+    away: BinaryHeap<Reverse<(BootInstant, u64)>>,
     /// Something became visible or will.
     pub changed: Rc<Notify>,
 }
@@ -63,7 +63,7 @@ impl Queue {
     pub(super) fn send(
         &mut self,
         sent: IncomingMessage,
-        now: Moment,
+        now: BootInstant,
         today: Timestamp,
     ) -> (String, String) {
         self.numbered += 1;
@@ -92,7 +92,7 @@ impl Queue {
     }
 
     /// Lets what has been away long enough be seen.
-    fn settle(&mut self, now: Moment) {
+    fn settle(&mut self, now: BootInstant) {
         while let Some(&Reverse((until, number))) = self.away.peek() {
             if until > now {
                 break;
@@ -111,8 +111,8 @@ impl Queue {
         &mut self,
         max: usize,
         visibility: Duration,
-        called: Moment,
-        (now, today): (Moment, Timestamp),
+        called: BootInstant,
+        (now, today): (BootInstant, Timestamp),
     ) -> Vec<(String, &Stored)> {
         self.settle(now);
         let mut taken = Vec::new();
@@ -141,7 +141,7 @@ impl Queue {
     }
 
     /// When the next message comes back, if nothing happens before.
-    pub(super) fn next_return(&self) -> Option<Moment> {
+    pub(super) fn next_return(&self) -> Option<BootInstant> {
         self.away.peek().map(|Reverse((until, _))| *until)
     }
 
@@ -161,7 +161,7 @@ impl Queue {
         &mut self,
         receipt: &str,
         visibility: Duration,
-        now: Moment,
+        now: BootInstant,
     ) -> Result<f64, Refusal> {
         self.settle(now);
         let (number, received) = self.parse(receipt)?;
@@ -189,7 +189,7 @@ impl Queue {
     }
 
     /// Visible, in flight, delayed.
-    pub(super) fn counts(&mut self, now: Moment) -> (usize, usize, usize) {
+    pub(super) fn counts(&mut self, now: BootInstant) -> (usize, usize, usize) {
         self.settle(now);
         let (mut visible, mut in_flight, mut delayed) = (0, 0, 0);
         for message in self.messages.values() {

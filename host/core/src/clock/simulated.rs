@@ -1,7 +1,7 @@
-//! Time as a simulation has it: it stands still while there is work and jumps to the next timer
-//! when there is none. One per thread; where none was begun, the machine's own time holds.
+//! Simulated time: it stands still while there is work and jumps to the next timer when there is
+//! none. One clock per thread; without one, the machine's time applies.
 
-use super::{Moment, Timestamp};
+use super::{BootInstant, Timestamp};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -20,10 +20,10 @@ thread_local! {
 }
 
 struct Time {
-    now: Moment,
+    now: BootInstant,
     /// The date at the moment zero, in milliseconds; before 1970 if the date was set so far back.
     began: i64,
-    timers: BTreeMap<(Moment, u64), Waker>,
+    timers: BTreeMap<(BootInstant, u64), Waker>,
     numbered: u64,
     /// How often the machine was started again.
     boots: u64,
@@ -34,7 +34,7 @@ struct Time {
 impl Time {
     const fn new() -> Self {
         Self {
-            now: Moment(Duration::ZERO),
+            now: BootInstant(Duration::ZERO),
             began: 0,
             timers: BTreeMap::new(),
             numbered: 0,
@@ -80,7 +80,7 @@ impl Default for Time {
 }
 
 /// Jumps to the next timer and wakes all that are due then. To be called when nothing else can
-/// go on; false if there is no timer, and so nothing ever will.
+/// continue; false if there is no timer, and so nothing ever will.
 pub fn advance() -> bool {
     let due = TIME.with_borrow_mut(|time| {
         let Some((&(at, _), _)) = time.timers.first_key_value() else {
@@ -102,16 +102,16 @@ pub fn pass(time_passed: Duration) {
     TIME.with_borrow_mut(|time| time.now = time.now + time_passed);
 }
 
-/// The date is set, so many milliseconds on or back; moments do not notice.
+/// Sets the wall clock this many milliseconds forward or back; instants do not change.
 pub fn set_date(on_ms: i64) {
     TIME.with_borrow_mut(|time| time.began = time.began.saturating_add(on_ms));
 }
 
-/// The machine starts again: the moment is zero, the date goes on, and who slept is gone.
+/// The machine starts again: the moment is zero, the date continues, and who slept is gone.
 pub fn reboot() {
     let slept = TIME.with_borrow_mut(|time| {
         time.began = time.began.saturating_add(time.now_ms());
-        time.now = Moment::default();
+        time.now = BootInstant::default();
         time.boots += 1;
         std::mem::take(&mut time.timers)
     });
@@ -123,7 +123,7 @@ pub(super) fn is_on() -> bool {
     SIMULATED.get()
 }
 
-pub(super) fn now() -> Moment {
+pub(super) fn now() -> BootInstant {
     TIME.with_borrow_mut(|time| {
         time.reads += 1;
         assert!(time.reads < SPINS, "something spins: time cannot go on");
@@ -143,12 +143,12 @@ pub(super) fn today() -> Timestamp {
 /// Ends at its moment.
 #[derive(Debug)]
 pub struct Sleep {
-    at: Moment,
-    timer: Option<(Moment, u64)>,
+    at: BootInstant,
+    timer: Option<(BootInstant, u64)>,
 }
 
 impl Sleep {
-    pub(super) fn until(at: Moment) -> Self {
+    pub(super) fn until(at: BootInstant) -> Self {
         Self { at, timer: None }
     }
 }
@@ -187,7 +187,7 @@ mod tests {
     use crate::clock;
 
     #[test]
-    fn time_moves_only_when_it_is_told_to() {
+    fn simulated_time_moves_only_when_advanced() {
         let _simulation = Simulation::begin(Timestamp(1_000));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .on_thread_park(|| assert!(advance(), "nothing would ever happen"))
@@ -208,20 +208,20 @@ mod tests {
     }
 
     #[test]
-    fn another_boot_begins_at_zero_and_has_another_name() {
+    fn new_boot_starts_at_zero_with_a_new_id() {
         let _simulation = Simulation::begin(Timestamp(1_000));
         let first = clock::boot();
         pass(Duration::from_secs(9));
         reboot();
         assert_eq!(
             (clock::now(), clock::wall_clock_now()),
-            (Moment::default(), Timestamp(10_000))
+            (BootInstant::default(), Timestamp(10_000))
         );
         assert_ne!(clock::boot(), first);
     }
 
     #[test]
-    fn the_machines_time_holds_elsewhere() {
+    fn machine_time_applies_outside_a_simulation() {
         drop(Simulation::begin(Timestamp(0)));
         assert!(clock::wall_clock_now() > Timestamp(1_000_000));
     }

@@ -1,9 +1,9 @@
-//! One attempt: the handler runs until it answers, its time is up, its leases are lost, or the
-//! process must end. A panic is an answer too.
+//! Runs one attempt: until the handler answers, its timeout expires, its leases are lost, or the
+//! process must end. A panic is an ending too.
 
 use super::running::{RunningAttempts, RunningLease};
 use crate::clock;
-use crate::clock::{Moment, Timestamp};
+use crate::clock::{BootInstant, Timestamp};
 use crate::handler::{Attempt, Handler};
 use crate::job::{Job, JobEnding};
 use crate::lease::Lease;
@@ -34,8 +34,8 @@ pub struct AttemptLimits<'a> {
     pub lane: usize,
 }
 
-/// What is still ours to attempt, and what is not: a lease that was lost while the job waited, and
-/// in an ordered group all that comes after it.
+/// Splits jobs into those that can still be attempted and those that cannot: a lease that was lost
+/// while the job waited, and in an ordered group everything after it.
 pub fn still_ours(jobs: Vec<Job>, ordered: bool) -> (Vec<Job>, Vec<(Job, JobEnding)>) {
     let now = clock::now();
     let mut ours = Vec::with_capacity(jobs.len());
@@ -139,10 +139,10 @@ struct JobRest {
     permit: Permit,
     held: Option<HeldBytes>,
     sent_at: Timestamp,
-    expires: Option<Moment>,
+    expires: Option<BootInstant>,
     holds: u32,
     tries: u32,
-    not_before: Option<Moment>,
+    not_before: Option<BootInstant>,
     last_chance: bool,
 }
 
@@ -214,7 +214,7 @@ fn endings(
             verdicts.into_iter().map(JobEnding::Verdict).collect()
         }
         AttemptEnd::Answered(verdicts) => same(retry(FailureReason::Host(format!(
-            "the handler gave {} verdicts on {} messages",
+            "the handler returned {} verdicts for {} messages",
             verdicts.len(),
             lost.len()
         )))),
@@ -257,7 +257,7 @@ impl Future for CatchPanic<'_> {
             Err(panic) => {
                 let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
                 let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-                let text = text.unwrap_or_else(|| "a panic without words".into());
+                let text = text.unwrap_or_else(|| "a panic without a message".into());
                 Poll::Ready(AttemptEnd::Panicked(text))
             }
         }

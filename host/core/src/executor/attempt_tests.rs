@@ -39,7 +39,7 @@ async fn end_of(
 const LONG: Duration = Duration::from_secs(600);
 
 #[tokio::test]
-async fn verdicts_go_to_their_messages() {
+async fn verdicts_are_matched_to_their_messages() {
     let halt = CancellationToken::new();
     let endings = end_of(vec![job("a"), job("b")], LONG, &halt, |_| {
         Box::pin(async { vec![Verdict::Done, Verdict::Reject("no".into())] })
@@ -49,7 +49,7 @@ async fn verdicts_go_to_their_messages() {
 }
 
 #[tokio::test]
-async fn a_panic_is_a_retry() {
+async fn panicking_handler_is_a_retry() {
     let halt = CancellationToken::new();
     let endings = end_of(vec![job("a")], LONG, &halt, |_| {
         Box::pin(async { panic!("of ours") })
@@ -63,7 +63,7 @@ async fn a_panic_is_a_retry() {
 }
 
 #[tokio::test]
-async fn a_wrong_number_of_verdicts_settles_nothing_as_done() {
+async fn wrong_number_of_verdicts_completes_no_message() {
     let halt = CancellationToken::new();
     let endings = end_of(vec![job("a"), job("b")], LONG, &halt, |_| {
         Box::pin(async { vec![Verdict::Done] })
@@ -77,7 +77,7 @@ async fn a_wrong_number_of_verdicts_settles_nothing_as_done() {
 }
 
 #[tokio::test]
-async fn a_handler_that_waits_is_stopped_at_its_time() {
+async fn handler_is_stopped_at_its_timeout() {
     let halt = CancellationToken::new();
     let limit = Duration::from_millis(20);
     let endings = end_of(vec![job("a")], limit, &halt, |_| {
@@ -92,7 +92,7 @@ async fn a_handler_that_waits_is_stopped_at_its_time() {
 }
 
 #[tokio::test]
-async fn a_lost_lease_stops_the_attempt() {
+async fn lost_lease_stops_the_attempt() {
     let halt = CancellationToken::new();
     let job = job("a");
     job.lease.lost().cancel();
@@ -101,7 +101,7 @@ async fn a_lost_lease_stops_the_attempt() {
 }
 
 #[tokio::test]
-async fn in_a_batch_only_the_lost_one_is_fenced() {
+async fn lost_lease_fences_only_its_own_message_of_a_batch() {
     let halt = CancellationToken::new();
     let jobs = vec![job("a"), job("b")];
     jobs[0].lease.lost().cancel();
@@ -118,7 +118,7 @@ async fn in_a_batch_only_the_lost_one_is_fenced() {
 }
 
 #[tokio::test]
-async fn a_halt_gives_the_message_back() {
+async fn halt_returns_the_message() {
     let halt = CancellationToken::new();
     halt.cancel();
     let endings = end_of(vec![job("a")], LONG, &halt, |_| {
@@ -129,7 +129,7 @@ async fn a_halt_gives_the_message_back() {
 }
 
 #[tokio::test]
-async fn what_a_stopped_attempt_has_begun_elsewhere_keeps_its_message_until_it_is_over() {
+async fn stopped_attempt_keeps_its_message_until_outbound_calls_end() {
     struct Reaching;
 
     #[async_trait::async_trait]
@@ -164,7 +164,7 @@ async fn what_a_stopped_attempt_has_begun_elsewhere_keeps_its_message_until_it_i
 }
 
 #[tokio::test]
-async fn what_was_lost_while_it_waited_is_not_attempted_and_stops_its_group() {
+async fn message_lost_before_its_attempt_does_not_run_and_blocks_its_group() {
     let in_group = |id: &str, group: &str| {
         let mut job = job(id);
         job.message.group = Some(group.to_owned());

@@ -1,8 +1,8 @@
-//! What the endings of one attempt mean: for the downstream, for the order of groups, for what is
-//! tried again. Pure.
+//! Interprets the endings of one attempt: for the downstream, for the order of groups, for retries.
+//! Pure.
 
 use crate::backoff;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::job::{Job, JobEnding};
 use crate::message::{FailureReason, Outcome, Verdict};
 use crate::scheduler::MessageFate;
@@ -10,11 +10,11 @@ use crate::scheduler::ready::Waiting as _;
 use crate::throttle::control::Signal;
 use std::time::Duration;
 
-/// The first and the longest pause before what was begun in vain is tried again. A success of
+/// The first and the longest pause before what was begun without success is retried. A success of
 /// another attempt cuts it short.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(20));
 
-/// The longest that a downstream's wish is heeded: what it wishes for longer is asked once more.
+/// The longest that a downstream's wish is respected: what it wishes for longer is asked once more.
 const LONGEST_ADVICE: Duration = Duration::from_secs(300);
 
 /// The first and the longest pause of what found its downstream closed: longer than until the next
@@ -25,9 +25,9 @@ const TURN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pause {
     /// The downstream's own wish.
-    pub not_before: Moment,
-    /// When it is tried again in any case.
-    pub until: Moment,
+    pub not_before: BootInstant,
+    /// When it is retried in any case.
+    pub until: BootInstant,
 }
 
 /// What became of a message, as its group's order is concerned.
@@ -57,8 +57,8 @@ pub(super) fn count_tries(ended: &mut [(Job, JobEnding)]) {
     }
 }
 
-/// The same for each message of an attempt at messages whose groups are in order. `outlook` is what
-/// settlement will tell the queue, as far as groups must wait for it.
+/// Returns what happens to each message of an attempt whose groups are in order. `outlook` is the
+/// outcome that settlement will choose, as far as groups must wait for it.
 pub(super) fn fates(
     ended: &[(Job, JobEnding)],
     outlook: impl Fn(&Job, &JobEnding) -> Option<Outcome>,
@@ -94,8 +94,8 @@ pub(super) fn fates(
     list
 }
 
-/// What the attempt showed of the downstream: the worst that was said.
-pub(super) fn showed<'a>(endings: impl Iterator<Item = &'a JobEnding>) -> Signal {
+/// Returns the signal of the attempt about the downstream: its worst verdict.
+pub(super) fn worst_signal<'a>(endings: impl Iterator<Item = &'a JobEnding>) -> Signal {
     let one = |ending: &JobEnding| match ending {
         JobEnding::Verdict(Verdict::Closed(_)) => Signal::Closed,
         JobEnding::Verdict(Verdict::Busy { .. }) => Signal::Busy,
@@ -125,7 +125,7 @@ pub(super) fn showed<'a>(endings: impl Iterator<Item = &'a JobEnding>) -> Signal
 }
 
 /// From the first message of a group on that is not done, all later ones of the group share its
-/// lot: they are given back after a failure and held with what is held.
+/// lot: they are released after a failure and held with what is held.
 pub(super) fn in_group_order(ended: &mut [(Job, JobEnding)]) {
     for at in 0..ended.len() {
         let (earlier, later) = ended.split_at_mut(at + 1);
@@ -151,7 +151,7 @@ pub(super) fn in_group_order(ended: &mut [(Job, JobEnding)]) {
     }
 }
 
-/// Nothing is held any longer: what would have been is given back.
+/// Nothing is held any longer: what would have been is released.
 pub(super) fn let_go(ended: &mut [(Job, JobEnding)]) {
     for (_, ending) in ended {
         if fate(ending) == MessageFate::Kept {
@@ -170,7 +170,7 @@ pub(super) fn why(held: &[(Job, JobEnding)]) -> Option<String> {
 
 /// How long these are held together: as advised, and longer from time to time. What is closed is
 /// tried when the route is.
-pub(super) fn pause(held: &[(Job, JobEnding)], now: Moment, random: u64) -> Option<Pause> {
+pub(super) fn pause(held: &[(Job, JobEnding)], now: BootInstant, random: u64) -> Option<Pause> {
     let pauses = held.iter().filter_map(|(job, ending)| match ending {
         JobEnding::Verdict(Verdict::Busy { after, .. }) => {
             let tries = job.holds.saturating_add(1);

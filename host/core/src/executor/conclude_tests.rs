@@ -38,7 +38,7 @@ fn endings(list: Vec<(Job, JobEnding)>) -> Vec<JobEnding> {
 }
 
 #[test]
-fn lesson_19_after_a_failure_the_rest_of_its_group_is_given_back_whatever_it_answered() {
+fn lesson_19_failure_returns_the_rest_of_its_group_whatever_the_verdicts() {
     let mut list = ended(&[
         ("a", done()),
         ("a", failed()),
@@ -60,32 +60,38 @@ fn lesson_19_after_a_failure_the_rest_of_its_group_is_given_back_whatever_it_ans
 }
 
 #[test]
-fn what_follows_something_held_is_held_with_it() {
+fn messages_behind_a_held_one_in_their_group_are_held_too() {
     let mut list = ended(&[("a", busy(None)), ("a", done()), ("b", failed())]);
     in_group_order(&mut list);
     assert_eq!(endings(list), [busy(None), busy(None), failed()]);
 }
 
 #[test]
-fn the_worst_that_was_said_is_what_was_shown() {
+fn worst_verdict_of_a_batch_is_its_signal() {
     let closed = JobEnding::Verdict(Verdict::Closed("gone".into()));
     let timed_out = JobEnding::Verdict(Verdict::Retry {
         after: None,
         why: FailureReason::TimedOut(Duration::ZERO),
     });
-    assert_eq!(showed([done(), busy(None), closed].iter()), Signal::Closed);
-    assert_eq!(showed([done(), busy(None)].iter()), Signal::Busy);
-    assert_eq!(showed([failed(), JobEnding::Lost].iter()), Signal::Open);
     assert_eq!(
-        showed([timed_out, JobEnding::Returned].iter()),
+        worst_signal([done(), busy(None), closed].iter()),
+        Signal::Closed
+    );
+    assert_eq!(worst_signal([done(), busy(None)].iter()), Signal::Busy);
+    assert_eq!(
+        worst_signal([failed(), JobEnding::Lost].iter()),
+        Signal::Open
+    );
+    assert_eq!(
+        worst_signal([timed_out, JobEnding::Returned].iter()),
         Signal::Nothing
     );
 }
 
 proptest! {
     #[test]
-    fn advice_is_kept_and_pauses_grow_to_a_limit(advice in prop::option::of(0_u64..100_000_000), holds: u32, random: u64) {
-        let now = Moment::from_boot(Duration::from_secs(1_000));
+    fn busy_pause_honours_advice_and_grows_to_a_limit(advice in prop::option::of(0_u64..100_000_000), holds: u32, random: u64) {
+        let now = BootInstant::from_boot(Duration::from_secs(1_000));
         let mut list = ended(&[("", busy(advice))]);
         list[0].0.holds = holds;
         let pause = pause(&list, now, random).expect("it is busy");

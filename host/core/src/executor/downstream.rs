@@ -1,7 +1,7 @@
-//! Says when what a route's handler needs is busy, closed and open again: in the log, once a minute
+//! Reports when a route's downstream is busy, closed and open again: in the log, once a minute
 //! while it lasts, and in the readiness. Decides nothing.
 
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::readiness::Readiness;
 use crate::throttle::control::Signal;
@@ -24,7 +24,7 @@ pub struct DownstreamState {
 pub struct Downstream {
     route: String,
     readiness: Arc<Readiness>,
-    /// Whether something was said that is to be taken back.
+    /// Whether a problem was logged that has not been resolved.
     troubled: AtomicBool,
     said: Mutex<DownstreamLog>,
 }
@@ -37,7 +37,7 @@ struct DownstreamLog {
 }
 
 impl Downstream {
-    /// Of a route.
+    /// Creates the log of a route's downstream.
     pub fn new(route: &str, readiness: Arc<Readiness>) -> Self {
         Self {
             route: route.to_owned(),
@@ -48,7 +48,13 @@ impl Downstream {
     }
 
     /// An attempt has shown something, and `why`; `now_is` what follows from it.
-    pub fn note(&self, showed: Signal, why: Option<&str>, now_is: DownstreamState, now: Moment) {
+    pub fn note(
+        &self,
+        showed: Signal,
+        why: Option<&str>,
+        now_is: DownstreamState,
+        now: BootInstant,
+    ) {
         match showed {
             Signal::Nothing => {}
             Signal::Open if !self.troubled.load(Relaxed) => {}
@@ -56,11 +62,11 @@ impl Downstream {
             Signal::Busy => {
                 self.take_back(now_is);
                 self.troubled.store(true, Relaxed);
-                if self.said().busy.should_log(now) {
+                if self.lock_log().busy.should_log(now) {
                     tracing::warn!(
                         route = self.route,
                         attempts = now_is.limit,
-                        "what is downstream is busy, so fewer attempts are made at once; no receive is spent: {}",
+                        "downstream busy: fewer concurrent attempts, no receive is spent: {}",
                         why.unwrap_or_default()
                     );
                 }
@@ -69,12 +75,12 @@ impl Downstream {
                 self.troubled.store(true, Relaxed);
                 let why = why.unwrap_or_default();
                 self.readiness.set(self.name(), why);
-                let mut said = self.said();
+                let mut said = self.lock_log();
                 said.is_closed = true;
                 if said.closed.should_log(now) {
                     tracing::error!(
                         route = self.route,
-                        "nothing more is received, since no message can be handled until somebody acts: {why}"
+                        "circuit open: nothing is received until the cause is fixed: {why}"
                     );
                 }
             }
@@ -83,12 +89,15 @@ impl Downstream {
 
     /// Says that it is open again, if it is.
     fn take_back(&self, now_is: DownstreamState) {
-        let mut said = self.said();
+        let mut said = self.lock_log();
         if said.is_closed && !now_is.closed {
             said.is_closed = false;
             said.closed = LogThrottle::default();
             self.readiness.clear(&self.name());
-            tracing::info!(route = self.route, "messages can be handled again");
+            tracing::info!(
+                route = self.route,
+                "circuit closed: messages are handled again"
+            );
         }
         self.troubled
             .store(now_is.lowered || now_is.closed, Relaxed);
@@ -98,7 +107,7 @@ impl Downstream {
         format!("route {}", self.route)
     }
 
-    fn said(&self) -> std::sync::MutexGuard<'_, DownstreamLog> {
+    fn lock_log(&self) -> std::sync::MutexGuard<'_, DownstreamLog> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,5 @@
-//! Runs jobs on the guest pool: a worker asks for the most urgent jobs when it is free, attempts
-//! them together, and hands them on. Knows no other stage and no plugin by name.
+//! Runs jobs on the guest pool: a free worker pulls the most urgent jobs, attempts them together,
+//! and passes them on. Knows no other stage and no plugin by name.
 
 pub mod attempt;
 mod conclude;
@@ -8,7 +8,7 @@ pub mod pool;
 pub mod running;
 
 use crate::clock;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::handler::Handler;
 use crate::job::{Job, JobEnding, Outbox, hand_on, hand_on_all};
 use crate::message::{Message, Outcome, Verdict};
@@ -60,8 +60,9 @@ pub struct Executor {
 /// What the stage after this one makes of failed attempts, as far as what waits behind them in their
 /// groups depends on it.
 pub trait Prospects: Send + Sync {
-    /// What the queue `lane` will be told of a message whose attempt ended so. `None` where giving
-    /// back what waits behind it costs nothing but a receive, since nobody counts receives.
+    /// Returns what will happen to a message of the queue `lane` whose attempt ended so. `None` if
+    /// releasing the messages behind it costs nothing but a receive, because nobody counts
+    /// receives.
     fn outlook(&self, lane: usize, job: &Job, ending: &JobEnding) -> Option<Outcome>;
     /// A message whose attempt ended so is attempted again in the same delivery, after a pause.
     fn tries_again(&self, lane: usize, job: &Job, ending: &JobEnding, pause: Duration);
@@ -95,14 +96,14 @@ impl Workers {
 impl Executor {
     /// Sheds what is too old by now, and starts as many workers as there is work for. To be called
     /// whenever jobs arrived or may start, or a queue turned out to be empty.
-    pub fn hire(self: &Arc<Self>) {
+    pub fn start_workers(self: &Arc<Self>) {
         let now = clock::now();
         let (expired, overtaking, hired) = {
             let mut scheduler = self.board.lock();
             // After the halt a worker starts nothing; its end would only ask for another.
             let hired = match self.halt.is_cancelled() {
                 true => 0,
-                false => scheduler.hire(now),
+                false => scheduler.reserve_workers(now),
             };
             (scheduler.expired(now), scheduler.overtaking(), hired)
         };
@@ -111,12 +112,12 @@ impl Executor {
         for _ in 0..hired {
             self.workers.run(self.clone().work(), || {
                 // The pool is closed only once nothing runs or waits any more.
-                self.board.lock().dismiss();
+                self.board.lock().release_worker();
             });
         }
     }
 
-    /// Gives back what has not begun or is held.
+    /// Releases what has not begun or is held.
     pub fn give_back(&self) {
         let now = clock::now();
         let released = {
@@ -128,7 +129,7 @@ impl Executor {
         self.release(released, now);
     }
 
-    fn release(&self, released: Vec<(usize, Job)>, now: Moment) {
+    fn release(&self, released: Vec<(usize, Job)>, now: BootInstant) {
         for (lane, job) in released {
             let ending = job.given_back(now);
             hand_on(&self.outbox, lane, job, ending);
@@ -146,7 +147,7 @@ impl Executor {
             board: self.board.clone(),
             ended: false,
         };
-        // What waits at the halt is given back by whoever set it.
+        // What waits at the halt is released by whoever set it.
         while !self.halt.is_cancelled() {
             let now = clock::now();
             let (expired, next) = {
@@ -162,7 +163,7 @@ impl Executor {
                 self.board.replan.notify_one();
             }
             if self.run(lane, jobs).await {
-                self.hire();
+                self.start_workers();
             }
         }
     }
@@ -255,13 +256,13 @@ impl Executor {
     fn conclude(
         &self,
         lane: usize,
-        began: Moment,
+        began: BootInstant,
         ended: Vec<(Job, JobEnding)>,
         fates: Vec<MessageFate>,
     ) -> (Vec<(Job, JobEnding)>, After<Job>) {
         let now = clock::now();
         self.measure(lane, now.since(began), &ended);
-        let showed = conclude::showed(ended.iter().map(|(_, ending)| ending));
+        let showed = conclude::worst_signal(ended.iter().map(|(_, ending)| ending));
         let group = |job: &Job| job.message.group.clone();
         let groups: Vec<_> = ended.iter().map(|(job, _)| group(job)).collect();
         let groups = || groups.iter().map(Option::as_deref);
@@ -332,7 +333,7 @@ impl Executor {
         scheduler: &mut Scheduler<Job>,
         lane: usize,
         held: Vec<(Job, JobEnding)>,
-        now: Moment,
+        now: BootInstant,
     ) -> Option<String> {
         let why = conclude::why(&held);
         if let Some(Pause { not_before, until }) = conclude::pause(&held, now, fastrand::u64(..)) {
@@ -350,7 +351,7 @@ impl Executor {
     }
 }
 
-/// One worker's hire. However its future ends, the scheduler hears of it.
+/// One reserved worker. However its future ends, the scheduler gets it back.
 struct WorkerGuard {
     board: Arc<SharedScheduler<Job>>,
     /// The scheduler ended it.
@@ -360,7 +361,7 @@ struct WorkerGuard {
 impl Drop for WorkerGuard {
     fn drop(&mut self) {
         if !self.ended {
-            self.board.lock().dismiss();
+            self.board.lock().release_worker();
         }
         self.board.replan.notify_one();
         self.board.retired.notify_one();

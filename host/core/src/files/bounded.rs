@@ -1,5 +1,5 @@
-//! Reads files that somebody else named or may change: bounded in size and in time, whatever lies at the
-//! path. Each read has a thread of its own, which is abandoned where the file system does not answer.
+//! Reads files that users name or others may change: bounded in size and in time, whatever is at
+//! the path. Each read has its own thread, which is abandoned if the file system does not answer.
 //! Knows nothing of contents.
 
 use rustix::fs::{FileType, Mode, OFlags, Stat};
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// What is accepted at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The most bytes.
+    /// Maximum bytes.
     pub bytes: u64,
     /// Whether a pipe is read to its end, as a shell's `<(command)` is. A named pipe that nobody has
     /// opened for writing is refused in any case.
@@ -75,7 +75,7 @@ const PIECE: u64 = 64 << 10;
 /// Why there are no contents.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// Nothing lies at the path.
+    /// Nothing is at the path.
     #[error("no such file")]
     NotFound,
     /// Something that is no file with contents.
@@ -87,9 +87,9 @@ pub enum ReadError {
         wanted: &'static str,
     },
     /// More bytes than are read.
-    #[error("{found} bytes or more, and at most {most} are read")]
+    #[error("{found} bytes or more, and at most {most} are allowed")]
     TooLarge {
-        /// As many as are known of.
+        /// As many as are known.
         found: u64,
         /// The limit.
         most: u64,
@@ -132,7 +132,7 @@ impl ReadError {
 /// Reads a whole file. Blocks for a minute at most, and for 5 s where nothing comes.
 ///
 /// # Errors
-/// What lies there is nothing that `limits` accept, or does not come.
+/// What is there is nothing that `limits` accept, or does not come.
 pub fn read(path: &Path, limits: Limits) -> Result<Vec<u8>, ReadError> {
     let named = path.to_owned();
     let read = move |alive: &Alive| contents(&named, limits, alive);
@@ -158,7 +158,7 @@ pub fn about(path: &Path) -> Result<Metadata, ReadError> {
     within(path, move || Ok(std::fs::metadata(named)?))?
 }
 
-/// Does something with what lies at a path that may block for as long as the file system likes. Waits
+/// Does something with what is at a path that may block for as long as the file system likes. Waits
 /// for it 5 s at most.
 ///
 /// # Errors
@@ -182,7 +182,8 @@ struct Patience {
 }
 
 impl Patience {
-    /// Whether to wait on after so long, for a thread that has or has not shown life of late.
+    /// Whether to keep waiting after this time, for a thread that has or has not made progress
+    /// lately.
     fn lasts(self, is_alive: bool, waited: Duration) -> bool {
         is_alive && waited < self.whole
     }
@@ -213,7 +214,7 @@ impl Drop for Ending {
     }
 }
 
-/// Runs `work` on a thread of its own, and abandons it when it shows no life for too long.
+/// Runs `work` on its own thread, and abandons it when it shows no life for too long.
 fn apart<T: Send + 'static>(
     path: &Path,
     patience: Patience,
@@ -276,7 +277,7 @@ fn wait<T>(
     }
 }
 
-/// Reads on this thread. What lies at the path is judged once it is open, so nobody can swap it.
+/// Reads on this thread. What is at the path is judged once it is open, so nobody can swap it.
 fn contents(path: &Path, limits: Limits, alive: &Alive) -> Result<Vec<u8>, ReadError> {
     let (file, before) = open(path, limits)?;
     let is_pipe = FileType::from_raw_mode(before.st_mode) == FileType::Fifo;

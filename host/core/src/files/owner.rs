@@ -1,5 +1,5 @@
-//! Whose a folder is that something of ours is kept in and taken from again: who else could have put
-//! something there. Knows nothing of contents.
+//! Checks the ownership of cache folders: whether another user could have written there. Knows
+//! nothing of contents.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
@@ -35,7 +35,7 @@ pub enum Untrusted {
         /// Its permissions.
         mode: u32,
     },
-    /// Neither a file nor a folder lies there.
+    /// Neither a file nor a folder is there.
     #[error("{} of user {owner} is neither a file nor a folder", path.display())]
     Kind {
         /// What is.
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_17_what_only_we_can_have_written_is_trusted() {
+    fn finding_17_private_file_is_trusted() {
         let (folder, entry) = cache();
         check(folder.path()).expect("it is ours");
         check(&folder.path().join("none")).expect("we make it");
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_17_what_others_can_write_is_not() {
+    fn finding_17_file_writable_by_others_is_not_trusted() {
         let (folder, entry) = cache();
         for path in [folder.path(), entry.parent().expect("one"), &entry] {
             for open in [0o777, 0o775, 0o772] {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_17_what_another_user_owns_is_not() {
+    fn finding_17_file_of_another_user_is_not_trusted() {
         let (folder, entry) = cache();
         let ours = rustix::process::geteuid().as_raw();
         let stranger = ours + 4711;
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_17_a_link_leads_out_and_is_not() {
+    fn finding_17_symbolic_link_is_not_trusted() {
         let (folder, entry) = cache();
         symlink("/etc/passwd", entry.with_file_name("link")).expect("linked");
         let why = check(folder.path()).expect_err("it leads elsewhere");

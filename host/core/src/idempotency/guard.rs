@@ -1,10 +1,10 @@
-//! Keeps what is done from being run again, as far as the store allows. A store that fails or hangs
-//! is told of, and costs a bounded time: the queue remains the authority, so messages flow without
+//! Keeps done messages from being run again, as far as the store allows. A failing or hanging store
+//! is reported and costs a bounded time: the queue remains the authority, so messages flow without
 //! it. Knows no store by name and no stage.
 
 use super::{Records, RecordsError};
 use crate::clock;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::readiness::Readiness;
@@ -13,12 +13,12 @@ use std::time::Duration;
 
 /// How long a write may hold the delete up that comes after it.
 const WRITE: Duration = Duration::from_secs(2);
-/// How long a lookup may hold up what was received, and the share of its visibility at most.
+/// How long a lookup may delay what was received, and the share of its visibility at most.
 const LOOKUP: Duration = Duration::from_secs(1);
 const LOOKUP_SHARE: u32 = 8;
-/// After a call without an answer the store is left alone for so long.
+/// After a call without an answer the store is left alone for this long.
 const REST: Duration = Duration::from_secs(5);
-/// So many failures in a row are more than a hiccup.
+/// This many failures in a row are more than a hiccup.
 const LASTING: u32 = 3;
 
 /// The idempotency of one route.
@@ -33,7 +33,7 @@ pub struct Guard {
 
 /// The failures of one kind of call in a row.
 struct FailureWatch {
-    /// As `/readyz` names it.
+    /// Its name in `/readyz`.
     name: String,
     /// What happens to messages meanwhile.
     effect: &'static str,
@@ -44,7 +44,7 @@ struct FailureWatch {
 struct GuardState {
     failures: u32,
     said: LogThrottle,
-    rests_until: Moment,
+    rests_until: BootInstant,
 }
 
 impl Guard {
@@ -64,18 +64,18 @@ impl Guard {
         Self {
             records,
             ttl,
-            lookups: watch("lookups", "what comes again is run again"),
+            lookups: watch("lookups", "redelivered messages run again"),
             writes: watch(
                 "records",
-                "what is done is deleted and not remembered; what comes again is run again",
+                "what is done is deleted and not remembered; redelivered messages run again",
             ),
             counters,
             readiness,
         }
     }
 
-    /// Which of these messages, received with this visibility, are done: one answer per id, in
-    /// order. What cannot be told is not done.
+    /// Returns which of these messages, received with this visibility timeout, are done: one
+    /// answer per id, in order. Unknown messages count as not done.
     pub async fn known(&self, queue: &str, ids: &[&str], visibility: Duration) -> Vec<bool> {
         let patience = LOOKUP.min(visibility / LOOKUP_SHARE);
         let asked = self.records.known(queue, ids);
@@ -101,7 +101,7 @@ impl Guard {
         written
     }
 
-    /// Makes a call of the store, which may take so long. Tells of its failure.
+    /// Makes a call of the store within a time limit. Reports its failure.
     async fn call<T>(
         &self,
         watch: &FailureWatch,

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 const TTL: Duration = Duration::from_secs(60);
 const LEASE: Duration = Duration::from_secs(30);
 
-/// Runs it; where it waits, time goes on.
+/// Runs it; where it waits, time continues.
 fn run<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     loop {
@@ -32,7 +32,7 @@ fn guard(records: &Arc<Fake>) -> (Guard, Arc<Counters>, Arc<Readiness>) {
 }
 
 #[test]
-fn what_is_remembered_is_known_until_its_time_is_over() {
+fn record_is_known_until_it_expires() {
     let _simulation = Simulation::begin(Timestamp(1_000_000));
     let records = Arc::<Fake>::default();
     let (guard, counters, _) = guard(&records);
@@ -47,7 +47,7 @@ fn what_is_remembered_is_known_until_its_time_is_over() {
 }
 
 #[test]
-fn a_failing_store_is_told_of_and_stops_nothing() {
+fn failing_store_is_reported_and_stops_nothing() {
     let _simulation = Simulation::begin(Timestamp(1_000_000));
     let records = Arc::<Fake>::default();
     let (guard, counters, readiness) = guard(&records);
@@ -70,7 +70,7 @@ fn a_failing_store_is_told_of_and_stops_nothing() {
 }
 
 #[test]
-fn a_hanging_store_costs_a_share_of_one_lease_and_is_left_alone_for_a_while() {
+fn hanging_store_costs_a_share_of_one_lease_and_is_skipped_for_a_while() {
     let _simulation = Simulation::begin(Timestamp(1_000_000));
     let records = Arc::<Fake>::default();
     let (guard, _, _) = guard(&records);

@@ -1,7 +1,6 @@
-//! What is done, remembered beyond the process: the port to a store of idempotency records, each the
-//! id of a message whose handler was done. Knows no queue and no store by name; each store is a
-//! folder beside this file and the only place that names its library. No lease stands here: those
-//! are in `lease`.
+//! The port to a store of idempotency records, each the id of a message whose handler was done.
+//! Knows no queue and no store by name; each store is in the crate of its backend, the only place
+//! that names its library. Leases are in `lease`.
 
 pub mod guard;
 

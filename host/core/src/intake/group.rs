@@ -1,5 +1,5 @@
-//! What a route groups messages by where the queue itself does not: an attribute of the sender's,
-//! or a place in the body. Pure.
+//! Determines the group of a message where the queue has none: an attribute of the sender, or a
+//! place in the body. Pure.
 
 use crate::message::{AttributeValue, Message};
 use serde_json::Value;
@@ -53,7 +53,7 @@ mod tests {
     use crate::message::{Attribute, samples};
 
     #[test]
-    fn a_group_is_an_attribute_or_a_place_in_the_body() {
+    fn group_is_read_from_an_attribute_or_a_json_pointer() {
         let mut message = samples::message("m");
         message.body = r#"{"order":{"customer":"c1","number":7,"nobody":null}}"#.into();
         message.attributes = vec![Attribute::text("tenant", "t1")];

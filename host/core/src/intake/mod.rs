@@ -1,12 +1,12 @@
-//! The first stage: asks the queues for what the scheduler wants, and turns what comes into jobs.
-//! Knows no other stage and no backend by name.
+//! The first stage: receives what the scheduler asks for, and turns messages into jobs. Knows no
+//! other stage and no backend by name.
 
 pub mod group;
 mod recall;
-pub mod trouble;
+pub mod receive_failures;
 
 use crate::clock;
-use crate::clock::{Moment, Timestamp};
+use crate::clock::{BootInstant, Timestamp};
 use crate::idempotency::guard::Guard;
 use crate::job::{Job, JobEnding, Outbox, hand_on};
 use crate::lease::Ledger;
@@ -22,10 +22,10 @@ use crate::telemetry::counters::Counters;
 use crate::telemetry::metrics::meter::Meter;
 use crate::telemetry::readiness::Readiness;
 use group::GroupBy;
+use receive_failures::ReceiveFailures;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use trouble::Trouble;
 
 /// How long a queue waits for bytes before one of its messages goes beyond what may be held.
 const SHORT_OF_BYTES: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ const SHORT_OF_BYTES: Duration = Duration::from_secs(1);
 pub struct Source {
     /// The queue.
     pub queue: Arc<dyn Queue>,
-    /// Its place in the keeper's list.
+    /// Its index in the keeper's list.
     pub place: usize,
     /// How long what is received stays invisible.
     pub visibility: Duration,
@@ -52,7 +52,7 @@ pub struct Source {
 pub trait Arrivals: Send + Sync {
     /// How a message of the queue `lane` ends that need not run; `None`: it runs.
     fn ending(&self, lane: usize, message: &Message) -> Option<JobEnding>;
-    /// Whether a message that was not started is better finished than given back at a stop.
+    /// Whether a message that was not started is better finished than released at a stop.
     fn prefers_finishing(&self, lane: usize, message: &Message) -> bool;
     /// The queue `lane` has dead-lettered a message instead of handing it out.
     fn dead_lettered(&self, lane: usize, letter: &DeadLettered);
@@ -88,18 +88,22 @@ pub struct Intake {
 
 struct ReceiveResult {
     poll: Poll,
-    called: Moment,
-    answered: Moment,
+    called: BootInstant,
+    answered: BootInstant,
     received: Result<Received, QueueError>,
     /// What of it was done before, by the route's guard; may be empty where that is nothing.
     known: Vec<bool>,
 }
 
 impl Intake {
-    /// Polls until the stop, then until the last poll under way was answered.
+    /// Polls until the stop, then until the last outstanding poll was answered.
     pub async fn run(self) {
         let mut polls: Group<ReceiveResult> = Group::new();
-        let mut troubles: Vec<Trouble> = self.sources.iter().map(|_| Trouble::default()).collect();
+        let mut troubles: Vec<ReceiveFailures> = self
+            .sources
+            .iter()
+            .map(|_| ReceiveFailures::default())
+            .collect();
         let room = self.board.lock().room().clone();
         let (mut stopping, mut awaited) = (false, false);
         while !stopping || !polls.is_empty() {
@@ -143,7 +147,7 @@ impl Intake {
             route = self.route,
             queues = queues.collect::<Vec<_>>().join(","),
             at_most_s = clock::whole_seconds(latest.since(clock::now())),
-            "waiting for outstanding receives: cut off, they would hide the messages that they bring"
+            "waiting for outstanding receives: if cut off, their messages would stay invisible"
         );
         true
     }
@@ -184,7 +188,7 @@ impl Intake {
         }
     }
 
-    fn take(&self, answer: ReceiveResult, troubles: &mut [Trouble]) {
+    fn take(&self, answer: ReceiveResult, troubles: &mut [ReceiveFailures]) {
         let ReceiveResult {
             mut poll,
             called,
@@ -263,7 +267,7 @@ impl Intake {
     fn jobs(
         &self,
         poll: &mut Poll,
-        received: Moment,
+        received: BootInstant,
         messages: Vec<Message>,
         held: Vec<HeldBytes>,
     ) -> Vec<Job> {
@@ -298,7 +302,7 @@ impl Intake {
             .collect()
     }
 
-    /// Sends on what need not run, and what comes after the stop and is better given back.
+    /// Sends on what need not run, and what comes after the stop and is better released.
     fn sort_out(&self, lane: usize, jobs: Vec<Job>, known: &[bool]) -> Vec<Job> {
         let stopping = self.stop.is_cancelled();
         let now = clock::now();
@@ -339,7 +343,7 @@ impl Intake {
         for (job, ending) in jobs.iter().zip(endings) {
             let waits = match ending {
                 None | Some(JobEnding::AlreadyDone) => false,
-                // Only where the order is kept here does what is given back overtake nothing.
+                // Only where the order is kept here does what is released overtake nothing.
                 Some(
                     JobEnding::Verdict(_) | JobEnding::Exhausted(_) | JobEnding::Unreadable(_),
                 ) => true,
@@ -388,7 +392,7 @@ async fn receive(
     }
 }
 
-/// What arrives after the stop is given back, unless its next receive may dead-letter it; and unless
+/// What arrives after the stop is released, unless its next receive may dead-letter it; and unless
 /// something behind it in its group must run for that reason, which it cannot before this has.
 /// `arrived` is the group, if its order is kept, and whether it is the last chance, of each.
 fn give_back(arrived: &[(Option<&str>, bool)], endings: &mut [Option<JobEnding>]) {
@@ -406,15 +410,15 @@ fn give_back(arrived: &[(Option<&str>, bool)], endings: &mut [Option<JobEnding>]
     }
 }
 
-/// When what a poll brought was handed out. A backend that does not tell may have waited long
+/// When what a poll brought was delivered. A backend that does not tell may have waited long
 /// before; then the answer is taken to have been under way for a quarter of the visibility at
 /// most. The first extension, at half of it, makes sure.
 fn handed_out(
-    called: Moment,
-    taken: Option<Moment>,
+    called: BootInstant,
+    taken: Option<BootInstant>,
     visibility: Duration,
-    answered: Moment,
-) -> Moment {
+    answered: BootInstant,
+) -> BootInstant {
     let slowest = answered.since(called).min(visibility / 4);
     taken.unwrap_or(called + (answered.since(called) - slowest))
 }
@@ -424,7 +428,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finding_02_after_the_stop_what_is_before_a_last_chance_in_its_group_is_not_given_back() {
+    fn finding_02_stop_does_not_return_messages_ahead_of_a_last_attempt_in_their_group() {
         let (a, b) = (Some("a"), Some("b"));
         let arrived = [
             (a, false),
@@ -447,8 +451,8 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_comes_late_in_a_long_poll_has_most_of_its_lease_before_it() {
-        let at = |seconds| Moment::from_boot(Duration::from_secs(seconds));
+    fn message_arriving_late_in_a_long_poll_has_most_of_its_lease_left() {
+        let at = |seconds| BootInstant::from_boot(Duration::from_secs(seconds));
         let counted_from =
             |answered| handed_out(at(100), None, Duration::from_secs(8), at(answered));
         assert_eq!(counted_from(100), at(100));

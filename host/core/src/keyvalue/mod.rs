@@ -1,17 +1,17 @@
-//! The port to stores of keys and values: few verbs, the contract in their docs. Knows neither
-//! plugins nor what they are granted; each store is in the crate of its backend.
+//! The port to key-value stores: few methods, with their contract in the docs. Knows neither
+//! plugins nor grants; each store is in the crate of its backend.
 
 use crate::error_kind::{CallError, ErrorKind};
 
-/// The most bytes of a key; it has at least one.
+/// Maximum bytes of a key; it has at least one.
 pub const LONGEST_KEY: usize = 1 << 10;
-/// The most bytes of a value.
+/// Maximum bytes of a value.
 pub const LONGEST_VALUE: usize = 1 << 20;
-/// The most keys of one call.
+/// Maximum keys of one call.
 pub const KEYS: usize = 100;
-/// The most bytes of all values of one call, there or back.
+/// Maximum bytes of all values of one call, there or back.
 pub const CALL: usize = 8 << 20;
-/// The most bytes of a bucket's name.
+/// Maximum bytes of a bucket's name.
 const LONGEST_NAME: usize = 80;
 
 /// Whether a bucket may have this name.
@@ -50,7 +50,7 @@ pub trait Bucket: Send + Sync + 'static {
     /// Refused beyond what 64 bits hold and where something else stands.
     async fn increment(&self, key: &str, by: i64) -> Result<i64, CallError>;
 
-    /// Writes a value if this is what stands there, or nothing does and `None` is given. Whether it
+    /// Writes a value if this is what is there, or nothing does and `None` is given. Whether it
     /// was.
     async fn swap(&self, key: &str, stands: Option<&[u8]>, value: &[u8])
     -> Result<bool, CallError>;
@@ -60,7 +60,7 @@ pub trait Bucket: Send + Sync + 'static {
     async fn keys(&self, from: Option<u64>) -> Result<Page, CallError>;
 }
 
-/// The sum of what stands there and `by`, if that is a number as `increment` wants it: as its digits
+/// The sum of what is there and `by`, if that is a number as `increment` wants it: as its digits
 /// are written, without `+` or leading zero.
 pub fn sum(stands: Option<&[u8]>, by: i64) -> Option<i64> {
     let number: i64 = match stands {
@@ -85,7 +85,7 @@ pub fn refused(message: String) -> CallError {
 /// `increment` of a value that is no number, or of which there would be none.
 pub fn not_a_number(key: &str) -> CallError {
     refused(format!(
-        "what stands at `{}` cannot be incremented by that: wanted a whole number in digits, and a sum that 64 bits hold",
+        "the value of `{}` cannot be incremented by that: wanted a whole number in digits, and a sum that 64 bits hold",
         key.escape_debug()
     ))
 }

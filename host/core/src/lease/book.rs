@@ -1,8 +1,8 @@
-//! Which deliveries are ours, until when, and which extension is due: pure, told `now`. Knows no
-//! backend and makes no call.
+//! Tracks which deliveries are leased, until when, and which extension is due. Pure: `now` is an
+//! argument. Knows no backend and makes no call.
 
 use super::invisible::InvisibleMessages;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::message::{Loss, Receipt};
 use crate::queue::{ItemError, VISIBILITY_CEILING};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -17,7 +17,8 @@ const CEILING_MARGIN: Duration = Duration::from_secs(5);
 /// What is due within this part of its visibility joins a call that is made anyway.
 const JOIN_FRACTION: u32 = 4;
 
-/// So many deliveries that were taken away are remembered: those of a receive or two of each queue.
+/// How many deliveries that were taken away are remembered: those of a receive or two of each
+/// queue.
 const MOST_EARLY: usize = 10_000;
 
 /// One lease in the book.
@@ -31,30 +32,30 @@ pub struct LeaseTerms {
     pub queue: usize,
     /// The delivery's token.
     pub receipt: Receipt,
-    /// When the delivery was made, or before: from there everything is counted.
-    pub received: Moment,
+    /// When the delivery was made, or earlier: all times are counted from it.
+    pub received: BootInstant,
     /// When we heard of it: by then it had been made.
-    pub answered: Moment,
+    pub answered: BootInstant,
     /// What the receive asked for, and every extension will.
     pub visibility: Duration,
 }
 
-/// One call that is due: items of one queue, those that run out first in front.
+/// One call that is due: items of one queue, those that expire first in front.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExtensionCall {
     /// The queue's place in the keeper's list.
     pub queue: usize,
     /// What to extend, and for how long from the call on.
     pub items: Vec<(LeaseId, Receipt, Duration)>,
-    /// When the first of them runs out.
-    pub runs_out: Moment,
+    /// When the first of them expires.
+    pub runs_out: BootInstant,
 }
 
 #[derive(Debug)]
 struct LeaseEntry {
     terms: LeaseTerms,
-    deadline: Moment,
-    extend_at: Moment,
+    deadline: BootInstant,
+    extend_at: BootInstant,
     state: LeaseState,
     hidden: InvisibleMessages,
     cancelled: CancellationToken,
@@ -66,7 +67,7 @@ struct LeaseEntry {
 enum LeaseState {
     /// Extended whenever it is due.
     Kept,
-    /// A call for it is under way.
+    /// A call for it is running.
     Extending,
     /// Not extended any more: being settled, at the ceiling, or refused. Ends at its deadline.
     Ending,
@@ -81,12 +82,13 @@ enum LeaseState {
 pub struct Book {
     entries: HashMap<LeaseId, LeaseEntry>,
     /// When each entry needs attention: an extension is due or its deadline has come.
-    agenda: BTreeSet<(Moment, LeaseId)>,
+    agenda: BTreeSet<(BootInstant, LeaseId)>,
     opened: u64,
     /// Deliveries that were taken away before they were entered here, their queues, and whether
     /// their messages were cancelled: between the answer to a receive and `open` much may happen.
     early: HashMap<Receipt, (usize, bool)>,
-    /// The same, the oldest first. Most are of leases that were closed before, and never asked for.
+    /// The remembered losses, oldest first. Most belong to leases that were closed before, and are
+    /// never looked up.
     order: VecDeque<Receipt>,
 }
 
@@ -125,7 +127,7 @@ impl Book {
     }
 
     /// Loses a lease whose time is over.
-    pub fn check(&mut self, id: LeaseId, now: Moment) {
+    pub fn check(&mut self, id: LeaseId, now: BootInstant) {
         self.change(id, |entry| {
             if entry.deadline <= now {
                 entry.lose();
@@ -173,7 +175,7 @@ impl Book {
     }
 
     /// When an entry ends, unless it is extended again.
-    pub fn deadline(&self, id: LeaseId) -> Option<Moment> {
+    pub fn deadline(&self, id: LeaseId) -> Option<BootInstant> {
         Some(self.entries.get(&id)?.deadline)
     }
 
@@ -189,7 +191,7 @@ impl Book {
     }
 
     /// Stops extending and says until when the delivery may be settled; `None` if it is lost.
-    pub fn settle(&mut self, id: LeaseId, now: Moment) -> Option<Moment> {
+    pub fn settle(&mut self, id: LeaseId, now: BootInstant) -> Option<BootInstant> {
         self.change(id, |entry| {
             if entry.deadline <= now {
                 entry.lose();
@@ -204,7 +206,7 @@ impl Book {
         (entry.state != LeaseState::Lost).then_some(entry.deadline)
     }
 
-    /// Whether an extension of this lease is under way: a release now could be overtaken by it.
+    /// Whether an extension of this lease is running: a release now could be overtaken by it.
     pub fn extending(&self, id: LeaseId) -> bool {
         let state = self.entries.get(&id).map(|entry| entry.state);
         matches!(
@@ -214,13 +216,13 @@ impl Book {
     }
 
     /// When something is due next.
-    pub fn next_attention(&self) -> Option<Moment> {
+    pub fn next_attention(&self) -> Option<BootInstant> {
         self.agenda.first().map(|(at, _)| *at)
     }
 
-    /// Loses what has run out, and answers with the calls that are due, at most `batch(queue)`
-    /// items in each. Each item stays under way until `extended` is told about it.
-    pub fn due(&mut self, now: Moment, batch: impl Fn(usize) -> usize) -> Vec<ExtensionCall> {
+    /// Loses expired leases, and returns the calls that are due, with at most `batch(queue)` items
+    /// each. Each item is outstanding until `extended` reports its result.
+    pub fn due(&mut self, now: BootInstant, batch: impl Fn(usize) -> usize) -> Vec<ExtensionCall> {
         let mut due = Vec::new();
         while let Some(&(at, id)) = self.agenda.first() {
             if at > now {
@@ -236,7 +238,7 @@ impl Book {
 
     /// Takes one entry whose time has come off the agenda's head. Says its queue if an extension
     /// is due.
-    fn attend(&mut self, id: LeaseId, now: Moment) -> Option<usize> {
+    fn attend(&mut self, id: LeaseId, now: BootInstant) -> Option<usize> {
         let mut due = None;
         self.change(id, |entry| {
             if entry.deadline <= now {
@@ -245,7 +247,7 @@ impl Book {
                 entry.state = LeaseState::Ending;
             } else {
                 entry.state = LeaseState::Extending;
-                entry.hidden.ask(now, entry.terms.visibility);
+                entry.hidden.request_extension(now, entry.terms.visibility);
                 due = Some(entry.terms.queue);
             }
         });
@@ -256,7 +258,7 @@ impl Book {
     fn fill(
         &mut self,
         due: Vec<(usize, LeaseId)>,
-        now: Moment,
+        now: BootInstant,
         batch: impl Fn(usize) -> usize,
     ) -> Vec<ExtensionCall> {
         let mut by_queue: HashMap<usize, Vec<LeaseId>> = HashMap::new();
@@ -296,7 +298,7 @@ impl Book {
         calls
     }
 
-    fn nearly_due(&self, queue: usize, now: Moment) -> impl Iterator<Item = LeaseId> + '_ {
+    fn nearly_due(&self, queue: usize, now: BootInstant) -> impl Iterator<Item = LeaseId> + '_ {
         self.agenda
             .iter()
             .map_while(move |&(at, id)| {
@@ -313,15 +315,15 @@ impl Book {
     pub fn extended(
         &mut self,
         id: LeaseId,
-        called: Moment,
+        called: BootInstant,
         asked: Duration,
         answer: &Result<(), ItemError>,
-        now: Moment,
+        now: BootInstant,
     ) {
         self.change(id, |entry| {
             match answer {
-                Ok(()) => entry.hidden.heard(Some(now), asked),
-                Err(_) => entry.hidden.heard(None, asked),
+                Ok(()) => entry.hidden.extension_answered(Some(now), asked),
+                Err(_) => entry.hidden.extension_answered(None, asked),
             }
             let settling = match entry.state {
                 LeaseState::Extending => false,
@@ -379,7 +381,7 @@ impl Book {
 }
 
 impl LeaseEntry {
-    fn attention(&self) -> Moment {
+    fn attention(&self) -> BootInstant {
         match self.state {
             LeaseState::Kept => self.extend_at.min(self.deadline),
             _ => self.deadline,
@@ -387,7 +389,7 @@ impl LeaseEntry {
     }
 
     /// How long an extension may ask for; `None` once the ceiling leaves less than a second.
-    fn longest_extension(&self, now: Moment) -> Option<Duration> {
+    fn longest_extension(&self, now: BootInstant) -> Option<Duration> {
         let ceiling = self.terms.received + (VISIBILITY_CEILING - CEILING_MARGIN);
         let left = ceiling.since(now);
         let whole_seconds = Duration::from_secs(left.min(self.terms.visibility).as_secs());

@@ -4,11 +4,11 @@
 use super::*;
 use proptest::prelude::*;
 
-fn at(seconds: f64) -> Moment {
-    Moment::from_boot(Duration::from_secs_f64(seconds))
+fn at(seconds: f64) -> BootInstant {
+    BootInstant::from_boot(Duration::from_secs_f64(seconds))
 }
 
-fn terms(queue: usize, name: &str, received: Moment, visibility: u64) -> LeaseTerms {
+fn terms(queue: usize, name: &str, received: BootInstant, visibility: u64) -> LeaseTerms {
     LeaseTerms {
         queue,
         receipt: Receipt(name.into()),
@@ -23,7 +23,7 @@ fn ten(_: usize) -> usize {
 }
 
 #[test]
-fn what_is_taken_away_before_it_is_entered_is_lost_from_the_start() {
+fn message_lost_before_registration_is_lost_from_the_start() {
     let mut book = Book::default();
     let enter = |book: &mut Book, queue, name: &str| book.open(terms(queue, name, at(0.0), 30));
     book.lose(0, &[Loss::taken(Receipt("a".into()))]);
@@ -46,7 +46,7 @@ fn what_is_taken_away_before_it_is_entered_is_lost_from_the_start() {
 }
 
 #[test]
-fn an_extension_is_due_at_half_the_visibility() {
+fn extension_is_due_at_half_the_visibility_timeout() {
     let mut book = Book::default();
     let (id, lost) = book.open(terms(0, "r", at(100.0), 30));
     assert_eq!(book.next_attention(), Some(at(115.0)));
@@ -68,7 +68,7 @@ fn an_extension_is_due_at_half_the_visibility() {
 }
 
 #[test]
-fn what_a_backend_takes_away_is_lost_before_its_time_and_nothing_else_is() {
+fn backend_loss_cancels_exactly_its_own_lease() {
     let mut book = Book::default();
     let (id, lost) = book.open(terms(0, "taken", at(0.0), 30));
     let (kept, kept_lost) = book.open(terms(0, "kept", at(0.0), 30));
@@ -81,7 +81,7 @@ fn what_a_backend_takes_away_is_lost_before_its_time_and_nothing_else_is() {
 }
 
 #[test]
-fn finding_06_a_lease_knows_that_its_message_was_cancelled() {
+fn finding_06_lease_knows_that_its_message_was_cancelled() {
     let mut book = Book::default();
     let receipt = |name: &str| Receipt(name.into());
     let (told, _) = book.open(terms(0, "told", at(0.0), 30));
@@ -134,7 +134,7 @@ fn lesson_05_each_lease_has_its_own_deadline_counted_from_the_call() {
 }
 
 #[test]
-fn ten_ride_in_one_call_and_those_that_run_out_first_sit_in_front() {
+fn ten_extensions_share_a_call_earliest_deadline_first() {
     let mut book = Book::default();
     for n in 0..25_u32 {
         book.open(terms(0, &format!("r{n}"), at(f64::from(24 - n) / 10.0), 30));
@@ -150,7 +150,7 @@ fn ten_ride_in_one_call_and_those_that_run_out_first_sit_in_front() {
 }
 
 #[test]
-fn what_is_nearly_due_rides_along() {
+fn leases_nearly_due_are_extended_in_the_same_call() {
     let mut book = Book::default();
     book.open(terms(0, "due", at(0.0), 30));
     book.open(terms(0, "nearly", at(5.0), 30));
@@ -165,7 +165,7 @@ fn what_is_nearly_due_rides_along() {
 }
 
 #[test]
-fn a_settled_lease_is_not_extended_and_a_gone_one_is_fenced() {
+fn settled_lease_is_not_extended_and_gone_lease_is_fenced() {
     let mut book = Book::default();
     let (settled, _) = book.open(terms(0, "a", at(0.0), 30));
     assert_eq!(book.settle(settled, at(1.0)), Some(at(30.0)));
@@ -185,7 +185,7 @@ fn a_settled_lease_is_not_extended_and_a_gone_one_is_fenced() {
 }
 
 #[test]
-fn lesson_06_nothing_is_extended_past_the_ceiling() {
+fn lesson_06_nothing_is_extended_past_the_maximum() {
     let mut book = Book::default();
     let (id, lost) = book.open(terms(0, "r", at(0.0), 3_600));
     let mut asked_until = at(0.0);
@@ -203,7 +203,7 @@ fn lesson_06_nothing_is_extended_past_the_ceiling() {
 }
 
 #[test]
-fn a_dropped_lease_is_forgotten_and_late_answers_are_harmless() {
+fn dropped_lease_is_forgotten_and_late_results_are_ignored() {
     let mut book = Book::default();
     let (id, _) = book.open(terms(0, "r", at(0.0), 30));
     book.due(at(15.0), ten);
@@ -260,11 +260,11 @@ proptest! {
 
     /// lesson_07: any visibility from 0 s to 12 h; time that jumps; answers late and doubled.
     #[test]
-    fn lesson_07_no_order_of_events_breaks_the_book(steps in prop::collection::vec(any_step(), 1..80)) {
+    fn lesson_07_no_order_of_events_breaks_the_lease_book(steps in prop::collection::vec(any_step(), 1..80)) {
         let mut book = Book::default();
         let mut now = at(100_000.0);
-        let mut open: Vec<(LeaseId, CancellationToken, Moment)> = Vec::new();
-        let mut under_way: Vec<(LeaseId, Moment, Duration)> = Vec::new();
+        let mut open: Vec<(LeaseId, CancellationToken, BootInstant)> = Vec::new();
+        let mut under_way: Vec<(LeaseId, BootInstant, Duration)> = Vec::new();
         for step in steps {
             match step {
                 BookStep::Open { queue, visibility, ago } => {

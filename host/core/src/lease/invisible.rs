@@ -1,27 +1,27 @@
-//! Until when a queue may hide a delivery. A lease's deadline is the earliest time at which it can
-//! end, and so decides what is ours; this is the latest, and decides how long a message may be
-//! away that nobody told the queue about. Pure.
+//! Tracks how long a queue may keep a delivery invisible. A lease's deadline is the earliest time
+//! at which it can end, and decides whether it is still valid; this is the latest, and decides how
+//! long a message may stay away if no outcome reaches the queue. Pure.
 
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use std::time::Duration;
 
 /// A call that was not answered takes effect within this time, if ever.
-pub const UNHEARD: Duration = Duration::from_secs(60);
+pub const LATE_EFFECT: Duration = Duration::from_secs(60);
 
 /// What is known of one delivery.
 #[derive(Debug, Clone, Copy)]
 pub struct InvisibleMessages {
-    /// As far as the queue has answered.
-    heard: Moment,
-    /// If the call under way takes effect.
-    asked: Option<Moment>,
+    /// Until when the answered calls keep it invisible.
+    heard: BootInstant,
+    /// If the outstanding call takes effect.
+    asked: Option<BootInstant>,
     /// If calls take effect that were not answered.
-    unheard: Option<Moment>,
+    unheard: Option<BootInstant>,
 }
 
 impl InvisibleMessages {
-    /// It was handed out by `answered`.
-    pub fn since(answered: Moment, visibility: Duration) -> Self {
+    /// It was delivered by `answered`.
+    pub fn since(answered: BootInstant, visibility: Duration) -> Self {
         Self {
             heard: answered + visibility,
             asked: None,
@@ -30,12 +30,12 @@ impl InvisibleMessages {
     }
 
     /// The queue is asked for more time.
-    pub fn ask(&mut self, called: Moment, time: Duration) {
-        self.asked = Some(called + UNHEARD + time);
+    pub fn request_extension(&mut self, called: BootInstant, time: Duration) {
+        self.asked = Some(called + LATE_EFFECT + time);
     }
 
     /// It has answered that by `answered`; or nothing was heard, or may be believed, of it (`None`).
-    pub fn heard(&mut self, answered: Option<Moment>, time: Duration) {
+    pub fn extension_answered(&mut self, answered: Option<BootInstant>, time: Duration) {
         let asked = self.asked.take();
         match answered {
             Some(answered) => self.heard = self.heard.max(answered + time),
@@ -43,14 +43,15 @@ impl InvisibleMessages {
         }
     }
 
-    /// Until when calls of which nothing was heard may hide it, whatever the queue was told since.
-    pub fn unheard(&self) -> Option<Moment> {
+    /// Until when unanswered calls may keep it invisible, whatever its later outcome.
+    pub fn unanswered(&self) -> Option<BootInstant> {
         self.unheard.max(self.asked)
     }
 
-    /// Until when it may be hidden if the queue is told nothing.
-    pub fn latest(&self) -> Moment {
-        self.unheard().map_or(self.heard, |at| at.max(self.heard))
+    /// Until when it may stay invisible if no outcome reaches the queue.
+    pub fn latest(&self) -> BootInstant {
+        self.unanswered()
+            .map_or(self.heard, |at| at.max(self.heard))
     }
 }
 
@@ -60,27 +61,27 @@ mod tests {
 
     const TIME: Duration = Duration::from_secs(30);
 
-    fn at(seconds: u64) -> Moment {
-        Moment::from_boot(Duration::from_secs(seconds))
+    fn at(seconds: u64) -> BootInstant {
+        BootInstant::from_boot(Duration::from_secs(seconds))
     }
 
     #[test]
-    fn what_was_answered_ends_at_the_latest_when_counted_from_the_answer() {
+    fn answered_extension_ends_at_the_latest_counted_from_the_answer() {
         let mut hidden = InvisibleMessages::since(at(5), TIME);
-        hidden.ask(at(15), TIME);
-        hidden.heard(Some(at(16)), TIME);
-        assert_eq!((hidden.latest(), hidden.unheard()), (at(46), None));
+        hidden.request_extension(at(15), TIME);
+        hidden.extension_answered(Some(at(16)), TIME);
+        assert_eq!((hidden.latest(), hidden.unanswered()), (at(46), None));
     }
 
     #[test]
-    fn what_was_not_answered_may_still_take_effect() {
+    fn unanswered_extension_may_still_take_effect() {
         let mut hidden = InvisibleMessages::since(at(5), TIME);
-        hidden.ask(at(15), TIME);
-        assert_eq!(hidden.latest(), at(15) + UNHEARD + TIME);
-        hidden.heard(None, TIME);
-        hidden.ask(at(20), TIME);
-        hidden.heard(Some(at(21)), TIME);
-        assert_eq!(hidden.unheard(), Some(at(15) + UNHEARD + TIME));
-        assert_eq!(hidden.latest(), at(15) + UNHEARD + TIME);
+        hidden.request_extension(at(15), TIME);
+        assert_eq!(hidden.latest(), at(15) + LATE_EFFECT + TIME);
+        hidden.extension_answered(None, TIME);
+        hidden.request_extension(at(20), TIME);
+        hidden.extension_answered(Some(at(21)), TIME);
+        assert_eq!(hidden.unanswered(), Some(at(15) + LATE_EFFECT + TIME));
+        assert_eq!(hidden.latest(), at(15) + LATE_EFFECT + TIME);
     }
 }

@@ -4,7 +4,7 @@
 use super::Ledger;
 use super::book::ExtensionCall;
 use crate::clock;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::message::{Loss, Receipt};
 use crate::queue::{ItemError, Queue};
 use crate::tasks::Group;
@@ -91,7 +91,7 @@ impl Losses {
 }
 
 /// Timers stand still while the machine sleeps and deadlines do not: looks often enough to notice.
-fn soon(next: Option<Moment>) -> Option<Moment> {
+fn soon(next: Option<BootInstant>) -> Option<BootInstant> {
     next.map(|at| at.min(clock::now() + LONGEST_SLEEP))
 }
 
@@ -113,17 +113,13 @@ fn report(
     }
     if said.should_log(clock::now()) {
         let queue = &queue.identity().name;
-        tracing::warn!(
-            queue,
-            leases,
-            "leases were not extended, which is tried again: {error}"
-        );
+        tracing::warn!(queue, leases, "leases not extended, retried: {error}");
     }
 }
 
 struct ExtensionResult {
     call: ExtensionCall,
-    called: Moment,
+    called: BootInstant,
     results: Vec<Result<(), ItemError>>,
 }
 
@@ -134,7 +130,7 @@ async fn extend(queue: Arc<dyn Queue>, call: ExtensionCall) -> ExtensionResult {
         .map(|(_, receipt, length)| (receipt.clone(), *length))
         .collect();
     let called = clock::now();
-    // A call that hangs must leave time for another before the first lease runs out.
+    // A call that hangs must leave time for another before the first lease expires.
     let patience = called + call.runs_out.since(called) / 3;
     let results = tokio::select! {
         biased; // an answer in time is one

@@ -1,12 +1,12 @@
-//! Keeping messages ours while they are worked on. A lease is a value: owned, not `Clone`; its
-//! drop ends the extension and never acknowledges. Knows no backend by name and no stage.
+//! Leases messages while they are handled. A lease is a value: owned, not `Clone`; its drop ends
+//! the extension and never acknowledges. Knows no backend by name and no stage.
 
 pub mod book;
 pub mod invisible;
 pub mod keeper;
 
 use crate::clock;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use book::{Book, LeaseId, LeaseTerms};
 use invisible::InvisibleMessages;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -89,7 +89,7 @@ impl Lease {
 
     /// Loses the lease if its time is over: after a pause of the whole process nobody else has
     /// noticed yet.
-    pub fn check(&self, now: Moment) {
+    pub fn check(&self, now: BootInstant) {
         self.ledger.lock().check(self.id, now);
     }
 
@@ -117,12 +117,12 @@ impl Drop for Lease {
 #[derive(Debug)]
 pub struct Claim {
     lease: Lease,
-    until: Moment,
+    until: BootInstant,
 }
 
 impl Claim {
-    /// When the right ends: later than at first if an extension that was under way is granted.
-    pub fn until(&self) -> Moment {
+    /// When the right ends: later than at first if an extension that was running is granted.
+    pub fn until(&self) -> BootInstant {
         let deadline = self.lease.ledger.lock().deadline(self.lease.id);
         deadline.map_or(self.until, |deadline| deadline.max(self.until))
     }
@@ -132,7 +132,7 @@ impl Claim {
         self.lease.hidden()
     }
 
-    /// Returns when no extension is under way any more that could overtake an outcome.
+    /// Returns when no extension is running any more that could overtake an outcome.
     pub async fn quiet(&self) {
         loop {
             let mut answered = std::pin::pin!(self.lease.ledger.answered.notified());
@@ -157,7 +157,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn an_extension_that_is_granted_meanwhile_prolongs_the_right_to_settle() {
+    fn extension_granted_during_settlement_prolongs_the_right_to_settle() {
         let ledger = Arc::new(Ledger::default());
         let visibility = Duration::from_secs(30);
         let received = clock::now();

@@ -1,7 +1,7 @@
-//! The port to queues: few verbs, batch first, an answer for every item. Knows no backend; each
-//! is a crate in `host/backends` and the only place that names its library.
+//! The port to queues: few methods, batch first, a result for every item. Knows no backend; each is
+//! a crate in `host/backends` and the only place that names its library.
 
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 pub use crate::error_kind::{CallError as QueueError, ErrorKind};
 use crate::memory::HeldBytes;
 use crate::message::{Loss, Message, Outcome, Outgoing, Receipt};
@@ -25,13 +25,13 @@ pub const POLICY_SOURCE: &str = "DeadLetterQueueSourceArn";
 /// What is known about a queue once it is open.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// As the configuration writes it, without its weight.
+    /// Its name in the configuration, without its weight.
     pub name: String,
     /// The ARN, or the backend's own name.
     pub source: String,
     /// How long a received message stays invisible unless extended, when the route does not say.
     pub visibility: Duration,
-    /// The most messages of one `receive`, and items of one `extend`, `settle` or `send`.
+    /// Maximum messages of one `receive`, and items of one `extend`, `settle` or `send`.
     pub batch: usize,
     /// The longest `wait` of one `receive`.
     pub longest_wait: Duration,
@@ -42,7 +42,7 @@ pub struct Identity {
     pub ordered_groups: bool,
     /// Whether `Outcome::DeadLetter` has somewhere to go.
     pub dead_letters: bool,
-    /// After so many receives the backend's own redrive policy dead-letters a message.
+    /// The backend's own redrive policy dead-letters a message after this many receives.
     pub most_receives: Option<u32>,
     /// Whether `Outcome::DeadLetter` goes to the target of that policy where the route names no
     /// dead-letter queue.
@@ -52,25 +52,25 @@ pub struct Identity {
 /// A request for messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
-    /// At most so many, but for `GroupShare::Spread`; 1 to `Identity::batch`.
+    /// Maximum number of messages, except for `GroupShare::Spread`; 1 to `Identity::batch`.
     pub max: usize,
-    /// How long what is received stays invisible, from the moment it is handed out; 0 s to 12 h.
+    /// How long what is received stays invisible, from the moment it is delivered; 0 s to 12 h.
     pub visibility: Duration,
     /// How long to wait for the first message; at most `Identity::longest_wait`.
     pub wait: Duration,
-    /// Whether to hand out first what was sent last, of all that can be received, and not what
+    /// Whether to deliver first what was sent last, of all that can be received, and not what
     /// the queue would give by itself. What must be in order within its group stays so. A backend
     /// that cannot choose does as it always does: SQS.
     pub newest_first: bool,
     /// How many messages of one group. A backend that cannot choose does as it always does: SQS
     /// tries to return as many as possible, Redis one.
     pub groups: GroupShare,
-    /// Whether to hand out one message even if the process holds as many bytes as it may.
+    /// Whether to deliver one message even if the process holds as many bytes as it may.
     pub overdraw: bool,
 }
 
 /// How many messages of one group a receive brings where groups are kept in order. Those that it
-/// brings are in order, and nothing more of the group is handed out until all of them are deleted
+/// brings are in order, and nothing more of the group is delivered until all of them are deleted
 /// or visible again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GroupShare {
@@ -78,7 +78,7 @@ pub enum GroupShare {
     #[default]
     One,
     /// One of each group that has any. If these are fewer than asked for, there is nothing else to
-    /// hand out: then those that follow in the same groups, too, so many beyond `Ask::max` at most.
+    /// deliver: then later messages of the same groups, too, at most this many beyond `Ask::max`.
     Spread(usize),
     /// As many as possible of one group before those of the next, as SQS does.
     Fill,
@@ -103,11 +103,11 @@ pub struct Received {
     pub messages: Vec<Message>,
     /// The backend has looked everywhere and held nothing more that could be received.
     pub drained: bool,
-    /// When the messages were handed out, where the backend knows.
-    pub taken: Option<Moment>,
+    /// When the messages were delivered, where the backend knows.
+    pub taken: Option<BootInstant>,
     /// The bytes that the messages take of the process's budget, if it has one; in their order.
     pub held: Vec<HeldBytes>,
-    /// The next message has so many bytes, which are not free: others must be settled first.
+    /// The next message has this many bytes, which are not free: others must be settled first.
     pub short_of: Option<u64>,
     /// What the backend dead-lettered instead of handing it out, as far as it was not reported before.
     pub dead_lettered: Vec<DeadLettered>,
@@ -137,20 +137,20 @@ pub struct Depth {
     pub in_flight: u64,
     /// Sent with a delay, or released to come back later.
     pub delayed: u64,
-    /// Age of the oldest message that is not in flight, where the backend tells.
+    /// Age of the oldest message that is not in flight, if the backend reports it.
     pub oldest: Option<Duration>,
 }
 
 /// One item of a call that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ItemError {
-    /// The receipt is not ours any more: it ran out, or the message is gone.
+    /// The receipt is no longer valid: it expired, or the message is gone.
     #[error("the receipt is no longer valid: {0}")]
     Gone(String),
     /// The message was cancelled: it is not delivered again.
     #[error("the message was cancelled")]
     Cancelled,
-    /// May pass; the same item may be tried again.
+    /// May pass; the same item may be retried.
     #[error("{0}")]
     Passing(String),
     /// Will never succeed as it is.
@@ -163,7 +163,7 @@ pub enum ItemError {
 pub struct Delays {
     /// The longest delay of one message; zero where none can be delayed.
     pub longest: Duration,
-    /// The longest delay of a message with a group; zero as well where it would hold up its group.
+    /// The longest delay of a message with a group; zero as well where it would delay its group.
     pub longest_in_group: Duration,
     /// The longest delay of a scheduled message: one that people may list and cancel until it is due.
     pub longest_scheduled: Duration,
@@ -264,9 +264,9 @@ pub trait Queue: Send + Sync + 'static {
         false
     }
 
-    /// Takes up to `ask.max` messages and makes them invisible for `ask.visibility`. Waits up to `ask.wait` for the first; not any longer once
-    /// `hurry` is set, where the backend can end a wait without losing what it might bring. No
-    /// messages is not an error.
+    /// Takes up to `ask.max` messages and makes them invisible for `ask.visibility`. Waits up to
+    /// `ask.wait` for the first; not any longer once `hurry` is set, where the backend can end a
+    /// wait without losing what it might bring. No messages is not an error.
     async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError>;
 
     /// Keeps deliveries invisible for the given time from now; at most `Identity::batch` items
@@ -290,7 +290,7 @@ pub trait Queue: Send + Sync + 'static {
     /// How much the queue holds.
     async fn depth(&self) -> Result<Depth, QueueError>;
 
-    /// The next messages without receiving them; `Trouble::Refused` where the backend cannot.
+    /// The next messages without receiving them; `ErrorKind::Invalid` where the backend cannot.
     async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError>;
 
     /// Whether it can list what waits without receiving it: `browse`, `browse_end` and

@@ -1,4 +1,4 @@
-//! One recorded message as it stands on one line of JSON, and back.
+//! Converts one recorded message to a line of JSON and back.
 
 use super::ENDING;
 use super::redact::BLOT;
@@ -19,7 +19,7 @@ pub struct RecordedMessage {
     pub at: Timestamp,
     /// The plugin's name.
     pub plugin: String,
-    /// Which version of it answered.
+    /// The version that answered.
     pub version: String,
     /// How long its attempt took, in microseconds.
     pub took_us: u64,
@@ -128,7 +128,7 @@ impl RecordedVerdict {
 
     /// Without what the guest or somebody downstream may have put into words: it may be of the
     /// message.
-    pub fn without_words(mut self) -> Self {
+    pub fn without_guest_text(mut self) -> Self {
         match &mut self {
             Self::Done
             // These are numbers of ours.
@@ -188,7 +188,7 @@ impl std::fmt::Display for RecordedVerdict {
 }
 
 impl RecordedMessage {
-    /// Of a message that has just been answered.
+    /// Creates the record of a message that has just been answered.
     pub fn new(
         plugin: &str,
         version: &str,
@@ -310,7 +310,7 @@ pub fn read(file: &Path) -> Result<Vec<RecordedMessage>, String> {
             Err(error) if error.is_eof() && lines.peek().is_none() => {}
             Err(error) => {
                 let (file, number) = (file.display(), number + 1);
-                return Err(format!("{file}:{number}: no recorded message: {error}"));
+                return Err(format!("{file}:{number}: not a recorded message: {error}"));
             }
         }
     }

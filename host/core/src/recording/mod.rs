@@ -1,5 +1,5 @@
-//! Messages kept on disk with what became of them, to be run again: what is kept of one, what is
-//! redacted, and how it gets there. Knows neither queues nor plugins.
+//! Records messages and their verdicts on disk for replay: what is kept, what is redacted, and how
+//! it is written. Knows neither queues nor plugins.
 
 pub mod entry;
 mod pages;
@@ -21,7 +21,7 @@ pub struct RecordingTerms {
     pub folder: PathBuf,
     /// What is redacted before anything is written.
     pub redact: Vec<Rule>,
-    /// The most bytes of all files of the folder together; the oldest are deleted.
+    /// Maximum bytes of all files of the folder together; the oldest are deleted.
     pub most: u64,
 }
 
@@ -58,14 +58,14 @@ impl Recorder {
         self.writer.folder()
     }
 
-    /// Keeps a message and what `version` made of it in this time. Returns at once; what cannot be
-    /// written as fast is left out, and that is said.
+    /// Records a message and the verdict of `version` after this time. Returns at once; messages
+    /// that cannot be written fast enough are left out, which is logged.
     pub fn keep(&self, message: &Message, verdict: &Verdict, version: &str, took: Duration) {
         // What is redacted never leaves this thread.
         let message = redact::message(&self.redact, message);
         let mut entry = RecordedMessage::new(&self.plugin, version, message, verdict, took);
         if !self.redact.is_empty() {
-            entry.answer = entry.answer.without_words();
+            entry.answer = entry.answer.without_guest_text();
         }
         self.writer.write(entry);
     }

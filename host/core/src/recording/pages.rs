@@ -1,7 +1,6 @@
-//! The files of one recorder: one after the other in a folder that other recorders, of this process
-//! and of others, may write to as well, and which does not grow for ever. Whoever writes a file
-//! holds a lock on it (`flock`), so that nobody else deletes it. Knows no threads and no time to
-//! wait.
+//! The files of one recorder in a folder that other recorders, of this process and of others, may
+//! share, and whose size is bounded. A writer holds a lock on its file (`flock`), so that nobody
+//! else deletes it. Knows no threads and no waiting.
 
 use super::entry::RecordedMessage;
 use crate::clock;
@@ -15,8 +14,8 @@ use std::time::SystemTime;
 
 /// How large one file grows at most, in bytes.
 const FILE: u64 = 64 << 20;
-/// Nor larger than this part of what the folder may hold: so many recorders share it and still
-/// leave room for what others wrote.
+/// Maximum size of a file as a fraction of the folder's bound: this many recorders can share it
+/// and still leave space for others.
 const PART: u64 = 8;
 /// How many names are tried for one file.
 const NAMES: usize = 1_000;
@@ -110,7 +109,7 @@ impl Pages {
         FILE.min(self.most / PART)
     }
 
-    /// A new file, and room for it and an entry of so many bytes.
+    /// Opens a new file, with space for it and an entry of this many bytes.
     fn turn(&mut self, bytes: u64) -> Result<RecordingFile> {
         files::make_folder(&self.folder)?;
         self.make_room(bytes.max(self.full()))?;

@@ -1,11 +1,11 @@
-//! What of a message is redacted before it is kept. Pure.
+//! Redacts a message before it is recorded. Pure.
 
 use crate::message::{AttributeValue, Message};
 use serde_json::Value;
 use std::fmt;
 use std::str::FromStr;
 
-/// What stands in the place of what is redacted.
+/// What is in the place of what is redacted.
 pub const BLOT: &str = "[redacted]";
 /// What a rule about an attribute begins with.
 const ATTRIBUTE: &str = "attribute:";
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_redacted_out_and_the_rest_stays() {
+    fn matching_values_are_redacted_and_the_rest_stays() {
         let text = r#"{"customer":{"email":"a@b","n":1},"items":[{"sku":"x"},{"sku":"y"}]}"#;
         for (rule, left) in [
             (
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_place_may_be_is_redacted_out_if_the_shape_is_another() {
+    fn enclosing_value_is_redacted_when_the_shape_differs() {
         for (rule, text, left) in [
             // The first of two would be left if the text were kept.
             (
@@ -214,13 +214,13 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_no_json_is_redacted_out_whole() {
+    fn body_that_is_not_json_is_redacted_whole() {
         assert_eq!(body(&rules(&["/a"]), "email=a@b"), BLOT);
         assert_eq!(body(&rules(&["attribute:a"]), "email=a@b"), "email=a@b");
     }
 
     #[test]
-    fn attributes_are_redacted_out_by_name() {
+    fn attributes_are_redacted_by_name() {
         let attribute = |name: &str, value| Attribute {
             name: name.into(),
             data_type: "String".into(),
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rule_is_refused() {
+    fn invalid_redaction_rule_is_refused() {
         for text in [
             "",
             "customer/email",
@@ -265,7 +265,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_secret_is_left_where_a_rule_points(
+        fn no_secret_remains_where_a_rule_points(
             names in prop::collection::vec("[a-z/~]{1,4}", 1..4),
             secret in "[0-9]{12}",
         ) {

@@ -23,7 +23,7 @@ fn recorded(rules: &[&str]) -> RecordedMessage {
 }
 
 #[test]
-fn what_the_guest_says_is_redacted_out_as_soon_as_there_is_a_rule() {
+fn guest_text_is_redacted_as_soon_as_any_rule_exists() {
     let whole = recorded(&[]);
     assert_eq!(whole.answer.to_string(), "reject: card 4111");
     assert_eq!(whole.message.body, r#"{"card":"4111"}"#);
@@ -38,7 +38,7 @@ fn what_the_guest_says_is_redacted_out_as_soon_as_there_is_a_rule() {
 }
 
 #[test]
-fn a_folder_is_looked_at_and_left_as_it_is() {
+fn inspecting_a_folder_changes_nothing() {
     let parent = tempfile::tempdir().expect("a folder");
     let folder = parent.path().join("recordings");
     let terms = RecordingTerms {

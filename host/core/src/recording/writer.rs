@@ -1,10 +1,10 @@
-//! A thread that writes entries, and the queue before it, which has bounds: nothing that is handled
-//! waits for a disk. Knows nothing of files.
+//! A thread that writes entries, with a bounded queue: no handler waits for a disk. Knows nothing
+//! of files.
 
 use super::entry::RecordedMessage;
 use super::pages::Pages;
 use crate::clock;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{
@@ -17,14 +17,14 @@ use std::time::Duration;
 const WAITING: usize = 1_024;
 /// Nor do more bytes wait, unless one entry alone has more.
 const BYTES: usize = 32 << 20;
-/// After a failed write nothing is tried for so long.
+/// After a failed write nothing is tried for this long.
 const REST: Duration = Duration::from_secs(1);
-/// How often it is said that entries are left out.
+/// How often left-out entries are logged.
 const MINUTE: Duration = Duration::from_secs(60);
 /// How long the end waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Writes on a thread of its own; ends, with all written, when dropped, unless the disk takes too
+/// Writes on its own thread; ends, with all written, when dropped, unless the disk takes too
 /// long.
 #[derive(Debug)]
 pub(super) struct RecordingWriter {
@@ -49,9 +49,9 @@ struct Counts {
 /// Why an entry is not written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 enum Refused {
-    #[error("they cannot be written as fast")]
+    #[error("the disk is too slow")]
     Full,
-    #[error("the thread that writes them has ended")]
+    #[error("the writer thread has ended")]
     Ended,
 }
 
@@ -72,7 +72,7 @@ impl RecordingWriter {
         Ok(writer)
     }
 
-    /// Hands entries to `write` on a thread of its own.
+    /// Hands entries to `write` on its own thread.
     fn with(
         folder: &Path,
         patience: Duration,
@@ -147,7 +147,7 @@ impl Drop for RecordingWriter {
             let (folder, bytes) = (self.folder.display(), self.waiting.load(Relaxed));
             tracing::warn!(
                 bytes,
-                "{folder}: the end does not wait for what is not written"
+                "{folder}: unwritten messages are dropped at the stop"
             );
         }
     }
@@ -159,12 +159,12 @@ struct RecordingTask {
     pages: Pages,
     folder: PathBuf,
     /// Until when, and why.
-    rest: Option<(Moment, String)>,
+    rest: Option<(BootInstant, String)>,
     failed: DropReport,
 }
 
 impl RecordingTask {
-    fn take(&mut self, entry: &RecordedMessage, now: Moment) {
+    fn take(&mut self, entry: &RecordedMessage, now: BootInstant) {
         if self.rest.as_ref().is_none_or(|(until, _)| now >= *until) {
             let error = self.pages.write(entry).err();
             self.rest = error.map(|error| (now + REST, error.to_string()));
@@ -181,16 +181,16 @@ impl RecordingTask {
     }
 }
 
-/// How many entries were left out, and when that was said.
+/// How many entries were left out, and when that was logged.
 #[derive(Debug, Default)]
 struct DropReport {
     left_out: u64,
-    said: Option<Moment>,
+    said: Option<BootInstant>,
 }
 
 impl DropReport {
     /// Counts one more. All so far, if it is time to say it.
-    fn count(&mut self, now: Moment) -> Option<u64> {
+    fn count(&mut self, now: BootInstant) -> Option<u64> {
         self.left_out += 1;
         if self.said.is_some_and(|said| now.since(said) < MINUTE) {
             return None;

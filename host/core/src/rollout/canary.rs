@@ -1,9 +1,10 @@
-//! Which of two versions takes an attempt, and when the newer one has proved worse. Pure.
+//! Decides which of two versions takes an attempt, and when the newer one is significantly worse.
+//! Pure.
 
 use crate::message::{Message, Verdict};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Before the canary has made so many attempts, nothing is concluded from them.
+/// Minimum number of canary attempts before anything is concluded.
 const LEAST: u64 = 20;
 /// Nor from fewer failures of the canary's: where hardly any attempt fails, one alone looks like many.
 const LEAST_FAILED: u64 = 5;
@@ -11,8 +12,8 @@ const LEAST_FAILED: u64 = 5;
 /// twice the logarithm of how many times likelier. It is looked at after every attempt, so chance gets
 /// many tries; the tests below count how often it wins.
 const EVIDENCE: f64 = 20.0;
-/// Once the canary has made so many attempts, those of both are halved: a version is judged by what
-/// it does now, and both by the same span of time.
+/// After this many canary attempts, the counts of both are halved: a version is judged by what it
+/// does now, and both by the same time span.
 const MEMORY: u64 = 10_000;
 
 /// A part of all messages: above 0, at most 1.
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_versions_are_rarely_told_apart() {
+    fn equal_versions_are_rarely_judged_different() {
         for (share, rate) in [(0.1, 0.001), (0.1, 0.05), (0.5, 0.3)] {
             let mistaken = (0..100)
                 .filter(|seed| race(*seed, share, rate, rate, 20_000).is_some())
@@ -189,13 +190,13 @@ mod tests {
     }
 
     #[test]
-    fn a_better_version_is_never_given_up_for_its_luck() {
+    fn better_version_is_never_rolled_back_by_chance() {
         let lost = (0..50).filter(|seed| race(*seed, 0.1, 0.2, 0.05, 20_000).is_some());
         assert_eq!(lost.count(), 0);
     }
 
     #[test]
-    fn a_worse_version_falls_back_soon() {
+    fn worse_version_is_rolled_back_soon() {
         // One in a hundred fails, and one in five of the canary's.
         for seed in 0..100 {
             let after = race(seed, 0.1, 0.01, 0.2, 100_000).expect("it is worse");
@@ -207,13 +208,13 @@ mod tests {
     }
 
     #[test]
-    fn a_small_share_is_judged_as_well() {
+    fn small_share_is_judged_as_well() {
         let after = race(1, 0.0001, 0.01, 1.0, 3_000_000).expect("it is worse");
         assert!(after < 1_000_000, "after {after} messages");
     }
 
     #[test]
-    fn a_batch_is_one_attempt() {
+    fn batch_counts_as_one_attempt() {
         let retry = Verdict::Retry {
             after: None,
             why: crate::message::FailureReason::Asked,
@@ -229,13 +230,13 @@ mod tests {
     }
 
     #[test]
-    fn a_canary_of_all_messages_is_judged_alone() {
+    fn canary_of_all_messages_is_judged_without_a_baseline() {
         assert!(race(1, 1.0, 0.0, 0.9, 1_000).is_some());
         assert!(race(1, 1.0, 0.0, 0.1, 10_000).is_none());
     }
 
     #[test]
-    fn a_share_takes_its_part_and_the_next_delivery_may_fall_otherwise() {
+    fn share_takes_its_fraction_and_redeliveries_are_drawn_again() {
         let share = Share::new(0.1).expect("a share");
         let taken = (0..10_000).filter(|id| share.takes(&message(*id, 1), "a"));
         let taken: Vec<u64> = taken.collect();
@@ -255,7 +256,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_count_breaks_the_judgement(current: (u32, u32), canary: (u32, u32)) {
+        fn canary_without_failures_is_never_judged_lost(current: (u32, u32), canary: (u32, u32)) {
             let tally = |(attempts, failed): (u32, u32)| Tally {
                 attempts: u64::from(attempts),
                 failed: u64::from(failed.min(attempts)),

@@ -1,12 +1,12 @@
-//! Which version of a plugin handles a message: the current one, which may be replaced at any
-//! moment; a canary that takes a share; a shadow that is only compared. Knows no file and no
-//! WebAssembly; whoever loads versions hands them in.
+//! Chooses the version of a plugin that handles a message: the current one, which may be replaced
+//! at any time; a canary that takes a share; a shadow that is only compared. Knows no file and no
+//! WebAssembly; the loader passes versions in.
 
 pub mod canary;
 pub mod shadow;
 
 use crate::clock;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::handler::{Attempt, Handler, Usage};
 use crate::message::{FailureReason, Verdict};
 use crate::recording::Recorder;
@@ -23,7 +23,7 @@ pub struct Version {
     pub handler: Arc<dyn Handler>,
     /// What it is called in logs: its file and the beginning of its digest.
     pub label: Arc<str>,
-    /// What tells it from every other: its SHA-256.
+    /// Its identity: the SHA-256.
     pub digest: Arc<str>,
 }
 
@@ -109,14 +109,14 @@ pub struct Stage {
 pub struct Recording {
     /// Writes them.
     pub recorder: Recorder,
-    /// Which.
+    /// Its share of the messages.
     pub share: Share,
 }
 
 /// The versions of one route's plugin.
 pub struct Rollout {
     plugin: String,
-    /// Of the version that it began with: the scheduler has made its plans.
+    /// The batch size of the version that it began with, for which the scheduler has planned.
     batch: usize,
     stage: RwLock<Arc<Stage>>,
     recording: Option<Recording>,
@@ -188,7 +188,7 @@ impl Rollout {
             failed = race.canary.failed,
             current_attempts = race.current.attempts,
             current_failed = race.current.failed,
-            "the canary fails more often than the current version, which takes all messages again"
+            "canary rolled back: it failed more often than the current version, which takes all messages again"
         );
     }
 
@@ -264,7 +264,7 @@ struct RolloutWatch<'a> {
     version: &'a Version,
     canary: Option<&'a Canary>,
     own: bool,
-    began: Moment,
+    began: BootInstant,
     answered: bool,
 }
 

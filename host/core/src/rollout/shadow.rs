@@ -1,6 +1,6 @@
-//! A second version that runs on the same messages for nothing but to be compared: after the
-//! first has answered, a few at once, with nothing at stake. Knows no plugin; who grants it nothing
-//! that reaches out is the builder's business.
+//! Runs a second version on the same messages only for comparison: after the first has answered, a
+//! few concurrently, without side effects. Knows no plugin; the builder denies it every outbound
+//! capability.
 
 use super::Version;
 use super::canary::is_begun;
@@ -17,9 +17,9 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-/// The most attempts of a shadow at once; what comes beyond them is not compared.
+/// Maximum attempts of a shadow at once; what comes beyond them is not compared.
 pub const AT_ONCE: usize = 4;
-/// The most differences that are said in a minute; all are counted.
+/// Maximum number of logged differences per minute; all are counted.
 const SAID: u32 = 20;
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -61,7 +61,7 @@ pub struct Shadow {
     over: CancellationToken,
     /// How it has compared so far.
     pub compared: Compared,
-    said: Mutex<(clock::Moment, u32)>,
+    said: Mutex<(clock::BootInstant, u32)>,
 }
 
 impl Shadow {
@@ -150,19 +150,19 @@ impl Shadow {
                 (false, false) => &self.compared.different,
             };
             count.fetch_add(1, Relaxed);
-            if std::ptr::eq(count, &self.compared.different) && self.may_say() {
+            if std::ptr::eq(count, &self.compared.different) && self.may_log() {
                 tracing::warn!(
                     plugin = self.plugin,
                     message_id = message.id,
                     current = %first,
                     shadow = %second,
-                    "the shadow answers otherwise"
+                    "shadow answer differs"
                 );
             }
         }
     }
 
-    fn may_say(&self) -> bool {
+    fn may_log(&self) -> bool {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let now = clock::now();
         if now.since(said.0) >= MINUTE {

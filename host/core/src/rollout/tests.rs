@@ -62,7 +62,7 @@ fn retry() -> Verdict {
 }
 
 #[tokio::test]
-async fn a_replaced_version_takes_nothing_more() {
+async fn replaced_version_takes_no_new_messages() {
     let (old, counts_old) = version("1", Verdict::Done);
     let (new, counts_new) = version("2", Verdict::Reject("no".into()));
     let rollout = Rollout::new("p", 1, alone(old), None);
@@ -99,7 +99,7 @@ impl Handler for Waits {
 }
 
 #[tokio::test]
-async fn what_runs_ends_with_the_version_that_it_began_with() {
+async fn running_attempts_finish_on_their_version() {
     let waits = Arc::new(Waits(tokio::sync::Notify::new()));
     let old = Version {
         handler: waits.clone(),
@@ -128,7 +128,7 @@ fn futures_poll<T>(
 }
 
 #[tokio::test]
-async fn a_canary_that_fails_falls_back_and_one_that_does_well_stays() {
+async fn failing_canary_is_rolled_back_and_successful_canary_stays() {
     for (verdict, falls) in [(retry(), true), (Verdict::Done, false)] {
         let (current, _) = version("1", Verdict::Done);
         let (tried, counts) = version("2", verdict);
@@ -160,7 +160,7 @@ fn with_canary(current: Version, canary: &Arc<Canary>) -> Rollout {
 }
 
 #[tokio::test]
-async fn what_a_canary_does_not_begin_the_current_version_takes() {
+async fn current_version_takes_what_the_canary_does_not_begin() {
     let closed = Verdict::Closed("no such function".into());
     let (current, _) = version("1", Verdict::Done);
     let (tried, counts) = version("2", closed.clone());
@@ -186,7 +186,7 @@ async fn what_a_canary_does_not_begin_the_current_version_takes() {
 }
 
 #[tokio::test]
-async fn a_canary_that_is_loaded_anew_is_as_far_as_it_was_and_another_begins() {
+async fn reloaded_canary_keeps_its_counts_and_a_new_one_starts_over() {
     let (tried, _) = version("2", retry());
     let share = Share::new(0.5).expect("a share");
     let fallen = Canary::new(tried.clone(), share, None);
@@ -201,7 +201,7 @@ async fn a_canary_that_is_loaded_anew_is_as_far_as_it_was_and_another_begins() {
 }
 
 #[tokio::test]
-async fn a_new_current_version_begins_the_race_anew() {
+async fn new_current_version_restarts_the_comparison() {
     let (current, _) = version("1", retry());
     let (tried, _) = version("2", Verdict::Done);
     let canary = Arc::new(Canary::new(tried, Share::new(0.5).expect("a share"), None));
@@ -234,7 +234,7 @@ impl Handler for Silent {
 }
 
 #[tokio::test]
-async fn a_canary_that_answers_too_late_fails() {
+async fn canary_that_answers_too_late_counts_as_failed() {
     let silent = Version {
         handler: Arc::new(Silent),
         label: "2".into(),
@@ -318,7 +318,7 @@ async fn compared(handler: Arc<dyn Handler>, current: Verdict) -> [u64; 4] {
 }
 
 #[tokio::test]
-async fn a_shadow_is_compared_and_changes_nothing() {
+async fn shadow_is_compared_and_changes_nothing() {
     let done = || Arc::new(Always(Verdict::Done, AtomicU64::new(0)));
     assert_eq!(compared(done(), Verdict::Done).await, [4, 0, 0, 1]);
     assert_eq!(compared(done(), retry()).await, [0, 4, 0, 1]);

@@ -21,7 +21,7 @@ fn fires(pattern: &str, zone: &str, after: &str, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn the_clock_is_that_of_the_zone() {
+fn cron_uses_the_clock_of_its_time_zone() {
     assert_eq!(
         fires("0 9 * * MON-FRI", BERLIN, "2026-11-20T12:00:00Z", 2),
         ["2026-11-23T09:00:00+01:00", "2026-11-24T09:00:00+01:00"]
@@ -34,7 +34,7 @@ fn the_clock_is_that_of_the_zone() {
 
 /// On 2026-03-29 Berlin has no time between 02:00 and 03:00.
 #[test]
-fn one_time_a_day_that_falls_into_a_gap_fires_at_its_end() {
+fn daily_time_in_a_dst_gap_fires_at_its_end() {
     assert_eq!(
         fires("30 2 * * *", BERLIN, "2026-03-28T12:00:00Z", 2),
         ["2026-03-29T03:00:00+02:00", "2026-03-30T02:30:00+02:00"]
@@ -43,7 +43,7 @@ fn one_time_a_day_that_falls_into_a_gap_fires_at_its_end() {
 
 /// On 2026-10-25 Berlin has the time between 02:00 and 03:00 twice.
 #[test]
-fn one_time_a_day_that_there_is_twice_fires_at_the_first() {
+fn ambiguous_daily_time_fires_at_the_first() {
     assert_eq!(
         fires("30 2 * * *", BERLIN, "2026-10-24T12:00:00Z", 2),
         ["2026-10-25T02:30:00+02:00", "2026-10-26T02:30:00+01:00"]
@@ -51,7 +51,7 @@ fn one_time_a_day_that_there_is_twice_fires_at_the_first() {
 }
 
 #[test]
-fn what_repeats_within_the_day_follows_the_clock_on_the_wall() {
+fn repetition_within_a_day_follows_the_wall_clock() {
     assert_eq!(
         fires("30 * * * *", BERLIN, "2026-03-29T00:00:00Z", 2),
         ["2026-03-29T01:30:00+01:00", "2026-03-29T03:30:00+02:00"]
@@ -67,7 +67,7 @@ fn what_repeats_within_the_day_follows_the_clock_on_the_wall() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_what_was_wanted() {
+fn cron_error_names_the_expected_form() {
     for (pattern, zone, wanted) in [
         ("", BERLIN, "written like `0 9"),
         ("0 25 * * *", BERLIN, "`0 25 * * *` is not a cron pattern"),
@@ -86,7 +86,7 @@ fn what_is_wrong_is_named_with_what_was_wanted() {
 
 proptest! {
     #[test]
-    fn the_next_time_is_always_later(
+    fn next_time_is_always_later(
         minute in 0..60_u8, hour in 0..24_u8, which in 0..4_usize, start in 0..4_000_000_000_000_u64,
     ) {
         let pattern = [

@@ -1,5 +1,5 @@
-//! What is to be done about jobs: which are sent now, with what delay, when a periodic one fires
-//! next, and when to look again. Pure, told `now`.
+//! Decides about jobs: which are sent now, with what delay, when a periodic one fires next, and
+//! when to look again. Pure: `now` is an argument.
 
 use super::{Claim, ScheduledJob};
 use crate::clock::Timestamp;
@@ -23,11 +23,11 @@ pub const MOST_TICKS: usize = 1_000;
 pub struct SendLimits {
     /// The longest delay of one message; zero where none can be delayed.
     pub longest_delay: Duration,
-    /// The same of a message with a group; zero as well where it would hold up its group.
+    /// The longest delay of a message with a group; zero as well if it would delay its group.
     pub longest_delay_in_group: Duration,
     /// What the queue adds to every message, where a message cannot say otherwise.
     pub own_delay: Duration,
-    /// The most messages of one call.
+    /// Maximum messages of one call.
     pub batch: usize,
     /// Whether what is sent first is handled first.
     pub ordered: bool,
@@ -120,7 +120,7 @@ pub fn delay(message: &Outgoing, tick: Timestamp, now: Timestamp, reach: SendLim
     tick.since(now).min(reach.longest_delay_of(message))
 }
 
-/// When a job is due after only so many of its messages were taken by its queue.
+/// Returns when a job is due after its queue accepted only the first of its messages.
 pub fn next_after(planned: &DueJob, sent: usize) -> Option<Timestamp> {
     planned.ticks.get(sent).copied().or(planned.next)
 }

@@ -6,7 +6,7 @@ use crate::schedule::samples::{FIFO, STANDARD, job};
 use proptest::prelude::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// The embedded queue, where what waits holds up its group.
+/// The embedded queue, where what waits delays its group.
 const EMBEDDED: SendLimits = SendLimits {
     longest_delay: Duration::MAX,
     longest_delay_in_group: Duration::ZERO,
@@ -38,7 +38,7 @@ fn planned(job: &ScheduledJob, reach: SendLimits, now: Timestamp) -> Option<DueJ
 }
 
 #[test]
-fn a_job_goes_when_its_queue_can_bear_the_rest_of_the_wait() {
+fn job_is_sent_once_its_queue_can_delay_it_for_the_rest() {
     for (reach, due, goes) in [
         (STANDARD, 900, true),
         (STANDARD, 901, false),
@@ -56,7 +56,7 @@ fn a_job_goes_when_its_queue_can_bear_the_rest_of_the_wait() {
 }
 
 #[test]
-fn a_job_with_a_group_waits_outside_the_queue_where_it_would_hold_its_group_up() {
+fn grouped_job_waits_outside_a_queue_that_it_would_block() {
     let mut job = job("one", at(60));
     assert!(planned(&job, EMBEDDED, at(0)).is_some());
     job.message.group = Some("g".into());
@@ -71,7 +71,7 @@ fn a_job_with_a_group_waits_outside_the_queue_where_it_would_hold_its_group_up()
 }
 
 #[test]
-fn what_its_queue_delays_by_itself_is_sent_so_much_earlier() {
+fn job_is_sent_earlier_by_the_default_delay_of_its_queue() {
     let job = job("one", at(60));
     assert_eq!(ready_at(&job, SLOW_FIFO, MINUTE), at(0));
     assert_eq!(planned(&job, SLOW_FIFO, at(-1)), None);
@@ -83,7 +83,7 @@ fn what_its_queue_delays_by_itself_is_sent_so_much_earlier() {
 }
 
 #[test]
-fn what_is_claimed_waits_until_the_claim_has_run_out() {
+fn claimed_job_waits_until_its_claim_expires() {
     let mut job = job("one", at(0));
     job.claim = Some(claim("other".into(), at(0)));
     assert_eq!(planned(&job, STANDARD, at(0)), None);
@@ -92,7 +92,7 @@ fn what_is_claimed_waits_until_the_claim_has_run_out() {
 }
 
 #[test]
-fn a_periodic_job_fires_for_each_time_that_the_next_looks_might_miss() {
+fn periodic_job_sends_every_tick_the_next_round_might_miss() {
     let first = Timestamp(START / 60_000 * 60_000);
     let found = planned(&periodic("*/20 * * * * *", first), STANDARD, first).expect("it is due");
     let seconds = |ms: &Timestamp| (ms.0 - first.0) / 1_000;
@@ -104,7 +104,7 @@ fn a_periodic_job_fires_for_each_time_that_the_next_looks_might_miss() {
 }
 
 #[test]
-fn a_periodic_job_that_is_late_fires_once_for_all_that_it_missed() {
+fn late_periodic_job_fires_once_for_all_missed_ticks() {
     let first = Timestamp(START / 86_400_000 * 86_400_000);
     let job = periodic("0 9 * * *", first);
     let now = Timestamp(first.0 + 3 * 86_400_000);
@@ -115,7 +115,7 @@ fn a_periodic_job_that_is_late_fires_once_for_all_that_it_missed() {
 }
 
 #[test]
-fn on_a_queue_without_delays_a_periodic_job_is_held_until_it_is_due() {
+fn periodic_job_is_held_until_due_on_a_queue_without_delays() {
     let first = Timestamp(START / 60_000 * 60_000 + 60_000);
     let job = periodic("* * * * *", first);
     assert_eq!(planned(&job, FIFO, Timestamp(first.0 - 1)), None);
@@ -127,7 +127,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn nothing_is_sent_early_or_forgotten(
+    fn no_job_is_sent_early_or_forgotten(
         due in -100_000_i64..100_000, now in -100_000_i64..100_000, which in 0..4_usize, group: bool,
     ) {
         let reach = [STANDARD, FIFO, SLOW_FIFO, EMBEDDED][which];
@@ -152,7 +152,7 @@ proptest! {
 
     /// Looks come when `wait` says, or sooner since another job wanted one, and each costs some time.
     #[test]
-    fn every_tick_is_sent_in_time_while_somebody_looks(
+    fn every_tick_is_sent_in_time_while_rounds_run(
         sooner in proptest::collection::vec(0_u64..120_000, 1..60), every in 1_u64..180,
         interval in 1_u64..300, which in 0..3_usize,
     ) {
@@ -189,7 +189,7 @@ proptest! {
     }
 
     #[test]
-    fn every_tick_is_sent_once_whatever_the_looks(
+    fn every_tick_is_sent_once_whatever_the_rounds(
         looks in proptest::collection::vec(1_u64..300, 1..40), every in 1_u64..60,
     ) {
         let first = Timestamp(START / 3_600_000 * 3_600_000);

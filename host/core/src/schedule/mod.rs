@@ -1,6 +1,6 @@
-//! Messages for later: jobs that wait in a store until a queue may have them, and periodic ones.
-//! The port to stores, small on purpose; `mover` takes what is due from a store to its queue. Knows
-//! no queue and no store by name; each store is in the crate of its backend.
+//! Scheduled messages: jobs that wait in a store until they are due, and periodic ones. The port to
+//! stores is small on purpose; `mover` moves due jobs from a store to their queues. Knows no queue
+//! and no store by name; each store is in the crate of its backend.
 
 pub mod cron;
 pub mod decide;
@@ -11,11 +11,11 @@ pub mod samples;
 pub mod when;
 
 #[cfg(test)]
+mod mover_failure_tests;
+#[cfg(test)]
 mod mover_order_tests;
 #[cfg(test)]
 mod mover_tests;
-#[cfg(test)]
-mod mover_trouble_tests;
 
 use crate::clock::Timestamp;
 pub use crate::error_kind::{CallError as StoreError, ErrorKind};
@@ -171,7 +171,7 @@ pub async fn list(store: &dyn ScheduleStore) -> Result<Vec<ScheduledJob>, StoreE
     }
 }
 
-/// A job that nobody has claimed, with an id of its own.
+/// A job that nobody has claimed, with its own id.
 pub fn job(
     queue: &str,
     due: Timestamp,

@@ -2,19 +2,19 @@
 //! nothing itself.
 //!
 //! A job is claimed before it is sent and ended after: whoever dies in between leaves a claim that
-//! runs out, and the job is sent by another. The end is bound to the claim, since by then the job may
+//! expires, and the job is sent by another. The end is bound to the claim, since by then the job may
 //! have run, and its producer written it anew under the same id.
 
 mod aside;
 mod end;
 mod learn;
-mod say;
+mod report;
 mod ship;
 
 use super::decide::{self, DueJob, SendLimits};
 use super::{ErrorKind, JobOutcome, ScheduleStore, ScheduledJob, StoreError};
 use crate::clock;
-use crate::clock::{Moment, Timestamp};
+use crate::clock::{BootInstant, Timestamp};
 use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::log_throttle::LogThrottle;
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// So many jobs are claimed together.
+/// This many jobs are claimed together.
 const CHUNK: usize = 100;
 
 /// What one round did.
@@ -44,7 +44,7 @@ pub struct MoverRound {
     /// When the first job that is held back is ready, or fires next.
     pub held: Option<Timestamp>,
     /// What went wrong with the store; the first of it.
-    pub trouble: Option<StoreError>,
+    pub error: Option<StoreError>,
 }
 
 impl MoverRound {
@@ -95,8 +95,8 @@ impl Mover {
         self
     }
 
-    /// Of a store that is there, or may be at any moment, even if it does not answer, and costs little
-    /// to look at: it is soon looked at again.
+    /// For a store that exists, or may exist at any moment, even if it does not answer, and is
+    /// cheap to poll: it is polled again soon.
     pub fn certain(mut self) -> Self {
         self.certain = true;
         self
@@ -116,7 +116,7 @@ impl Mover {
             let round = self.round(&stop).await;
             self.report(&round);
             let next = decide::wait(clock::wall_clock_now(), self.interval, round.held);
-            let rest = round.trouble.map(|error| self.trouble(&error));
+            let rest = round.error.map(|error| self.failed_look(&error));
             // What is held is ready in time, whatever else failed.
             wait = match (rest, round.held) {
                 (Some(rest), None) => rest,
@@ -125,12 +125,13 @@ impl Mover {
         }
     }
 
-    /// Everything that is due, once. What fails is told at the end, and the rest done all the same.
+    /// Moves everything that is due, once. Failures are reported at the end, and the rest is done
+    /// all the same.
     pub async fn round(&mut self, stop: &CancellationToken) -> MoverRound {
         let mut round = MoverRound::default();
         // Whoever may not strike out what it sends would send it again and again.
         if let Err(error) = self.end_the_rest().await {
-            round.trouble = Some(error);
+            round.error = Some(error);
             return round;
         }
         let mut known = KnownQueues::default();
@@ -144,7 +145,7 @@ impl Mover {
             let page = match page {
                 Ok(page) => page,
                 Err(error) => {
-                    round.trouble.get_or_insert(error);
+                    round.error.get_or_insert(error);
                     return round;
                 }
             };
@@ -166,7 +167,7 @@ impl Mover {
         }
     }
 
-    /// Which of these jobs are to be sent now, and how.
+    /// Plans which of these jobs are sent now, and how.
     fn plan(
         &mut self,
         jobs: Vec<ScheduledJob>,
@@ -235,11 +236,11 @@ impl Mover {
             }
         }
         let mut sent = self.send(&ours, started, known, round).await;
-        // What is behind one that could not be claimed is given back.
+        // What is behind one that could not be claimed is released.
         ours.append(&mut behind);
         sent.resize(ours.len(), 0);
         if let Err(denied) = self.end(ours, &sent, &token).await {
-            round.trouble = Some(denied);
+            round.error = Some(denied);
             return ControlFlow::Break(());
         }
         match away {
@@ -248,11 +249,12 @@ impl Mover {
         }
     }
 
-    /// Sends what is ours, to all its queues at once. How many messages of each job were taken.
+    /// Sends claimed jobs, to all their queues concurrently. Returns how many messages of each job
+    /// were accepted.
     async fn send(
         &mut self,
         ours: &[Ready],
-        started: Moment,
+        started: BootInstant,
         known: &mut KnownQueues,
         round: &mut MoverRound,
     ) -> Vec<usize> {

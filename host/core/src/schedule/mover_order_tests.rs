@@ -27,7 +27,7 @@ fn bodies(queue: &Taken) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn behind_a_failure_nothing_of_its_group_is_sent_where_order_is_kept() {
+async fn failed_job_blocks_its_group_on_an_ordered_queue() {
     let store = Arc::new(FakeSchedule::holding([
         grouped("1 a", "a", 1),
         grouped("2 refused", "a", 2),
@@ -47,7 +47,7 @@ async fn behind_a_failure_nothing_of_its_group_is_sent_where_order_is_kept() {
 }
 
 #[tokio::test]
-async fn what_is_on_a_later_page_does_not_overtake_what_failed_on_an_earlier_one() {
+async fn job_on_a_later_page_does_not_overtake_a_failed_one() {
     let id = |n: u64| match n {
         3 => "03 busy".to_owned(),
         n => format!("{n:02}"),
@@ -66,7 +66,7 @@ async fn what_is_on_a_later_page_does_not_overtake_what_failed_on_an_earlier_one
 }
 
 #[tokio::test]
-async fn what_is_behind_one_that_cannot_be_claimed_is_not_sent_and_free_again() {
+async fn jobs_behind_an_unclaimable_one_are_released_unsent() {
     let store = Arc::new(FakeSchedule::holding([
         grouped("1 a", "a", 1),
         grouped("2 unclaimed", "a", 2),
@@ -83,7 +83,7 @@ async fn what_is_behind_one_that_cannot_be_claimed_is_not_sent_and_free_again() 
 }
 
 #[tokio::test]
-async fn what_could_not_be_given_back_is_not_overtaken_by_its_group() {
+async fn job_that_could_not_be_released_is_not_overtaken_by_its_group() {
     let store = Arc::new(FakeSchedule::holding([
         grouped("1 busy", "a", 1),
         grouped("2 a", "a", 2),

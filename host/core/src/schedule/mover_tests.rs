@@ -25,7 +25,7 @@ pub(super) fn mover(store: &Arc<FakeSchedule>, queue: &Arc<Taken>) -> Mover {
 
 pub(super) async fn round(mover: &mut Mover) -> MoverRound {
     let round = mover.round(&CancellationToken::new()).await;
-    assert_eq!(round.trouble, None);
+    assert_eq!(round.error, None);
     round
 }
 
@@ -34,7 +34,7 @@ pub(super) fn left(store: &FakeSchedule) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_is_due_is_sent_once_with_its_delay_and_the_rest_stays() {
+async fn due_jobs_are_sent_once_with_their_delay() {
     let jobs = (0..40).map(|n| job(&format!("due-{n}"), soon(n)));
     let far = (0..20).map(|n| job(&format!("far-{n:02}"), soon(1_000 + n)));
     let store = Arc::new(FakeSchedule::holding(jobs.chain(far)));
@@ -68,7 +68,7 @@ async fn two_movers_send_each_job_once() {
 }
 
 #[tokio::test]
-async fn the_job_of_a_dead_dispatcher_is_taken_up_when_its_claim_has_run_out() {
+async fn job_of_a_dead_dispatcher_is_taken_over_when_its_claim_expires() {
     let claimed = |id: &str, until| ScheduledJob {
         claim: Some(Claim {
             token: "dead".into(),
@@ -88,7 +88,7 @@ async fn the_job_of_a_dead_dispatcher_is_taken_up_when_its_claim_has_run_out() {
 }
 
 #[tokio::test]
-async fn what_was_sent_and_could_not_be_ended_is_ended_later_and_not_sent_again() {
+async fn sent_job_that_could_not_be_completed_is_completed_later_without_resending() {
     let store = Arc::new(FakeSchedule::holding([
         job("a", soon(0)),
         job("b", soon(0)),
@@ -104,7 +104,7 @@ async fn what_was_sent_and_could_not_be_ended_is_ended_later_and_not_sent_again(
 }
 
 #[tokio::test]
-async fn what_its_queue_does_not_take_stays_and_is_tried_again() {
+async fn job_refused_by_its_queue_stays_and_is_retried() {
     let jobs = ["busy", "refused", "fine"].map(|id| job(id, soon(0)));
     let lost = ScheduledJob {
         queue: "gone".into(),
@@ -121,7 +121,7 @@ async fn what_its_queue_does_not_take_stays_and_is_tried_again() {
 }
 
 #[tokio::test]
-async fn a_job_that_its_producer_wrote_anew_is_not_ended_with_the_old_one() {
+async fn rewritten_job_is_not_completed_with_the_old_one() {
     let store = Arc::new(FakeSchedule::holding([job("a", soon(0))]));
     *store.failing_ends.lock().unwrap() = 1;
     let queue = Arc::new(Taken::default());
@@ -134,7 +134,7 @@ async fn a_job_that_its_producer_wrote_anew_is_not_ended_with_the_old_one() {
 }
 
 #[tokio::test]
-async fn on_a_queue_without_delays_jobs_are_held_and_looked_for_in_time() {
+async fn jobs_for_a_queue_without_delays_are_held_and_sent_when_due() {
     let due = soon(20);
     let store = Arc::new(FakeSchedule::holding([
         job("held", due),
@@ -151,7 +151,7 @@ async fn on_a_queue_without_delays_jobs_are_held_and_looked_for_in_time() {
 }
 
 #[tokio::test]
-async fn a_cancelled_job_is_not_sent() {
+async fn cancelled_job_is_not_sent() {
     let store = Arc::new(FakeSchedule::holding([job("a", soon(0))]));
     let now = clock::wall_clock_now();
     assert_eq!(store.cancel("a", now).await, Ok(super::Cancelled::Yes));
@@ -169,7 +169,7 @@ pub(super) fn simulate(test: impl Future<Output = ()>) {
     runtime.expect("a runtime").block_on(test);
 }
 
-/// Lets a mover run for so long.
+/// Lets a mover run for this long.
 pub(super) async fn run(mover: Mover, time: Duration) {
     let stop = CancellationToken::new();
     let running = crate::tasks::spawn(mover.run(stop.clone()));
@@ -187,7 +187,7 @@ fn periodic(pattern: &str, due: Timestamp) -> ScheduledJob {
 }
 
 #[test]
-fn on_a_queue_without_delays_no_tick_is_lost_or_late_while_a_dispatcher_runs() {
+fn no_tick_is_lost_or_late_on_a_queue_without_delays() {
     simulate(async {
         let first = soon(7);
         let store = Arc::new(FakeSchedule::holding([periodic("*/7 * * * * *", first)]));
@@ -208,7 +208,7 @@ fn on_a_queue_without_delays_no_tick_is_lost_or_late_while_a_dispatcher_runs() {
 }
 
 #[test]
-fn what_cannot_be_ended_past_its_lease_is_not_sent_again() {
+fn job_that_cannot_be_completed_within_its_claim_is_not_sent_again() {
     simulate(async {
         let store = Arc::new(FakeSchedule::holding([job("a", soon(0))]));
         // Once a look, for half an hour.
@@ -221,7 +221,7 @@ fn what_cannot_be_ended_past_its_lease_is_not_sent_again() {
 }
 
 #[test]
-fn who_may_not_end_what_it_sends_sends_nothing_more_until_it_may() {
+fn mover_that_may_not_complete_jobs_stops_sending_until_it_may() {
     simulate(async {
         let jobs = (0..500).map(|n| job(&format!("{n:03}"), soon(0)));
         let store = Arc::new(FakeSchedule::holding(jobs));
@@ -233,7 +233,7 @@ fn who_may_not_end_what_it_sends_sends_nothing_more_until_it_may() {
         let never = CancellationToken::new();
         for _ in 0..30 {
             let round = mover.round(&never).await;
-            let kind = round.trouble.map(|error| error.kind);
+            let kind = round.error.map(|error| error.kind);
             assert_eq!(kind, Some(ErrorKind::AccessDenied));
             assert_eq!(queue.bodies().len(), 7);
             simulated::pass(MINUTE);
@@ -246,7 +246,7 @@ fn who_may_not_end_what_it_sends_sends_nothing_more_until_it_may() {
 }
 
 #[tokio::test]
-async fn a_claim_that_fails_is_told_at_the_end_of_the_round() {
+async fn failed_claim_is_reported_at_the_end_of_the_round() {
     let jobs = (0..100).map(|n| job(&format!("{n}"), soon(0)));
     let bad = (0..10).map(|n| job(&format!("unclaimed-{n}"), Timestamp(n)));
     let store = Arc::new(FakeSchedule::holding(bad.chain(jobs)));
@@ -254,13 +254,13 @@ async fn a_claim_that_fails_is_told_at_the_end_of_the_round() {
     let told = mover(&store, &queue).round(&CancellationToken::new()).await;
     assert_eq!((told.sent, left(&store).len()), (100, 10));
     assert_eq!(
-        told.trouble.map(|error| error.kind),
+        told.error.map(|error| error.kind),
         Some(ErrorKind::Transient)
     );
 }
 
 #[tokio::test]
-async fn queues_that_do_not_answer_hold_up_no_other() {
+async fn queue_that_does_not_answer_delays_no_other() {
     let to = |queue: String| ScheduledJob {
         queue: queue.clone(),
         ..job(&queue, soon(0))
@@ -276,7 +276,7 @@ async fn queues_that_do_not_answer_hold_up_no_other() {
 }
 
 #[tokio::test]
-async fn a_tick_that_fails_stops_those_after_it_and_none_is_sent_twice() {
+async fn failed_tick_stops_those_after_it_and_none_is_sent_twice() {
     let first = Timestamp(clock::wall_clock_now().0 / 1_000 * 1_000 + 1_000);
     let mut busy = periodic("* * * * * *", first);
     busy.message.body = "busy".into();

@@ -1,4 +1,4 @@
-//! Dates as people write and read them. Pure, told `now`.
+//! Parses and formats dates. Pure: `now` is an argument.
 
 use crate::clock::Timestamp;
 use jiff::tz::TimeZone;
@@ -23,7 +23,7 @@ pub fn read(text: &str) -> Result<Timestamp, String> {
     }
 }
 
-/// So long from now; `None` if that is after all dates.
+/// The date after this delay; `None` if that is after all dates.
 pub fn after(now: Timestamp, delay: Duration) -> Option<Timestamp> {
     let ms = u64::try_from(delay.as_millis()).ok()?;
     let date = Timestamp(now.0.checked_add(ms)?);
@@ -70,7 +70,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn dates_are_read_with_any_offset_and_written_by_any_clock() {
+    fn dates_are_parsed_with_any_offset() {
         let date = read("2026-12-24T18:00:00+01:00").expect("a date");
         assert_eq!(date, read("2026-12-24T17:00:00Z").expect("the same"));
         assert_eq!(write(date, None), "2026-12-24T17:00:00+00:00");
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_date_is_refused_with_one_that_is() {
+    fn invalid_date_is_refused_with_an_example() {
         for text in [
             "",
             "tomorrow",
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn distances_are_said_in_full_seconds() {
+    fn distances_are_shown_in_whole_seconds() {
         assert_eq!(
             distance(Timestamp(0), Timestamp(129_600_000)),
             "in 1day 12h"
@@ -108,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_can_be_read(ms in 0..=NEVER.0) {
+        fn formatted_dates_can_be_parsed(ms in 0..=NEVER.0) {
             prop_assert_eq!(read(&write(Timestamp(ms), None)), Ok(Timestamp(ms)));
         }
     }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 struct AgeJob {
     number: u64,
     sent_ms: u64,
-    expires: Option<Moment>,
+    expires: Option<BootInstant>,
     group: Option<&'static str>,
     _seat: Permit,
 }
@@ -25,7 +25,7 @@ impl Waiting for AgeJob {
         Timestamp(self.sent_ms)
     }
 
-    fn expires(&self) -> Option<Moment> {
+    fn expires(&self) -> Option<BootInstant> {
         self.expires
     }
 }
@@ -38,8 +38,8 @@ fn sent(ago: u64) -> Sent {
     (ago, None, None)
 }
 
-fn at(ms: u64) -> Moment {
-    Moment::from_boot(Duration::from_millis(1_000_000 + ms))
+fn at(ms: u64) -> BootInstant {
+    BootInstant::from_boot(Duration::from_millis(1_000_000 + ms))
 }
 
 struct AgeWorld {
@@ -121,7 +121,7 @@ impl AgeWorld {
 
     /// Lets as many workers begin as there is work for; the numbers of what they took.
     fn work(&mut self) -> Vec<u64> {
-        let hired = self.scheduler.hire(at(self.now));
+        let hired = self.scheduler.reserve_workers(at(self.now));
         (0..hired).flat_map(|_| self.next()).collect()
     }
 
@@ -162,13 +162,13 @@ impl AgeWorld {
             }
             _ => over.extend(jobs.iter().map(|job| job.number)),
         }
-        self.scheduler.dismiss();
+        self.scheduler.release_worker();
         over
     }
 }
 
 #[test]
-fn the_newest_that_waits_goes_first_and_what_is_held_keeps_its_age() {
+fn newest_waiting_message_starts_first_and_held_ones_keep_their_age() {
     let mut world = AgeWorld::new(Sequence::Lifo, 1, 1);
     world.bring(0, &[sent(50), sent(10), sent(30)]);
     assert_eq!(world.work(), [2]);
@@ -183,7 +183,7 @@ fn the_newest_that_waits_goes_first_and_what_is_held_keeps_its_age() {
 }
 
 #[test]
-fn what_becomes_too_old_while_it_waits_is_given_out_at_its_time() {
+fn waiting_message_expires_at_its_maximum_age() {
     let mut world = AgeWorld::new(Sequence::Fifo, 1, 1);
     world.bring(0, &[sent(0), (0, Some(300), None), (0, Some(200), None)]);
     assert_eq!(world.work(), [1]);
@@ -202,7 +202,7 @@ fn what_becomes_too_old_while_it_waits_is_given_out_at_its_time() {
 }
 
 #[test]
-fn what_is_held_too_long_is_given_out_and_frees_its_group_and_the_queues_below() {
+fn expired_held_message_releases_its_group_and_lower_queues() {
     let mut world = AgeWorld::new(Sequence::Fifo, 1, 2);
     world.bring(0, &[(0, Some(10), Some("a")), (0, None, Some("a"))]);
     assert_eq!(world.work(), [1]);
@@ -220,7 +220,7 @@ fn what_is_held_too_long_is_given_out_and_frees_its_group_and_the_queues_below()
 }
 
 #[test]
-fn after_a_stop_what_is_still_to_be_run_becomes_too_old_as_before() {
+fn messages_still_expire_after_a_stop() {
     let mut world = AgeWorld::new(Sequence::Lifo, 1, 1);
     world.bring(0, &[(1, Some(10), None), (2, Some(10), None), sent(3)]);
     let now = at(world.now);
@@ -262,14 +262,14 @@ fn steps() -> impl Strategy<Value = Vec<AgeStep>> {
 fn check(sequence: Sequence, steps: Vec<AgeStep>) -> Result<(), TestCaseError> {
     let mut world = AgeWorld::new(sequence, 2, 1);
     // What is here and neither runs nor is over, and when it becomes too old.
-    let mut here: BTreeMap<u64, Option<Moment>> = BTreeMap::new();
+    let mut here: BTreeMap<u64, Option<BootInstant>> = BTreeMap::new();
     for step in steps {
         match step {
             AgeStep::Bring(jobs) => {
                 let expiries = jobs
                     .iter()
                     .map(|(_, left, _)| left.map(|left| at(world.now + left)));
-                let expiries: Vec<Option<Moment>> = expiries.collect();
+                let expiries: Vec<Option<BootInstant>> = expiries.collect();
                 here.extend(world.bring(0, &jobs).into_iter().zip(expiries));
             }
             AgeStep::Work => {
@@ -308,7 +308,7 @@ fn check(sequence: Sequence, steps: Vec<AgeStep>) -> Result<(), TestCaseError> {
 
 proptest! {
     #[test]
-    fn nothing_is_too_old_early_or_late(steps in steps(), newest_first: bool) {
+    fn no_message_expires_early_or_late(steps in steps(), newest_first: bool) {
         let sequence = if newest_first { Sequence::Lifo } else { Sequence::Fifo };
         check(sequence, steps)?;
     }

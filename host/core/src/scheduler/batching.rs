@@ -1,7 +1,7 @@
-//! Whether little room is asked for now or left to gather until it is worth a full call. Pure, told
-//! `now`; knows no queue and no job.
+//! Decides whether few permits are used now or collected until they are worth a full call. Pure:
+//! `now` is an argument; knows no queue and no job.
 
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use std::time::Duration;
 
 /// Room that waits for the answer to a receive idles meanwhile: no more than this part of the capacity
@@ -15,11 +15,11 @@ pub(super) struct FreePermits {
     pub free: usize,
     /// All there is, free or not.
     pub capacity: usize,
-    /// Whether what is in hand gives room back by itself.
+    /// Whether messages in flight will return permits.
     pub comes_free: bool,
     /// How long to wait for that.
     pub wait: Duration,
-    /// Whether the receives under way are as many as all their room and the free room need together.
+    /// Whether the outstanding receives are as many as all their room and the free room need together.
     pub fits: bool,
     /// How long to wait for the answer to one of them; zero: not at all.
     pub join: Duration,
@@ -27,24 +27,24 @@ pub(super) struct FreePermits {
 
 /// What waits to be asked for.
 #[derive(Debug, Default)]
-pub(super) struct Gathering {
+pub(super) struct BatchingDelay {
     /// Since when little room is free.
-    since: Option<Moment>,
+    since: Option<BootInstant>,
     /// Since when it waits for the answer to a receive.
-    joining: Option<Moment>,
+    joining: Option<BootInstant>,
     /// It may wait for another from then on.
-    joins_from: Moment,
+    joins_from: BootInstant,
     /// When to look again.
-    due: Option<Moment>,
+    due: Option<BootInstant>,
 }
 
-impl Gathering {
+impl BatchingDelay {
     /// Whether little room is to be asked for now. Counted from when it came free: the latency of
-    /// calls under way is not waited for besides, but for those whose room it joins.
+    /// outstanding calls is not waited for besides, but for those whose room it joins.
     ///
-    /// Two receives that ask for less than a full call each would go on so for ever, since each
+    /// Two receives that ask for less than a full call each would continue so forever, since each
     /// asks again for what it brought. So now and then the room of one waits for the other.
-    pub(super) fn is_over(&mut self, little: &FreePermits, now: Moment) -> bool {
+    pub(super) fn is_over(&mut self, little: &FreePermits, now: BootInstant) -> bool {
         if self.joining.is_some() && !little.fits {
             // Answered: what it brought gives its room back as any other does.
             self.end_joining(little.free, little.capacity, now);
@@ -69,23 +69,23 @@ impl Gathering {
     }
 
     /// Little room was asked for, or none is left.
-    pub(super) fn ends(&mut self, free: usize, capacity: usize, now: Moment) {
+    pub(super) fn ends(&mut self, free: usize, capacity: usize, now: BootInstant) {
         self.end_joining(free, capacity, now);
         self.full_call();
     }
 
-    /// A full call was asked for. What is left of the room goes on waiting for the answer that it
+    /// A full call was asked for. What is left of the room continues waiting for the answer that it
     /// waits for.
     pub(super) fn full_call(&mut self) {
         (self.since, self.due) = (None, None);
     }
 
     /// When `is_over` may say otherwise though nothing happened.
-    pub(super) fn due(&self) -> Option<Moment> {
+    pub(super) fn due(&self) -> Option<BootInstant> {
         self.due
     }
 
-    fn end_joining(&mut self, free: usize, capacity: usize, now: Moment) {
+    fn end_joining(&mut self, free: usize, capacity: usize, now: BootInstant) {
         if let Some(began) = self.joining.take() {
             let idle = u32::try_from(free * JOINING_PART / capacity.max(1)).unwrap_or(u32::MAX);
             self.joins_from = now + now.since(began).saturating_mul(idle);
@@ -97,8 +97,8 @@ impl Gathering {
 mod tests {
     use super::*;
 
-    fn at(ms: u64) -> Moment {
-        Moment::from_boot(Duration::from_millis(ms))
+    fn at(ms: u64) -> BootInstant {
+        BootInstant::from_boot(Duration::from_millis(ms))
     }
 
     fn little(free: usize, comes_free: bool, fits: bool) -> FreePermits {
@@ -113,8 +113,8 @@ mod tests {
     }
 
     #[test]
-    fn room_gathers_while_more_comes_free_and_no_longer() {
-        let mut gathering = Gathering::default();
+    fn batching_delay_lasts_while_more_permits_come_free() {
+        let mut gathering = BatchingDelay::default();
         assert!(!gathering.is_over(&little(3, true, false), at(100)));
         assert_eq!(gathering.due(), Some(at(105)));
         assert!(!gathering.is_over(&little(4, true, false), at(104)));
@@ -125,8 +125,8 @@ mod tests {
     }
 
     #[test]
-    fn finding_11_room_waits_for_the_answer_whose_room_it_joins_and_for_what_that_brought() {
-        let mut gathering = Gathering::default();
+    fn finding_11_batching_waits_for_pending_answers_and_their_messages() {
+        let mut gathering = BatchingDelay::default();
         assert!(!gathering.is_over(&little(3, false, true), at(100)));
         assert_eq!(gathering.due(), Some(at(150)));
         // Answered at 120: seven run, and give their room back within the wait.
@@ -140,8 +140,8 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_does_not_come_is_not_waited_for() {
-        let mut gathering = Gathering::default();
+    fn batching_does_not_wait_for_an_overdue_answer() {
+        let mut gathering = BatchingDelay::default();
         assert!(!gathering.is_over(&little(10, false, true), at(100)));
         assert!(gathering.is_over(&little(10, false, true), at(150)));
         gathering.ends(10, 10, at(150));

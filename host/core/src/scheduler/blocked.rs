@@ -1,9 +1,9 @@
-//! Groups that cannot go on yet, on a queue that keeps their order: the first message failed and is
-//! tried again within its lease, or it is being dead-lettered. What waits behind it stays leased
-//! here, since giving it back would spend a receive without an attempt. Pure, told `now`.
+//! Blocked groups of a queue that keeps their order: the first message failed and is retried within
+//! its lease, or it is being dead-lettered. The messages behind it stay leased here, because a
+//! release would spend a receive without an attempt. Pure: `now` is an argument.
 
 use super::ready::Waiting;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use std::collections::{BTreeMap, HashMap};
 
 /// The blocked groups of one queue.
@@ -17,15 +17,15 @@ pub(super) struct BlockedGroups<J> {
 
 #[derive(Debug)]
 struct Blocked<J> {
-    /// In the group's order; the one that is tried again first.
+    /// In the group's order; the one that is retried first.
     jobs: Vec<J>,
-    /// When the first is tried again.
-    retry_at: Option<Moment>,
+    /// When the first is retried.
+    retry_at: Option<BootInstant>,
     /// How many messages are awaited: the queue must take their outcomes first.
     awaits: usize,
 }
 
-/// A group that is blocked no longer, and what of it is in hand, in its order.
+/// A group that is no longer blocked, with its held messages in order.
 pub(super) type Unblocked<J> = (String, Vec<J>);
 
 /// What the end of an awaited message leads to.
@@ -33,9 +33,9 @@ pub(super) type Unblocked<J> = (String, Vec<J>);
 pub(super) enum Released<J> {
     /// Nothing: no group waits for it, or for others as well.
     Nothing,
-    /// The message has left its queue: its group goes on.
+    /// The message has left its queue: its group continues.
     GoesOn(Unblocked<J>),
-    /// The queue delivers it again, which it does not as long as others of its group are in hand.
+    /// The queue redelivers it, which it does only once the others of its group are released.
     GivesBack(Unblocked<J>),
 }
 
@@ -80,7 +80,7 @@ impl<J: Waiting> BlockedGroups<J> {
     }
 
     /// Blocks a group until `at`: then these go before what else is kept of it.
-    pub(super) fn retry_at(&mut self, group: &str, first: Vec<J>, at: Moment) {
+    pub(super) fn retry_at(&mut self, group: &str, first: Vec<J>, at: BootInstant) {
         self.prepend(group, first);
         self.entry(group).retry_at = Some(at);
     }
@@ -108,7 +108,7 @@ impl<J: Waiting> BlockedGroups<J> {
     }
 
     /// The outcome of a message was taken (`gone`), or its queue delivers it again.
-    pub(super) fn told(&mut self, id: &str, gone: bool) -> Released<J> {
+    pub(super) fn settled(&mut self, id: &str, gone: bool) -> Released<J> {
         let Some(group) = self.awaited.remove(id) else {
             return Released::Nothing;
         };
@@ -131,8 +131,8 @@ impl<J: Waiting> BlockedGroups<J> {
         (group, jobs)
     }
 
-    /// The groups whose first message is to be tried again by now.
-    pub(super) fn take_due(&mut self, now: Moment) -> Vec<Unblocked<J>> {
+    /// The groups whose first message is to be retried by now.
+    pub(super) fn take_due(&mut self, now: BootInstant) -> Vec<Unblocked<J>> {
         let is_due = |blocked: &Blocked<J>| {
             blocked.awaits == 0 && blocked.retry_at.is_some_and(|at| at <= now)
         };
@@ -148,20 +148,20 @@ impl<J: Waiting> BlockedGroups<J> {
             .collect()
     }
 
-    /// When the first of them is to be tried again.
-    pub(super) fn due(&self) -> Option<Moment> {
+    /// When the first of them is to be retried.
+    pub(super) fn due(&self) -> Option<BootInstant> {
         let waits = self.groups.values().filter(|blocked| blocked.awaits == 0);
         waits.filter_map(|blocked| blocked.retry_at).min()
     }
 
     /// When the first becomes too old.
-    pub(super) fn expires(&self) -> Option<Moment> {
+    pub(super) fn expires(&self) -> Option<BootInstant> {
         self.iter().filter_map(Waiting::expires).min()
     }
 
     /// Takes out what is too old, and the groups that are blocked no longer since the message that
-    /// was to be tried again is among it.
-    pub(super) fn expired(&mut self, now: Moment) -> (Vec<J>, Vec<Unblocked<J>>) {
+    /// was to be retried is among it.
+    pub(super) fn expired(&mut self, now: BootInstant) -> (Vec<J>, Vec<Unblocked<J>>) {
         if self.expires().is_none_or(|at| at > now) {
             return (Vec::new(), Vec::new());
         }
@@ -169,7 +169,7 @@ impl<J: Waiting> BlockedGroups<J> {
     }
 
     /// Takes out what is chosen, asked in the order of each group, and the groups that are blocked
-    /// no longer since the message that was to be tried again is among it.
+    /// no longer since the message that was to be retried is among it.
     pub(super) fn extract(&mut self, which: impl Fn(&J) -> bool) -> (Vec<J>, Vec<Unblocked<J>>) {
         let mut out = Vec::new();
         for blocked in self.groups.values_mut() {

@@ -1,18 +1,19 @@
-//! What is known of the order of sending within groups, on a queue that does not keep it itself:
-//! which messages are at hand, and which are with the queue and stop their group until they have
-//! come back and ended. Pure, told `now`; bounded.
+//! Tracks the order of sending within groups on a queue that does not keep it: which messages are
+//! held, and which are in the queue and block their group until they are redelivered and end. Pure:
+//! `now` is an argument; bounded.
 
-use crate::clock::{Moment, Timestamp};
+use crate::clock::{BootInstant, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
-/// So many messages are awaited at most. Beyond that the one that has been for longest is not.
+/// This many messages are awaited at most. Beyond that the one that has been for longest is not.
 pub(super) const MOST_AWAITED: usize = 10_000;
-/// How long after it could be received a message is awaited at most. It may stand behind others in
+/// How long after it could be received a message is awaited at most. It may be behind others in
 /// the queue; but the queue may also have dead-lettered it, or another process may have it.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(900);
-/// So many answers that the queue holds nothing more, since a message could be received,
-/// say that it will not come: the first may be to an older question, and a long poll errs at times.
+/// After this many answers that the queue holds nothing more, since a message could be received,
+/// it is assumed that it will not come: the first answer may be to an older call, and a long poll
+/// sometimes errs.
 const EMPTY_ANSWERS: usize = 3;
 /// A queue may be so late with what it promised.
 const LATE: Duration = Duration::from_secs(2);
@@ -29,22 +30,22 @@ pub(super) struct GroupPosition {
 struct KnownMessage {
     id: String,
     away: Option<ReleasedMessage>,
-    /// Of how many of its deliveries that went back the queue has not been told yet.
+    /// How many of its released deliveries are not yet settled.
     untold: u32,
 }
 
 /// A message that the queue has.
 #[derive(Debug, Clone, Copy)]
 struct ReleasedMessage {
-    since: Moment,
-    /// The latest that was said of when it can be received again.
-    said: Option<Moment>,
-    /// The same once the queue has been told of all that went back.
-    due: Option<Moment>,
+    since: BootInstant,
+    /// The latest reported time when it can be received again.
+    said: Option<BootInstant>,
+    /// When it can be received again, once all its releases are settled.
+    due: Option<BootInstant>,
 }
 
 impl ReleasedMessage {
-    fn expires(&self) -> Moment {
+    fn expires(&self) -> BootInstant {
         self.due.unwrap_or(self.since) + LONGEST_WAIT
     }
 }
@@ -57,13 +58,13 @@ pub(super) struct BlockedMessages {
     places: HashMap<String, (String, GroupPosition)>,
     arrivals: u64,
     /// Since when each awaited message is.
-    awaited: BTreeSet<(Moment, String)>,
-    /// When the queue said last that it held nothing more; the oldest first.
-    empty: VecDeque<Moment>,
+    awaited: BTreeSet<(BootInstant, String)>,
+    /// When the queue last reported that it holds nothing more; the oldest first.
+    empty: VecDeque<BootInstant>,
 }
 
 impl BlockedMessages {
-    /// A message is at hand: its place, the same each time it comes until it ends.
+    /// A message arrived: returns its position, the same each time it arrives until it ends.
     pub(super) fn arrived(&mut self, group: &str, id: &str, sent: Timestamp) -> GroupPosition {
         if let Some((group, place)) = self.places.get(id) {
             let (group, place) = (group.clone(), *place);
@@ -100,7 +101,7 @@ impl BlockedMessages {
 
     /// A message that has arrived goes back to its queue undone: what was sent after it in its
     /// group waits for it. The group of one that is awaited no longer, there being too many.
-    pub(super) fn left(&mut self, id: &str, now: Moment) -> Option<String> {
+    pub(super) fn left(&mut self, id: &str, now: BootInstant) -> Option<String> {
         let (group, place) = self.places.get(id)?.clone();
         self.back(&group, place);
         let known = self.groups.get_mut(&group)?.get_mut(&place)?;
@@ -118,9 +119,10 @@ impl BlockedMessages {
         self.ended(&oldest)
     }
 
-    /// When a message that went back can be received again. What is said of an older delivery may
-    /// come late: nothing is known before as much was said as went back, and then the latest counts.
-    pub(super) fn due(&mut self, id: &str, due: Moment) {
+    /// Notes when a released message can be received again. Reports about older deliveries may
+    /// come late: nothing is known before there are as many reports as releases, and then the
+    /// latest counts.
+    pub(super) fn due(&mut self, id: &str, due: BootInstant) {
         let Some((group, place)) = self.places.get(id) else {
             return;
         };
@@ -139,7 +141,7 @@ impl BlockedMessages {
     }
 
     /// When the first can be received that is awaited before this one, as far as that is known.
-    pub(super) fn resumes(&self, group: &str, place: GroupPosition) -> Option<Moment> {
+    pub(super) fn resumes(&self, group: &str, place: GroupPosition) -> Option<BootInstant> {
         self.first_awaited(group, place)?.due
     }
 
@@ -148,8 +150,9 @@ impl BlockedMessages {
         earlier.find_map(|(_, known)| known.away)
     }
 
-    /// The queue said that it holds nothing more. The groups of those that are given up.
-    pub(super) fn drained(&mut self, now: Moment) -> Vec<String> {
+    /// The queue reported that it holds nothing more. Returns the groups of messages that are
+    /// given up.
+    pub(super) fn drained(&mut self, now: BootInstant) -> Vec<String> {
         self.empty.push_back(now);
         if self.empty.len() < EMPTY_ANSWERS {
             return Vec::new();
@@ -162,7 +165,7 @@ impl BlockedMessages {
     }
 
     /// Gives up those that have been awaited for too long: their groups.
-    pub(super) fn expire(&mut self, now: Moment) -> Vec<String> {
+    pub(super) fn expire(&mut self, now: BootInstant) -> Vec<String> {
         self.give_up(|away| away.expires() <= now)
     }
 

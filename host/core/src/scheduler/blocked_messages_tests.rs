@@ -3,8 +3,8 @@
 use super::*;
 use proptest::prelude::*;
 
-fn at(seconds: u64) -> Moment {
-    Moment::from_boot(Duration::from_secs(seconds))
+fn at(seconds: u64) -> BootInstant {
+    BootInstant::from_boot(Duration::from_secs(seconds))
 }
 
 fn sent(ms: u64) -> Timestamp {
@@ -12,7 +12,7 @@ fn sent(ms: u64) -> Timestamp {
 }
 
 #[test]
-fn lesson_19_a_group_is_stopped_until_what_failed_has_come_back_and_ended() {
+fn lesson_19_group_is_blocked_until_its_failed_message_returns_and_ends() {
     let mut stopped = BlockedMessages::default();
     let first = stopped.arrived("g", "1", sent(1));
     let second = stopped.arrived("g", "2", sent(2));
@@ -34,7 +34,7 @@ fn lesson_19_a_group_is_stopped_until_what_failed_has_come_back_and_ended() {
 }
 
 #[test]
-fn what_was_sent_earlier_does_not_wait_for_what_was_sent_later() {
+fn earlier_message_does_not_wait_for_a_later_one() {
     let mut stopped = BlockedMessages::default();
     stopped.arrived("g", "late", sent(9));
     stopped.left("late", at(0));
@@ -43,7 +43,7 @@ fn what_was_sent_earlier_does_not_wait_for_what_was_sent_later() {
 }
 
 #[test]
-fn of_the_same_moment_the_first_to_arrive_goes_first_each_time() {
+fn messages_sent_at_the_same_time_keep_their_order_of_arrival() {
     let mut stopped = BlockedMessages::default();
     let first = stopped.arrived("g", "a", sent(1));
     let second = stopped.arrived("g", "b", sent(1));
@@ -53,7 +53,7 @@ fn of_the_same_moment_the_first_to_arrive_goes_first_each_time() {
 }
 
 #[test]
-fn what_the_queue_does_not_hold_is_given_up() {
+fn message_the_queue_no_longer_holds_is_given_up() {
     let mut stopped = BlockedMessages::default();
     stopped.arrived("g", "1", sent(1));
     let second = stopped.arrived("g", "2", sent(2));
@@ -67,7 +67,7 @@ fn what_the_queue_does_not_hold_is_given_up() {
 }
 
 #[test]
-fn nothing_is_awaited_for_ever() {
+fn blocked_group_stops_waiting_after_the_longest_wait() {
     let mut stopped = BlockedMessages::default();
     stopped.arrived("g", "1", sent(1));
     stopped.left("1", at(0));
@@ -82,7 +82,7 @@ fn nothing_is_awaited_for_ever() {
 }
 
 #[test]
-fn the_memory_is_bounded() {
+fn blocked_messages_are_bounded() {
     let mut stopped = BlockedMessages::default();
     let mut freed = Vec::new();
     for n in 0..MOST_AWAITED as u64 + 3 {
@@ -127,10 +127,10 @@ proptest! {
     /// A message may go exactly when none before it is away, as a plain list remembers it; those
     /// given up are away no longer; and nothing is remembered of what has ended.
     #[test]
-    fn lesson_19_a_message_goes_when_none_before_it_is_away(steps in steps()) {
+    fn lesson_19_message_starts_only_when_no_earlier_one_is_outstanding(steps in steps()) {
         let mut stopped = BlockedMessages::default();
         // By id: its place, and whether it is away and since when it is due.
-        let mut model: BTreeMap<u8, (GroupPosition, Option<Option<Moment>>)> = BTreeMap::new();
+        let mut model: BTreeMap<u8, (GroupPosition, Option<Option<BootInstant>>)> = BTreeMap::new();
         let mut now = 0;
         for step in steps {
             match step {
@@ -187,7 +187,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_said_late_of_an_older_delivery_shortens_no_wait() {
+fn late_report_of_an_older_delivery_shortens_no_wait() {
     let mut stopped = BlockedMessages::default();
     stopped.arrived("g", "1", sent(1));
     let second = stopped.arrived("g", "2", sent(2));
@@ -201,7 +201,7 @@ fn what_is_said_late_of_an_older_delivery_shortens_no_wait() {
 }
 
 #[test]
-fn what_is_said_of_an_older_delivery_tells_nothing_of_one_that_the_queue_was_not_told_of() {
+fn report_of_an_older_delivery_does_not_settle_the_newer_one() {
     let mut stopped = BlockedMessages::default();
     stopped.arrived("g", "1", sent(1));
     let second = stopped.arrived("g", "2", sent(2));

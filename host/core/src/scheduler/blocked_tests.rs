@@ -20,7 +20,7 @@ struct BlockedJob {
     id: String,
     number: u64,
     last_chance: bool,
-    expires: Option<Moment>,
+    expires: Option<BootInstant>,
     _seat: Option<Permit>,
 }
 
@@ -39,7 +39,7 @@ impl Waiting for BlockedJob {
         Timestamp(self.number)
     }
 
-    fn expires(&self) -> Option<Moment> {
+    fn expires(&self) -> Option<BootInstant> {
         self.expires
     }
 
@@ -62,8 +62,8 @@ fn job(number: u64) -> BlockedJob {
     }
 }
 
-fn at(ms: u64) -> Moment {
-    Moment::from_boot(Duration::from_millis(1_000_000 + ms))
+fn at(ms: u64) -> BootInstant {
+    BootInstant::from_boot(Duration::from_millis(1_000_000 + ms))
 }
 
 fn numbers(jobs: &[BlockedJob]) -> Vec<u64> {
@@ -71,7 +71,7 @@ fn numbers(jobs: &[BlockedJob]) -> Vec<u64> {
 }
 
 #[test]
-fn the_one_that_is_tried_again_goes_first_and_at_its_time() {
+fn retried_message_goes_first_at_its_due_time() {
     let mut groups = BlockedGroups::default();
     groups.append("a", vec![job(3), job(4)]);
     groups.retry_at("a", vec![job(1), job(2)], at(100));
@@ -84,34 +84,34 @@ fn the_one_that_is_tried_again_goes_first_and_at_its_time() {
 }
 
 #[test]
-fn a_group_goes_on_when_all_that_it_waits_for_has_left_its_queue() {
+fn group_resumes_when_everything_it_waits_for_has_left_the_queue() {
     let mut groups = BlockedGroups::default();
     groups.wait_for("a", "x");
     groups.wait_for("a", "y");
     groups.append("a", vec![job(3)]);
-    assert_eq!(groups.told("other", true), Released::Nothing);
-    assert_eq!(groups.told("x", true), Released::Nothing);
+    assert_eq!(groups.settled("other", true), Released::Nothing);
+    assert_eq!(groups.settled("x", true), Released::Nothing);
     let on = Released::GoesOn(("a".to_owned(), vec![job(3)]));
-    assert_eq!(groups.told("y", true), on);
-    assert_eq!(groups.told("y", true), Released::Nothing);
+    assert_eq!(groups.settled("y", true), on);
+    assert_eq!(groups.settled("y", true), Released::Nothing);
     assert!(groups.is_empty());
 }
 
 #[test]
-fn a_group_is_given_back_when_what_it_waits_for_is_delivered_again() {
+fn group_is_returned_when_what_it_waits_for_is_redelivered() {
     let mut groups = BlockedGroups::default();
     groups.wait_for("a", "x");
     groups.wait_for("a", "y");
     groups.append("a", vec![job(3)]);
     let back = Released::GivesBack(("a".to_owned(), vec![job(3)]));
-    assert_eq!(groups.told("x", false), back);
-    assert_eq!(groups.told("y", true), Released::Nothing);
+    assert_eq!(groups.settled("x", false), back);
+    assert_eq!(groups.settled("y", true), Released::Nothing);
     assert!(groups.is_empty());
     assert_eq!(groups.len(), 0);
 }
 
 #[test]
-fn what_waits_goes_on_when_the_one_that_failed_becomes_too_old() {
+fn waiting_messages_resume_when_the_failed_one_expires() {
     let mut groups = BlockedGroups::default();
     let old = BlockedJob {
         expires: Some(at(50)),
@@ -156,18 +156,18 @@ fn scheduler(brought: Vec<BlockedJob>) -> (Scheduler<BlockedJob>, Start<BlockedJ
     });
     let jobs = seated.collect();
     scheduler.answered(poll, jobs, true, at(1));
-    scheduler.hire(at(1));
+    scheduler.reserve_workers(at(1));
     let first = scheduler.next_jobs(at(1)).expect("the first");
     (scheduler, first)
 }
 
 const ENDED: FinishedAttempt = FinishedAttempt {
     lane: 0,
-    began: Moment::from_boot(Duration::from_millis(1_000_001)),
+    began: BootInstant::from_boot(Duration::from_millis(1_000_001)),
     showed: Signal::Open,
 };
 
-/// The attempt at the first ends so; what is given back at once.
+/// The attempt at the first ends so; what is released at once.
 fn ends(
     scheduler: &mut Scheduler<BlockedJob>,
     first: Start<BlockedJob>,
@@ -188,35 +188,35 @@ fn ends(
 }
 
 #[test]
-fn finding_02_what_waits_behind_a_failure_is_kept_and_the_failed_one_goes_first_again() {
+fn finding_02_messages_behind_a_failure_are_kept_and_the_failed_one_retries_first() {
     let (mut scheduler, first) = scheduler(vec![job(1), job(2), job(3)]);
     let pause = Duration::from_millis(50);
     assert!(ends(&mut scheduler, first, MessageFate::Again(pause)).is_empty());
     assert!(scheduler.next_jobs(at(51)).is_none(), "it pauses");
     assert_eq!(scheduler.next_attention(at(51)), Some(at(52)));
-    scheduler.hire(at(52));
+    scheduler.reserve_workers(at(52));
     let again = scheduler.next_jobs(at(52)).expect("its next attempt");
     assert_eq!(numbers(&again.jobs), [1]);
     assert!(!scheduler.is_at_rest());
 }
 
 #[test]
-fn finding_02_what_waits_behind_a_dead_letter_goes_on_once_the_queue_has_taken_it() {
+fn finding_02_messages_behind_a_dead_letter_resume_once_it_is_moved() {
     let (mut scheduler, first) = scheduler(vec![job(1), job(2), job(3)]);
     assert!(ends(&mut scheduler, first, MessageFate::DeadLettered).is_empty());
     assert!(scheduler.next_jobs(at(9)).is_none());
-    scheduler.told(0, "1", None, at(10));
-    scheduler.hire(at(10));
+    scheduler.settled(0, "1", None, at(10));
+    scheduler.reserve_workers(at(10));
     let next = scheduler.next_jobs(at(10)).expect("the next of the group");
     assert_eq!(numbers(&next.jobs), [2]);
     assert!(scheduler.overtaking().is_empty());
 }
 
 #[test]
-fn finding_02_what_waits_behind_a_dead_letter_that_comes_again_is_given_back() {
+fn finding_02_messages_behind_a_redelivered_dead_letter_are_returned() {
     let (mut scheduler, first) = scheduler(vec![job(1), job(2), job(3)]);
     assert!(ends(&mut scheduler, first, MessageFate::DeadLettered).is_empty());
-    scheduler.told(0, "1", Some(at(10)), at(10));
+    scheduler.settled(0, "1", Some(at(10)), at(10));
     assert!(!scheduler.is_at_rest());
     let back: Vec<u64> = scheduler
         .overtaking()
@@ -227,7 +227,7 @@ fn finding_02_what_waits_behind_a_dead_letter_that_comes_again_is_given_back() {
 }
 
 #[test]
-fn a_message_alone_in_its_group_is_delivered_again() {
+fn message_alone_in_its_group_is_redelivered() {
     let (mut scheduler, first) = scheduler(vec![job(1)]);
     let fates = [(Some("a"), MessageFate::Again(Duration::ZERO))];
     assert!(scheduler.stays(0, fates).is_empty());
@@ -235,7 +235,7 @@ fn a_message_alone_in_its_group_is_delivered_again() {
 }
 
 #[test]
-fn finding_02_a_stop_keeps_what_is_before_a_last_chance_and_gives_the_rest_back() {
+fn finding_02_stop_keeps_messages_ahead_of_a_last_attempt_and_returns_the_rest() {
     let last = BlockedJob {
         last_chance: true,
         ..job(3)
@@ -256,10 +256,10 @@ fn finding_02_a_stop_keeps_what_is_before_a_last_chance_and_gives_the_rest_back(
 }
 
 proptest! {
-    /// The pure rule: a group is given back only where that cannot dead-letter a message that was
+    /// The pure rule: a group is released only where that cannot dead-letter a message that was
     /// not attempted, and a pause that is long or a stop keeps nothing that may go.
     #[test]
-    fn finding_02_nothing_is_given_back_at_its_last_receive(
+    fn finding_02_nothing_is_returned_at_its_last_receive(
         last in prop::collection::vec(any::<bool>(), 0..6),
         pause_s in prop_oneof![0_u64..300, 300_u64..40_000],
         dead_lettered: bool,

@@ -1,4 +1,4 @@
-//! What a scheduler tells of its control. Pure.
+//! The gauges that a scheduler reports about its control loop. Pure.
 
 use super::Scheduler;
 use super::ready::Waiting;
@@ -13,13 +13,13 @@ pub struct Figures {
     pub in_flight: usize,
     /// The most of them.
     pub in_flight_limit: usize,
-    /// Attempts under way.
+    /// Running attempts.
     pub attempts: usize,
     /// The most of them.
     pub attempts_limit: usize,
-    /// How long little room is left to gather before it is asked for.
+    /// How long little room is left to collect before it is asked for.
     pub wait: Duration,
-    /// Receives under way.
+    /// Outstanding receives.
     pub polls: usize,
 }
 
@@ -34,7 +34,7 @@ impl<J: Waiting> Scheduler<J> {
             in_flight_limit: self.room.capacity(),
             attempts: self.lanes.iter().map(|lane| lane.attempts).sum(),
             attempts_limit: self.control.open_limit(),
-            wait: self.longest_gathering_time(),
+            wait: self.longest_batching_delay(),
             polls: self.lanes.iter().map(|lane| lane.polls).sum(),
         }
     }

@@ -1,31 +1,30 @@
-//! Whose turn it is in each group, on a queue that does not keep its groups in order itself: what
-//! may start is handed on, one message of a group at a time, and the rest is kept aside in the
-//! order of sending. Pure, told `now`.
+//! Orders groups on a queue that does not keep their order: passes on one message of a group at a
+//! time, and keeps the rest in the order of sending. Pure: `now` is an argument.
 
 use super::blocked_messages::{BlockedMessages, GroupPosition};
 use super::ready::Waiting;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 /// How often it is looked whether something has been awaited for too long.
 const LOOK: Duration = Duration::from_secs(30);
-/// The shortest and the longest time for which what there is no place for is given back.
+/// The shortest and the longest time for which what there is no place for is released.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(900));
 
-/// What has arrived and was neither handed on nor given back, and what of each group was.
+/// What has arrived and was neither handed on nor released, and what of each group was.
 #[derive(Debug)]
 pub(super) struct GroupOrder<J> {
     stopped: BlockedMessages,
     aside: BTreeMap<String, BTreeMap<(GroupPosition, u64), J>>,
     count: usize,
     numbered: u64,
-    /// Of each group, what was handed on and has not ended.
+    /// The messages of each group that were passed on and have not ended.
     out: HashMap<String, GroupInFlight>,
     /// What there is no place for, and how long it may stay with the queue.
     surplus: Vec<(J, Duration)>,
     most: usize,
-    look: Moment,
+    look: BootInstant,
     /// Nothing more is received, so that nothing is awaited that the queue has.
     ends: bool,
 }
@@ -38,7 +37,7 @@ struct GroupInFlight {
 
 impl<J: Waiting> GroupOrder<J> {
     /// Nothing has arrived. At most `most` messages are kept aside, but for those that cannot be
-    /// given back.
+    /// released.
     pub(super) fn new(most: usize) -> Self {
         Self {
             stopped: BlockedMessages::default(),
@@ -48,13 +47,13 @@ impl<J: Waiting> GroupOrder<J> {
             out: HashMap::new(),
             surplus: Vec::new(),
             most,
-            look: Moment::default(),
+            look: BootInstant::default(),
             ends: false,
         }
     }
 
-    /// So many are kept aside at most from now on.
-    pub(super) fn set_most(&mut self, most: usize) {
+    /// Sets how many messages are kept aside at most.
+    pub(super) fn set_maximum(&mut self, most: usize) {
         self.most = most;
     }
 
@@ -86,7 +85,7 @@ impl<J: Waiting> GroupOrder<J> {
     /// Takes a job of a group in. `attempt` is what an attempt takes, by which it is judged how
     /// soon one that there is no place for is wanted again. Says whether the job comes before all
     /// of its group that was handed on.
-    pub(super) fn arrive(&mut self, job: J, attempt: Duration, now: Moment) -> bool {
+    pub(super) fn arrive(&mut self, job: J, attempt: Duration, now: BootInstant) -> bool {
         let Some(group) = job.group().map(str::to_owned) else {
             return false;
         };
@@ -144,7 +143,7 @@ impl<J: Waiting> GroupOrder<J> {
 
     /// The next of a group, to share the attempt of what was handed on before it, unless it is too
     /// old to be started.
-    pub(super) fn follow(&mut self, group: &str, now: Moment) -> Option<J> {
+    pub(super) fn follow(&mut self, group: &str, now: BootInstant) -> Option<J> {
         let (_, next) = self.aside.get(group)?.first_key_value()?;
         match next.expires() {
             Some(at) if at <= now => None,
@@ -180,16 +179,16 @@ impl<J: Waiting> GroupOrder<J> {
     }
 
     /// What was handed on goes back to the queue undone, and its group waits for it.
-    pub(super) fn failed(&mut self, job: &J, now: Moment) {
+    pub(super) fn failed(&mut self, job: &J, now: BootInstant) {
         if let Some(group) = job.group() {
             self.left_hand(group);
         }
         let _ = self.passed_by(job, now);
     }
 
-    /// Something arrived and goes back at once, or ends there: its group waits for it until `told`.
-    /// Says whether it comes before all of its group that was handed on.
-    pub(super) fn passed_by(&mut self, job: &J, now: Moment) -> bool {
+    /// A message arrived and is released at once, or ends there: its group waits for it until
+    /// `settled`. Returns whether it comes before everything of its group that was passed on.
+    pub(super) fn passed_by(&mut self, job: &J, now: BootInstant) -> bool {
         let Some(group) = job.group() else {
             return false;
         };
@@ -198,7 +197,7 @@ impl<J: Waiting> GroupOrder<J> {
         self.out.get(group).is_some_and(|out| place < out.first)
     }
 
-    fn gone(&mut self, id: &str, now: Moment) {
+    fn gone(&mut self, id: &str, now: BootInstant) {
         if !self.stopped.is_waiting() {
             self.look = now + LOOK;
         }
@@ -215,9 +214,9 @@ impl<J: Waiting> GroupOrder<J> {
         }
     }
 
-    /// The queue has been told about a message: it can be received again at `due`, or never. The
-    /// group that need not wait for it any longer.
-    pub(super) fn told(&mut self, id: &str, due: Option<Moment>) -> Option<String> {
+    /// A message was settled: it can be received again at `due`, or never. Returns the group that
+    /// no longer waits for it.
+    pub(super) fn settled(&mut self, id: &str, due: Option<BootInstant>) -> Option<String> {
         match due {
             None => self.stopped.ended(id),
             Some(due) => {
@@ -227,13 +226,13 @@ impl<J: Waiting> GroupOrder<J> {
         }
     }
 
-    /// The queue said that it holds nothing more: the groups that wait no longer.
-    pub(super) fn drained(&mut self, now: Moment) -> Vec<String> {
+    /// The queue reported that it holds nothing more: returns the groups that no longer wait.
+    pub(super) fn drained(&mut self, now: BootInstant) -> Vec<String> {
         self.stopped.drained(now)
     }
 
-    /// Time has passed: the groups that may go on.
-    pub(super) fn wake(&mut self, now: Moment) -> Vec<String> {
+    /// Time has passed: the groups that may continue.
+    pub(super) fn wake(&mut self, now: BootInstant) -> Vec<String> {
         if now < self.look || !self.stopped.is_waiting() {
             return Vec::new();
         }
@@ -243,7 +242,7 @@ impl<J: Waiting> GroupOrder<J> {
     }
 
     /// When `wake` is worth a call.
-    pub(super) fn attention(&self) -> Option<Moment> {
+    pub(super) fn attention(&self) -> Option<BootInstant> {
         self.stopped.is_waiting().then_some(self.look)
     }
 

@@ -1,4 +1,4 @@
-//! Turns by example: what is handed on, what is kept aside, what is given back.
+//! Turns by example: what is handed on, what is kept aside, what is released.
 
 use super::*;
 use crate::clock::Timestamp;
@@ -7,7 +7,7 @@ use crate::clock::Timestamp;
 struct TurnJob {
     id: &'static str,
     sent: u64,
-    /// Whether it can be given back.
+    /// Whether it can be released.
     spare: bool,
 }
 
@@ -28,15 +28,15 @@ impl Waiting for TurnJob {
         self.spare
     }
 
-    fn expires(&self) -> Option<Moment> {
+    fn expires(&self) -> Option<BootInstant> {
         (self.id == "old").then(|| at(5))
     }
 }
 
 const MS: Duration = Duration::from_millis(1);
 
-fn at(seconds: u64) -> Moment {
-    Moment::from_boot(Duration::from_secs(seconds))
+fn at(seconds: u64) -> BootInstant {
+    BootInstant::from_boot(Duration::from_secs(seconds))
 }
 
 fn job(id: &'static str, sent: u64) -> TurnJob {
@@ -57,7 +57,7 @@ fn next(turns: &mut GroupOrder<TurnJob>) -> Option<&'static str> {
 }
 
 #[test]
-fn one_at_a_time_in_the_order_of_sending() {
+fn group_runs_one_at_a_time_in_order_of_sending() {
     let mut turns = turns(9, &[("2", 20), ("1", 10), ("3", 30)]);
     assert_eq!(next(&mut turns), Some("1"));
     assert_eq!(next(&mut turns), None);
@@ -73,7 +73,7 @@ fn one_at_a_time_in_the_order_of_sending() {
 }
 
 #[test]
-fn what_failed_is_waited_for_and_what_was_given_back_before_as_well() {
+fn group_waits_for_failed_and_for_earlier_returned_messages() {
     let mut turns = turns(9, &[("1", 10), ("2", 20), ("3", 30)]);
     assert_eq!(next(&mut turns), Some("1"));
     turns.failed(&job("1", 10), at(1));
@@ -83,13 +83,13 @@ fn what_failed_is_waited_for_and_what_was_given_back_before_as_well() {
     turns.done(&job("1", 10));
     assert_eq!(next(&mut turns), Some("2"));
     turns.failed(&job("2", 20), at(3));
-    assert_eq!(turns.told("2", Some(at(9))), None);
-    assert_eq!(turns.told("2", None).as_deref(), Some("g"), "it is dead");
+    assert_eq!(turns.settled("2", Some(at(9))), None);
+    assert_eq!(turns.settled("2", None).as_deref(), Some("g"), "it is dead");
     assert_eq!(next(&mut turns), Some("3"));
 }
 
 #[test]
-fn what_comes_late_goes_before_what_has_not_begun() {
+fn late_arrival_goes_before_messages_not_yet_started() {
     let mut turns = turns(9, &[("2", 20)]);
     let second = turns.promote("g").expect("its turn");
     assert!(turns.arrive(job("1", 10), MS, at(0)));
@@ -99,7 +99,7 @@ fn what_comes_late_goes_before_what_has_not_begun() {
 }
 
 #[test]
-fn what_there_is_no_place_for_is_given_back_unless_it_cannot_be() {
+fn surplus_messages_are_returned_unless_they_must_stay() {
     let mut turns = turns(2, &[("1", 10)]);
     assert_eq!(next(&mut turns), Some("1"));
     for (id, sent) in [("2", 20), ("3", 30), ("4", 40)] {
@@ -127,7 +127,7 @@ fn what_there_is_no_place_for_is_given_back_unless_it_cannot_be() {
 }
 
 #[test]
-fn what_the_others_wait_for_has_a_place_however_many_they_are() {
+fn message_that_others_wait_for_always_has_a_place() {
     let mut turns = turns(1, &[("1", 10)]);
     assert_eq!(next(&mut turns), Some("1"));
     turns.arrive(job("2", 20), MS, at(0));
@@ -138,14 +138,14 @@ fn what_the_others_wait_for_has_a_place_however_many_they_are() {
 }
 
 #[test]
-fn a_group_that_nothing_holds_up_is_never_given_back() {
+fn unblocked_group_is_never_returned() {
     let mut turns = turns(0, &[("1", 10)]);
     assert_eq!(next(&mut turns), Some("1"));
     assert!(turns.surplus().is_empty());
 }
 
 #[test]
-fn finding_02_at_a_stop_what_is_not_given_back_waits_for_nothing_that_the_queue_has() {
+fn finding_02_messages_kept_at_a_stop_do_not_wait_for_messages_in_the_queue() {
     let mut turns = turns(9, &[("1", 10), ("2", 20), ("3", 30)]);
     assert_eq!(turns.promote("g").map(|job| job.id), Some("1"));
     turns.failed(&job("1", 10), at(1));
@@ -161,7 +161,7 @@ fn finding_02_at_a_stop_what_is_not_given_back_waits_for_nothing_that_the_queue_
 }
 
 #[test]
-fn what_is_too_old_shares_no_attempt_and_has_its_turn() {
+fn expired_message_shares_no_attempt_and_has_its_turn() {
     let mut turns = turns(9, &[("1", 10), ("old", 20)]);
     assert_eq!(next(&mut turns), Some("1"));
     assert_eq!(turns.follow("g", at(5)), None);

@@ -38,11 +38,16 @@ fn scheduler(lanes: usize) -> Scheduler<Grouped> {
     })
 }
 
-fn at(ms: u64) -> Moment {
-    Moment::from_boot(Duration::from_millis(1_000_000 + ms))
+fn at(ms: u64) -> BootInstant {
+    BootInstant::from_boot(Duration::from_millis(1_000_000 + ms))
 }
 
-fn bring(scheduler: &mut Scheduler<Grouped>, mut poll: Poll, groups: &[&'static str], now: Moment) {
+fn bring(
+    scheduler: &mut Scheduler<Grouped>,
+    mut poll: Poll,
+    groups: &[&'static str],
+    now: BootInstant,
+) {
     let jobs = groups
         .iter()
         .map(|group| Grouped {
@@ -58,7 +63,7 @@ fn first_of(groups: &[&'static str]) -> (Scheduler<Grouped>, Start<Grouped>) {
     let mut scheduler = scheduler(1);
     let poll = scheduler.plan(at(0)).remove(0);
     bring(&mut scheduler, poll, groups, at(1));
-    scheduler.hire(at(1));
+    scheduler.reserve_workers(at(1));
     let first = scheduler.next_jobs(at(2)).expect("the first of the group");
     (scheduler, first)
 }
@@ -73,7 +78,7 @@ fn showing(showed: Signal) -> FinishedAttempt {
 }
 
 #[test]
-fn a_group_that_waits_does_not_hide_the_others() {
+fn waiting_group_does_not_hide_the_others() {
     let (mut scheduler, running) = first_of(&["a", "a"]);
     assert!(running.replan, "the intake is to be woken");
     let polls = scheduler.plan(at(2));
@@ -81,7 +86,7 @@ fn a_group_that_waits_does_not_hide_the_others() {
 }
 
 #[test]
-fn finding_12_the_last_of_a_group_is_awaited_once_nothing_else_can_end() {
+fn finding_12_last_message_of_a_group_awaits_settlement_when_nothing_else_can_end() {
     let end = |scheduler: &mut Scheduler<Grouped>| {
         let done = [(Some("a"), MessageFate::Done)];
         let after = scheduler.ended(showing(Signal::Open), done, at(3));
@@ -97,7 +102,7 @@ fn finding_12_the_last_of_a_group_is_awaited_once_nothing_else_can_end() {
     assert!(!end(&mut scheduler), "another group's is about to end");
 }
 
-/// How many receives are under way at once in the end, where each brings as many as it asks for, of
+/// How many receives are running at once in the end, where each brings as many as it asks for, of
 /// one of so many groups after the other.
 fn receives_side_by_side(groups: usize) -> usize {
     const GROUPS: [&str; 20] = [
@@ -121,7 +126,7 @@ fn receives_side_by_side(groups: usize) -> usize {
         let seats = (0..poll.max).map(|_| poll.seat()).collect::<Vec<_>>();
         let jobs = seats.into_iter().map(|_seat| Grouped { group, _seat });
         scheduler.answered(poll, jobs.collect(), false, now);
-        assert!(scheduler.hire(now) > 0);
+        assert!(scheduler.reserve_workers(now) > 0);
         while let Some(start) = scheduler.next_jobs(now) {
             let done = start
                 .jobs
@@ -130,7 +135,7 @@ fn receives_side_by_side(groups: usize) -> usize {
             let _ = scheduler.ended(showing(Signal::Open), done, now);
         }
         while scheduler.running > 0 {
-            scheduler.dismiss();
+            scheduler.release_worker();
         }
     }
     polls.extend(scheduler.plan(at(40)));
@@ -138,14 +143,14 @@ fn receives_side_by_side(groups: usize) -> usize {
 }
 
 #[test]
-fn finding_12_no_more_receives_wait_side_by_side_than_there_are_groups() {
+fn finding_12_concurrent_receives_do_not_exceed_the_groups() {
     assert_eq!(receives_side_by_side(1), 1);
     assert_eq!(receives_side_by_side(3), 3);
     assert_eq!(receives_side_by_side(20), 5, "as many as there is room for");
 }
 
 #[test]
-fn a_failure_gives_back_what_it_would_be_overtaken_by() {
+fn failure_returns_messages_that_would_overtake_it() {
     let (mut scheduler, first) = first_of(&["a", "a"]);
     let after = scheduler.ended(
         showing(Signal::Open),
@@ -156,29 +161,29 @@ fn a_failure_gives_back_what_it_would_be_overtaken_by() {
     drop((after, first));
     assert!(scheduler.next_jobs(at(2)).is_none());
     while scheduler.running > 0 {
-        scheduler.dismiss();
+        scheduler.release_worker();
     }
     assert!(scheduler.is_at_rest() && scheduler.room().used() == 0);
 }
 
 #[test]
-fn after_a_stop_nothing_is_asked_and_what_is_kept_still_runs() {
+fn stop_ends_polling_and_kept_messages_still_run() {
     let mut scheduler = scheduler(2);
     let mut polls = scheduler.plan(at(0));
     let (high, low) = (polls.remove(0), polls.remove(0));
     bring(&mut scheduler, low, &["kept", "released"], at(1));
     // Nothing is known of the higher queue, so the lower one's messages wait.
-    assert_eq!(scheduler.hire(at(1)), 0);
+    assert_eq!(scheduler.reserve_workers(at(1)), 0);
     let released = scheduler.stop(|_, job| job.group == "released", at(1));
     assert_eq!(released.len(), 1);
     assert!(scheduler.plan(at(2)).is_empty());
-    assert_eq!(scheduler.hire(at(2)), 1);
+    assert_eq!(scheduler.reserve_workers(at(2)), 1);
     assert_eq!(scheduler.next_jobs(at(2)).map(|start| start.lane), Some(1));
     drop(high);
 }
 
 #[test]
-fn a_stop_that_gives_a_held_job_back_gives_all_after_it_in_its_group_back() {
+fn stop_that_returns_a_held_message_returns_the_rest_of_its_group() {
     let (mut scheduler, first) = first_of(&["a", "a", "b"]);
     let after = scheduler.ended(
         showing(Signal::Busy),
@@ -187,7 +192,7 @@ fn a_stop_that_gives_a_held_job_back_gives_all_after_it_in_its_group_back() {
     );
     assert!(after.overtaking.is_empty());
     scheduler.hold(0, first.jobs, at(2), at(9_000));
-    // The held one and the one behind it are given back, and the other group stays.
+    // The held one and the one behind it are released, and the other group stays.
     let released = scheduler.stop(|_, job: &Grouped| job.group == "a", at(2));
     assert_eq!(released.len(), 2);
     drop(released);
@@ -197,7 +202,7 @@ fn a_stop_that_gives_a_held_job_back_gives_all_after_it_in_its_group_back() {
 }
 
 #[test]
-fn lesson_19_what_waits_behind_a_lost_one_does_not_follow_the_held_one_before_it() {
+fn lesson_19_message_behind_a_lost_one_does_not_follow_the_held_one_ahead() {
     let (mut scheduler, first) = first_of(&["a", "a"]);
     // The first is held; the second of its attempt was lost, the third still waits.
     let fates = [

@@ -1,24 +1,24 @@
-//! Jobs that were begun in vain, since their downstream was busy, and wait for another try. Pure.
+//! Jobs that wait for a retry because their downstream was busy. Pure.
 
 use super::ready::Waiting;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use std::collections::BTreeMap;
 
 /// The held jobs of one queue, by the time at which they are due. What was attempted together is
 /// held together, so that its order is kept.
 #[derive(Debug)]
 pub(super) struct HeldMessages<J> {
-    waiting: BTreeMap<(Moment, u64), Batch<J>>,
+    waiting: BTreeMap<(BootInstant, u64), Batch<J>>,
     count: usize,
     numbered: u64,
     /// When the first becomes too old, or would have that has left.
-    expires: Option<Moment>,
+    expires: Option<BootInstant>,
 }
 
 #[derive(Debug)]
 struct Batch<J> {
     jobs: Vec<J>,
-    not_before: Moment,
+    not_before: BootInstant,
 }
 
 impl<J> Default for HeldMessages<J> {
@@ -44,7 +44,7 @@ impl<J: Waiting> HeldMessages<J> {
     }
 
     /// Holds jobs until `until`, or until `hasten` when `not_before` has passed.
-    pub(super) fn push(&mut self, jobs: Vec<J>, not_before: Moment, until: Moment) {
+    pub(super) fn push(&mut self, jobs: Vec<J>, not_before: BootInstant, until: BootInstant) {
         self.numbered += 1;
         self.count += jobs.len();
         let key = (until.max(not_before), self.numbered);
@@ -54,21 +54,21 @@ impl<J: Waiting> HeldMessages<J> {
     }
 
     /// The first that are due, if any are.
-    pub(super) fn take_due(&mut self, now: Moment) -> Option<Vec<J>> {
+    pub(super) fn take_due(&mut self, now: BootInstant) -> Option<Vec<J>> {
         let (key, _) = self.waiting.first_key_value()?;
         let key = *key;
         (key.0 <= now).then(|| self.take(key))?
     }
 
     /// The first, due or not, that may be tried at all: the downstream turned out to be open.
-    pub(super) fn hasten(&mut self, now: Moment) -> Option<Vec<J>> {
+    pub(super) fn hasten(&mut self, now: BootInstant) -> Option<Vec<J>> {
         let mut batches = self.waiting.iter();
         let (key, _) = batches.find(|(_, batch)| batch.not_before <= now)?;
         let key = *key;
         self.take(key)
     }
 
-    fn take(&mut self, key: (Moment, u64)) -> Option<Vec<J>> {
+    fn take(&mut self, key: (BootInstant, u64)) -> Option<Vec<J>> {
         let jobs = self.waiting.remove(&key)?.jobs;
         self.count -= jobs.len();
         self.forget_ages();
@@ -76,17 +76,17 @@ impl<J: Waiting> HeldMessages<J> {
     }
 
     /// When the first are due.
-    pub(super) fn due(&self) -> Option<Moment> {
+    pub(super) fn due(&self) -> Option<BootInstant> {
         self.waiting.first_key_value().map(|((until, _), _)| *until)
     }
 
     /// When the first becomes too old; perhaps earlier.
-    pub(super) fn expires(&self) -> Option<Moment> {
+    pub(super) fn expires(&self) -> Option<BootInstant> {
         self.expires
     }
 
     /// Takes out what is too old.
-    pub(super) fn expired(&mut self, now: Moment) -> Vec<J> {
+    pub(super) fn expired(&mut self, now: BootInstant) -> Vec<J> {
         if self.expires.is_none_or(|at| at > now) {
             return Vec::new();
         }
@@ -142,17 +142,17 @@ mod tests {
         }
 
         /// At its own number of milliseconds.
-        fn expires(&self) -> Option<Moment> {
+        fn expires(&self) -> Option<BootInstant> {
             Some(at(*self))
         }
     }
 
-    fn at(ms: u64) -> Moment {
-        Moment::from_boot(Duration::from_millis(ms))
+    fn at(ms: u64) -> BootInstant {
+        BootInstant::from_boot(Duration::from_millis(ms))
     }
 
     #[test]
-    fn what_is_due_first_comes_first_and_advice_is_kept() {
+    fn held_messages_are_released_in_due_order_and_honour_advice() {
         let mut held = HeldMessages::default();
         held.push(vec![1, 2], at(50), at(100));
         held.push(vec![3], at(0), at(80));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn some_can_be_taken_out() {
+    fn some_held_messages_can_be_extracted() {
         let mut held = HeldMessages::default();
         held.push(vec![1, 2], at(0), at(100));
         assert_eq!(held.extract(|n| *n == 1), [1]);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_becomes_too_old_at_its_time() {
+    fn held_message_expires_at_its_time() {
         let mut held = HeldMessages::default();
         held.push(vec![70, 30], at(0), at(900));
         held.push(vec![50], at(0), at(800));

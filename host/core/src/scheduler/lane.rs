@@ -1,5 +1,5 @@
-//! One queue as its scheduler sees it: what is known about it, what is being asked, what it may
-//! have under way. Pure.
+//! One queue's state in the scheduler: what is known about it, its outstanding polls, its limits.
+//! Pure.
 
 use super::Poll;
 use super::blocked::{BlockedGroups, Unblocked};
@@ -8,17 +8,17 @@ use super::held::HeldMessages;
 use super::ready::{Gather, Ready, Sequence, Waiting};
 use super::room::Room;
 use super::variety::Variety;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::throttle::bucket::Bucket;
 use crate::throttle::median::Median;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// What a parked poll asks for: two, since a long poll that brings fewer than it asked for has
+/// What a idle long poll asks for: two, since a long poll that brings fewer than it asked for has
 /// shown that nothing else was there. What it brings is held beyond the room if need be.
 const PARKED: usize = 2;
-/// So many failed polls in a row do not change what is believed of a queue.
+/// This many failed polls in a row do not change what is believed of a queue.
 const FORGIVEN: u32 = 2;
 /// The shortest rest after an empty poll that did not wait: asking again at once would spin.
 const SHORTEST_REST: Duration = Duration::from_millis(100);
@@ -30,9 +30,9 @@ const REFILL: Duration = Duration::from_millis(10);
 /// What does not change about a queue.
 #[derive(Debug, Clone)]
 pub struct LaneRules {
-    /// The most messages of one receive.
+    /// Maximum messages of one receive.
     pub batch: usize,
-    /// The wait of a parked poll.
+    /// The wait of a idle long poll.
     pub poll_for: Duration,
     /// The shortest wait after which an answer can prove that the queue is empty.
     pub proof_wait: Duration,
@@ -55,7 +55,7 @@ pub struct LaneLimits {
     pub paused: bool,
 }
 
-/// What the last answer said.
+/// The result of the last answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Knowledge {
     /// Nothing was answered yet.
@@ -77,15 +77,15 @@ pub(super) struct Lane<J> {
     pub held: HeldMessages<J>,
     /// Groups that wait for the next attempt at their first message, or for its dead-lettering.
     pub blocked: BlockedGroups<J>,
-    /// How many messages of blocked groups are kept, but for those that must not be given back.
+    /// How many messages of blocked groups are kept, but for those that must not be released.
     pub most_blocked: usize,
     /// Where the groups' order is kept here, since the queue does not.
     pub turns: Option<GroupOrder<J>>,
     pub knowledge: Knowledge,
     /// Under way.
     pub polls: usize,
-    /// When the last of them is answered at the latest, but for the time that its answer is under way.
-    pub answered_by: Moment,
+    /// When the last of them is answered at the latest, but for the time that its answer is in transit.
+    pub answered_by: BootInstant,
     /// How many may be, as far as the answers tell.
     abreast: usize,
     /// How many groups they bring, where the queue keeps groups in order.
@@ -95,10 +95,10 @@ pub(super) struct Lane<J> {
     /// What they asked for with room reserved.
     pub reserved: usize,
     /// No poll before this.
-    pub rest_until: Moment,
+    pub rest_until: BootInstant,
     /// Messages taken and not ended yet.
     pub started: usize,
-    /// Attempts under way.
+    /// Running attempts.
     pub attempts: usize,
     most: Option<usize>,
     /// Nothing is asked of it; it holds up no queue below it.
@@ -121,12 +121,12 @@ impl<J: Waiting> Lane<J> {
             rules,
             knowledge: Knowledge::Unknown,
             polls: 0,
-            answered_by: Moment::default(),
+            answered_by: BootInstant::default(),
             abreast: 1,
             variety: Variety::new(MOST_POLLS),
             call_times: Median::default(),
             reserved: 0,
-            rest_until: Moment::default(),
+            rest_until: BootInstant::default(),
             started: 0,
             attempts: 0,
             most: limits.attempts,
@@ -139,7 +139,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// Other limits from now on.
-    pub(super) fn set_limits(&mut self, limits: LaneLimits, now: Moment) {
+    pub(super) fn set_limits(&mut self, limits: LaneLimits, now: BootInstant) {
         self.most = limits.attempts;
         self.paused = limits.paused;
         match (&mut self.bucket, limits.rate) {
@@ -149,7 +149,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// How many messages of it may start now, as far as its own limits go.
-    fn may_start(&self, now: Moment) -> usize {
+    fn may_start(&self, now: BootInstant) -> usize {
         if self.most.is_some_and(|most| self.attempts >= most) {
             return 0;
         }
@@ -170,17 +170,17 @@ impl<J: Waiting> Lane<J> {
 
     /// Whether one of its own limits keeps it from starting anything now. It then holds up no
     /// queue below it: the route's capacity is not for it to use.
-    pub(super) fn is_limited(&self, now: Moment) -> bool {
+    pub(super) fn is_limited(&self, now: BootInstant) -> bool {
         self.may_start(now) == 0
     }
 
     /// Whether `take` would give something.
-    pub(super) fn startable(&self, now: Moment) -> bool {
+    pub(super) fn startable(&self, now: BootInstant) -> bool {
         !self.is_limited(now) && self.ready.startable(now)
     }
 
     /// The jobs of one attempt.
-    pub(super) fn take(&mut self, now: Moment) -> Vec<J> {
+    pub(super) fn take(&mut self, now: BootInstant) -> Vec<J> {
         let most = self.together.min(self.may_start(now));
         let mut jobs = self.ready.take(most);
         self.fill(&mut jobs, most, now);
@@ -209,7 +209,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// When the passing of time alone lets it start or ask for more.
-    pub(super) fn attention(&self, now: Moment) -> Option<Moment> {
+    pub(super) fn attention(&self, now: BootInstant) -> Option<BootInstant> {
         let gathered = self.ready.due();
         let held = self.held.due();
         let wants = !self.ready.is_empty() || self.knowledge == Knowledge::Holds;
@@ -238,7 +238,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// Takes out what has become too old before it was started, or while it was held.
-    pub(super) fn expired(&mut self, now: Moment) -> Vec<J> {
+    pub(super) fn expired(&mut self, now: BootInstant) -> Vec<J> {
         let mut out = Vec::new();
         loop {
             let held = self.held.expired(now);
@@ -258,7 +258,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// Lets what was held and is due start again.
-    pub(super) fn wake(&mut self, now: Moment) {
+    pub(super) fn wake(&mut self, now: BootInstant) {
         while let Some(jobs) = self.held.take_due(now) {
             self.ready.resume(jobs);
         }
@@ -267,13 +267,13 @@ impl<J: Waiting> Lane<J> {
         }
     }
 
-    /// A group goes on: with what of it is in hand.
+    /// Unblocks a group, with its held messages.
     pub(super) fn unblock(&mut self, (group, jobs): Unblocked<J>) {
         self.ready.freed(&group);
         self.ready.resume(jobs);
     }
 
-    /// Gives back what is held or waits and `release` chooses. What is before one of its ordered
+    /// Releases what is held or waits and `release` chooses. What is before one of its ordered
     /// group that is not chosen stays as well, since that cannot run before it. The rest waits for
     /// company no longer; where nothing is received any more (`ends`), nor for what the queue has.
     pub(super) fn give_back(
@@ -303,7 +303,7 @@ impl<J: Waiting> Lane<J> {
         unblocked.into_iter().for_each(|group| self.unblock(group));
         let mut out: Vec<J> = held.into_iter().chain(blocked).chain(waiting).collect();
         if let Some(turns) = &mut self.turns {
-            // A poll under way may still bring what was sent after these.
+            // An outstanding poll may still bring what was sent after these.
             out.iter().for_each(|job| turns.failed(job, now));
             let aside = turns.give_back(chosen, ends);
             for job in &aside {
@@ -317,7 +317,7 @@ impl<J: Waiting> Lane<J> {
         out
     }
 
-    /// How many messages of each group are not to be given back.
+    /// How many messages of each group are not to be released.
     fn to_be_run(&self, release: impl Fn(&J) -> bool) -> HashMap<String, usize> {
         let mut needed = HashMap::new();
         let here = self.held.iter().chain(self.blocked.iter());
@@ -340,7 +340,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// Whether the queue must be taken to hold messages: only a long poll's answer says it is
-    /// empty, and a call or two that failed say nothing. One that keeps failing holds nobody up.
+    /// empty, and a call or two that failed say nothing. One that keeps failing delays nobody.
     pub(super) fn may_hold(&self) -> bool {
         matches!(
             self.knowledge,
@@ -358,32 +358,32 @@ impl<J: Waiting> Lane<J> {
         self.rules.proof_wait.min(self.rules.poll_for)
     }
 
-    /// The one poll of a queue that is not known to hold messages. It takes no room: what it
-    /// brings is held even without. That is for queues that have nothing in hand; one that fills
-    /// the room itself is asked again when some is free.
+    /// The one poll of a queue that is not known to hold messages. It takes no permits: its
+    /// messages are held even without. That is for queues without messages in flight; one that
+    /// uses all permits is polled again when some are free.
     pub(super) fn park(
         &mut self,
         index: usize,
         ahead: bool,
-        now: Moment,
+        now: BootInstant,
         room: &Room,
     ) -> Option<Poll> {
         let in_hand = self.started > 0 || !self.ready.is_empty() || !self.held.is_empty();
-        let free = self.is_unasked(ahead, now)
+        let free = self.lacks_poll(ahead, now)
             && self.rest_until <= now
             && self.appetite(now) > 0
             && (!in_hand || room.free() > 0);
         free.then(|| self.parked_poll(index, room))
     }
 
-    /// Whether nothing is asked of it and nothing of it could start, unless more is to be at hand
-    /// than starts (`ahead`).
-    pub(super) fn is_unasked(&self, ahead: bool, now: Moment) -> bool {
+    /// Whether it has no outstanding poll and no startable message, unless more are to be held
+    /// than start (`ahead`).
+    pub(super) fn lacks_poll(&self, ahead: bool, now: BootInstant) -> bool {
         self.polls == 0 && (ahead || !self.startable(now))
     }
 
     /// A poll failed.
-    pub(super) fn fail(&mut self, rest: Duration, now: Moment) {
+    pub(super) fn fail(&mut self, rest: Duration, now: BootInstant) {
         if self.knowledge != Knowledge::Failing {
             self.had = self.may_hold();
         }
@@ -405,7 +405,7 @@ impl<J: Waiting> Lane<J> {
             wait,
             room: room.reserve(0),
             parked: true,
-            asked: Moment::default(),
+            asked: BootInstant::default(),
             brought: 0,
         }
     }
@@ -417,7 +417,7 @@ impl<J: Waiting> Lane<J> {
         drained: bool,
         parked: bool,
         waited: Duration,
-        now: Moment,
+        now: BootInstant,
     ) {
         self.failures = 0;
         // A user who allows no long polls gets no proof; then an empty answer must do.
@@ -443,8 +443,8 @@ impl<J: Waiting> Lane<J> {
         }
     }
 
-    /// Whether the queue keeps the order of its groups: it gives nothing more of one of which
-    /// messages are in hand.
+    /// Whether the queue keeps the order of its groups: it delivers nothing more of a group with
+    /// messages in flight.
     pub(super) fn is_ordered_by_queue(&self) -> bool {
         self.rules.ordered_groups && self.turns.is_none()
     }
@@ -456,9 +456,9 @@ impl<J: Waiting> Lane<J> {
         }
     }
 
-    /// An answer to a call for `asked` messages brought so many: well filled ones call for more
-    /// calls side by side, thin ones for fewer, since those would share what comes. A thin answer
-    /// of a short poll says nothing: it has not looked everywhere. It `took` so long.
+    /// Adapts the number of concurrent calls after a call for `asked` messages: full answers raise
+    /// it, thin ones lower it, because concurrent calls would share the messages. A thin answer of
+    /// a short poll proves nothing: it has not looked everywhere. The call `took` this long.
     pub(super) fn pace_polls(
         &mut self,
         asked: usize,
@@ -480,7 +480,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// When its rest ends, if it rests and has nothing else to wait for.
-    fn rests_until(&self, now: Moment) -> Option<Moment> {
+    fn rests_until(&self, now: BootInstant) -> Option<BootInstant> {
         (self.polls == 0 && self.rest_until > now).then_some(self.rest_until)
     }
 }

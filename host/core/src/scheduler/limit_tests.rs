@@ -15,8 +15,8 @@ impl Waiting for LimitJob {
     }
 }
 
-fn at(ms: u64) -> Moment {
-    Moment::from_boot(Duration::from_millis(1_000_000 + ms))
+fn at(ms: u64) -> BootInstant {
+    BootInstant::from_boot(Duration::from_millis(1_000_000 + ms))
 }
 
 /// In strict order, with limits for the first queue.
@@ -51,7 +51,7 @@ fn scheduler(
 /// Answers the polls of one queue with as many messages as they ask for, or with none.
 fn answer(
     scheduler: &mut Scheduler<LimitJob>,
-    now: Moment,
+    now: BootInstant,
     holds: impl Fn(usize) -> bool,
 ) -> usize {
     let mut brought = 0;
@@ -66,8 +66,8 @@ fn answer(
     brought
 }
 
-fn start(scheduler: &mut Scheduler<LimitJob>, now: Moment) -> Vec<Start<LimitJob>> {
-    let hired = scheduler.hire(now);
+fn start(scheduler: &mut Scheduler<LimitJob>, now: BootInstant) -> Vec<Start<LimitJob>> {
+    let hired = scheduler.reserve_workers(now);
     (0..hired)
         .filter_map(|_| scheduler.next_jobs(now))
         .collect()
@@ -78,9 +78,10 @@ fn end(
     scheduler: &mut Scheduler<LimitJob>,
     start: Start<LimitJob>,
     showed: Signal,
-    now: Moment,
+    now: BootInstant,
 ) -> bool {
-    let began = Moment::from_boot(now.since(Moment::default()) - Duration::from_millis(1));
+    let began =
+        BootInstant::from_boot(now.since(BootInstant::default()) - Duration::from_millis(1));
     let ended = FinishedAttempt {
         lane: start.lane,
         began,
@@ -98,12 +99,12 @@ fn end(
         let until = now + Duration::from_secs(5);
         scheduler.hold(start.lane, start.jobs, now, until);
     }
-    scheduler.dismiss();
+    scheduler.release_worker();
     after.hire
 }
 
 #[test]
-fn a_window_gathers_a_batch_and_the_clock_ends_it() {
+fn batch_window_collects_until_the_clock_or_a_full_batch_ends_it() {
     let mut scheduler = scheduler(1, 2, 10, LaneLimits::default());
     let mut limits = SchedulerLimits {
         attempts: 2,
@@ -125,7 +126,7 @@ fn a_window_gathers_a_batch_and_the_clock_ends_it() {
 }
 
 #[test]
-fn a_queue_at_its_rate_asks_for_little_and_holds_up_nobody() {
+fn rate_limited_queue_prefetches_little_and_delays_no_other() {
     let limits = LaneLimits {
         rate: Some(20.0),
         attempts: None,
@@ -151,7 +152,7 @@ fn a_queue_at_its_rate_asks_for_little_and_holds_up_nobody() {
 }
 
 #[test]
-fn a_queue_has_no_more_attempts_than_its_own() {
+fn concurrency_limit_of_a_queue_is_respected() {
     let limits = LaneLimits {
         rate: None,
         attempts: Some(3),
@@ -169,7 +170,7 @@ fn a_queue_has_no_more_attempts_than_its_own() {
 }
 
 #[test]
-fn lesson_17_what_is_busy_is_held_and_little_is_asked_for() {
+fn lesson_17_busy_messages_are_held_and_receives_shrink() {
     let mut scheduler = scheduler(1, 8, 1, LaneLimits::default());
     answer(&mut scheduler, at(0), |_| true);
     answer(&mut scheduler, at(1), |_| true);
@@ -194,7 +195,7 @@ fn lesson_17_what_is_busy_is_held_and_little_is_asked_for() {
 }
 
 #[test]
-fn a_success_hastens_what_is_held() {
+fn success_releases_a_held_message_early() {
     let mut scheduler = scheduler(1, 2, 1, LaneLimits::default());
     answer(&mut scheduler, at(0), |_| true);
     let mut running = start(&mut scheduler, at(2));
@@ -205,7 +206,7 @@ fn a_success_hastens_what_is_held() {
 }
 
 #[test]
-fn while_closed_nothing_is_asked_for_and_one_at_a_time_finds_out() {
+fn open_circuit_stops_receives_and_probes_one_at_a_time() {
     let mut scheduler = scheduler(3, 2, 1, LaneLimits::default());
     answer(&mut scheduler, at(0), |lane| lane == 0);
     for start in start(&mut scheduler, at(2)) {
@@ -229,7 +230,7 @@ fn while_closed_nothing_is_asked_for_and_one_at_a_time_finds_out() {
 }
 
 #[test]
-fn closed_with_nothing_at_hand_a_little_is_asked_for_to_find_out() {
+fn open_circuit_without_messages_receives_few_to_probe() {
     let mut scheduler = scheduler(3, 2, 1, LaneLimits::default());
     answer(&mut scheduler, at(0), |lane| lane == 0);
     for start in start(&mut scheduler, at(2)) {
@@ -246,7 +247,7 @@ fn closed_with_nothing_at_hand_a_little_is_asked_for_to_find_out() {
 }
 
 #[test]
-fn lesson_15_what_is_held_of_a_higher_queue_is_not_overtaken() {
+fn lesson_15_held_messages_of_a_higher_queue_are_not_overtaken() {
     let mut scheduler = scheduler(2, 1, 1, LaneLimits::default());
     answer(&mut scheduler, at(0), |_| true);
     let high = start(&mut scheduler, at(1)).remove(0);
@@ -259,7 +260,7 @@ fn lesson_15_what_is_held_of_a_higher_queue_is_not_overtaken() {
 }
 
 #[test]
-fn a_stop_gives_back_what_is_held() {
+fn stop_returns_held_messages() {
     let mut scheduler = scheduler(1, 2, 1, LaneLimits::default());
     answer(&mut scheduler, at(0), |_| true);
     for start in start(&mut scheduler, at(2)) {
@@ -271,7 +272,7 @@ fn a_stop_gives_back_what_is_held() {
 }
 
 #[test]
-fn a_single_queue_at_its_rate_is_not_emptied_into_memory() {
+fn rate_limited_single_queue_is_not_drained_into_memory() {
     let limits = LaneLimits {
         rate: Some(1.0),
         attempts: None,
@@ -289,7 +290,7 @@ fn a_single_queue_at_its_rate_is_not_emptied_into_memory() {
 }
 
 #[test]
-fn with_tokens_at_hand_the_clock_wakes_nobody() {
+fn available_tokens_cause_no_timer_wakeups() {
     let limits = LaneLimits {
         rate: Some(100.0),
         attempts: None,
@@ -304,7 +305,7 @@ fn with_tokens_at_hand_the_clock_wakes_nobody() {
 }
 
 #[test]
-fn lesson_15_a_queue_that_brought_only_what_need_not_run_may_hold_more() {
+fn lesson_15_queue_whose_messages_need_no_run_may_still_hold_more() {
     let mut scheduler = scheduler(2, 1, 1, LaneLimits::default());
     for mut poll in scheduler.plan(at(0)) {
         let mut jobs: Vec<LimitJob> = (0..2).map(|_| LimitJob { _seat: poll.seat() }).collect();
@@ -316,7 +317,7 @@ fn lesson_15_a_queue_that_brought_only_what_need_not_run_may_hold_more() {
     assert!(start(&mut scheduler, at(10)).is_empty());
 }
 
-/// How many polls are under way once this many answers in a row have brought so many messages, all
+/// How many polls are running once this many answers in a row have brought so many messages, all
 /// of which are over by then.
 fn polls_after(answers: usize, brought: usize) -> usize {
     let mut scheduler = scheduler(1, 1_000, 1, LaneLimits::default());
@@ -337,7 +338,7 @@ fn polls_after(answers: usize, brought: usize) -> usize {
 }
 
 #[test]
-fn lesson_16_calls_that_would_share_what_comes_are_not_made_side_by_side() {
+fn lesson_16_parallel_receives_are_avoided_when_they_would_share_messages() {
     assert_eq!(polls_after(50, 10), 16, "there is a backlog");
     assert_eq!(polls_after(50, 2), 1, "the workers keep up");
 }

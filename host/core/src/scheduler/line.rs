@@ -1,8 +1,8 @@
-//! What waits of one queue, in the order in which it goes: as it came, as cheaply as can be; or
-//! sorted, where the newest goes first or something may become too old. Knows no limits. Pure.
+//! The waiting jobs of one queue in their order: by arrival, as cheaply as possible; or sorted, if
+//! the newest goes first or messages may expire. Knows no limits. Pure.
 
 use super::ready::{Sequence, Waiting};
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 /// One that waits.
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 pub(super) struct LineEntry<J> {
     pub job: J,
     /// Since when it waits for company; `None` if it waits for none.
-    pub since: Option<Moment>,
+    pub since: Option<BootInstant>,
 }
 
 /// Those that wait, in order.
@@ -50,14 +50,14 @@ impl<J: Waiting> ReadyLine<J> {
         self.plain.iter().chain(sorted)
     }
 
-    /// Of what goes by its age: since when it waits for company that has waited longest.
-    pub(super) fn longest_wait(&self) -> Option<Option<Moment>> {
+    /// In the order of age: since when the longest waiting job waits for its batch.
+    pub(super) fn longest_wait(&self) -> Option<Option<BootInstant>> {
         let (since, _) = self.sorted.as_ref()?.waits.first()?;
         Some(*since)
     }
 
     /// Adds what came together, in its queue's order.
-    pub(super) fn arrive(&mut self, jobs: Vec<J>, now: Moment) {
+    pub(super) fn arrive(&mut self, jobs: Vec<J>, now: BootInstant) {
         self.sort_if_needed(&jobs);
         let since = Some(now);
         match &mut self.sorted {
@@ -134,13 +134,13 @@ impl<J: Waiting> ReadyLine<J> {
     }
 
     /// When the first of them becomes too old.
-    pub(super) fn expires(&self) -> Option<Moment> {
+    pub(super) fn expires(&self) -> Option<BootInstant> {
         let (at, _) = self.sorted.as_ref()?.expiries.first()?;
         Some(*at)
     }
 
     /// Takes all that are too old, the one that was so first first.
-    pub(super) fn expired(&mut self, now: Moment) -> Vec<J> {
+    pub(super) fn expired(&mut self, now: BootInstant) -> Vec<J> {
         let sorted = self.sorted.as_mut();
         sorted.map_or_else(Vec::new, |sorted| sorted.expired(now))
     }
@@ -153,7 +153,7 @@ struct LinePosition {
     rank: u64,
     /// Among equals: upwards for what comes behind, downwards for what comes before.
     number: i64,
-    /// Its place in its group, if it takes the group's.
+    /// Its position in its group, if it takes the group's.
     behind: u64,
 }
 
@@ -170,8 +170,8 @@ struct Tail {
 struct Sorted<J> {
     sequence: Sequence,
     entries: BTreeMap<LinePosition, LineEntry<J>>,
-    waits: BTreeSet<(Option<Moment>, LinePosition)>,
-    expiries: BTreeSet<(Moment, LinePosition)>,
+    waits: BTreeSet<(Option<BootInstant>, LinePosition)>,
+    expiries: BTreeSet<(BootInstant, LinePosition)>,
     /// Of the groups that have something waiting; only where age is not to part them.
     groups: Option<HashMap<String, Tail>>,
     /// The number of the first, and one more than that of the last.
@@ -193,7 +193,7 @@ impl<J: Waiting> Sorted<J> {
         }
     }
 
-    fn arrive(&mut self, jobs: Vec<J>, since: Option<Moment>) {
+    fn arrive(&mut self, jobs: Vec<J>, since: Option<BootInstant>) {
         let count = numbers(jobs.len());
         let first = match self.sequence {
             Sequence::Fifo => self.back,
@@ -309,7 +309,7 @@ impl<J: Waiting> Sorted<J> {
         taken.map(|entry| entry.job).collect()
     }
 
-    fn expired(&mut self, now: Moment) -> Vec<J> {
+    fn expired(&mut self, now: BootInstant) -> Vec<J> {
         let mut out = Vec::new();
         while let Some(&(at, place)) = self.expiries.first()
             && at <= now
@@ -320,7 +320,7 @@ impl<J: Waiting> Sorted<J> {
     }
 }
 
-/// So many numbers. No run lives to see the last of them.
+/// This many numbers. No run lives to see the last of them.
 fn numbers(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

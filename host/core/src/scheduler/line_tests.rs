@@ -23,13 +23,13 @@ impl Waiting for LineJob {
         Timestamp(self.sent_ms)
     }
 
-    fn expires(&self) -> Option<Moment> {
+    fn expires(&self) -> Option<BootInstant> {
         self.expires_ms.map(at)
     }
 }
 
-fn at(ms: u64) -> Moment {
-    Moment::from_boot(Duration::from_millis(ms))
+fn at(ms: u64) -> BootInstant {
+    BootInstant::from_boot(Duration::from_millis(ms))
 }
 
 fn job(number: usize, sent_ms: u64, group: Option<&'static str>) -> LineJob {
@@ -50,7 +50,7 @@ fn lifo() -> ReadyLine<LineJob> {
 }
 
 #[test]
-fn what_was_sent_last_goes_first_and_what_came_later_before_its_equals() {
+fn lifo_takes_newest_sent_first_then_latest_arrival() {
     let mut line = lifo();
     line.arrive(vec![job(1, 10, None), job(2, 30, None)], at(0));
     line.arrive(vec![job(3, 20, None), job(4, 30, None)], at(1));
@@ -60,7 +60,7 @@ fn what_was_sent_last_goes_first_and_what_came_later_before_its_equals() {
 }
 
 #[test]
-fn within_one_answer_the_queue_knows_best() {
+fn order_within_one_answer_is_kept() {
     let mut line = lifo();
     line.arrive(
         vec![job(1, 10, None), job(2, 10, None), job(3, 10, None)],
@@ -70,7 +70,7 @@ fn within_one_answer_the_queue_knows_best() {
 }
 
 #[test]
-fn what_is_resumed_is_as_old_as_it_was() {
+fn resumed_message_keeps_its_age() {
     let mut line = lifo();
     line.arrive(vec![job(1, 10, None), job(2, 20, None)], at(0));
     let taken = line.take(9);
@@ -85,7 +85,7 @@ fn what_is_resumed_is_as_old_as_it_was() {
 }
 
 #[test]
-fn age_does_not_part_a_group() {
+fn age_order_keeps_a_group_together() {
     let mut line = lifo();
     line.arrive(
         vec![
@@ -271,17 +271,17 @@ fn check_groups(steps: Vec<LineStep>) -> Result<(), TestCaseError> {
 
 proptest! {
     #[test]
-    fn the_newest_are_first_as_in_a_sorted_list(steps in steps(false)) {
+    fn lifo_matches_a_sorted_list(steps in steps(false)) {
         check(Sequence::Lifo, steps)?;
     }
 
     #[test]
-    fn without_ages_the_first_is_first(steps in steps(false)) {
+    fn fifo_takes_first_arrival_first(steps in steps(false)) {
         check(Sequence::Fifo, steps)?;
     }
 
     #[test]
-    fn groups_are_in_order_whatever_their_ages(steps in steps(true)) {
+    fn groups_stay_in_order_whatever_their_ages(steps in steps(true)) {
         check_groups(steps)?;
     }
 }

@@ -1,5 +1,5 @@
-//! Who is next and how many: decides when each queue of a route is polled and which job a free
-//! worker gets. Pure, told `now`; the stages do what it says.
+//! Decides when each queue of a route is polled, for how many messages, and which job a free worker
+//! gets. Pure: `now` is an argument; the stages execute the decisions.
 
 mod batching;
 mod blocked;
@@ -21,10 +21,10 @@ mod variety;
 
 pub use start::{After, FinishedAttempt, MessageFate, Start};
 
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::throttle::control::Control;
 use crate::throttle::pace::{Bounds, Pace};
-use batching::Gathering;
+use batching::BatchingDelay;
 use lane::{Lane, LaneLimits, LaneRules};
 use priority::QueueOrder;
 use ready::{Gather, Waiting};
@@ -41,7 +41,7 @@ pub struct Rules {
     pub lanes: Vec<LaneRules>,
     /// One per queue for weighted order; `None` for strict order.
     pub weights: Option<Vec<u32>>,
-    /// The most messages of one attempt.
+    /// Maximum messages of one attempt.
     pub batch: usize,
     /// Within this time of its arrival a message should start: what is held beyond what runs is
     /// no more than that.
@@ -53,9 +53,9 @@ pub struct Rules {
 /// What may change about a route while it runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SchedulerLimits {
-    /// The most attempts at once.
+    /// Maximum concurrent attempts.
     pub attempts: usize,
-    /// The most messages held beyond what runs; 0: nothing is received that cannot start.
+    /// Maximum messages held beyond what runs; 0: nothing is received that cannot start.
     pub prefetch: usize,
     /// How long a message waits for others to share its attempt.
     pub window: Duration,
@@ -63,7 +63,7 @@ pub struct SchedulerLimits {
     pub lanes: Vec<LaneLimits>,
 }
 
-/// A receive that the scheduler asks for. Given back with `answered` or `failed`.
+/// A receive that the scheduler asks for. Released with `answered` or `failed`.
 #[derive(Debug)]
 pub struct Poll {
     /// Which queue.
@@ -75,7 +75,7 @@ pub struct Poll {
     room: Permit,
     parked: bool,
     /// When it was asked for.
-    asked: Moment,
+    asked: BootInstant,
     /// Messages that it brought, whether they are to run or not.
     brought: usize,
 }
@@ -96,10 +96,10 @@ pub struct Scheduler<J> {
     room: Room,
     control: Control,
     batch: usize,
-    /// Attempts under way.
+    /// Running attempts.
     running: usize,
     /// Room that nobody polled for because it is little.
-    gathering: Gathering,
+    gathering: BatchingDelay,
     /// Whether the workers had something to start when it was looked at last.
     covered: bool,
     /// What an attempt takes.
@@ -107,7 +107,7 @@ pub struct Scheduler<J> {
     prefetch: usize,
     horizon: Duration,
     stopped: bool,
-    /// What was kept behind a message that its queue delivers again.
+    /// What was kept behind a message that its queue redelivers.
     overtaking: Vec<(usize, J)>,
 }
 
@@ -130,7 +130,7 @@ impl<J: Waiting> Scheduler<J> {
             control: Control::new(limits.attempts),
             batch: rules.batch,
             running: 0,
-            gathering: Gathering::default(),
+            gathering: BatchingDelay::default(),
             covered: false,
             pace: Pace::default(),
             prefetch: limits.prefetch,
@@ -163,7 +163,7 @@ impl<J: Waiting> Scheduler<J> {
         self.lanes[lane].paused
     }
 
-    /// The room that its polls reserve; other holders of permits give back to it.
+    /// The room that its polls reserve; other holders of permits release to it.
     pub fn room(&self) -> &Room {
         &self.room
     }
@@ -218,7 +218,7 @@ impl<J: Waiting> Scheduler<J> {
 
     /// A poll was answered: `jobs` in the queue's order, each with a `seat` of the poll. What it
     /// brought besides, and took a seat for, need not run.
-    pub fn answered(&mut self, poll: Poll, jobs: Vec<J>, drained: bool, now: Moment) {
+    pub fn answered(&mut self, poll: Poll, jobs: Vec<J>, drained: bool, now: BootInstant) {
         let competing = self.competing();
         let attempt_time = self.pace.hand_over().unwrap_or_default();
         if self.lanes[poll.lane].is_idle() && !jobs.is_empty() {
@@ -244,7 +244,7 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     /// A poll failed; the queue rests for `rest`.
-    pub fn failed(&mut self, poll: Poll, rest: Duration, now: Moment) {
+    pub fn failed(&mut self, poll: Poll, rest: Duration, now: BootInstant) {
         let lane = &mut self.lanes[poll.lane];
         if !poll.parked {
             lane.reserved -= poll.max;
@@ -259,7 +259,7 @@ impl<J: Waiting> Scheduler<J> {
         self.lanes.iter().map(|lane| lane.ready.len()).sum()
     }
 
-    /// Jobs that are here, have been begun in vain and wait for another try.
+    /// Jobs that are here, have been begun without success and wait for another try.
     fn held(&self) -> usize {
         self.lanes.iter().map(|lane| lane.held.len()).sum()
     }
@@ -271,9 +271,9 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     /// Takes out what has become too old before it was started, each with its queue. To be asked
-    /// before `hire` and `next_jobs`, which would start it.
-    #[must_use = "what is too old must be settled"]
-    pub fn expired(&mut self, now: Moment) -> Vec<(usize, J)> {
+    /// before `reserve_workers` and `next_jobs`, which would start it.
+    #[must_use = "expired messages must be settled"]
+    pub fn expired(&mut self, now: BootInstant) -> Vec<(usize, J)> {
         let lanes = self.lanes.iter_mut().enumerate();
         lanes
             .flat_map(|(index, lane)| {
@@ -283,18 +283,22 @@ impl<J: Waiting> Scheduler<J> {
             .collect()
     }
 
-    /// When `plan`, `expired` or `hire` may have more to say though nothing happened.
-    pub fn next_attention(&self, now: Moment) -> Option<Moment> {
+    /// When `plan`, `expired` or `reserve_workers` may have more to say though nothing happened.
+    pub fn next_attention(&self, now: BootInstant) -> Option<BootInstant> {
         let gathered = self.gathering.due().filter(|at| *at > now);
         let lanes = self.lanes.iter().filter_map(|lane| lane.attention(now));
         let probe = self.control.probe_at(now);
         gathered.into_iter().chain(lanes).chain(probe).min()
     }
 
-    /// No more polls, and nothing waits for company any longer. Gives back what waits or is held
+    /// No more polls, and nothing waits for company any longer. Releases what waits or is held
     /// and `release` chooses, each with its queue; the rest is still run.
-    #[must_use = "what is given back must be released"]
-    pub fn stop(&mut self, release: impl Fn(usize, &J) -> bool, now: Moment) -> Vec<(usize, J)> {
+    #[must_use = "returned messages must be released"]
+    pub fn stop(
+        &mut self,
+        release: impl Fn(usize, &J) -> bool,
+        now: BootInstant,
+    ) -> Vec<(usize, J)> {
         self.stopped = true;
         let lanes = self.lanes.iter_mut().enumerate();
         lanes

@@ -17,7 +17,7 @@ impl Waiting for PaceJob {
     }
 }
 
-/// Queues in strict order, and what is under way between them and the workers.
+/// Queues in strict order, and what is running between them and the workers.
 struct PaceWorld {
     scheduler: Scheduler<PaceJob>,
     random: fastrand::Rng,
@@ -33,7 +33,7 @@ struct PaceWorld {
     now_ms: u64,
     calls: u64,
     ended: u64,
-    /// The sum over time of the attempts under way.
+    /// The sum over time of the running attempts.
     busy_ms: u64,
     most_polls: usize,
 }
@@ -84,11 +84,11 @@ impl PaceWorld {
         }
     }
 
-    fn at(ms: u64) -> Moment {
-        Moment::from_boot(Duration::from_millis(ms))
+    fn at(ms: u64) -> BootInstant {
+        BootInstant::from_boot(Duration::from_millis(ms))
     }
 
-    fn now(&self) -> Moment {
+    fn now(&self) -> BootInstant {
         Self::at(self.now_ms)
     }
 
@@ -105,7 +105,7 @@ impl PaceWorld {
             self.polls.push((poll, self.now_ms, until));
         }
         self.most_polls = self.most_polls.max(self.polls.len());
-        for _ in 0..self.scheduler.hire(self.now()) {
+        for _ in 0..self.scheduler.reserve_workers(self.now()) {
             self.take();
         }
     }
@@ -173,7 +173,7 @@ impl PaceWorld {
 const ENDLESS: u64 = 1 << 40;
 
 #[test]
-fn one_parked_poll_when_idle_and_as_many_as_room_allows_under_load() {
+fn idle_queue_has_one_long_poll_and_load_uses_all_permits() {
     let mut world = PaceWorld::new(50, 200, 20, 30);
     world.pass(5_000, 50);
     assert_eq!(world.polls.len(), 1);
@@ -193,7 +193,7 @@ fn one_parked_poll_when_idle_and_as_many_as_room_allows_under_load() {
     assert!(calls <= 0.105 && busy >= 0.95, "{calls} calls, {busy} busy");
     let fewer = (world.most_polls, world.calls - before);
     assert!(fewer.0 < at_load.0 && fewer.1 <= 150, "{fewer:?}");
-    // Idle again: one parked poll, and no more than three calls a minute.
+    // Idle again: one idle long poll, and no more than three calls a minute.
     world.holds[0] = 0;
     world.pass(4_000, 50);
     assert_eq!(world.polls.len(), 1);
@@ -203,7 +203,7 @@ fn one_parked_poll_when_idle_and_as_many_as_room_allows_under_load() {
 }
 
 #[test]
-fn what_is_held_follows_the_pace_of_the_handler() {
+fn prefetch_follows_the_speed_of_the_handler() {
     let mut world = PaceWorld::new(4, 300, 20, 5);
     world.holds[0] = ENDLESS;
     world.pass(5_000, 4);
@@ -227,7 +227,7 @@ fn what_is_held_follows_the_pace_of_the_handler() {
 }
 
 #[test]
-fn without_prefetch_quick_handlers_cost_few_calls_and_slow_ones_idle_little() {
+fn without_prefetch_quick_handlers_need_few_calls_and_slow_ones_idle_little() {
     for attempts in [2, 10, 50] {
         for attempt_ms in [1, 100, 1_000] {
             let mut world = PaceWorld::new(attempts, 0, attempt_ms, 0);
@@ -248,7 +248,7 @@ fn without_prefetch_quick_handlers_cost_few_calls_and_slow_ones_idle_little() {
 }
 
 #[test]
-fn with_prefetch_calls_are_full_and_nobody_idles_for_them() {
+fn with_prefetch_calls_are_full_and_workers_stay_busy() {
     for (attempts, attempt_ms) in [(4, 5), (10, 50), (50, 20), (50, 200)] {
         let mut world = PaceWorld::new(attempts, 200, attempt_ms, 20);
         world.holds[0] = ENDLESS;
@@ -260,7 +260,7 @@ fn with_prefetch_calls_are_full_and_nobody_idles_for_them() {
 }
 
 #[test]
-fn finding_11_quick_handlers_ask_a_slow_server_for_full_calls() {
+fn finding_11_quick_handlers_get_full_calls_from_a_slow_server() {
     for attempts in [10, 50, 200] {
         for (call_ms, attempt_ms) in [(20, 1), (20, 3), (60, 3), (60, 10)] {
             let mut world = PaceWorld::new(attempts, 0, attempt_ms, call_ms);
@@ -299,7 +299,7 @@ fn finding_11_full_calls_cost_little_capacity() {
 }
 
 #[test]
-fn prefetch_may_change_while_it_runs_and_what_is_held_is_kept() {
+fn prefetch_can_change_at_run_time_and_held_messages_are_kept() {
     let mut world = PaceWorld::new(2, 0, 50_000, 0);
     world.holds[0] = ENDLESS;
     world.pass(1_000, 2);
@@ -314,19 +314,19 @@ fn prefetch_may_change_while_it_runs_and_what_is_held_is_kept() {
 }
 
 #[test]
-fn a_queue_that_fills_slowly_is_asked_again_while_there_is_room_ahead() {
+fn slowly_filling_queue_is_polled_again_while_prefetch_has_room() {
     let mut world = PaceWorld::new(1, 5, 50_000, 0);
     for _ in 0..20 {
         world.holds[0] += 1;
         world.pass(100, 1);
     }
     let held = 20 - usize::try_from(world.holds[0]).expect("few");
-    // A parked poll may bring one more than there is room for.
+    // A idle long poll may bring one more than there is room for.
     assert!((6..=7).contains(&held), "{held}");
 }
 
 #[test]
-fn lesson_15_what_is_held_ahead_for_a_lower_queue_takes_no_place_of_a_higher() {
+fn lesson_15_prefetch_of_a_lower_queue_takes_no_capacity_of_a_higher() {
     let mut world = PaceWorld::of(2, limits(4, 200), 20, 5);
     world.holds[1] = ENDLESS;
     world.pass(2_000, 4);
@@ -344,7 +344,7 @@ fn lesson_15_what_is_held_ahead_for_a_lower_queue_takes_no_place_of_a_higher() {
 }
 
 #[test]
-fn a_throttle_lowers_what_is_held() {
+fn throttle_lowers_the_prefetch() {
     let mut world = PaceWorld::new(40, 1_000, 2_000, 5);
     world.holds[0] = ENDLESS;
     world.pass(10_000, 40);
@@ -360,7 +360,7 @@ fn a_throttle_lowers_what_is_held() {
         .scheduler
         .ended(ended, [(None, MessageFate::Kept)], world.now());
     assert!(!after.hire);
-    world.scheduler.dismiss();
+    world.scheduler.release_worker();
     let figures = world.scheduler.figures();
     assert_eq!(figures.attempts_limit, 20);
     assert!(
@@ -376,10 +376,10 @@ fn a_throttle_lowers_what_is_held() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(30))]
 
-    /// Whatever the times and whatever changes: the room is kept but for what a parked poll brings,
+    /// Whatever the times and whatever changes: the room is kept but for what a idle long poll brings,
     /// and never beyond what was allowed.
     #[test]
-    fn room_is_never_overdrawn_by_the_pace(
+    fn permits_are_never_overdrawn_by_pacing(
         attempts in 1_usize..30,
         phases in prop::collection::vec((0_usize..200, 0_u64..300, 1_u64..400, 0_u64..40, 0_usize..4), 1..8),
     ) {

@@ -1,15 +1,15 @@
-//! When each queue is asked, and for how many.
+//! Decides when each queue is polled, and for how many messages.
 
 use super::batching::FreePermits;
 use super::lane::{Knowledge, Lane};
 use super::ready::Waiting;
 use super::{Poll, Scheduler};
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use std::time::Duration;
 
 impl<J: Waiting> Scheduler<J> {
     /// The polls to be started now.
-    pub fn plan(&mut self, now: Moment) -> Vec<Poll> {
+    pub fn plan(&mut self, now: BootInstant) -> Vec<Poll> {
         let mut polls = self.wanted(now);
         for poll in &mut polls {
             poll.asked = now;
@@ -19,9 +19,9 @@ impl<J: Waiting> Scheduler<J> {
         polls
     }
 
-    /// The queues whose polls are under way, each with when the last of them is answered at the
+    /// The queues whose polls are running, each with when the last of them is answered at the
     /// latest.
-    pub fn outstanding(&self) -> Vec<(usize, Moment)> {
+    pub fn outstanding(&self) -> Vec<(usize, BootInstant)> {
         let lanes = self.lanes.iter().enumerate();
         let asked = lanes.filter(|(_, lane)| lane.polls > 0);
         asked
@@ -29,7 +29,7 @@ impl<J: Waiting> Scheduler<J> {
             .collect()
     }
 
-    fn wanted(&mut self, now: Moment) -> Vec<Poll> {
+    fn wanted(&mut self, now: BootInstant) -> Vec<Poll> {
         let mut polls = Vec::new();
         if self.stopped {
             return polls;
@@ -65,7 +65,7 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     /// Gives free room to the queues that hold messages, by weight.
-    fn share_room(&mut self, now: Moment) -> Vec<Poll> {
+    fn share_room(&mut self, now: BootInstant) -> Vec<Poll> {
         let mut polls = Vec::new();
         'again: loop {
             for lane in self.order.ranking(self.lanes.len()) {
@@ -82,7 +82,7 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     /// A poll of a queue that holds messages, when there is room enough to be worth a call.
-    fn poll_for_room(&mut self, index: usize, now: Moment) -> Option<Poll> {
+    fn poll_for_room(&mut self, index: usize, now: BootInstant) -> Option<Poll> {
         let contended = self.contended(index);
         let lane = &self.lanes[index];
         let appetite = lane.appetite(now);
@@ -143,7 +143,7 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     /// Whether little room has been free for long enough to be asked for.
-    fn is_gathered(&mut self, index: usize, free: usize, now: Moment) -> bool {
+    fn is_gathered(&mut self, index: usize, free: usize, now: BootInstant) -> bool {
         let lane = &self.lanes[index];
         let (hand_over, call) = (self.pace.hand_over(), lane.call_time());
         let join = self.bounds().join(hand_over, call);
@@ -157,14 +157,14 @@ impl<J: Waiting> Scheduler<J> {
             free,
             capacity: self.room.capacity(),
             comes_free: self.room.used() > stays,
-            wait: self.gathering_time(index),
+            wait: self.batching_delay(index),
             fits: lane.polls >= (lane.reserved + free).div_ceil(batch),
             join,
         };
         self.gathering.is_over(&little, now)
     }
 
-    fn gathering_time(&self, index: usize) -> Duration {
+    fn batching_delay(&self, index: usize) -> Duration {
         let call = self.lanes[index].call_time();
         self.bounds()
             .wait(self.pace.hand_over(), call, self.covered)
@@ -192,7 +192,7 @@ impl<J: Waiting> Scheduler<J> {
 
     /// In strict order, messages held for lower queues can take all the room that the higher one
     /// needs to be asked; then it is asked beyond the room.
-    fn rescue(&mut self, index: usize, now: Moment) -> Option<Poll> {
+    fn rescue(&mut self, index: usize, now: BootInstant) -> Option<Poll> {
         let full_of_waiting = self.room.free() == 0
             && self.waiting() + self.held() + self.aside() >= self.room.used();
         let stuck = self.running == 0 && full_of_waiting;
@@ -203,9 +203,9 @@ impl<J: Waiting> Scheduler<J> {
         needed.then(|| lane.parked_poll(index, &self.room))
     }
 
-    /// While the downstream is closed, nothing is asked for; but when it is time to find out
-    /// whether it still is, and nothing at hand can, every queue is asked for a little.
-    fn probe(&mut self, now: Moment) -> Vec<Poll> {
+    /// While the circuit is open, nothing is received; but when it is time for a probe, and no
+    /// held message can be used, every queue is asked for a little.
+    fn probe(&mut self, now: BootInstant) -> Vec<Poll> {
         let busy = self.running + self.held() > 0 || self.startable_lane(now).is_some();
         if self.control.limit(now) == 0 || busy {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! Whose turn it is among queues: strictly in the order they are named, or by weight. Pure.
+//! Orders queues: strictly as listed, or by weight. Pure.
 
 /// One share of virtual time: a queue of weight `w` pays `SHARE / w` for each message.
 const SHARE: u128 = 1 << 32;
@@ -58,7 +58,7 @@ impl QueueOrder {
         ranking
     }
 
-    /// A queue has had so many messages.
+    /// Charges a queue for this many messages.
     pub fn charge(&mut self, lane: usize, messages: usize) {
         if let Self::Weighted(accounts) = self {
             let account = &mut accounts[lane];
@@ -67,7 +67,7 @@ impl QueueOrder {
         }
     }
 
-    /// Gives back what was charged for messages that did not come.
+    /// Releases what was charged for messages that did not come.
     pub fn refund(&mut self, lane: usize, messages: usize) {
         if let Self::Weighted(accounts) = self {
             let account = &mut accounts[lane];
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_queues_are_each_first_now_and_then() {
+    fn equal_queues_take_turns_at_being_first() {
         let order = QueueOrder::new(Some(&[1, 1, 1]));
         let mut first = [0; 3];
         for _ in 0..300 {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_was_empty_has_no_claim_on_the_past() {
+    fn queue_that_was_empty_gets_no_credit_for_the_past() {
         let mut order = QueueOrder::new(Some(&[1, 1]));
         order.charge(0, 1_000);
         order.rejoin(1, [0, 1].into_iter());

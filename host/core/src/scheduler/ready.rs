@@ -1,7 +1,7 @@
-//! What one queue has waiting, and which groups are busy. Pure, told `now`.
+//! The waiting jobs of one queue, and which groups are busy. Pure: `now` is an argument.
 
 use super::line::{LineEntry, ReadyLine};
-use crate::clock::{Moment, Timestamp};
+use crate::clock::{BootInstant, Timestamp};
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::time::Duration;
@@ -11,17 +11,17 @@ pub trait Waiting {
     /// The group it must be kept in order with.
     fn group(&self) -> Option<&str>;
 
-    /// When it was sent or, where nobody tells, received first.
+    /// When it was sent or, if unknown, first received.
     fn sent_at(&self) -> Timestamp {
         Timestamp::default()
     }
 
     /// When it becomes too old to be started; never, if there is no such moment.
-    fn expires(&self) -> Option<Moment> {
+    fn expires(&self) -> Option<BootInstant> {
         None
     }
 
-    /// What tells it from others, the same each time it comes.
+    /// Its identity, the same each time it arrives.
     fn id(&self) -> &str {
         ""
     }
@@ -45,9 +45,9 @@ pub enum Sequence {
 /// What is needed of waiting jobs before some may start.
 #[derive(Debug, Clone, Copy)]
 pub struct Gather {
-    /// So many start at once ...
+    /// This many start at once ...
     pub full: usize,
-    /// ... or fewer, once one has waited so long.
+    /// ... or fewer, once one has waited this long.
     pub window: Duration,
 }
 
@@ -81,13 +81,13 @@ impl<J: Waiting> Ready<J> {
         self.ordered
     }
 
-    /// From now on jobs wait so long for others.
+    /// Sets how long jobs wait for others.
     pub fn set_window(&mut self, window: Duration) {
         self.gather.window = window;
     }
 
     /// Adds jobs that came together, in their queue's order: behind the others, or by their age.
-    pub fn arrive(&mut self, jobs: Vec<J>, now: Moment) {
+    pub fn arrive(&mut self, jobs: Vec<J>, now: BootInstant) {
         self.all_busy.set(false);
         self.waiting.arrive(jobs, now);
     }
@@ -113,7 +113,7 @@ impl<J: Waiting> Ready<J> {
     }
 
     /// Whether `take` would give something that needs no more company.
-    pub fn startable(&self, now: Moment) -> bool {
+    pub fn startable(&self, now: BootInstant) -> bool {
         let Some(since) = self.waits_since() else {
             return false;
         };
@@ -123,13 +123,13 @@ impl<J: Waiting> Ready<J> {
     }
 
     /// When what waits for company stops waiting.
-    pub fn due(&self) -> Option<Moment> {
+    pub fn due(&self) -> Option<BootInstant> {
         Some(self.waits_since()?? + self.gather.window)
     }
 
     /// Since when the one waits for company that is to wait no longer first; `None` if none may
     /// start. Where the newest goes first, the one that has waited longest decides for it.
-    fn waits_since(&self) -> Option<Option<Moment>> {
+    fn waits_since(&self) -> Option<Option<BootInstant>> {
         let first = self.first_free()?;
         Some(self.waiting.longest_wait().unwrap_or(first.since))
     }
@@ -171,19 +171,19 @@ impl<J: Waiting> Ready<J> {
         taken
     }
 
-    /// Whether jobs of a group are under way or held.
+    /// Whether jobs of a group are running or held.
     pub fn is_busy(&self, group: &str) -> bool {
         self.busy.contains(group)
     }
 
-    /// A group's jobs have ended, or are all given back.
+    /// A group's jobs have ended, or are all released.
     pub fn freed(&mut self, group: &str) {
         self.all_busy.set(false);
         self.busy.remove(group);
     }
 
     /// A job of a group has failed, and what waits of the group must not overtake it.
-    #[must_use = "what is given back must be released"]
+    #[must_use = "returned messages must be released"]
     pub fn behind(&mut self, group: &str) -> Vec<J> {
         match self.ordered {
             true => self.extract(|job| job.group() == Some(group)),
@@ -197,13 +197,13 @@ impl<J: Waiting> Ready<J> {
     }
 
     /// When the first of those that wait becomes too old.
-    pub fn expires(&self) -> Option<Moment> {
+    pub fn expires(&self) -> Option<BootInstant> {
         self.waiting.expires()
     }
 
     /// Takes out what is too old. What waits behind it in its group is as free as before.
-    #[must_use = "what is too old must be settled"]
-    pub fn expired(&mut self, now: Moment) -> Vec<J> {
+    #[must_use = "expired messages must be settled"]
+    pub fn expired(&mut self, now: BootInstant) -> Vec<J> {
         self.waiting.expired(now)
     }
 }
@@ -230,8 +230,8 @@ mod tests {
         window: Duration::ZERO,
     };
 
-    fn at(ms: u64) -> Moment {
-        Moment::from_boot(Duration::from_millis(ms))
+    fn at(ms: u64) -> BootInstant {
+        BootInstant::from_boot(Duration::from_millis(ms))
     }
 
     fn ready(jobs: &[(u32, Option<&'static str>)]) -> Ready<ReadyJob> {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn one_attempt_at_a_group_at_a_time_and_in_order() {
+    fn group_has_one_attempt_at_a_time_in_order() {
         let mut ready = ready(&[
             (1, Some("a")),
             (2, Some("b")),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn lesson_19_a_failure_stops_its_group() {
+    fn lesson_19_failure_blocks_its_group() {
         let mut ready = ready(&[
             (1, Some("a")),
             (2, Some("a")),
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_resumed_goes_before_the_rest_of_its_group() {
+    fn resumed_message_goes_before_the_rest_of_its_group() {
         let mut ready = ready(&[(1, Some("a")), (2, Some("a")), (3, Some("a"))]);
         let taken = ready.take(2);
         ready.resume(taken);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_resumed_waits_for_no_company_however_young_the_machine_is() {
+    fn resumed_message_does_not_wait_for_a_batch_window() {
         let gather = Gather {
             full: 2,
             window: Duration::from_secs(300),
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_gathers_company_and_ends() {
+    fn batch_window_collects_messages_and_ends() {
         let gather = Gather {
             full: 3,
             window: Duration::from_millis(100),

@@ -1,4 +1,5 @@
-//! Room for messages: taken before receiving, given back on drop. Pure; says when some came free.
+//! Permits for messages: taken before receiving, returned on drop. Pure; notifies when some are
+//! free.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +17,7 @@ struct Inner {
 }
 
 impl Room {
-    /// Room for so many messages.
+    /// Creates this many permits.
     pub fn new(capacity: usize) -> Self {
         Self(Arc::new(Inner {
             capacity: AtomicUsize::new(capacity),
@@ -30,7 +31,7 @@ impl Room {
         self.0.capacity.load(Ordering::Acquire)
     }
 
-    /// Makes it for so many from now on. Permits that are out stay valid.
+    /// Changes the number of permits. Those in use stay valid.
     pub fn resize(&self, capacity: usize) {
         if self.0.capacity.swap(capacity, Ordering::AcqRel) < capacity {
             self.0.freed.notify_one();
@@ -47,7 +48,7 @@ impl Room {
         self.capacity().saturating_sub(self.used())
     }
 
-    /// As many as are free, at most `wanted`; perhaps none.
+    /// Reserves as many as are free, at most `wanted`; perhaps none.
     pub fn reserve(&self, wanted: usize) -> Permit {
         let mut taken = 0;
         let take = |used: usize| {
@@ -65,7 +66,7 @@ impl Room {
         }
     }
 
-    /// Takes room that may not be there: for what a parked poll brought, which must be held.
+    /// Takes room that may not be there: for what a idle long poll brought, which must be held.
     pub fn overdraw(&self, count: usize) -> Permit {
         self.0.used.fetch_add(count, Ordering::AcqRel);
         Permit {
@@ -74,7 +75,7 @@ impl Room {
         }
     }
 
-    /// Returns once a permit was given back since the last time it returned.
+    /// Returns once a permit was released since the last time it returned.
     pub async fn freed(&self) {
         self.0.freed.notified().await;
     }
@@ -120,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_drop_gives_the_room_back() {
+    fn dropped_permit_is_returned() {
         let room = Room::new(3);
         let mut permit = room.reserve(10);
         assert_eq!((permit.count(), room.free()), (3, 0));
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_room_gives_nothing_until_it_has_emptied() {
+    fn shrunk_permits_give_none_until_drained() {
         let room = Room::new(4);
         let held = room.reserve(4);
         room.resize(2);
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overdraft_is_paid_back_before_new_room_is_given() {
+    fn overdraft_is_repaid_before_new_permits_are_given() {
         let room = Room::new(2);
         let over = room.overdraw(5);
         assert_eq!((room.used(), room.free()), (5, 0));

@@ -44,17 +44,17 @@ fn limits(attempts: usize) -> SchedulerLimits {
     }
 }
 
-/// Queues, a scheduler, and what is under way between them.
+/// Queues, a scheduler, and what is running between them.
 struct SchedulerWorld {
     scheduler: Scheduler<HeldMessage>,
     queues: Vec<VecDeque<u64>>,
     /// With the time at which a wait is over.
-    polls: Vec<(Poll, Moment)>,
+    polls: Vec<(Poll, BootInstant)>,
     running: Vec<(usize, Vec<HeldMessage>)>,
-    now: Moment,
+    now: BootInstant,
     /// Whether something happened that wakes the intake; when it wakes by itself.
     woken: bool,
-    attention: Option<Moment>,
+    attention: Option<BootInstant>,
     calls: usize,
     started: Vec<WorldItem>,
 }
@@ -73,7 +73,7 @@ impl SchedulerWorld {
             queues: vec![VecDeque::new(); lanes],
             polls: Vec::new(),
             running: Vec::new(),
-            now: Moment::from_boot(Duration::from_secs(1_000)),
+            now: BootInstant::from_boot(Duration::from_secs(1_000)),
             woken: true,
             attention: None,
             calls: 0,
@@ -111,7 +111,7 @@ impl SchedulerWorld {
             .into_iter()
             .partition(|(poll, until)| !self.queues[poll.lane].is_empty() || *until <= self.now);
         self.polls = waiting;
-        for (mut poll, _) in Vec::<(Poll, Moment)>::from_iter::<Vec<_>>(ready) {
+        for (mut poll, _) in Vec::<(Poll, BootInstant)>::from_iter::<Vec<_>>(ready) {
             self.woken = true;
             let lane = poll.lane;
             let count = poll.max.min(self.queues[lane].len());
@@ -127,7 +127,7 @@ impl SchedulerWorld {
     }
 
     fn start(&mut self) {
-        for _ in 0..self.scheduler.hire(self.now) {
+        for _ in 0..self.scheduler.reserve_workers(self.now) {
             self.take();
         }
     }
@@ -147,7 +147,7 @@ impl SchedulerWorld {
         self.end_showing(which, Signal::Open);
     }
 
-    /// Ends one attempt; what was begun in vain is held for a while.
+    /// Ends one attempt; what was begun without success is held for a while.
     fn end_showing(&mut self, which: usize, showed: Signal) {
         if self.running.is_empty() {
             return;
@@ -195,7 +195,7 @@ impl SchedulerWorld {
 }
 
 #[test]
-fn a_queue_with_a_running_message_is_still_polled() {
+fn queue_with_a_running_message_is_still_polled() {
     let mut world = SchedulerWorld::new(1, None, 10, 1);
     (0..300).for_each(|_| world.step(10));
     world.send(0, 1);
@@ -211,7 +211,7 @@ fn a_queue_with_a_running_message_is_still_polled() {
 }
 
 #[test]
-fn one_failed_call_does_not_break_strict_order_and_a_dead_queue_holds_nobody_up() {
+fn failed_call_keeps_strict_order_and_dead_queue_blocks_nobody() {
     let mut world = SchedulerWorld::new(2, None, 4, 1);
     world.send(0, 2);
     world.send(1, 50);
@@ -236,7 +236,7 @@ fn one_failed_call_does_not_break_strict_order_and_a_dead_queue_holds_nobody_up(
 }
 
 #[test]
-fn idle_queues_have_one_parked_poll_each_and_three_calls_a_minute() {
+fn idle_queues_have_one_long_poll_each_and_three_calls_a_minute() {
     let mut world = SchedulerWorld::new(20, None, 1, 1);
     for _ in 0..2_000 {
         world.step(10); // 20 s to learn that all are empty
@@ -257,7 +257,7 @@ fn idle_queues_have_one_parked_poll_each_and_three_calls_a_minute() {
 }
 
 #[test]
-fn lesson_14_a_message_on_any_idle_queue_starts_at_once() {
+fn lesson_14_message_on_any_idle_queue_starts_at_once() {
     for lane in 0..20 {
         let mut world = SchedulerWorld::new(20, None, 1, 1);
         (0..300).for_each(|_| world.step(10));
@@ -285,7 +285,7 @@ fn lesson_15_strict_is_strict() {
 }
 
 #[test]
-fn an_empty_short_poll_proves_nothing() {
+fn empty_short_poll_does_not_prove_an_empty_queue() {
     let mut world = SchedulerWorld::new(2, None, 4, 1);
     // The first polls bring all they may of both; then the higher queue is short-polled, since the
     // lower one waits, and says nothing.
@@ -315,10 +315,10 @@ fn an_empty_short_poll_proves_nothing() {
 }
 
 #[test]
-fn messages_held_for_a_lower_queue_do_not_lock_the_higher_out() {
+fn messages_held_for_a_lower_queue_do_not_block_a_higher() {
     let mut world = SchedulerWorld::new(2, None, 1, 1);
     (0..300).for_each(|_| world.step(10));
-    // Both parked polls bring all they may: room for one, four messages held.
+    // Both idle long polls bring all they may: room for one, four messages held.
     world.send(0, 50);
     world.send(1, 50);
     for _ in 0..2_000 {
@@ -353,7 +353,7 @@ fn saturated_queues_share_by_weight() {
 }
 
 #[test]
-fn at_load_a_call_brings_ten() {
+fn receives_bring_ten_messages_under_load() {
     let mut world = SchedulerWorld::new(1, None, 50, 1);
     world.send(0, 10_000);
     while world.started.len() < 10_000 {
@@ -366,8 +366,8 @@ fn at_load_a_call_brings_ten() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Any sends, answers, ends and troubles downstream: nothing is lost, nothing starts twice, the room is kept but
-    /// for what parked polls may bring, and everything starts in the end.
+    /// Any sends, answers, ends and troubles downstream: nothing is lost, nothing starts twice,
+    /// the room is kept but for what idle long polls may bring, and everything starts in the end.
     #[test]
     fn nothing_is_lost_and_everything_starts(
         lanes in 1_usize..6,
@@ -402,7 +402,7 @@ proptest! {
 }
 
 #[test]
-fn finding_14_it_tells_which_polls_are_under_way_and_until_when_they_wait() {
+fn finding_14_outstanding_polls_are_listed_with_their_deadlines() {
     let mut world = SchedulerWorld::new(2, None, 1, 1);
     assert!(world.scheduler.outstanding().is_empty());
     world.plan();

@@ -1,5 +1,5 @@
-//! How a queue that does not keep its groups in order is made to: its lane hands jobs of groups to
-//! the waiting ones by turns. Pure, told `now`.
+//! Enforces the order of groups on a queue that does not keep it: its lane passes jobs of groups on
+//! by turns. Pure: `now` is an argument.
 
 use super::Scheduler;
 use super::blocked::Released;
@@ -7,15 +7,15 @@ use super::group_order::GroupOrder;
 use super::lane::Lane;
 use super::ready::Waiting;
 use super::start::MessageFate;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use std::time::Duration;
 
-/// So many are kept aside at least, beside the room, before any is given back.
+/// Minimum number of messages kept aside, besides the permits, before any is released.
 const LEAST_ASIDE: usize = 100;
 
 impl<J: Waiting> Lane<J> {
     /// Takes jobs in that came together: to the waiting ones, or aside until their turn.
-    pub(super) fn arrive(&mut self, jobs: Vec<J>, attempt: Duration, now: Moment) {
+    pub(super) fn arrive(&mut self, jobs: Vec<J>, attempt: Duration, now: BootInstant) {
         if self.turns.is_none() {
             let jobs = self.keep_blocked(jobs);
             return self.ready.arrive(jobs, now);
@@ -42,7 +42,7 @@ impl<J: Waiting> Lane<J> {
         others
     }
 
-    fn take_in(&mut self, job: J, attempt: Duration, now: Moment) {
+    fn take_in(&mut self, job: J, attempt: Duration, now: BootInstant) {
         let group = job.group().map(str::to_owned);
         let (Some(turns), Some(group)) = (&mut self.turns, group) else {
             return self.ready.arrive(vec![job], now);
@@ -54,7 +54,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// The next of a group starts to wait for a worker, if it is its turn.
-    pub(super) fn next_turn(&mut self, group: &str, now: Moment) {
+    pub(super) fn next_turn(&mut self, group: &str, now: BootInstant) {
         let turns = self.turns.as_mut();
         if let Some(job) = turns.and_then(|turns| turns.promote(group)) {
             self.ready.arrive(vec![job], now);
@@ -62,7 +62,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// These were handed on and need not run any more: it is the turn of what follows them.
-    pub(super) fn pass_turns(&mut self, jobs: &[J], now: Moment) {
+    pub(super) fn pass_turns(&mut self, jobs: &[J], now: BootInstant) {
         let Some(turns) = &mut self.turns else {
             return;
         };
@@ -73,7 +73,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// Fills an attempt with what follows in the groups that it has begun with.
-    pub(super) fn fill(&mut self, jobs: &mut Vec<J>, most: usize, now: Moment) {
+    pub(super) fn fill(&mut self, jobs: &mut Vec<J>, most: usize, now: BootInstant) {
         let Some(turns) = &mut self.turns else {
             return;
         };
@@ -87,8 +87,8 @@ impl<J: Waiting> Lane<J> {
         }
     }
 
-    /// The queue said that it holds nothing more.
-    pub(super) fn drained(&mut self, now: Moment) {
+    /// The queue reported that it holds nothing more.
+    pub(super) fn drained(&mut self, now: BootInstant) {
         let turns = self.turns.as_mut();
         for group in turns.map(|turns| turns.drained(now)).unwrap_or_default() {
             self.next_turn(&group, now);
@@ -96,7 +96,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// Time has passed.
-    pub(super) fn wake_groups(&mut self, now: Moment) {
+    pub(super) fn wake_groups(&mut self, now: BootInstant) {
         let turns = self.turns.as_mut();
         for group in turns.map(|turns| turns.wake(now)).unwrap_or_default() {
             self.next_turn(&group, now);
@@ -135,7 +135,7 @@ impl<J: Waiting> Scheduler<J> {
             lane.most_blocked = most;
             let blocked = lane.blocked.len().min(most);
             let aside = lane.turns.as_mut().map(|turns| {
-                turns.set_most(most);
+                turns.set_maximum(most);
                 turns.spare()
             });
             blocked + aside.unwrap_or_default()
@@ -150,7 +150,7 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     /// What became of a job whose attempt ended; before `ended` says it of the whole attempt.
-    pub fn fared(&mut self, lane: usize, job: &J, fate: MessageFate, now: Moment) {
+    pub fn fared(&mut self, lane: usize, job: &J, fate: MessageFate, now: BootInstant) {
         if let Some(turns) = &mut self.lanes[lane].turns {
             match fate {
                 MessageFate::Done => turns.done(job),
@@ -165,9 +165,9 @@ impl<J: Waiting> Scheduler<J> {
         }
     }
 
-    /// A job arrived that ends without an attempt: what follows in its group waits for `told`, also
-    /// what was handed on and has not begun.
-    pub fn passed_by(&mut self, lane: usize, job: &J, now: Moment) {
+    /// A job arrived that ends without an attempt: messages behind it in its group wait for
+    /// `settled`, also those that were passed on and have not begun.
+    pub fn passed_by(&mut self, lane: usize, job: &J, now: BootInstant) {
         let lane = &mut self.lanes[lane];
         if lane.turns.is_none() && lane.ready.is_ordered() {
             return lane.wait_for(job);
@@ -198,12 +198,12 @@ impl<J: Waiting> Scheduler<J> {
         lanes.flat_map(of).collect()
     }
 
-    /// A queue was told about the message of this id: it can be received again at `due`, or never.
-    pub fn told(&mut self, lane: usize, id: &str, due: Option<Moment>, now: Moment) {
+    /// The message with this id was settled: it can be received again at `due`, or never.
+    pub fn settled(&mut self, lane: usize, id: &str, due: Option<BootInstant>, now: BootInstant) {
         let index = lane;
         let lane = &mut self.lanes[index];
         let Some(turns) = lane.turns.as_mut() else {
-            match lane.blocked.told(id, due.is_none()) {
+            match lane.blocked.settled(id, due.is_none()) {
                 Released::Nothing => {}
                 Released::GoesOn(group) => lane.unblock(group),
                 Released::GivesBack((group, jobs)) => {
@@ -214,13 +214,13 @@ impl<J: Waiting> Scheduler<J> {
             }
             return;
         };
-        if let Some(group) = turns.told(id, due) {
+        if let Some(group) = turns.settled(id, due) {
             lane.next_turn(&group, now);
         }
     }
 
-    /// What must be given back, since the message before it in its group is delivered again.
-    #[must_use = "what is given back must be released"]
+    /// What must be released, since the message before it in its group is redelivered.
+    #[must_use = "returned messages must be released"]
     pub fn overtaking(&mut self) -> Vec<(usize, J)> {
         std::mem::take(&mut self.overtaking)
     }

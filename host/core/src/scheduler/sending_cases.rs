@@ -21,7 +21,7 @@ fn arrive(world: &mut SendingWorld, number: u64) {
 }
 
 #[test]
-fn finding_02_what_the_last_poll_brings_at_its_last_receive_waits_for_nothing_that_went_back() {
+fn finding_02_last_poll_at_last_receive_does_not_wait_for_returned_messages() {
     let mut world = SendingWorld::new(1, 0, 1, 1, 2);
     let now = world.at();
     arrive(&mut world, 1);
@@ -29,11 +29,11 @@ fn finding_02_what_the_last_poll_brings_at_its_last_receive_waits_for_nothing_th
     assert_eq!(world.scheduler.stop(|_, job| job.number <= 2, now).len(), 2);
     // Nothing is received any more, so what went back cannot come before it.
     arrive(&mut world, 3);
-    assert_eq!(world.scheduler.hire(now), 1);
+    assert_eq!(world.scheduler.reserve_workers(now), 1);
 }
 
 #[test]
-fn finding_02_what_is_before_a_last_receive_of_its_group_is_not_given_back_at_a_stop() {
+fn finding_02_stop_keeps_messages_ahead_of_a_last_receive_in_their_group() {
     let mut world = SendingWorld::new(1, 0, 1, 1, 2);
     let now = world.at();
     arrive(&mut world, 1);
@@ -44,23 +44,23 @@ fn finding_02_what_is_before_a_last_receive_of_its_group_is_not_given_back_at_a_
             .stop(|_, job| job.number == 1, now)
             .is_empty()
     );
-    assert_eq!(world.scheduler.hire(now), 1);
+    assert_eq!(world.scheduler.reserve_workers(now), 1);
 }
 
 #[test]
-fn what_has_not_begun_waits_for_an_earlier_one_that_ends_on_arrival() {
+fn waiting_message_yields_to_an_earlier_one_that_ends_on_arrival() {
     let mut world = SendingWorld::new(1, 0, 1, 1, 2);
     let now = world.at();
     arrive(&mut world, 2);
     let first = precious(&world, 1);
     world.scheduler.passed_by(0, &first, now);
-    assert_eq!(world.scheduler.hire(now), 0);
-    world.scheduler.told(0, "1", None, now);
-    assert_eq!(world.scheduler.hire(now), 1);
+    assert_eq!(world.scheduler.reserve_workers(now), 0);
+    world.scheduler.settled(0, "1", None, now);
+    assert_eq!(world.scheduler.reserve_workers(now), 1);
 }
 
 #[test]
-fn finding_02_what_waits_behind_a_failed_one_of_its_own_attempt_stays_for_its_turn() {
+fn finding_02_messages_behind_a_failure_in_their_own_attempt_keep_their_turn() {
     let mut world = SendingWorld::new(1, 0, 1, 2, 2);
     let rate = LaneLimits {
         rate: Some(1.0),
@@ -85,17 +85,17 @@ fn finding_02_what_waits_behind_a_failed_one_of_its_own_attempt_stays_for_its_tu
     assert!(behind.is_empty(), "given back it would spend a receive");
     world.now += 9;
     let due = Some(world.at());
-    world.scheduler.told(0, "1", due, world.at());
+    world.scheduler.settled(0, "1", due, world.at());
     arrive(&mut world, 1);
     let (again, _) = attempt(&mut world, &[MessageFate::Done, MessageFate::Done]);
     let numbers = again.iter().map(|job| job.number).collect::<Vec<_>>();
     assert_eq!(numbers, [1, 2]);
 }
 
-/// An attempt that begins and ends so: what was in it, and what it gives back besides.
+/// An attempt that begins and ends so: what was in it, and what it releases besides.
 fn attempt(world: &mut SendingWorld, fates: &[MessageFate]) -> (Vec<SendingJob>, Vec<SendingJob>) {
     let now = world.at();
-    let hired = world.scheduler.hire(now);
+    let hired = world.scheduler.reserve_workers(now);
     let start = world.scheduler.next_jobs(now).expect("something to start");
     assert_eq!(start.jobs.len(), fates.len());
     for (job, fate) in start.jobs.iter().zip(fates) {
@@ -108,6 +108,6 @@ fn attempt(world: &mut SendingWorld, fates: &[MessageFate]) -> (Vec<SendingJob>,
     };
     let told = fates.iter().map(|fate| (Some("g"), *fate));
     let after = world.scheduler.ended(ended, told, now);
-    (0..hired).for_each(|_| world.scheduler.dismiss());
+    (0..hired).for_each(|_| world.scheduler.release_worker());
     (start.jobs, after.overtaking)
 }

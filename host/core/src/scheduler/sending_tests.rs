@@ -65,7 +65,7 @@ struct SendingWorld {
     done: BTreeSet<u64>,
     groups: u64,
     batch: usize,
-    /// The most attempts that were under way, and messages at hand that may be given back.
+    /// Maximum attempts that were running, and messages at hand that may be released.
     most: (usize, usize),
     at_hand: usize,
 }
@@ -111,8 +111,8 @@ impl SendingWorld {
         }
     }
 
-    fn at(&self) -> Moment {
-        Moment::from_boot(Duration::from_secs(self.now))
+    fn at(&self) -> BootInstant {
+        BootInstant::from_boot(Duration::from_secs(self.now))
     }
 
     fn answer(&mut self) {
@@ -161,7 +161,7 @@ impl SendingWorld {
     }
 
     fn start(&mut self) {
-        self.idle += self.scheduler.hire(self.at());
+        self.idle += self.scheduler.reserve_workers(self.at());
         if self.idle == 0 {
             return;
         }
@@ -237,7 +237,7 @@ impl SendingWorld {
         }
     }
 
-    fn tell(&mut self) {
+    fn settle_next(&mut self) {
         let News { number, after } = self.news.swap_remove(self.rng.usize(..self.news.len()));
         let due = after.map(|after| self.now + after);
         match due {
@@ -247,8 +247,9 @@ impl SendingWorld {
                 self.done.insert(number);
             }
         }
-        let due = due.map(|due| Moment::from_boot(Duration::from_secs(due)));
-        self.scheduler.told(0, &number.to_string(), due, self.at());
+        let due = due.map(|due| BootInstant::from_boot(Duration::from_secs(due)));
+        self.scheduler
+            .settled(0, &number.to_string(), due, self.at());
     }
 
     fn step(&mut self, failing: bool) {
@@ -262,7 +263,7 @@ impl SendingWorld {
             0 | 1 if !self.polls.is_empty() => self.answer(),
             2 | 3 => self.start(),
             4 | 5 if !self.running.is_empty() => self.end(failing),
-            6 if !self.news.is_empty() => self.tell(),
+            6 if !self.news.is_empty() => self.settle_next(),
             7 => self.now += 1,
             _ => {}
         }
@@ -273,7 +274,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
 
     #[test]
-    fn lesson_19_groups_keep_the_order_of_sending_on_a_queue_that_does_not(
+    fn lesson_19_groups_keep_send_order_on_an_unordered_queue(
         seed: u64, groups in 1_u64..150, batch in 1_usize..5, attempts in 1_usize..10,
     ) {
         let messages = 300;
@@ -295,7 +296,7 @@ proptest! {
 }
 
 #[test]
-fn one_group_that_is_stopped_or_slow_does_not_starve_the_others() {
+fn blocked_or_slow_group_does_not_starve_the_others() {
     // All of the first group are sent before any of the others.
     let mut world = SendingWorld::new(1, 90, 1, 1, 4);
     world.queue.clear();

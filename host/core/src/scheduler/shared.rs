@@ -1,4 +1,4 @@
-//! The scheduler of a route as its stages share it: one lock, and who is to be woken by a change.
+//! The scheduler of a route as its stages share it: one lock, and the notifications of a change.
 
 use super::Scheduler;
 use std::sync::{Mutex, MutexGuard, PoisonError};

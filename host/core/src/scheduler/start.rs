@@ -1,9 +1,9 @@
-//! Which jobs a free worker gets, and what the end of an attempt changes.
+//! Decides which jobs a free worker gets, and what the end of an attempt changes.
 
 use super::Scheduler;
 use super::lane::Lane;
 use super::ready::Waiting;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::throttle::control::Signal;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub struct FinishedAttempt {
     /// Its queue.
     pub lane: usize,
     /// When it began.
-    pub began: Moment,
+    pub began: BootInstant,
     /// What it showed of the downstream.
     pub showed: Signal,
 }
@@ -35,9 +35,9 @@ pub struct FinishedAttempt {
 pub enum MessageFate {
     /// It is done.
     Done,
-    /// It must be delivered again.
+    /// It must be redelivered.
     Failed,
-    /// It was begun in vain and is to be held, by `hold`.
+    /// It was begun without success and is to be held, by `hold`.
     Kept,
     /// It failed and is to be attempted again after this pause: delivered again or, where others of
     /// its group wait behind it here, in this delivery.
@@ -59,8 +59,8 @@ impl MessageFate {
     }
 }
 
-/// The longest pause before the next attempt for which a group stays in hand, if it may be given
-/// back: leases are renewed and permits taken all the time.
+/// The longest pause before the next attempt for which a group is kept, if it may be released:
+/// leases are extended and permits taken all the time.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// What became of the messages of one group.
@@ -68,7 +68,7 @@ struct GroupEnding<'a> {
     group: &'a str,
     /// Of the first that is not done.
     first: MessageFate,
-    /// Whether one must be delivered again: nothing that waits behind it may go before it.
+    /// Whether one must be redelivered: nothing that waits behind it may go before it.
     failed: bool,
 }
 
@@ -91,20 +91,20 @@ impl<'a> GroupEnding<'a> {
 
 /// What the end of an attempt leads to.
 #[derive(Debug)]
-#[must_use = "what is given back must be released"]
+#[must_use = "returned messages must be released"]
 pub struct After<J> {
     /// What must be released so that no group is overtaken.
     pub overtaking: Vec<J>,
     /// Whether there may be work for more workers.
     pub hire: bool,
-    /// Of a queue that keeps groups in order, nothing runs and nothing that is here may start: it may
-    /// give no more of these groups before it has heard of their messages.
+    /// Of a queue that keeps groups in order, nothing runs and no held message may start: it may
+    /// deliver no more of these groups before their messages are settled.
     pub awaits_settling: bool,
 }
 
 impl<J: Waiting> Lane<J> {
-    /// Whether a group stays in hand after `first` became of one of its messages; `behind` so many
-    /// of the same attempt are behind it, and whether giving them back may dead-letter one.
+    /// Whether a group is kept after `first` happened to one of its messages; `behind` is how many
+    /// of the same attempt are behind it, and whether releasing them may dead-letter one.
     fn stays(&self, group: &str, first: MessageFate, behind: (usize, bool), stopped: bool) -> bool {
         let (behind, last) = behind;
         let is_last = |job: &J| !job.may_be_given_back();
@@ -135,23 +135,23 @@ impl<J: Waiting> Lane<J> {
 }
 
 impl<J: Waiting> Scheduler<J> {
-    /// How many more workers have something to do; each counts as running from now on, until
+    /// Reserves the workers that have something to do; each counts as running from now on, until
     /// `next_jobs` gives it nothing.
-    pub fn hire(&mut self, now: Moment) -> usize {
+    pub fn reserve_workers(&mut self, now: BootInstant) -> usize {
         let free = self.control.limit(now).saturating_sub(self.running);
         if free == 0 || self.startable_lane(now).is_none() {
             return 0;
         }
-        let hired = self.waiting().div_ceil(self.batch).min(free);
-        self.running += hired;
-        hired
+        let reserved = self.waiting().div_ceil(self.batch).min(free);
+        self.running += reserved;
+        reserved
     }
 
-    /// What a worker is to do next. `None` ends its hire.
-    pub fn next_jobs(&mut self, now: Moment) -> Option<Start<J>> {
+    /// What a worker is to do next. `None` releases it.
+    pub fn next_jobs(&mut self, now: BootInstant) -> Option<Start<J>> {
         let welcome = self.running <= self.control.limit(now);
         let Some(index) = self.startable_lane(now).filter(|_| welcome) else {
-            self.dismiss();
+            self.release_worker();
             return None;
         };
         if self.pace.begins(now) {
@@ -163,16 +163,16 @@ impl<J: Waiting> Scheduler<J> {
         Some(Start {
             lane: index,
             jobs,
-            replan: lane.is_unasked(ahead, now),
+            replan: lane.lacks_poll(ahead, now),
         })
     }
 
-    /// Ends the hire of a worker that will not ask again.
-    pub fn dismiss(&mut self) {
+    /// Releases a worker that asks for no more jobs.
+    pub fn release_worker(&mut self) {
         self.running -= 1;
     }
 
-    pub(super) fn startable_lane(&mut self, now: Moment) -> Option<usize> {
+    pub(super) fn startable_lane(&mut self, now: BootInstant) -> Option<usize> {
         for index in self.order.ranking(self.lanes.len()) {
             let lane = &mut self.lanes[index];
             lane.wake(now);
@@ -193,7 +193,7 @@ impl<J: Waiting> Scheduler<J> {
         &mut self,
         ended: FinishedAttempt,
         fates: impl IntoIterator<Item = (Option<&'a str>, MessageFate)>,
-        now: Moment,
+        now: BootInstant,
     ) -> After<J> {
         self.time(ended, now);
         let lane = &mut self.lanes[ended.lane];
@@ -218,7 +218,7 @@ impl<J: Waiting> Scheduler<J> {
             if failed {
                 let behind = lane.ready.behind(group);
                 match &mut lane.turns {
-                    // It waits for its turn here: given back it would spend a receive unrun.
+                    // It waits for its turn here: released it would spend a receive unrun.
                     Some(turns) => turns.take_back(behind),
                     None => overtaking.extend(behind),
                 }
@@ -245,12 +245,12 @@ impl<J: Waiting> Scheduler<J> {
         }
     }
 
-    /// The groups of an attempt that stay in hand though one of theirs has failed: it is tried again
+    /// The groups of an attempt that stay in hand though one of theirs has failed: it is retried
     /// in this delivery, or goes to the dead letters and the rest waits for that. To be asked before
     /// `fared` and `ended`, for which all of such a group is `Kept`, and then `keep` is called.
     ///
     /// Giving a group back spends a receive of every message of it, and messages that were not
-    /// attempted may be dead-lettered for their receives. So a group is given back only where the
+    /// attempted may be dead-lettered for their receives. So a group is released only where the
     /// pause is long, much is kept already or nothing more is received, and never when that would
     /// be the last receive of a message that was not attempted.
     pub fn stays<'a>(
@@ -290,7 +290,7 @@ impl<J: Waiting> Scheduler<J> {
         group: &str,
         jobs: Vec<J>,
         first: MessageFate,
-        now: Moment,
+        now: BootInstant,
     ) {
         let index = lane;
         let lane = &mut self.lanes[index];
@@ -307,7 +307,7 @@ impl<J: Waiting> Scheduler<J> {
     /// Takes what an attempt has left of a group that does not stay back among what waits for its
     /// turn; what cannot wait here, since its queue keeps the order and delivers it again behind the
     /// one that failed. To be called before `ended`.
-    #[must_use = "what cannot wait here must be released"]
+    #[must_use = "messages that cannot wait here must be released"]
     pub fn take_back(&mut self, lane: usize, jobs: Vec<J>) -> Vec<J> {
         let Some(turns) = &mut self.lanes[lane].turns else {
             return jobs;
@@ -316,16 +316,16 @@ impl<J: Waiting> Scheduler<J> {
         Vec::new()
     }
 
-    /// A job of an attempt goes to the dead letters, and its group stays. To be told before `keep`.
+    /// A job of an attempt is dead-lettered, and its group stays. Call it before `keep`.
     pub fn leaves(&mut self, lane: usize, job: &J) {
         if let Some(group) = job.group() {
             self.lanes[lane].blocked.wait_for(group, job.id());
         }
     }
 
-    /// Takes down how long a worker was taken. What was begun in vain is not: it says how long a
+    /// Takes down how long a worker was taken. What was begun without success is not: it says how long a
     /// refusal takes.
-    fn time(&mut self, ended: FinishedAttempt, now: Moment) {
+    fn time(&mut self, ended: FinishedAttempt, now: BootInstant) {
         let took = now.since(ended.began);
         match ended.showed {
             Signal::Open => self.pace.ended(took, now),
@@ -335,7 +335,7 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     /// Draws the conclusion on the downstream. Whether more may run than before.
-    fn note(&mut self, ended: FinishedAttempt, now: Moment) -> bool {
+    fn note(&mut self, ended: FinishedAttempt, now: BootInstant) -> bool {
         let before = self.control.limit(now);
         let running = self.running;
         self.control.note(ended.showed, ended.began, running, now);
@@ -348,7 +348,7 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     /// Since the downstream is open, what is held has not long to wait.
-    fn hasten(&mut self, now: Moment) -> bool {
+    fn hasten(&mut self, now: BootInstant) -> bool {
         for index in self.order.ranking(self.lanes.len()) {
             let lane = &mut self.lanes[index];
             if let Some(jobs) = lane.held.hasten(now) {
@@ -359,9 +359,9 @@ impl<J: Waiting> Scheduler<J> {
         false
     }
 
-    /// Holds what was begun in vain, all of one attempt together: until `until`, or earlier if the
-    /// downstream turns out to be open, but not before `not_before`.
-    pub fn hold(&mut self, lane: usize, jobs: Vec<J>, not_before: Moment, until: Moment) {
+    /// Holds what was begun without success, all of one attempt together: until `until`, or
+    /// earlier if the downstream turns out to be open, but not before `not_before`.
+    pub fn hold(&mut self, lane: usize, jobs: Vec<J>, not_before: BootInstant, until: BootInstant) {
         self.lanes[lane].held.push(jobs, not_before, until);
     }
 

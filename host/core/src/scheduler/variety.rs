@@ -1,13 +1,13 @@
-//! How many groups a queue that keeps them in order gives at present. While messages of a group are
-//! in hand the queue gives no more of it, so more receives side by side than there are groups share
-//! what one of them would bring. Pure.
+//! Estimates how many groups an ordered queue delivers at present. While messages of a group are in
+//! flight the queue delivers no more of it, so more concurrent receives than groups would share the
+//! messages of one. Pure.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashSet, VecDeque};
 use std::hash::{Hash, Hasher};
 
-/// As many answers are remembered, and as many groups told apart, as receives of one queue may be
-/// under way.
+/// Remembers as many answers, and distinguishes as many groups, as there may be concurrent
+/// receives of one queue.
 #[derive(Debug)]
 pub(super) struct Variety {
     most: usize,
@@ -51,8 +51,8 @@ impl Variety {
         self.groups = self.count();
     }
 
-    /// How many groups the last answers brought messages of: at least 1, at most as many as are told
-    /// apart; as many also where nothing is known, and where messages are in no group.
+    /// Returns how many groups the last answers had messages of: at least 1, at most as many as
+    /// are distinguished; the maximum also if nothing is known, and for messages without a group.
     pub(super) fn groups(&self) -> usize {
         self.groups
     }

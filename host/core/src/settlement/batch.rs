@@ -1,7 +1,8 @@
-//! Gathers outcomes into calls: as many as a call takes, or what came within a short linger, which
-//! is longer where all that waits is patient; and holds what is to be tried again until then. Pure, told `now`.
+//! Collects outcomes into calls: as many as fit, or what arrives within a short linger, which is
+//! longer if all of them are patient; and holds retries until they are due. Pure: `now` is an
+//! argument.
 
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -14,14 +15,14 @@ pub struct Batcher<T> {
     fresh: VecDeque<BatchedItem<T>>,
     /// How many of these are not patient.
     hasty: usize,
-    later: BTreeMap<(Moment, u64), T>,
+    later: BTreeMap<(BootInstant, u64), T>,
     numbered: u64,
     awaited: bool,
 }
 
 #[derive(Debug)]
 struct BatchedItem<T> {
-    since: Moment,
+    since: BootInstant,
     patient: bool,
     item: T,
 }
@@ -41,7 +42,7 @@ impl<T> Batcher<T> {
         }
     }
 
-    /// Items that are patient wait for others so long from now on, as long as all that waits is; at
+    /// Sets how long patient items wait for others, as long as all waiting items are patient; at
     /// least as long as the others.
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = patience.max(self.linger);
@@ -53,7 +54,7 @@ impl<T> Batcher<T> {
     }
 
     /// Adds an item.
-    pub fn push(&mut self, item: T, patient: bool, now: Moment) {
+    pub fn push(&mut self, item: T, patient: bool, now: BootInstant) {
         self.hasty += usize::from(!patient);
         self.fresh.push_back(BatchedItem {
             since: now,
@@ -63,7 +64,7 @@ impl<T> Batcher<T> {
     }
 
     /// Adds an item that is not to be tried before `at`.
-    pub fn push_later(&mut self, item: T, at: Moment) {
+    pub fn push_later(&mut self, item: T, at: BootInstant) {
         self.numbered += 1;
         self.later.insert((at, self.numbered), item);
     }
@@ -73,14 +74,14 @@ impl<T> Batcher<T> {
         self.awaited = true;
     }
 
-    /// Whether somebody waits for what is here. It is due at once when no other call is under way,
+    /// Whether somebody waits for what is here. It is due at once when no other call is running,
     /// which `flush` says: otherwise the next call takes what comes during that one.
     pub fn is_awaited(&self) -> bool {
         self.awaited
     }
 
     /// The next call's items, if a call is due; `flush`: whatever there is.
-    pub fn take(&mut self, now: Moment, flush: bool) -> Option<Vec<T>> {
+    pub fn take(&mut self, now: BootInstant, flush: bool) -> Option<Vec<T>> {
         while let Some(entry) = self.later.first_entry() {
             let (at, _) = *entry.key();
             if at > now {
@@ -89,7 +90,7 @@ impl<T> Batcher<T> {
             // It has waited already, so it makes its call due.
             self.hasty += 1;
             self.fresh.push_front(BatchedItem {
-                since: Moment::default(),
+                since: BootInstant::default(),
                 patient: false,
                 item: entry.remove(),
             });
@@ -119,7 +120,7 @@ impl<T> Batcher<T> {
     }
 
     /// When `take` may give something though nothing was pushed.
-    pub fn next_due(&self) -> Option<Moment> {
+    pub fn next_due(&self) -> Option<BootInstant> {
         let fresh = self.fresh.front().map(|fresh| fresh.since + self.wait());
         let later = self.later.first_key_value().map(|((at, _), _)| *at);
         fresh.into_iter().chain(later).min()
@@ -138,12 +139,12 @@ mod tests {
 
     const LINGER: Duration = Duration::from_millis(5);
 
-    fn at(ms: u64) -> Moment {
-        Moment::from_boot(Duration::from_millis(ms))
+    fn at(ms: u64) -> BootInstant {
+        BootInstant::from_boot(Duration::from_millis(ms))
     }
 
     #[test]
-    fn a_full_call_goes_at_once_and_the_rest_lingers() {
+    fn full_call_is_sent_at_once_and_the_rest_lingers() {
         let mut batch = Batcher::new(3, LINGER);
         (0..5).for_each(|n| batch.push(n, false, at(0)));
         assert_eq!(batch.take(at(0), false), Some(vec![0, 1, 2]));
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_tried_again_waits_for_its_time() {
+    fn retried_settlement_waits_for_its_time() {
         let mut batch = Batcher::new(3, LINGER);
         batch.push_later("again", at(100));
         assert_eq!(batch.take(at(99), false), None);
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_12_what_is_awaited_goes_with_all_that_waits_as_soon_as_it_may() {
+    fn finding_12_awaited_settlement_flushes_everything_waiting() {
         let mut batch = Batcher::new(3, LINGER);
         (0..4).for_each(|n| batch.push(n, false, at(0)));
         batch.await_next();
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_11_what_is_patient_waits_for_a_full_call_unless_something_is_not() {
+    fn finding_11_patient_settlements_wait_for_a_full_call_or_an_urgent_one() {
         let mut batch = Batcher::new(3, LINGER);
         batch.push(0, true, at(0));
         assert_eq!(batch.next_due(), Some(at(5)), "nobody said how long");
@@ -198,7 +199,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_or_doubled(pushes in prop::collection::vec((0_u64..50, prop::option::of(0_u64..100)), 0..200), size in 1_usize..12, patience in 0_u64..30) {
+        fn no_settlement_is_lost_or_duplicated(pushes in prop::collection::vec((0_u64..50, prop::option::of(0_u64..100)), 0..200), size in 1_usize..12, patience in 0_u64..30) {
             let mut batch = Batcher::new(size, LINGER);
             batch.set_patience(Duration::from_millis(patience));
             let mut out = Vec::new();

@@ -1,12 +1,12 @@
-//! One call that tells the queue outcomes: what is in it, what is too late for it, what came of it.
+//! One settlement call: its items, the items that are too late for it, and its results.
 
 use super::end::DeliveryEnd;
 use super::record;
 use crate::clock;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::idempotency::guard::Guard;
 use crate::lease::Claim;
-use crate::lease::invisible::UNHEARD;
+use crate::lease::invisible::LATE_EFFECT;
 use crate::memory::HeldBytes;
 use crate::message::{Message, Outcome};
 use crate::queue::{ItemError, Queue};
@@ -24,28 +24,32 @@ pub(super) struct SettleItem {
     pub tries: u32,
     /// Done, and the guard has not remembered it yet.
     pub unrecorded: bool,
-    /// Its place in the room, if it kept it.
+    /// Its permit, if it kept it.
     pub seat: Option<Permit>,
     /// The bytes that it takes of the process's budget.
     pub held: Option<HeldBytes>,
 }
 
 impl SettleItem {
-    /// Until when the queue may hide the message if it has taken nothing that it was told.
-    pub(super) fn latest(&self, now: Moment) -> Moment {
+    /// Until when the queue may keep the message invisible if it has accepted no outcome.
+    pub(super) fn latest(&self, now: BootInstant) -> BootInstant {
         let latest = self.claim.hidden().latest();
-        self.told_before(now).map_or(latest, |at| at.max(latest))
+        self.invisible_after_earlier_tries(now)
+            .map_or(latest, |at| at.max(latest))
     }
 
-    /// Until when calls of which nothing was heard may hide it though it was told now.
-    pub(super) fn unheard(&self, now: Moment) -> Option<Moment> {
-        self.claim.hidden().unheard().max(self.told_before(now))
+    /// Until when unanswered calls may keep it invisible though it is settled now.
+    pub(super) fn unanswered(&self, now: BootInstant) -> Option<BootInstant> {
+        self.claim
+            .hidden()
+            .unanswered()
+            .max(self.invisible_after_earlier_tries(now))
     }
 
-    /// The same of earlier tries to give it back.
-    fn told_before(&self, now: Moment) -> Option<Moment> {
+    /// Until when earlier tries to release it may keep it invisible.
+    fn invisible_after_earlier_tries(&self, now: BootInstant) -> Option<BootInstant> {
         match self.outcome {
-            Outcome::Release(after) if self.tries > 0 => Some(now + UNHEARD + after),
+            Outcome::Release(after) if self.tries > 0 => Some(now + LATE_EFFECT + after),
             _ => None,
         }
     }
@@ -53,7 +57,7 @@ impl SettleItem {
 
 /// What became of a call.
 pub(super) struct CallResult {
-    /// What the queue was not told, since its lease was over by then.
+    /// Items that were not settled, because their lease was over.
     pub late: Vec<SettleItem>,
     pub items: Vec<SettleItem>,
     pub results: Vec<Result<(), ItemError>>,
@@ -63,7 +67,10 @@ pub(super) struct CallResult {
 
 /// Leaves out what would come after its lease. A deletion may: it is right whoever holds the message
 /// now. What is still in time, and what is not.
-pub(super) fn in_time(items: Vec<SettleItem>, now: Moment) -> (Vec<SettleItem>, Vec<SettleItem>) {
+pub(super) fn in_time(
+    items: Vec<SettleItem>,
+    now: BootInstant,
+) -> (Vec<SettleItem>, Vec<SettleItem>) {
     let late = |item: &SettleItem| item.claim.until() <= now && item.outcome != Outcome::Delete;
     let (late, items): (Vec<SettleItem>, Vec<SettleItem>) = items.into_iter().partition(late);
     (items, late)

@@ -1,4 +1,4 @@
-//! What a verdict means for the message. Pure: the caller brings the random number.
+//! Converts a verdict into an outcome of the message. Pure: the caller supplies the random number.
 
 use crate::backoff;
 use crate::job::JobEnding;
@@ -28,11 +28,11 @@ pub enum Shed {
 /// A route's policy on one of its queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// The longest pause after the first attempt; doubles from there.
+    /// The pause after the first attempt; doubles from there.
     pub first: Duration,
     /// The longest pause of all.
     pub most: Duration,
-    /// After so many attempts a message is dead-lettered; `None` leaves that to the backend.
+    /// A message is dead-lettered after this many attempts; `None` leaves that to the backend.
     pub attempts: Option<u32>,
     /// Whether the queue has somewhere to put dead letters.
     pub dead_letters: bool,
@@ -57,7 +57,7 @@ impl Policy {
         self.dead_letters || self.receives.is_some()
     }
 
-    /// Whether so many attempts are all that a message has.
+    /// Whether this many attempts are all that a message has.
     fn exhausted(&self, made: u32) -> Option<u32> {
         self.limit().filter(|&attempts| made >= attempts)
     }
@@ -72,7 +72,7 @@ impl Policy {
         }
     }
 
-    /// Whether giving back a message that is at its attempt number `attempt` would make its next
+    /// Whether releasing a message that is at its attempt number `attempt` would make its next
     /// delivery its last word: it is better finished than released.
     pub fn next_receive_is_fatal(&self, attempt: u32) -> bool {
         self.exhausted(attempt).is_some()
@@ -90,8 +90,7 @@ impl Policy {
     }
 }
 
-/// What the queue is told of a message at its attempt number `attempt`; `None` where a lost lease
-/// leaves us nothing to say.
+/// Returns the outcome of a message at its attempt number `attempt`; `None` if its lease is lost.
 pub fn decide(ending: &JobEnding, attempt: u32, policy: &Policy, random: u64) -> Option<Outcome> {
     let pause = || backoff::full_jitter(policy.first, policy.most, attempt, random);
     match ending {
@@ -175,7 +174,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_what_is_done_or_to_be_dropped_is_deleted(ending in any_ending(), count in 1_u32..50, attempts in prop::option::of(1_u32..20), dead: bool, shedding in any_shedding(), random: u64) {
+        fn only_done_and_dropped_messages_are_deleted(ending in any_ending(), count in 1_u32..50, attempts in prop::option::of(1_u32..20), dead: bool, shedding in any_shedding(), random: u64) {
             let policy = Policy { shedding, ..policy(attempts, dead) };
             let outcome = decide(&ending, count, &policy, random);
             let drops = shedding.is_some_and(|shedding| shedding.shed == Shed::Drop);
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_old_goes_where_the_route_says() {
+    fn expired_messages_go_where_the_route_says() {
         let old = |shed, dead_letters| {
             let max_age = Duration::from_secs(600);
             let policy = Policy {
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn lesson_24_a_handler_says_when() {
+    fn lesson_24_handler_decides_when_to_retry() {
         let outcome = decide(
             &retry(Some(Duration::from_millis(1_500))),
             3,
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_attempt_is_the_last() {
+    fn last_attempt_is_the_maximum() {
         let last = decide(&retry(None), 3, &policy(Some(3), true), 0);
         assert!(matches!(last, Some(Outcome::DeadLetter(_))));
         assert!(matches!(
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_02_the_smaller_of_both_limits_counts_where_dead_letters_can_be_sent() {
+    fn finding_02_smaller_limit_counts_where_dead_lettering_is_possible() {
         let limited = |attempts, dead_letters, receives| {
             let policy = Policy {
                 receives,
@@ -258,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_02_a_rejected_message_has_the_attempts_of_its_queues_policy() {
+    fn finding_02_rejected_message_gets_the_attempts_of_its_queues_redrive_policy() {
         let policy = Policy {
             receives: Some(2),
             ..policy(None, false)
@@ -271,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kills_the_process_is_dead_lettered_by_its_count() {
+    fn message_that_kills_the_process_is_dead_lettered_by_its_receive_count() {
         assert_eq!(policy(Some(3), true).on_arrival(3), None);
         assert!(policy(Some(3), true).on_arrival(4).is_some());
         assert_eq!(policy(Some(3), false).on_arrival(4), None);

@@ -1,5 +1,5 @@
-//! How a delivery ends once the queue has accepted its outcome: what the log and the counters say of
-//! it. Pure.
+//! Maps the end of a delivery, once the queue has accepted its outcome, to its log event and
+//! counters. Pure.
 
 use crate::job::JobEnding;
 use crate::message::{Outcome, Verdict};
@@ -31,7 +31,7 @@ pub(super) enum DeliveryEnd {
         deleted: bool,
         reason: Reason,
     },
-    /// Given back without a completed attempt.
+    /// Released without a completed attempt.
     Released {
         reason: Reason,
     },
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_05_every_ending_has_its_event() {
+    fn finding_05_every_outcome_has_its_event() {
         let ends: Vec<_> = all()
             .iter()
             .map(|(ending, outcome)| named(&end(ending, outcome, 2, None)))
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_05_whatever_is_released_at_its_last_receive_is_left_to_the_redrive_policy() {
+    fn finding_05_release_at_the_last_receive_is_left_to_the_redrive_policy() {
         for (ending, outcome) in all() {
             let ended = end(&ending, &outcome, 2, Some(3));
             let is_released = matches!(outcome, Outcome::Release(_));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_05_a_dead_letter_and_its_line_have_the_same_reason() {
+    fn finding_05_dead_letter_and_its_log_line_have_the_same_reason() {
         let outcome = Outcome::DeadLetter("not handled in 2 attempts; in the last, x".into());
         let ended = end(&retry(FailureReason::Host("x".into())), &outcome, 2, None);
         let DeliveryEnd::DeadLettered {

@@ -1,12 +1,12 @@
-//! What settlement remembers of messages, for a while, since their ids come back: which were
-//! handled, and how often one was given back untried. Pure; bounded.
+//! Remembers recent message ids: which were handled, and how often one was released unattempted.
+//! Pure; bounded.
 
 use crate::message::Message;
 use std::collections::{HashMap, VecDeque};
 
-/// So many ids of each kind.
+/// This many ids of each kind.
 const REMEMBERED: usize = 10_000;
-/// So many places of ids that were taken out stay in the order at least: clearing them away each
+/// This many places of ids that were taken out stay in the order at least: clearing them away each
 /// time would cost more than they take.
 const GAPS: usize = 64;
 
@@ -45,8 +45,8 @@ impl Memory {
         }
     }
 
-    /// A delivery of it has ended after so many attempts: none, though it raised the receive count
-    /// all the same, or several.
+    /// A delivery of it has ended after this many attempts: none, though it raised the receive
+    /// count all the same, or several.
     pub fn given_back(&mut self, id: &str, tries: u32) {
         let more = i64::from(tries) - 1;
         if more != 0 {
@@ -116,7 +116,7 @@ mod tests {
     use crate::message::samples;
 
     #[test]
-    fn what_is_taken_out_takes_no_place_for_long() {
+    fn removed_entries_do_not_occupy_memory_for_long() {
         let mut recent = Recent::new(10_000);
         for number in 0..10_000 {
             recent.insert(&number.to_string(), ());
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn it_forgets_the_oldest() {
+    fn oldest_entry_is_forgotten_first() {
         let mut recent = Recent::new(2);
         for id in ["a", "b", "a", "c"] {
             recent.insert(id, ());
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_deleted_is_not_pushed_out_by_what_is() {
+    fn undeleted_entries_are_not_evicted_by_deleted_ones() {
         let mut memory = Memory::default();
         memory.handled("stubborn");
         for n in 0..3 * REMEMBERED {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delivery_without_an_attempt_is_not_counted() {
+    fn delivery_without_an_attempt_is_not_counted() {
         let mut memory = Memory::default();
         let mut message = samples::message("behind a failing head");
         for count in 1..=20 {

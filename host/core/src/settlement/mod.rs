@@ -1,6 +1,6 @@
-//! The last stage: turns endings into outcomes and tells the queue, in batches and off the hot
-//! path; tries again what was not taken until the lease ends. Knows no other stage and no backend
-//! by name.
+//! The last stage: converts endings into outcomes and settles them, in batches and off the hot
+//! path; retries failed settlements until the lease ends. Knows no other stage and no backend by
+//! name.
 
 pub mod batch;
 mod call;
@@ -12,7 +12,7 @@ mod record;
 
 use crate::backoff;
 use crate::clock;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::idempotency::guard::Guard;
 use crate::job::{Finished, JobEnding};
 use crate::message::{Message, Outcome, Verdict};
@@ -44,13 +44,13 @@ const LINGER: Duration = Duration::from_millis(5);
 const LONGEST_LINGER: Duration = Duration::from_millis(100);
 /// It waits only if its lease lasts so much longer.
 const LEASE_LEFT: Duration = Duration::from_secs(1);
-/// The first and the longest pause before an outcome is told again.
+/// The first and the longest pause before a settlement is retried.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
-/// So many calls of one queue at once. While they are all under way, what is finished keeps its
-/// place in the room: a queue that cannot be told is not asked for more either.
+/// Maximum concurrent calls of one queue. While they are all outstanding, finished messages keep
+/// their permits: a queue that cannot be settled is not asked for more either.
 const MOST_CALLS: usize = 32;
 
-/// Why the queue was not told.
+/// Why a message was not settled.
 const TOO_LATE: &str = "the lease ended before";
 
 /// One queue's settlement.
@@ -65,12 +65,12 @@ pub struct Settlement {
     events: MessageEvents,
     /// Remembers beyond the process what is done, where the route wants it.
     guard: Option<Arc<Guard>>,
-    /// Who waits for what is told, where groups are kept in order here.
+    /// Who waits for settlements, if groups are kept in order here.
     order: Option<OrderPort>,
 }
 
 impl Settlement {
-    /// Settles on `queue` by `policy`. Once `halt` is set nothing is tried again.
+    /// Settles on `queue` by `policy`. Once `halt` is set nothing is retried.
     pub fn new(
         queue: Arc<dyn Queue>,
         policy: Policy,
@@ -94,12 +94,12 @@ impl Settlement {
         }
     }
 
-    /// The same with a guard that is told what is done before the queue is.
+    /// Adds a guard, which records done messages before they are deleted.
     pub fn guarded(self, guard: Option<Arc<Guard>>) -> Self {
         Self { guard, ..self }
     }
 
-    /// Tells `order` what the queue was told.
+    /// Reports settlements to `order`.
     pub fn in_order(self, order: Option<OrderPort>) -> Self {
         Self { order, ..self }
     }
@@ -116,7 +116,7 @@ impl Settlement {
         self.policy.on_arrival(memory.attempts(message))
     }
 
-    /// Whether a message that was not started is better finished than given back at a stop.
+    /// Whether a message that was not started is better finished than released at a stop.
     pub fn prefers_finishing(&self, message: &Message) -> bool {
         let redrive = self.queue.identity().most_receives;
         // The queue itself counts every receive, whether or not an attempt came of it.
@@ -126,8 +126,8 @@ impl Settlement {
                 .next_receive_is_fatal(self.memory().attempts(message))
     }
 
-    /// What the queue will be told of an ending, where groups must wait for it: a failed attempt at
-    /// a message whose attempts are limited, and what goes to the dead letters.
+    /// Returns the outcome of an ending, if groups must wait for it: a failed attempt at a message
+    /// whose attempts are limited, and dead letters.
     pub fn outlook(&self, message: &Message, tries: u32, ending: &JobEnding) -> Option<Outcome> {
         let attempts = attempts(&self.memory(), message, tries);
         let outcome = decide(ending, attempts, &self.policy, fastrand::u64(..));
@@ -193,7 +193,7 @@ impl Settlement {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Settles what comes until the senders are gone and everything is told or its lease over.
+    /// Settles messages until the senders are gone and everything is settled or its lease over.
     pub async fn run(self: Arc<Self>, mut finished: UnboundedReceiver<Finished>) {
         let mut batch = Batcher::new(self.queue.identity().batch, LINGER);
         let mut calls: Group<CallResult> = Group::new();
@@ -235,8 +235,8 @@ impl Settlement {
         }
     }
 
-    /// How long deletions wait for others to share their call, which takes so long: longer while
-    /// messages are in hand or asked for, since theirs are to come.
+    /// How long deletions wait for others to share their call, given its duration: longer while
+    /// messages are in flight or requested, because theirs will follow.
     fn patience(&self, call_time: Option<Duration>) -> Duration {
         let ordered = self.queue.identity().ordered_groups || self.order.is_some();
         match call_time.filter(|_| !ordered && self.room.used() > 0) {
@@ -446,8 +446,9 @@ impl Settlement {
         self.events.emit(MessageEvent::Cancelled { of });
     }
 
-    /// The queue was not told in time, or did not accept it; it delivers the message again.
-    fn not_settled(&self, item: &SettleItem, error: &str, now: Moment) {
+    /// The message was not settled in time, or the queue did not accept its outcome; the queue
+    /// redelivers it.
+    fn not_settled(&self, item: &SettleItem, error: &str, now: BootInstant) {
         self.events.emit(MessageEvent::NotSettled {
             of: delivery(&item.message),
             wanted: item.end.kind(),
@@ -461,7 +462,7 @@ impl Settlement {
         self.comes_again(&item.message.id, item.latest(now));
     }
 
-    /// Reads a call's answers; what may pass is told again while its lease lasts.
+    /// Reads a call's results; transient failures are retried while the lease lasts.
     fn note(&self, answer: CallResult, batch: &mut Batcher<SettleItem>) {
         let now = clock::now();
         for item in &answer.late {
@@ -470,7 +471,7 @@ impl Settlement {
         let mut ended = Vec::with_capacity(answer.items.len());
         let missing = || {
             Err(ItemError::Passing(
-                "the queue's answer did not mention it".into(),
+                "the queue's answer did not contain it".into(),
             ))
         };
         let results = answer
@@ -484,7 +485,7 @@ impl Settlement {
                         self.memory().deleted(&item.message.id);
                     }
                     if let Some(order) = &self.order {
-                        order.told(&item.message.id, &item.outcome, item.unheard(now), now);
+                        order.settled(&item.message.id, &item.outcome, item.unanswered(now), now);
                     }
                     ended.push((item.message, item.end));
                 }
@@ -499,7 +500,13 @@ impl Settlement {
         self.emit_ends(&ended);
     }
 
-    fn again(&self, mut item: SettleItem, why: &str, now: Moment, batch: &mut Batcher<SettleItem>) {
+    fn again(
+        &self,
+        mut item: SettleItem,
+        why: &str,
+        now: BootInstant,
+        batch: &mut Batcher<SettleItem>,
+    ) {
         item.tries += 1;
         item.seat.get_or_insert_with(|| self.room.overdraw(1));
         let at = now + backoff::full_jitter(AGAIN.0, AGAIN.1, item.tries, fastrand::u64(..));
@@ -510,8 +517,8 @@ impl Settlement {
         }
     }
 
-    /// The queue delivers it again without having been told, from `due` on at the latest.
-    fn comes_again(&self, id: &str, due: Moment) {
+    /// The queue redelivers it without a settlement, from `due` on at the latest.
+    fn comes_again(&self, id: &str, due: BootInstant) {
         if let Some(order) = &self.order {
             order.comes_again(id, due);
         }
@@ -533,7 +540,7 @@ fn legible(outcome: Outcome) -> Outcome {
     }
 }
 
-/// How many attempts a message has had, so many of them in this delivery.
+/// Returns how many attempts a message has had, `tries` of them in this delivery.
 fn attempts(memory: &Memory, message: &Message, tries: u32) -> u32 {
     let more = tries.saturating_sub(1);
     memory.attempts(message).saturating_add(more)

@@ -1,14 +1,14 @@
-//! Who waits for a settlement: groups whose order the scheduler keeps, and those that are blocked
-//! until a message of theirs has gone to the dead letters. Knows no other stage.
+//! Reports settlements to the scheduler for groups whose order it keeps, and for groups that are
+//! blocked until a message of theirs is dead-lettered. Knows no other stage.
 
 use crate::clock;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::job::Job;
 use crate::message::Outcome;
 use crate::scheduler::shared::SharedScheduler;
 use std::sync::Arc;
 
-/// The scheduler, told what a queue was told.
+/// Reports settlements to the scheduler.
 pub struct OrderPort {
     board: Arc<SharedScheduler<Job>>,
     lane: usize,
@@ -17,7 +17,7 @@ pub struct OrderPort {
 }
 
 impl OrderPort {
-    /// Of the queue `lane`, which keeps the order of its groups or does not.
+    /// Creates the port of the queue `lane`, which keeps the order of its groups or does not.
     pub fn new(board: Arc<SharedScheduler<Job>>, lane: usize, by_queue: bool) -> Self {
         Self {
             board,
@@ -33,7 +33,13 @@ impl OrderPort {
 
     /// The queue has taken this outcome. Calls of which nothing was heard may hide the message
     /// until `unheard` all the same.
-    pub(super) fn told(&self, id: &str, outcome: &Outcome, unheard: Option<Moment>, now: Moment) {
+    pub(super) fn settled(
+        &self,
+        id: &str,
+        outcome: &Outcome,
+        unheard: Option<BootInstant>,
+        now: BootInstant,
+    ) {
         if self.by_queue && !matches!(outcome, Outcome::DeadLetter(_)) {
             return;
         }
@@ -41,16 +47,16 @@ impl OrderPort {
             Outcome::Delete | Outcome::DeadLetter(_) => None,
             Outcome::Release(after) => Some(now + *after).max(unheard),
         };
-        self.tell(id, due);
+        self.report(id, due);
     }
 
-    /// The message is delivered again, from `due` on at the latest.
-    pub(super) fn comes_again(&self, id: &str, due: Moment) {
-        self.tell(id, Some(due));
+    /// The message is redelivered, from `due` on at the latest.
+    pub(super) fn comes_again(&self, id: &str, due: BootInstant) {
+        self.report(id, Some(due));
     }
 
-    fn tell(&self, id: &str, due: Option<Moment>) {
-        self.board.lock().told(self.lane, id, due, clock::now());
+    fn report(&self, id: &str, due: Option<BootInstant>) {
+        self.board.lock().settled(self.lane, id, due, clock::now());
         if due.is_none() || self.by_queue {
             // What waited for it may start; intake sees to that, and after a stop the drain.
             self.board.replan.notify_one();

@@ -1,13 +1,14 @@
-//! What is done is remembered beyond the process before its queue is told. Knows no store.
+//! Records done messages beyond the process before they are deleted from their queue. Knows no
+//! store.
 
 use super::call::{CallResult, SettleItem};
 use crate::idempotency::guard::Guard;
 use crate::message::Message;
 use std::sync::Arc;
 
-/// Remembers what of a call's items is done and not remembered yet. What cannot be remembered is
-/// told to the queue all the same: only where that fails as well may it run again. If its turn
-/// comes again, so does this.
+/// Records the done items of a call that are not recorded yet. Items that cannot be recorded are
+/// settled all the same: only if that fails as well may they run again. A retry of the call
+/// retries the recording, too.
 pub(super) async fn together(guard: &Guard, items: &mut [SettleItem]) {
     let done: Vec<&Message> = items
         .iter()
@@ -24,8 +25,8 @@ pub(super) async fn together(guard: &Guard, items: &mut [SettleItem]) {
     }
 }
 
-/// Remembers a message that is done and was lost to us all the same: the queue, which cannot be
-/// told, delivers it again.
+/// Records a message that is done though its lease was lost: the queue, where it cannot be
+/// settled, redelivers it.
 pub(super) async fn alone(guard: Arc<Guard>, message: Message) -> CallResult {
     guard.remember(&message.source, &[&message.id]).await;
     CallResult {

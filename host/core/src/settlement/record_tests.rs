@@ -125,7 +125,7 @@ fn place(log: &[String], line: &str) -> usize {
 }
 
 #[tokio::test]
-async fn lesson_12_what_is_done_is_remembered_before_the_queue_is_told() {
+async fn lesson_12_done_message_is_recorded_before_it_is_deleted() {
     let rejected = JobEnding::Verdict(Verdict::Reject("no".into()));
     let jobs = vec![
         (samples::job("done"), done()),
@@ -142,20 +142,20 @@ async fn lesson_12_what_is_done_is_remembered_before_the_queue_is_told() {
 }
 
 #[tokio::test]
-async fn a_delete_that_is_tried_again_is_remembered_once() {
+async fn retried_delete_is_recorded_once() {
     let log = settled(vec![(samples::job("m"), done())], 1, FakeBehaviour::Well).await;
     assert_eq!(log, ["remember local:test m", "Delete m", "Delete m"]);
 }
 
 #[tokio::test]
-async fn what_cannot_be_remembered_is_deleted_all_the_same_and_tried_again_with_it() {
+async fn unrecordable_message_is_still_deleted_and_recording_is_retried_with_it() {
     let log = settled(vec![(samples::job("m"), done())], 1, FakeBehaviour::Failing).await;
     let (remember, delete) = ("remember local:test m", "Delete m");
     assert_eq!(log, [remember, delete, remember, delete]);
 }
 
 #[tokio::test]
-async fn what_is_done_is_remembered_though_its_lease_was_lost() {
+async fn done_message_is_recorded_even_if_its_lease_was_lost() {
     let job = samples::job("m");
     job.lease.check(clock::now() + Duration::from_secs(60));
     let log = settled(vec![(job, done())], 0, FakeBehaviour::Well).await;

@@ -1,4 +1,4 @@
-//! Counts of what happened since the start. Written by every stage, read by whoever shows them.
+//! Counts of events since the start. Written by every stage, read by exporters.
 
 use super::metrics::registry::{Metric, MetricFamily, MetricValue, Unit};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -119,15 +119,15 @@ counters! {
     not_settled: Messages,
     /// Invocations of Lambda functions that failed, may have failed, or were refused for their event.
     function_failures: Invocations,
-    /// Messages that were too old to be started: deleted, or among the dead as well.
+    /// Messages that were too old to be started: deleted, or counted as dead as well.
     shed: Messages,
-    /// Leases that ran out, or were taken away, before their message was settled.
+    /// Leases that expired, or were taken away, before their message was settled.
     lost: Messages,
-    /// Messages given back without a completed attempt.
+    /// Messages released without a completed attempt.
     returned: Messages,
     /// Messages held back because their downstream was busy; each time counts.
     held: Messages,
-    /// Messages that were done before, came again and were deleted without running.
+    /// Messages that were done before, were redelivered and were deleted without running.
     recognised: Messages,
     /// Messages whose handler was done and whose ids the idempotency store has recorded.
     remembered: Messages,
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_grow_and_gauges_come_back() {
+    fn counters_grow_and_gauges_return() {
         let counters = Counters::default();
         counters.received.many(3);
         counters.done.one();

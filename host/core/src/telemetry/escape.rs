@@ -1,4 +1,4 @@
-//! What a guest or a sender wrote, for a log or a terminal. Knows neither.
+//! Escapes text of guests and senders for logs and terminals. Knows neither.
 
 /// The text with every character that steers a terminal or turns the direction of writing spelt
 /// out.
@@ -14,9 +14,9 @@ pub fn escape_control_characters(text: &str) -> String {
     out
 }
 
-/// The text of a JSON value with every such character as a `\u` escape. They stand within strings alone, so
-/// the value is the same.
-pub fn harmless_json(json: &str) -> String {
+/// The text of a JSON value with every such character as a `\u` escape. They stand within strings
+/// alone, so the value is the same.
+pub fn escape_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for letter in json.chars() {
         match steers(letter) {
@@ -37,9 +37,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finding_29_json_stays_the_same_value_and_steers_nothing() {
+    fn finding_29_escaped_json_keeps_its_value_without_control_characters() {
         let value = serde_json::json!({"why": "\u{1b}[2J \u{9b}31m \u{202e}back\u{7f}\n", "n": 1});
-        let text = harmless_json(&value.to_string());
+        let text = escape_json(&value.to_string());
         assert_eq!(
             text.chars().find(|letter| steers(*letter)),
             None,

@@ -1,6 +1,6 @@
-//! What happens to messages, each as one log line and one count, made here and nowhere else: an end
-//! of a delivery, and a Lambda function that failed. The words are fixed; all that changes is in
-//! fields. `host/docs/events.md` lists them for people, and a test holds it to this file.
+//! The events of messages, each as one log line and one count, emitted only here: the end of a
+//! delivery, and a failed Lambda function. The text is fixed; everything variable is in fields.
+//! `host/docs/events.md` lists them, and a test compares it with this file.
 
 pub mod kind;
 pub mod outcomes;
@@ -37,7 +37,7 @@ pub enum MessageEvent<'a> {
         delay: Duration,
         reason: &'a Reason,
     },
-    /// See `EventKind::DeadLettered`. `to`: the dead-letter queue, where the backend tells.
+    /// See `EventKind::DeadLettered`. `to`: the dead-letter queue, if the backend reports it.
     DeadLettered {
         of: Delivery<'a>,
         attempts: u32,
@@ -83,7 +83,7 @@ pub enum MessageEvent<'a> {
 pub enum ShedTo<'a> {
     /// Nowhere: they were deleted.
     Deleted,
-    /// To the dead-letter queue of this name, where the backend tells it.
+    /// To the dead-letter queue of this name, if the backend reports it.
     DeadLetters(Option<&'a str>),
 }
 
@@ -189,7 +189,7 @@ impl MessageEvents {
 
     fn log(&self, event: MessageEvent<'_>) {
         let queue = self.queue.as_str();
-        let words = event.kind().words();
+        let words = event.kind().log_message();
         macro_rules! line {
             ($level:ident, $of:ident $(, $($field:tt)+)?) => {
                 tracing::$level!(target: TARGET, queue, message_id = $of.id, receive_count = $of.receive_count, $($($field)+,)? "{words}")
@@ -317,7 +317,7 @@ impl FunctionEvent {
     ];
 
     /// The message of its log line.
-    pub const fn words(self) -> &'static str {
+    pub const fn log_message(self) -> &'static str {
         match self {
             Self::Failed => "function failed",
             Self::Unknown => "function outcome unknown",
@@ -369,7 +369,7 @@ pub fn function_failed(event: FunctionEvent, failure: &FunctionFailure<'_>) {
         error,
         log,
         "{}",
-        event.words()
+        event.log_message()
     );
 }
 

@@ -1,18 +1,18 @@
-//! How often a lasting trouble is said. Pure, told `now`.
+//! How often a lasting failure is logged. Pure: `now` is an argument.
 
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use std::time::Duration;
 
-/// A lasting trouble is said this often.
+/// How often a lasting failure is logged.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// When something was said last.
+/// When something was logged last.
 #[derive(Debug, Default)]
-pub struct LogThrottle(Option<Moment>);
+pub struct LogThrottle(Option<BootInstant>);
 
 impl LogThrottle {
-    /// Whether it is time to say it again; then it counts as said.
-    pub fn should_log(&mut self, now: Moment) -> bool {
+    /// Whether it is time to log it again; then it counts as logged.
+    pub fn should_log(&mut self, now: BootInstant) -> bool {
         let again = self.0.is_none_or(|last| now.since(last) >= EVERY);
         if again {
             self.0 = Some(now);
@@ -26,8 +26,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn once_a_minute() {
-        let at = |seconds| Moment::from_boot(Duration::from_secs(seconds));
+    fn line_is_logged_once_a_minute() {
+        let at = |seconds| BootInstant::from_boot(Duration::from_secs(seconds));
         let mut said = LogThrottle::default();
         assert_eq!(
             [0, 1, 59, 60, 61].map(|second| said.should_log(at(second))),

@@ -1,5 +1,5 @@
-//! What the program tells its operator: log lines, a progress line, counters, metrics, readiness.
-//! Knows nothing of queues, plugins or stages; they write here.
+//! What the program reports to its operator: log lines, a progress line, counters, metrics,
+//! readiness. Knows nothing of queues, plugins or stages; they write here.
 
 pub mod counters;
 pub mod escape;

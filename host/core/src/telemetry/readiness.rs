@@ -1,4 +1,4 @@
-//! Whether the program can do its work, as `/readyz` tells it. Knows no condition by itself.
+//! Whether the program is ready, as `/readyz` reports it. Knows no condition by itself.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_ready_once_all_is_well_again() {
+    fn process_is_ready_once_every_condition_has_passed() {
         let readiness = Readiness::default();
         readiness.set("sqs:b", "denied");
         readiness.set("sqs:a", "no answer");

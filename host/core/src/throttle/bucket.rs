@@ -1,20 +1,20 @@
-//! A token bucket: how many messages may start now when only so many may in a second. Pure.
+//! A token bucket: how many messages may start now under a rate limit. Pure.
 
 use super::{as_float, whole};
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use std::time::Duration;
 
-/// Allows so many a second, and a burst after a pause.
+/// Allows a number of starts per second, and a burst after a pause.
 #[derive(Debug, Clone)]
 pub struct Bucket {
     per_second: f64,
     burst: f64,
     tokens: f64,
-    at: Moment,
+    at: BootInstant,
 }
 
 impl Bucket {
-    /// How far ahead it is worth having messages at hand.
+    /// How far ahead it is worth holding messages.
     pub const SOON: Duration = Duration::from_millis(100);
 
     /// Full. `together`: as many as one attempt takes may start at once.
@@ -27,12 +27,12 @@ impl Bucket {
             per_second,
             burst,
             tokens: burst,
-            at: Moment::default(),
+            at: BootInstant::default(),
         }
     }
 
-    /// The same tokens under another rate.
-    pub fn change(&mut self, per_second: f64, together: usize, now: Moment) {
+    /// Keeps the tokens under another rate.
+    pub fn change(&mut self, per_second: f64, together: usize, now: BootInstant) {
         let tokens = self.tokens(now);
         *self = Self::new(per_second, together);
         self.tokens = tokens.min(self.burst);
@@ -40,28 +40,28 @@ impl Bucket {
     }
 
     /// How many may start now.
-    pub fn available(&self, now: Moment) -> usize {
+    pub fn available(&self, now: BootInstant) -> usize {
         whole(self.tokens(now))
     }
 
-    /// How many may have started soon, if nothing else starts: what is worth having at hand.
-    pub fn soon(&self, now: Moment) -> usize {
+    /// How many may have started soon, if nothing else starts: the number worth holding.
+    pub fn soon(&self, now: BootInstant) -> usize {
         whole(self.tokens(now) + self.per_second * Self::SOON.as_secs_f64()).max(1)
     }
 
-    /// So many start.
-    pub fn take(&mut self, count: usize, now: Moment) {
+    /// Takes tokens for this many starts.
+    pub fn take(&mut self, count: usize, now: BootInstant) {
         self.tokens = self.tokens(now) - as_float(count);
         self.at = now;
     }
 
     /// When the next may start.
-    pub fn next(&self, now: Moment) -> Moment {
+    pub fn next(&self, now: BootInstant) -> BootInstant {
         let missing = (1.0 - self.tokens(now)).max(0.0);
         now + Duration::try_from_secs_f64(missing / self.per_second).unwrap_or(Duration::MAX)
     }
 
-    fn tokens(&self, now: Moment) -> f64 {
+    fn tokens(&self, now: BootInstant) -> f64 {
         let earned = now.since(self.at).as_secs_f64() * self.per_second;
         (self.tokens + earned).min(self.burst)
     }
@@ -72,13 +72,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn at(ms: u64) -> Moment {
-        Moment::from_boot(Duration::from_millis(1_000_000 + ms))
+    fn at(ms: u64) -> BootInstant {
+        BootInstant::from_boot(Duration::from_millis(1_000_000 + ms))
     }
 
     proptest! {
         #[test]
-        fn lesson_24_no_span_holds_more_than_the_rate_and_one_burst(rate in 0.5_f64..2_000.0, together in 1_usize..11, steps in prop::collection::vec(0_u64..500, 1..300)) {
+        fn lesson_24_no_interval_exceeds_the_rate_plus_one_burst(rate in 0.5_f64..2_000.0, together in 1_usize..11, steps in prop::collection::vec(0_u64..500, 1..300)) {
             let mut bucket = Bucket::new(rate, together);
             let (mut now, mut started) = (0, 0);
             for step in steps {
@@ -92,7 +92,7 @@ mod tests {
         }
 
         #[test]
-        fn the_next_is_when_it_says(rate in 0.01_f64..100_000.0, taken in 0_usize..20) {
+        fn next_token_is_available_when_predicted(rate in 0.01_f64..100_000.0, taken in 0_usize..20) {
             let mut bucket = Bucket::new(rate, 1);
             bucket.take(taken, at(0));
             prop_assert!(bucket.available(bucket.next(at(0))) >= 1);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_keeps_what_was_used() {
+    fn rate_change_keeps_the_used_tokens() {
         let mut bucket = Bucket::new(10.0, 1);
         bucket.take(1, at(0));
         bucket.change(1_000.0, 1, at(0));

@@ -1,15 +1,15 @@
-//! How many attempts a route may have under way: fewer while its downstream is busy, none while it
-//! is closed but for a probe now and then. Pure.
+//! The concurrency limit of a route: lower while its downstream is busy, zero while its circuit is
+//! open except for occasional probes. Pure.
 
 use super::{as_float, whole};
 use crate::backoff;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use std::time::Duration;
 
 /// The least growth a success brings, as a share of one: a limit of thousands would otherwise take
 /// thousands of rounds to come back.
 const LEAST_GROWTH: f64 = 1.0 / 32.0;
-/// The first and the longest pause before a closed downstream is tried again.
+/// The first and the longest pause before a closed downstream is retried.
 const PROBE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// What an attempt showed of its downstream.
@@ -30,30 +30,30 @@ pub enum Signal {
 pub struct Control {
     most: usize,
     limit: f64,
-    lowered: Moment,
+    lowered: BootInstant,
     closed: Option<Closed>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Closed {
-    since: Moment,
+    since: BootInstant,
     probes: u32,
-    until: Moment,
+    until: BootInstant,
 }
 
 impl Control {
-    /// At most so many, and as many until something is busy.
+    /// A limit of `most`, which applies until the downstream is busy.
     pub fn new(most: usize) -> Self {
         Self {
             most,
             limit: as_float(most),
-            lowered: Moment::default(),
+            lowered: BootInstant::default(),
             closed: None,
         }
     }
 
     /// Another ceiling. A limit at the old one goes along.
-    pub fn set_most(&mut self, most: usize) {
+    pub fn set_maximum(&mut self, most: usize) {
         if self.limit >= as_float(self.most) {
             self.limit = as_float(most);
         }
@@ -62,7 +62,7 @@ impl Control {
     }
 
     /// How many attempts may be under way now.
-    pub fn limit(&self, now: Moment) -> usize {
+    pub fn limit(&self, now: BootInstant) -> usize {
         match self.closed {
             Some(closed) if now < closed.until => 0,
             Some(_) => 1,
@@ -70,7 +70,7 @@ impl Control {
         }
     }
 
-    /// The same, were it not closed; at least 1.
+    /// The limit if the circuit were closed; at least 1.
     pub fn open_limit(&self) -> usize {
         whole(self.limit).clamp(1, self.most)
     }
@@ -85,16 +85,16 @@ impl Control {
         self.closed.is_some()
     }
 
-    /// When a closed downstream is tried again, if that is to come.
-    pub fn probe_at(&self, now: Moment) -> Option<Moment> {
+    /// When a closed downstream is retried, if that is to come.
+    pub fn probe_at(&self, now: BootInstant) -> Option<BootInstant> {
         self.closed
             .map(|closed| closed.until)
             .filter(|until| *until > now)
     }
 
-    /// An attempt ended that began at `began`, one of `running`. What began before the last change
-    /// tells of the time before it: many that fail together count as one.
-    pub fn note(&mut self, showed: Signal, began: Moment, running: usize, now: Moment) {
+    /// An attempt ended that began at `began`, one of `running`. An attempt that began before the
+    /// last change reflects the time before it: many that fail together count as one.
+    pub fn note(&mut self, showed: Signal, began: BootInstant, running: usize, now: BootInstant) {
         match showed {
             Signal::Nothing => {}
             Signal::Open => {
@@ -114,13 +114,13 @@ impl Control {
         }
     }
 
-    fn reopen(&mut self, began: Moment) {
+    fn reopen(&mut self, began: BootInstant) {
         if self.closed.is_some_and(|closed| began >= closed.since) {
             self.closed = None;
         }
     }
 
-    fn close(&mut self, began: Moment, now: Moment) {
+    fn close(&mut self, began: BootInstant, now: BootInstant) {
         let probes = match self.closed {
             Some(closed) if began < closed.until => return,
             Some(closed) => closed.probes + 1,
@@ -139,12 +139,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn at(ms: u64) -> Moment {
-        Moment::from_boot(Duration::from_millis(1_000_000 + ms))
+    fn at(ms: u64) -> BootInstant {
+        BootInstant::from_boot(Duration::from_millis(1_000_000 + ms))
     }
 
     #[test]
-    fn lesson_17_a_busy_round_halves_once_and_successes_raise_again() {
+    fn lesson_17_busy_round_halves_once_and_successes_raise_again() {
         let mut control = Control::new(40);
         for _ in 0..40 {
             control.note(Signal::Busy, at(0), 40, at(10));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_closed_is_probed_ever_more_rarely() {
+    fn open_circuit_is_probed_with_growing_pauses() {
         let mut control = Control::new(10);
         control.note(Signal::Closed, at(0), 10, at(1));
         control.note(Signal::Closed, at(0), 10, at(2));
@@ -179,7 +179,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_limit_stays_within_its_bounds(most in 1_usize..10_000, events in prop::collection::vec((0_u8..4, 0_u64..5_000), 0..200)) {
+        fn concurrency_limit_stays_within_its_bounds(most in 1_usize..10_000, events in prop::collection::vec((0_u8..4, 0_u64..5_000), 0..200)) {
             let mut control = Control::new(most);
             let mut now = 0;
             for (kind, step) in events {

@@ -1,10 +1,9 @@
-//! The median of the last durations, kept while they stream by. Pure; knows nothing of what they
-//! are durations of.
+//! A running median of the last durations. Pure; knows nothing of their meaning.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// A duration with its number, which tells equal ones apart.
+/// A duration with its number, which distinguishes equal ones.
 type Numbered = (Duration, u64);
 
 /// The median of the last [`Median::LAST`] durations. An observation costs O(log n), the median
@@ -20,7 +19,7 @@ pub struct Median {
 }
 
 impl Median {
-    /// So many are remembered: odd, so that the median of many is one of them.
+    /// How many are remembered: odd, so that the median is one of them.
     pub const LAST: usize = 63;
 
     /// One more; the oldest is forgotten if there are too many.
@@ -72,7 +71,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_what_sorting_the_last_would_say(all in prop::collection::vec(0_u64..50, 0..400)) {
+        fn median_matches_sorting_the_last_values(all in prop::collection::vec(0_u64..50, 0..400)) {
             let mut median = Median::default();
             prop_assert_eq!(median.get(), None);
             for (at, took) in all.iter().enumerate() {
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_followed_by_the_time_half_of_the_last_have_seen_it() {
+    fn change_is_reflected_once_half_of_the_window_has_seen_it() {
         let mut median = Median::default();
         (0..1_000).for_each(|_| median.note(ms(10)));
         (0..31).for_each(|_| median.note(ms(100)));

@@ -1,5 +1,5 @@
-//! How much the downstream bears: how many attempts at once, how many messages a second, how many
-//! may wait for it. Pure, told `now`; knows no queue and no job.
+//! Limits derived from the downstream: concurrent attempts, messages per second, messages held for
+//! it. Pure: `now` is an argument; knows no queue and no job.
 
 pub mod bucket;
 pub mod control;

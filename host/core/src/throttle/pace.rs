@@ -1,11 +1,11 @@
-//! What follows from how long attempts take: how many messages may be in flight, and how long to
-//! wait between calls. Pure, told `now`; knows no queue and no job.
+//! Derives from the duration of attempts how many messages may be in flight, and how long to wait
+//! between calls. Pure: `now` is an argument; knows no queue and no job.
 
 use super::median::Median;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use std::time::Duration;
 
-/// With nothing under way for so long, what was measured before tells nothing of what comes.
+/// After this long without attempts, earlier measurements say nothing about the next ones.
 const PAUSE: Duration = Duration::from_secs(60);
 /// Messages of a full call worth the name: SQS gives no more, and where a call may bring more it
 /// costs less.
@@ -13,14 +13,14 @@ const FULL_CALL: usize = 10;
 /// The wait between calls, at least and at most. The least is not noticed by a slow handler and
 /// lets a quick one free a whole call's worth; the most bounds what may be lost.
 const WAIT: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
-/// Where nothing is at hand to be started meanwhile, the wait is this part of an attempt, so that no
-/// more than a tenth of the capacity idles. Room for a full call ends any wait.
+/// If no held message could start meanwhile, the wait is this part of an attempt, so that no more
+/// than a tenth of the capacity idles. Permits for a full call end any wait.
 const IDLE_PART: u32 = 10;
-/// Attempts are quick beside calls that take so many times as long.
+/// Attempts are quick beside calls that take this many times as long.
 const QUICK_PART: u32 = 4;
-/// Within so many medians nearly all attempts end that began together.
+/// Within this many medians nearly all attempts end that began together.
 const ALL_END: u32 = 3;
-/// The longest wait for the answer to a receive under way.
+/// The longest wait for the answer to an outstanding receive.
 const LONGEST_JOIN: Duration = Duration::from_millis(250);
 
 /// How long attempts take, from the start until their verdicts are handed over.
@@ -29,12 +29,12 @@ pub struct Pace {
     times: Median,
     under_way: usize,
     /// When an attempt began or ended last.
-    stirred: Moment,
+    stirred: BootInstant,
 }
 
 impl Pace {
     /// An attempt begins. Whether the hand-over time was forgotten for it.
-    pub fn begins(&mut self, now: Moment) -> bool {
+    pub fn begins(&mut self, now: BootInstant) -> bool {
         let paused = self.under_way == 0 && now.since(self.stirred) >= PAUSE;
         let forgets = paused && self.hand_over().is_some();
         if forgets {
@@ -45,23 +45,23 @@ impl Pace {
         forgets
     }
 
-    /// An attempt ended with verdicts after so long.
-    pub fn ended(&mut self, took: Duration, now: Moment) {
+    /// Records an attempt that ended with verdicts after this time.
+    pub fn ended(&mut self, took: Duration, now: BootInstant) {
         self.broken_off(now);
         self.times.note(took);
     }
 
     /// An attempt was cut short, or was none. Had it gone on, it would have taken longer, so it
     /// counts as far as it is known to be slow.
-    pub fn cut_short(&mut self, took: Duration, now: Moment) {
+    pub fn cut_short(&mut self, took: Duration, now: BootInstant) {
         self.broken_off(now);
         if self.hand_over().is_none_or(|median| took >= median) {
             self.times.note(took);
         }
     }
 
-    /// An attempt ended without verdicts: it tells nothing.
-    pub fn broken_off(&mut self, now: Moment) {
+    /// An attempt ended without verdicts: it is not counted.
+    pub fn broken_off(&mut self, now: BootInstant) {
         self.under_way = self.under_way.saturating_sub(1);
         self.stirred = now;
     }
@@ -77,11 +77,11 @@ impl Pace {
 pub struct Bounds {
     /// Attempts at once, as lowered by the downstream; at least 1.
     pub attempts: usize,
-    /// The most messages of one attempt, at least 1.
+    /// Maximum messages of one attempt, at least 1.
     pub batch: usize,
-    /// The most messages of one call, at least 1.
+    /// Maximum messages of one call, at least 1.
     pub call: usize,
-    /// The most messages that may be held beyond what runs.
+    /// Maximum messages that may be held beyond what runs.
     pub prefetch: usize,
     /// Within this time of its arrival a message should start.
     pub horizon: Duration,
@@ -109,7 +109,7 @@ impl Bounds {
         started.max(self.call.min(FULL_CALL)).min(self.prefetch)
     }
 
-    /// How long little room is left to gather before it is asked for: until a full call's worth
+    /// How long little room is left to collect before it is asked for: until a full call's worth
     /// has come free, `median × call / running`, and half as long again, since attempts do not end
     /// evenly. `covered`: what is at hand keeps the workers busy meanwhile; without, their time
     /// counts more than the call.
@@ -137,9 +137,9 @@ impl Bounds {
         full.saturating_add(full / 2).clamp(WAIT.0, WAIT.1)
     }
 
-    /// How long little room waits for the answer to a receive under way that asked for little as well:
-    /// twice as long as such a receive and an attempt take. Zero where attempts are not quick beside
-    /// receives: there room comes free little by little in any case.
+    /// How long little room waits for the answer to an outstanding receive that asked for little
+    /// as well: twice as long as such a receive and an attempt take. Zero where attempts are not
+    /// quick beside receives: there room comes free little by little in any case.
     pub fn join(&self, median: Option<Duration>, call_time: Option<Duration>) -> Duration {
         let cycle = quick(median, call_time).zip(median);
         cycle.map_or(Duration::ZERO, |(call_time, median)| {

@@ -3,8 +3,8 @@
 use super::*;
 use proptest::prelude::*;
 
-fn at(ms: u64) -> Moment {
-    Moment::from_boot(Duration::from_millis(1_000_000 + ms))
+fn at(ms: u64) -> BootInstant {
+    BootInstant::from_boot(Duration::from_millis(1_000_000 + ms))
 }
 
 fn ms(ms: u64) -> Duration {
@@ -21,7 +21,7 @@ const PLAIN: Bounds = Bounds {
 };
 
 #[test]
-fn as_many_are_in_flight_as_start_within_the_horizon() {
+fn in_flight_limit_is_what_starts_within_the_horizon() {
     assert_eq!(PLAIN.in_flight(Some(ms(100))), 2 + 300);
     assert_eq!(PLAIN.in_flight(Some(ms(1_000))), 2 + 30);
     // Parallelism counts, and so do batches.
@@ -44,7 +44,7 @@ fn as_many_are_in_flight_as_start_within_the_horizon() {
 }
 
 #[test]
-fn the_wait_is_for_a_full_call_unless_workers_would_idle() {
+fn pace_waits_for_a_full_call_unless_workers_would_idle() {
     let wide = Bounds {
         attempts: 10,
         ..PLAIN
@@ -63,7 +63,7 @@ fn the_wait_is_for_a_full_call_unless_workers_would_idle() {
 }
 
 #[test]
-fn finding_11_quick_attempts_beside_slow_calls_are_waited_for() {
+fn finding_11_pace_waits_for_quick_attempts_beside_slow_calls() {
     let bounds = Bounds {
         attempts: 10,
         ..PLAIN
@@ -83,7 +83,7 @@ fn finding_11_quick_attempts_beside_slow_calls_are_waited_for() {
 }
 
 #[test]
-fn a_pause_forgets_and_a_rest_does_not() {
+fn pause_resets_the_pace_and_rest_does_not() {
     let mut pace = Pace::default();
     pace.begins(at(0));
     pace.ended(ms(500), at(500));
@@ -100,7 +100,7 @@ fn a_pause_forgets_and_a_rest_does_not() {
 }
 
 #[test]
-fn what_was_cut_short_counts_as_slow_and_never_as_quick() {
+fn cancelled_attempt_counts_as_slow_and_never_as_quick() {
     let mut pace = Pace::default();
     (0..3).for_each(|_| pace.ended(ms(100), at(0)));
     (0..20).for_each(|_| pace.cut_short(ms(1), at(0)));
@@ -113,7 +113,7 @@ fn what_was_cut_short_counts_as_slow_and_never_as_quick() {
 }
 
 #[test]
-fn ten_times_slower_or_quicker_is_followed_within_the_last_attempts() {
+fn tenfold_speed_change_is_followed_within_the_last_attempts() {
     for (before, after) in [(10, 100), (100, 10)] {
         let mut pace = Pace::default();
         (0..1_000).for_each(|_| pace.ended(ms(before), at(0)));
@@ -136,7 +136,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn bounds_are_never_exceeded(bounds in bounds(), median in 0_u64..u64::MAX) {
+    fn pace_bounds_are_never_exceeded(bounds in bounds(), median in 0_u64..u64::MAX) {
         let median = Duration::from_nanos(median);
         for median in [None, Some(median)] {
             let in_flight = bounds.in_flight(median);
@@ -153,7 +153,7 @@ proptest! {
     }
 
     #[test]
-    fn slower_means_fewer_in_flight_and_longer_waits(bounds in bounds(), one in 0_u64..100_000_000, other in 0_u64..100_000_000) {
+    fn slower_attempts_mean_fewer_in_flight_and_longer_waits(bounds in bounds(), one in 0_u64..100_000_000, other in 0_u64..100_000_000) {
         let (quick, slow) = (Some(Duration::from_micros(one.min(other))), Some(Duration::from_micros(one.max(other))));
         prop_assert!(bounds.in_flight(slow) <= bounds.in_flight(quick));
         for covered in [true, false] {
@@ -162,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn what_waits_at_the_median_waits_no_longer_than_the_horizon(bounds in bounds(), median in 1_u64..100_000_000) {
+    fn message_at_the_median_waits_no_longer_than_the_horizon(bounds in bounds(), median in 1_u64..100_000_000) {
         let median = Duration::from_micros(median);
         let ahead = bounds.in_flight(Some(median)) - bounds.running();
         let waits = median.as_nanos() * ahead as u128 / bounds.running() as u128;

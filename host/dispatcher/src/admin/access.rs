@@ -253,13 +253,12 @@ impl Refusal {
     pub fn detail(&self) -> String {
         match self {
             Self::Host(host) => format!(
-                "This address does not answer to the host name `{host}`. Use an IP address or \
+                "This address does not accept the host name `{host}`. Use an IP address or \
                  localhost, or name the host with --admin-host."
             ),
-            Self::OtherSite(site) => format!(
-                "Actions are not taken for web pages of other sites; this request comes from \
-                 `{site}`."
-            ),
+            Self::OtherSite(site) => {
+                format!("Cross-site actions are refused; this request comes from `{site}`.")
+            }
             Self::NoTokenConfigured => "Actions need a token. Start the program with \
                  --admin-token-file FILE and send the token in the file as `Authorization: Bearer \
                  TOKEN`."
@@ -352,13 +351,13 @@ fn read(path: &Path) -> Result<[u8; 32], String> {
     let about = bounded::about(path).map_err(|error| error.to_string())?;
     let token = text.trim_ascii();
     if token.len() > LONGEST_TOKEN {
-        return Err(format!("it holds more than {LONGEST_TOKEN} bytes"));
+        return Err(format!("it has more than {LONGEST_TOKEN} bytes"));
     }
     if token.is_empty() {
         return Err("it is empty".to_owned());
     }
     if !token.iter().all(u8::is_ascii_graphic) {
-        return Err("it holds more than one word of visible ASCII characters".to_owned());
+        return Err("it contains more than one word of visible ASCII characters".to_owned());
     }
     let mode = about.permissions().mode() & 0o777;
     if mode & WORLD_READABLE != 0 {
@@ -397,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_18_it_answers_to_ip_addresses_loopback_and_configured_names_only() {
+    fn finding_18_admin_answers_only_ip_literals_loopback_and_configured_hosts() {
         let access = access(None);
         let host = |host: &str| {
             access
@@ -438,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_18_pages_of_other_sites_act_for_nobody() {
+    fn finding_18_cross_site_requests_are_refused() {
         let access = access(Some("secret"));
         let post = |more: &[(&str, &str)]| {
             let own = [("host", "localhost:9"), ("authorization", "Bearer secret")];
@@ -477,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_18_a_token_is_a_bearers_or_a_password() {
+    fn finding_18_token_is_accepted_as_bearer_or_basic_password() {
         let ask = |token, method, authorization: &[&str]| {
             let values = authorization.iter().map(|value| ("authorization", *value));
             let headers: Vec<_> = values.chain([("host", "[::1]:9")]).collect();

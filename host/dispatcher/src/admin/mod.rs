@@ -68,10 +68,10 @@ const SCHEMES: [&str; 2] = [
 
 /// Has plugins looked at again: whether all that is new was taken, and what came of it.
 pub type Reload = Arc<dyn Fn() -> Reloading + Send + Sync>;
-/// The same, under way.
+/// A running reload.
 pub type Reloading = Pin<Box<dyn Future<Output = (bool, Value)> + Send>>;
 
-/// What is told. Cheap to clone.
+/// The state that requests read. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct AdminState {
     /// All metrics.
@@ -147,7 +147,7 @@ pub async fn listen(address: SocketAddr, or_any_port: bool) -> Result<TcpListene
     Ok(listener)
 }
 
-/// Answers until `stop`, and then for a second at most to finish what is under way. To anybody:
+/// Answers until `stop`, and then for a second at most to finish what is running. To anybody:
 ///
 /// - `GET /healthz`: 200 `ok` as long as the program runs;
 /// - `GET /readyz`: 200 `{"ready":true}`, or 503 `{"ready":false,"why":[{"what","reason"}]}`;
@@ -242,7 +242,7 @@ impl AdminService {
             }
         };
         let Ok(_permit) = self.others.try_acquire() else {
-            let why = format!("{OTHERS} requests are being answered already. Try again later.");
+            let why = format!("{OTHERS} requests are already in progress. Try again later.");
             return problem(StatusCode::SERVICE_UNAVAILABLE, &why);
         };
         parts.extensions.insert(caller.clone());
@@ -301,11 +301,11 @@ fn refused(refusal: &Refusal, asked: &Asked) -> Response {
 }
 
 async fn unknown() -> Response {
-    problem(StatusCode::NOT_FOUND, "There is nothing at this path.")
+    problem(StatusCode::NOT_FOUND, "No such path.")
 }
 
 async fn not_allowed(method: Method) -> Response {
-    let why = format!("{method} means nothing at this path.");
+    let why = format!("{method} is not supported at this path.");
     problem(StatusCode::METHOD_NOT_ALLOWED, &why)
 }
 

@@ -48,7 +48,7 @@ async fn get(at: SocketAddr, path: &str) -> String {
 }
 
 #[tokio::test]
-async fn it_is_alive_and_ready() {
+async fn probes_report_alive_and_ready() {
     let running = start().await;
     let alive = get(running.at, "/healthz").await;
     assert!(
@@ -63,7 +63,7 @@ async fn it_is_alive_and_ready() {
 }
 
 #[tokio::test]
-async fn it_says_what_is_wrong_until_it_is_well() {
+async fn readiness_names_each_failing_condition_until_it_passes() {
     let running = start().await;
     running.state.readiness.set("sqs:a", "no \"answer\"");
     let red = get(running.at, "/readyz").await;
@@ -78,7 +78,7 @@ async fn it_says_what_is_wrong_until_it_is_well() {
 }
 
 #[tokio::test]
-async fn metrics_are_counts_since_the_start() {
+async fn metrics_are_counters_since_the_start() {
     let running = start().await;
     running.state.metrics.counters.done.many(3);
     running
@@ -106,7 +106,7 @@ async fn metrics_are_counts_since_the_start() {
 }
 
 #[tokio::test]
-async fn it_stops_also_under_a_client_that_says_nothing() {
+async fn server_stops_while_a_silent_client_is_connected() {
     let running = start().await;
     let _silent = TcpStream::connect(running.at).await.expect("it listens");
     get(running.at, "/healthz").await;
@@ -116,7 +116,7 @@ async fn it_stops_also_under_a_client_that_says_nothing() {
 
 /// Silent connections that are never closed for their silence, many more than may be open.
 #[tokio::test]
-async fn finding_18_silent_clients_keep_no_probe_out() {
+async fn finding_18_silent_clients_block_no_probe() {
     let any = "127.0.0.1:0".parse().expect("an address");
     let (listener, at) = http::listen(any).await.expect("a free port");
     let limits = ConnectionLimits {
@@ -136,7 +136,7 @@ async fn finding_18_silent_clients_keep_no_probe_out() {
 }
 
 #[tokio::test]
-async fn a_taken_address_is_named() {
+async fn address_in_use_is_named() {
     let running = start().await;
     let error = listen(running.at, false).await.expect_err("it is taken");
     assert!(

@@ -1,5 +1,5 @@
-//! What will hurt a run one day, found by looking at its real queues and functions: opens and asks,
-//! receives nothing, invokes nothing. What is seen is judged by pure functions.
+//! Finds risks of a run by inspecting its real queues and functions: receives nothing, invokes
+//! nothing. Pure functions judge what is found.
 
 use super::build::{Backends, OpenTerms, records};
 use super::stop::{self, Platform, StopPlan};
@@ -19,7 +19,8 @@ use std::time::Duration;
 /// A lease shorter than this is lost by a pause that any machine may make.
 const SHORT_LEASE: Duration = Duration::from_secs(10);
 
-/// A redrive policy that dead-letters after so many receives takes one restart for a bad message.
+/// A redrive policy that dead-letters after so few receives mistakes one restart for a bad
+/// message.
 const FEW_RECEIVES: u32 = 2;
 
 /// Open files beside the connections of invocations: polls, settlement, metrics, the data folder.
@@ -87,7 +88,7 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
                 findings.extend(of_queue(route, &queue.name, opened.identity()));
             }
         }
-        findings.extend(records::words(settings, route).map(|says| {
+        findings.extend(records::describe(settings, route).map(|says| {
             let about = format!("idempotency of route {}", route.name);
             Finding::new(Level::Ok, &about, says)
         }));
@@ -143,16 +144,14 @@ fn of_queue(route: &Route, name: &QueueName, seen: &Identity) -> Vec<Finding> {
     let dead_lettered = seen.dead_letters || seen.most_receives.is_some();
     if !dead_lettered {
         warn(
-            "it has no redrive policy and the route no dead-letter queue: a message that always \
-             fails comes back until its retention ends"
+            "it has no redrive policy and the route no dead-letter queue: a message that always fails is redelivered until its retention ends"
                 .to_owned(),
         );
     }
     if let Some(most) = seen.most_receives.filter(|most| *most <= FEW_RECEIVES) {
         let times = if most == 1 { "time" } else { "times" };
         warn(format!(
-            "its redrive policy buries a message that was received {most} {times}: one restart or \
-             one short trouble makes a good message a dead one; 5 or more is usual"
+            "its redrive policy dead-letters a message that was received {most} {times}: one restart or short failure dead-letters a good message; 5 or more is usual"
         ));
     }
     let fifo = seen.ordered_groups && name.backend.has_fifo_queues();
@@ -160,17 +159,14 @@ fn of_queue(route: &Route, name: &QueueName, seen: &Identity) -> Vec<Finding> {
         if !seen.redrive_target && !seen.dead_letters {
             warn(
                 "the target of its redrive policy cannot be opened and the route has no dead-letter \
-                 queue: a message that always fails takes those behind it in its group to the dead \
-                 letters, without an attempt; allow sqs:GetQueueUrl, sqs:GetQueueAttributes and \
+                 queue: a message that always fails makes the policy dead-letter those behind it in its group, without an attempt; allow sqs:GetQueueUrl, sqs:GetQueueAttributes and \
                  sqs:SendMessage on the target"
                     .to_owned(),
             );
         }
         if most == 1 {
             warn(
-                "FIFO with maxReceiveCount 1: every receive is the last, so what waits behind a \
-                 failing message must run before a stop ends, and a crash makes dead letters of \
-                 messages that were not attempted"
+                "FIFO with maxReceiveCount 1: every receive is the last, so messages behind a failing one must run before a stop ends, and a crash dead-letters messages that were not attempted"
                     .to_owned(),
             );
         }
@@ -179,12 +175,11 @@ fn of_queue(route: &Route, name: &QueueName, seen: &Identity) -> Vec<Finding> {
     if visibility < SHORT_LEASE {
         let words = humantime::format_duration(visibility);
         warn(format!(
-            "a message is visible again after {words}: a pause that long gives it to somebody else \
-             while it is worked on; --visibility 30 is enough"
+            "the visibility timeout is {words}: after a pause that long another consumer receives a running message; --visibility 30 is enough"
         ));
     }
     if fifo && !route.settings.batch_window.is_zero() {
-        warn("a FIFO queue with a batch window: every wait holds a whole group up".to_owned());
+        warn("a FIFO queue with a batch window: every wait delays a whole group".to_owned());
     }
     if findings.is_empty() {
         let words = humantime::format_duration(visibility);
@@ -209,7 +204,7 @@ fn of_stop(plan: StopPlan, platform: Option<Platform>) -> Finding {
         None => {
             let time = humantime::format_duration(plan.total());
             let says =
-                format!("over within {time} of SIGTERM; what sends it must not kill earlier");
+                format!("finished within {time} of SIGTERM; the platform must not kill earlier");
             Finding::new(Level::Ok, about, says)
         }
     }
@@ -270,8 +265,7 @@ fn of_function(
         said.push((
             Level::Warn,
             format!(
-                "it may run for {} and a stop waits {}: what it still works on then comes back \
-                 only when it can run no longer; --shutdown-grace sets the wait",
+                "it may run for {} and a stop waits {}: messages still running then are redelivered only after that time; --shutdown-grace sets the wait",
                 humantime::format_duration(function.timeout),
                 humantime::format_duration(grace)
             ),
@@ -283,7 +277,7 @@ fn of_function(
         let timeout = humantime::format_duration(function.timeout);
         said.push((
             Level::Ok,
-            format!("there; an invocation may take {timeout}"),
+            format!("found; an invocation may take {timeout}"),
         ));
     }
     let findings = said.into_iter();
@@ -320,21 +314,19 @@ fn of_reserve(function: &Function, wanted: usize) -> Option<(Level, String)> {
         Some(reserved) if usize::try_from(reserved).is_ok_and(|most| most < wanted) => Some((
             Level::Warn,
             format!(
-                "its reserved concurrency is {reserved} and up to {wanted} are invoked at once: \
-                 the others are throttled; --concurrency {reserved} or less suits it"
+                "its reserved concurrency is {reserved} and up to {wanted} invocations run concurrently: the others are throttled; use --concurrency {reserved} or less"
             ),
         )),
         _ => None,
     }
 }
 
-/// Without a time-out of its own a route follows the function's.
+/// Without its own timeout a route follows the function's.
 fn of_patience(function: &Function, route: &Route, forward: &Forward) -> Option<(Level, String)> {
     let timeout = route.plugin.settings.timeout?;
     (!forward.asynchronous && timeout < function.timeout).then(|| {
         let says = format!(
-            "it may run for {} and route {} waits {}: an invocation that is given up may go on, \
-             and its messages are handled again",
+            "it may run for {} and route {} waits {}: an abandoned invocation may continue, and its messages are handled again",
             humantime::format_duration(function.timeout),
             route.name,
             humantime::format_duration(timeout),
@@ -359,14 +351,14 @@ fn of_files(settings: &Settings, limit: u64) -> Option<Finding> {
             Level::Warn,
             about,
             format!(
-                "at most {limit}, and {invocations} invocations at once need about {needed}: \
+                "at most {limit}, and {invocations} concurrent invocations need about {needed}: \
                  raise the hard limit (ulimit -Hn, LimitNOFILE) or lower --concurrency"
             ),
         ),
         (_, false) => Finding::new(
             Level::Ok,
             about,
-            format!("enough for {invocations} invocations at once"),
+            format!("enough for {invocations} concurrent invocations"),
         ),
     })
 }

@@ -1,6 +1,6 @@
-//! The stop: no new polls; what outstanding ones bring is run or given back; running attempts
-//! finish within the grace, then they are stopped; everything is settled. A second signal forces
-//! the exit.
+//! The stop: no new polls; messages of outstanding polls are run or released; running attempts
+//! finish within the grace period, then they are stopped; everything is settled. A second signal
+//! forces the exit.
 
 use super::ProcessContext;
 use super::route::RunningRoute;
@@ -8,7 +8,7 @@ use super::schedule::Scheduling;
 use super::stop::StopPlan;
 use crate::config::problem::Problem;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::executor::pool::{Pool, PoolShutdown};
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Group;
@@ -65,7 +65,8 @@ async fn received(signal: &mut Option<Signal>) {
 /// How long the guest threads may take to end in any case.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// Waits for the first signal and stops everything in order. What goes on `until_stop` is dropped first.
+/// Waits for the first signal and stops everything in order. What continues `until_stop` is
+/// dropped first.
 pub(crate) async fn until_stopped(
     mut signals: Signals,
     shared: &ProcessContext,
@@ -97,9 +98,9 @@ pub(crate) async fn until_stopped(
     Ok(())
 }
 
-/// Ends the guest threads, which have nothing left to do. Waits on a thread of its own, since those of
+/// Ends the guest threads, which have nothing left to do. Waits on its own thread, since those of
 /// the runtime may be held by a disk that hangs, and no longer than until then.
-async fn close(pool: Pool, latest: Moment) {
+async fn close(pool: Pool, latest: BootInstant) {
     let (closed, ended) = oneshot::channel();
     let work = move || {
         pool.close(PoolShutdown::Finish);
@@ -108,19 +109,19 @@ async fn close(pool: Pool, latest: Moment) {
     };
     let thread = std::thread::Builder::new().name("closing".into());
     if let Err(error) = thread.spawn(work) {
-        tracing::warn!("no thread to close the guest threads with: {error}");
+        tracing::warn!("cannot start the thread that closes the guest threads: {error}");
     }
     tokio::select! {
         biased;
         _ = ended => {}
         () = clock::sleep_until(Some(latest)) => {
-            tracing::warn!("the guest threads do not end; nothing of theirs counts any more");
+            tracing::warn!("guest threads did not end; their results are ignored");
         }
     }
 }
 
-/// Stops everything in order: returns when nothing runs any more and nothing is ours that the
-/// queues could be told about. Fails if a stage ends by a panic.
+/// Stops everything in order: returns when nothing runs any more and no held message could still
+/// be settled. Fails if a stage ends by a panic.
 pub async fn drain(
     shared: &ProcessContext,
     routes: Vec<RunningRoute>,
@@ -142,7 +143,7 @@ pub async fn drain(
         clock::sleep_until(Some(grace_ends)).await;
         halt.cancel();
         tracing::warn!(
-            "the grace is over; running attempts are stopped and their messages given back"
+            "grace period over: running attempts are stopped and their messages released"
         );
     });
     let mut finishing = Group::new();
@@ -179,14 +180,14 @@ async fn force() {
 }
 
 fn broken() -> Problem {
-    let what = "a part of it ended by a panic, which is a defect of dispatcher";
-    let hint = "what was held comes back when its visibility runs out";
+    let what = "a task panicked, which is a defect of dispatcher";
+    let hint = "held messages become visible when their visibility timeout ends";
     Problem::new("the program", what, "").hint(hint).failed()
 }
 
 /// Ends the stages in the order in which messages pass them. A receive that is not answered even
 /// until `latest` is given up; attempts and what waits for one do not wait for it.
-async fn finish(route: RunningRoute, halt: CancellationToken, latest: Moment) {
+async fn finish(route: RunningRoute, halt: CancellationToken, latest: BootInstant) {
     let RunningRoute {
         board,
         intake,
@@ -199,7 +200,7 @@ async fn finish(route: RunningRoute, halt: CancellationToken, latest: Moment) {
             biased; // for simulations
             () = intake.finished() => {}
             () = clock::sleep_until(Some(latest)) => {
-                tracing::error!(route = name, "a receive was not answered; what it may have brought comes back when its visibility runs out");
+                tracing::error!(route = name, "a receive was not answered; its messages become visible when their visibility timeout ends");
             }
         }
     };
@@ -210,9 +211,9 @@ async fn finish(route: RunningRoute, halt: CancellationToken, latest: Moment) {
         if halt.is_cancelled() {
             executor.give_back();
         } else {
-            executor.hire();
+            executor.start_workers();
         }
-        // What was given back may have been all there was; then nobody retires any more.
+        // What was released may have been all there was; then nobody retires any more.
         if !receiving && board.lock().is_at_rest() {
             break;
         }

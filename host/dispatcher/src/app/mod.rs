@@ -1,4 +1,4 @@
-//! The life of the process, as a table of contents: make the parts, wire them, run until a signal,
+//! The life of the process, as a table of contents: build the parts, wire them, run until a signal,
 //! drain. Knows no business rule.
 
 pub mod build;
@@ -47,7 +47,7 @@ use std::time::Duration;
 use stop::{Platform, StopPlan};
 use tokio_util::sync::CancellationToken;
 
-/// How long an attempt may take that nobody has said more about.
+/// The default timeout of an attempt.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What every route of a process shares.
@@ -78,8 +78,8 @@ pub struct ProcessContext {
     pub controls: BTreeMap<String, QueueControl>,
 }
 
-/// Runs until a signal, and then until nothing is ours any more. `flags` are what the settings were
-/// made from: SIGHUP reads their file again.
+/// Runs until a signal, and then until no message is held any more. `flags` are the source of the
+/// settings: SIGHUP reloads their file.
 pub async fn run(
     settings: Settings,
     flags: Flags,
@@ -206,7 +206,7 @@ pub async fn check(settings: &Settings) -> Vec<Problem> {
     }
 }
 
-/// The same, with how a stop is planned where nothing is wrong.
+/// Checks settings, and returns the plan of a stop if there is no problem.
 async fn examine(settings: &Settings, backends: &Arc<Backends>) -> Result<StopPlan, Vec<Problem>> {
     // Nothing is attempted, so nothing needs to be run.
     let over = CancellationToken::new();

@@ -1,4 +1,4 @@
-//! Starts what watches a run: metrics on their way to CloudWatch or stdout, and the admin page.
+//! Starts the monitoring of a run: metrics to CloudWatch or stdout, and the admin page.
 
 use super::ProcessContext;
 use super::replace::ReloadRequests;

@@ -1,5 +1,5 @@
-//! SIGHUP: reads the admin token and the settings again, and applies the limits that may change while
-//! a run goes on.
+//! SIGHUP: reloads the admin token and the settings, and applies the limits that may change at run
+//! time.
 
 use super::live::Live;
 use super::replace::ReloadRequests;
@@ -17,7 +17,7 @@ pub(crate) fn listen() -> std::io::Result<Signal> {
     signal(SignalKind::hangup())
 }
 
-/// What is read again, and who is told of it.
+/// What is reloaded, and who is notified.
 pub(crate) struct Reloaded {
     /// What the run began with.
     pub started: Settings,
@@ -52,12 +52,12 @@ pub(crate) async fn watch(mut signal: Signal, reloaded: Reloaded) {
             for problem in &problems {
                 tracing::error!("{problem}");
             }
-            tracing::error!("settings not reloaded: they have problems, so nothing changes");
+            tracing::error!("settings not reloaded: they have problems, nothing changed");
             continue;
         }
         let changes = changes(&started, &settings);
         for line in &changes.needs_restart {
-            tracing::warn!("setting not applied until the next start: {line}");
+            tracing::warn!("setting needs a restart: {line}");
         }
         for limits in &changes.routes {
             live.configure(&limits.route, &limits.limits);

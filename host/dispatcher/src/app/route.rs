@@ -67,7 +67,7 @@ impl Adjustable {
         self.board.lock().set_limits(limits, clock::now());
         self.board.replan.notify_one();
         if let Some(executor) = self.executor.upgrade() {
-            executor.hire();
+            executor.start_workers();
         }
     }
 }
@@ -151,8 +151,8 @@ pub fn start(
     }
 }
 
-/// One for each queue, which tells the scheduler what the queue was told where groups are kept in
-/// order here.
+/// Creates one settlement per queue, which reports to the scheduler if groups are kept in order
+/// here.
 fn settlements(
     route: &Route,
     queues: &[Arc<dyn Queue>],
@@ -210,10 +210,10 @@ impl Arrivals for Next {
     }
 
     fn arrived(&self) {
-        // Once attempts must end, nothing begins any more: what a late receive brings is given back.
+        // Once attempts must end, nothing begins any more: what a late receive brings is released.
         match self.executor.halt.is_cancelled() {
             true => self.executor.give_back(),
-            false => self.executor.hire(),
+            false => self.executor.start_workers(),
         }
     }
 }

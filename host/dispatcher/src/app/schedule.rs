@@ -1,4 +1,4 @@
-//! Starts what takes scheduled messages to their queues while a run goes on, and ends it.
+//! Starts and ends the movers of scheduled messages in a run.
 
 use super::ProcessContext;
 use super::build::outlet::OpenedQueues;
@@ -19,7 +19,7 @@ pub(crate) struct Scheduling {
 }
 
 /// One mover for each store of the run's queues. They begin nothing new after `stop`, and are
-/// dropped at `halt`; what they had claimed is then sent by others when the claims have run out.
+/// dropped at `halt`; what they had claimed is then sent by others when the claims have expired.
 pub(crate) async fn start(
     settings: &Settings,
     schedules: &Arc<Schedules>,

@@ -1,4 +1,4 @@
-//! How the time of a stop is spent, and whether whatever stops the program gives it as much. Pure.
+//! Plans the time of a stop, and checks whether the platform allows it. Pure.
 
 use crate::config::Route;
 use dispatcher_core::clock::whole_seconds;
@@ -6,17 +6,17 @@ use dispatcher_core::queue::Queue;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long after SIGTERM Kubernetes (`terminationGracePeriodSeconds`) and ECS (`stopTimeout`) kill,
-/// unless they are told otherwise.
+/// How long after SIGTERM Kubernetes (`terminationGracePeriodSeconds`) and ECS (`stopTimeout`)
+/// kill by default.
 const USUAL: Duration = Duration::from_secs(30);
 /// How much longer than its wait a receive may take to be answered.
 const ANSWER: Duration = Duration::from_secs(4);
-/// What comes after the last attempt and the last receive: the queues are told the last outcomes, and
-/// at the same time or later the last metrics are published, for 3 s at most.
+/// The time after the last attempt and the last receive: the last outcomes are settled, and
+/// concurrently or later the last metrics are published, for at most 3 s.
 const AFTERWARDS: Duration = Duration::from_secs(4);
 
-/// How long each part of a stop may take, counted from the signal. Attempts and receives go on side by
-/// side.
+/// How long each part of a stop may take, counted from the signal. Attempts and receives continue
+/// side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StopPlan {
     grace: Duration,
@@ -76,8 +76,8 @@ impl Platform {
     }
 }
 
-/// What to do where the platform kills before the stop is over, unless it is told otherwise. It does
-/// not tell a container how long it waits.
+/// Advice if the platform's default kills before the stop is over. The platform does not tell a
+/// container how long it waits.
 pub fn advice(plan: StopPlan, platform: Option<Platform>) -> Option<String> {
     let total = plan.total();
     let (who, setting) = match platform? {
@@ -86,8 +86,7 @@ pub fn advice(plan: StopPlan, platform: Option<Platform>) -> Option<String> {
     };
     (total > USUAL).then(|| {
         format!(
-            "a stop may take {}, and {who} kills {} after SIGTERM unless its {setting} is longer: \
-             set that to {} at least, or lower --shutdown-grace",
+            "a stop may take {}, and {who} kills {} after SIGTERM unless its {setting} is longer: set it to at least {}, or lower --shutdown-grace",
             humantime::format_duration(total),
             humantime::format_duration(USUAL),
             whole_seconds(total),
@@ -111,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_14_by_default_a_stop_is_over_before_kubernetes_and_ecs_kill() {
+    fn finding_14_default_stop_ends_before_kubernetes_and_ecs_kill() {
         let (settings, problems) = crate::config::settings(&crate::config::flags::Flags::default());
         // No plugin is named, and nothing else is wrong.
         assert_eq!(problems.len(), 1);
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_and_receives_go_on_side_by_side() {
+    fn attempts_and_receives_end_concurrently() {
         assert_eq!(seconds(plan(60, 20)), [60, 60, 64]);
         assert_eq!(seconds(plan(0, 20)), [0, 24, 28]);
         assert_eq!(seconds(plan(5, 2)), [5, 6, 10]);
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_14_a_platform_that_kills_earlier_is_named_with_its_setting() {
+    fn finding_14_platform_that_kills_earlier_is_named_with_its_setting() {
         let platform = |set: &str| Platform::of(|name| name == set);
         assert_eq!(platform("HOME"), None);
         let long = plan(60, 20);
@@ -155,7 +154,7 @@ mod tests {
             kubernetes.as_deref(),
             Some(
                 "a stop may take 1m 4s, and Kubernetes kills 30s after SIGTERM unless its \
-                 terminationGracePeriodSeconds is longer: set that to 64 at least, or lower \
+                 terminationGracePeriodSeconds is longer: set it to at least 64, or lower \
                  --shutdown-grace"
             )
         );

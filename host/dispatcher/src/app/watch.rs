@@ -1,5 +1,5 @@
-//! Says when one of some files may have changed: at once where the system tells, every few seconds
-//! otherwise. Reads none of them, and waits long for no file system.
+//! Reports when a watched file may have changed: at once where the system notifies, every few
+//! seconds otherwise. Reads no file, and does not wait long for a file system.
 
 use dispatcher_core::files::bounded;
 use dispatcher_core::{clock, tasks};
@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Files are looked at so often where nothing is told: some file systems tell nothing.
+/// How often files are checked without notifications: some file systems send none.
 const LOOK: Duration = Duration::from_secs(5);
-/// After a change the next ones are waited for so long: a file is written in many steps.
+/// After a change the next ones are waited for this long: a file is written in many steps.
 const QUIET: Duration = Duration::from_millis(100);
 /// But no longer than this.
 const BUSY: Duration = Duration::from_secs(2);
@@ -36,7 +36,7 @@ type Version = (u64, u64, u64, i64, i64, i64, i64);
 pub(crate) struct FileWatch {
     told: Arc<Notify>,
     files: Vec<(PathBuf, FileSnapshot)>,
-    /// Of the folders; by name a file may be another at any moment.
+    /// Watches the folders; the file of a name may change at any moment.
     watcher: Option<RecommendedWatcher>,
 }
 
@@ -64,7 +64,7 @@ impl FileWatch {
             Ok(watcher) => self.watcher = Some(watcher),
             Err(error) => tracing::warn!(
                 error,
-                "cannot watch the folders of plugins; looking every {LOOK:?} instead"
+                "cannot watch the folders of plugins; polling every {LOOK:?} instead"
             ),
         }
     }
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_file_that_is_written_replaced_or_made_is_told() {
+    async fn written_replaced_or_created_file_is_noticed() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name);
         std::fs::write(path("a"), "1").expect("written");
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_link_that_is_turned_elsewhere_is_told() {
+    async fn retargeted_symbolic_link_is_noticed() {
         use std::os::unix::fs::symlink;
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name);

@@ -18,16 +18,16 @@ Examples:
       copies this user's data folder; /backups/monday must not exist, or be empty
   dispatcher backup --data ./queues /backups/monday
   dispatcher queues --data /backups/monday
-      looks at the copy, which is a data folder
+      inspects the copy, which is a data folder
 
 To restore: stop every process that uses the data folder, move the folder away, put the copy in
 its place, start again.";
 
-/// Copy a data folder while it is in use: queues, schedule, idempotency records, keys and values
+/// Copy a data folder while it is in use: queues, schedule, idempotency records, key-value buckets
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// The folder to make; one that is there must be empty
+    /// The folder to create; an existing one must be empty
     #[arg(value_name = "TO")]
     pub to: PathBuf,
     #[command(flatten)]

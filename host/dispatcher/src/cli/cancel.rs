@@ -1,4 +1,4 @@
-//! `dispatcher cancel`: take a task out of a queue, whether it waits or runs.
+//! `dispatcher cancel`: remove a task from a queue, waiting or running.
 
 use super::{Typed, block_on, flags, output};
 use crate::app::build::Backends;
@@ -11,9 +11,9 @@ Examples:
   dispatcher cancel redis:connections wss://example.net/feed    every task with this body
   dispatcher cancel redis:default 1763764000123456-0123abcd     the message with this id
 
-A task that waits is removed. One that runs is removed as well, and its attempt is stopped: the
-handler is told by `cancelled`. Prints how many there were of each, and fails if there was none.
-Only queues on Redis can do this.";
+A waiting task is removed. A running one is removed as well, and its attempt is stopped: `cancelled`
+becomes true for the handler. Prints the number of each, and fails if there was none. Only Redis
+queues support this.";
 
 /// Remove a task from a queue, and stop it if it runs
 #[derive(Debug, clap::Args)]
@@ -46,7 +46,7 @@ async fn cancel(places: &Places, name: &QueueName, task: &str) -> Result<(), Fai
         Err(error) => return Err(backends.problem("QUEUE", name, &error).await.into()),
     };
     if cancelled.waiting + cancelled.running == 0 {
-        let line = format!("queue `{name}` holds no message with this id or body");
+        let line = format!("queue `{name}` has no message with this id or body");
         return Err(Failure::new(Exit::Failed, line));
     }
     output::line(format!(

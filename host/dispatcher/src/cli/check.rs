@@ -12,8 +12,8 @@ Examples:
   dispatcher check --plugin handler.wasm --queues payments:3,default:1
   dispatcher check --function my-function --queues payments
 
-Opens every queue, loads every plugin, receives nothing. Exits with 0 if nothing is wrong, 2 if
-something is, 3 if something only cannot be reached.";
+Opens every queue, loads every plugin, receives nothing. Exits with 0 if there is no problem,
+2 if there are problems, 3 if a server cannot be reached.";
 
 /// Validate everything that `run` would use, start nothing, print every problem
 #[derive(Debug, clap::Args)]
@@ -41,7 +41,7 @@ pub(super) fn run(typed: Typed) -> Result<(), Failure> {
             .map(|queue| queue.name.to_string())
             .collect();
         let plugin = &route.plugin.code;
-        let remembered = records::words(&settings, route);
+        let remembered = records::describe(&settings, route);
         output::note(format!(
             "ok: route {}: {} -> {plugin}{}",
             route.name,

@@ -1,4 +1,4 @@
-//! `dispatcher completions`: what a shell needs to complete the command line.
+//! `dispatcher completions`: print a shell's completion script.
 
 use super::output;
 use crate::error::Failure;

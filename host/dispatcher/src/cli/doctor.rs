@@ -1,5 +1,5 @@
-//! `dispatcher doctor`: look at the real queues and functions of a run and say what will hurt; or
-//! print what its role must be allowed.
+//! `dispatcher doctor`: inspect the real queues and functions of a run and report problems; or
+//! print the IAM policy of its role.
 
 use super::{Typed, block_on, flags, output};
 use crate::app::doctor;
@@ -17,14 +17,14 @@ Examples:
   dispatcher doctor --function my-function --queues payments:3,default:1
   dispatcher doctor --config dispatcher.toml --iam > policy.json
 
-One line for everything that was looked at: ok, warn (it will hurt one day) or bad (it will not
-work). Receives no message and invokes no function. Exits as `check` does: with 0 unless something
-is bad. With --iam the policy follows from the settings; SQS is only asked which of the queues are
-encrypted with a key of AWS KMS, and where it cannot be asked, stderr says so.
+One line per finding: ok, warn (a risk) or bad (it will not work). Receives no message and invokes
+no function. Exits like `check`: with 0 unless something is bad. With --iam the policy is derived
+from the settings; only SQS is called, to find queues that are encrypted with a key of AWS KMS, and
+if that fails, stderr says so.
 
 With --json: one array of {\"level\",\"about\",\"says\"}.";
 
-/// Look at the real queues and functions of a run and name what will hurt
+/// Inspect the real queues and functions of a run and report problems
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
@@ -107,7 +107,7 @@ mod tests {
     use crate::config::problem::Fault;
 
     #[test]
-    fn both_forms_say_the_same() {
+    fn text_and_json_agree() {
         let finding = |level| Finding {
             level,
             about: "queue payments".into(),

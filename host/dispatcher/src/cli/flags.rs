@@ -1,5 +1,5 @@
-//! Flags that several commands share, as `config::declared` has them, and what was given of them.
-//! The texts stay texts: `config` reads them, so that every problem is found at once.
+//! Flags that several commands share, from `config::declared`, and their given values. The values
+//! stay texts: `config` parses them, so that every problem is found at once.
 
 use crate::config;
 use crate::config::classic;
@@ -60,7 +60,7 @@ setting_args! {
     StoreArgs: Data, Redis;
     /// Where queues are.
     PlaceArgs: File, Data, Redis, Worqr, Aws;
-    /// Where messages wait that SQS itself cannot delay for so long.
+    /// Where messages wait that SQS itself cannot delay for this long.
     TableArgs: ScheduleTable;
     /// Where a server listens.
     ListenArgs: Listen;
@@ -131,8 +131,8 @@ pub(super) fn settings(matches: &ArgMatches) -> Flags {
     flags
 }
 
-/// The same for a command that runs routes: with what the classic tool's variables say below it,
-/// and a notice for the log if they say anything.
+/// The settings of a command that runs routes: with the classic tool's variables as a lower layer,
+/// and a notice for the log if there are any.
 pub(super) fn with_classic(matches: &ArgMatches) -> Flags {
     let mut flags = settings(matches);
     let notice = classic::take(&mut flags, |name| std::env::var(name).ok());
@@ -177,7 +177,7 @@ pub(super) fn place_of(matches: &ArgMatches, text: &str) -> Result<(Places, Queu
     }
 }
 
-/// The same where the queue may be left out.
+/// The queue and its stores, if a queue is given.
 pub(super) fn place_of_any(
     matches: &ArgMatches,
     text: Option<&str>,

@@ -1,4 +1,4 @@
-//! A message from the command line: its body, wherever that is, and its attributes.
+//! A message from the command line: its body from an argument, a file or stdin, and its attributes.
 
 use crate::config::problem::Problem;
 use crate::config::section::Given;
@@ -51,7 +51,7 @@ impl MessageArgs {
             match value::pair(&Given::new("--attribute", pair)) {
                 Err(problem) => problems.push(problem),
                 Ok((name, _)) if attributes.iter().any(|known| known.name == name) => {
-                    let found = format!("`{name}` is there twice");
+                    let found = format!("`{name}` appears twice");
                     problems.push(Problem::new("--attribute", found, "each name once"));
                 }
                 Ok((name, value)) => attributes.push(Attribute::text(name, value)),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_text() {
+    fn message_body_is_utf8_text() {
         assert_eq!(args(Some("hello"), &[]).body(), Ok("hello".into()));
         let problem = args(None, &[]).body().expect_err("none").to_string();
         assert!(
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_are_told_apart() {
+    fn attribute_arguments_are_parsed() {
         let mut problems = Vec::new();
         let good = args(None, &["a=1", "b=x=y", "a=2", "c"]).attributes(&mut problems);
         assert_eq!(

@@ -15,17 +15,17 @@ use tokio_util::sync::CancellationToken;
 const EXAMPLES: &str = "\
 Examples:
   dispatcher local
-      any AWS SDK uses the embedded queue with the `export` lines that this prints
+      any AWS SDK can use the embedded queue with the `export` lines that this prints
   eval \"$(dispatcher local --print-env)\"
-      in another shell: sets what SDKs need to use it; serves nothing
+      in another shell: sets the variables for SDKs; serves nothing
   dispatcher local --listen 127.0.0.1:0 --data ./queues
       on a free port, with a folder of its own
   dispatcher local --memory --config dispatcher.toml
       for a test suite: the queues of its [queue.NAME] sections, and nothing on disk
 
-A queue is the same here and elsewhere: what an SDK sends to `payments` is received by
-`dispatcher run --queues local:payments`, and `dispatcher send local:payments` reaches the SDK.
-Signatures are not checked: who reaches the address may do everything.";
+All commands share the queues: `dispatcher run --queues local:payments` receives what an SDK sends
+to `payments`, and `dispatcher send local:payments` reaches the SDK. Signatures are not checked:
+anyone who reaches the address may do everything.";
 
 /// Serve the embedded queue over the SQS protocol, so that any AWS SDK can use it
 #[derive(Debug, clap::Args)]
@@ -110,7 +110,7 @@ async fn serve(places: &Places, address: SocketAddr, memory: bool) -> Result<(),
     if !at.ip().is_loopback() {
         tracing::warn!(
             address = %at,
-            "signatures are not checked: everybody who reaches this address may read, send and delete"
+            "signatures are not checked: anyone who reaches this address may read, send and delete"
         );
     }
     if memory && at.ip().is_loopback() {

@@ -1,5 +1,5 @@
-//! The command line: what is typed, and which command answers. One file per command; knows what
-//! to print and how to exit, and leaves all else to `app` and `config`.
+//! The command line: parses arguments and selects the command. One file per command; knows what to
+//! print and how to exit, and leaves everything else to `app` and `config`.
 
 mod admin;
 mod backup;
@@ -58,19 +58,19 @@ Examples:
 A queue is a name (SQS), an SQS URL or ARN, local:NAME (a file on this machine), redis:NAME, or
 dynamodb:TABLE (the newest first).
 Every setting is also an environment variable: --poll-for is DISPATCHER_POLL_FOR. Arguments of one
-command, such as --delay or --json, are not. Flags win over the environment, and both over the file
-that --config names. No file is read unless --config names it.
+command, such as --delay or --json, are not. Flags override the environment, and both override the
+file that --config names. No file is read without --config.
 
 Exit codes:
-  0    a clean end
+  0    success
   1    failed while running
   2    bad usage or configuration; every problem is listed
   3    something needed could not be reached at start
   130  a second SIGINT forced the stop
   143  a second SIGTERM forced the stop";
 
-/// Takes messages from queues by priority, runs a sandboxed WebAssembly handler on each or forwards
-/// it to AWS Lambda, and settles it: done, again later, or dead
+/// Receives messages from queues by priority, runs a sandboxed WebAssembly handler on each or
+/// forwards it to AWS Lambda, and settles it: done, retry later, or dead-letter
 #[derive(Debug, Parser)]
 #[command(name = "dispatcher", version, after_help = EXAMPLES, arg_required_else_help = true)]
 struct Cli {
@@ -109,7 +109,7 @@ enum Command {
 
 /// What was typed beside the typed arguments.
 struct Typed {
-    /// Of the innermost command.
+    /// The arguments of the innermost command.
     matches: ArgMatches,
     /// Flags that there are none of.
     unknown: Vec<Problem>,
@@ -120,7 +120,7 @@ pub fn main() -> ExitCode {
     main_with(&[])
 }
 
-/// The same with backends beside those of the program.
+/// Runs the program with additional backends.
 pub fn main_with(more: &[&'static dyn Backend]) -> ExitCode {
     backends::add(more);
     let answer = answer(std::env::args_os().collect());

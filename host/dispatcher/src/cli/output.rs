@@ -1,7 +1,7 @@
-//! Data to stdout, words to stderr. A reader who has gone ends the command without a word.
+//! Prints data to stdout and notes to stderr. A closed pipe ends the command silently.
 
 use crate::error::{Exit, Failure};
-use dispatcher_core::telemetry::escape::harmless_json;
+use dispatcher_core::telemetry::escape::escape_json;
 use std::io::{ErrorKind, Write};
 
 /// Prints one line.
@@ -11,7 +11,7 @@ pub(super) fn line(text: impl AsRef<str>) -> Result<(), Failure> {
 
 /// Prints a value as one line of JSON that steers no terminal.
 pub(super) fn json(value: &serde_json::Value) -> Result<(), Failure> {
-    line(harmless_json(&value.to_string()))
+    line(escape_json(&value.to_string()))
 }
 
 /// Prints bytes as they are.

@@ -1,4 +1,4 @@
-//! `dispatcher peek`: look at messages without receiving them.
+//! `dispatcher peek`: show messages without receiving them.
 
 use super::selecting::SelectArgs;
 use super::{Typed, block_on, flags, output};
@@ -29,13 +29,13 @@ back at once, which counts as a receive of each.";
 /// How much of a body one line shows, in characters.
 const SHOWN: usize = 120;
 
-/// Look at the next messages of a queue without receiving them
+/// Show the next messages of a queue without receiving them
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
     /// The queue
     pub queue: String,
-    /// The most messages to show
+    /// Maximum messages to show
     #[arg(short = 'n', long, value_name = "N", default_value = "10")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,

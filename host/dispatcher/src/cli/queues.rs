@@ -1,4 +1,4 @@
-//! `dispatcher queues`: how much queues hold.
+//! `dispatcher queues`: show how many messages queues hold.
 
 use super::{Typed, block_on, flags, output};
 use crate::app::build::Backends;
@@ -24,7 +24,8 @@ With --json: one array of {\"queue\",\"waiting\",\"in_flight\",\"delayed\",\"old
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// Queues; a bare `local:`, `redis:`, `dynamodb:` or `sqs:` is every queue there [default: local:]
+    /// Queues; a bare `local:`, `redis:`, `dynamodb:` or `sqs:` means every queue there [default:
+    /// local:]
     #[arg(value_name = "QUEUE")]
     pub queues: Vec<String>,
     /// Print JSON
@@ -171,7 +172,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn both_forms_say_the_same() {
+    fn text_and_json_agree() {
         let name = "local:default".parse().expect("a name");
         let oldest = Some(Duration::from_millis(61_500));
         let depth = Depth {

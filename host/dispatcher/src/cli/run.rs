@@ -1,4 +1,4 @@
-//! `dispatcher run`: handle messages until told to stop.
+//! `dispatcher run`: handle messages until stopped.
 
 use super::{Typed, block_on, flags};
 use crate::app;
@@ -11,30 +11,30 @@ use std::sync::Arc;
 const EXAMPLES: &str = "\
 Examples:
   dispatcher run --plugin handler.wasm
-      handle what `dispatcher send local:default …` sends; no account, no server
+      handle messages of `dispatcher send local:default …`; no account, no server
   dispatcher run --plugin handler.wasm --queues payments,default
-      SQS, strictly: nothing of `default` while `payments` holds something
+      SQS, in strict order: nothing of `default` while `payments` holds messages
   dispatcher run --plugin handler.wasm --queues payments:3,default:1 --concurrency 50
       SQS, three of `payments` for one of `default`
   dispatcher run --function my-function --queues payments:3,default:1 --name my-app
       forward to a Lambda function as SQS events, with metrics in Dispatcher-my-app
   dispatcher run --function my-function:live --queues payments,default --batch-size 10 \\
                  --partial-failures --concurrency 50,payments=5 --rate default=100/s
-      ten messages an event; at most five events of `payments` at once, and 100 messages of
+      ten messages per event; at most five concurrent events of `payments`, and 100 messages of
       `default` a second
   dispatcher run --config dispatcher.toml --log-format json
       several routes, each with its plugin and queues
 
 The first SIGTERM or SIGINT stops receiving, lets running attempts end within --shutdown-grace,
-and gives back what has not begun; a second one forces the end. SIGHUP reads the file of --config
-again, where limits change at once and all else at the next start, and the token of
---admin-token-file; without either it stops as SIGTERM does. A stop takes 28 s at most by default:
-Kubernetes and ECS kill after 30.
+and releases messages that have not started; a second one forces the exit. SIGHUP reloads the file
+of --config, where limits change at once and other settings at the next start, and the token of
+--admin-token-file; without either it stops like SIGTERM. A stop takes at most 28 s by default:
+Kubernetes and ECS kill after 30 s.
 
 WORKERLESS_FUNCTION, _QUEUES, _CONCURRENCY, _POLL_FOR, _SLEEP, _NAME and _METRICS_INTERVAL are read
-where neither the flag nor its DISPATCHER_ variable is there.";
+if neither the flag nor its DISPATCHER_ variable is set.";
 
-/// Take messages from queues and run a plugin on each, until told to stop
+/// Receive messages from queues and run a plugin on each, until stopped
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {

@@ -1,4 +1,4 @@
-//! `dispatcher send`: put messages into a queue.
+//! `dispatcher send`: send messages to a queue.
 
 use super::input::MessageArgs;
 use super::{Typed, block_on, flags, output};
@@ -26,7 +26,7 @@ Examples:
   dispatcher send local:default remind --delay 36h
   dispatcher send payments remind --delay 36h   waits in a table, see `dispatcher schedule`
 
-Prints the id of each message, one a line; with --count, how many were sent. Whatever has an id
+Prints the id of each message, one per line; with --count, how many were sent. A message with an id
 has been stored.";
 
 /// Send a message to a queue
@@ -37,7 +37,7 @@ pub(super) struct Args {
     pub queue: String,
     #[command(flatten)]
     pub message: MessageArgs,
-    /// Send so many copies
+    /// Send this many copies
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
@@ -146,7 +146,7 @@ async fn send(
     }
 }
 
-/// What the queue itself cannot delay for so long waits elsewhere.
+/// What the queue itself cannot delay for this long waits elsewhere.
 async fn later(
     schedules: &Schedules,
     name: &QueueName,

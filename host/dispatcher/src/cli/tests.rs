@@ -21,7 +21,7 @@ fn typed(line: &str) -> Result<Option<(Cli, Typed)>, Failure> {
 }
 
 #[test]
-fn the_definition_holds_together() {
+fn command_definition_is_consistent() {
     Cli::command().debug_assert();
 }
 
@@ -51,7 +51,7 @@ fn exit_codes_are_documented() {
 const OWN_RATES: [&str; 2] = ["redrive pace", "move pace"];
 
 #[test]
-fn finding_25_settings_have_variables_and_arguments_of_a_command_have_none() {
+fn finding_25_settings_have_variables_and_command_arguments_have_none() {
     for command in commands() {
         for arg in command.get_arguments() {
             let name = format!("{} {}", command.get_name(), arg.get_id());
@@ -87,7 +87,7 @@ fn every_setting_with_a_flag_is_a_flag_of_some_command() {
 }
 
 #[test]
-fn finding_25_a_command_lists_no_place_that_it_does_not_use() {
+fn finding_25_command_lists_no_location_it_does_not_use() {
     let listed = |name: &str| -> Vec<String> {
         let found = commands().into_iter().find(|one| one.get_name() == name);
         let found = found.expect("a command");
@@ -126,7 +126,7 @@ fn finding_25_a_command_lists_no_place_that_it_does_not_use() {
 }
 
 #[test]
-fn all_unknown_flags_are_told_and_the_rest_is_read() {
+fn all_unknown_flags_are_reported_and_the_rest_is_parsed() {
     let line = "dispatcher run --concurency 5 --plugin p.wasm --quues=a --queues a:0 stray";
     let (_, typed) = typed(line).expect("read").expect("no help");
     let lines: Vec<_> = typed.unknown.iter().map(ToString::to_string).collect();
@@ -178,7 +178,7 @@ fn negative_numbers_are_values() {
 }
 
 #[test]
-fn a_switch_may_say_no_and_limits_may_be_repeated() {
+fn switch_accepts_false_and_limits_may_be_repeated() {
     let line = "dispatcher run --partial-failures --function f --concurrency 50 \
                 --concurrency payments=5 --rate payments=1/s,a=2/s --queues payments,a";
     let (_, read) = typed(line).expect("read").expect("no help");

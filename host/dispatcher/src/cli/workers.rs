@@ -1,4 +1,4 @@
-//! `dispatcher workers`: which processes receive from a Redis server now.
+//! `dispatcher workers`: list the processes that receive from a Redis server.
 
 use super::{Typed, block_on, flags, output};
 use crate::app::build::Backends;
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_forms_say_the_same() {
+    fn text_and_json_agree() {
         let row = (
             "w1".to_owned(),
             "7@host".to_owned(),

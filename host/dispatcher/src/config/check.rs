@@ -1,5 +1,5 @@
-//! Sections into settings: file < environment < flags, defaults, and what must hold between
-//! values. Every problem is collected; nothing is opened.
+//! Converts sections into settings: file < environment < flags, defaults, and rules between values.
+//! Every problem is collected; nothing is opened.
 
 mod admin;
 mod declared_queues;
@@ -183,7 +183,7 @@ impl Check {
 
     fn refuse_route_flags(&mut self, flags: &Flags, routes: usize) {
         for given in flags.route.all().chain(flags.plugin.all()) {
-            let found = format!("it describes one route, and the file has {routes}");
+            let found = format!("it applies to one route, and the file has {routes}");
             let problem = Problem::new(&given.at, found, "the setting in the file's route");
             if !self.problems.contains(&problem) {
                 self.problems.push(problem);
@@ -274,7 +274,7 @@ impl Check {
                 continue;
             };
             if let Some(first) = taken.insert(route.name.clone(), given.at.clone()) {
-                let found = format!("route `{}` is there already, at {first}", route.name);
+                let found = format!("route `{}` already exists, at {first}", route.name);
                 self.problems
                     .push(Problem::new(&given.at, found, "names that differ"));
             }

@@ -1,5 +1,5 @@
-//! The environment variables of the classic tool, as a layer below this program's own and above
-//! the file, so that its container users move by changing the image. Is told the environment.
+//! The environment variables of the classic tool, as a layer below this program's own and above the
+//! file, so that its container users migrate by changing the image. The environment is an argument.
 
 use super::flags::Flags;
 use super::section::Given;
@@ -25,15 +25,15 @@ pub fn take(flags: &mut Flags, variable: impl Fn(&str) -> Option<String>) -> Opt
         let Some(text) = variable(&name).filter(|text| !text.trim().is_empty()) else {
             continue;
         };
-        // A component that is named by a higher layer stands in the function's place.
-        let named = flags.says(flag) || (*flag == "function" && flags.says("plugin"));
+        // A component that is named by a higher layer is in the function's place.
+        let named = flags.is_set(flag) || (*flag == "function" && flags.is_set("plugin"));
         if !named && flags.take(flag, Given::new(&name, text)) {
             taken.push(format!("{name} as DISPATCHER_{end}"));
         }
     }
     (!taken.is_empty()).then(|| {
         let list = taken.join(", ");
-        format!("read from the classic tool's environment: {list}; the new names are to be used")
+        format!("read from the classic tool's environment: {list}; please use the new names")
     })
 }
 
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_nowhere_else_is_taken_with_one_notice() {
+    fn classic_variables_fill_unset_settings_with_one_notice() {
         let mut flags = Flags::default();
         flags.take("concurrency", Given::new("--concurrency", "payments=2"));
         flags.take("queues", Given::new("DISPATCHER_QUEUES", "payments"));
@@ -63,7 +63,7 @@ mod tests {
             Some(
                 "read from the classic tool's environment: \
                  WORKERLESS_FUNCTION as DISPATCHER_FUNCTION, \
-                 WORKERLESS_CONCURRENCY as DISPATCHER_CONCURRENCY; the new names are to be used"
+                 WORKERLESS_CONCURRENCY as DISPATCHER_CONCURRENCY; please use the new names"
             )
         );
         let function = Given::new("WORKERLESS_FUNCTION", "old");
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_component_stands_in_the_functions_place() {
+    fn component_replaces_the_function() {
         let mut flags = Flags::default();
         flags.take("plugin", Given::new("--plugin", "p.wasm"));
         let only = |name: &str| environment(name).filter(|_| name == "WORKERLESS_FUNCTION");
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn all_seven_are_known() {
+    fn all_seven_classic_variables_are_known() {
         let mut flags = Flags::default();
         let notice = take(&mut flags, |_| Some("1".to_owned())).expect("a notice");
         assert_eq!(notice.matches("WORKERLESS_").count(), 7, "{notice}");

@@ -1,5 +1,5 @@
-//! The configuration file: TOML into sections of texts, each with its line, and every unknown key
-//! and wrong shape. What the texts mean is `check`'s business.
+//! Parses the configuration file: TOML into sections of texts, each with its line, and every
+//! unknown key and wrong type. `check` interprets the texts.
 
 use super::declared::{self, Setting, SettingPart, Shape, Table};
 use super::problem::Problem;

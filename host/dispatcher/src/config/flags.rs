@@ -1,4 +1,4 @@
-//! What flags and their environment variables say, sorted into the sections they override. Knows
+//! Sorts the values of flags and their environment variables into the sections they override. Knows
 //! no argument parser.
 
 use super::declared::{self, PerQueue, Setting, SettingPart, Shape, Syntax};
@@ -38,7 +38,7 @@ impl Default for Flags {
 
 impl Flags {
     /// Whether the flag was given, itself or by its variable.
-    pub fn says(&self, flag: &str) -> bool {
+    pub fn is_set(&self, flag: &str) -> bool {
         declared::of_flag(flag).is_some_and(|setting| {
             let section = match setting.part {
                 SettingPart::Program => &self.program,
@@ -145,7 +145,7 @@ pub fn unknown_variables(names: impl IntoIterator<Item = String>) -> (Vec<Proble
                     .hint(format!("did you mean `{setting}`?")),
             ),
             None => notices.push(format!(
-                "environment variable ignored: `{name}` is no setting; `dispatcher run --help` \
+                "environment variable ignored: `{name}` is not a setting; `dispatcher run --help` \
                  lists the settings"
             )),
         }
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finding_25_a_misspelt_variable_is_a_problem_and_a_foreign_one_a_notice() {
+    fn finding_25_misspelt_variable_is_a_problem_and_foreign_one_a_notice() {
         let names = [
             "DISPATCHER_CONCURENCY",
             "DISPATCHER_CONCURRENCY",
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_lands_in_its_section() {
+    fn every_flag_sets_a_key_of_its_section() {
         let mut flags = Flags::default();
         assert!(flags.take("queues", Given::new("--queues", "a:3,b:1")));
         assert!(flags.take("env", Given::new("DISPATCHER_ENV", "A=1\nB=x=y")));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_queues_stand_beside_the_total() {
+    fn limits_per_queue_are_kept_beside_the_total() {
         let mut flags = Flags::default();
         let given = Given::new("DISPATCHER_CONCURRENCY", "50, payments=5,local:a=1");
         assert!(flags.take("concurrency", given));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_twice() {
+    fn duplicate_settings_are_problems() {
         let mut flags = Flags::default();
         flags.take("concurrency", Given::new("--concurrency", "5,a=1"));
         flags.take("concurrency", Given::new("--concurrency", "6"));

@@ -1,4 +1,4 @@
-//! How people name Lambda functions: one, or by a pattern many. Parses; calls nothing.
+//! Parses names of Lambda functions, and patterns for many. Calls nothing.
 
 use super::problem::Problem;
 use super::section::Given;
@@ -102,7 +102,7 @@ pub fn pattern(given: &Given) -> Result<String, Problem> {
         true => Ok(text.to_owned()),
         false => {
             let found = format!("`{text}` is not a pattern of Lambda functions");
-            let wanted = "a name, NAME:ALIAS or ARN, in which `*` stands for any characters";
+            let wanted = "a name, NAME:ALIAS or ARN, in which `*` matches any characters";
             Err(Problem::new(&given.at, found, wanted).hint("written like img-*"))
         }
     }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_is_taken_apart() {
+    fn every_form_of_a_function_name_is_parsed() {
         let plain = FunctionName {
             partition: None,
             region: None,
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_function_is_refused() {
+    fn invalid_function_name_is_refused() {
         for text in [
             "",
             "a b",
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_are_names_with_stars() {
+    fn function_patterns_are_names_with_wildcards() {
         for good in [
             "*",
             "img-*",

@@ -1,6 +1,5 @@
-//! What the role of a run must be allowed, as a policy document of IAM: from the settings alone, as
-//! narrow as they are. Pure; where the settings leave a region or an account open, so does the
-//! policy.
+//! Derives the IAM policy of a run from its settings, as narrow as they allow. Pure; if the
+//! settings leave a region or an account open, so does the policy.
 
 use super::function::FunctionName;
 use super::{Code, MetricsSink, Settings};
@@ -14,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const PARTITION: &str = "aws";
 
 const INVOKE: &[&str] = &["lambda:InvokeFunction"];
-/// Its time-out, which attempts follow, and its reserved concurrency.
+/// Its timeout, which attempts follow, and its reserved concurrency.
 const LOOK: &[&str] = &[
     "lambda:GetFunctionConcurrency",
     "lambda:GetFunctionConfiguration",
@@ -97,7 +96,7 @@ fn use_queues(settings: &Settings, partition: &str) -> Vec<Statement> {
     statements
 }
 
-/// Which queues the settings name, and what for.
+/// Lists the queues that the settings name, and their purpose.
 fn uses(settings: &Settings) -> Vec<(&QueueName, Purpose)> {
     let mut uses = Vec::new();
     for route in &settings.routes {
@@ -142,7 +141,7 @@ fn statement(
 }
 
 /// A statement for the keys that are known by their ids, and one for those known by an alias, which
-/// is no resource of a policy and stands in a condition.
+/// is no resource of a policy and is in a condition.
 fn use_keys(keys: &[QueueKey]) -> impl Iterator<Item = Statement> {
     let (mut ids, mut places, mut aliases) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for QueueKey { key, queue } in keys {
@@ -208,7 +207,7 @@ fn of_arn(text: &str) -> Option<&str> {
     (partition != "*").then_some(partition)
 }
 
-/// Of a function or a pattern; stars mean the same in both.
+/// The ARN of a function or a pattern; stars mean the same in both.
 fn function_arn(text: &str, partition: &str) -> String {
     match text.split_once(":function:") {
         Some((before, _)) if before.starts_with("arn:") => text.to_owned(),

@@ -1,5 +1,5 @@
-//! Settings: file < environment < flags, made into types with every problem found at once. Opens
-//! no queue and no plugin, knows no network; `app` does that with what is decided here.
+//! Settings: file < environment < flags, parsed into types with every problem found at once. Opens
+//! no queue and no plugin, knows no network; `app` does that with the settings.
 
 mod check;
 pub mod classic;
@@ -93,7 +93,7 @@ impl StoreConfig {
 }
 
 impl DynamoDb {
-    /// As its section has it.
+    /// Its keys and values as in its section.
     fn section(&self) -> BTreeMap<&'static str, Vec<String>> {
         let time = |time: Duration| humantime::format_duration(time).to_string();
         let values = [
@@ -166,13 +166,13 @@ pub struct Route {
 /// One queue of a route.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WeightedQueue {
-    /// Which queue.
+    /// The queue.
     pub name: QueueName,
     /// Its share of the picks, 1 to 1,000,000; `None` in strict order.
     pub weight: Option<NonZeroU32>,
-    /// The most messages of it that are started in a second, greater than 0.
+    /// Maximum messages of it that are started in a second, greater than 0.
     pub rate: Option<f64>,
-    /// The most attempts at its messages at once, besides the route's.
+    /// Maximum attempts at its messages at once, besides the route's.
     pub concurrency: Option<usize>,
     /// Where it was written, for problems found later: `dispatcher.toml:12`, `--queues`.
     pub at: String,
@@ -208,7 +208,7 @@ pub struct Retry {
     pub first: Duration,
     /// The longest pause, at least `first` and at most 12 h.
     pub most: Duration,
-    /// After so many attempts the message is dead-lettered; `None`: never, that is left to the
+    /// The message is dead-lettered after this many attempts; `None`: never, that is left to the
     /// backend's own redrive policy.
     pub attempts: Option<NonZeroU32>,
 }
@@ -236,7 +236,7 @@ impl PluginConfig {
         self.settings.max_memory_of(self.forwards())
     }
 
-    /// The most attempts that one instance works on at once, at least 1. More than 1 suits only
+    /// Maximum attempts that one instance works on at once, at least 1. More than 1 suits only
     /// components whose handler is `async`.
     pub fn instance_concurrency(&self) -> usize {
         self.settings.instance_concurrency_of(self.forwards())
@@ -272,7 +272,7 @@ pub struct Trial {
 pub struct Record {
     /// Where, and what is left out.
     pub terms: RecordingTerms,
-    /// Which of them.
+    /// Its share of the messages.
     pub share: Share,
 }
 
@@ -342,7 +342,7 @@ pub struct Forward {
     pub function: String,
     /// Whether to leave Lambda alone with the event, and not to wait for the function's answer.
     pub asynchronous: bool,
-    /// Whether the function's `batchItemFailures` are heeded.
+    /// Whether the function's `batchItemFailures` are respected.
     pub partial_failures: bool,
 }
 

@@ -1,5 +1,5 @@
-//! One thing that is wrong with the settings, in one line: where, what was found, what was wanted.
-//! Knows neither files nor flags.
+//! One problem of the settings, in one line: where, what was found, what was wanted. Knows neither
+//! files nor flags.
 
 use std::fmt::{self, Write};
 
@@ -41,7 +41,7 @@ impl Problem {
         }
     }
 
-    /// The same with advice.
+    /// Adds advice.
     pub fn hint(self, hint: impl Into<String>) -> Self {
         Self {
             hint: Some(hint.into()),
@@ -49,7 +49,7 @@ impl Problem {
         }
     }
 
-    /// The same with `did you mean`, if one of the names is near enough to `found`.
+    /// Adds `did you mean`, if one of the names is similar enough to `found`.
     pub fn nearest<'a>(self, found: &str, names: impl IntoIterator<Item = &'a str>) -> Self {
         match nearest(found, names) {
             Some(name) => self.hint(format!("did you mean `{name}`?")),
@@ -57,7 +57,7 @@ impl Problem {
         }
     }
 
-    /// The same as a failure of running.
+    /// Marks it as a failure at run time.
     pub fn failed(self) -> Self {
         Self {
             fault: Fault::Running,
@@ -65,7 +65,7 @@ impl Problem {
         }
     }
 
-    /// The same as the fault of something that does not answer.
+    /// Marks it as the fault of an unreachable server.
     pub fn unreachable(self) -> Self {
         Self {
             fault: Fault::Dependency,
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_reads_as_one_line() {
+    fn problem_is_one_line() {
         let problem = Problem::new("a.toml:3", "unknown key `que`", "queues or name");
         assert_eq!(
             problem
@@ -133,13 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn what_it_quotes_neither_ends_the_line_nor_steers_a_terminal() {
+    fn quoted_input_is_escaped() {
         let problem = Problem::new("--queues", "`a\n\u{1b}[2J` is none", "");
         assert_eq!(problem.to_string(), r"--queues: `a\n\u{1b}[2J` is none");
     }
 
     #[test]
-    fn near_names_are_found() {
+    fn similar_names_are_suggested() {
         let names = ["concurrency", "batch-size", "poll-for"];
         assert_eq!(nearest("concurency", names), Some("concurrency"));
         assert_eq!(nearest("batch_size", names), Some("batch-size"));

@@ -39,7 +39,7 @@ pub(super) fn read(list: &[Given], problems: &mut Vec<Problem>) -> Vec<WeightedQ
             }
         };
         if queues.iter().any(|queue| queue.name == name) {
-            let found = format!("`{name}` is there twice");
+            let found = format!("`{name}` appears twice");
             problems.push(Problem::new(&given.at, found, "each queue once"));
             continue;
         }
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn good_lists() {
+    fn valid_queue_lists_are_parsed() {
         for list in [
             "a",
             "a,b",
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_lists_say_what_is_wrong() {
+    fn invalid_queue_lists_name_the_problem() {
         for (list, wanted) in [
             ("a:0", "`0` is not a weight for the queue `a`"),
             ("a:1000001", "1 to 1,000,000"),
@@ -126,8 +126,8 @@ mod tests {
             ("a:x", "`x` is not a weight"),
             ("a:", "`` is not a weight"),
             ("a:3,b", "`a:3` has a weight and `b` has none"),
-            ("a,a", "`a` is there twice"),
-            ("a:1,sqs:a:2", "`a` is there twice"),
+            ("a,a", "`a` appears twice"),
+            ("a:1,sqs:a:2", "`a` appears twice"),
             ("a,,b", "`` is not a queue name"),
         ] {
             let found = problems(list);
@@ -138,7 +138,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_list_panics(items in proptest::collection::vec(".{0,12}", 0..5)) {
+        fn queue_list_parser_never_panics(items in proptest::collection::vec(".{0,12}", 0..5)) {
             let list: Vec<_> = items.into_iter().map(|item| Given::new("x", item)).collect();
             read(&list, &mut Vec::new());
         }

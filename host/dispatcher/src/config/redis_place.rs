@@ -1,5 +1,4 @@
-//! What the settings say of the Redis server: its address, and what our names there begin with.
-//! Connects to nothing.
+//! The settings of the Redis server: its address and the key prefix. Connects to nothing.
 
 use super::problem::Problem;
 use super::section::Given;
@@ -8,9 +7,9 @@ use crate::backends;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// The address without which nothing else is said.
+/// The default address.
 const URL: &str = "redis://127.0.0.1:6379";
-/// What every key of ours begins with, in braces.
+/// The default prefix of all keys, in braces.
 const PREFIX: &str = "dispatcher";
 
 /// The default of the package.
@@ -28,7 +27,7 @@ pub struct TlsPaths {
 /// The Redis server and our names there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisPlace {
-    /// As the backend reads it.
+    /// The address, as the backend reads it.
     pub url: String,
     /// The files of TLS, for addresses that begin with `rediss`.
     pub tls: TlsPaths,
@@ -53,7 +52,7 @@ impl Default for RedisPlace {
 }
 
 impl RedisPlace {
-    /// As the backend's section has it; `worqr` lists the queues of that format.
+    /// The keys and values of the backend's section; `worqr` lists the queues of that format.
     pub(super) fn section(&self) -> BTreeMap<&'static str, Vec<String>> {
         let path = |path: &PathBuf| vec![path.to_string_lossy().into_owned()];
         let mut section = BTreeMap::from([
@@ -99,7 +98,7 @@ pub(super) fn worqr_prefix(given: &Given) -> Result<String, Problem> {
     match prefix(given) {
         Ok(text) if !text.contains('_') => Ok(text),
         _ => {
-            let found = format!("`{}` is no prefix of npm worqr", given.text.trim());
+            let found = format!("`{}` is not a prefix of npm worqr", given.text.trim());
             Err(Problem::new(
                 &given.at,
                 found,
@@ -121,7 +120,7 @@ pub(super) fn prefix(given: &Given) -> Result<String, Problem> {
     match text.is_empty() || text.contains(strange) {
         false => Ok(text.to_owned()),
         true => {
-            let found = format!("`{text}` is no prefix for keys");
+            let found = format!("`{text}` is not a prefix for keys");
             Err(Problem::new(
                 &given.at,
                 found,
@@ -136,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_and_prefixes() {
+    fn addresses_and_prefixes_are_parsed() {
         let at = |text: &str| Given::new("--redis-url", text);
         let good = [
             URL,

@@ -1,5 +1,5 @@
-//! What of new settings can be applied to a run that goes on, and what needs another start. Pure;
-//! whoever holds the running parts applies it.
+//! Decides which new settings apply to a run, and which need a restart. Pure; the owner of the
+//! running parts applies them.
 
 use super::declared::{self, Reload, Setting, SettingPart, Table};
 use super::redis_place::RedisPlace;

@@ -1,5 +1,5 @@
-//! Texts with the place where each was written, before anything is made of them. Both the file
-//! and the flags come down to this, so that one reader serves both.
+//! Unparsed texts with the place where each was written. File and flags are both converted to this,
+//! so that one parser serves both.
 
 use super::declared::is_key;
 use std::collections::BTreeMap;
@@ -83,7 +83,7 @@ impl Section {
         })
     }
 
-    /// All values, for what is said about the section as a whole.
+    /// All values, for problems about the section as a whole.
     pub fn all(&self) -> impl Iterator<Item = &Given> {
         self.values.values().flatten()
     }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_upper_layer_wins_key_by_key() {
+    fn upper_layer_wins_key_by_key() {
         let (mut flags, mut file) = (Section::new("flags"), Section::new("file"));
         flags.push("timeout", Given::new("--timeout", "1s"));
         flags.push("env.A", Given::new("--env", "1"));

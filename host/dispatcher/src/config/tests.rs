@@ -41,7 +41,7 @@ fn from_file(text: &str, list: &[(&str, &str)]) -> (Settings, Vec<String>) {
 }
 
 #[test]
-fn a_plugin_is_enough() {
+fn plugin_alone_is_enough() {
     let (settings, problems) = from_flags(&[("plugin", "dir/handler.wasm"), ("data", "/d")]);
     assert_eq!(problems, [""; 0]);
     let route = &settings.routes[0];
@@ -92,7 +92,7 @@ fn attempts_end_only_where_there_is_a_dead_letter_queue() {
 }
 
 #[test]
-fn every_bad_flag_is_told_at_once() {
+fn every_invalid_flag_is_reported_at_once() {
     let (_, problems) = from_flags(&[
         ("queues", "payments:0,b,b"),
         ("batch-size", "10001"),
@@ -130,7 +130,7 @@ fn every_bad_flag_is_told_at_once() {
         "--shutdown-grace: `30` is not a duration; wanted a duration of at least 0s; did you mean `30s`?",
         "--workers: `0` is out of range; wanted 1 to 1024",
         "--queues: `0` is not a weight for the queue `payments`; wanted a whole number from 1 to 1,000,000",
-        "--queues: `b` is there twice",
+        "--queues: `b` appears twice",
         "--queues: `payments:0` has a weight and `b` has none",
         "--dead-letter: `local:dead` is on another backend than `payments`",
         "--plugin: it is missing; wanted a component to run",
@@ -163,7 +163,7 @@ fn every_bad_flag_is_told_at_once() {
 }
 
 #[test]
-fn flags_win_over_the_file_key_by_key() {
+fn flags_override_the_file_key_by_key() {
     let text = "[dispatcher]\nconcurrency = 7\ndata = 'data'\n[plugin.thumbs]\nfile = 't.wasm'\n\
                 timeout = '5s'\nenv = { A = '1', B = '2' }\nreuse = { count = 5, age = '1m' }\nwarm = 3\n\
                 [[route]]\nqueues = ['a:3', 'b:1']\npoll-for = 5\n";
@@ -210,7 +210,7 @@ fn flags_win_over_the_file_key_by_key() {
 }
 
 #[test]
-fn several_routes_take_no_flags_of_one() {
+fn flags_of_one_route_are_refused_with_several_routes() {
     let text =
         "[plugin.p]\nfile = 'p.wasm'\n[[route]]\nqueues = ['a']\n[[route]]\nqueues = ['b']\n";
     let (settings, problems) = from_file(text, &[("workers", "2")]);
@@ -225,13 +225,13 @@ fn several_routes_take_no_flags_of_one() {
     assert_eq!(
         problems,
         ["--queues", "--timeout"].map(|flag| format!(
-            "{flag}: it describes one route, and the file has 2; wanted the setting in the file's route"
+            "{flag}: it applies to one route, and the file has 2; wanted the setting in the file's route"
         ))
     );
 }
 
 #[test]
-fn problems_between_routes_and_plugins() {
+fn problems_across_routes_and_plugins_are_reported() {
     for (text, wanted) in [
         (
             "[[route]]\nqueues=['a']",
@@ -255,7 +255,7 @@ fn problems_between_routes_and_plugins() {
         ),
         (
             "[plugin.p]\nfile='x'\n[[route]]\nname='q'\nqueues=['a']\n[[route]]\nqueues=['b']\nname='q'",
-            "d.toml:8: route `q` is there already, at d.toml:4",
+            "d.toml:8: route `q` already exists, at d.toml:4",
         ),
         (
             "[plugin.p]\nfile='x'\n[[route]]\nqueues=['a']\n[[route]]\nname='q'",
@@ -283,11 +283,11 @@ fn problems_between_routes_and_plugins() {
         ),
         (
             "[plugin.p]\nfile='x'\ninstance-concurrency=2\nwarm=1",
-            "d.toml:4: 1 instances made ahead, and many attempts share an instance; wanted either `warm` or",
+            "d.toml:4: 1 prewarmed instances, and many attempts share an instance; wanted either `warm` or",
         ),
         (
             "[plugin.p]\nfunction='f'\nwarm=1",
-            "d.toml:3: 1 instances made ahead, and many attempts share an instance",
+            "d.toml:3: 1 prewarmed instances, and many attempts share an instance",
         ),
         (
             "[plugin.p]\nfile='x'\nenv={\"A=B\"='1'}",
@@ -301,7 +301,7 @@ fn problems_between_routes_and_plugins() {
 }
 
 #[test]
-fn a_file_that_is_not_there() {
+fn missing_file_is_reported() {
     let (_, problems) = from_flags(&[
         ("config", "/nowhere/d.toml"),
         ("plugin", "p"),
@@ -317,14 +317,14 @@ fn a_file_that_is_not_there() {
 }
 
 #[test]
-fn a_good_file_without_a_route_takes_the_only_plugin() {
+fn file_without_a_route_uses_the_only_plugin() {
     let (settings, problems) = from_file("[plugin.p]\nfile='x.wasm'", &[("queues", "q")]);
     assert_eq!(problems, [""; 0]);
     assert_eq!(settings.routes[0].plugin.name, "p");
 }
 
 #[test]
-fn places_need_no_plugin() {
+fn store_locations_need_no_plugin() {
     let (places, problems) = places(&flags(&[("data", "/d"), ("endpoint-url", "http://h:1")]));
     assert_eq!(problems, []);
     assert_eq!(
@@ -335,7 +335,7 @@ fn places_need_no_plugin() {
 
 proptest! {
     #[test]
-    fn no_flags_panic(values in proptest::collection::vec((0_usize..10, ".{0,12}|[0-9]{1,20}[a-zA-Z]{0,3}"), 0..12)) {
+    fn flag_parser_never_panics(values in proptest::collection::vec((0_usize..10, ".{0,12}|[0-9]{1,20}[a-zA-Z]{0,3}"), 0..12)) {
         const NAMES: [&str; 10] = [
             "queues", "timeout", "max-memory", "env", "reuse", "dead-letter", "max-attempts",
             "visibility", "endpoint-url", "log-level",

@@ -1,4 +1,4 @@
-//! One text into one typed value, or the problem with it. Knows no layers and no sections.
+//! Parses one text into one typed value, or a problem. Knows no layers and no sections.
 
 use super::problem::{Problem, nearest};
 use super::section::Given;
@@ -31,14 +31,14 @@ pub fn duration(
         _ => humantime::parse_duration(text).ok(),
     };
     let wanted = match (*range.end() == Duration::MAX, bare) {
-        (true, _) => format!("a duration of at least {}", words(*range.start())),
+        (true, _) => format!("a duration of at least {}", in_words(*range.start())),
         (false, BareUnit::Refused) => {
-            format!("{} to {}", words(*range.start()), words(*range.end()))
+            format!("{} to {}", in_words(*range.start()), in_words(*range.end()))
         }
         (false, BareUnit::Seconds) => format!(
             "{} to {}, a bare number being seconds",
-            words(*range.start()),
-            words(*range.end())
+            in_words(*range.start()),
+            in_words(*range.end())
         ),
     };
     match parsed {
@@ -58,7 +58,7 @@ pub fn duration(
     }
 }
 
-fn words(duration: Duration) -> String {
+fn in_words(duration: Duration) -> String {
     humantime::format_duration(duration).to_string()
 }
 

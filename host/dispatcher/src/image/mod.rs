@@ -1,4 +1,4 @@
-//! Components that lie in a registry: how they are named. Knows no network.
+//! Names of components in a registry. Knows no network.
 
 pub mod registry;
 
@@ -40,11 +40,11 @@ impl FromStr for ImageName {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wanted = "oci://HOST/NAME@sha256:DIGEST: the digest pins what is run, a tag does not";
+        let wanted = "oci://HOST/NAME@sha256:DIGEST: the digest pins the component, a tag does not";
         let text = text.strip_prefix(Self::SCHEME).ok_or(wanted)?;
         let (place, digest) = text.split_once(Self::ALGORITHM).ok_or(wanted)?;
         let (host, name) = place.split_once('/').ok_or(wanted)?;
-        // A port stands in the host, so what follows a colon here is a tag.
+        // A port is in the host, so what follows a colon here is a tag.
         let name = name.split_once(':').map_or(name, |(name, _tag)| name);
         let plain = |text: &str, more: &str| {
             let allowed = |letter: char| letter.is_ascii_alphanumeric() || more.contains(letter);
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_pinned_by_its_digest() {
+    fn image_name_is_pinned_by_its_digest() {
         let digest = "0123456789abcdef".repeat(4);
         let plain = format!("oci://registry.example:5000/team/orders@sha256:{digest}");
         let name: ImageName = plain.parse().expect("a name");

@@ -1,5 +1,5 @@
-//! Fetches components from OCI registries, once: what was fetched lies in a folder and is checked
-//! against its digest whenever it is read. Knows no WebAssembly.
+//! Fetches components from OCI registries, once: a fetched component is cached in a folder and
+//! checked against its digest whenever it is read. Knows no WebAssembly.
 
 use super::ImageName;
 use dispatcher_core::files::bounded;
@@ -32,7 +32,7 @@ const COMPONENTS: [&str; 2] = [
 const CONNECT: Duration = Duration::from_secs(10);
 /// The longest that nothing comes.
 const READ: Duration = Duration::from_secs(60);
-/// The longest that all of it may take: whoever sends a byte a minute holds nothing up for ever.
+/// The longest that all of it may take: whoever sends a byte a minute holds nothing up forever.
 const WHOLE: Duration = Duration::from_secs(600);
 /// The largest component, in bytes.
 const MOST: usize = 512 << 20;
@@ -90,7 +90,9 @@ pub async fn fetch(name: &ImageName, folder: &Path) -> Result<Vec<u8>, FetchErro
     };
     if is_ours && let Err(error) = kept.write(&manifest, &component) {
         let folder = folder.display();
-        tracing::warn!("{folder}: {name} is not kept, so the next start fetches it again: {error}");
+        tracing::warn!(
+            "{folder}: {name} is not cached, so the next start fetches it again: {error}"
+        );
     }
     Ok(component)
 }
@@ -100,7 +102,7 @@ async fn pull(name: &ImageName) -> Result<(Vec<u8>, Vec<u8>), FetchError> {
     let reference: Reference = name
         .reference()
         .parse()
-        .map_err(|error| refused(format!("no name of a registry: {error}")))?;
+        .map_err(|error| refused(format!("not a registry name: {error}")))?;
     let failed = |error: OciDistributionError| of_client(name, &error);
     let client = Client::new(ClientConfig {
         protocol: match is_here(&name.host) {
@@ -123,7 +125,7 @@ async fn pull(name: &ImageName) -> Result<(Vec<u8>, Vec<u8>), FetchError> {
     if files::digest(&manifest) != name.digest {
         let found = files::digest(&manifest);
         return Err(refused(format!(
-            "the registry gave another manifest, sha256:{found}"
+            "the registry returned another manifest, sha256:{found}"
         )));
     }
     let layer = layer(&manifest).map_err(refused)?;
@@ -132,20 +134,22 @@ async fn pull(name: &ImageName) -> Result<(Vec<u8>, Vec<u8>), FetchError> {
         .filter(|size| *size <= MOST);
     let Some(size) = size else {
         let size = layer.size;
-        return Err(refused(format!("{size} bytes, and the most are {MOST}")));
+        return Err(refused(format!(
+            "{size} bytes, and at most {MOST} are allowed"
+        )));
     };
     let mut component = Bounded(Vec::new(), size);
     let pulled = client.pull_blob(&reference, &layer, &mut component).await;
     if component.0.len() > size {
         return Err(refused(format!(
-            "the registry gave more than the {size} bytes that the manifest names"
+            "the registry returned more than the {size} bytes that the manifest names"
         )));
     }
     pulled.map_err(failed)?;
     match is_of(&layer, &component.0) {
         true => Ok((manifest, component.0)),
         false => Err(refused(
-            "the registry gave other bytes than the manifest names".into(),
+            "the registry returned other bytes than the manifest names".into(),
         )),
     }
 }
@@ -160,7 +164,7 @@ async fn manifest(
 ) -> Result<Vec<u8>, FetchError> {
     let refused = |why: &str| FetchError::Refused(format!("{name}: {why}"));
     let away = |why: &str| FetchError::Unreachable(format!("{name}: {why}"));
-    let lost = |error: reqwest::Error| away(&told(&error));
+    let lost = |error: reqwest::Error| away(&error_chain(&error));
     let scheme = if is_here(&name.host) { "http" } else { "https" };
     let (registry, repository) = (reference.resolve_registry(), reference.repository());
     let url = format!(
@@ -202,17 +206,17 @@ async fn manifest(
 }
 
 /// What a registry says by 404.
-const NONE: &str = "the registry has none of this name and digest";
+const NONE: &str = "the registry has no artefact of this name and digest";
 
 /// What a registry says by 401.
 fn closed(name: &ImageName) -> String {
     format!(
-        "the registry does not let us in; it knows who did `docker login {}`",
+        "the registry denied access; log in with `docker login {}`",
         name.host
     )
 }
 
-/// Takes so many bytes, and no piece after those that were too many.
+/// Collects at most this many bytes, and refuses further pieces.
 struct Bounded(Vec<u8>, usize);
 
 impl AsyncWrite for Bounded {
@@ -240,15 +244,18 @@ impl AsyncWrite for Bounded {
 /// The one layer of a manifest that is a component.
 fn layer(manifest: &[u8]) -> Result<OciDescriptor, String> {
     let manifest: OciImageManifest = serde_json::from_slice(manifest)
-        .map_err(|error| format!("no manifest of one artefact: {error}"))?;
+        .map_err(|error| format!("not a manifest of one artefact: {error}"))?;
     let mut components = manifest
         .layers
         .into_iter()
         .filter(|layer| COMPONENTS.contains(&layer.media_type.as_str()));
     match (components.next(), components.next()) {
         (Some(only), None) => Ok(only),
-        (None, _) => Err(format!("no layer of it is a component, {}", COMPONENTS[0])),
-        (Some(_), Some(_)) => Err("more than one layer of it is a component".into()),
+        (None, _) => Err(format!(
+            "none of its layers is a component, {}",
+            COMPONENTS[0]
+        )),
+        (Some(_), Some(_)) => Err("more than one of its layers is a component".into()),
     }
 }
 
@@ -257,7 +264,7 @@ fn of_client(name: &ImageName, error: &OciDistributionError) -> FetchError {
     let shut = closed(name);
     match error {
         OciDistributionError::RequestError(_) | OciDistributionError::IoError(_) => {
-            FetchError::Unreachable(format!("{name}: {}", told(error)))
+            FetchError::Unreachable(format!("{name}: {}", error_chain(error)))
         }
         OciDistributionError::ServerError { code, .. } if *code >= 500 => {
             FetchError::Unreachable(format!("{name}: {error}"))
@@ -266,12 +273,12 @@ fn of_client(name: &ImageName, error: &OciDistributionError) -> FetchError {
         OciDistributionError::UnauthorizedError { .. }
         | OciDistributionError::AuthenticationFailure(_) => refused(&shut),
         OciDistributionError::RegistryError { envelope, .. } => {
-            let told = |code| envelope.errors.iter().any(|error| error.code == code);
+            let has_code = |code| envelope.errors.iter().any(|error| error.code == code);
             match () {
-                () if told(OciErrorCode::ManifestUnknown) => refused(NONE),
-                () if told(OciErrorCode::NameUnknown) => refused(NONE),
-                () if told(OciErrorCode::Unauthorized) => refused(&shut),
-                () if told(OciErrorCode::Denied) => refused(&shut),
+                () if has_code(OciErrorCode::ManifestUnknown) => refused(NONE),
+                () if has_code(OciErrorCode::NameUnknown) => refused(NONE),
+                () if has_code(OciErrorCode::Unauthorized) => refused(&shut),
+                () if has_code(OciErrorCode::Denied) => refused(&shut),
                 () => refused(&error.to_string()),
             }
         }
@@ -279,8 +286,8 @@ fn of_client(name: &ImageName, error: &OciDistributionError) -> FetchError {
     }
 }
 
-/// An error with what lies below it, which names the cause.
-fn told(error: &dyn std::error::Error) -> String {
+/// An error with what is below it, which names the cause.
+fn error_chain(error: &dyn std::error::Error) -> String {
     let below = std::iter::successors(error.source(), |error| error.source());
     below.fold(error.to_string(), |text, error| format!("{text}: {error}"))
 }
@@ -311,7 +318,9 @@ fn credentials(host: &str) -> Result<RegistryAuth, String> {
         {
             Ok(RegistryAuth::Anonymous)
         }
-        Err(error) => Err(format!("what `docker login` keeps cannot be read: {error}")),
+        Err(error) => Err(format!(
+            "the credentials of `docker login` cannot be read: {error}"
+        )),
     }
 }
 
@@ -375,14 +384,14 @@ mod tests {
     }
 
     #[test]
-    fn one_layer_is_the_component() {
+    fn single_layer_is_the_component() {
         let layer = |types: &[&str]| super::layer(&manifest(types, b"x"));
         assert!(layer(&[COMPONENTS[0]]).is_ok());
         assert!(layer(&["text/plain", COMPONENTS[1]]).is_ok());
         assert!(
             layer(&["text/plain"])
                 .expect_err("none")
-                .contains("no layer")
+                .contains("none of its layers")
         );
         assert!(
             layer(&[COMPONENTS[0]; 2])
@@ -393,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_taken_only_as_long_as_it_is_what_was_named() {
+    fn cached_component_is_used_only_while_its_digest_matches() {
         let folder = tempfile::tempdir().expect("a folder");
         let manifest = manifest(&[COMPONENTS[0]], b"component");
         let digest = files::digest(&manifest);
@@ -411,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn only_this_machine_is_spoken_to_without_tls() {
+    fn plain_http_is_used_only_on_loopback() {
         for (host, here) in [
             ("localhost:5000", true),
             ("127.0.0.1", true),

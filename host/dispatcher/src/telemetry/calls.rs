@@ -1,9 +1,9 @@
-//! Shows each call of a guest to the host: what was asked, what was answered, and how long it took.
-//! Reads the events that generated bindings emit; knows no interface.
+//! Shows each call of a guest to the host: arguments, result and duration. Reads the events that
+//! generated bindings emit; knows no interface.
 
 use super::log::Screen;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::telemetry::escape::steers;
 use std::fmt::{self, Write};
 use std::io::Write as _;
@@ -16,25 +16,25 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// What the bindings call the span of a call.
 const CALL: &str = "wit-bindgen import";
-/// The most characters of one call's arguments, and of its result.
+/// Maximum characters of one call's arguments, and of its result.
 const SHOWN: usize = 200;
 
 /// Writes one line for each call that ends.
 #[derive(Debug)]
 pub(super) struct Calls {
     pub(super) screen: Screen,
-    /// As JSON, not for people.
+    /// As JSON instead of text.
     pub(super) json: bool,
 }
 
-/// A call under way.
+/// An outstanding call.
 #[derive(Default)]
 struct OpenCall {
     interface: String,
     function: String,
     arguments: String,
     result: Option<String>,
-    began: Moment,
+    began: BootInstant,
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Calls {
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_is_bounded_and_harmless() {
+    fn shown_arguments_are_bounded_and_escaped() {
         let mut text = Bounded::default();
         assert!(write!(text, "{}", "x".repeat(SHOWN + 1)).is_err());
         assert!(text.cut && text.text.len() == SHOWN);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_reads_as_it_is_written() {
+    fn traced_call_reads_like_its_source() {
         assert_eq!(function("[method]bucket.get"), "bucket.get");
         assert_eq!(function("[constructor]fields"), "new fields");
         assert_eq!(function("now"), "now");
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_is_named_with_its_package() {
+    fn interface_is_named_with_its_package() {
         let target = "wasmtime_wasi::p2::bindings::async_io::wasi::clocks::wall_clock";
         assert_eq!(package(target).as_deref(), Some("wasi:clocks"));
         assert_eq!(package("alone"), None);

@@ -1,5 +1,5 @@
-//! Reports as lines of CloudWatch's Embedded Metric Format, for whatever carries stdout into
-//! CloudWatch Logs. Pure, but for the sink at the end, which writes them.
+//! Formats reports as lines of CloudWatch's Embedded Metric Format, to be shipped to CloudWatch
+//! Logs. Pure, except for the sink at the end, which writes them.
 
 use super::publish::{SendError, Sink};
 use async_trait::async_trait;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The format takes so many values of a metric in a line.
+/// The format's maximum of values per metric and line.
 const MOST_VALUES: u64 = 100;
 
 /// One JSON object per queue, and one for all of them, whose metrics have no dimension. The format
@@ -85,7 +85,7 @@ fn spread(values: &[(f64, u64)]) -> Vec<f64> {
     spread
 }
 
-/// Which sample, counted from 0, stands for the part `index` of `parts`.
+/// Which sample, counted from 0, represents the part `index` of `parts`.
 fn rank(index: u64, parts: u64, samples: u64) -> u64 {
     let middle = u128::from(2 * index + 1) * u128::from(samples) / u128::from(2 * parts);
     u64::try_from(middle).unwrap_or(u64::MAX)
@@ -122,7 +122,7 @@ impl<W: Write + Send + Sync + 'static> Sink for Embedded<W> {
 
     async fn send(&self, part: &String) -> Result<(), SendError> {
         let (out, part) = (Arc::clone(&self.out), part.clone());
-        // A reader that does not read holds up a thread of its own, and no lease.
+        // A reader that does not read delays its own thread, and no lease.
         let write = move || {
             let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
             out.write_all(part.as_bytes()).and_then(|()| out.flush())
@@ -142,7 +142,7 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test]
-    async fn a_line_per_queue_and_one_for_all() {
+    async fn embedded_metrics_have_a_line_per_queue_and_one_in_total() {
         let meters = Meters::new(["sqs:a"]);
         let meter = meters.of("sqs:a").expect("a");
         meter.received.many(2);
@@ -180,7 +180,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn samples_are_spread_as_they_were_seen(counts in proptest::collection::vec(1_u64..1_000_000, 1..150)) {
+        fn large_samples_are_thinned_evenly(counts in proptest::collection::vec(1_u64..1_000_000, 1..150)) {
             let values: Vec<(f64, u64)> = counts.iter().enumerate().map(|(at, count)| (at as f64, *count)).collect();
             let samples: u64 = counts.iter().sum();
             let spread = spread(&values);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn few_samples_are_all_there() {
+    fn small_samples_are_written_completely() {
         assert_eq!(spread(&[(1.0, 2), (7.0, 1)]), [1.0, 1.0, 7.0]);
     }
 }

@@ -1,6 +1,6 @@
-//! How a log line and its fields are written: always one line for one record, whatever a value
-//! holds. As text, a value is quoted where it would not be read back as one word, and what steers a
-//! terminal is escaped; as JSON, a field of a list is an array.
+//! Formats a log line and its fields: always one line for one record, whatever a value contains. As
+//! text, a value is quoted if it would not be read back as one word, and control characters are
+//! escaped; as JSON, a list field is an array.
 
 use dispatcher_core::telemetry::escape::steers;
 use serde::ser::{SerializeMap, Serializer as _};
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_28_values_are_quoted_where_they_would_break_a_line() {
+    fn finding_28_field_values_are_quoted_where_they_would_break_a_line() {
         let (text, json) = written(|| {
             tracing::warn!(
                 target: "t",
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_28_a_list_is_a_list() {
+    fn finding_28_list_field_is_a_list() {
         let (text, json) = written(|| {
             tracing::warn!(target: "t", message_ids = %r#"["a","b c"]"#, "it failed");
         });

@@ -1,5 +1,5 @@
-//! Log lines to stderr: for people or as JSON, never through the progress line. Lines of guests
-//! have the target `guest`.
+//! Writes log lines to stderr: as text or JSON, without disturbing the progress line. Lines of
+//! guests have the target `guest`.
 
 use super::calls::Calls;
 use super::fields::{JsonLines, TextFields};
@@ -27,8 +27,8 @@ pub enum LogFormat {
     Json,
 }
 
-/// Libraries that talk about themselves: their errors reach us as values and are told once, at the
-/// boundary that handles them; their own lines only when asked for.
+/// Verbose libraries: their errors are returned as values and logged once, at the boundary that
+/// handles them; their own lines are logged only on request.
 const QUIET: &[&str] = &[
     "aws",
     "hyper",
@@ -65,7 +65,7 @@ pub fn start(format: LogFormat, level: &str) -> Screen {
     set_up(format, level, false)
 }
 
-/// The same, and every call of a guest to the host is shown besides, whatever the filter says.
+/// Starts the log and shows every call of a guest to the host, whatever the filter says.
 pub fn start_with_calls(format: LogFormat, level: &str) -> Screen {
     set_up(format, level, true)
 }
@@ -161,7 +161,7 @@ impl Screen {
             // A stream that fails has no reader to tell.
             let _ = writeln!(
                 stderr,
-                "({dropped} log lines were dropped: nobody read them)"
+                "({dropped} log lines were dropped: the reader was too slow)"
             );
         }
         for part in line.chunks(WRITABLE) {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn noisy_libraries_are_quiet_unless_asked_for() {
+    fn noisy_libraries_are_quiet_unless_requested() {
         let text = filter("debug,hyper=trace").expect("parses").to_string();
         assert!(text.contains("aws=error"), "{text}");
         assert!(text.contains("hyper=trace"), "{text}");

@@ -1,5 +1,5 @@
-//! Ways out for what the stages report: log lines, a progress line, Prometheus text, CloudWatch and
-//! the embedded metric format.
+//! Outputs of what the stages report: log lines, a progress line, Prometheus text, CloudWatch and
+//! the Embedded Metric Format.
 
 mod calls;
 pub mod embedded;

@@ -1,5 +1,5 @@
-//! How the versions of each route's plugin stand, as JSON and as metrics. Knows no plugin but its
-//! name; whoever runs one says how it is asked.
+//! The state of each route's plugin versions, as JSON and as metrics. Knows no plugin but its name;
+//! its owner supplies the values.
 
 use dispatcher_core::telemetry::metrics::registry::{
     Metric, MetricFamily, MetricSample, MetricValue, Unit,
@@ -114,14 +114,14 @@ impl Plugins {
         drop(plugins);
     }
 
-    /// All of them, by route.
+    /// The figures of all plugins, by route.
     pub fn figures(&self) -> Vec<(String, Figures)> {
         let plugins = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let ask = |(route, ask): &(String, Ask)| (route.clone(), ask());
         plugins.iter().map(ask).collect()
     }
 
-    /// All of them, as metrics. What is not there has no sample.
+    /// The metrics of all plugins. Absent versions have no sample.
     pub fn families(&self) -> Vec<MetricFamily> {
         let all = self.figures();
         let family = |PluginMetric {
@@ -167,7 +167,7 @@ const BY_RESULT: &[&str] = &["route", "plugin", "result"];
 
 const METRICS: [PluginMetric; 8] = [
     PluginMetric {
-        metric: Metric::gauge("plugin_info", Unit::Versions, "The version at work."),
+        metric: Metric::gauge("plugin_info", Unit::Versions, "The running version."),
         labels: &["route", "plugin", "sha256"],
         read: |figures| {
             let sha256 = figures.current.sha256.clone();
@@ -187,7 +187,7 @@ const METRICS: [PluginMetric; 8] = [
         metric: Metric::counter(
             "plugin_refused",
             Unit::Versions,
-            "Versions that were not taken.",
+            "Versions that were refused.",
         ),
         labels: BY_PLUGIN,
         read: |figures| vec![(None, MetricValue::Count(figures.refused))],
@@ -221,7 +221,7 @@ const METRICS: [PluginMetric; 8] = [
         metric: Metric::gauge(
             "plugin_canary_share",
             Unit::Ratio,
-            "The part of the messages that the canary takes; 0 once it fell back.",
+            "The canary's share of the messages; 0 after it was rolled back.",
         ),
         labels: BY_PLUGIN,
         read: |figures| {
@@ -254,7 +254,7 @@ const METRICS: [PluginMetric; 8] = [
         metric: Metric::counter(
             "plugin_recorded",
             Unit::Messages,
-            "Messages that were to be recorded.",
+            "Messages to be recorded.",
         ),
         labels: BY_RESULT,
         read: |figures| {
@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_has_no_line() {
+    fn absent_plugin_values_have_no_line() {
         let plugins = Plugins::default();
         let text = |plugins: &Plugins| crate::telemetry::prometheus::text(plugins.families());
         assert_eq!(text(&plugins), "# EOF\n");

@@ -1,9 +1,9 @@
-//! The progress line on a terminal, and bars for long commands. Silent where stderr is no terminal
+//! The progress line on a terminal, and bars for long commands. Silent if stderr is not a terminal
 //! or log lines are JSON.
 
 use super::log::Screen;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::telemetry::counters::Snapshot;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 const REFRESH: Duration = Duration::from_millis(200);
-/// The rate shown is that of the last so many refreshes: two seconds.
+/// The rate covers this many refreshes: two seconds.
 const WINDOW: usize = 10;
 
 /// A line on the terminal; gone when dropped.
@@ -27,7 +27,7 @@ impl Drop for Progress {
 
 impl Screen {
     /// Shows a run's progress until the value is dropped: messages per second, attempts running,
-    /// done, retried, dead. `snapshot` is called five times a second, from a thread of its own.
+    /// done, retried, dead. `snapshot` is called five times a second, from its own thread.
     pub fn progress(&self, snapshot: impl Fn() -> Snapshot + Send + Sync + 'static) -> Progress {
         if !self.shows_progress {
             return Progress(ProgressBar::hidden());
@@ -59,7 +59,7 @@ impl Screen {
 }
 
 impl Progress {
-    /// So many more are behind us.
+    /// This many more are behind us.
     pub fn advance(&self, more: u64) {
         self.0.inc(more);
     }
@@ -93,11 +93,11 @@ fn line(counts: &Snapshot, per_second: f64) -> String {
 
 /// The growth of a count over the last refreshes.
 #[derive(Debug, Default)]
-struct Rate(VecDeque<(Moment, u64)>);
+struct Rate(VecDeque<(BootInstant, u64)>);
 
 impl Rate {
     /// Per second, now that the count is so high.
-    fn at(&mut self, now: Moment, count: u64) -> f64 {
+    fn at(&mut self, now: BootInstant, count: u64) -> f64 {
         self.0.push_back((now, count));
         while self.0.len() > WINDOW + 1 {
             self.0.pop_front();
@@ -118,11 +118,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_is_that_of_the_last_two_seconds() {
+    fn rate_covers_the_last_two_seconds() {
         let mut rate = Rate::default();
         let mut shown = 0.0;
         for tick in 0..100_u64 {
-            let now = Moment::from_boot(REFRESH * u32::try_from(tick).expect("small"));
+            let now = BootInstant::from_boot(REFRESH * u32::try_from(tick).expect("small"));
             shown = rate.at(
                 now,
                 if tick < 50 {
@@ -136,14 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stands_still_divides_by_nothing() {
+    fn stopped_clock_divides_by_nothing() {
         let mut rate = Rate::default();
-        rate.at(Moment::default(), 0);
-        assert!(rate.at(Moment::default(), 5).abs() < f64::EPSILON);
+        rate.at(BootInstant::default(), 0);
+        assert!(rate.at(BootInstant::default(), 5).abs() < f64::EPSILON);
     }
 
     #[test]
-    fn what_is_rare_shows_only_when_there_is_some() {
+    fn rare_counts_are_shown_only_when_nonzero() {
         let mut counts = Snapshot {
             done: 7,
             running: 2,

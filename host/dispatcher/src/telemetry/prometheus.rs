@@ -1,4 +1,4 @@
-//! Metrics as Prometheus reads them: OpenMetrics text, version 1.0.0. Knows no metric.
+//! Writes metrics for Prometheus: OpenMetrics text, version 1.0.0. Knows no metric.
 
 use dispatcher_core::telemetry::metrics::histogram::Samples;
 use dispatcher_core::telemetry::metrics::registry::{

@@ -1,10 +1,10 @@
-//! The way of reports to a sink: drained on time, sent when the sink can, given up when there are
-//! too many. Knows which sinks there are, and of meters only that they can be drained.
+//! Publishes reports to a sink: drained on time, sent when the sink can, dropped when there are too
+//! many. Knows the sinks, and of meters only that they can be drained.
 
 use async_trait::async_trait;
 use dispatcher_aws::cloudwatch::{CloudWatch, Datum, PutError};
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::telemetry::log_throttle::LogThrottle;
 use dispatcher_core::telemetry::metrics::{Meters, Report, queue as queue_metrics};
 use std::collections::VecDeque;
@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// So many reports are kept while the sink fails: a quarter of an hour at the usual interval.
+/// This many reports are kept while the sink fails: a quarter of an hour at the usual interval.
 const MOST_KEPT: usize = 15;
 
 /// How long the last report may take after the stop, which is to be over within 28 s by default.
 const LAST: Duration = Duration::from_secs(3);
 
-/// How long a report may take after the stop that was under way before.
+/// How long a report may take after the stop that was running before.
 const HUNG: Duration = Duration::from_secs(1);
 
 /// Why a part was not sent. The text is one line for a person.
@@ -92,7 +92,7 @@ impl Sink for ToCloudWatch {
 }
 
 /// Publishes a report every `interval` until `stop`, and then a last one, for which there are 3 s.
-/// A sink that fails is tried again with the next report; what it has not taken is kept, with its
+/// A sink that fails is retried with the next report; what it has not taken is kept, with its
 /// own date, for 15 reports, and then given up from the oldest on. Nothing waits for it but the
 /// next report, which then covers a longer time. Wakes once an interval.
 pub async fn publish<S: Sink>(
@@ -104,7 +104,7 @@ pub async fn publish<S: Sink>(
     publish_with(sink, meters, interval, stop, LAST).await;
 }
 
-/// The same with so much time, `last`, for the last report.
+/// Publishes with this much time, `last`, for the last report.
 async fn publish_with<S: Sink>(
     sink: S,
     meters: Arc<Meters>,
@@ -131,7 +131,7 @@ async fn publish_with<S: Sink>(
         tokio::select! {
             biased;
             () = backlog.send() => {}
-            () = &mut hung => return backlog.say_lost(),
+            () = &mut hung => return backlog.log_lost(),
         }
     }
     backlog.keep(meters.drain(clock::wall_clock_now()));
@@ -140,11 +140,11 @@ async fn publish_with<S: Sink>(
         () = backlog.send() => {}
         () = &mut end => {}
     }
-    backlog.say_lost();
+    backlog.log_lost();
 }
 
 /// The next tick after `now`: ticks that were missed are left out, the rhythm is kept.
-fn after(tick: Moment, interval: Duration, now: Moment) -> Moment {
+fn after(tick: BootInstant, interval: Duration, now: BootInstant) -> BootInstant {
     let mut next = tick + interval;
     if next <= now {
         next = now + interval;
@@ -158,7 +158,7 @@ struct Backlog<S: Sink> {
     sink: S,
     /// Oldest first; of each what is left of it.
     reports: VecDeque<VecDeque<S::Part>>,
-    /// How many were given up or refused since that was said last.
+    /// How many were dropped or refused since that was last logged.
     lost: usize,
     said: LogThrottle,
 }
@@ -194,14 +194,14 @@ impl<S: Sink> Backlog<S> {
                 Err(SendError::Refused(reason)) => {
                     report.pop_front();
                     self.lost += 1;
-                    self.say(&reason);
+                    self.log_failure(&reason);
                 }
-                Err(SendError::Failed(reason)) => return self.say(&reason),
+                Err(SendError::Failed(reason)) => return self.log_failure(&reason),
             }
         }
     }
 
-    fn say(&mut self, reason: &str) {
+    fn log_failure(&mut self, reason: &str) {
         if self.said.should_log(clock::now()) {
             let (waiting, lost) = (self.reports.len(), std::mem::take(&mut self.lost));
             tracing::warn!(reason, waiting, lost, "metrics are not published");
@@ -209,7 +209,7 @@ impl<S: Sink> Backlog<S> {
     }
 
     /// Says what will never arrive. For the end.
-    fn say_lost(&self) {
+    fn log_lost(&self) {
         let lost = self.lost + self.reports.len();
         if lost > 0 {
             tracing::warn!(lost, "metrics were not published before the stop");

@@ -8,11 +8,7 @@ use dispatcher_core::telemetry::metrics::registry::{Metric, MetricFamily, Metric
 use dispatcher_core::telemetry::metrics::{Meters, queue};
 use std::sync::Arc;
 
-const TASKS: Metric = Metric::gauge(
-    "tasks",
-    Unit::Tasks,
-    "Tasks that are alive on the control runtime.",
-);
+const TASKS: Metric = Metric::gauge("tasks", Unit::Tasks, "Live tasks on the control runtime.");
 
 /// Everything that counts. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -51,7 +47,7 @@ mod tests {
 
     /// The table of `host/docs/metrics.md`.
     fn table() -> String {
-        let mut out = String::from("| metric | kind | unit | labels | CloudWatch | says |\n");
+        let mut out = String::from("| metric | kind | unit | labels | CloudWatch | meaning |\n");
         out += "| --- | --- | --- | --- | --- | --- |\n";
         let mut row = |metric: &Metric, name: String, labels: &[&str], cloudwatch: String| {
             let (kind, unit) = (metric.kind.label(), metric.unit.label());
@@ -81,7 +77,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_page_lists_every_metric() {
+    async fn metrics_page_lists_every_metric() {
         let page = include_str!("../../../docs/metrics.md");
         let table = table();
         assert!(

@@ -1,5 +1,5 @@
-//! How the control of each route stands, as metrics. Knows no route but its name; whoever runs one
-//! says how it is asked.
+//! The state of each route's control loop, as metrics. Knows no route but its name; its owner
+//! supplies the values.
 
 use dispatcher_core::scheduler::figures::Figures;
 use dispatcher_core::telemetry::metrics::registry::{
@@ -21,7 +21,7 @@ const GAUGES: [RouteGauge; 7] = [
         Metric::gauge(
             "route_hand_over_seconds",
             Unit::Seconds,
-            "How long an attempt takes a worker: the median of the last 63.",
+            "How long an attempt occupies a worker: the median of the last 63.",
         ),
         |of| of.hand_over.map(|took| took.as_secs_f64()),
     ),
@@ -37,19 +37,19 @@ const GAUGES: [RouteGauge; 7] = [
         Metric::gauge(
             "route_in_flight_limit",
             Unit::Messages,
-            "The most messages that may be held.",
+            "Maximum messages that may be held.",
         ),
         |of| count(of.in_flight_limit),
     ),
     (
-        Metric::gauge("route_attempts", Unit::Attempts, "Attempts under way."),
+        Metric::gauge("route_attempts", Unit::Attempts, "Running attempts."),
         |of| count(of.attempts),
     ),
     (
         Metric::gauge(
             "route_attempts_limit",
             Unit::Attempts,
-            "The most attempts that may be under way.",
+            "Maximum running attempts.",
         ),
         |of| count(of.attempts_limit),
     ),
@@ -62,7 +62,7 @@ const GAUGES: [RouteGauge; 7] = [
         |of| Some(of.wait.as_secs_f64()),
     ),
     (
-        Metric::gauge("route_polls", Unit::Polls, "Receives under way."),
+        Metric::gauge("route_polls", Unit::Polls, "Outstanding receives."),
         |of| count(of.polls),
     ),
 ];
@@ -112,7 +112,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn every_gauge_has_a_line_by_route_and_the_unknown_has_none() {
+    fn every_gauge_has_a_line_per_route_and_unknown_values_have_none() {
         let routes = Routes::default();
         routes.add("a\"b", || Figures {
             hand_over: Some(Duration::from_millis(1_500)),

@@ -16,7 +16,7 @@ fn kind(name: &str, pairs: &[(&str, &str)]) -> FaultKind {
 }
 
 #[test]
-fn numbers_keep_to_the_bounds_of_sqs() {
+fn numeric_attributes_respect_the_bounds_of_sqs() {
     for (name, least, most) in NUMBERS {
         for good in [least, most] {
             let given = texts(&[(name, &good.to_string())]);
@@ -38,7 +38,7 @@ fn numbers_keep_to_the_bounds_of_sqs() {
 }
 
 #[test]
-fn what_is_not_there_is_not_set() {
+fn unknown_attributes_are_refused() {
     assert_eq!(
         kind("q", &[("Colour", "red")]),
         FaultKind::InvalidAttributeName
@@ -59,7 +59,7 @@ fn what_is_not_there_is_not_set() {
 }
 
 #[test]
-fn a_redrive_policy_says_where_and_when() {
+fn redrive_policy_has_target_and_maximum() {
     let policy = |target: &str, most: &str| {
         format!("{{\"deadLetterTargetArn\":\"{target}\",\"maxReceiveCount\":{most}}}")
     };
@@ -97,7 +97,7 @@ fn a_redrive_policy_says_where_and_when() {
 }
 
 #[test]
-fn what_is_set_is_shown_and_is_no_difference() {
+fn stored_attributes_are_shown_and_compare_equal() {
     let given = texts(&[
         ("FifoQueue", "true"),
         ("ContentBasedDeduplication", "true"),

@@ -12,7 +12,7 @@ fn given(data_type: &str, text: Option<&str>, base64: Option<&str>) -> input::At
 }
 
 #[test]
-fn digests_are_those_of_sqs() {
+fn digests_match_those_of_sqs() {
     assert_eq!(md5(b"Test message."), "e4e68fb7bd0e697a0ae8f1bb342846b3");
     let one = attribute(
         "timestamp".into(),
@@ -35,7 +35,7 @@ fn digests_are_those_of_sqs() {
 }
 
 #[test]
-fn a_body_has_the_characters_of_xml() {
+fn body_contains_only_xml_characters() {
     for good in ["x", "\t\r\n", "\u{d7ff}\u{e000}\u{fffd}\u{10ffff}"] {
         assert_eq!(body(Some(good.into())).unwrap(), good);
     }
@@ -49,7 +49,7 @@ fn a_body_has_the_characters_of_xml() {
 }
 
 #[test]
-fn attributes_are_checked_one_by_one() {
+fn attributes_are_validated_one_by_one() {
     let text = || given("String", Some("x"), None);
     for name in ["a", "a.b", "A-b_c", &"x".repeat(256)] {
         assert!(attribute(name.into(), text()).is_ok(), "{name}");
@@ -84,7 +84,7 @@ fn attributes_are_checked_one_by_one() {
 }
 
 #[test]
-fn names_types_and_values_count() {
+fn message_size_counts_names_types_and_values() {
     let text = attribute("ab".into(), given("String", Some("xyz"), None)).unwrap();
     assert_eq!(
         dispatcher_core::message::bytes("12345", &[text]),

@@ -11,7 +11,7 @@ fn form(pairs: &[(&str, &str)]) -> Vec<u8> {
 }
 
 #[test]
-fn a_form_has_the_shapes_of_the_json_protocol() {
+fn form_is_converted_to_the_shapes_of_the_json_protocol() {
     let form = form(&[
         ("Action", "SendMessageBatch"),
         ("Version", "2012-11-05"),
@@ -49,7 +49,7 @@ fn a_form_has_the_shapes_of_the_json_protocol() {
 }
 
 #[test]
-fn lists_and_maps_lose_their_numbers() {
+fn numbered_lists_and_maps_become_arrays_and_objects() {
     let (_, value) = read(&form(&[
         ("AttributeName.1", "All"),
         ("Attribute.1.Name", "DelaySeconds"),
@@ -77,7 +77,7 @@ fn lists_and_maps_lose_their_numbers() {
 }
 
 #[test]
-fn a_name_of_any_depth_is_survived() {
+fn deeply_nested_name_is_survived() {
     let deep = format!("{}=x&QueueName=q", "a.".repeat(1_000_000));
     let (_, value) = read(deep.as_bytes());
     assert_eq!(value, json!({"QueueName": "q"}));
@@ -85,7 +85,7 @@ fn a_name_of_any_depth_is_survived() {
 }
 
 #[test]
-fn answers_are_flat_lists_in_xml() {
+fn responses_are_flat_lists_in_xml() {
     let result = json!({"Messages": [{
         "Body": "<a>\r\n&\"é",
         "Attributes": {"SenderId": "1"},
@@ -116,7 +116,7 @@ fn answers_are_flat_lists_in_xml() {
 }
 
 #[test]
-fn a_refusal_quotes_whatever_was_sent() {
+fn error_response_escapes_its_input() {
     let fault = Fault::new(FaultKind::QueueDoesNotExist, "no <q>\u{1}");
     let xml = refusal(&fault, "r");
     assert!(

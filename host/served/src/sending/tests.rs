@@ -39,7 +39,7 @@ fn kind(queue: &KnownQueue, asked: Send) -> FaultKind {
 }
 
 #[test]
-fn the_queue_says_how_long_to_wait_unless_the_message_does() {
+fn default_delay_of_the_queue_applies_unless_the_message_has_one() {
     let delay = |name, seconds, asked| {
         let asked = Send {
             delay_seconds: seconds,
@@ -57,7 +57,7 @@ fn the_queue_says_how_long_to_wait_unless_the_message_does() {
 }
 
 #[test]
-fn fifo_queues_want_a_group_and_an_id() {
+fn fifo_queues_require_a_group_and_an_id() {
     let standard = queue("q");
     let grouped = Send {
         message_deduplication_id: None,
@@ -110,7 +110,7 @@ fn fifo_queues_want_a_group_and_an_id() {
 }
 
 #[test]
-fn a_message_has_the_size_that_its_queue_takes() {
+fn message_size_is_limited_by_its_queue() {
     let body = "x".repeat(2048);
     assert!(check(&queue("q"), plain(&body)).is_ok());
     let attributes = BTreeMap::from([(
@@ -129,7 +129,7 @@ fn a_message_has_the_size_that_its_queue_takes() {
 }
 
 #[test]
-fn a_batch_has_up_to_ten_entries_each_with_its_id() {
+fn batch_has_up_to_ten_entries_with_distinct_ids() {
     let ids = |ids: &[&str]| {
         let ids: Vec<_> = ids.iter().map(|id| Some(*id)).collect();
         batch_ids(ids.into_iter()).map_err(|fault| fault.kind)

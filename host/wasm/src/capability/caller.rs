@@ -1,5 +1,5 @@
-//! What a capability is to the rest of the host, and what it may use of the instance whose guest calls
-//! it. Knows no instance: whoever has guests implements `Caller`.
+//! The interface between a capability and the host, and what it may use of the instance whose guest
+//! calls it. Knows no instance: the owner of guests implements `Caller`.
 
 use super::description::Description;
 use super::http::connection::ConnectionLimit as Connections;
@@ -9,7 +9,7 @@ use crate::causes::Causes;
 use crate::limits::HostBudget;
 use crate::problem::Problem;
 use crate::room::{Full, InvocationLimit, InvocationPermit};
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::handler::Attempt;
 use std::any::Any;
 use std::fmt::Debug;
@@ -79,7 +79,7 @@ pub(crate) trait Caller: WasiView + WasiHttpView + 'static {
     fn max_open(&self) -> usize;
 
     /// When its only attempt must end.
-    fn deadline(&self) -> Option<Moment>;
+    fn deadline(&self) -> Option<BootInstant>;
 
     /// The attempt that it works on; of several the one on this message.
     fn attempt(&self, message_id: Option<&str>) -> Option<&Arc<Attempt>>;
@@ -92,7 +92,7 @@ pub(crate) trait Caller: WasiView + WasiHttpView + 'static {
         self.ctx().table
     }
 
-    /// Room for one more call under way, with so many bytes.
+    /// Takes budget for one more outstanding call, with this many bytes.
     fn hold(&self, bytes: usize) -> Result<InvocationPermit, Full> {
         self.room().hold(bytes)
     }
@@ -113,7 +113,7 @@ pub(crate) trait Caller: WasiView + WasiHttpView + 'static {
         open_files(self) > self.max_open()
     }
 
-    /// Counts a refusal of `name`, and returns what the guest is told.
+    /// Counts a denial of `name`, and returns the guest's error.
     fn refuse<E: Debug>(&self, what: &Denial, name: &str, told: E, call: TracedCall) -> E {
         self.refusals().refuse(what, name);
         call.answered(&Err::<(), _>(&told));

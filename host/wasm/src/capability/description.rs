@@ -1,12 +1,13 @@
-//! How a capability is described to people, and by which interfaces components request it. Pure.
+//! Describes a capability to people, and by which interfaces components request it. Pure.
 
 /// The interfaces of WASI 0.2.
 pub(crate) const WASI_2: &str = "0.2.0";
 /// The interfaces of WASI 0.3.
 pub(crate) const WASI_3: &str = "0.3.0";
-/// As the library links them: a function that takes the place of one of its own names this version.
+/// The version of WASI 0.2 that the library links: a replacement of one of its functions must name
+/// it.
 pub(crate) const LINKED_WASI_2: &str = "0.2.12";
-/// Of WASI 0.3, likewise.
+/// The version of WASI 0.3 that the library links.
 pub(crate) const LINKED_WASI_3: &str = "0.3.0";
 
 /// One capability, for `plugin check`, messages, counters and documentation.
@@ -15,7 +16,7 @@ pub(crate) struct Description {
     /// In words: `outgoing HTTP`.
     pub(crate) name: &'static str,
     /// Its key in the configuration file; its flag has two dashes before it. Also its label where
-    /// refusals are counted.
+    /// denials are counted.
     pub(crate) key: &'static str,
     /// What its flag wants: `HOST`.
     pub(crate) value: &'static str,
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_supported_within_its_series_and_a_draft_exactly() {
+    fn version_is_supported_within_its_series_and_a_draft_exactly() {
         let released = Interface::new("wasi:http/types", &[WASI_2, WASI_3]);
         for (version, is_supported) in [
             ("0.2.0", true),

@@ -1,6 +1,6 @@
-//! What the configuration can grant to a plugin, one folder each: the functions that guests call, the
-//! grant, what is refused and in which words, the row of the documentation, the tests. `registry` is the
-//! table of all of them. A capability knows its caller by a trait, and neither instances nor entry points.
+//! What the configuration can grant to a plugin, one folder each: the functions that guests call,
+//! the grant, its denials, the row of the documentation, the tests. `registry` is the table of all
+//! of them. A capability knows its caller by a trait, and neither instances nor entry points.
 
 pub(crate) mod caller;
 pub(crate) mod description;

@@ -1,5 +1,4 @@
-//! What is refused to a plugin: counted, and said once a minute for each thing that it asked for.
-//! Knows no capability.
+//! Counts and logs denials, once a minute for each denied name. Knows no capability.
 
 use super::description::Description;
 use dispatcher_core::clock;
@@ -8,10 +7,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// So many refused names are remembered. Of a plugin that invents more, as many again are said once a
-/// minute, and the others only counted.
+/// How many denied names are remembered. Of a plugin that invents more, as many again are logged
+/// per minute, and the others only counted.
 const NAMES: usize = 100;
-/// The most characters of a refused name.
+/// Maximum characters of a refused name.
 const SHOWN: usize = 200;
 
 /// Something that a capability refuses.
@@ -72,7 +71,7 @@ pub(crate) struct Refusals {
     said: Mutex<Names>,
 }
 
-/// What was said.
+/// The logged names.
 #[derive(Default)]
 struct Names {
     said: HashMap<(&'static str, String), LogThrottle>,
@@ -89,8 +88,9 @@ impl Refusals {
         }
     }
 
-    /// Counts a refusal of `name`, of which a plugin may have made anything, and says it with what
-    /// opens it: `the plugin may not WHAT; FLAG opens it`. How the name was said.
+    /// Counts a denial of `name`, which the plugin may have invented, and logs it with the flag
+    /// that grants it: `capability denied: the plugin may not WHAT; FLAG grants it`. Returns how
+    /// the name was logged.
     pub(crate) fn refuse(&self, refusal: &Denial, name: &str) -> String {
         let Denial {
             capability,
@@ -119,7 +119,7 @@ impl Refusals {
             tracing::warn!(
                 plugin,
                 name,
-                "the plugin may not {what}; {dashes}{opens} opens it"
+                "capability denied: the plugin may not {what}; {dashes}{opens} grants it"
             );
         }
         name
@@ -149,7 +149,7 @@ mod tests {
     };
 
     #[test]
-    fn a_refused_name_is_cut_before_it_is_kept_and_each_refusal_counts() {
+    fn denied_name_is_truncated_and_every_denial_counts() {
         let counted = Arc::new(AtomicUsize::new(0));
         let count = counted.clone();
         let count = Count::by(move |capability| {

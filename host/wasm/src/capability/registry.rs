@@ -1,5 +1,5 @@
-//! The table of capabilities. What the configuration may grant, what a linker gets, what components
-//! are found to request, what is missing and what is closed to a shadow follow from it.
+//! The table of capabilities. Grants, linking, the requests that are found in components, missing
+//! grants and the denials for a shadow follow from it.
 
 use super::caller::{Caller, Grant, GrantedTo, Recipient};
 use super::description::{Description, split};

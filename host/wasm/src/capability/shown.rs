@@ -1,10 +1,10 @@
-//! Shows a call as the bindings would, for `plugin invoke --trace`: a span, with an event for what was
-//! asked and one for the answer.
+//! Traces a call as the bindings would, for `plugin invoke --trace`: a span, with an event for the
+//! arguments and one for the result.
 
 use std::fmt::{Arguments, Debug};
 use tracing::{Span, trace, trace_span};
 
-/// A call under way.
+/// An outstanding call.
 pub(crate) struct TracedCall {
     span: Span,
     package: Package,
@@ -40,7 +40,7 @@ macro_rules! begin {
 }
 
 impl TracedCall {
-    /// Of this function with these arguments.
+    /// The call of this function with these arguments.
     pub(crate) fn of(
         package: Package,
         interface: &str,

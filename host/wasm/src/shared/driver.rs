@@ -1,5 +1,5 @@
-//! Drives one shared instance: owns its store, begins every attempt that it is handed, and ends
-//! with it. Knows its plugin only as long as there is one.
+//! Drives one shared instance: owns its store, starts every attempt passed to it, and ends with it.
+//! Knows its plugin only as long as there is one.
 
 use super::{Seat, SharedInstances};
 use crate::admission;
@@ -197,8 +197,8 @@ fn at_tick(mut store: StoreContextMut<'_, Guest>) -> wasmtime::Result<UpdateDead
     Ok(UpdateDeadline::Yield(1))
 }
 
-/// The next attempt; none when no more will come and none is under way. Polled by the event loop
-/// whenever the guest has given the thread back, so the end of an attempt needs no waker of ours.
+/// The next attempt; none when no more will come and none is running. Polled by the event loop
+/// whenever the guest has yielded the thread, so the end of an attempt needs no separate waker.
 fn next(
     accessor: &Accessor<Guest>,
     jobs: &mut UnboundedReceiver<SharedAttempt>,

@@ -1,5 +1,5 @@
-//! Instances that take many attempts at once: which attempt goes into which instance, when one is
-//! made and when it takes no more. Never touches a store; that is the driver's.
+//! Instances that run many concurrent attempts: which attempt goes into which instance, when one is
+//! created and when it takes no more. Never touches a store; that is the driver's.
 
 mod driver;
 mod spare;
@@ -10,7 +10,7 @@ use crate::reuse::Reuse;
 use crate::runtime::Spawn;
 use crate::underway::SharedAttempt;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::{FailureReason, Message, Verdict};
 pub(super) use driver::Recipe;
@@ -22,25 +22,25 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// How long a shared instance serves where nothing is said about it.
+/// The default lifetime of a shared instance.
 const SERVICE: Reuse = Reuse {
     count: 100_000,
     age: Duration::from_secs(3600),
     memory: usize::MAX,
 };
 
-/// A guest that works on messages needs about so many times their bytes.
+/// A guest that works on messages needs about this many times their bytes.
 const MEMORY_PER_BYTE: usize = 4;
 
 /// Why an attempt is turned away.
-const FULL: &str = "no instance of the plugin has room: all there may be hold as many attempts, or as large messages, as they take";
+const FULL: &str = "no instance of the plugin has capacity: all hold their maximum of attempts, or of message bytes";
 
 /// How the instances of one plugin are shared.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sharing {
-    /// The most attempts in one instance.
+    /// Maximum attempts in one instance.
     pub(super) concurrency: usize,
-    /// The most instances that take attempts. As many may be ending besides.
+    /// Maximum instances that take attempts. As many may be ending besides.
     pub(super) instances: usize,
     /// How long each serves.
     pub(super) reuse: Option<Reuse>,
@@ -88,7 +88,7 @@ struct Instance {
     bytes: usize,
     /// Attempts that it has been given.
     served: u64,
-    born: Moment,
+    born: BootInstant,
     /// Ends it at once.
     end: CancellationToken,
 }
@@ -213,8 +213,9 @@ impl SharedInstances {
         }
     }
 
-    /// The first instance with room for so many bytes. Those whose time is up take no more.
-    fn room(&self, state: &mut SharedState, bytes: usize, now: Moment) -> Option<usize> {
+    /// The first instance with capacity for this many bytes. Those at their reuse limit take no
+    /// more.
+    fn room(&self, state: &mut SharedState, bytes: usize, now: BootInstant) -> Option<usize> {
         for instance in &mut state.instances {
             if instance.served >= self.reuse.count || now.since(instance.born) >= self.reuse.age {
                 instance.jobs = None;
@@ -230,9 +231,9 @@ impl SharedInstances {
         instances.position(|instance| instance.jobs.is_some() && fits(instance))
     }
 
-    /// One more instance, if there may be one. Those that take no more stand in nobody's way until
-    /// there are too many of them: an abandoned attempt may stay for as long as its function runs.
-    fn seat(&self, state: &mut SharedState, now: Moment) -> Option<Seat> {
+    /// Starts one more instance, if allowed. Retired instances do not count until there are too
+    /// many of them: an abandoned attempt may stay for as long as its function runs.
+    fn seat(&self, state: &mut SharedState, now: BootInstant) -> Option<Seat> {
         let all = &state.instances;
         let taking = all.iter().filter(|one| one.jobs.is_some()).count();
         if taking >= self.instances || all.len() >= self.instances.saturating_mul(2) {
@@ -258,7 +259,7 @@ impl SharedInstances {
         Some(seat)
     }
 
-    /// The guest has answered an attempt; its instance has so many bytes of memory.
+    /// The guest has answered an attempt; its instance has this many bytes of memory.
     fn ended(&self, instance: u64, id: u64, memory: usize) {
         {
             let mut state = self.state();

@@ -1,5 +1,5 @@
-//! Shared instances that have no attempt make room for those who wait for an instance of their own
-//! plugin or another. Ends none itself; that is the driver's.
+//! Evicts shared instances without attempts for those that wait for their own instance plugin
+//! or another. Ends none itself; that is the driver's.
 
 use super::{Instance, SharedInstances};
 use crate::admission::Spare;

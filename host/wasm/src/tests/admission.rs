@@ -5,7 +5,7 @@ use super::shared::{begin, sharing};
 use super::*;
 use crate::capability::lambda::tests::FakeFunctions;
 
-/// So many attempts at once, each on a thread of its own.
+/// This many attempts at once, each on its own thread.
 fn burst(plugin: &LoadedPlugin, count: usize, body: &str) -> Vec<Verdict> {
     let attempts: Vec<_> = (0..count)
         .map(|_| {
@@ -18,7 +18,7 @@ fn burst(plugin: &LoadedPlugin, count: usize, body: &str) -> Vec<Verdict> {
 }
 
 #[test]
-fn lesson_20_a_burst_waits_for_room_and_none_of_it_fails() {
+fn lesson_20_burst_waits_for_instances_and_none_of_it_fails() {
     const ROOM: usize = 3;
     let runtime = runtime(ROOM);
     for options in [options(), reusing(5)] {
@@ -30,7 +30,7 @@ fn lesson_20_a_burst_waits_for_room_and_none_of_it_fails() {
 }
 
 #[test]
-fn a_burst_has_the_idle_instances_of_another_plugin_thrown_away() {
+fn burst_evicts_idle_instances_of_another_plugin() {
     let runtime = runtime(2);
     let idle = load(&runtime, "verdicts", reusing(1_000));
     let other = load(&runtime, "verdicts", reusing(1_000));
@@ -44,7 +44,7 @@ fn a_burst_has_the_idle_instances_of_another_plugin_thrown_away() {
 }
 
 #[test]
-fn who_waits_is_served_when_an_attempt_ends_whose_instance_would_be_kept() {
+fn waiter_is_served_when_an_ending_attempt_would_keep_its_instance() {
     let runtime = runtime(1);
     let (keeper, other) = (
         load(&runtime, "verdicts", reusing(1_000)),
@@ -58,7 +58,7 @@ fn who_waits_is_served_when_an_attempt_ends_whose_instance_would_be_kept() {
 }
 
 #[test]
-fn shared_instances_without_attempts_make_room() {
+fn idle_shared_instances_are_evicted() {
     let runtime = runtime(1);
     let fake = FakeFunctions::new();
     let shared = load(&runtime, "commands", sharing(10, 1, &fake));
@@ -79,7 +79,7 @@ fn shared_instances_without_attempts_make_room() {
 }
 
 #[test]
-fn a_shared_instance_waits_for_room_and_its_attempts_are_turned_away_in_time() {
+fn shared_instance_waits_for_a_slot_and_its_attempts_are_busy_in_time() {
     let runtime = runtime(1);
     let fake = FakeFunctions::new();
     let shared = load(&runtime, "commands", sharing(10, 1, &fake));
@@ -99,7 +99,7 @@ fn a_shared_instance_waits_for_room_and_its_attempts_are_turned_away_in_time() {
 /// The engine gives slots of thrown-away instances back some at a time, and while one thread is at it
 /// another has room and finds no slot.
 #[test]
-fn who_has_room_finds_a_slot_while_others_give_theirs_back() {
+fn admitted_attempt_always_finds_a_slot() {
     const ROOM: usize = 4;
     let runtime = runtime(ROOM);
     let plugin = load(&runtime, "verdicts", options());

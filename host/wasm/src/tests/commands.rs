@@ -65,7 +65,7 @@ fn failed(why: &str) -> Verdict {
 }
 
 #[test]
-fn the_exit_code_of_a_module_is_the_verdict() {
+fn exit_code_of_a_module_is_the_verdict() {
     let rows = [
         ("", Verdict::Done),
         ("(call $exit (i32.const 0))", Verdict::Done),
@@ -81,7 +81,7 @@ fn the_exit_code_of_a_module_is_the_verdict() {
 }
 
 #[test]
-fn a_module_reads_its_body_and_prints() {
+fn module_reads_its_body_and_prints() {
     let copying = module_loaded(
         "(loop $more
             (local.set $n (call $read))
@@ -93,9 +93,9 @@ fn a_module_reads_its_body_and_prints() {
     assert_eq!(printed[..lines.len()], lines);
 }
 
-/// What adapts a module keeps the environment in a page of its own, and traps when that is full.
+/// What adapts a module keeps the environment in its own page, and traps when that is full.
 #[test]
-fn a_module_is_given_no_more_than_it_has_room_for() {
+fn module_environment_is_limited_to_its_memory() {
     let counting = module_loaded(
         "(call $exit_if (call $sizes (i32.const 16) (i32.const 20)))
         (call $exit (i32.load (i32.const 16)))",
@@ -103,7 +103,7 @@ fn a_module_is_given_no_more_than_it_has_room_for() {
     let variables = |attributes: Vec<Attribute>| {
         let mut message = message("m0", "");
         message.attributes = attributes;
-        match mishap(given(&counting, message)) {
+        match failure_reason(given(&counting, message)) {
             FailureReason::Failed(why) => why,
             other => panic!("{other:?}"),
         }
@@ -119,7 +119,7 @@ fn a_module_is_given_no_more_than_it_has_room_for() {
 }
 
 #[test]
-fn the_exit_code_of_a_component_is_the_verdict() {
+fn exit_code_of_a_component_is_the_verdict() {
     let plugin = command();
     let rows = [
         ("done", Verdict::Done),
@@ -152,7 +152,7 @@ fn the_exit_code_of_a_component_is_the_verdict() {
 }
 
 #[test]
-fn the_exit_code_of_an_async_component_is_the_verdict() {
+fn exit_code_of_an_async_component_is_the_verdict() {
     let plugin = async_command();
     let rows = [
         ("done", Verdict::Done),
@@ -168,11 +168,14 @@ fn the_exit_code_of_an_async_component_is_the_verdict() {
     assert!(trap(one(&plugin, "panic:no")).contains("unreachable"));
     let soon = attempt(&["loop"], Duration::from_millis(20));
     let verdict = drive(plugin.handle(soon)).remove(0);
-    assert!(matches!(mishap(verdict), FailureReason::TimedOut(_)));
+    assert!(matches!(
+        failure_reason(verdict),
+        FailureReason::TimedOut(_)
+    ));
 }
 
 #[test]
-fn a_command_sees_its_message() {
+fn command_receives_its_message() {
     for plugin in [command(), async_command()] {
         let mut whole = message("an id", "variables");
         whole.attributes = vec![
@@ -209,7 +212,7 @@ fn a_command_sees_its_message() {
 }
 
 #[test]
-fn a_body_comes_whole_and_need_not_be_read() {
+fn body_arrives_whole_and_may_stay_unread() {
     let body = format!("\0\r\n{}\u{feff}é", "\u{ff}".repeat(512 << 10));
     let sum: u64 = body.bytes().map(u64::from).sum();
     let wanted = format!("read {} bytes, the sum is {sum}", body.len());
@@ -222,7 +225,7 @@ fn a_body_comes_whole_and_need_not_be_read() {
 }
 
 #[test]
-fn a_command_is_as_shut_in_as_a_handler() {
+fn command_has_the_same_sandbox_as_a_handler() {
     let plugin = command();
     let told = |body: &str| prints(&plugin, message("m0", body)).concat();
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -233,11 +236,14 @@ fn a_command_is_as_shut_in_as_a_handler() {
     assert_eq!(prints(&plugin, message("m0", "flood:2000")).len(), 1_001);
     let soon = attempt(&["loop"], Duration::from_millis(20));
     let verdict = drive(plugin.handle(soon)).remove(0);
-    assert!(matches!(mishap(verdict), FailureReason::TimedOut(_)));
+    assert!(matches!(
+        failure_reason(verdict),
+        FailureReason::TimedOut(_)
+    ));
 }
 
 #[test]
-fn what_wasi_0_3_refuses_is_counted_too() {
+fn denials_of_wasi_0_3_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("menu"), "soup").unwrap();
     let (refused, count) = counting();
@@ -280,7 +286,7 @@ fn what_wasi_0_3_refuses_is_counted_too() {
 }
 
 #[test]
-fn a_command_runs_anew_for_every_message() {
+fn command_starts_fresh_for_every_message() {
     let many = PluginOptions {
         instance_concurrency: 2,
         ..options()
@@ -289,13 +295,13 @@ fn a_command_runs_anew_for_every_message() {
         for name in ["command", "async-command"] {
             let error = runtime(2).load(&prebuilt(name), wrong.clone()).unwrap_err();
             let told = error.to_string();
-            assert!(told.contains("a command runs anew"), "{told}");
+            assert!(told.contains("a command starts fresh"), "{told}");
         }
     }
 }
 
 #[test]
-fn commands_are_told_apart() {
+fn command_kinds_are_detected() {
     let look = |bytes: &[u8]| inspect::bytes(bytes);
     let p1 = look(&module(""));
     assert_eq!((p1.kind, p1.problems), (Kind::CommandModule, Vec::new()));
@@ -308,7 +314,7 @@ fn commands_are_told_apart() {
 }
 
 #[test]
-fn a_module_that_is_no_program_is_refused_in_one_line() {
+fn module_without_start_is_refused_in_one_line() {
     let valid = |text: &str| wat::parse_str(text).unwrap();
     let damaged = b"\0asm\x01\0\0\0\x0a\x04\x01".to_vec();
     let rows = [
@@ -332,7 +338,7 @@ fn a_module_that_is_no_program_is_refused_in_one_line() {
 proptest! {
     /// It becomes a component or is refused in one line, wherever its bytes are wrong.
     #[test]
-    fn no_damage_to_a_module_breaks_what_wraps_it(
+    fn damaged_module_is_wrapped_or_refused_in_one_line(
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
         cut in prop::option::of(any::<prop::sample::Index>()),
     ) {
@@ -353,7 +359,7 @@ proptest! {
 
 /// A component whose `run` has another type.
 #[test]
-fn a_run_of_another_type_is_refused() {
+fn run_export_of_another_type_is_refused() {
     let text = r#"(component
         (core module $m (func (export "run") (result i32) i32.const 0))
         (core instance $i (instantiate $m))

@@ -122,7 +122,7 @@ fn answering(handle: &str) -> Guest<'_> {
 }
 
 #[test]
-fn the_harmless_frame_of_hostile_guests_works() {
+fn hostile_test_guest_works_when_harmless() {
     assert_eq!(HARMLESS.try_for(LONG), Verdict::Done);
     let handle = reject(1020, 2);
     let said = answering(&handle).try_for(LONG);
@@ -130,7 +130,7 @@ fn the_harmless_frame_of_hostile_guests_works() {
 }
 
 #[test]
-fn an_answer_outside_of_its_memory_is_a_trap() {
+fn answer_outside_its_memory_is_a_trap() {
     for (pointer, length) in [
         (0, u32::MAX),
         (u32::MAX, 1),
@@ -145,7 +145,7 @@ fn an_answer_outside_of_its_memory_is_a_trap() {
 }
 
 #[test]
-fn an_answer_that_is_no_value_of_its_type_is_a_trap() {
+fn answer_with_an_invalid_value_is_a_trap() {
     let no_utf8 = format!(
         "{} (i32.store8 (i32.const 40) (i32.const 0xff))",
         reject(40, 1)
@@ -191,7 +191,7 @@ fn failures(count: u32, failure: u32, length: u32) -> String {
 }
 
 #[test]
-fn strings_that_share_their_memory_do_not_multiply_in_ours() {
+fn strings_sharing_guest_memory_do_not_multiply_in_the_host() {
     // A thousand times the same 16 MiB would be 16 GiB here.
     let handle = failures(1_000, 1, 16 << 20);
     let guest = Guest {
@@ -204,7 +204,7 @@ fn strings_that_share_their_memory_do_not_multiply_in_ours() {
 }
 
 #[test]
-fn a_list_longer_than_its_memory_is_a_trap() {
+fn list_longer_than_its_memory_is_a_trap() {
     for length in ["-1", "0x7fffffff", "100000"] {
         let handle = format!("(i32.store (i32.const 12) (i32.const {length}))");
         let guest = Guest {
@@ -217,7 +217,7 @@ fn a_list_longer_than_its_memory_is_a_trap() {
 }
 
 #[test]
-fn a_reason_is_cut_before_it_is_given_to_every_message_of_a_batch() {
+fn reason_is_truncated_before_it_is_copied_to_a_batch() {
     // Err(reject(…)) with 16 MiB of zeros.
     let handle = reject(4 << 20, 16 << 20);
     let plugin = batches(&handle).load(&runtime(1));
@@ -248,18 +248,18 @@ fn batches(handle: &str) -> Guest<'_> {
 }
 
 #[test]
-fn a_hundred_thousand_answers_about_one_message_count_once() {
+fn many_answers_about_one_message_count_once() {
     let handle = failures(100_000, 0, 0);
     let plugin = batches(&handle).load(&runtime(1));
     let bodies = vec!["x"; 10_000];
     let mut verdicts = drive(plugin.handle(attempt(&bodies, LONG)));
     let last = verdicts.pop().unwrap();
-    assert_eq!(mishap(last), FailureReason::Asked);
+    assert_eq!(failure_reason(last), FailureReason::Asked);
     assert!(verdicts.iter().all(|one| *one == Verdict::Done));
 }
 
 #[test]
-fn memory_that_a_guest_says_it_has_for_us_is_checked() {
+fn result_of_realloc_is_checked() {
     for (realloc, said) in [
         ("i32.const -1", "realloc return"),
         ("i32.const 65530", "realloc return"),
@@ -276,13 +276,16 @@ fn memory_that_a_guest_says_it_has_for_us_is_checked() {
 }
 
 #[test]
-fn an_allocation_that_never_ends_is_stopped() {
+fn endless_allocation_is_stopped() {
     let looping = Guest {
         realloc: "(loop $again (br $again)) i32.const 0",
         ..HARMLESS
     };
     let verdict = looping.try_for(SOON);
-    assert!(matches!(mishap(verdict), FailureReason::TimedOut(_)));
+    assert!(matches!(
+        failure_reason(verdict),
+        FailureReason::TimedOut(_)
+    ));
     let deep = Guest {
         items: r#"(memory (export "memory") 1)
             (func $dig (param i32) (result i32) (call $dig (local.get 0)))"#,
@@ -297,7 +300,10 @@ fn an_allocation_that_never_ends_is_stopped() {
         ..HARMLESS
     };
     let verdict = greedy.try_for(LONG);
-    assert_eq!(mishap(verdict), FailureReason::OutOfMemory(MAX_MEMORY));
+    assert_eq!(
+        failure_reason(verdict),
+        FailureReason::OutOfMemory(MAX_MEMORY)
+    );
 }
 
 /// `dispatcher:plugin/context`, lowered as `$cancelled`.
@@ -310,7 +316,7 @@ const CONTEXT: &str = r#"
         (memory (core memory $shared "memory"))))"#;
 
 #[test]
-fn a_guest_cannot_call_the_host_while_the_host_writes_to_it() {
+fn guest_cannot_call_the_host_during_realloc() {
     let guest = Guest {
         imports: CONTEXT,
         granted: r#"(export "cancelled" (func $cancelled))"#,
@@ -324,7 +330,7 @@ fn a_guest_cannot_call_the_host_while_the_host_writes_to_it() {
 }
 
 #[test]
-fn a_parameter_outside_of_its_memory_is_a_trap() {
+fn parameter_outside_its_memory_is_a_trap() {
     for (pointer, length) in [(0, -1), (65_535, 2), (-1, 1)] {
         let handle = format!("(drop (call $cancelled (i32.const {pointer}) (i32.const {length})))");
         let guest = Guest {

@@ -178,7 +178,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 #[test]
-fn finding_16_random_bytes_beyond_what_a_guest_may_have_are_not_made() {
+fn finding_16_random_bytes_beyond_the_budget_are_not_generated() {
     let runtime = runtime(1);
     for (interface, function, param) in RANDOM {
         let imports = random(interface, function, param);
@@ -208,7 +208,7 @@ fn finding_16_listings_streams_and_open_files_are_bounded() {
     }
 }
 
-/// What a process of its own is given to do.
+/// What its own process is given to do.
 const CASE: &str = "DISPATCHER_TEST_HOSTILE_CASE";
 
 /// Bytes of a line of this process's status.
@@ -220,11 +220,11 @@ fn status(name: &str) -> usize {
     kib.unwrap().parse::<usize>().unwrap() << 10
 }
 
-/// Does what it is told and says how much memory that took at most. Runs in a process of its own, where
+/// Does what it is told and says how much memory that took at most. Runs in its own process, where
 /// nobody else takes any.
 #[cfg(target_os = "linux")]
 #[test]
-#[ignore = "finding_16_hostile_calls_leave_the_host_small runs it, as a process"]
+#[ignore = "finding_16_hostile_calls_leave_host_memory_small runs it, as a process"]
 fn a_hostile_process() {
     let case = std::env::var(CASE).unwrap();
     let (runtime, folder) = (runtime(1), folder());
@@ -249,7 +249,7 @@ fn a_hostile_process() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn finding_16_hostile_calls_leave_the_host_small() {
+fn finding_16_hostile_calls_leave_host_memory_small() {
     /// What attempts take in any case, some 8 MiB in a debug build, and what the budget allows beside.
     const MOST: usize = 24 << 20;
     let itself = std::env::current_exe().unwrap();

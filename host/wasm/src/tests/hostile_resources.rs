@@ -1,5 +1,5 @@
 //! Guests that hoard or never end: start functions, clean-ups, tables, handles, tasks, waits. Each
-//! is stopped at its time-out or refused at a limit, and leaves nothing behind.
+//! is stopped at its timeout or refused at a limit, and leaves nothing behind.
 
 use super::hostile::{Guest, HARMLESS, SOON};
 use super::*;
@@ -7,12 +7,12 @@ use crate::capability::caller::Caller;
 
 #[track_caller]
 fn is_stopped(guest: &Guest<'_>) {
-    let why = mishap(guest.try_for(SOON));
+    let why = failure_reason(guest.try_for(SOON));
     assert!(matches!(why, FailureReason::TimedOut(_)), "{why:?}");
 }
 
 #[test]
-fn a_start_function_is_the_attempts_own_time_and_memory() {
+fn start_function_uses_the_time_and_memory_of_the_attempt() {
     let with =
         |body: &str| format!(r#"(memory (export "memory") 1) (func $begin {body}) (start $begin)"#);
     let looping = with("(loop $again (br $again))");
@@ -43,11 +43,14 @@ fn a_start_function_is_the_attempts_own_time_and_memory() {
         ..HARMLESS
     }
     .try_for(LONG);
-    assert_eq!(mishap(verdict), FailureReason::OutOfMemory(MAX_MEMORY));
+    assert_eq!(
+        failure_reason(verdict),
+        FailureReason::OutOfMemory(MAX_MEMORY)
+    );
 }
 
 #[test]
-fn a_clean_up_that_never_ends_is_stopped() {
+fn endless_cleanup_is_stopped() {
     let guest = Guest {
         items: r#"(memory (export "memory") 1)
             (func (export "clean") (param i32) (loop $again (br $again)))"#,
@@ -63,7 +66,7 @@ fn a_clean_up_that_never_ends_is_stopped() {
 }
 
 #[test]
-fn a_table_grows_to_its_limit_and_no_further() {
+fn table_grows_only_to_its_limit() {
     // Traps unless the last element fits and one more does not, nor a great many.
     let handle = "
         (if (i32.eq (table.grow $t (ref.null func) (i32.const 19999)) (i32.const -1))
@@ -109,7 +112,7 @@ pub(super) fn waiting(handle: &str) -> Guest<'_> {
 }
 
 #[test]
-fn a_wait_for_centuries_ends_with_its_attempt() {
+fn wait_for_centuries_ends_with_the_attempt() {
     for nanoseconds in ["-1", "0x7fffffffffffffff", "3600000000000"] {
         let handle = format!("(call $block (call $subscribe (i64.const {nanoseconds})))");
         let runtime = runtime(2);
@@ -117,21 +120,21 @@ fn a_wait_for_centuries_ends_with_its_attempt() {
         let good = super::load(&runtime, "bench-bare", options());
         let waiting = drive_until_it_waits(plugin.handle(attempt(&["body"], LONG)));
         assert_eq!(one(&good, "done"), Verdict::Done);
-        // What the executor does at the time-out.
+        // What the executor does at the timeout.
         drop(waiting);
         assert_eq!(runtime.instances(), 0);
     }
 }
 
 #[test]
-fn handles_that_are_never_given_back_are_counted() {
+fn leaked_handles_are_bounded() {
     let handle = "(loop $again (drop (call $subscribe (i64.const -1))) (br $again))";
     let why = waiting(handle).trap();
     assert!(why.contains("resource table"), "{why}");
 }
 
 #[test]
-fn a_handle_that_was_never_given_out_is_a_trap() {
+fn invalid_handle_is_a_trap() {
     for handle in ["0", "1", "-1", "123456"] {
         let handle = format!("(call $block (i32.const {handle}))");
         let why = waiting(&handle).trap();
@@ -149,7 +152,7 @@ fn task(code: &str) -> Guest<'_> {
 }
 
 #[test]
-fn a_task_that_ends_without_an_answer_harms_nobody_else() {
+fn task_that_ends_without_an_answer_affects_no_other() {
     let guest = Guest {
         items: r#"(memory (export "memory") 1)
             (func (export "again") (param i32 i32 i32) (result i32) (i32.const 0))"#,
@@ -168,7 +171,7 @@ fn a_task_that_ends_without_an_answer_harms_nobody_else() {
 }
 
 #[test]
-fn a_task_that_yields_for_ever_is_stopped() {
+fn endlessly_yielding_task_is_stopped() {
     let guest = Guest {
         items: r#"(memory (export "memory") 1)
             (func (export "again") (param i32 i32 i32) (result i32) (i32.const 1))"#,
@@ -178,7 +181,7 @@ fn a_task_that_yields_for_ever_is_stopped() {
 }
 
 #[test]
-fn a_task_that_waits_for_nothing_ends_with_its_attempt() {
+fn task_that_waits_for_nothing_ends_with_its_attempt() {
     let guest = Guest {
         imports: "(core func $new (canon waitable-set.new))",
         granted: r#"(export "new" (func $new))"#,
@@ -201,7 +204,7 @@ fn a_task_that_waits_for_nothing_ends_with_its_attempt() {
 }
 
 #[test]
-fn every_way_of_never_ending_leaves_its_thread_to_others() {
+fn endless_guests_leave_their_thread_to_others() {
     let runtime = runtime(3);
     let good = super::load(&runtime, "bench-bare", options());
     let looping = Guest {
@@ -226,7 +229,7 @@ fn every_way_of_never_ending_leaves_its_thread_to_others() {
 }
 
 #[test]
-fn invocations_under_way_take_no_more_than_a_few_times_the_memory() {
+fn memory_held_by_pending_invocations_is_bounded() {
     let settings = super::super::guest::GuestSettings {
         max_memory: 1 << 20,
         ..Default::default()

@@ -24,13 +24,13 @@ fn failed(why: &str) -> Verdict {
     retry(FailureReason::Failed(why.into()))
 }
 
-fn asked(after: Option<Duration>, why: &str) -> Verdict {
+fn requested_retry(after: Option<Duration>, why: &str) -> Verdict {
     let why = FailureReason::AskedFor(why.into());
     Verdict::Retry { after, why }
 }
 
 #[test]
-fn the_status_is_the_verdict() {
+fn http_status_is_the_verdict() {
     let reject = |why: &str| Verdict::Reject(why.into());
     let rows = [
         ("200", Verdict::Done),
@@ -53,8 +53,11 @@ fn the_status_is_the_verdict() {
             failed("it answered 302 Found: over there"),
         ),
         ("100", failed("it answered 100 Continue")),
-        ("429:slowly", asked(None, "429 Too Many Requests: slowly")),
-        ("503", asked(None, "503 Service Unavailable")),
+        (
+            "429:slowly",
+            requested_retry(None, "429 Too Many Requests: slowly"),
+        ),
+        ("503", requested_retry(None, "503 Service Unavailable")),
     ];
     for plugin in handlers() {
         for (body, verdict) in &rows {
@@ -64,7 +67,7 @@ fn the_status_is_the_verdict() {
 }
 
 #[test]
-fn a_time_to_come_again_is_kept() {
+fn retry_after_delays_the_retry() {
     for plugin in handlers() {
         times_to_come_again(&plugin);
     }
@@ -89,7 +92,7 @@ fn times_to_come_again(plugin: &LoadedPlugin) {
 }
 
 #[test]
-fn a_message_is_a_post_with_headers() {
+fn message_becomes_a_post_with_headers() {
     for plugin in handlers() {
         assert_eq!(
             rejection(&plugin, "line"),
@@ -139,7 +142,7 @@ fn has_headers(plugin: &LoadedPlugin) {
 }
 
 #[test]
-fn a_body_comes_whole() {
+fn http_body_arrives_whole() {
     let body = format!("\0\r\n{}\u{feff}é", "\u{ff}".repeat(512 << 10));
     let sum: u64 = body.bytes().map(u64::from).sum();
     let wanted = format!("read {} bytes, the sum is {sum}", body.len());
@@ -150,7 +153,7 @@ fn a_body_comes_whole() {
 }
 
 #[test]
-fn of_a_long_answer_the_beginning_is_told() {
+fn long_response_is_truncated_in_the_reason() {
     let long = format!("it answered 500 Internal Server Error: {}", "x".repeat(200));
     for plugin in handlers() {
         assert_eq!(one(&plugin, "bytes:10000000"), failed(&long));
@@ -161,17 +164,17 @@ fn of_a_long_answer_the_beginning_is_told() {
 }
 
 #[test]
-fn no_answer_is_a_failure() {
+fn missing_response_is_a_failure() {
     let plugin = handler();
-    let nothing = failed("it returned without an answer");
+    let nothing = failed("it returned without a response");
     assert_eq!(one(&plugin, "silent"), nothing);
     assert_eq!(one(&plugin, "keep"), nothing);
     for plugin in handlers() {
-        let FailureReason::Failed(why) = mishap(one(&plugin, "error:out of order")) else {
+        let FailureReason::Failed(why) = failure_reason(one(&plugin, "error:out of order")) else {
             panic!();
         };
         assert!(
-            why.starts_with("it answered with an error") && why.contains("out of order"),
+            why.starts_with("it returned an error") && why.contains("out of order"),
             "{why}"
         );
         assert!(trap(one(&plugin, "panic:no")).contains("unreachable"));
@@ -180,40 +183,43 @@ fn no_answer_is_a_failure() {
 }
 
 #[test]
-fn the_attempt_ends_when_the_handler_returns() {
+fn attempt_ends_when_the_http_handler_returns() {
     let plugin = handler();
     let lines = printed(|| assert_eq!(one(&plugin, "print-later:done"), Verdict::Done));
     assert_eq!(lines[0].3, "done");
     assert!(trap(one(&plugin, "panic-later:no")).contains("unreachable"));
-    // It keeps its answer open for ever, and nothing waits for it.
+    // It keeps its answer open forever, and nothing waits for it.
     assert_eq!(one(&plugin, "open:200"), Verdict::Done);
     let half = Verdict::Reject("400 Bad Request: half of it".into());
     assert_eq!(one(&plugin, "open:400"), half);
     let soon = attempt(&["loop"], Duration::from_millis(20));
     let verdict = drive(plugin.handle(soon)).remove(0);
-    assert!(matches!(mishap(verdict), FailureReason::TimedOut(_)));
+    assert!(matches!(
+        failure_reason(verdict),
+        FailureReason::TimedOut(_)
+    ));
 }
 
 #[test]
-fn a_body_that_breaks_off_is_no_success() {
+fn truncated_response_body_is_no_success() {
     for plugin in handlers() {
-        let FailureReason::Failed(why) = mishap(one(&plugin, "break:no more")) else {
+        let FailureReason::Failed(why) = failure_reason(one(&plugin, "break:no more")) else {
             panic!();
         };
-        let start = "it answered 200 OK, and broke off: ";
+        let start = "it answered 200 OK, and its body broke off: ";
         assert!(why.starts_with(start), "{why}");
     }
     let [_, plugin] = handlers();
-    let why = mishap(one(&plugin, "break:no more")).to_string();
+    let why = failure_reason(one(&plugin, "break:no more")).to_string();
     assert!(why.contains("no more"), "{why}");
 }
 
 /// As long as their handles live they are in our memory.
 #[test]
-fn no_part_of_a_request_is_longer_than_servers_take() {
+fn request_parts_fit_the_limits_of_servers() {
     for plugin in handlers() {
         let set = |letters: usize| rejection(&plugin, &format!("words:{letters}"));
-        // A scheme has an end of its own.
+        // A scheme has its own end.
         assert_eq!(set(8192), "400 Bad Request: [true, false, true, true]");
         assert_eq!(set(8193), "400 Bad Request: [false, false, false, false]");
     }
@@ -221,13 +227,13 @@ fn no_part_of_a_request_is_longer_than_servers_take() {
 
 /// One of WASI 0.3 has returned before its answer's body is written.
 #[test]
-fn the_attempt_of_an_async_handler_ends_with_its_answer() {
+fn attempt_of_an_async_http_handler_ends_with_its_response() {
     let [_, plugin] = handlers();
     let lines = printed(|| assert_eq!(one(&plugin, "print-later:done"), Verdict::Done));
     assert_eq!(lines[0].3, "done");
     assert!(trap(one(&plugin, "panic-later:no")).contains("unreachable"));
     assert_eq!(one(&plugin, "sleep:1"), Verdict::Done);
-    // What goes on after its answer is waited for, and counts.
+    // What continues after its answer is waited for, and counts.
     let lines = printed(|| assert_eq!(one(&plugin, "go-on:after all"), Verdict::Done));
     assert_eq!(lines[0].3, "after all");
     assert!(trap(one(&plugin, "go-on:panic")).contains("unreachable"));
@@ -238,12 +244,12 @@ fn the_attempt_of_an_async_handler_ends_with_its_answer() {
         )));
     }
     let soon = attempt(&["loop"], Duration::from_millis(20));
-    let why = mishap(drive(plugin.handle(soon)).remove(0));
+    let why = failure_reason(drive(plugin.handle(soon)).remove(0));
     assert!(matches!(why, FailureReason::TimedOut(_)), "{why}");
 }
 
 #[test]
-fn a_handler_is_used_again_if_wished_and_never_by_many_at_once() {
+fn http_handler_instance_is_reused_on_request_and_never_shared() {
     let runtime = runtime(2);
     for name in NAMES {
         let plugin = load(&runtime, name, reusing(3));
@@ -262,7 +268,7 @@ fn a_handler_is_used_again_if_wished_and_never_by_many_at_once() {
 }
 
 #[test]
-fn a_handler_of_requests_sends_none_and_is_counted() {
+fn outbound_request_of_an_http_handler_is_denied_and_counted() {
     for name in NAMES {
         let (refused, count) = counting();
         let counted = PluginOptions {
@@ -276,7 +282,7 @@ fn a_handler_of_requests_sends_none_and_is_counted() {
 }
 
 #[test]
-fn handles_of_http_are_few() {
+fn http_handles_are_bounded() {
     for plugin in handlers() {
         let why = trap(one(&plugin, "hoard"));
         assert!(why.contains("resource table"), "{why}");
@@ -284,7 +290,7 @@ fn handles_of_http_are_few() {
 }
 
 #[test]
-fn a_handler_is_known_by_its_export() {
+fn http_handler_is_detected_by_its_export() {
     let kinds = [
         (Kind::HttpHandler, "a wasi:http handler (p2 component)"),
         (Kind::AsyncHttpHandler, "a wasi:http handler (p3 component)"),

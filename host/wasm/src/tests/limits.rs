@@ -3,17 +3,17 @@
 use super::*;
 
 #[test]
-fn a_loop_is_stopped_at_its_deadline() {
+fn endless_loop_is_stopped_at_the_deadline() {
     let plugin = verdicts();
     for body in ["loop", "loop-calls"] {
         let mut verdicts = drive(plugin.handle(attempt(&[body], Duration::from_millis(20))));
-        let why = mishap(verdicts.remove(0));
+        let why = failure_reason(verdicts.remove(0));
         assert!(matches!(why, FailureReason::TimedOut(_)), "{why:?}");
     }
 }
 
 #[test]
-fn a_loop_yields_to_others_on_its_thread() {
+fn endless_loop_yields_to_others_on_its_thread() {
     let plugin = verdicts();
     let mut endless = plugin.handle(attempt(&["loop"], LONG));
     let mut context = Context::from_waker(Waker::noop());
@@ -24,10 +24,10 @@ fn a_loop_yields_to_others_on_its_thread() {
 }
 
 #[test]
-fn memory_beyond_the_limit_is_named() {
+fn memory_limit_is_named_in_the_failure() {
     let plugin = verdicts();
     assert_eq!(
-        mishap(one(&plugin, "eat")),
+        failure_reason(one(&plugin, "eat")),
         FailureReason::OutOfMemory(MAX_MEMORY)
     );
     assert_eq!(one(&plugin, "grow:16"), Verdict::Done);
@@ -37,20 +37,20 @@ fn memory_beyond_the_limit_is_named() {
     };
     let small = load(&runtime(1), "verdicts", small);
     assert_eq!(
-        mishap(one(&small, "grow:16")),
+        failure_reason(one(&small, "grow:16")),
         FailureReason::OutOfMemory(8 << 20)
     );
     assert_eq!(one(&small, "done"), Verdict::Done);
 }
 
 #[test]
-fn a_guest_sleeps_where_there_is_no_tokio() {
+fn guest_can_sleep_without_tokio() {
     assert!(tokio::runtime::Handle::try_current().is_err());
     assert_eq!(one(&verdicts(), "sleep:5"), Verdict::Done);
 }
 
 #[test]
-fn dropping_a_sleeper_frees_its_instance() {
+fn dropping_a_sleeping_attempt_frees_its_instance() {
     let runtime = runtime(1);
     for options in [options(), reusing(10)] {
         let plugin = load(&runtime, "verdicts", options);
@@ -59,7 +59,7 @@ fn dropping_a_sleeper_frees_its_instance() {
             assert_eq!(runtime.instances(), 1);
             let late = plugin.handle(attempt(&["done"], Duration::from_millis(4)));
             let turned_away = drive(late);
-            let is_full = |why: &str| why.starts_with("no room for another instance");
+            let is_full = |why: &str| why.starts_with("no slot for another instance");
             assert!(
                 matches!(&turned_away[..], [Verdict::Busy { after: None, why }] if is_full(why)),
                 "{turned_away:?}"
@@ -72,7 +72,7 @@ fn dropping_a_sleeper_frees_its_instance() {
 }
 
 #[test]
-fn many_sleepers_hold_no_thread() {
+fn sleeping_guests_hold_no_thread() {
     let plugin = verdicts();
     let sleepers: Vec<_> = (0..40)
         .map(|_| drive_until_it_waits(plugin.handle(attempt(&["sleep:2000"], LONG))))
@@ -83,7 +83,7 @@ fn many_sleepers_hold_no_thread() {
 }
 
 #[test]
-fn a_cancelled_guest_is_told_or_stopped() {
+fn cancelled_guest_is_notified_or_stopped() {
     let plugin = verdicts();
     assert_eq!(rejection(&plugin, "cancelled-now"), "false");
     for body in ["loop", "cancelled"] {
@@ -102,7 +102,7 @@ fn a_cancelled_guest_is_told_or_stopped() {
 }
 
 #[test]
-fn messages_are_cancelled_one_by_one() {
+fn messages_of_a_batch_are_cancelled_one_by_one() {
     let attempt = attempt(&["a", "b"], LONG);
     let settings = super::super::guest::GuestSettings {
         max_memory: 0,

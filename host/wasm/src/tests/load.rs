@@ -25,37 +25,37 @@ fn problems_of_bytes(bytes: &[u8]) -> String {
 }
 
 #[track_caller]
-fn tells(told: &str, parts: &[&str]) {
+fn assert_contains(told: &str, parts: &[&str]) {
     for part in parts {
         assert!(told.contains(part), "{part:?} in {told:?}");
     }
 }
 
 #[test]
-fn files_that_are_no_component() {
-    tells(
+fn files_that_are_no_component_are_refused() {
+    assert_contains(
         &problems(&prebuilt("no-such-plugin")),
         &["no-such-plugin.wasm: no such file"],
     );
-    tells(&problems(std::path::Path::new("/")), &["/: a folder"]);
-    tells(&problems_of_bytes(b""), &["empty"]);
-    tells(&problems_of_bytes(b"#!/bin/sh"), &["not WebAssembly"]);
-    tells(&problems_of_bytes(b"(component)"), &["text"]);
-    tells(&problems_of_bytes(b"\0asm\x0d\0\x02\0"), &["version"]);
-    tells(
+    assert_contains(&problems(std::path::Path::new("/")), &["/: a folder"]);
+    assert_contains(&problems_of_bytes(b""), &["empty"]);
+    assert_contains(&problems_of_bytes(b"#!/bin/sh"), &["not WebAssembly"]);
+    assert_contains(&problems_of_bytes(b"(component)"), &["text"]);
+    assert_contains(&problems_of_bytes(b"\0asm\x0d\0\x02\0"), &["version"]);
+    assert_contains(
         &problems_of_bytes(b"\0asm\x0d\0\x01\0rubbish"),
         &["not a valid component"],
     );
-    tells(
+    assert_contains(
         &problems(&prebuilt("core-module")),
         &["a core module", "exports neither"],
     );
 }
 
 #[test]
-fn a_component_of_another_world_or_version() {
+fn component_of_another_world_or_version_is_refused() {
     let told = problems(&prebuilt("wrong-world"));
-    tells(
+    assert_contains(
         &told,
         &[
             "neither",
@@ -64,35 +64,35 @@ fn a_component_of_another_world_or_version() {
         ],
     );
     let told = problems(&prebuilt("wrong-version"));
-    tells(
+    assert_contains(
         &told,
         &[
             "dispatcher:plugin/handler@0.9.0",
             "dispatcher:plugin/handler@0.1.0",
         ],
     );
-    tells(&problems_of_text("(component)"), &["but nothing"]);
+    assert_contains(&problems_of_text("(component)"), &["but nothing"]);
     let told = problems_of_text(
         r#"(component (instance $http) (export "wasi:http/handler@0.4.0" (instance $http)))"#,
     );
-    tells(&told, &["exports wasi:http/handler@0.4.0"]);
-    tells(
+    assert_contains(&told, &["exports wasi:http/handler@0.4.0"]);
+    assert_contains(
         &told,
         &["wasi:http/incoming-handler@0.2.0 and wasi:http/handler@0.3.0"],
     );
 }
 
 #[test]
-fn an_import_that_is_not_granted() {
+fn import_without_a_grant_is_refused() {
     let told = problems(&prebuilt("forbidden"));
-    tells(
+    assert_contains(
         &told,
         &["imports dispatcher:plugin/lambda@0.1.0", "allow-lambda"],
     );
 }
 
 #[test]
-fn every_problem_at_once() {
+fn all_problems_are_reported_together() {
     let told = problems_of_text(
         r#"(component
             (import "wasi:http/types@0.9.0" (instance))
@@ -107,7 +107,7 @@ fn every_problem_at_once() {
         )"#,
     );
     assert_eq!(told.lines().count(), 8, "{told}");
-    tells(
+    assert_contains(
         &told,
         &[
             "wasi:http/types@0.9.0 (this host provides wasi:http 0.2 and 0.3)",
@@ -132,14 +132,14 @@ const MISTYPED: &str = r#"
 "#;
 
 #[test]
-fn the_right_name_with_another_type() {
+fn right_name_with_another_type_is_refused() {
     let told = problems_of_text(&format!("(component {MISTYPED})"));
-    tells(&told, &["another type", "handle"]);
+    assert_contains(&told, &["another type", "handle"]);
     let told = problems_of_text(&format!(
         r#"(component (import "dispatcher:plugin/context@0.1.0" (instance
             (export "cancelled" (func (param "message-id" u32) (result bool))))) {MISTYPED})"#
     ));
-    tells(
+    assert_contains(
         &told,
         &[
             "another type",
@@ -150,11 +150,11 @@ fn the_right_name_with_another_type() {
 }
 
 #[test]
-fn a_component_that_wants_more_than_it_may_have() {
+fn component_that_needs_more_than_its_limits_is_refused() {
     let told = problems_of_text(&format!(
         "(component (core module $big (memory 4096)) (core instance (instantiate $big)) {MISTYPED})"
     ));
-    tells(&told, &["268435456 bytes of memory"]);
+    assert_contains(&told, &["268435456 bytes of memory"]);
     let greedy = PluginOptions {
         max_memory: MAX_MEMORY * 2,
         ..options()
@@ -163,12 +163,12 @@ fn a_component_that_wants_more_than_it_may_have() {
         .load(&prebuilt("count"), greedy)
         .unwrap_err()
         .to_string();
-    tells(&told, &["67108864 bytes of memory"]);
+    assert_contains(&told, &["67108864 bytes of memory"]);
 }
 
 /// The list that the diagnosis goes by names what the engine links.
 #[test]
-fn what_is_listed_is_linked() {
+fn every_listed_import_can_be_linked() {
     let linker = &runtime(1).inner.linker;
     // What is there already cannot be defined once more.
     let is_linked = |name: &str| {
@@ -194,7 +194,7 @@ fn what_is_listed_is_linked() {
 }
 
 #[test]
-fn nothing_that_loads_is_called_unknown() {
+fn no_linkable_import_is_called_unknown() {
     for name in [
         "hello",
         "verdicts",
@@ -208,7 +208,7 @@ fn nothing_that_loads_is_called_unknown() {
 }
 
 #[test]
-fn inspection_works_for_what_is_refused() {
+fn refused_component_can_still_be_inspected() {
     let look = |name: &str| inspect::file(&prebuilt(name)).unwrap();
     let hello = look("hello");
     assert_eq!(
@@ -237,7 +237,7 @@ fn inspection_works_for_what_is_refused() {
 }
 
 #[test]
-fn a_cache_is_filled_and_used() {
+fn compiled_component_is_cached_and_reused() {
     let folder = tempfile::tempdir().unwrap();
     for _ in 0..2 {
         let options = RuntimeOptions {

@@ -55,7 +55,7 @@ pub(crate) fn timers() -> tokio::runtime::Handle {
     TIMERS.get_or_init(start).handle().clone()
 }
 
-/// Drives whatever it is given on a thread of its own.
+/// Drives whatever it is given on its own thread.
 pub(crate) fn spawn() -> Spawn {
     Arc::new(|future| drop(std::thread::spawn(|| drive(future))))
 }
@@ -213,16 +213,16 @@ pub(crate) fn rejection(plugin: &LoadedPlugin, body: &str) -> String {
 }
 
 /// What happened to the message.
-pub(crate) fn mishap(verdict: Verdict) -> FailureReason {
+pub(crate) fn failure_reason(verdict: Verdict) -> FailureReason {
     match verdict {
         Verdict::Retry { after: None, why } => why,
-        other => panic!("wanted a mishap, got {other:?}"),
+        other => panic!("wanted a failure_reason, got {other:?}"),
     }
 }
 
 /// The engine's words about a guest that trapped.
 pub(crate) fn trap(verdict: Verdict) -> String {
-    match mishap(verdict) {
+    match failure_reason(verdict) {
         FailureReason::Trapped(why) => why,
         other => panic!("wanted a trap, got {other:?}"),
     }

@@ -57,7 +57,7 @@ fn line(level: &str, stream: &str, id: &str, text: &str) -> Line {
 }
 
 #[test]
-fn lines_carry_their_stream_and_message() {
+fn printed_lines_carry_stream_and_message_id() {
     let plugin = verdicts();
     let lines = printed(|| {
         one(&plugin, "print:one\ntwo");
@@ -74,7 +74,7 @@ fn lines_carry_their_stream_and_message() {
 }
 
 #[test]
-fn half_a_line_is_not_lost_and_control_characters_are_spelt_out() {
+fn unfinished_line_is_kept_and_control_characters_are_escaped() {
     let plugin = verdicts();
     // ESC [ 2 J, a byte that is no UTF-8, a line end of Windows, and no end.
     let lines = printed(|| drop(one(&plugin, "print-raw:1b5b324a41ff0d0a42")));
@@ -83,7 +83,7 @@ fn half_a_line_is_not_lost_and_control_characters_are_spelt_out() {
 }
 
 #[test]
-fn the_last_words_before_a_panic_are_logged() {
+fn output_before_a_panic_is_logged() {
     let plugin = verdicts();
     let lines = printed(|| drop(one(&plugin, "panic:as told")));
     assert!(
@@ -93,7 +93,7 @@ fn the_last_words_before_a_panic_are_logged() {
 }
 
 #[test]
-fn a_long_line_is_cut() {
+fn long_line_is_truncated() {
     let plugin = verdicts();
     let lines = printed(|| drop(one(&plugin, &format!("print:{}", "x".repeat(100_000)))));
     assert_eq!(lines.len(), 1);
@@ -101,7 +101,7 @@ fn a_long_line_is_cut() {
 }
 
 #[test]
-fn a_flood_is_dammed() {
+fn flood_of_output_is_throttled() {
     let plugin = verdicts();
     let lines = printed(|| assert_eq!(one(&plugin, "flood:2000000"), Verdict::Done));
     assert_eq!(lines.len() as u64, MAX_LINES + 1);
@@ -114,7 +114,7 @@ fn a_flood_is_dammed() {
 }
 
 #[test]
-fn a_reused_instance_prints_for_the_present_message() {
+fn reused_instance_prints_for_the_current_message() {
     let plugin = load(&runtime(1), "verdicts", reusing(10));
     let named = |id: &str| {
         Arc::new(Attempt {
@@ -133,7 +133,7 @@ fn a_reused_instance_prints_for_the_present_message() {
 }
 
 #[test]
-fn a_batch_is_named_by_its_first_message_and_count() {
+fn batch_output_names_the_first_message_and_the_count() {
     let plugin = load(&runtime(1), "batch-verdicts", options());
     let lines = printed(|| {
         drive(plugin.handle(attempt(&["done", "done", "done"], LONG)));
@@ -145,7 +145,7 @@ fn a_batch_is_named_by_its_first_message_and_count() {
 }
 
 #[test]
-fn lines_of_a_shared_instance_belong_to_no_message() {
+fn output_of_a_shared_instance_has_no_message() {
     // Its driver is polled on this thread, whose log is looked at.
     let drivers = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&drivers);

@@ -3,21 +3,21 @@
 use super::*;
 
 #[test]
-fn a_fresh_instance_remembers_nothing() {
+fn fresh_instance_remembers_nothing() {
     let plugin = load(&runtime(1), "count", options());
     assert_eq!(rejection(&plugin, ""), "1");
     assert_eq!(rejection(&plugin, ""), "1");
 }
 
 #[test]
-fn an_instance_is_used_so_many_times() {
+fn instance_is_reused_up_to_its_limit() {
     let plugin = load(&runtime(1), "count", reusing(3));
     let counts: Vec<_> = (0..7).map(|_| rejection(&plugin, "")).collect();
     assert_eq!(counts, ["1", "2", "3", "1", "2", "3", "1"]);
 }
 
 #[test]
-fn lesson_21_an_old_or_fat_instance_is_not_used_again() {
+fn lesson_21_old_or_large_instance_is_not_reused() {
     let keep = reusing(10).reuse.unwrap();
     let age = Duration::ZERO;
     for keep in [Reuse { age, ..keep }, Reuse { memory: 0, ..keep }] {
@@ -32,13 +32,13 @@ fn lesson_21_an_old_or_fat_instance_is_not_used_again() {
 }
 
 #[test]
-fn an_instance_that_failed_is_not_used_again() {
+fn failed_instance_is_not_reused() {
     let runtime = runtime(4);
     let plugin = load(&runtime, "verdicts", reusing(100));
     for body in ["panic", "exit:0", "eat"] {
         assert_eq!(one(&plugin, "done"), Verdict::Done);
         assert_eq!(runtime.instances(), 1, "kept");
-        mishap(one(&plugin, body));
+        failure_reason(one(&plugin, body));
         assert_eq!(runtime.instances(), 0, "thrown away after {body}");
     }
     drive(plugin.handle(attempt(&["loop"], Duration::ZERO)));
@@ -46,27 +46,27 @@ fn an_instance_that_failed_is_not_used_again() {
     assert_eq!(one(&plugin, "done"), Verdict::Done);
 }
 
-/// What goes on would print, call and trap under the name of the next message.
+/// What continues would print, call and trap under the name of the next message.
 #[test]
-fn an_instance_in_which_something_goes_on_is_not_used_again() {
+fn instance_with_unfinished_work_is_not_reused() {
     let plugin = load(&runtime(1), "lingers", reusing(100));
     let counts = ["a", "b", "stay", "c", "d"].map(|body| rejection(&plugin, body));
     assert_eq!(counts, ["1", "2", "3", "1", "2"]);
 }
 
 #[test]
-fn a_reused_instance_has_the_present_deadline() {
+fn reused_instance_has_the_current_deadline() {
     let plugin = load(&runtime(1), "verdicts", reusing(100));
     assert_eq!(one(&plugin, "done"), Verdict::Done);
     let mut verdicts = drive(plugin.handle(attempt(&["loop"], Duration::from_millis(5))));
     assert!(matches!(
-        mishap(verdicts.remove(0)),
+        failure_reason(verdicts.remove(0)),
         FailureReason::TimedOut(_)
     ));
 }
 
 #[test]
-fn idle_instances_make_room_for_another_plugin() {
+fn idle_instances_are_evicted_for_another_plugin() {
     let runtime = runtime(1);
     let (first, second) = (
         load(&runtime, "count", reusing(100)),

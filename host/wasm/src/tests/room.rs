@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Mutex;
 
 #[test]
-fn as_many_instances_may_be_ending_as_take_attempts() {
+fn ending_instances_are_bounded_by_the_attempts() {
     let runtime = runtime(4);
     let fake = FakeFunctions::new();
     let plugin = load(&runtime, "commands", sharing(10, 2, &fake));
@@ -31,7 +31,7 @@ fn as_many_instances_may_be_ending_as_take_attempts() {
 }
 
 #[test]
-fn lesson_20_attempts_wait_for_room_in_the_order_of_their_arrival() {
+fn lesson_20_attempts_wait_for_instances_in_order_of_arrival() {
     let runtime = runtime(1);
     let fake = FakeFunctions::new();
     let plugin = load(&runtime, "commands", sharing(2, 1, &fake));
@@ -51,12 +51,12 @@ fn lesson_20_attempts_wait_for_room_in_the_order_of_their_arrival() {
 
 /// Whether an attempt was turned away for want of room.
 fn is_turned_away(verdicts: &[Verdict]) -> bool {
-    let is_full = |why: &str| why.starts_with("no instance of the plugin has room");
+    let is_full = |why: &str| why.starts_with("no instance of the plugin has capacity");
     matches!(verdicts, [Verdict::Busy { after: None, why }] if is_full(why))
 }
 
 #[test]
-fn an_attempt_that_finds_no_room_in_time_is_busy() {
+fn attempt_without_an_instance_in_time_is_busy() {
     let runtime = runtime(1);
     let fake = FakeFunctions::new();
     let plugin = load(&runtime, "commands", sharing(2, 1, &fake));
@@ -81,7 +81,7 @@ fn an_attempt_that_finds_no_room_in_time_is_busy() {
 }
 
 #[test]
-fn large_messages_share_no_instance() {
+fn large_messages_do_not_share_an_instance() {
     let runtime = runtime(2);
     let fake = FakeFunctions::new();
     let plugin = load(&runtime, "commands", sharing(10, 2, &fake));
@@ -100,7 +100,7 @@ fn large_messages_share_no_instance() {
 }
 
 #[test]
-fn what_a_lost_instance_did_not_begin_is_begun_in_another() {
+fn attempts_not_begun_in_a_lost_instance_begin_in_another() {
     type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
     let drivers = Arc::new(Mutex::new(Vec::<Driver>::new()));
     let kept = Arc::clone(&drivers);
@@ -120,11 +120,11 @@ fn what_a_lost_instance_did_not_begin_is_begun_in_another() {
     let coming = begin(&plugin, "coming", "done");
     assert!(drivers.lock().unwrap().is_empty(), "it is on its way");
     drop(driver);
-    let why = mishap(drive(begun).remove(0));
+    let why = failure_reason(drive(begun).remove(0));
     assert!(matches!(why, FailureReason::Host(_)), "{why:?}");
     let another = drive_until_it_waits(next());
     assert_eq!(drive(coming), [Verdict::Done]);
-    // And where no other has room, it does not wait for ever.
+    // And where no other has room, it does not wait forever.
     let abandoned = begin(&plugin, "abandoned", "await it");
     let another = drive_until_it_waits(another);
     let coming = begin(&plugin, "coming", "done");

@@ -8,7 +8,7 @@ fn is_shut(body: &str) {
 }
 
 #[test]
-fn files_are_shut() {
+fn files_are_denied_by_default() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = |path: &std::path::Path| path.to_str().unwrap().to_owned();
@@ -20,7 +20,7 @@ fn files_are_shut() {
 }
 
 #[test]
-fn the_clock_and_chance_are_open() {
+fn clock_and_random_are_available() {
     let before = clock::wall_clock_now();
     let answer = rejection(&verdicts(), "time");
     let seen: u64 = answer.strip_prefix("got ").unwrap().parse().unwrap();

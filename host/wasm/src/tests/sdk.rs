@@ -75,9 +75,9 @@ fn sent(options: &PluginOptions, queue: &str) -> [Verdict; 2] {
 }
 
 /// A retry was asked for, whatever was printed before.
-fn assert_asked(verdicts: [Verdict; 2]) {
+fn assert_retry(verdicts: [Verdict; 2]) {
     for verdict in verdicts {
-        let why = mishap(verdict);
+        let why = failure_reason(verdict);
         assert!(
             matches!(why, FailureReason::Asked | FailureReason::AskedFor(_)),
             "{why}"
@@ -86,7 +86,7 @@ fn assert_asked(verdicts: [Verdict; 2]) {
 }
 
 #[test]
-fn an_answer_is_read_and_a_failed_function_is_a_retry() {
+fn response_is_read_and_function_error_is_a_retry() {
     let mut functions = functions_of(&FakeFunctions::new(), &["*"]);
     functions.invoker = Arc::new(Echo);
     let options = granted(functions, &post());
@@ -94,12 +94,12 @@ fn an_answer_is_read_and_a_failed_function_is_a_retry() {
     assert_eq!(invoked(&options, "echo"), [read.clone(), read]);
     for verdict in invoked(&options, "fails") {
         let why = "function fails failed: an error without a type: no message";
-        assert_eq!(mishap(verdict), FailureReason::Function(why.into()));
+        assert_eq!(failure_reason(verdict), FailureReason::Function(why.into()));
     }
 }
 
 #[test]
-fn an_invocation_that_failed_means_what_it_proves() {
+fn failed_invocation_maps_to_the_matching_failure() {
     let fake = FakeFunctions::new();
     fake.answer_all();
     let functions = functions_of(&fake, &["throttled", "reset", "unwanted", "missing"]);
@@ -117,15 +117,18 @@ fn an_invocation_that_failed_means_what_it_proves() {
         assert_eq!(invoked(&options, function), both, "{function}");
     }
     for verdict in invoked(&options, "reset") {
-        let why = "nobody knows whether the function ran: why";
-        assert_eq!(mishap(verdict), FailureReason::FunctionUnknown(why.into()));
+        let why = "unknown whether the function ran: why";
+        assert_eq!(
+            failure_reason(verdict),
+            FailureReason::FunctionUnknown(why.into())
+        );
     }
     // Not granted: no message stops its route by what it names.
-    assert_asked(invoked(&options, "another"));
+    assert_retry(invoked(&options, "another"));
 }
 
 #[test]
-fn a_message_is_sent_as_it_was_put_together() {
+fn message_is_sent_as_composed() {
     let post = post();
     let options = granted(functions_of(&FakeFunctions::new(), &[]), &post);
     let id = Verdict::Reject(r#"got "an id""#.into());
@@ -146,10 +149,10 @@ fn a_message_is_sent_as_it_was_put_together() {
 }
 
 #[test]
-fn a_message_that_is_not_sent_means_what_it_proves() {
+fn failed_send_maps_to_the_matching_failure() {
     let options = granted(functions_of(&FakeFunctions::new(), &[]), &post());
-    assert_asked(sent(&options, "full"));
+    assert_retry(sent(&options, "full"));
     let refused = Verdict::Reject("why".into());
     assert_eq!(sent(&options, "picky"), [refused.clone(), refused]);
-    assert_asked(sent(&options, "another"));
+    assert_retry(sent(&options, "another"));
 }

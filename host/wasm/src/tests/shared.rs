@@ -38,7 +38,7 @@ fn until_there_are(runtime: &Runtime, instances: u64) {
 }
 
 #[test]
-fn a_thousand_attempts_wait_in_one_instance() {
+fn thousand_attempts_wait_in_one_instance() {
     const MANY: usize = 1_000;
     let runtime = runtime(2);
     let fake = FakeFunctions::new();
@@ -58,7 +58,7 @@ fn a_thousand_attempts_wait_in_one_instance() {
 }
 
 #[test]
-fn an_attempt_that_fails_by_its_answer_hurts_no_other() {
+fn failing_answer_affects_no_other_attempt() {
     type Expected = fn(&Verdict) -> bool;
     let runtime = runtime(1);
     let fake = FakeFunctions::new();
@@ -84,7 +84,7 @@ fn an_attempt_that_fails_by_its_answer_hurts_no_other() {
 }
 
 #[test]
-fn a_failure_hits_all_that_share_the_instance_and_nobody_else() {
+fn trap_fails_only_attempts_sharing_the_instance() {
     type Expected = fn(&FailureReason) -> bool;
     let cases: [(&str, Expected); 2] = [
         ("trap", |why| matches!(why, FailureReason::Trapped(_))),
@@ -100,9 +100,9 @@ fn a_failure_hits_all_that_share_the_instance_and_nobody_else() {
         let sharer = begin(&plugin, "sharer", "await it");
         fake.until_called(3);
         assert_eq!(runtime.instances(), 2);
-        let why = mishap(one(&plugin, body));
+        let why = failure_reason(one(&plugin, body));
         assert!(expected(&why), "{why:?}");
-        let why = mishap(drive(sharer).remove(0));
+        let why = failure_reason(drive(sharer).remove(0));
         assert!(expected(&why), "{why:?}");
         until_there_are(&runtime, 1);
         fake.answer_all();
@@ -114,7 +114,7 @@ fn a_failure_hits_all_that_share_the_instance_and_nobody_else() {
 }
 
 #[test]
-fn an_abandoned_attempt_retires_its_instance() {
+fn abandoned_attempt_retires_its_instance() {
     let runtime = runtime(2);
     let fake = FakeFunctions::new();
     let plugin = load(&runtime, "commands", sharing(10, 2, &fake));
@@ -133,7 +133,7 @@ fn an_abandoned_attempt_retires_its_instance() {
 }
 
 #[test]
-fn an_instance_of_abandoned_attempts_ends_at_once() {
+fn instance_with_only_abandoned_attempts_ends_at_once() {
     let runtime = runtime(2);
     let fake = FakeFunctions::new();
     let plugin = load(&runtime, "commands", sharing(10, 1, &fake));
@@ -153,7 +153,7 @@ fn an_instance_of_abandoned_attempts_ends_at_once() {
 }
 
 #[test]
-fn a_loop_is_stopped_and_the_others_hear_of_it() {
+fn endless_loop_is_stopped_and_sharing_attempts_fail() {
     let runtime = runtime(2);
     let fake = FakeFunctions::new();
     let plugin = load(&runtime, "commands", sharing(10, 1, &fake));
@@ -175,7 +175,7 @@ fn a_loop_is_stopped_and_the_others_hear_of_it() {
                 assert!(trap(drive(looping).remove(0)).contains("no longer counts"));
             }
             _ => {
-                let why = mishap(drive(looping).remove(0));
+                let why = failure_reason(drive(looping).remove(0));
                 assert!(matches!(why, FailureReason::TimedOut(_)), "{why:?}");
             }
         }
@@ -186,7 +186,7 @@ fn a_loop_is_stopped_and_the_others_hear_of_it() {
 }
 
 #[test]
-fn an_attempt_that_waits_past_its_deadline_stops_nobody() {
+fn attempt_past_its_deadline_stops_no_other() {
     let fake = FakeFunctions::new();
     let plugin = load(&runtime(1), "commands", sharing(10, 1, &fake));
     assert_eq!(one(&plugin, "done"), Verdict::Done, "there is an instance");
@@ -201,7 +201,7 @@ fn an_attempt_that_waits_past_its_deadline_stops_nobody() {
 }
 
 #[test]
-fn a_guest_asks_about_any_message_under_way() {
+fn guest_can_ask_about_any_running_message() {
     let fake = FakeFunctions::new();
     let plugin = load(&runtime(1), "commands", sharing(10, 1, &fake));
     let held = attempt(&["await it"], LONG);
@@ -230,7 +230,7 @@ fn begin_now(plugin: &LoadedPlugin, id: &str, body: &str) -> Vec<Verdict> {
 }
 
 #[test]
-fn an_instance_serves_its_time() {
+fn shared_instance_is_retired_at_its_reuse_limit() {
     let drivers = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&drivers);
     let counting: Spawn = Arc::new(move |future| {
@@ -264,7 +264,7 @@ fn an_instance_serves_its_time() {
 }
 
 #[test]
-fn an_attempt_that_nobody_drives_is_answered() {
+fn attempt_of_a_dropped_instance_is_a_host_failure() {
     let options = RuntimeOptions {
         instances: 1,
         max_memory: MAX_MEMORY,
@@ -273,13 +273,13 @@ fn an_attempt_that_nobody_drives_is_answered() {
     let runtime = Runtime::start(options, timers(), Arc::new(drop)).unwrap();
     let plugin = load(&runtime, "commands", sharing(10, 1, &FakeFunctions::new()));
     for _ in 0..3 {
-        let why = mishap(one(&plugin, "done"));
+        let why = failure_reason(one(&plugin, "done"));
         assert!(matches!(why, FailureReason::Host(_)), "{why:?}");
     }
 }
 
 #[test]
-fn batches_share_an_instance() {
+fn batches_can_share_an_instance() {
     let runtime = runtime(1);
     let fake = FakeFunctions::new();
     let plugin = load(&runtime, "commands-batch", sharing(10, 1, &fake));
@@ -315,8 +315,8 @@ fn batches_share_an_instance() {
 }
 
 #[test]
-fn only_a_plugin_that_awaits_shares_its_instances() {
+fn only_async_plugins_share_instances() {
     let refused = runtime(1).load(&prebuilt("verdicts"), sharing(10, 1, &FakeFunctions::new()));
     let why = refused.err().unwrap().to_string();
-    assert!(why.contains("10 attempts at once"), "{why}");
+    assert!(why.contains("10 concurrent attempts"), "{why}");
 }

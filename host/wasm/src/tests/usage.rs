@@ -4,7 +4,7 @@ use super::*;
 use dispatcher_core::handler::Usage;
 
 #[test]
-fn instances_and_their_memory_are_counted_until_they_are_gone() {
+fn instances_and_memory_are_counted_until_freed() {
     let runtime = runtime(4);
     let mut options = options();
     let tally = Arc::clone(&options.tally);
@@ -25,15 +25,15 @@ fn instances_and_their_memory_are_counted_until_they_are_gone() {
     assert!(kept.idle_memory >= 16 << 20, "{kept:?}");
     let sleeper = drive_until_it_waits(plugin.handle(attempt(&["sleep:3600000"], LONG)));
     assert_eq!((tally.usage().running, tally.usage().idle), (1, 1));
-    mishap(one(&next, "eat"));
-    mishap(one(&next, "panic"));
+    failure_reason(one(&next, "eat"));
+    failure_reason(one(&next, "panic"));
     drop(sleeper);
     drop(next);
     assert_eq!(tally.usage(), Usage::default());
 }
 
 #[test]
-fn a_shared_instance_counts_as_long_as_it_lives() {
+fn shared_instance_is_counted_as_long_as_it_lives() {
     let runtime = runtime(1);
     let fake = crate::capability::lambda::tests::FakeFunctions::new();
     let options = super::shared::sharing(10, 1, &fake);

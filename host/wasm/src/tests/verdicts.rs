@@ -3,7 +3,7 @@
 use super::*;
 use dispatcher_core::message::{Attribute, AttributeValue};
 
-fn asked(after: Option<u64>) -> Verdict {
+fn requested_retry(after: Option<u64>) -> Verdict {
     Verdict::Retry {
         after: after.map(Duration::from_millis),
         why: FailureReason::Asked,
@@ -11,12 +11,12 @@ fn asked(after: Option<u64>) -> Verdict {
 }
 
 #[test]
-fn a_handler_answers() {
+fn handler_returns_every_verdict() {
     let plugin = verdicts();
     assert_eq!(plugin.batch(), 1);
     assert_eq!(one(&plugin, "done"), Verdict::Done);
-    assert_eq!(one(&plugin, "retry"), asked(None));
-    assert_eq!(one(&plugin, "retry:1500"), asked(Some(1500)));
+    assert_eq!(one(&plugin, "retry"), requested_retry(None));
+    assert_eq!(one(&plugin, "retry:1500"), requested_retry(Some(1500)));
     assert_eq!(
         one(&plugin, "reject:no good"),
         Verdict::Reject("no good".into())
@@ -24,7 +24,7 @@ fn a_handler_answers() {
 }
 
 #[test]
-fn a_message_arrives_whole() {
+fn message_arrives_with_all_fields() {
     let plugin = verdicts();
     let mut whole = message("an id", "echo-message");
     whole.attributes = vec![
@@ -68,7 +68,7 @@ fn a_message_arrives_whole() {
 }
 
 #[test]
-fn a_body_of_a_mebibyte_comes_and_goes_and_is_cut_as_a_reason() {
+fn large_body_round_trips_and_is_truncated_as_a_reason() {
     let body = "é".repeat(512 << 10);
     let echo = format!("echo:{body}");
     let cut = format!("{} (cut)", &body[..super::super::limits::REASON]);
@@ -76,7 +76,7 @@ fn a_body_of_a_mebibyte_comes_and_goes_and_is_cut_as_a_reason() {
 }
 
 #[test]
-fn a_guest_that_breaks_is_retried_and_told_why() {
+fn failing_guest_is_a_retry_with_the_reason() {
     let plugin = verdicts();
     let why = trap(one(&plugin, "panic:as told"));
     assert!(why.contains("unreachable"), "{why}");
@@ -109,7 +109,7 @@ fn handler_of(code: &str) -> String {
 }
 
 #[test]
-fn a_stack_that_ends_is_a_trap() {
+fn stack_overflow_is_a_trap() {
     let plugin = load_text(&handler_of("")).unwrap();
     assert_eq!(one(&plugin, ""), Verdict::Done);
     let plugin = load_text(&handler_of("call $dig")).unwrap();
@@ -118,11 +118,11 @@ fn a_stack_that_ends_is_a_trap() {
 }
 
 #[test]
-fn too_many_messages_for_a_handler_of_single_ones() {
+fn batch_for_a_single_message_handler_fails() {
     let verdicts = drive(verdicts().handle(attempt(&["done", "done"], LONG)));
     assert_eq!(verdicts.len(), 2);
     for verdict in verdicts {
-        assert!(matches!(mishap(verdict), FailureReason::Host(_)));
+        assert!(matches!(failure_reason(verdict), FailureReason::Host(_)));
     }
 }
 
@@ -139,15 +139,15 @@ fn batch(bodies: &[&str]) -> Vec<Verdict> {
 }
 
 #[test]
-fn a_batch_lists_what_failed() {
+fn batch_lists_failed_messages() {
     let reject = |why: &str| Verdict::Reject(why.into());
     assert_eq!(batch(&["done"; 10]), vec![Verdict::Done; 10]);
     assert_eq!(
         batch(&["done", "retry", "retry:7", "reject:bad", "done"]),
         [
             Verdict::Done,
-            asked(None),
-            asked(Some(7)),
+            requested_retry(None),
+            requested_retry(Some(7)),
             reject("bad"),
             Verdict::Done
         ]
@@ -156,11 +156,11 @@ fn a_batch_lists_what_failed() {
 }
 
 #[test]
-fn a_batch_fails_as_a_whole() {
-    assert_eq!(batch(&["done", "fail-all"]), vec![asked(None); 2]);
+fn batch_can_fail_as_a_whole() {
+    assert_eq!(batch(&["done", "fail-all"]), vec![requested_retry(None); 2]);
     assert_eq!(
         batch(&["done", "fail-all-later"]),
-        vec![asked(Some(1000)); 2]
+        vec![requested_retry(Some(1000)); 2]
     );
     assert_eq!(
         batch(&["done", "reject-all"]),
@@ -172,7 +172,7 @@ fn a_batch_fails_as_a_whole() {
 }
 
 #[test]
-fn an_unknown_id_fails_the_batch_and_a_repeated_one_does_not() {
+fn unknown_id_fails_the_batch_and_a_duplicate_does_not() {
     let verdicts = batch(&["done", "unknown-id"]);
     assert_eq!(verdicts.len(), 2);
     for verdict in verdicts {
@@ -186,7 +186,7 @@ fn an_unknown_id_fails_the_batch_and_a_repeated_one_does_not() {
 }
 
 #[test]
-fn many_attempts_at_once() {
+fn many_attempts_run_concurrently() {
     let plugin = verdicts();
     std::thread::scope(|scope| {
         for thread in 0..8 {

@@ -53,7 +53,7 @@ fn ahead(count: usize, options: PluginOptions) -> PluginOptions {
 }
 
 #[test]
-fn a_message_finds_an_instance_that_nobody_has_used() {
+fn message_gets_a_warm_instance() {
     let makers = Makers::default();
     let runtime = makers.runtime(4);
     let plugin = load(&runtime, "count", ahead(2, options()));
@@ -70,7 +70,7 @@ fn a_message_finds_an_instance_that_nobody_has_used() {
 }
 
 #[test]
-fn reused_ones_go_first() {
+fn reused_instances_are_preferred_to_warm_ones() {
     let makers = Makers::default();
     let runtime = makers.runtime(4);
     let plugin = load(&runtime, "count", ahead(1, reusing(3)));
@@ -83,7 +83,7 @@ fn reused_ones_go_first() {
 }
 
 #[test]
-fn what_is_made_ahead_stands_in_nobodys_way() {
+fn warm_instances_make_room_for_attempts() {
     let makers = Makers::default();
     let runtime = makers.runtime(2);
     let warm = load(&runtime, "verdicts", ahead(2, options()));
@@ -112,7 +112,7 @@ fn what_is_made_ahead_stands_in_nobodys_way() {
 }
 
 #[test]
-fn none_are_made_of_commands_and_where_attempts_share_an_instance() {
+fn commands_and_shared_instances_are_not_prewarmed() {
     let makers = Makers::default();
     let runtime = makers.runtime(4);
     let fake = crate::capability::lambda::tests::FakeFunctions::new();
@@ -122,7 +122,7 @@ fn none_are_made_of_commands_and_where_attempts_share_an_instance() {
     let command = padded(command);
     let refused = runtime.load_bytes("command", &command, ahead(2, options()));
     let refused = refused.unwrap_err().to_string();
-    assert!(refused.contains("leave warm"), "{refused}");
+    assert!(refused.contains("omit warm"), "{refused}");
     // Nothing said, its size does not count.
     let warm = Warm {
         of_heavy: 2,
@@ -142,7 +142,7 @@ fn padded(mut component: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn only_heavy_components_have_some_unasked() {
+fn only_large_components_are_prewarmed_by_default() {
     let makers = Makers::default();
     let runtime = makers.runtime(4);
     let warm = Warm {
@@ -165,7 +165,7 @@ fn only_heavy_components_have_some_unasked() {
 }
 
 #[test]
-fn a_maker_ends_with_its_plugin() {
+fn prewarming_ends_with_its_plugin() {
     let makers = Makers::default();
     let runtime = makers.runtime(4);
     let plugin = load(&runtime, "count", ahead(2, options()));
@@ -193,7 +193,7 @@ fn beginning(guest: Guest<'_>, runtime: &Runtime, patience: Duration) -> LoadedP
 }
 
 #[test]
-fn what_is_printed_ahead_has_no_message() {
+fn output_while_prewarming_has_no_message() {
     // Its memory is there before it is, so that it can print at its start.
     let guest = Guest {
         imports: r#"
@@ -245,7 +245,7 @@ fn what_is_printed_ahead_has_no_message() {
 }
 
 #[test]
-fn a_start_that_fails_or_never_ends_is_given_up() {
+fn failing_or_endless_prewarm_is_abandoned() {
     let with =
         |body: &str| format!(r#"(memory (export "memory") 1) (func $begin {body}) (start $begin)"#);
     let soon = Duration::from_millis(20);
@@ -260,15 +260,15 @@ fn a_start_that_fails_or_never_ends_is_given_up() {
         let plugin = beginning(guest, &runtime, soon);
         assert_eq!(makers.run(), 1, "it tries once");
         assert_eq!(plugin.usage(), Usage::default());
-        // A message has an instance of its own, and learns why there is none.
+        // A message has its own instance, and learns why there is none.
         let attempt = attempt(&["x"], soon);
-        mishap(drive(plugin.handle(attempt)).remove(0));
+        failure_reason(drive(plugin.handle(attempt)).remove(0));
         assert_eq!(runtime.instances(), 0);
     }
 }
 
 #[test]
-fn a_start_that_waits_for_ever_is_given_up() {
+fn prewarm_that_waits_forever_is_abandoned() {
     let waiting = super::hostile_resources::waiting("");
     let items = format!(
         "{} (func $begin (call $block (call $subscribe (i64.const -1)))) (start $begin)",
@@ -286,7 +286,7 @@ fn a_start_that_waits_for_ever_is_given_up() {
 }
 
 #[test]
-fn whoever_is_made_ahead_reaches_nobody() {
+fn prewarming_instance_cannot_use_capabilities() {
     let settings = Arc::new(crate::guest::GuestSettings {
         max_memory: 1 << 20,
         ..Default::default()

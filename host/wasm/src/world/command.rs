@@ -1,5 +1,5 @@
-//! Programs of WASI, which know nothing of messages: one run for each, the body on stdin, the rest
-//! in the environment, the verdict in the exit code. Knows no language.
+//! WASI programs, which know nothing of messages: one run each, the body on stdin, the rest in the
+//! environment, the verdict in the exit code. Knows no language.
 
 use super::typecheck::check;
 use crate::guest::Guest;
@@ -14,7 +14,7 @@ pub(crate) const RUN: &str = "wasi:cli/run@0.2.0";
 /// What a program of WASI 0.3 exports.
 pub(crate) const ASYNC_RUN: &str = "wasi:cli/run@0.3.0";
 
-/// `EX_TEMPFAIL` of sysexits.h: the sender is to try again later.
+/// `EX_TEMPFAIL` of sysexits.h: the sender is to retry later.
 const TRY_AGAIN: i32 = 75;
 
 /// A program whose imports are resolved and whose export is found.
@@ -30,13 +30,13 @@ pub(crate) enum Command {
 }
 
 impl CommandPre {
-    /// Of a component that exports `RUN`.
+    /// Creates it from a component that exports `RUN`.
     pub(super) fn new(pre: InstancePre<Guest>) -> wasmtime::Result<Self> {
         check::<(), (Result<(), ()>,)>(&pre, RUN, "run")?;
         Ok(Self::Blocking(p2::bindings::CommandPre::new(pre)?))
     }
 
-    /// Of a component that exports `ASYNC_RUN`.
+    /// Creates it from a component that exports `ASYNC_RUN`.
     pub(super) fn new_async(pre: InstancePre<Guest>) -> wasmtime::Result<Self> {
         check::<(), (Result<(), ()>,)>(&pre, ASYNC_RUN, "run")?;
         Ok(Self::Async(pre))
@@ -80,8 +80,8 @@ impl Command {
     }
 }
 
-/// What an exit code says. `struck` is the memory limit if the program was refused memory: most
-/// programs end by themselves then.
+/// Converts an exit code into a verdict. `struck` is the memory limit if the program was refused
+/// memory: most programs exit by themselves then.
 fn verdict(code: i32, struck: Option<usize>) -> Verdict {
     let retry = |why| Verdict::Retry { after: None, why };
     match (code, struck) {

@@ -1,5 +1,5 @@
-//! `wasi:http`: HTTP servers without a socket, for which every message is a request, and what they
-//! may call. Knows no queue.
+//! `wasi:http`: HTTP handlers without a socket, for which every message is a request. Knows no
+//! queue.
 
 mod answer;
 mod request;
@@ -51,13 +51,13 @@ type AsyncParams = (Resource<p3::Request>,);
 type AsyncAnswer = (Result<Resource<p3::Response>, ErrorCode>,);
 
 impl HandlerPre {
-    /// Of a component that exports `HANDLER`.
+    /// Creates it from a component that exports `HANDLER`.
     pub(super) fn new(pre: InstancePre<Guest>) -> wasmtime::Result<Self> {
         check::<Params, ()>(&pre, HANDLER, "handle")?;
         Ok(Self::Blocking(ProxyPre::new(pre)?))
     }
 
-    /// Of a component that exports `ASYNC_HANDLER`.
+    /// Creates it from a component that exports `ASYNC_HANDLER`.
     pub(super) fn new_async(pre: InstancePre<Guest>) -> wasmtime::Result<Self> {
         check::<AsyncParams, AsyncAnswer>(&pre, ASYNC_HANDLER, "handle")?;
         Ok(Self::Async(ServicePre::new(pre)?))
@@ -89,15 +89,15 @@ impl Handler {
     ) -> wasmtime::Result<Verdict> {
         let request = request::of(message, attempt);
         let heard = match self {
-            Self::Blocking(handler) => ask(handler, store, request).await?,
-            Self::Async(handler) => ask_async(handler, store, request).await?,
+            Self::Blocking(handler) => call_handler(handler, store, request).await?,
+            Self::Async(handler) => call_async_handler(handler, store, request).await?,
         };
         Ok(heard.verdict(clock::wall_clock_now()))
     }
 }
 
-/// Its end is its return.
-async fn ask(
+/// Calls a handler, which ends when it returns.
+async fn call_handler(
     handler: &Proxy,
     store: &mut Store<Guest>,
     request: Request<Full<Bytes>>,
@@ -132,7 +132,7 @@ async fn ask(
 }
 
 /// It returns before it has written its answer's body, so its end is that of all that it began.
-async fn ask_async(
+async fn call_async_handler(
     handler: &Service,
     store: &mut Store<Guest>,
     request: Request<Full<Bytes>>,

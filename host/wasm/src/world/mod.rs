@@ -1,6 +1,6 @@
-//! What a component may export to be a plugin: the versions of the contract that this host speaks, and
-//! what WASI has instead, one file each; here is which of them a component is taken for. Knows no
-//! message of ours but to hand it on.
+//! The entry points of a plugin: the versions of the contract that this host supports, and those of
+//! WASI, one file each; detects which of them a component has. Knows no message except to pass it
+//! on.
 
 pub(super) mod command;
 pub(super) mod http;
@@ -22,11 +22,11 @@ pub(super) enum ComponentKind {
     BatchHandler,
     /// An HTTP server without its socket: every message is a request.
     Http,
-    /// The same of WASI 0.3.
+    /// An HTTP handler of WASI 0.3.
     AsyncHttp,
     /// A program of WASI 0.2: every message is a run.
     Command,
-    /// The same of WASI 0.3.
+    /// A command of WASI 0.3.
     AsyncCommand,
 }
 
@@ -64,7 +64,7 @@ impl ComponentKind {
         matches!(self, Self::Http | Self::AsyncHttp)
     }
 
-    /// Whether every message has a program of its own, which reads it from stdin.
+    /// Whether every message has its own program, which reads it from stdin.
     pub(super) fn is_command(self) -> bool {
         matches!(self, Self::Command | Self::AsyncCommand)
     }
@@ -106,7 +106,7 @@ impl ExportsPre {
         }
     }
 
-    /// The most messages of one attempt.
+    /// Maximum messages of one attempt.
     pub(super) fn batch(&self) -> usize {
         match self {
             Self::Contract(pre) => pre.batch(),

@@ -1,4 +1,4 @@
-//! Types of exports are compared with those of the bindings when a component is loaded.
+//! Compares the types of exports with those of the bindings when a component is loaded.
 
 use crate::guest::Guest;
 use wasmtime::component::types::ComponentItem;

@@ -1,4 +1,5 @@
-//! Version 0.1 of the contract: its bindings, and the way from our nouns to the guest's and back.
+//! Version 0.1 of the contract: its bindings, and the conversion from the host's types to the
+//! guest's and back.
 
 pub(crate) mod many;
 
@@ -24,7 +25,7 @@ pub(crate) const BATCH_HANDLER: &str = "dispatcher:plugin/batch-handler@0.1.0";
 pub(crate) const INTERFACES: [Interface; 1] =
     [Interface::new("dispatcher:plugin/context", &[VERSION])];
 
-/// The most messages of one attempt at a batch, as an SQS event source of AWS Lambda has it.
+/// Maximum messages of one attempt at a batch, as an SQS event source of AWS Lambda has it.
 const BATCH: usize = 10_000;
 
 /// Bindings for plugins of batches.
@@ -97,7 +98,7 @@ impl ExportsPre {
         }
     }
 
-    /// The most messages of one attempt.
+    /// Maximum messages of one attempt.
     pub(crate) fn batch(&self) -> usize {
         match self {
             Self::Single(_) => 1,

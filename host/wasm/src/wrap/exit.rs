@@ -1,5 +1,5 @@
-//! Exit codes of programs of WASI 0.1. What adapts them to WASI 0.2 asks for the older way to end
-//! there, which tells success from failure and no more; here they are led to the newer one. Knows no
+//! Exit codes of WASI 0.1 programs. The adapter to WASI 0.2 calls the older exit function there,
+//! which only distinguishes success from failure; this redirects it to the newer one. Knows no
 //! program.
 
 use super::{WASI_0_1, line};

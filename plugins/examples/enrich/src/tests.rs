@@ -18,7 +18,7 @@ fn order() -> Draft {
 }
 
 #[test]
-fn a_customer_is_asked_for_once() {
+fn customer_is_requested_once() {
     let lent = lend(|| Ok(Response::new(200).with_body(r#"{"name": "Ada"}"#)));
     assert_eq!(testing::run_async(enrich, order()), Ok(()));
     assert_eq!(testing::run_async(enrich, order()), Ok(()));
@@ -32,7 +32,7 @@ fn a_customer_is_asked_for_once() {
 }
 
 #[test]
-fn an_unknown_customer_is_rejected_and_a_service_that_is_away_is_asked_again() {
+fn unknown_customer_is_rejected_and_unavailable_service_retried() {
     for (status, means) in [
         (404, Failure::reject("the answer: 404")),
         (503, Failure::retry()),
@@ -45,7 +45,7 @@ fn an_unknown_customer_is_rejected_and_a_service_that_is_away_is_asked_again() {
 }
 
 #[test]
-fn what_is_no_order_is_rejected_before_anybody_is_asked() {
+fn invalid_order_is_rejected_without_a_request() {
     let lent = lend(|| Ok(Response::new(200)));
     let answer = testing::run_async(enrich, testing::message("two shoes"));
     assert!(matches!(answer, Err(Failure::Reject(_))), "{answer:?}");
@@ -53,7 +53,7 @@ fn what_is_no_order_is_rejected_before_anybody_is_asked() {
 }
 
 #[test]
-fn without_its_settings_no_message_fares_better() {
+fn missing_settings_close_the_route() {
     let _lent = testing::lend().store("names");
     let answer = testing::run_async(enrich, order());
     assert!(matches!(answer, Err(Failure::Closed(_))), "{answer:?}");

@@ -10,14 +10,14 @@ fn checked(body: &str) -> Result<(), Failure> {
 }
 
 #[test]
-fn a_sound_order_is_done() {
+fn valid_order_is_done() {
     assert_eq!(checked(r#"{"id": "o-1", "amount": 250}"#), Ok(()));
     let ready = r#"{"id": "o-1", "amount": 250, "ready": true}"#;
     assert_eq!(checked(ready), Ok(()));
 }
 
 #[test]
-fn a_malformed_order_is_rejected_with_the_reason() {
+fn malformed_order_is_rejected_with_the_reason() {
     let wanted = [
         (r#"{"amount": 250}"#, "`id`: wanted a string"),
         (
@@ -40,7 +40,7 @@ fn a_malformed_order_is_rejected_with_the_reason() {
 }
 
 #[test]
-fn an_order_that_is_not_ready_comes_again() {
+fn unready_order_is_retried() {
     let order = r#"{"id": "o-1", "amount": 250, "ready": false}"#;
     assert_eq!(checked(order), Err(Failure::retry_after(PATIENCE)));
     let order = r#"{"id": "o-1", "amount": 250, "ready": false, "ready_in_ms": 5}"#;

@@ -20,7 +20,7 @@ fn failed(payload: &str) -> Option<Vec<bool>> {
 }
 
 #[test]
-fn an_answer_that_names_no_failure_is_a_success() {
+fn response_without_failures_is_a_success() {
     for answer in [
         "",
         "  \n",
@@ -41,7 +41,7 @@ fn an_answer_that_names_no_failure_is_a_success() {
 }
 
 #[test]
-fn an_answer_that_cannot_be_understood_fails_all() {
+fn unparseable_response_fails_all() {
     for answer in [
         "{",
         "done",
@@ -66,7 +66,7 @@ fn an_answer_that_cannot_be_understood_fails_all() {
 }
 
 #[test]
-fn the_named_failed_and_no_others() {
+fn exactly_the_listed_messages_failed() {
     let twice = r#"{"batchItemFailures":[{"itemIdentifier":"b"},{"itemIdentifier":"b","more":1}]}"#;
     assert_eq!(failed(twice), Some(vec![false, true, false]));
     let all = r#"{"batchItemFailures":[{"itemIdentifier":"c"},{"itemIdentifier":"a"},{"itemIdentifier":"b"}]}"#;
@@ -75,17 +75,17 @@ fn the_named_failed_and_no_others() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read(payload in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn parser_accepts_any_bytes(payload in prop::collection::vec(any::<u8>(), 0..200)) {
         read(&payload, &slips());
     }
 
     #[test]
-    fn any_items_are_read(items in "[\\[\\]{}:,\"a-cnul0-9]{0,60}") {
+    fn parser_accepts_any_items(items in "[\\[\\]{}:,\"a-cnul0-9]{0,60}") {
         read(format!("{{\"batchItemFailures\":{items}}}").as_bytes(), &slips());
     }
 }
 
 #[test]
-fn depth_is_no_way_to_exhaust_the_stack() {
+fn deep_nesting_does_not_exhaust_the_stack() {
     assert_eq!(failed(&"[".repeat(100_000)), None);
 }

@@ -112,7 +112,7 @@ fn throttled() -> Answer {
 const BIG: usize = 4 * 1024 * 1024;
 
 #[test]
-fn parts_without_an_order_go_side_by_side() {
+fn unordered_parts_are_invoked_concurrently() {
     let host = Played::new(3, |_, _| done());
     let batch = ["a", "b", "c"].map(|id| message(id, None, BIG));
     assert_eq!(run(batch.into(), false, &host), []);
@@ -120,7 +120,7 @@ fn parts_without_an_order_go_side_by_side() {
 }
 
 #[test]
-fn a_group_stops_at_its_first_failure() {
+fn group_stops_at_its_first_failure() {
     let at_once = || Failure::retry_after(Duration::ZERO);
     let busy = || Failure::busy("function f: slow down");
     let lost = || Err(InvokeError::MayHaveRun("reset".into()));
@@ -145,7 +145,7 @@ fn a_group_stops_at_its_first_failure() {
 }
 
 #[test]
-fn a_failure_holds_up_its_group_and_no_other() {
+fn failure_blocks_its_group_and_no_other() {
     let lost = || Err(InvokeError::MayHaveRun("reset".into()));
     let batch = || {
         let groups = [("a", "g"), ("b", "h"), ("c", "h"), ("d", "g"), ("e", "h")];
@@ -185,7 +185,7 @@ fn a_failure_holds_up_its_group_and_no_other() {
 }
 
 #[test]
-fn one_that_can_never_fit_is_rejected_alone() {
+fn message_too_large_for_any_event_is_rejected_alone() {
     let host = Played::new(1, |_, _| done());
     let batch = vec![
         message("a", None, 10),
@@ -205,7 +205,7 @@ fn one_that_can_never_fit_is_rejected_alone() {
 }
 
 #[test]
-fn what_lambda_finds_too_large_is_halved() {
+fn event_too_large_for_lambda_is_halved() {
     let limit = 700;
     let host = Played::new(1, |_, bytes| match bytes > limit {
         true => Err(InvokeError::Refused("too much".into())),
@@ -230,7 +230,7 @@ fn what_lambda_finds_too_large_is_halved() {
 }
 
 #[test]
-fn a_large_batch_that_is_refused_comes_again_in_smaller_parts() {
+fn refused_large_batch_is_retried_in_smaller_parts() {
     const MIB: usize = 1024 * 1024;
     let host = Played::new(1, |_, bytes| match bytes > MIB {
         true => Err(InvokeError::Refused("too much".into())),
@@ -254,7 +254,7 @@ fn a_large_batch_that_is_refused_comes_again_in_smaller_parts() {
 }
 
 #[test]
-fn a_message_whose_content_is_refused_is_found_and_rejected_alone() {
+fn message_with_refused_content_is_found_and_rejected_alone() {
     let host = Played::new(1, |ids: &[String], _| match ids.contains(&"c".into()) {
         true => Err(InvokeError::Refused("not for us".into())),
         false => done(),
@@ -267,7 +267,7 @@ fn a_message_whose_content_is_refused_is_found_and_rejected_alone() {
 
 proptest! {
     #[test]
-    fn every_message_is_answered_once(sizes in prop::collection::vec(0_usize..3000, 1..12), ordered: bool, limit in 300_usize..9000, bad in 0_usize..12) {
+    fn every_message_gets_one_verdict(sizes in prop::collection::vec(0_usize..3000, 1..12), ordered: bool, limit in 300_usize..9000, bad in 0_usize..12) {
         let host = Played::new(1, |ids: &[String], bytes| match bytes > limit {
             true => Err(InvokeError::Refused("too much".into())),
             false if ids.contains(&bad.to_string()) => throttled(),

@@ -66,7 +66,7 @@ fn is_golden(golden: &str, messages: Vec<Message>) -> SqsEvent {
 }
 
 #[test]
-fn a_standard_queue() {
+fn event_of_a_standard_queue() {
     let trace = "Root=1-5759e988-bd862e3fe1be46a994272793";
     let first = Message {
         receive_count: 3,
@@ -125,7 +125,7 @@ fn a_standard_queue() {
 }
 
 #[test]
-fn a_fifo_queue() {
+fn event_of_a_fifo_queue() {
     let first = Message {
         group: Some("customer-1".into()),
         system_attributes: pairs(&[
@@ -149,7 +149,7 @@ fn a_fifo_queue() {
 }
 
 #[test]
-fn a_group_on_a_standard_queue_is_told_and_keeps_no_order() {
+fn group_on_a_standard_queue_is_in_the_event_without_order() {
     let first = Message {
         group: Some("tenant-7".into()),
         system_attributes: pairs(&[
@@ -166,7 +166,7 @@ fn a_group_on_a_standard_queue_is_told_and_keeps_no_order() {
 }
 
 #[test]
-fn another_backend() {
+fn event_of_another_backend() {
     let first = Message {
         receive_count: 2,
         sent_at: Some(1_700_000_000_000),
@@ -184,7 +184,7 @@ fn another_backend() {
 }
 
 #[test]
-fn the_attributes_digest_is_that_of_sqs() {
+fn attributes_digest_matches_sqs() {
     // A value that SQS's clients are tested with.
     let attribute = text("timestamp", "Number", "1493147359900");
     let digest = crate::digest::of_attributes(&[attribute]);
@@ -193,7 +193,7 @@ fn the_attributes_digest_is_that_of_sqs() {
 
 proptest! {
     #[test]
-    fn any_text_comes_back_as_it_was(body in any::<String>(), name in any::<String>(), value in any::<String>(), source in any::<String>()) {
+    fn any_text_round_trips(body in any::<String>(), name in any::<String>(), value in any::<String>(), source in any::<String>()) {
         let sent = Message {
             attributes: vec![text(&name, "String", &value)],
             ..message("id", "receipt", &body, &source)

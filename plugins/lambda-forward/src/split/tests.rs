@@ -26,7 +26,7 @@ fn ids(slips: &[Slip]) -> Vec<String> {
 }
 
 #[test]
-fn an_event_stays_below_the_limit() {
+fn event_stays_below_the_limit() {
     let whole = |limit| plan(vec![message(0, "\"\n\u{1}ä".into())], limit, limit);
     let Some(Step::Invoke(part)) = whole(usize::MAX).pop() else {
         panic!("one part");
@@ -41,12 +41,12 @@ fn an_event_stays_below_the_limit() {
 }
 
 #[test]
-fn no_messages_make_no_event() {
+fn empty_batch_makes_no_event() {
     assert!(plan(Vec::new(), 1000, 1000).is_empty());
 }
 
 #[test]
-fn one_message_has_no_halves() {
+fn single_message_is_not_halved() {
     let Some(Step::Invoke(one)) = plan(vec![message(0, String::new())], 10_000, 10_000).pop()
     else {
         panic!("one part");
@@ -55,7 +55,7 @@ fn one_message_has_no_halves() {
 }
 
 #[test]
-fn those_left_out_leave_the_event_of_the_others() {
+fn leaving_messages_out_keeps_the_event_of_the_others() {
     let event = |ids: &[usize]| {
         let batch = ids.iter().map(|id| message(*id, format!("body {id}")));
         plan(batch.collect(), 10_000, 10_000)
@@ -75,7 +75,7 @@ fn those_left_out_leave_the_event_of_the_others() {
 
 proptest! {
     #[test]
-    fn a_batch_is_split_without_loss(bodies in prop::collection::vec(any::<String>(), 0..20), limit in 200_usize..3000, less in 1_usize..3000) {
+    fn batch_is_split_without_loss(bodies in prop::collection::vec(any::<String>(), 0..20), limit in 200_usize..3000, less in 1_usize..3000) {
         let batch = || bodies.iter().cloned().enumerate().map(|(id, body)| message(id, body));
         let mut found = Vec::new();
         let room = limit.min(less);
@@ -107,7 +107,7 @@ proptest! {
     }
 
     #[test]
-    fn halves_are_what_the_whole_was(bodies in prop::collection::vec(any::<String>(), 2..9)) {
+    fn halves_contain_the_whole_event(bodies in prop::collection::vec(any::<String>(), 2..9)) {
         let batch = bodies.iter().cloned().enumerate().map(|(id, body)| message(id, body));
         let Some(Step::Invoke(whole)) = plan(batch.collect(), usize::MAX, usize::MAX).pop() else {
             panic!("one part");

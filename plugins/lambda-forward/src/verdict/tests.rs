@@ -39,7 +39,7 @@ fn judge(result: Result<Response, InvokeError>, partial: bool, slips: &[Slip]) -
 const FIRST_FAILED: &str = r#"{"batchItemFailures":[{"itemIdentifier":"a"}]}"#;
 
 #[test]
-fn success_is_done_for_all_and_the_list_is_read_only_where_agreed() {
+fn success_is_done_for_all_and_failures_are_read_only_if_configured() {
     let two = slips(&[("a", None), ("b", None)]);
     let none = Verdicts {
         failures: vec![None, None],
@@ -60,7 +60,7 @@ fn success_is_done_for_all_and_the_list_is_read_only_where_agreed() {
 }
 
 #[test]
-fn what_was_only_queued_is_done_whatever_the_answer() {
+fn asynchronous_invocation_is_done_whatever_the_response() {
     let settings = Settings {
         invocation: Invocation::Event,
         ..settings(true)
@@ -71,7 +71,7 @@ fn what_was_only_queued_is_done_whatever_the_answer() {
 }
 
 #[test]
-fn after_a_failure_the_rest_of_its_group_waits_behind_it() {
+fn messages_behind_a_failure_in_their_group_wait() {
     let mixed = slips(&[
         ("x", Some("1")),
         ("a", Some("1")),
@@ -88,7 +88,7 @@ fn after_a_failure_the_rest_of_its_group_waits_behind_it() {
 }
 
 #[test]
-fn a_function_error_is_a_retry_for_all_and_one_line() {
+fn function_error_is_a_retry_for_all_and_one_line() {
     let failed = Response {
         function_error: Some("Unhandled".into()),
         log_tail: Some("START\nEND\n".into()),
@@ -112,7 +112,7 @@ fn a_function_error_is_a_retry_for_all_and_one_line() {
 }
 
 #[test]
-fn what_did_not_run_is_busy_and_what_cannot_run_is_closed() {
+fn throttled_invocation_is_busy_and_permanent_error_is_closed() {
     let one = slips(&[("a", None)]);
     let throttled = InvokeError::DidNotRun(DidNotRun {
         reason: "CallerRateLimitExceeded".into(),
@@ -138,7 +138,7 @@ fn what_did_not_run_is_busy_and_what_cannot_run_is_closed() {
 }
 
 #[test]
-fn a_batch_that_is_refused_is_not_rejected_whole() {
+fn refused_batch_is_not_rejected_whole() {
     let two = slips(&[("a", None), ("b", None)]);
     let verdicts = judge(Err(InvokeError::Refused("too much".into())), false, &two);
     assert_eq!(verdicts.failures, vec![Some(Failure::retry()); 2]);
@@ -149,7 +149,7 @@ fn a_batch_that_is_refused_is_not_rejected_whole() {
 }
 
 #[test]
-fn what_may_have_run_comes_again_only_after_its_deadline() {
+fn possibly_run_message_is_retried_only_after_its_deadline() {
     let mut three = slips(&[("a", None), ("b", None), ("c", None)]);
     three[2].deadline = NOW - 5;
     let verdicts = judge(Err(InvokeError::MayHaveRun("reset".into())), true, &three);
@@ -159,7 +159,7 @@ fn what_may_have_run_comes_again_only_after_its_deadline() {
 }
 
 #[test]
-fn the_clock_is_read_only_where_it_matters() {
+fn clock_is_read_only_where_needed() {
     let clock = || panic!("nobody asked for the time");
     let one = slips(&[("a", None)]);
     of(Ok(answer("{}")), &settings(true), &one, clock);

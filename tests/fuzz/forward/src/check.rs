@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 pub fn batches(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let mut messages = choices.list(12, message);
-    // Queues give each message an id of its own.
+    // Queues give each message its own id.
     for (at, message) in messages.iter_mut().enumerate() {
         message.id = format!("{}{at}", message.id);
     }

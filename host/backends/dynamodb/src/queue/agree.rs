@@ -1,6 +1,6 @@
-//! Over how many keys of the index the tasks of a table have ever been spread, as the table itself
-//! remembers it: whoever writes to fewer reads the others too, so that no task is hidden. Knows
-//! nothing of tasks.
+//! The number of index keys that the tasks of a table have ever used, stored in the table itself: a
+//! dispatcher that writes to fewer reads the others too, so that no task is hidden. Knows nothing
+//! of tasks.
 
 use super::item::{self, TASK_ID, TaskItem};
 use super::table::{ConditionalStep, Stepped, Table};

@@ -1,5 +1,5 @@
-//! Between the columns of an item and a body: a JSON object of the task's own columns, exact both
-//! ways or not used. Pure.
+//! Converts between the columns of an item and a body: a JSON object of the task's own columns,
+//! exact both ways or not used. Pure.
 
 use super::item::{TaskItem, is_reserved};
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -28,7 +28,7 @@ pub(super) fn of_value(value: &AttributeValue) -> String {
     text
 }
 
-/// The columns that stand for a body, if reading them gives back the very same text. Everything
+/// The columns that stand for a body, if reading them releases the very same text. Everything
 /// else is kept as the text it is.
 pub(super) fn to_columns(body: &str) -> Option<TaskItem> {
     let Value::Object(members) = serde_json::from_str(body).ok()? else {
@@ -136,7 +136,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn every_kind_of_value_is_json() {
+    fn every_attribute_value_converts_to_json() {
         let number = "1234567890123456789012345678.5";
         let item = TaskItem::from([
             ("taskId".to_owned(), AttributeValue::S("1".into())),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_becomes_columns_only_if_it_comes_back_to_the_letter() {
+    fn body_is_split_into_columns_only_if_it_round_trips_exactly() {
         for body in [r#"{"a":1,"b":{"c":[true,null,"x"]}}"#, r#"{"amount":-5}"#] {
             let columns = to_columns(body).expect(body);
             assert_eq!(of_columns(&columns), body);
@@ -182,7 +182,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_body_is_altered(body in r#"\{("[a-e\\u00e9]{0,3}":(-?[0-9]{1,4}|"[^\\"\x00-\x1f]{0,4}"|null),?){0,4}\}"#) {
+        fn bodies_round_trip_unchanged(body in r#"\{("[a-e\\u00e9]{0,3}":(-?[0-9]{1,4}|"[^\\"\x00-\x1f]{0,4}"|null),?){0,4}\}"#) {
             if let Some(columns) = to_columns(&body) {
                 prop_assert_eq!(of_columns(&columns), body);
             }

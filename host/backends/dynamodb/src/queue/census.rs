@@ -9,7 +9,7 @@ use super::item::{self, CREATED, TaskItem};
 use aws_sdk_dynamodb::types::AttributeValue;
 use dispatcher_core::clock::Timestamp;
 
-/// Tasks of a page. So many in a row that live end a pass.
+/// Tasks of a page. This many in a row that live end a pass.
 pub(super) const PAGE: usize = 100;
 
 /// What is known of one key.
@@ -28,7 +28,7 @@ pub(super) struct KeyCount {
     edge: Option<(Timestamp, AttributeValue)>,
     /// Whether all that this pass has seen has expired.
     only_expired: bool,
-    /// Where the pass goes on.
+    /// Where the pass continues.
     rest: Option<TaskItem>,
 }
 
@@ -63,8 +63,8 @@ impl KeyCount {
                 continue;
             };
             let end = item::expiry(item).filter(|end| *end <= self.began);
-            let is_news = |end: Timestamp| end > self.before || created > self.reached;
-            news += u64::from(end.is_some_and(is_news));
+            let is_new = |end: Timestamp| end > self.before || created > self.reached;
+            news += u64::from(end.is_some_and(is_new));
             self.raise_floor(item, created, end.is_some());
             self.seen = self.seen.max(created);
             // All that was reached before is seen again, lest it be taken for news.

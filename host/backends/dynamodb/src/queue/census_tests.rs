@@ -67,7 +67,7 @@ impl IndexKey {
 }
 
 #[test]
-fn one_that_lives_hides_none_behind_it() {
+fn unexpired_task_does_not_hide_expired_ones_behind_it() {
     let mut key = IndexKey(vec![IndexKey::task(0, None)]);
     key.0
         .extend((1..500).map(|at| IndexKey::task(at, Some(10))));
@@ -80,7 +80,7 @@ fn one_that_lives_hides_none_behind_it() {
 }
 
 #[test]
-fn the_count_does_not_stop_at_what_dynamodb_has_not_deleted() {
+fn count_covers_tasks_that_dynamodb_has_not_deleted_yet() {
     let key = IndexKey((0..50_000).map(|at| IndexKey::task(at, Some(10))).collect());
     let mut census = KeyCount::default();
     let sweep = |n: u64| key.sweep(&mut census, 100_000 + n * 10_000, 10, PAGE);
@@ -90,7 +90,7 @@ fn the_count_does_not_stop_at_what_dynamodb_has_not_deleted() {
 }
 
 #[test]
-fn what_was_counted_is_not_read_again() {
+fn sweep_does_not_read_counted_tasks_again() {
     let key = IndexKey((0..1_000).map(|at| IndexKey::task(at, Some(10))).collect());
     let mut census = KeyCount::default();
     key.sweep(&mut census, 10_000, 100, PAGE);
@@ -102,7 +102,7 @@ fn what_was_counted_is_not_read_again() {
 proptest! {
     /// Lives of all lengths, one without an end; tasks that come and are deleted between sweeps.
     #[test]
-    fn each_is_counted_once(
+    fn each_expired_task_is_counted_once(
         lives in prop::collection::vec(1_u64..20_000, 1..200),
         sweeps in prop::collection::vec((1_u64..200, 1_usize..4, any::<u64>()), 1..60),
         size in 2_usize..8,

@@ -1,5 +1,5 @@
-//! Taking tasks: pages of the index, the newest first, and `PENDING → TAKEN` by condition on the
-//! item itself, since what the index says may be old.
+//! Takes tasks: pages of the index, the newest first, and `PENDING → TAKEN` by condition on the
+//! item itself, because the index may be out of date.
 
 use super::item::{self, CREATED, Readiness, SECONDS_END, STATUS, TASK_ID, TaskItem};
 use super::receipt::TaskDelivery;
@@ -7,7 +7,7 @@ use super::status::{self, PENDING, TAKEN};
 use super::table::{ConditionalStep, IndexPage, Seek, Stepped, side_by_side, steps};
 use super::{BATCH, DynamoQueue};
 use dispatcher_core::clock;
-use dispatcher_core::clock::{Moment, Timestamp};
+use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::message::Message;
 use dispatcher_core::queue::{ErrorKind, QueueError, VISIBILITY_CEILING};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,11 +17,11 @@ use tokio_util::sync::CancellationToken;
 
 /// Pages after a first that was not enough: delayed tasks are walked past in large steps.
 const WIDE: usize = 100;
-/// So many rounds of pages are read at most before a look that found nothing ends.
+/// This many rounds of pages are read at most before a look that found nothing ends.
 const MOST_PAGES: usize = 20;
 
 /// The condition of the time to live: a number of seconds or, as the sample writes it, of
-/// milliseconds; anything else lives for ever.
+/// milliseconds; anything else lives forever.
 const CONDITION: &str = "#status = :from \
     AND (attribute_not_exists(#not_before) OR #not_before <= :now) \
     AND ((NOT attribute_type(#ttl, :kind)) OR #ttl > :now OR #ttl BETWEEN :seconds AND :turn) \
@@ -36,7 +36,7 @@ const UPDATE_AND_KEEP: &str = "SET #status = :taken, #updated = :date, #token = 
     #expires = if_not_exists(#expires, #ttl), #ttl = :kept REMOVE #not_before ADD #receives :one";
 
 /// How far ahead the `ttl` of a taken task lies: no lease is longer than the ceiling, and whoever
-/// takes over a lease that ran out has an hour for it.
+/// takes over a lease that expired has an hour for it.
 const KEPT: Duration = VISIBILITY_CEILING.saturating_add(Duration::from_secs(3_600));
 
 const NAMES: &[(&str, &str)] = &[
@@ -56,13 +56,13 @@ pub(super) struct ClaimPass {
     /// All pages were read, and there was no more than this.
     pub drained: bool,
     /// Before the first was taken.
-    pub taken: Option<Moment>,
+    pub taken: Option<BootInstant>,
     /// When the first of the delayed may be taken.
     pub next: Option<Timestamp>,
 }
 
 /// How widely the newest are chosen: 1 takes the very newest. Where many dispatchers take from one
-/// table all would take the same ten, and all but one of them in vain.
+/// table all would take the same ten, and all but one of them without success.
 #[derive(Debug)]
 pub(super) struct Spread(AtomicUsize);
 
@@ -110,7 +110,7 @@ pub(super) struct Candidate {
 impl DynamoQueue {
     /// Takes up to `max` of the newest tasks that may be taken; fewer if the first pages that have
     /// any have no more, since what was taken does not wait for the rest to be read. Behind many that
-    /// expired or wait for their time the next look goes on where this one ends, which it does after
+    /// expired or wait for their time the next look continues where this one ends, which it does after
     /// the page at hand when there is a hurry. Fails only if it took none.
     pub(super) async fn look(
         &self,
@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_choice_grows_wide_where_others_are_faster_and_narrow_again() {
+    fn claim_window_widens_on_conflicts_and_narrows_without() {
         let spread = Spread::default();
         let widths = [(10, 9), (10, 5), (10, 4), (10, 10), (10, 10)].map(|(tried, lost)| {
             spread.learn(tried, lost);

@@ -1,7 +1,8 @@
-//! Dead letters in a table of their own: the copy there and the `FAILURE` here in one transaction,
-//! so that neither a crash nor a lost answer makes two of one.
+//! Copies dead letters to another table: the copy there and the `FAILURE` here in one transaction,
+//! so that neither a crash nor a lost answer duplicates one.
 
 use super::item::{self, REASON, TASK_ID};
+use super::item_errors::of_item;
 use super::receipt::TaskDelivery;
 use super::send::{NewTask, fresh};
 use super::settle::{TableEnd, end, ended_before, ending};
@@ -49,7 +50,7 @@ pub(super) async fn dead_letter(
         id: message.id.clone(),
         created: message.sent_at.unwrap_or_else(clock::wall_clock_now),
         delay: std::time::Duration::ZERO,
-        life: dead_letter_queue.life_of_the_dead(),
+        life: dead_letter_queue.dead_letter_lifetime(),
         body: &message.body,
         attributes: &attributes,
     };
@@ -104,7 +105,7 @@ async fn attempt(
     table.spent.wrote(None);
     match sent {
         Ok(_) => {
-            dead_letter_queue.ring();
+            dead_letter_queue.notify();
             Tried::Ended(Ok(()))
         }
         Err(error) => sort(table, delivery, &error),
@@ -149,7 +150,7 @@ fn sort(
 
 fn failing(table: &Table, delivery: &TaskDelivery, outcome: &TableEnd) -> Update {
     let mut step = ending(table, delivery, outcome);
-    let (names, values) = step.meanings(table);
+    let (names, values) = step.expression_parts(table);
     let update = Update::builder()
         .table_name(&table.name)
         .key(TASK_ID, item::text(step.task))

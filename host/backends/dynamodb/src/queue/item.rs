@@ -1,4 +1,4 @@
-//! The columns of a task: the sample's, and ours beside them. Pure; told `now`.
+//! The columns of a task: the sample's, and the additional ones. Pure: `now` is an argument.
 
 use super::body;
 use super::receipt::TaskDelivery;

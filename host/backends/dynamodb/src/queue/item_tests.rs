@@ -23,7 +23,7 @@ fn reading(body: Option<&str>) -> ItemFormat {
 }
 
 #[test]
-fn a_task_of_the_sample_is_a_message() {
+fn sample_task_becomes_a_message() {
     let message = reading(None)
         .message(&sample(), None)
         .expect("it has an id");
@@ -35,7 +35,7 @@ fn a_task_of_the_sample_is_a_message() {
 }
 
 #[test]
-fn a_time_to_live_may_be_in_seconds_or_as_the_sample_writes_it() {
+fn time_to_live_is_read_in_seconds_and_in_the_samples_format() {
     let mut item = sample();
     let at = |ms| Timestamp(ms);
     assert_eq!(readiness(&item, at(1_620_003_600_122)), Readiness::Ready);
@@ -48,7 +48,7 @@ fn a_time_to_live_may_be_in_seconds_or_as_the_sample_writes_it() {
 }
 
 #[test]
-fn what_is_delayed_waits_for_its_time() {
+fn delayed_task_is_not_ready_before_its_time() {
     let mut item = sample();
     item.insert(NOT_BEFORE.into(), number(1_620_000_005_000_u64));
     let later = Readiness::Later(Timestamp(1_620_000_005_000));
@@ -60,7 +60,7 @@ fn what_is_delayed_waits_for_its_time() {
 }
 
 #[test]
-fn the_body_is_the_column_that_is_named_or_all_of_them() {
+fn body_is_the_configured_column_or_the_whole_item() {
     let mut item = sample();
     item.insert("ip".into(), text("10.0.0.1"));
     item.insert("port".into(), number(8080_u64));
@@ -71,7 +71,7 @@ fn the_body_is_the_column_that_is_named_or_all_of_them() {
 }
 
 #[test]
-fn finding_03_an_item_without_its_body_or_with_strange_attributes_is_unreadable() {
+fn finding_03_item_without_body_or_with_invalid_attributes_is_unreadable() {
     let mut item = sample();
     item.insert("ip".into(), text("10.0.0.1"));
     let unreadable = |item: &TaskItem, named| {
@@ -105,13 +105,13 @@ proptest! {
     }
 
     #[test]
-    fn texts_sort_like_their_dates(a in SECONDS_END..4_000_000_000_000, b in SECONDS_END..4_000_000_000_000) {
+    fn date_strings_sort_chronologically(a in SECONDS_END..4_000_000_000_000, b in SECONDS_END..4_000_000_000_000) {
         let written = |ms| Dates::Text.write(Timestamp(ms)).as_s().cloned().expect("a text");
         prop_assert_eq!(written(a).cmp(&written(b)), a.cmp(&b));
     }
 
     #[test]
-    fn bodies_and_attributes_come_back(body in ".*", value in ".*", named: bool) {
+    fn bodies_and_attributes_round_trip(body in ".*", value in ".*", named: bool) {
         let reading = reading(named.then_some("payload"));
         let attributes = vec![Attribute::text("a", value)];
         let mut item = reading.columns(&body, &attributes).expect("texts are JSON");
@@ -123,7 +123,7 @@ proptest! {
 }
 
 #[test]
-fn a_time_to_live_that_was_moved_behind_a_lease_still_counts_and_is_told() {
+fn time_to_live_moved_behind_a_lease_still_expires_the_task_and_is_reported() {
     let mut item = sample();
     item.insert(TTL.into(), number(1_700_000_000_u64));
     item.insert(EXPIRES.into(), number(1_620_003_600_u64));

@@ -1,4 +1,4 @@
-//! Looking without touching: how many tasks there are, and which come next.
+//! Reads without receiving: how many tasks there are, and which come next.
 
 use super::item::{self, CREATED, EXPIRES, NOT_BEFORE, Readiness, TTL};
 use super::status::{PENDING, TAKEN};
@@ -65,7 +65,7 @@ impl DynamoQueue {
             tracing::warn!(
                 queue,
                 status,
-                "more tasks than are counted: the figures are what {MOST_PAGES} MB of the index hold"
+                "more tasks than are counted: the figures cover {MOST_PAGES} MB of the index"
             );
             return false;
         }

@@ -14,6 +14,7 @@ mod claim;
 mod controls;
 mod dead_letter;
 mod item;
+mod item_errors;
 mod look;
 mod open;
 mod pace;
@@ -24,14 +25,13 @@ mod settle;
 mod status;
 mod sweep;
 mod table;
-mod trouble;
 
 pub use open::Dynamo;
 pub use table::Consumed;
 
 use claim::{ClaimPass, Spread};
 use dispatcher_core::clock;
-use dispatcher_core::clock::{Moment, Timestamp};
+use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::memory::{Budget, HeldBytes};
 use dispatcher_core::message::{Message, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{
@@ -45,9 +45,9 @@ use sweep::Sweeper;
 use table::{Seek, Table};
 use tokio_util::sync::CancellationToken;
 
-/// The most items of one call of the port: the sample's page.
+/// Maximum items of one call of the port: the sample's page.
 const BATCH: usize = 10;
-/// The most bytes of one item (DynamoDB developer guide, quotas).
+/// Maximum bytes of one item (DynamoDB developer guide, quotas).
 const LARGEST_ITEM: u64 = 400 * 1024;
 
 /// The longest `wait` of one receive; the same as SQS, so that routes behave alike.
@@ -111,7 +111,7 @@ impl DynamoQueue {
     }
 
     /// When to look again after a look that found nothing, unless somebody rings.
-    fn again(&self, look: &ClaimPass, end: Moment) -> Moment {
+    fn again(&self, look: &ClaimPass, end: BootInstant) -> BootInstant {
         let now = clock::now();
         let pause = self
             .pace
@@ -142,7 +142,7 @@ impl Queue for DynamoQueue {
     }
 
     /// DynamoDB has no long polls: it looks again and again, less and less often while nothing
-    /// comes, and at once when something was sent or given back in this process. What it brings is
+    /// comes, and at once when something was sent or released in this process. What it brings is
     /// always the newest first, asked for or not.
     async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {
         if ask.visibility > VISIBILITY_CEILING {

@@ -1,4 +1,4 @@
-//! From a table's name to an open queue: what kind of table it is, and what is wrong with it.
+//! Opens a queue from a table's name: checks the table, and reports what is wrong with it.
 
 use super::item::{CREATED, Dates, ItemFormat, STATUS, TASK_ID};
 use super::recent::Recent;
@@ -132,7 +132,7 @@ impl Dynamo {
         })?;
         answer
             .table
-            .ok_or_else(|| call.refused("the answer holds no table"))
+            .ok_or_else(|| call.refused("the answer contains no table"))
     }
 
     async fn table(&self, name: &str) -> Result<Arc<Table>, QueueError> {
@@ -176,7 +176,7 @@ impl Dynamo {
 /// How to make a table of this name, in one line.
 fn to_create(name: &str) -> String {
     format!(
-        "to make it: aws dynamodb create-table --table-name {name} --billing-mode PAY_PER_REQUEST \
+        "create it with: aws dynamodb create-table --table-name {name} --billing-mode PAY_PER_REQUEST \
          --attribute-definitions AttributeName={TASK_ID},AttributeType=S \
          AttributeName={STATUS},AttributeType=S AttributeName={CREATED},AttributeType=N \
          --key-schema AttributeName={TASK_ID},KeyType=HASH --global-secondary-indexes \
@@ -195,7 +195,7 @@ struct TableKind {
 /// The kind of a table, or what it lacks.
 fn kind(table: &TableDescription) -> Result<TableKind, String> {
     if !is(table.key_schema(), &[(TASK_ID, KeyType::Hash)]) {
-        return Err(format!("its key is not `{TASK_ID}` (hash) alone"));
+        return Err(format!("its key is not only `{TASK_ID}` (hash)"));
     }
     let wanted = [(STATUS, KeyType::Hash), (CREATED, KeyType::Range)];
     let indices = table.global_secondary_indexes().iter();

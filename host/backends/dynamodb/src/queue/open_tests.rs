@@ -38,7 +38,7 @@ fn table(
 }
 
 #[test]
-fn the_index_is_found_by_its_keys() {
+fn index_is_found_by_its_key_schema() {
     let other = index(
         "other",
         [(STATUS, KeyType::Hash), ("priority", KeyType::Range)],
@@ -69,7 +69,7 @@ fn the_index_is_found_by_its_keys() {
 }
 
 #[test]
-fn an_index_without_the_leases_is_refused() {
+fn index_without_lease_attributes_is_refused() {
     let keys = [(STATUS, KeyType::Hash), (CREATED, KeyType::Range)];
     let bare = index("bare", keys, ProjectionType::KeysOnly);
     let found = kind(&table(ScalarAttributeType::N, vec![bare]));
@@ -81,7 +81,7 @@ fn an_index_without_the_leases_is_refused() {
 }
 
 #[test]
-fn another_key_is_refused() {
+fn table_with_another_key_is_refused() {
     let table = TableDescription::builder().key_schema(key("id", KeyType::Hash));
     assert!(
         kind(&table.build())
@@ -91,7 +91,7 @@ fn another_key_is_refused() {
 }
 
 #[test]
-fn the_command_that_makes_a_table_is_one_line() {
+fn create_table_command_is_one_line() {
     let command = to_create("Tasks");
     assert!(
         !command.contains('\n') && !command.contains("  "),

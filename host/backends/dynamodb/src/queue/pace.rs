@@ -1,4 +1,4 @@
-//! How long to wait between two looks at a table that cannot say when something comes. Pure.
+//! Computes the pause between two polls of a table that cannot notify. Pure.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_until_their_most_and_begin_anew() {
+    fn pauses_grow_to_the_maximum_and_reset() {
         let mut pace = Pace::new(Duration::from_secs(2));
         let pauses: Vec<_> = (0..20).map(|_| pace.empty()).collect();
         assert_eq!(pauses[0], FIRST);
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_most_is_kept() {
+    fn short_maximum_is_respected() {
         let mut pace = Pace::new(Duration::from_millis(10));
         assert_eq!(pace.empty(), Duration::from_millis(10));
         assert_eq!(pace.empty(), Duration::from_millis(10));

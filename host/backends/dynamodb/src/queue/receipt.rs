@@ -1,4 +1,4 @@
-//! The token of one delivery, as text: which task, by which fence token, since when. Pure.
+//! The receipt of one delivery, as text: which task, by which fence token, since when. Pure.
 
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::Receipt;
@@ -9,7 +9,7 @@ use dispatcher_core::queue::ItemError;
 pub(super) struct TaskDelivery {
     /// The fence token: a UUID, new with each delivery.
     pub token: String,
-    /// When it was handed out; the ceiling of 12 hours is counted from it.
+    /// When it was delivered; the ceiling of 12 hours is counted from it.
     pub taken: Timestamp,
     /// The task's id, which may be any text.
     pub task: String,
@@ -44,13 +44,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn receipts_round_trip_whatever_the_id(task in ".*", ms: u64) {
+        fn receipts_round_trip_for_any_id(task in ".*", ms: u64) {
             let delivery = TaskDelivery { token: "6f1e-9".into(), taken: Timestamp(ms), task };
             prop_assert_eq!(TaskDelivery::parse(&delivery.receipt()), Ok(delivery));
         }
 
         #[test]
-        fn no_text_panics(text in ".*") {
+        fn parser_panics_on_no_text(text in ".*") {
             let _ = TaskDelivery::parse(&Receipt(text));
         }
     }

@@ -1,8 +1,8 @@
-//! Which tasks this process has just tried to take: several looks at once see the same page, and all
-//! but one would try in vain, at the price of a write each. Pure, told `now`.
+//! Remembers which tasks this process has just tried to take: concurrent polls see the same page,
+//! and all but one would fail, at the price of a write each. Pure: `now` is an argument.
 
 use super::sweep::MARGIN;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -15,13 +15,13 @@ const MANY: usize = 1_024;
 
 /// The tries of the last few seconds.
 #[derive(Debug, Default)]
-pub(super) struct Recent(Mutex<HashMap<String, Moment>>);
+pub(super) struct Recent(Mutex<HashMap<String, BootInstant>>);
 
 impl Recent {
     /// Whether nobody here tries this task, who then does.
-    pub(super) fn begin(&self, task: &str, now: Moment) -> bool {
+    pub(super) fn begin(&self, task: &str, now: BootInstant) -> bool {
         let mut tries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = |at: &Moment| now.since(*at) < REMEMBERED;
+        let fresh = |at: &BootInstant| now.since(*at) < REMEMBERED;
         if tries.len() >= MANY {
             tries.retain(|_, at| fresh(at));
         }
@@ -44,8 +44,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_is_tried_by_one_until_it_is_free_again_or_some_time_has_passed() {
-        let at = |ms| Moment::from_boot(Duration::from_millis(ms));
+    fn recent_task_is_not_retried_until_released_or_expired() {
+        let at = |ms| BootInstant::from_boot(Duration::from_millis(ms));
         let recent = Recent::default();
         assert!(recent.begin("a", at(0)));
         assert!(!recent.begin("a", at(3_999)));
@@ -56,10 +56,13 @@ mod tests {
     }
 
     #[test]
-    fn old_tries_take_no_room() {
+    fn expired_tries_are_forgotten() {
         let recent = Recent::default();
         for n in 0..10_000_u64 {
-            recent.begin(&n.to_string(), Moment::from_boot(Duration::from_secs(n)));
+            recent.begin(
+                &n.to_string(),
+                BootInstant::from_boot(Duration::from_secs(n)),
+            );
         }
         let kept = recent.0.lock().expect("nobody panicked").len();
         assert!(kept <= MANY, "{kept}");

@@ -1,8 +1,9 @@
-//! Sending: one conditional put for each message, side by side. A batch write has no condition, and
-//! repeated after a lost answer it would begin tasks anew that were taken meanwhile.
+//! Sends tasks: one conditional put for each message, concurrently. A batch write has no condition,
+//! and repeated after a lost answer it would reset tasks that were taken meanwhile.
 
 use super::DynamoQueue;
 use super::item::{self, CREATED, NOT_BEFORE, STATUS, TASK_ID, TTL, TaskItem, UPDATED};
+use super::item_errors::of_item;
 use super::status::PENDING;
 use super::table::{Table, side_by_side};
 use super::trouble::of_item;
@@ -14,7 +15,7 @@ use dispatcher_core::message::{Attribute, Outgoing};
 use dispatcher_core::queue::ItemError;
 use std::time::Duration;
 
-/// The most bytes of a body and its attributes: what DynamoDB takes as one item, less its other
+/// Maximum bytes of a body and its attributes: what DynamoDB takes as one item, less its other
 /// columns and what taking and ending it adds.
 const MOST_BYTES: usize = 400 * 1024 - 1024;
 
@@ -92,7 +93,7 @@ impl DynamoQueue {
         });
         let answers = side_by_side(futures.collect()).await;
         if answers.iter().any(Result::is_ok) {
-            self.table.ring();
+            self.table.notify();
         }
         answers
     }

@@ -1,11 +1,11 @@
-//! Keeping and ending deliveries: conditional steps that ask for the fence token, never for a time.
+//! Extends and settles deliveries: conditional steps that require the fence token, never a time.
 
 use super::DynamoQueue;
 use super::item::{self, EXPIRES, NOT_BEFORE, REASON, STATUS, TOKEN, TTL, TaskItem, UNTIL};
+use super::item_errors::of_item;
 use super::receipt::TaskDelivery;
 use super::status::{self, FAILURE, PENDING, SUCCESS, TAKEN};
 use super::table::{ConditionalStep, Stepped, side_by_side};
-use super::trouble::of_item;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::{Message, Outcome, Receipt};
@@ -37,7 +37,7 @@ impl TableEnd {
 }
 
 impl DynamoQueue {
-    /// Keeps deliveries for so long from now; nothing at all gives them back.
+    /// Keeps deliveries for this long from now; nothing at all gives them back.
     pub(super) async fn extend_all(&self, items: &[(Receipt, Duration)]) -> Vec<SettleResult> {
         let futures = items.iter().cloned().map(|(receipt, more)| {
             let table = self.table.clone();
@@ -179,7 +179,7 @@ pub(super) fn ending(
                 (":why", item::text(why)),
                 (
                     ":end",
-                    item::number(item::ttl(due(table.life_of_the_dead()))),
+                    item::number(item::ttl(due(table.dead_letter_lifetime()))),
                 ),
             ],
         ),
@@ -216,7 +216,7 @@ pub(super) async fn end(
         Ok(Stepped::Done(_)) => {
             if matches!(end, TableEnd::Pending(_)) {
                 table.recent.forget(&delivery.task);
-                table.ring();
+                table.notify();
             }
             Ok(())
         }
@@ -257,6 +257,6 @@ pub(super) fn ended_before(
 fn gone(found: Option<&TaskItem>) -> ItemError {
     ItemError::Gone(match found.and_then(|item| item::string(item, STATUS)) {
         None => "there is no such task any more".into(),
-        Some(status) => format!("the task is {status} by now, and not by this delivery"),
+        Some(status) => format!("the task is {status} now, and not by this delivery"),
     })
 }

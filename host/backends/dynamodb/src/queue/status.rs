@@ -1,4 +1,4 @@
-//! The words of the column `taskStatus`, and how one word may be spread over several keys of the
+//! The values of the column `taskStatus`, and how one status may be spread over several keys of the
 //! index. Pure.
 
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_shard_is_the_samples_own_table() {
+    fn one_shard_uses_the_samples_plain_status() {
         let shards = Shards::new(1);
         assert_eq!(shards.key(PENDING, "a"), "PENDING");
         assert_eq!(shards.keys(TAKEN), ["TAKEN"]);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_have_ever_written_to_is_looked_at_too() {
+    fn shards_seen_in_use_by_others_are_also_read() {
         let shards = Shards::new(2);
         shards.learn(4);
         shards.learn(1);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_stays_in_its_shard_and_the_plain_word_is_looked_at_too() {
+    fn task_keeps_its_shard_and_the_plain_status_is_also_read() {
         let shards = Shards::new(4);
         let keys = shards.keys(PENDING);
         assert_eq!(keys.len(), 5);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_told_from_its_keys() {
+    fn status_is_parsed_from_its_sharded_key() {
         assert!(is("TAKEN", TAKEN) && is("TAKEN#3", TAKEN));
         assert!(!is("TAKENX", TAKEN) && !is("PENDING", TAKEN));
     }

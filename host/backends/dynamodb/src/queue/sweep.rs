@@ -1,18 +1,18 @@
-//! What nobody would do otherwise: put back the tasks of workers that are gone, and count those
-//! whose time to live passed before anybody came to them.
+//! Background work: releases the tasks of dead workers, and counts those that expired before they
+//! were received.
 
 use super::census::{Counted, KeyCount, PAGE};
 use super::item::{self, CREATED, EXPIRES, STATUS, TASK_ID, TOKEN, TTL, TaskItem, UNTIL};
 use super::status::{PENDING, TAKEN};
 use super::table::{ConditionalStep, IndexPage, Seek, Stepped, Table, steps};
 use dispatcher_core::clock;
-use dispatcher_core::clock::{Moment, Timestamp};
+use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::queue::QueueError;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How often `TAKEN` tasks are looked at where no lease is known to run out earlier.
+/// How often `TAKEN` tasks are looked at where no lease is known to expire earlier.
 const EVERY: Duration = Duration::from_secs(10);
 /// How often at most.
 const SELDOM: Duration = Duration::from_millis(500);
@@ -37,18 +37,18 @@ const NAMES: &[(&str, &str)] = &[("#token", TOKEN), ("#until", UNTIL)];
 pub(super) struct Sweeper {
     table: Arc<Table>,
     state: Mutex<SweepState>,
-    /// Held by the sweep that is under way.
+    /// Held by the sweep that is running.
     under_way: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct SweepState {
     /// When `TAKEN` tasks are looked at next.
-    next: Moment,
+    next: BootInstant,
     /// When old `PENDING` tasks are looked at next.
-    next_old: Moment,
+    next_old: BootInstant,
     /// When it is asked next who writes to which keys.
-    next_agreement: Moment,
+    next_agreement: BootInstant,
     /// Where the last look at `TAKEN` tasks of a key ended that could not see them all.
     rests: HashMap<String, TaskItem>,
     censuses: HashMap<String, KeyCount>,
@@ -73,7 +73,7 @@ impl Sweeper {
     }
 
     /// When it is due.
-    pub(super) fn due(&self) -> Moment {
+    pub(super) fn due(&self) -> BootInstant {
         self.state().next
     }
 
@@ -122,8 +122,8 @@ impl Sweeper {
         Ok(())
     }
 
-    /// Puts back what was taken under this key by one of us whose lease has run out. Where there is
-    /// more than one sweep may read the next goes on from there.
+    /// Puts back what was taken under this key by one of us whose lease has expired. Where there is
+    /// more than one sweep may read the next continues from there.
     async fn put_back(&self, key: String) -> Result<(), QueueError> {
         let mut seek = Seek {
             limit: None,
@@ -197,12 +197,12 @@ impl Sweeper {
             tracing::warn!(
                 queue,
                 %error,
-                "cannot put back what workers held that are gone; the next sweep tries again"
+                "cannot release tasks of dead workers; the next sweep retries"
             );
         }
         if count > 0 {
-            tracing::info!(queue, count, "put back what workers held that are gone");
-            self.table.ring();
+            tracing::info!(queue, count, "released tasks of dead workers");
+            self.table.notify();
         }
     }
 
@@ -238,7 +238,7 @@ impl Sweeper {
                 queue,
                 count,
                 total,
-                "tasks passed their time to live before anybody came to them"
+                "tasks expired before they were received"
             );
         }
         Ok(())
@@ -251,7 +251,7 @@ impl Sweeper {
 }
 
 /// Whether it is time again for what is done so often; if so, sets the next time.
-fn again(next: &mut Moment, every: Duration, now: Moment) -> bool {
+fn again(next: &mut BootInstant, every: Duration, now: BootInstant) -> bool {
     let due = now >= *next;
     if due {
         *next = now + every;

@@ -1,5 +1,5 @@
-//! One table as a place to call: the conditional update that every step of a task's life is, pages
-//! of its index, and what the calls consumed. Decides nothing about tasks.
+//! Calls one table: the conditional update that is every step of a task's life, pages of its index,
+//! and consumed units. Decides nothing about tasks.
 
 use super::item::{self, Dates, ItemFormat, STATUS, TASK_ID, TaskItem, UPDATED};
 use super::recent::Recent;
@@ -27,7 +27,7 @@ const MOST_AHEAD: Duration = Duration::from_millis(100);
 
 /// Dead letters are kept at least so long: as long as SQS keeps any message ("Amazon SQS message
 /// quotas" in its developer guide).
-const LIFE_OF_THE_DEAD: Duration = Duration::from_secs(14 * 24 * 3_600);
+const DEAD_LETTER_LIFETIME: Duration = Duration::from_secs(14 * 24 * 3_600);
 
 /// A table of tasks.
 #[derive(Debug)]
@@ -171,11 +171,11 @@ pub(super) struct ConditionalStep {
 }
 
 /// What the words of a step stand for: names of columns, and values.
-pub(super) type Meanings = (HashMap<String, String>, HashMap<String, AttributeValue>);
+pub(super) type ExpressionParts = (HashMap<String, String>, HashMap<String, AttributeValue>);
 
 impl ConditionalStep {
     /// Of its own names and values, and of those that every step has.
-    pub(super) fn meanings(&mut self, table: &Table) -> Meanings {
+    pub(super) fn expression_parts(&mut self, table: &Table) -> ExpressionParts {
         let names = [("#status", STATUS), ("#updated", UPDATED)];
         let names = names.iter().chain(self.names);
         let names = names.map(|(name, column)| ((*name).to_owned(), (*column).to_owned()));
@@ -205,12 +205,12 @@ impl Table {
     }
 
     /// How long dead letters live from their death, however short the life of tasks is.
-    pub(super) fn life_of_the_dead(&self) -> Duration {
-        self.time_to_live.max(LIFE_OF_THE_DEAD)
+    pub(super) fn dead_letter_lifetime(&self) -> Duration {
+        self.time_to_live.max(DEAD_LETTER_LIFETIME)
     }
 
     /// Wakes whoever waits for tasks in this process.
-    pub(super) fn ring(&self) {
+    pub(super) fn notify(&self) {
         self.bell
             .send_modify(|rings| *rings = rings.wrapping_add(1));
     }
@@ -271,7 +271,7 @@ impl Table {
 
     /// Makes one step if its condition holds.
     pub(super) async fn step(&self, mut step: ConditionalStep) -> Result<Stepped, QueueError> {
-        let (names, values) = step.meanings(self);
+        let (names, values) = step.expression_parts(self);
         let update = self
             .client
             .update_item()
@@ -324,7 +324,7 @@ where
     answers.into_iter().flatten().collect()
 }
 
-/// Steps of many tasks side by side.
+/// Steps of many tasks concurrently.
 pub(super) async fn steps(
     table: &Arc<Table>,
     steps: Vec<ConditionalStep>,

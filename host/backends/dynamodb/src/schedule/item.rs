@@ -4,7 +4,7 @@
 //! farski/shoryuken-waiter): `scheduler` "shoryuken-waiter", `job_id`, `perform_at` in seconds with
 //! fractions, `sqs_message_body` the job as a map, `sqs_message_attributes` a map of maps with
 //! `string_value` and `data_type`. Its poller takes the queue and the key from the map of the body,
-//! and dies of a body that is none. So only a job that it can send stands in its half of the table;
+//! and dies of a body that is none. So only a job that it can send is in its half of the table;
 //! all others stand under another `scheduler`, which it never asks for.
 
 use super::json;
@@ -38,12 +38,12 @@ pub(super) const CLAIM_UNTIL: &str = "dispatcher_claim_until";
 /// What tells an item that one call has added from the same job added by another.
 pub(super) const ADDED: &str = "dispatcher_added";
 
-/// The most bytes of an item, names included: 400 KB ("Quotas", DynamoDB developer guide).
+/// Maximum bytes of an item, names included: 400 KB ("Quotas", DynamoDB developer guide).
 const MOST_BYTES: usize = 400 * 1_024;
 /// What a claim adds, and what tells who has added it.
 const SPARE: usize = 192;
 
-/// Why an item that could not be read stands in no index any more, since when, and its `perform_at`.
+/// Why an item that could not be read is in no index any more, since when, and its `perform_at`.
 pub(super) const DEAD_REASON: &str = "dispatcher_dead_reason";
 pub(super) const DEAD_SINCE: &str = "dispatcher_dead_since";
 pub(super) const DEAD_PERFORM_AT: &str = "dispatcher_dead_perform_at";
@@ -298,7 +298,7 @@ pub(super) fn start(after: Option<&str>) -> Result<(&'static str, Option<JobItem
     let mut parts = after.splitn(3, ' ');
     let named = parts.next().unwrap_or_default();
     let half = [WAITER, OWN].into_iter().find(|half| *half == named);
-    let half = half.ok_or_else(|| format!("`{after}` is no place in a table"))?;
+    let half = half.ok_or_else(|| format!("`{after}` is not a position in a table"))?;
     Ok(match (parts.next(), parts.next()) {
         (Some(at), Some(id)) => {
             let text = |text: &str| AttributeValue::S(text.to_owned());

@@ -50,7 +50,7 @@ fn waiters() -> HashMap<String, AttributeValue> {
 }
 
 #[test]
-fn the_waiters_own_item_is_read_and_written_as_it_is() {
+fn item_of_shoryuken_waiter_round_trips_unchanged() {
     let job = read(&waiters(), None).expect("it is a job");
     assert_eq!(
         (job.queue.as_str(), job.due),
@@ -75,7 +75,7 @@ fn the_waiters_own_item_is_read_and_written_as_it_is() {
 }
 
 #[test]
-fn the_waiter_finds_what_it_needs_in_a_job_that_we_write() {
+fn written_job_has_every_field_that_shoryuken_waiter_reads() {
     let text = r#"{ "queue_name": "reminders", "job_id": "x-1", "arguments": [] }"#;
     assert_eq!(own_id(text, "reminders").as_deref(), Some("x-1"));
     assert_eq!(own_id(text, "other"), None);
@@ -94,7 +94,7 @@ fn the_waiter_finds_what_it_needs_in_a_job_that_we_write() {
 
 /// The Waiter's poller would die of them: it reads `["queue_name"]` of a body.
 #[test]
-fn what_the_waiter_cannot_send_stands_where_it_does_not_look() {
+fn jobs_shoryuken_waiter_cannot_send_are_hidden_from_its_poller() {
     let fifo = Outgoing {
         group: Some("g".into()),
         body: r#"{"job_id":"x","queue_name":"q"}"#.into(),
@@ -124,7 +124,7 @@ fn what_the_waiter_cannot_send_stands_where_it_does_not_look() {
 }
 
 #[test]
-fn what_is_no_job_says_why() {
+fn invalid_job_item_names_the_reason() {
     for (field, wanted) in [
         ("perform_at", "has no perform_at"),
         ("sqs_message_body", "has no sqs_message_body"),
@@ -140,7 +140,7 @@ fn what_is_no_job_says_why() {
 }
 
 #[test]
-fn what_does_not_fit_into_an_item_is_refused_before_the_call() {
+fn oversized_item_is_refused_before_the_call() {
     let mut one = job("x", Timestamp(1));
     one.message.body = "x".repeat(400 * 1_024);
     let why = write(&one, "q").expect_err("too long");
@@ -151,7 +151,7 @@ fn what_does_not_fit_into_an_item_is_refused_before_the_call() {
 }
 
 #[test]
-fn dates_are_seconds_with_as_many_digits_as_needed() {
+fn dates_are_seconds_with_as_few_digits_as_needed() {
     for (ms, text) in [(0, "0"), (1_500, "1.5"), (1_001, "1.001"), (7_000, "7")] {
         assert_eq!(seconds(Timestamp(ms)), AttributeValue::N(text.into()));
     }
@@ -160,7 +160,7 @@ fn dates_are_seconds_with_as_many_digits_as_needed() {
 
 proptest! {
     #[test]
-    fn a_job_comes_back_as_it_went(
+    fn job_round_trips_unchanged(
         body in ".{0,80}", names in proptest::collection::btree_set("[a-z]{1,9}", 0..5),
         bytes: Vec<u8>, due in 0..4_000_000_000_000_u64, group in proptest::option::of("[a-z]{1,5}"),
         periodic: bool,
@@ -188,7 +188,7 @@ proptest! {
     }
 
     #[test]
-    fn json_comes_back_as_the_same_value(text in "[\\[\\]{}\":,0-9a-z .-]{0,40}") {
+    fn json_values_round_trip(text in "[\\[\\]{}\":,0-9a-z .-]{0,40}") {
         let body = format!(r#"{{"job_id":"x","queue_name":"q","arguments":["{}",1.5,-3,null,true]}}"#,
             text.replace(['"', '\\'], ""));
         let mut one = job("x", Timestamp(1));
@@ -203,7 +203,7 @@ proptest! {
     }
 
     #[test]
-    fn no_binary_is_lost(bytes: Vec<u8>) {
+    fn binary_attributes_round_trip(bytes: Vec<u8>) {
         let mut item = waiters();
         let value = m([("binary_value", AttributeValue::B(Blob::new(bytes.clone()))), ("data_type", s("Binary"))]);
         item.insert("sqs_message_attributes".into(), m([("b", value)]));
@@ -213,7 +213,7 @@ proptest! {
 }
 
 #[test]
-fn a_claim_outlives_the_last_call_that_is_made_under_it() {
+fn claim_outlives_the_last_call_made_under_it() {
     let one_call =
         dispatcher_aws::ATTEMPTS * (dispatcher_aws::CONNECT_TIMEOUT + dispatcher_aws::READ_TIMEOUT);
     let spare = decide::LEASE - decide::SEND_WITHIN - one_call;

@@ -1,4 +1,4 @@
-//! JSON as the attribute values of DynamoDB, both ways. Pure.
+//! Converts between JSON and the attribute values of DynamoDB. Pure.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Map, Number, Value};

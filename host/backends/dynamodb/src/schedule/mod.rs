@@ -19,7 +19,7 @@ use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailur
 use dispatcher_aws as aws;
 use dispatcher_aws::SdkConfig;
 use dispatcher_aws::failure::{About, CallName};
-use dispatcher_core::clock::{Moment, Timestamp};
+use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::schedule::{
     Cancelled, Claim, JobOutcome, JobPage, ScheduleStore, ScheduledJob, StoreError, Unreadable,
     decide,
@@ -31,9 +31,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 pub use table::TableCreation;
 
-/// So many calls on single items are under way at once.
+/// So many calls on single items are running at once.
 const CALLS: usize = 32;
-/// The most items of one page. DynamoDB ends a page at 1 MiB besides (Query in its API reference).
+/// Maximum items of one page. DynamoDB ends a page at 1 MiB besides (Query in its API reference).
 const PAGE: i32 = 500;
 
 /// DynamoDB as one configuration reaches it. Cheap to make and to clone; calls nothing by itself.
@@ -206,7 +206,7 @@ impl TableSchedule {
             }
             _ => false,
         };
-        // Only a claim that ran out meanwhile could be somebody else's by now.
+        // Only a claim that expired meanwhile could be somebody else's by now.
         match self.call("DeleteItem").held(asked)? {
             false if is_there => Ok(Cancelled::BeingSent),
             _ => Ok(Cancelled::Yes),
@@ -247,7 +247,7 @@ impl TableSchedule {
                     .key(JOB_ID, id)
                     .condition_expression(ours)
                     .expression_attribute_values(":token", token);
-                // What is given back keeps the very digits that its producer wrote.
+                // What is released keeps the very digits that its producer wrote.
                 if *next != job.due {
                     update = format!("SET {PERFORM_AT} = :next {update}");
                     asked = asked.expression_attribute_values(":next", item::seconds(*next));
@@ -424,6 +424,6 @@ impl ScheduleStore for Table {
 }
 
 /// How long a table that was just made is waited for.
-fn patience(now: Moment) -> Moment {
+fn patience(now: BootInstant) -> BootInstant {
     now + std::time::Duration::from_secs(60)
 }

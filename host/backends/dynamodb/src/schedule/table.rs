@@ -1,4 +1,4 @@
-//! The table itself: made, and looked at whether it is as it must be.
+//! Creates the table, and checks an existing one.
 
 use super::item::{INDEX, JOB_ID, PERFORM_AT, SCHEDULER};
 use super::{Table, patience};
@@ -74,13 +74,13 @@ impl Table {
                 return match wrong.is_empty() {
                     true => Ok(made),
                     false => Err(call.refused(&format!(
-                        "it is there and no table of a schedule: {}",
+                        "it exists and is not a table of a schedule: {}",
                         wrong.join("; ")
                     ))),
                 };
             }
             if clock::now() >= until {
-                return Err(call.refused("it is still being made; look again in a minute"));
+                return Err(call.refused("it is still being created; try again in a minute"));
             }
             clock::sleep_until(Some(clock::now() + LOOK)).await;
         }

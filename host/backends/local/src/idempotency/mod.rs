@@ -2,7 +2,7 @@
 //! folder. Knows no queue, and nothing of the embedded queue's file.
 //!
 //! `schema` is the file, `steps` what can be done to it, `writer` the thread that writes. Lookups
-//! have a thread and a connection of their own, so that none waits for the disk to take a write.
+//! have a thread and their own connection, so that none waits for the disk to take a write.
 
 mod schema;
 mod steps;

@@ -61,7 +61,7 @@ fn rows(connection: &Connection) -> usize {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn it_knows_what_a_map_would_know(steps in steps()) {
+    fn records_match_a_map_model(steps in steps()) {
         let folder = tempfile::tempdir().unwrap();
         let connect = || open(folder.path()).unwrap();
         let mut handles = [(); HANDLES].map(|()| connect());

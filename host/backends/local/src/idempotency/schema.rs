@@ -1,5 +1,5 @@
-//! The file: where it lies, how it is opened, its tables, and what its errors say. Knows nothing of
-//! what is remembered when.
+//! The file: where it is, how it is opened, its tables, and the meaning of its errors. Knows
+//! nothing of what is recorded when.
 
 use dispatcher_core::idempotency::RecordsError;
 use dispatcher_sqlite as sqlite;
@@ -12,7 +12,7 @@ const SCHEMA: Schema = Schema {
     version: 2,
     tables: &[TABLES, WRITTEN],
     upgrade: |_, version| Ok((version == 1).then(|| WRITTEN.to_owned())),
-    // Far shorter than a delete may be held up, so that the reason is told.
+    // Far shorter than a delete may be delayed, so that the reason is told.
     patience: sqlite::patience::<700>,
     counter: Some("SELECT number FROM written"),
     // The guard counts them.
@@ -49,7 +49,7 @@ pub(super) fn failed(folder: &Path, cause: impl std::fmt::Display) -> RecordsErr
 }
 
 /// A failure of SQLite.
-pub(super) fn trouble(folder: &Path, error: &rusqlite::Error) -> RecordsError {
+pub(super) fn classify(folder: &Path, error: &rusqlite::Error) -> RecordsError {
     failed(folder, sqlite::explain(error, &path(folder)))
 }
 

@@ -1,4 +1,4 @@
-//! What can be done to the file, as steps that are told `now`. They begin no transaction.
+//! Steps on the file that take `now` as an argument. They begin no transaction.
 
 use dispatcher_core::clock::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};

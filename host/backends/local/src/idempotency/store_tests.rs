@@ -17,7 +17,7 @@ fn open(folder: &Path) -> LocalRecords {
 }
 
 #[tokio::test]
-async fn what_one_handle_remembers_every_other_knows_and_so_does_the_next() {
+async fn records_are_visible_to_other_handles_and_after_reopening() {
     let folder = tempfile::tempdir().unwrap();
     let (one, two) = (open(folder.path()), open(folder.path()));
     let until = clock::wall_clock_now() + LONG;
@@ -35,7 +35,7 @@ async fn what_one_handle_remembers_every_other_knows_and_so_does_the_next() {
 }
 
 #[tokio::test]
-async fn many_writers_of_two_handles_wait_for_each_other() {
+async fn writers_of_two_handles_wait_for_each_other() {
     let folder = tempfile::tempdir().unwrap();
     let until = clock::wall_clock_now() + LONG;
     let mut tasks = Vec::new();
@@ -59,7 +59,7 @@ async fn many_writers_of_two_handles_wait_for_each_other() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_to_each_and_passes() {
+async fn full_disk_fails_each_waiting_write_and_later_writes_succeed() {
     let folder = tempfile::tempdir().unwrap();
     let [connection, reader] = schema::open(folder.path()).unwrap();
     connection.pragma_update(None, "max_page_count", 7).unwrap();
@@ -96,7 +96,7 @@ async fn a_full_disk_is_told_to_each_and_passes() {
 }
 
 #[tokio::test]
-async fn what_has_expired_goes_while_others_are_written() {
+async fn expired_records_are_deleted_by_later_writes() {
     let folder = tempfile::tempdir().unwrap();
     let records = open(folder.path());
     let old: Vec<String> = (0..3_000).map(|n| format!("old-{n}")).collect();
@@ -122,7 +122,7 @@ async fn what_has_expired_goes_while_others_are_written() {
 }
 
 #[test]
-fn files_that_are_not_ours_are_refused() {
+fn foreign_database_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |wanted: &str| {
         let error = LocalRecords::open(folder.path()).map(drop).unwrap_err();
@@ -149,7 +149,7 @@ fn files_that_are_not_ours_are_refused() {
 }
 
 #[tokio::test]
-async fn finding_07_records_that_were_lost_are_noticed_when_the_file_is_opened() {
+async fn finding_07_lost_records_are_detected_at_open() {
     let folder = tempfile::tempdir().unwrap();
     let until = clock::wall_clock_now() + LONG;
     let records = open(folder.path());

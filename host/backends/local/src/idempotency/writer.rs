@@ -3,7 +3,7 @@
 
 use super::{schema, steps};
 use dispatcher_core::clock;
-use dispatcher_core::clock::{Moment, Timestamp};
+use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::idempotency::RecordsError;
 use dispatcher_sqlite::{Call, CommitError, Database, GroupWriter, Synchronous};
 use rusqlite::Connection;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-/// The most jobs of one transaction: bounds how long the first waits for the last.
+/// Maximum jobs of one transaction: bounds how long the first waits for the last.
 const GROUP: usize = 256;
 /// So many expired records at a time, when nothing is written.
 const STEP: usize = 500;

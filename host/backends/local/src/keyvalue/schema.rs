@@ -1,5 +1,5 @@
-//! The file: where it lies, how it is opened, its tables, and what its errors say. Knows nothing of
-//! what is kept in it.
+//! The file: where it is, how it is opened, its tables, and the meaning of its errors. Knows
+//! nothing of its content.
 
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_sqlite as sqlite;
@@ -56,7 +56,7 @@ impl BucketFile {
     }
 
     /// A failure of SQLite, in one line.
-    pub(super) fn trouble(&self, error: &rusqlite::Error) -> CallError {
+    pub(super) fn classify(&self, error: &rusqlite::Error) -> CallError {
         let cause = sqlite::explain(error, &self.file());
         self.failed(sqlite::judge(error), cause)
     }

@@ -1,13 +1,12 @@
-//! What can be done to the file, each step on a connection that its caller has. Waits for nothing and
-//! commits nothing.
+//! Steps on the file, each on its caller's connection. Waits for nothing and commits nothing.
 
 use dispatcher_core::error_kind::CallError;
 use dispatcher_core::keyvalue::{CALL, Page, not_a_number, sum};
 use rusqlite::{Connection, OptionalExtension, params};
 
-/// The most keys of one page.
+/// Maximum keys of one page.
 const PAGE: usize = 1_000;
-/// The most bytes of their keys, but for the last.
+/// Maximum bytes of their keys, but for the last.
 const PAGE_BYTES: usize = 256 << 10;
 
 /// Something to be read of a bucket.
@@ -61,11 +60,11 @@ pub(super) enum Change {
     Delete(Vec<String>),
     /// So much is added.
     Increment(String, i64),
-    /// This value, if that stands there.
+    /// This value, if that is there.
     Swap {
         /// The key.
         key: String,
-        /// What is to stand there.
+        /// What is to be there.
         stands: Option<Vec<u8>>,
         /// What is written.
         value: Vec<u8>,
@@ -104,7 +103,7 @@ pub(super) fn read(connection: &Connection, read: &Read) -> rusqlite::Result<Sto
 
 /// It was written.
 pub(super) const DONE: i64 = 1;
-/// It was not: something else stands there.
+/// It was not: something else is there.
 const NOT_DONE: i64 = 0;
 
 /// Writes. What comes back is the sum of an increment, for all else whether it was done; the inner

@@ -29,7 +29,7 @@ fn all_keys(bucket: &LocalBucket) -> Vec<String> {
 }
 
 #[test]
-fn what_is_written_is_there_for_the_next_who_opens_the_file() {
+fn written_values_are_visible_to_the_next_open() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = Local::open(folder.path()).expect("opened");
     let bucket = store.bucket("b");
@@ -47,7 +47,7 @@ fn what_is_written_is_there_for_the_next_who_opens_the_file() {
 }
 
 #[test]
-fn keys_come_in_pages_and_each_that_stays_comes() {
+fn keys_are_listed_in_pages_without_losing_any() {
     let folder = tempfile::tempdir().expect("a folder");
     let bucket = Local::open(folder.path()).expect("opened").bucket("b");
     let keys: Vec<String> = (0..2_345).map(|number| format!("{number:05}")).collect();
@@ -62,7 +62,7 @@ fn keys_come_in_pages_and_each_that_stays_comes() {
 }
 
 #[test]
-fn too_many_bytes_at_once_are_refused() {
+fn oversized_write_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let bucket = Local::open(folder.path()).expect("opened").bucket("b");
     let keys: Vec<String> = (0..9).map(|number| number.to_string()).collect();
@@ -75,7 +75,7 @@ fn too_many_bytes_at_once_are_refused() {
 }
 
 #[tokio::test]
-async fn writes_wait_while_as_many_bytes_wait_for_the_disk_as_may() {
+async fn write_waits_while_queued_writes_fill_the_byte_limit() {
     let folder = tempfile::tempdir().expect("a folder");
     let bucket = Local::open(folder.path()).expect("opened").bucket("b");
     let all = u32::try_from(WAITING_BYTES).expect("they fit");
@@ -107,7 +107,7 @@ async fn writes_wait_while_as_many_bytes_wait_for_the_disk_as_may() {
 }
 
 #[test]
-fn an_increment_that_cannot_be_done_fails_no_other_call() {
+fn failed_increment_fails_no_other_call() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = Local::open(folder.path()).expect("opened");
     let bucket = store.bucket("b");
@@ -161,7 +161,7 @@ fn step() -> impl Strategy<Value = BucketStep> {
 
 proptest! {
     #[test]
-    fn the_file_is_a_map(script in prop::collection::vec((0..2_u8, step()), 0..40)) {
+    fn store_matches_a_map_model(script in prop::collection::vec((0..2_u8, step()), 0..40)) {
         let connection = schema::in_memory();
         let mut model: BTreeMap<(u8, String), Vec<u8>> = BTreeMap::new();
         for (bucket, step) in script {

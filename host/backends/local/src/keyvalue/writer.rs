@@ -7,7 +7,7 @@ use dispatcher_sqlite::{Call, Database, GroupWriter, Synchronous};
 use std::sync::mpsc::Receiver;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// The most jobs of one transaction: bounds how long the first waits for the last.
+/// Maximum jobs of one transaction: bounds how long the first waits for the last.
 const GROUP: usize = 256;
 
 /// A change that waits to be written.

@@ -1,5 +1,6 @@
-//! Taking a message from one queue of the file to another: a dead letter, one that is given up,
-//! one that is moved back. Its body stays where it is and is not read. Pure steps on a connection that are told `now`.
+//! Moves a message from one queue of the file to another: a dead letter, an exhausted message, a
+//! redriven one. Its body stays where it is and is not read. Pure steps on a connection that take
+//! `now` as an argument.
 
 use super::content;
 use super::deliver::{MovedPayload, NewEntry, encode, encode_system, insert};
@@ -60,7 +61,7 @@ impl MovedMessage {
     }
 }
 
-/// A message as it lies in the file.
+/// A message as it is in the file.
 fn unpack(turn: &Turn<'_>, seq: i64) -> rusqlite::Result<MovedMessage> {
     turn.connection
         .prepare_cached(

@@ -1,5 +1,5 @@
-//! The content of a message as its row in `payloads` has it. A row that is missing or cannot be
-//! read spoils its own message alone: the others of the same receive are handed out.
+//! The content of a message as its row in `payloads` has it. A missing or unreadable row affects
+//! only its own message: the others of the same receive are delivered.
 
 use super::deliver::{decode, decode_system};
 use dispatcher_core::message::Attribute;
@@ -20,7 +20,7 @@ pub(super) struct Content {
     pub unreadable: Option<String>,
 }
 
-/// Reads the columns `id`, `body`, `attributes` and `system` of `payloads`, which stand at these
+/// Reads the columns `id`, `body`, `attributes` and `system` of `payloads`, which are at these
 /// places of the row of the entry `seq`.
 pub(super) fn content(row: &Row<'_>, seq: i64, at: [usize; 4]) -> rusqlite::Result<Content> {
     let [id, body, attributes, system] = at;

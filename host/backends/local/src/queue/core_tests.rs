@@ -1,4 +1,4 @@
-//! Tests of the core on a database in memory, with a clock of their own.
+//! Tests of the core on a database in memory, with their own clock.
 
 use super::deliver::{Claimed, DeliveryTerms, claim, load};
 use super::deliver::{GROUP_HAS, MEMBERS, NEWEST, NEXT_DUE, READY, next_due, receive, send};
@@ -97,7 +97,7 @@ impl QueueWorld {
 }
 
 #[test]
-fn a_message_comes_as_it_was_sent() {
+fn received_message_equals_the_sent_one() {
     let mut world = QueueWorld::new();
     let item = Outgoing {
         body: "\0 ü \u{10ffff}".into(),
@@ -131,7 +131,7 @@ fn a_message_comes_as_it_was_sent() {
 }
 
 #[test]
-fn the_order_is_of_becoming_visible_then_of_sending() {
+fn messages_are_ordered_by_visibility_then_by_sending() {
     let mut world = QueueWorld::new();
     world.send("late", None, 5 * SECOND);
     world.send("first", None, Duration::ZERO);
@@ -144,7 +144,7 @@ fn the_order_is_of_becoming_visible_then_of_sending() {
 }
 
 #[test]
-fn delays_may_last_for_years_and_for_ever() {
+fn delay_may_be_years_or_forever() {
     let mut world = QueueWorld::new();
     let years = SECOND * 60 * 60 * 24 * 365 * 30;
     world.send("far", None, years);
@@ -161,7 +161,7 @@ fn delays_may_last_for_years_and_for_ever() {
 }
 
 #[test]
-fn a_group_goes_one_by_one_and_its_head_holds_it_back() {
+fn group_is_delivered_one_by_one_and_blocked_by_its_head() {
     let mut world = QueueWorld::new();
     world.send("a1", Some("a"), 10 * SECOND);
     world.send("a2", Some("a"), Duration::ZERO);
@@ -180,7 +180,7 @@ fn a_group_goes_one_by_one_and_its_head_holds_it_back() {
 }
 
 #[test]
-fn a_receipt_is_void_once_the_message_was_received_again() {
+fn receipt_is_void_after_the_message_is_received_again() {
     let mut world = QueueWorld::new();
     world.send("x", None, Duration::ZERO);
     let first = world.receive(1).remove(0);
@@ -209,7 +209,7 @@ fn a_receipt_is_void_once_the_message_was_received_again() {
 }
 
 #[test]
-fn no_extension_goes_beyond_twelve_hours_from_the_receive() {
+fn extension_is_capped_at_twelve_hours_from_the_receive() {
     let mut world = QueueWorld::new();
     world.send("x", None, Duration::ZERO);
     let message = world.receive_for(1, 43_200 * SECOND).remove(0);
@@ -226,7 +226,7 @@ fn no_extension_goes_beyond_twelve_hours_from_the_receive() {
 }
 
 #[test]
-fn a_dead_letter_keeps_its_id_and_says_why_and_whence() {
+fn dead_letter_keeps_its_id_and_names_reason_and_source() {
     let mut world = QueueWorld::new();
     let id = world.send("x", Some("g"), Duration::ZERO);
     world.send("y", Some("g"), Duration::ZERO);
@@ -254,7 +254,7 @@ fn a_dead_letter_keeps_its_id_and_says_why_and_whence() {
 }
 
 #[test]
-fn a_receipt_of_another_queue_or_no_receipt_is_told_so() {
+fn foreign_or_malformed_receipt_is_an_error() {
     let mut world = QueueWorld::new();
     world.send("x", None, Duration::ZERO);
     let message = world.receive(1).remove(0);
@@ -268,7 +268,7 @@ fn a_receipt_of_another_queue_or_no_receipt_is_told_so() {
 }
 
 #[test]
-fn depth_is_exact_and_peek_touches_nothing() {
+fn depth_is_exact_and_peek_changes_nothing() {
     let mut world = QueueWorld::new();
     world.send("now", None, Duration::ZERO);
     world.pass(SECOND);
@@ -300,7 +300,7 @@ fn depth_is_exact_and_peek_touches_nothing() {
 /// What keeps every call cheap, whatever the size of a queue or group: no step sorts, and each
 /// goes straight to its rows.
 #[test]
-fn every_step_is_led_by_its_index() {
+fn every_query_uses_its_index() {
     let connection = in_memory();
     index_by_age(&connection).unwrap();
     let first = "COVERING INDEX ready (queue=? AND head=?)";
@@ -347,7 +347,7 @@ fn every_step_is_led_by_its_index() {
     }
 }
 
-/// What a route with these terms would be handed out now.
+/// What a route with these terms would be delivered now.
 fn claimed(
     world: &QueueWorld,
     ask: Ask,
@@ -380,7 +380,7 @@ const TEN: Ask = Ask {
 };
 
 #[test]
-fn finding_04_what_nobody_answered_for_too_often_is_dead_lettered_unread() {
+fn finding_04_message_received_too_often_without_settlement_is_dead_lettered_unread() {
     let mut world = QueueWorld::new();
     world.send("kills", None, Duration::ZERO);
     let terms = terms(None, Some(3));
@@ -422,7 +422,7 @@ fn permit_one_receive(world: &QueueWorld) {
 }
 
 #[test]
-fn finding_05_what_nobody_answered_for_at_its_last_receive_is_reported_when_it_is_moved() {
+fn finding_05_message_unsettled_at_its_last_receive_is_reported_when_moved() {
     let world = QueueWorld::new();
     permit_one_receive(&world);
     let id = world.send("x", None, Duration::ZERO);
@@ -438,7 +438,7 @@ fn finding_05_what_nobody_answered_for_at_its_last_receive_is_reported_when_it_i
 }
 
 #[test]
-fn finding_05_what_was_given_back_at_its_last_receive_was_reported_then() {
+fn finding_05_message_released_at_its_last_receive_is_not_reported_again() {
     let world = QueueWorld::new();
     permit_one_receive(&world);
     world.send("x", None, Duration::ZERO);
@@ -451,7 +451,7 @@ fn finding_05_what_was_given_back_at_its_last_receive_was_reported_then() {
 }
 
 #[test]
-fn finding_04_what_was_given_back_is_for_the_caller_to_judge() {
+fn finding_04_released_messages_are_not_dead_lettered_by_the_attempt_limit() {
     let world = QueueWorld::new();
     world.send("x", None, Duration::ZERO);
     let terms = terms(None, Some(2));
@@ -463,7 +463,7 @@ fn finding_04_what_was_given_back_is_for_the_caller_to_judge() {
 }
 
 #[test]
-fn finding_04_what_is_larger_than_all_that_may_be_held_is_dead_lettered_unread() {
+fn finding_04_message_larger_than_the_memory_limit_is_dead_lettered_unread() {
     let mut world = QueueWorld::new();
     let least = usize::try_from(LEAST).unwrap();
     world.send(&"x".repeat(least + 1), None, Duration::ZERO);
@@ -477,7 +477,7 @@ fn finding_04_what_is_larger_than_all_that_may_be_held_is_dead_lettered_unread()
 }
 
 #[test]
-fn finding_04_what_is_too_large_and_has_nowhere_to_go_is_left_for_a_minute() {
+fn finding_04_oversized_message_without_a_dead_letter_queue_is_delayed_a_minute() {
     let mut world = QueueWorld::new();
     let least = usize::try_from(LEAST).unwrap();
     world.send(&"x".repeat(least + 1), None, Duration::ZERO);
@@ -494,7 +494,7 @@ fn finding_04_what_is_too_large_and_has_nowhere_to_go_is_left_for_a_minute() {
 }
 
 #[test]
-fn finding_04_messages_are_handed_out_as_bytes_come_free() {
+fn finding_04_messages_are_delivered_as_memory_is_released() {
     let world = QueueWorld::new();
     let half = usize::try_from(LEAST / 2).unwrap();
     for _ in 0..4 {
@@ -519,7 +519,7 @@ fn finding_04_messages_are_handed_out_as_bytes_come_free() {
 }
 
 #[test]
-fn finding_12_a_group_comes_many_at_once_and_is_locked_until_all_are_settled() {
+fn finding_12_group_batch_locks_the_group_until_all_are_settled() {
     let mut world = QueueWorld::new();
     for body in ["a1", "a2", "a3", "a4"] {
         world.send(body, Some("a"), Duration::ZERO);

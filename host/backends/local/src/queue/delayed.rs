@@ -1,5 +1,5 @@
-//! Messages that were sent with a delay and have not been received yet: seen, and taken back. Pure
-//! steps on a connection that are told `now`.
+//! Delayed messages that have not been received yet: lists and cancels them. Pure steps on a
+//! connection that take `now` as an argument.
 
 use super::deliver::decode;
 use super::settle::remove;
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_listed_and_can_be_taken_back_until_it_is_due() {
+    fn delayed_messages_are_listed_and_can_be_cancelled_until_due() {
         let connection = schema::in_memory();
         let mut turn = Turn::new(&connection, StoreTime(1_000));
         let queue = look::queue_id(&connection, "q").unwrap();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_behind_one_of_his_group_moves_up_when_it_is_taken_back() {
+    fn next_message_of_a_group_moves_up_when_its_head_is_cancelled() {
         let connection = schema::in_memory();
         let mut turn = Turn::new(&connection, StoreTime(1_000));
         let queue = look::queue_id(&connection, "q").unwrap();

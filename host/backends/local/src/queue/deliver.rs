@@ -1,5 +1,5 @@
-//! The way in and out of a queue: send and receive, as pure steps on a connection that are told
-//! `now`. Knows no threads and no transactions.
+//! Sends to and receives from a queue, as pure steps on a connection that take `now` as an
+//! argument. Knows no threads and no transactions.
 
 use super::content::content;
 use super::groups::set_gate;
@@ -19,7 +19,7 @@ use std::time::Duration;
 /// less some room for the rest of the row.
 const LONGEST: usize = 999_000_000;
 
-/// The most messages that a receive brings behind others of their groups from a queue with a redrive
+/// Maximum messages that a receive brings behind others of their groups from a queue with a redrive
 /// policy: as many as a route keeps in hand while the first of their group fails.
 const MOST_COUNTED: usize = 50;
 /// How many receives a redrive policy must allow before a message is received behind others of its
@@ -27,11 +27,11 @@ const MOST_COUNTED: usize = 50;
 /// or its holder dies, it is next received as the first of its group.
 const ENOUGH_RECEIVES: u32 = 3;
 
-/// So many messages are moved away in one receive, and some more of one look: others wait meanwhile,
+/// This many messages are moved away in one receive, and some more of one look: others wait meanwhile,
 /// and a limit that was lowered may have a million of them.
 const MOST_MOVED: usize = 100;
 
-/// What of an entry is asked before it is decided whether it is handed out. Its size is known
+/// What of an entry is asked before it is decided whether it is delivered. Its size is known
 /// without reading it.
 macro_rules! candidates {
     ($from:literal, $rest:literal) => {
@@ -193,7 +193,7 @@ pub(super) fn insert(turn: &mut Turn<'_>, new: &NewEntry<'_>) -> rusqlite::Resul
     Ok(seq)
 }
 
-/// What a receive knows of a message before it is handed out.
+/// What a receive knows of a message before it is delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Candidate {
     /// Its row.
@@ -202,7 +202,7 @@ pub(super) struct Candidate {
     pub group: Option<String>,
     /// How often it has been received.
     pub receives: u32,
-    /// Received and neither deleted nor given back since: where it can be received again, whoever
+    /// Received and neither deleted nor released since: where it can be received again, whoever
     /// had it has not answered in time.
     pub in_flight: bool,
     /// From when it can be received.
@@ -222,21 +222,21 @@ fn candidate(row: &Row<'_>) -> rusqlite::Result<Candidate> {
     })
 }
 
-/// To whom messages of a queue are handed out, and which are not.
+/// To whom messages of a queue are delivered, and which are not.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DeliveryTerms {
-    /// The queue of the same file that takes what is not handed out.
+    /// The queue of the same file that takes what is not delivered.
     pub dead_letter: Option<String>,
-    /// What was received so often, the last time without an answer, is not handed out.
+    /// What was received so often, the last time without an answer, is not delivered.
     pub attempts: Option<u32>,
     /// The bytes that may be held.
     pub budget: Option<Arc<Budget>>,
-    /// Whether the answer reports what is dead-lettered instead of being handed out; else the log
+    /// Whether the answer reports what is dead-lettered instead of being delivered; else the log
     /// does.
     pub reports: bool,
 }
 
-/// One message that is handed out, before it is read.
+/// One message that is delivered, before it is read.
 #[derive(Debug)]
 pub(super) struct Claim {
     delivery: LocalDelivery,
@@ -252,13 +252,13 @@ pub(super) struct Claimed {
     pub drained: bool,
     /// The next message has so many bytes, which are not free.
     pub short_of: Option<u64>,
-    /// What was not handed out.
+    /// What was not delivered.
     pub refused: Vec<Refused>,
 }
 
 /// Takes up to `ask.max` messages, without reading them: what was taken counts as received before
 /// anything is read. Order: of becoming visible, then of sending; or by age, as `ask.newest_first`
-/// says. What may not be handed out is moved away, a hundred at a time: then there may be more than
+/// says. What may not be delivered is moved away, a hundred at a time: then there may be more than
 /// was found, and `next_due` says so. `wait` is the caller's affair.
 pub(super) fn claim(
     turn: &mut Turn<'_>,

@@ -1,6 +1,6 @@
-//! What SQS lets a consumer do with a delivery, where it differs from the port: a delete that
-//! comes late, a visibility that ended, and the same receive once more. Pure steps on a connection
-//! that are told `now`.
+//! What SQS lets a consumer do with a delivery, where it differs from the port: a late delete, an
+//! expired visibility timeout, and the repetition of a receive. Pure steps on a connection that
+//! take `now` as an argument.
 
 use super::deliver::handed_out;
 use super::settle::{postpone, remove};
@@ -16,7 +16,7 @@ use std::time::Duration;
 pub enum Unheld {
     /// The receipt is none of ours, or of another queue.
     Unreadable,
-    /// The delivery is over: its time ran out, or the message has been received again.
+    /// The delivery is over: its time expired, or the message has been received again.
     Expired,
     /// The message is not there any more.
     Vanished,
@@ -58,7 +58,7 @@ fn of_another(turn: &Turn<'_>, queue: QueueId, delivery: LocalDelivery) -> rusql
         .exists(params![delivery.seq, queue])
 }
 
-/// Keeps a delivery invisible for so long from now; for no time gives it back.
+/// Keeps a delivery invisible for this long from now; for no time gives it back.
 pub(super) fn change_visibility(
     turn: &mut Turn<'_>,
     queue: QueueId,
@@ -91,7 +91,7 @@ pub(super) fn change_visibility(
     Ok(Ok(()))
 }
 
-/// Keeps these deliveries for so long from now as if they were received now, if all of them are as
+/// Keeps these deliveries for this long from now as if they were received now, if all of them are as
 /// their receive left them, invisible until `until`: nothing deleted, nothing changed, nothing
 /// over. Their messages, and the new `until`, a moment of the store's time.
 pub(super) fn take_again(

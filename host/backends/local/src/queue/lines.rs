@@ -1,9 +1,9 @@
-//! Who waits for messages: one line per queue, served in order. Knows no SQL.
+//! The waiting receives: one line per queue, served in order. Knows no SQL.
 
 use super::deliver::DeliveryTerms;
 use super::time::StoreTime;
 use super::turn::QueueId;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::queue::{Ask, QueueError, Received};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ pub(super) struct WaitingReceive {
     pub name: Arc<str>,
     /// What was asked.
     pub ask: Ask,
-    /// What may be handed out to the caller.
+    /// What may be delivered to the caller.
     pub terms: DeliveryTerms,
     /// When to answer that there is nothing.
-    pub until: Moment,
+    pub until: BootInstant,
     /// Where the answer goes. Closed when the caller has dropped the call.
     pub reply: oneshot::Sender<Result<Received, QueueError>>,
 }
@@ -78,10 +78,10 @@ impl WaitingReceives {
     }
 
     /// Ends the waits for a queue: they are answered with what there is, perhaps nothing.
-    pub(super) fn hurry(&mut self, queue: QueueId) {
+    pub(super) fn end_waits(&mut self, queue: QueueId) {
         if let Some(line) = self.by_queue.get_mut(&queue) {
             for asked in &mut line.waiting {
-                asked.until = Moment::default();
+                asked.until = BootInstant::default();
             }
         }
     }
@@ -94,7 +94,7 @@ impl WaitingReceives {
     }
 
     /// The queues to look into: something has become due, or somebody's wait is over.
-    pub(super) fn ripe(&self, now: Moment, time: StoreTime) -> BTreeSet<QueueId> {
+    pub(super) fn ripe(&self, now: BootInstant, time: StoreTime) -> BTreeSet<QueueId> {
         self.by_queue
             .iter()
             .filter(|(_, line)| {
@@ -106,7 +106,7 @@ impl WaitingReceives {
     }
 
     /// How long nothing will be `ripe`, if nothing else happens.
-    pub(super) fn calm(&self, now: Moment, time: StoreTime) -> Option<Duration> {
+    pub(super) fn calm(&self, now: BootInstant, time: StoreTime) -> Option<Duration> {
         let waits = self.by_queue.values().flat_map(|line| {
             let due = line.due.map(|due| due.since(time));
             due.into_iter()
@@ -116,8 +116,8 @@ impl WaitingReceives {
     }
 
     /// Answers those whose wait is over, forgets those who have given up. `time` is the store's now:
-    /// what is due and was not handed out was too much for one transaction.
-    pub(super) fn dismiss(&mut self, now: Moment, time: StoreTime) {
+    /// what is due and was not delivered was too much for one transaction.
+    pub(super) fn answer_expired(&mut self, now: BootInstant, time: StoreTime) {
         self.by_queue.retain(|_, line| {
             let drained = line.due.is_none_or(|due| due > time);
             let waiting = std::mem::take(&mut line.waiting);

@@ -1,5 +1,5 @@
-//! Looking without touching: names, depth, peek; and the keys of queues. Pure steps on a
-//! connection that are told `now`.
+//! Reads without receiving: names, depth, peek; and the keys of queues. Pure steps on a connection
+//! that take `now` as an argument.
 
 use super::deliver::{Following, find, look_at};
 use super::time::StoreTime;

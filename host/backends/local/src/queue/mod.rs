@@ -2,8 +2,9 @@
 //! names SQLite; knows no other backend.
 //!
 //! `schema` is the file. `deliver`, `settle` and `look` are what can be done to it, as steps that
-//! are told `now` (`turn`), a moment of the store's own time (`time`). `writer` is the thread that runs them, many in one transaction; `work`
-//! is how it is asked, `lines` who waits for messages, `bell` how other processes are woken.
+//! are told `now` (`turn`), a moment of the store's own time (`time`). `writer` is the thread that
+//! runs them, many in one transaction; `work` is how it is asked, `lines` who waits for messages,
+//! `bell` how other processes are woken.
 //!
 //! Beyond the port, for whoever serves the file to others: `service` is the way in, `settings`,
 //! `declare`, `registry`, `sending`, `holding`, `carry` and `moves` what it can do.
@@ -80,9 +81,9 @@ pub use turn::QueueId;
 
 /// The longest `wait` of one receive; the same as SQS, so that routes behave alike.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
-/// The most messages of one call.
+/// Maximum messages of one call.
 const BATCH: usize = 100;
-/// The most messages that one receive brings behind others of their groups. Each round of a group,
+/// Maximum messages that one receive brings behind others of their groups. Each round of a group,
 /// from its receive to the commit of its last deletion, waits for the disk a few times; the more
 /// messages share that, the less it costs each.
 const MOST_FOLLOWING: usize = 500;
@@ -145,7 +146,7 @@ impl LocalStore {
     /// settings' too. Blocks for some milliseconds.
     pub fn queue(&self, name: &str, dead_letter: Option<&str>) -> Result<LocalQueue, QueueError> {
         let wanted = name.to_owned();
-        let (id, settings) = self.handle.ask_blocking(Durability::Full, move |turn| {
+        let (id, settings) = self.handle.run_blocking(Durability::Full, move |turn| {
             let id = look::queue_id(turn.connection, &wanted)?;
             Ok((id, settings::read(turn, id)?.unwrap_or_default()))
         })?;
@@ -197,14 +198,14 @@ impl LocalStore {
     /// Blocks for some milliseconds.
     pub fn names(&self) -> Result<Vec<String>, QueueError> {
         self.handle
-            .ask_blocking(Durability::Look, |turn| look::names(turn))
+            .run_blocking(Durability::Look, |turn| look::names(turn))
     }
 
     /// How much each of these queues holds, by their bare names and in their order; `None` for one
     /// that does not exist. One call, however many they are, and makes no queue.
     pub async fn depths(&self, names: Vec<String>) -> Result<Vec<Option<Depth>>, QueueError> {
         let run = move |turn: &mut turn::Turn<'_>| look::depths(turn, &names);
-        self.handle.ask(Durability::Look, run).await
+        self.handle.run(Durability::Look, run).await
     }
 
     /// What was sent with a delay to the queue of this bare name, or to any, and still waits for its
@@ -223,7 +224,7 @@ impl LocalStore {
     pub async fn cancel(&self, queue: &str, id: &str) -> Result<bool, QueueError> {
         let (queue, id) = (queue.to_owned(), id.to_owned());
         let run = move |turn: &mut turn::Turn<'_>| delayed::cancel(turn, &queue, &id);
-        self.handle.ask(Durability::Full, run).await
+        self.handle.run(Durability::Full, run).await
     }
 }
 
@@ -279,7 +280,7 @@ impl LocalQueue {
                 })
                 .collect()
         };
-        spread(self.handle.ask(care, run).await, count)
+        spread(self.handle.run(care, run).await, count)
     }
 }
 
@@ -301,7 +302,7 @@ impl Queue for LocalQueue {
         &self.identity
     }
 
-    /// What waits for its time holds up the rest of its group.
+    /// What waits for its time delays the rest of its group.
     fn delays(&self) -> Delays {
         Delays {
             longest_in_group: Duration::ZERO,
@@ -377,26 +378,26 @@ impl Queue for LocalQueue {
             return Vec::new();
         }
         let run = move |turn: &mut turn::Turn<'_>| sending::send_as_set(turn, queue, &items);
-        spread(self.handle.ask(Durability::Full, run).await, count)
+        spread(self.handle.run(Durability::Full, run).await, count)
     }
 
     async fn would_take(&self, item: &Outgoing) -> Result<(), ItemError> {
         let (queue, item) = (self.origin.id, item.clone());
         let run = move |turn: &mut turn::Turn<'_>| sending::would_take(turn, queue, &item);
-        let told = self.handle.ask(Durability::Look, run).await;
+        let told = self.handle.run(Durability::Look, run).await;
         told.unwrap_or_else(|error| Err(schema::item_error(&error)))
     }
 
     async fn depth(&self) -> Result<Depth, QueueError> {
         let queue = self.origin.id;
         let run = move |turn: &mut turn::Turn<'_>| look::depth(turn, queue);
-        self.handle.ask(Durability::Look, run).await
+        self.handle.run(Durability::Look, run).await
     }
 
     async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError> {
         let (queue, name) = (self.origin.id, self.name.clone());
         let run = move |turn: &mut turn::Turn<'_>| look::peek(turn, queue, &name, max);
-        self.handle.ask(Durability::Look, run).await
+        self.handle.run(Durability::Look, run).await
     }
 
     fn can_browse(&self) -> bool {

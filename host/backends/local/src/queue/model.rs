@@ -52,7 +52,7 @@ enum Said {
     Refused,
 }
 
-fn said(answer: &SettleResult) -> Said {
+fn result_of(answer: &SettleResult) -> Said {
     match answer {
         Ok(()) => Said::Done,
         Err(ItemError::Gone(_)) => Said::Gone,
@@ -275,7 +275,7 @@ pub(super) enum QueueStep {
         pick: usize,
         outcome: Outcome,
     },
-    /// Settles what no receive has handed out.
+    /// Settles what no receive has delivered.
     Forge {
         queue: usize,
         receipt: String,
@@ -284,7 +284,7 @@ pub(super) enum QueueStep {
     Pass(i64),
 }
 
-/// The core and the model side by side.
+/// The core and the model concurrently.
 struct Pair<'a> {
     connection: &'a Connection,
     origins: [Origin; 2],
@@ -350,13 +350,13 @@ impl Pair<'_> {
                 let (hand, delivery) = self.handed[pick % self.handed.len()];
                 let origin = &self.origins[hand.queue];
                 let answer = extend(&mut turn, origin.id, delivery, more).expect("an answer");
-                assert_eq!(said(&answer), self.model.extend(hand, more));
+                assert_eq!(result_of(&answer), self.model.extend(hand, more));
             }
             QueueStep::Settle { pick, outcome } if !self.handed.is_empty() => {
                 let (hand, delivery) = self.handed[pick % self.handed.len()];
                 let origin = &self.origins[hand.queue];
                 let answer = settle(&mut turn, origin, delivery, &outcome).expect("an answer");
-                assert_eq!(said(&answer), self.model.settle(hand, &outcome));
+                assert_eq!(result_of(&answer), self.model.settle(hand, &outcome));
             }
             QueueStep::Forge { queue, receipt } => self.forge(&mut turn, queue, &receipt),
             QueueStep::Pass(seconds) => {
@@ -399,7 +399,7 @@ impl Pair<'_> {
             let forged = &self.origins[queue];
             let released = Outcome::Release(Duration::ZERO);
             let answer = settle(turn, forged, delivery, &released).expect("an answer");
-            assert_ne!(said(&answer), Said::Refused);
+            assert_ne!(result_of(&answer), Said::Refused);
         }
     }
 }

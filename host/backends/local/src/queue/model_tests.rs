@@ -46,7 +46,7 @@ fn steps() -> impl Strategy<Value = Vec<QueueStep>> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn the_core_answers_as_the_model(steps in steps()) {
+    fn core_matches_the_model(steps in steps()) {
         check(steps);
     }
 }

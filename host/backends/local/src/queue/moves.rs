@@ -1,5 +1,5 @@
-//! Tasks that move dead letters back, a few messages at a time. Pure steps on a connection that
-//! are told `now`; who takes the steps, and how often, is the caller's affair.
+//! Move tasks: redrive dead letters, a few messages at a time. Pure steps on a connection that take
+//! `now` as an argument; the caller decides when.
 
 use super::carry::move_back;
 use super::deliver;
@@ -18,7 +18,7 @@ pub enum Status {
     Completed,
     /// Somebody stopped it.
     Cancelled,
-    /// It could not go on; `Move::failure` says why.
+    /// It could not continue; `Move::failure` says why.
     Failed,
 }
 
@@ -52,7 +52,7 @@ pub struct Move {
     pub source: String,
     /// Where to; without it, to where each message came from.
     pub target: Option<String>,
-    /// So many messages a second at most.
+    /// This many messages a second at most.
     pub rate: Option<u32>,
     /// How it stands.
     pub status: Status,
@@ -132,7 +132,7 @@ pub(super) fn list(turn: &Turn<'_>, source: &str, max: usize) -> rusqlite::Resul
         .collect()
 }
 
-/// All that are to go on.
+/// All that are to continue.
 pub(super) fn running(turn: &Turn<'_>) -> rusqlite::Result<Vec<Move>> {
     turn.connection
         .prepare_cached(&format!(

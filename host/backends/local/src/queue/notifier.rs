@@ -1,6 +1,6 @@
-//! Waking the receivers of other processes: a file that senders write to after their commit and
-//! that receivers watch. Only a hint: a sender that was killed in between has not rung, and the
-//! writer's slow look finds what it sent. Knows neither SQL nor queues.
+//! Wakes the receivers of other processes: a file that senders write to after their commit and that
+//! receivers watch. Only a hint: a sender that was killed in between has not notified, and the
+//! writer's slow poll finds what it sent. Knows neither SQL nor queues.
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use std::fs::File;
@@ -64,7 +64,7 @@ impl FileNotifier {
     }
 
     /// Says that the last ring is being looked into: the next one is news.
-    pub(super) fn heard(&self) {
+    pub(super) fn acknowledge(&self) {
         self.ears.ringing.store(false, Ordering::SeqCst);
     }
 

@@ -1,5 +1,5 @@
-//! Which messages are not handed out, and what becomes of them: decided by what is known without
-//! reading them, and done without reading them. Pure steps on a connection that are told `now`.
+//! Decides which messages are not delivered, and moves them without reading their bodies. Pure
+//! steps on a connection that take `now` as an argument.
 
 use super::carry;
 use super::deliver::{Candidate, DeliveryTerms, Following};
@@ -24,10 +24,10 @@ pub(super) struct Rules<'a> {
     pub terms: &'a DeliveryTerms,
 }
 
-/// Why a message is not handed out.
+/// Why a message is not delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It has been received as often as the queue's redrive policy allows: so many times.
+    /// It has been received as often as the queue's redrive policy allows: this many times.
     Redrive(u32),
     /// It has been received as often as attempts are allowed, and the last time nobody answered.
     Unanswered(u32),
@@ -35,7 +35,7 @@ pub(super) enum Refusal {
     TooLarge(u64),
 }
 
-/// What was done to a message that was not handed out.
+/// What was done to a message that was not delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refused {
     /// Its id.
@@ -79,7 +79,7 @@ impl Rules<'_> {
         Following::under(self.redrive.as_ref().map(|redrive| redrive.most_receives))
     }
 
-    /// Why a message is not handed out, if it is not.
+    /// Why a message is not delivered, if it is not.
     pub(super) fn refusal(&self, candidate: &Candidate) -> Option<Refusal> {
         let DeliveryTerms {
             dead_letter,
@@ -97,7 +97,7 @@ impl Rules<'_> {
         {
             return Some(Refusal::TooLarge(budget.capacity()));
         }
-        // What was given back has had an answer: it is the caller's to judge.
+        // What was released has had an answer: it is the caller's to judge.
         let unanswered = candidate.in_flight && dead_letter.is_some();
         attempts
             .filter(|attempts| unanswered && candidate.receives >= *attempts)

@@ -1,5 +1,5 @@
-//! Queues as things of their own: made, found, set, emptied, deleted. Pure steps on a connection
-//! that are told `now`. Knows nothing of receiving.
+//! Manages queues: creates, finds, configures, purges and deletes them. Pure steps on a connection
+//! that take `now` as an argument. Knows nothing of receiving.
 
 use super::look::{known_id, queue_id};
 use super::settings::{self, QueueSettings};
@@ -43,7 +43,7 @@ pub(super) fn find(turn: &Turn<'_>, name: &str) -> rusqlite::Result<Option<Known
 const RETENTION_S: u64 = 345_600;
 
 /// Makes a queue with these settings, unless somebody made one of the name: then that one, as it is.
-/// What lies in a queue that was used before it was made is kept for ever, unless they say else.
+/// What is in a queue that was used before it was made is kept forever, unless they say else.
 pub(super) fn create(
     turn: &mut Turn<'_>,
     name: &str,

@@ -1,5 +1,5 @@
-//! The file: where it lies, how it is opened, its tables, and what its errors mean to the port.
-//! Knows nothing of receiving or settling.
+//! The file: where it is, how it is opened, its tables, and how its errors map to the port. Knows
+//! nothing of receiving or settling.
 
 use dispatcher_core::queue::{ErrorKind, ItemError, QueueError};
 use dispatcher_sqlite as sqlite;
@@ -30,7 +30,7 @@ const SCHEMA: Schema = Schema {
 ///
 /// New in version 4: a message that is moved to another queue leaves its payload where it is, so
 /// that no body is read. `payload` is then the payload's key, without it the entry's own `seq`;
-/// `attributes` and `system` then stand in the place of the payload's.
+/// `attributes` and `system` then are in the place of the payload's.
 const TABLES: &str = "
     CREATE TABLE queues (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
     CREATE TABLE entries (
@@ -144,12 +144,12 @@ impl StoreFiles {
     }
 
     /// The file that a sender writes to wake the receivers of other processes.
-    pub(super) fn bell(&self) -> PathBuf {
+    pub(super) fn notifier_file(&self) -> PathBuf {
         self.folder.join("local.bell")
     }
 
     /// A failure of this store, in one line.
-    pub(super) fn trouble(&self, error: &rusqlite::Error) -> QueueError {
+    pub(super) fn classify(&self, error: &rusqlite::Error) -> QueueError {
         let cause = sqlite::explain(error, &self.database());
         self.failed(sqlite::judge(error), cause)
     }
@@ -187,13 +187,13 @@ pub(super) fn item_error(error: &QueueError) -> ItemError {
     }
 }
 
-/// Creates what is missing and opens the file. Also gives the bell, opened for writing, which is
+/// Creates what is missing and opens the file. Also gives the notifier, opened for writing, which is
 /// locked meanwhile.
 pub(super) fn open(folder: &Path) -> Result<(StoreFiles, Database, File), QueueError> {
     let place = StoreFiles {
         folder: folder.to_owned(),
     };
-    match SCHEMA.open(&place.database(), &place.bell()) {
+    match SCHEMA.open(&place.database(), &place.notifier_file()) {
         Ok(([connection], bell)) => Ok((place, connection, bell)),
         Err(error) => Err(place.failed(error.kind, error)),
     }

@@ -1,5 +1,5 @@
-//! Sending as SQS's queues do: with attributes of the queue's own, and on FIFO queues each
-//! deduplication id once within five minutes. Pure steps on a connection that are told `now`.
+//! Sends as SQS does: with the queue's own attributes, and on FIFO queues each deduplication id
+//! once within five minutes. Pure steps on a connection that take `now` as an argument.
 
 use super::deliver::{self, encode_system, put};
 use super::settings::{self, QueueSettings};
@@ -87,7 +87,7 @@ fn draft(item: &Outgoing, settings: &QueueSettings) -> Result<QueuedSend, ItemEr
     let bytes = message::bytes(&item.body, &item.attributes) as u64;
     if bytes > settings.longest {
         return Err(ItemError::Refused(format!(
-            "the message has {bytes} bytes with its attributes; its queue is set to take at most {}",
+            "the message has {bytes} bytes with its attributes; its queue accepts at most {}",
             settings.longest
         )));
     }

@@ -45,7 +45,7 @@ async fn take(queue: &LocalQueue, max: usize, visibility: Duration) -> Received 
 }
 
 #[tokio::test]
-async fn what_the_program_sends_waits_as_long_as_the_queue_is_set_to() {
+async fn messages_get_the_default_delay_of_the_queue() {
     let (store, _folder) = store();
     let slow = QueueSettings {
         delay_s: 600,
@@ -73,7 +73,7 @@ async fn what_the_program_sends_waits_as_long_as_the_queue_is_set_to() {
 }
 
 #[tokio::test]
-async fn what_is_longer_than_a_queue_is_set_to_take_is_refused_and_the_rest_sent() {
+async fn message_above_the_queues_maximum_size_is_refused_and_the_rest_sent() {
     let (store, _folder) = store();
     let short = QueueSettings {
         longest: 10,
@@ -97,7 +97,7 @@ async fn what_is_longer_than_a_queue_is_set_to_take_is_refused_and_the_rest_sent
 }
 
 #[tokio::test]
-async fn a_fifo_queue_takes_the_programs_messages_once() {
+async fn fifo_queue_deduplicates_messages_of_the_program() {
     let (store, _folder) = store();
     let fifo = |ids_from_content| QueueSettings {
         fifo: true,
@@ -126,7 +126,7 @@ async fn a_fifo_queue_takes_the_programs_messages_once() {
 
 /// As after a limit was lowered below what many messages have been received.
 #[tokio::test]
-async fn many_spent_messages_are_given_up_in_many_transactions() {
+async fn many_exhausted_messages_are_moved_in_several_transactions() {
     const SPENT: usize = 350;
     let (store, _folder) = store();
     let (_, queue) = made(&store, "q", QueueSettings::default()).await;
@@ -173,7 +173,7 @@ async fn many_spent_messages_are_given_up_in_many_transactions() {
 }
 
 #[tokio::test]
-async fn a_receipt_of_another_queue_is_none() {
+async fn receipt_of_another_queue_is_refused() {
     let (store, _folder) = store();
     let (one, queue) = made(&store, "one", QueueSettings::default()).await;
     let (other, _) = made(&store, "other", QueueSettings::default()).await;

@@ -1,6 +1,5 @@
-//! The store as a service to others: all that can be asked of the file beyond the port. Each call
-//! is one step in the writer's transaction, shared with whatever else is asked meanwhile. Knows no
-//! protocol.
+//! The store as a service to others: all operations on the file beyond the port. Each call is one
+//! step in the writer's transaction, shared with concurrent requests. Knows no protocol.
 
 use super::declare;
 use super::deliver::DeliveryTerms;
@@ -30,7 +29,7 @@ impl LocalStore {
     pub async fn find(&self, name: &str) -> Result<Option<KnownQueue>, QueueError> {
         let name = name.to_owned();
         self.handle
-            .ask(Durability::Look, move |turn| registry::find(turn, &name))
+            .run(Durability::Look, move |turn| registry::find(turn, &name))
             .await
     }
 
@@ -43,7 +42,7 @@ impl LocalStore {
     ) -> Result<Option<KnownQueue>, QueueError> {
         let name = name.to_owned();
         self.handle
-            .ask(Durability::Full, move |turn| {
+            .run(Durability::Full, move |turn| {
                 registry::create(turn, &name, &settings)
             })
             .await
@@ -57,7 +56,7 @@ impl LocalStore {
     ) -> Result<bool, QueueError> {
         let name = name.to_owned();
         self.handle
-            .ask(Durability::Full, move |turn| {
+            .run(Durability::Full, move |turn| {
                 registry::change(turn, &name, &change)
             })
             .await
@@ -67,7 +66,7 @@ impl LocalStore {
     pub async fn delete_queue(&self, name: &str) -> Result<bool, QueueError> {
         let name = name.to_owned();
         self.handle
-            .ask(Durability::Full, move |turn| registry::delete(turn, &name))
+            .run(Durability::Full, move |turn| registry::delete(turn, &name))
             .await
     }
 
@@ -109,7 +108,7 @@ impl LocalStore {
     /// Takes everything out of a queue.
     pub async fn purge(&self, queue: QueueId) -> Result<(), QueueError> {
         self.handle
-            .ask(Durability::Full, move |turn| registry::purge(turn, queue))
+            .run(Durability::Full, move |turn| registry::purge(turn, queue))
             .await
     }
 
@@ -122,7 +121,7 @@ impl LocalStore {
     ) -> Result<Vec<String>, QueueError> {
         let (prefix, after) = (prefix.to_owned(), after.to_owned());
         self.handle
-            .ask(Durability::Look, move |turn| {
+            .run(Durability::Look, move |turn| {
                 registry::list(turn, &prefix, &after, max)
             })
             .await
@@ -132,7 +131,7 @@ impl LocalStore {
     pub async fn sources(&self, dead_letter_queue: &str) -> Result<Vec<String>, QueueError> {
         let dead_letter_queue = dead_letter_queue.to_owned();
         self.handle
-            .ask(Durability::Look, move |turn| {
+            .run(Durability::Look, move |turn| {
                 registry::sources(turn, &dead_letter_queue)
             })
             .await
@@ -141,7 +140,7 @@ impl LocalStore {
     /// How much a queue holds.
     pub async fn depth_of(&self, queue: QueueId) -> Result<Depth, QueueError> {
         self.handle
-            .ask(Durability::Look, move |turn| look::depth(turn, queue))
+            .run(Durability::Look, move |turn| look::depth(turn, queue))
             .await
     }
 
@@ -164,7 +163,7 @@ impl LocalStore {
 
     /// Drops some of what is older than its queue keeps; whether there may be more.
     pub async fn drop_old(&self) -> Result<bool, QueueError> {
-        self.handle.ask(Durability::Light, registry::drop_old).await
+        self.handle.run(Durability::Light, registry::drop_old).await
     }
 }
 
@@ -177,7 +176,7 @@ impl LocalStore {
         drafts: Vec<QueuedSend>,
     ) -> Result<Vec<Result<SentMessage, ItemError>>, QueueError> {
         self.handle
-            .ask(Durability::Full, move |turn| {
+            .run(Durability::Full, move |turn| {
                 sending::send(turn, queue, &drafts)
             })
             .await
@@ -205,7 +204,7 @@ impl LocalStore {
         ordered: bool,
     ) -> Result<Vec<Held>, QueueError> {
         self.handle
-            .ask(Durability::Full, move |turn| {
+            .run(Durability::Full, move |turn| {
                 let receipts = receipts.iter();
                 receipts
                     .map(|receipt| holding::delete(turn, queue, receipt, ordered))
@@ -214,14 +213,14 @@ impl LocalStore {
             .await
     }
 
-    /// Keeps deliveries invisible for so long from now.
+    /// Keeps deliveries invisible for this long from now.
     pub async fn change_visibility(
         &self,
         queue: QueueId,
         items: Vec<(Receipt, Duration)>,
     ) -> Result<Vec<Held>, QueueError> {
         self.handle
-            .ask(Durability::Light, move |turn| {
+            .run(Durability::Light, move |turn| {
                 let items = items.iter();
                 items
                     .map(|(receipt, more)| holding::change_visibility(turn, queue, receipt, *more))
@@ -237,7 +236,7 @@ impl LocalStore {
         receipt: Receipt,
     ) -> Result<Option<StoreTime>, QueueError> {
         self.handle
-            .ask(Durability::Look, move |turn| {
+            .run(Durability::Look, move |turn| {
                 holding::until(turn, queue, &receipt)
             })
             .await
@@ -254,7 +253,7 @@ impl LocalStore {
     ) -> Result<Option<(Vec<Message>, StoreTime)>, QueueError> {
         let (queue, name) = (known.id, format!("local:{}", known.name));
         self.handle
-            .ask(Durability::Light, move |turn| {
+            .run(Durability::Light, move |turn| {
                 holding::take_again(turn, (queue, &name), &receipts, until, visibility)
             })
             .await
@@ -273,7 +272,7 @@ impl LocalStore {
     ) -> Result<bool, QueueError> {
         let (handle, source) = (handle.to_owned(), source.to_owned());
         self.handle
-            .ask(Durability::Full, move |turn| {
+            .run(Durability::Full, move |turn| {
                 moves::start(turn, &handle, &source, target.as_deref(), rate)
             })
             .await
@@ -283,16 +282,16 @@ impl LocalStore {
     pub async fn moves(&self, source: &str, max: usize) -> Result<Vec<Move>, QueueError> {
         let source = source.to_owned();
         self.handle
-            .ask(Durability::Look, move |turn| {
+            .run(Durability::Look, move |turn| {
                 moves::list(turn, &source, max)
             })
             .await
     }
 
-    /// All tasks that are to go on.
+    /// All tasks that are to continue.
     pub async fn running_moves(&self) -> Result<Vec<Move>, QueueError> {
         self.handle
-            .ask(Durability::Look, |turn| moves::running(turn))
+            .run(Durability::Look, |turn| moves::running(turn))
             .await
     }
 
@@ -300,7 +299,7 @@ impl LocalStore {
     pub async fn cancel_move(&self, handle: &str) -> Result<Option<Move>, QueueError> {
         let handle = handle.to_owned();
         self.handle
-            .ask(Durability::Full, move |turn| moves::cancel(turn, &handle))
+            .run(Durability::Full, move |turn| moves::cancel(turn, &handle))
             .await
     }
 
@@ -308,7 +307,7 @@ impl LocalStore {
     pub async fn step_move(&self, handle: &str, max: usize) -> Result<Option<usize>, QueueError> {
         let handle = handle.to_owned();
         self.handle
-            .ask(Durability::Full, move |turn| {
+            .run(Durability::Full, move |turn| {
                 moves::step(turn, &handle, max)
             })
             .await

@@ -93,7 +93,7 @@ const VERSION_2: &str = "
 ";
 
 #[tokio::test]
-async fn a_file_of_the_version_before_opens_and_keeps_what_it_holds() {
+async fn file_of_the_previous_version_opens_and_keeps_its_messages() {
     let folder = tempfile::tempdir().unwrap();
     let old = Connection::open(folder.path().join("local.db")).unwrap();
     old.execute_batch(VERSION_2).unwrap();
@@ -120,7 +120,7 @@ async fn a_file_of_the_version_before_opens_and_keeps_what_it_holds() {
 }
 
 #[tokio::test]
-async fn an_id_is_sent_once() {
+async fn deduplication_id_is_sent_once() {
     let (store, _folder) = store();
     let queue = made(&store, "q.fifo", QueueSettings::default()).await;
     let first = send(
@@ -148,7 +148,7 @@ async fn an_id_is_sent_once() {
 }
 
 #[tokio::test]
-async fn what_was_received_often_enough_is_given_up_unaltered() {
+async fn exhausted_message_is_dead_lettered_unaltered() {
     let (store, _folder) = store();
     let redrive = Redrive {
         most_receives: 2,
@@ -200,7 +200,7 @@ async fn spread(queue: &LocalQueue) -> Vec<Message> {
 /// A redrive policy counts receives: what comes behind others of its group may go back unattempted
 /// with one that fails, or be lost with its holder, and that may cost it one receive at most.
 #[tokio::test]
-async fn finding_12_one_group_of_a_queue_with_a_redrive_policy_comes_many_at_once() {
+async fn finding_12_group_with_a_redrive_policy_is_received_in_batches() {
     const MESSAGES: usize = 200;
     for (most_receives, receives) in [(1, MESSAGES), (2, MESSAGES), (3, 4), (10, 4)] {
         let (store, _folder) = store();
@@ -241,7 +241,7 @@ async fn finding_12_one_group_of_a_queue_with_a_redrive_policy_comes_many_at_onc
 }
 
 #[tokio::test]
-async fn finding_12_what_was_received_before_is_received_as_the_first_of_its_group_only() {
+async fn finding_12_redelivered_message_is_received_only_as_first_of_its_group() {
     let (store, _folder) = store();
     let redrive = Redrive {
         most_receives: 3,
@@ -293,7 +293,7 @@ async fn finding_12_what_was_received_before_is_received_as_the_first_of_its_gro
 }
 
 #[tokio::test]
-async fn dead_letters_go_back_where_they_came_from() {
+async fn dead_letters_are_redriven_to_their_source() {
     let (store, _folder) = store();
     let port = store.queue("q", None).unwrap();
     port.send(&[Outgoing {
@@ -335,7 +335,7 @@ async fn dead_letters_go_back_where_they_came_from() {
 }
 
 #[tokio::test]
-async fn a_deleted_queue_leaves_its_key_to_nobody() {
+async fn deleted_queues_key_is_not_reused() {
     let (store, _folder) = store();
     let queue = made(&store, "q", QueueSettings::default()).await;
     send(&store, &queue, vec![draft("gone")]).await;
@@ -355,7 +355,7 @@ async fn a_deleted_queue_leaves_its_key_to_nobody() {
 }
 
 #[tokio::test]
-async fn the_first_to_set_a_queue_sets_it() {
+async fn first_create_decides_the_queue_attributes() {
     let (store, _folder) = store();
     store.queue("q", None).unwrap();
     let wished = |seconds| QueueSettings {
@@ -375,7 +375,7 @@ async fn the_first_to_set_a_queue_sets_it() {
 }
 
 #[tokio::test]
-async fn a_late_delete_is_an_error_only_where_order_is_kept() {
+async fn late_delete_is_an_error_only_on_fifo_queues() {
     let (store, _folder) = store();
     let queue = made(&store, "q", QueueSettings::default()).await;
     send(&store, &queue, vec![draft("x")]).await;
@@ -408,7 +408,7 @@ async fn a_late_delete_is_an_error_only_where_order_is_kept() {
 }
 
 #[tokio::test]
-async fn a_visibility_is_changed_while_it_lasts() {
+async fn visibility_is_changed_only_while_it_lasts() {
     let (store, _folder) = store();
     let queue = made(&store, "q", QueueSettings::default()).await;
     send(&store, &queue, vec![draft("x")]).await;
@@ -429,7 +429,7 @@ async fn a_visibility_is_changed_while_it_lasts() {
 }
 
 #[tokio::test]
-async fn an_attempt_is_repeated_only_as_it_was() {
+async fn receive_attempt_is_repeated_only_while_its_messages_are_unchanged() {
     let (store, _folder) = store();
     let queue = made(&store, "q.fifo", QueueSettings::default()).await;
     send(&store, &queue, vec![draft("1"), draft("2")]).await;
@@ -461,7 +461,7 @@ async fn an_attempt_is_repeated_only_as_it_was() {
 }
 
 #[tokio::test]
-async fn what_is_older_than_its_queue_keeps_is_dropped() {
+async fn messages_past_retention_are_dropped() {
     let (store, _folder) = store();
     let none = QueueSettings {
         retention_s: Some(0),

@@ -1,5 +1,5 @@
-//! What a queue of the file is set to, and how its row says so. Pure data and two steps; knows
-//! neither messages nor the protocol in which people set it.
+//! The attributes of a queue of the file, and their row. Pure data and two steps; knows neither
+//! messages nor the protocol.
 
 use super::turn::{QueueId, Turn};
 use dispatcher_core::clock::Timestamp;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// neither a region nor an account to name.
 const ARN: &str = "arn:aws:sqs:us-east-1:000000000000:";
 
-/// The most bytes of one message where nothing else is set: SQS's own 1 MiB.
+/// Maximum bytes of one message where nothing else is set: SQS's own 1 MiB.
 pub const LONGEST_MESSAGE: u64 = 1_048_576;
 
 /// The ARN by which a queue is named in policies.
@@ -32,7 +32,7 @@ pub fn named_by(arn: &str) -> Option<&str> {
 pub struct QueueSettings {
     /// How long a message waits before it may be received, unless it says so itself; seconds.
     pub delay_s: u64,
-    /// The most bytes of one message, attributes included.
+    /// Maximum bytes of one message, attributes included.
     pub longest: u64,
     /// After so many seconds a message is dropped; without it, never.
     pub retention_s: Option<u64>,
@@ -61,7 +61,7 @@ pub struct QueueSettings {
 /// When a message is given up, and where it goes then.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Redrive {
-    /// It is received so many times at most.
+    /// It is received this many times at most.
     pub most_receives: u32,
     /// The queue of the same file that it goes to, by its bare name; `grave` in files of all versions.
     #[serde(rename = "grave")]
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_arn_names_its_queue() {
+    fn arn_contains_the_queue_name() {
         assert_eq!(named_by(&arn("q.fifo")), Some("q.fifo"));
         assert_eq!(named_by("arn:aws:sqs:eu-west-1:1:other"), Some("other"));
         for strange in ["", "q", "arn:aws:sns:eu-west-1:1:topic", "arn:aws:sqs:r:1:"] {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_version_wrote_is_read() {
+    fn settings_of_an_older_version_are_read() {
         let settings: QueueSettings = serde_json::from_str("{\"delay_s\":3}").unwrap();
         assert_eq!((settings.delay_s, settings.visibility_s), (3, 30));
     }

@@ -1,5 +1,5 @@
-//! The life of a delivery after its receive: extend, delete, release, dead-letter, as pure steps
-//! on a connection that are told `now`. Knows no threads and no transactions.
+//! Extends and settles a delivery after its receive: extend, delete, release, dead-letter, as pure
+//! steps on a connection that take `now` as an argument. Knows no threads and no transactions.
 
 use super::carry;
 use super::groups::set_gate;

@@ -41,7 +41,7 @@ async fn bodies(queue: &LocalQueue, wait: Duration) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_was_sent_is_there_after_reopening() {
+async fn sent_messages_survive_reopening() {
     let folder = tempfile::tempdir().unwrap();
     let queue = open(&folder);
     let ids = queue.send(&[text("a"), text("b")]).await;
@@ -70,7 +70,7 @@ async fn what_was_sent_is_there_after_reopening() {
 }
 
 #[tokio::test]
-async fn a_receiver_is_woken_by_another_store_on_the_folder() {
+async fn receiver_is_woken_by_a_send_through_another_store() {
     let folder = tempfile::tempdir().unwrap();
     let (near, far) = (open(&folder), open(&folder));
     for body in ["one", "two"] {
@@ -82,7 +82,7 @@ async fn a_receiver_is_woken_by_another_store_on_the_folder() {
 
 /// A sender that was killed before it rang, which a connection that never rings stands for.
 #[tokio::test]
-async fn a_receiver_finds_what_nobody_rang_for() {
+async fn receiver_finds_a_message_without_a_notification() {
     let folder = tempfile::tempdir().unwrap();
     let queue = open(&folder);
     queue.send(&[text("x")]).await[0].clone().unwrap();
@@ -95,7 +95,7 @@ async fn a_receiver_finds_what_nobody_rang_for() {
 }
 
 #[tokio::test]
-async fn a_receiver_wakes_when_a_delayed_message_is_due() {
+async fn receiver_wakes_when_a_delayed_message_becomes_due() {
     let folder = tempfile::tempdir().unwrap();
     let queue = open(&folder);
     let delayed = Outgoing {
@@ -107,7 +107,7 @@ async fn a_receiver_wakes_when_a_delayed_message_is_due() {
 }
 
 #[tokio::test]
-async fn settling_wakes_who_waits_for_the_group_the_release_and_the_dead_letter() {
+async fn settling_wakes_receivers_of_the_group_the_release_and_the_dead_letter() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::open(folder.path()).unwrap();
     let queue = store.queue("q", None).unwrap();
@@ -137,7 +137,7 @@ async fn settling_wakes_who_waits_for_the_group_the_release_and_the_dead_letter(
 }
 
 #[tokio::test]
-async fn in_a_hurry_a_wait_ends_and_loses_nothing() {
+async fn hurried_receive_returns_early_and_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let queue = open(&folder);
     let hurry = CancellationToken::new();
@@ -151,7 +151,7 @@ async fn in_a_hurry_a_wait_ends_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_dropped_receive_takes_nothing() {
+async fn dropped_receive_takes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let queue = open(&folder);
     let patience = CancellationToken::new();
@@ -173,12 +173,12 @@ async fn poll_once<F: Future>(mut future: std::pin::Pin<&mut F>) -> Option<F::Ou
 }
 
 #[tokio::test]
-async fn the_thread_ends_with_the_last_handle() {
+async fn writer_thread_ends_with_the_last_handle() {
     let folder = tempfile::tempdir().unwrap();
     let (store, thread) = LocalStore::start(folder.path()).unwrap();
     let queue = store.queue("q", None).unwrap();
     drop(store);
-    // Waiting has begun to watch the bell, whose watcher must not keep the thread either.
+    // Waiting has begun to watch the notifier, whose watcher must not keep the thread either.
     assert!(bodies(&queue, Duration::from_millis(1)).await.is_empty());
     drop(queue);
     thread.join().unwrap();
@@ -186,11 +186,11 @@ async fn the_thread_ends_with_the_last_handle() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_an_error_that_passes() {
+async fn full_disk_is_a_transient_error() {
     let folder = tempfile::tempdir().unwrap();
     let queue = open(&folder);
     let limit = |pages: i64| {
-        queue.handle.ask_blocking(Durability::Look, move |turn| {
+        queue.handle.run_blocking(Durability::Look, move |turn| {
             turn.connection
                 .pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))
         })
@@ -212,10 +212,10 @@ async fn a_full_disk_is_an_error_that_passes() {
 }
 
 #[tokio::test]
-async fn one_call_that_cannot_be_done_fails_no_other() {
+async fn failing_call_fails_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let queue = open(&folder);
-    let broken = queue.handle.ask(Durability::Full, |turn| {
+    let broken = queue.handle.run(Durability::Full, |turn| {
         turn.connection
             .execute("INSERT INTO queues (name) VALUES ('half')", [])?;
         turn.connection
@@ -231,7 +231,7 @@ async fn one_call_that_cannot_be_done_fails_no_other() {
 }
 
 #[tokio::test]
-async fn a_file_broken_underneath_is_an_error_not_a_panic() {
+async fn corrupted_file_is_an_error_and_not_a_panic() {
     let folder = tempfile::tempdir().unwrap();
     let queue = open(&folder);
     let other = Connection::open(folder.path().join("local.db")).unwrap();
@@ -242,7 +242,7 @@ async fn a_file_broken_underneath_is_an_error_not_a_panic() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_told_with_folder_and_cause() {
+fn open_error_names_folder_and_cause() {
     let error_of = |folder: &std::path::Path| {
         let error = LocalStore::open(folder).map(drop).unwrap_err();
         assert!(error.message.contains(folder.to_str().unwrap()), "{error}");
@@ -274,7 +274,7 @@ fn what_cannot_be_opened_is_told_with_folder_and_cause() {
 }
 
 #[tokio::test]
-async fn calls_beyond_the_contract_are_refused() {
+async fn calls_outside_the_contract_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::open(folder.path()).unwrap();
     let own = store.queue("q", Some("q")).map(drop).unwrap_err();
@@ -315,7 +315,7 @@ async fn calls_beyond_the_contract_are_refused() {
 }
 
 #[tokio::test]
-async fn finding_03_a_row_that_cannot_be_read_spoils_its_own_message_alone() {
+async fn finding_03_unreadable_row_affects_only_its_own_message() {
     let folder = tempfile::tempdir().unwrap();
     let queue = open(&folder);
     let good = Outgoing {
@@ -370,7 +370,7 @@ async fn finding_03_a_row_that_cannot_be_read_spoils_its_own_message_alone() {
     assert_eq!(unreadable.collect::<Vec<_>>(), [true, true, false, true]);
 }
 
-/// What a kill would leave of an open store, in a folder of its own.
+/// What a kill would leave of an open store, in its own folder.
 fn crashed(folder: &tempfile::TempDir) -> tempfile::TempDir {
     let image = tempfile::tempdir().unwrap();
     for name in ["local.db", "local.db-wal", "local.db-acknowledged"] {
@@ -379,7 +379,7 @@ fn crashed(folder: &tempfile::TempDir) -> tempfile::TempDir {
     image
 }
 
-/// An open store with 500 messages, which lie in the log alone as long as the reader is there.
+/// An open store with 500 messages, which are in the log alone as long as the reader is there.
 async fn with_500() -> (tempfile::TempDir, LocalQueue, Connection) {
     let folder = tempfile::tempdir().unwrap();
     let queue = open(&folder);
@@ -401,7 +401,7 @@ fn reader(folder: &tempfile::TempDir) -> Connection {
 type Harm = fn(&std::path::Path);
 
 #[tokio::test]
-async fn finding_07_a_store_that_lost_what_it_acknowledged_is_not_opened() {
+async fn finding_07_store_that_lost_acknowledged_messages_is_refused() {
     let (folder, _queue, _reader) = with_500().await;
     let ways: [(&str, Harm, &str); 7] = [
         ("local.db-wal", overwrite_all, "has been overwritten"),
@@ -461,7 +461,7 @@ fn remove_with_log(path: &std::path::Path) {
 
 /// What a crash leaves by itself: pages of a commit that never ended, or half a page.
 #[tokio::test]
-async fn finding_07_a_log_that_a_crash_tore_is_opened_with_all_that_was_acknowledged() {
+async fn finding_07_log_torn_by_a_crash_opens_with_all_acknowledged_messages() {
     let (folder, _queue, _reader) = with_500().await;
     for more in [1, 24, 4_120, 10_000] {
         let image = crashed(&folder);
@@ -484,7 +484,7 @@ async fn finding_07_a_log_that_a_crash_tore_is_opened_with_all_that_was_acknowle
 }
 
 #[tokio::test]
-async fn finding_07_a_log_that_is_cut_short_while_it_is_in_use_fails_the_next_send() {
+async fn finding_07_log_truncated_in_use_fails_the_next_send() {
     for parts in [0, 2] {
         let (folder, queue, _reader) = with_500().await;
         cut(&folder.path().join("local.db-wal"), parts);
@@ -512,7 +512,7 @@ async fn finding_07_a_log_that_is_cut_short_while_it_is_in_use_fails_the_next_se
 }
 
 #[test]
-fn finding_20_a_log_is_emptied_once_nobody_reads_from_it() {
+fn finding_20_log_is_truncated_when_nobody_reads_from_it() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("local.db-wal");
     let length = || std::fs::metadata(&log).unwrap().len();

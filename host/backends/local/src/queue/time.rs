@@ -1,10 +1,10 @@
-//! The store's own time: shared by all processes on the file, moved by no change of the date while
-//! the machine runs, and never going back, over restarts and reboots neither. Knows of queues and
-//! messages nothing.
+//! The store's own time: shared by all processes on the file, unaffected by changes of the wall
+//! clock while the machine runs, and never going back, not over restarts and reboots either. Knows
+//! nothing of queues and messages.
 
 use super::turn::Turn;
 use dispatcher_core::clock;
-use dispatcher_core::clock::{Moment, Timestamp};
+use dispatcher_core::clock::{BootInstant, Timestamp};
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use std::cell::Cell;
@@ -53,7 +53,7 @@ fn signed(date: Timestamp) -> i64 {
 }
 
 /// How long the file may be written to before it notes the time again. After a reboot the store's
-/// time goes on from so long after the note at least: later than all that was written.
+/// time continues from so long after the note at least: later than all that was written.
 const KEEP: Duration = Duration::from_secs(1);
 /// A date that is off by less was not set: two clocks are never read at once.
 const SET: Duration = Duration::from_secs(1);
@@ -85,7 +85,7 @@ impl SystemTimes {
     fn read() -> Self {
         Self {
             boot: clock::boot(),
-            up: clock::now().since(Moment::default()),
+            up: clock::now().since(BootInstant::default()),
             today: clock::wall_clock_now(),
         }
     }
@@ -94,8 +94,8 @@ impl SystemTimes {
 /// The store's time when this boot began, and whether that is news to the file.
 ///
 /// On the boot that the file knows it stands, whatever the date. After another, the store's time
-/// goes on from the last one noted by what the calendar says has passed since: the one thing that
-/// the date decides. If the date went back meanwhile, it goes on as if no time had passed, so that
+/// continues from the last one noted by what the calendar says has passed since: the one thing that
+/// the date decides. If the date went back meanwhile, it continues as if no time had passed, so that
 /// nothing waits longer than it had left, but for what the machine was off.
 ///
 /// Where the system does not name its boots (all but Linux), a machine that has run for longer
@@ -157,7 +157,7 @@ impl StoreClock {
 
     /// The present time.
     pub(super) fn now(&self) -> StoreTime {
-        self.zero + clock::now().since(Moment::default())
+        self.zero + clock::now().since(BootInstant::default())
     }
 
     /// A transaction, or a look, that begins now.

@@ -8,7 +8,7 @@ use super::notifier::FileNotifier;
 use super::schema;
 use super::time::{StoreClock, StoreTime, StoredTime, SystemTimes, keep, zero};
 use super::turn::QueueId;
-use super::work::{Durability, Handle, WriterRequest, unasked};
+use super::work::{Durability, Handle, WriterRequest, without_reply};
 use super::writer::QueueWriter;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
@@ -101,7 +101,7 @@ fn each(test: impl Fn(&dyn Fn(Option<Process>) -> Process)) {
 }
 
 #[test]
-fn a_date_set_on_ends_no_lease_and_no_delay() {
+fn clock_set_forward_ends_no_lease_and_no_delay() {
     each(|step| {
         let process = step(None);
         process.send("leased", Duration::ZERO);
@@ -121,7 +121,7 @@ fn a_date_set_on_ends_no_lease_and_no_delay() {
 }
 
 #[test]
-fn a_date_set_back_hides_nothing() {
+fn clock_set_back_hides_no_message() {
     each(|step| {
         let process = step(None);
         process.send("waiting", Duration::ZERO);
@@ -136,7 +136,7 @@ fn a_date_set_back_hides_nothing() {
 }
 
 #[test]
-fn what_is_sent_last_is_the_newest_and_ages_are_true_whatever_the_date() {
+fn send_order_and_ages_are_correct_whatever_the_wall_clock() {
     each(|step| {
         let process = step(None);
         process.send("old", Duration::ZERO);
@@ -160,7 +160,7 @@ fn what_is_sent_last_is_the_newest_and_ages_are_true_whatever_the_date() {
 }
 
 #[test]
-fn processes_on_one_boot_agree() {
+fn processes_of_one_boot_agree_on_the_time() {
     let _simulation = Simulation::begin(DATE);
     let folder = tempfile::tempdir().unwrap();
     let first = Process::start(&folder);
@@ -176,7 +176,7 @@ fn processes_on_one_boot_agree() {
 }
 
 #[test]
-fn after_a_reboot_the_time_off_counts() {
+fn time_off_counts_after_a_reboot() {
     let _simulation = Simulation::begin(DATE);
     let folder = tempfile::tempdir().unwrap();
     pass(1_000 * SECOND);
@@ -197,7 +197,7 @@ fn after_a_reboot_the_time_off_counts() {
 }
 
 #[test]
-fn a_date_that_went_back_over_a_reboot_costs_no_more_than_the_time_off() {
+fn clock_set_back_across_a_reboot_delays_by_at_most_the_time_off() {
     for jump in [-HOUR_MS, -1_000 * HOUR_MS] {
         let _simulation = Simulation::begin(DATE);
         let folder = tempfile::tempdir().unwrap();
@@ -221,9 +221,9 @@ fn a_date_that_went_back_over_a_reboot_costs_no_more_than_the_time_off() {
     }
 }
 
-/// Files of version 1 hold dates; what is in them goes on from there.
+/// Files of version 1 hold dates; what is in them continues from there.
 #[test]
-fn a_file_without_a_time_of_its_own_gets_one() {
+fn file_without_a_stored_time_gets_one() {
     for jump in [0, -HOUR_MS] {
         let _simulation = Simulation::begin(DATE);
         let folder = tempfile::tempdir().unwrap();
@@ -253,7 +253,7 @@ fn writer(folder: &tempfile::TempDir) -> (QueueWriter, mpsc::Sender<WriterReques
     let clock = StoreClock::of(&connection).unwrap();
     let (sender, jobs) = mpsc::channel();
     let handle = std::sync::Weak::<Handle>::new();
-    let bell = FileNotifier::new(place.bell(), bell);
+    let bell = FileNotifier::new(place.notifier_file(), bell);
     let writer = QueueWriter::new(place, (connection, clock), bell, jobs, handle);
     (writer, sender)
 }
@@ -271,14 +271,14 @@ fn receiver(queue: QueueId) -> (WriterRequest, Answer) {
 }
 
 #[test]
-fn a_wait_is_woken_on_time_whatever_the_date() {
+fn receiver_wakes_on_time_whatever_the_wall_clock() {
     for jump in [HOUR_MS, -HOUR_MS] {
         let _simulation = Simulation::begin(DATE);
         let folder = tempfile::tempdir().unwrap();
         let queue = Process::start(&folder).queue;
         let (mut writer, _jobs) = writer(&folder);
         let delayed = [outgoing("soon", Duration::from_millis(1_300))];
-        let sending = unasked(Durability::Full, move |turn| {
+        let sending = without_reply(Durability::Full, move |turn| {
             send(turn, queue, &delayed).map(drop)
         });
         let (waiting, mut answer) = receiver(queue);
@@ -325,7 +325,7 @@ proptest! {
 
     /// Whatever the machine says: not before what was noted, and not later than the calendar.
     #[test]
-    fn no_decision_goes_back(kept in kepts(), here in heres()) {
+    fn store_time_never_goes_back(kept in kepts(), here in heres()) {
         let (begun, news) = zero(&kept, &here);
         let now = begun + here.up;
         prop_assert!(now >= kept.seen);
@@ -338,7 +338,7 @@ proptest! {
 
     /// On one boot the date decides nothing.
     #[test]
-    fn on_one_boot_the_time_stands(kept in kepts(), here in heres(), later in 0..100_000_000_u64, today: u64) {
+    fn store_time_does_not_depend_on_the_wall_clock_within_one_boot(kept in kepts(), here in heres(), later in 0..100_000_000_u64, today: u64) {
         let (begun, _) = zero(&kept, &here);
         let kept = StoredTime {
             boot: Some((here.boot.clone(), begun)),
@@ -355,10 +355,10 @@ proptest! {
         prop_assert_eq!(zero(&kept, &nameless), (begun, false));
     }
 
-    /// A history of one file: its time is as long as the machine ran, goes on over reboots, and
-    /// never stands before a moment that was written.
+    /// A history of one file: its time is as long as the machine ran, continues over reboots, and
+    /// never is before a moment that was written.
     #[test]
-    fn no_history_turns_time_back(steps in prop::collection::vec((0..4_u8, 0..5_000_i64), 1..30)) {
+    fn no_sequence_of_reboots_and_clock_changes_turns_time_back(steps in prop::collection::vec((0..4_u8, 0..5_000_i64), 1..30)) {
         let _simulation = Simulation::begin(DATE);
         let folder = tempfile::tempdir().unwrap();
         let mut process = Process::start(&folder);

@@ -1,5 +1,5 @@
-//! The values that the core operations share: one transaction's view of the world, and how a
-//! delivery is named. The core is told `now` and the connection; it starts no transaction.
+//! Values that the core operations share: one transaction's view of the world, and how a delivery
+//! is named. `now` and the connection are arguments of the core; it starts no transaction.
 
 use super::time::StoreTime;
 use dispatcher_core::clock::Timestamp;
@@ -34,7 +34,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// The date of a moment of the store's time, by the calendar of now. A date that was set since
+    /// The date of a moment of the store's time, by the wall clock of now. A date that was set since
     /// is not the one that a clock on the wall showed then; but an age counted from it, as a
     /// route's `max-age` is, is the time that has passed.
     pub(super) fn date(&self, at: StoreTime) -> Timestamp {

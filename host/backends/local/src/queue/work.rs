@@ -1,4 +1,4 @@
-//! What the writer's thread is asked to do, and the handle that asks it. Knows no SQL.
+//! The requests of the writer's thread, and the handle that sends them. Knows no SQL.
 
 use super::deliver::DeliveryTerms;
 use super::lines::WaitingReceive;
@@ -81,7 +81,7 @@ where
 }
 
 /// Work whose outcome nobody waits for.
-pub(super) fn unasked<F>(care: Durability, run: F) -> Box<dyn Work>
+pub(super) fn without_reply<F>(care: Durability, run: F) -> Box<dyn Work>
 where
     F: FnMut(&mut Turn<'_>) -> rusqlite::Result<()> + Send + 'static,
 {
@@ -106,7 +106,7 @@ impl Handle {
     }
 
     /// Tells the writer that another process has rung.
-    pub(super) fn rung(&self) {
+    pub(super) fn notified(&self) {
         // A writer that has ended needs no waking.
         let _ = self.jobs.send(WriterRequest::Bell);
     }
@@ -134,7 +134,7 @@ impl Handle {
     }
 
     /// Runs work and waits for its outcome.
-    pub(super) async fn ask<T, F>(&self, care: Durability, run: F) -> Result<T, QueueError>
+    pub(super) async fn run<T, F>(&self, care: Durability, run: F) -> Result<T, QueueError>
     where
         T: Send + 'static,
         F: FnMut(&mut Turn<'_>) -> rusqlite::Result<T> + Send + 'static,
@@ -146,7 +146,7 @@ impl Handle {
     }
 
     /// Runs work and blocks until it is done: a few milliseconds.
-    pub(super) fn ask_blocking<T, F>(&self, care: Durability, run: F) -> Result<T, QueueError>
+    pub(super) fn run_blocking<T, F>(&self, care: Durability, run: F) -> Result<T, QueueError>
     where
         T: Send + 'static,
         F: FnMut(&mut Turn<'_>) -> rusqlite::Result<T> + Send + 'static,

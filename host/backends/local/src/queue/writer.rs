@@ -10,9 +10,9 @@ use super::schema::StoreFiles;
 use super::settle::{Origin, settle};
 use super::time::{StoreClock, keep};
 use super::turn::{LocalDelivery, QueueId, Turn};
-use super::work::{Durability, Handle, Work, WriterRequest, unasked};
+use super::work::{Durability, Handle, Work, WriterRequest, without_reply};
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::message::Outcome;
 use dispatcher_core::queue::Received;
 use dispatcher_sqlite::{CommitError, Damage, Database, GroupWriter, Synchronous};
@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
-/// The most jobs of one transaction: bounds how long the first waits for the last.
+/// Maximum jobs of one transaction: bounds how long the first waits for the last.
 const GROUP: usize = 512;
 /// How often to look for what another process sent without ringing, while somebody waits.
 const LOOK: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ pub(super) struct QueueWriter {
     bell: FileNotifier,
     lines: WaitingReceives,
     /// When to look next, and SQLite's mark of other connections' commits at the last look.
-    look_at: Moment,
+    look_at: BootInstant,
     seen: i64,
 }
 
@@ -84,7 +84,7 @@ impl QueueWriter {
         if !works.is_empty() || !tries.is_empty() {
             self.carry_out(works, tries);
         }
-        self.lines.dismiss(clock::now(), self.clock.now());
+        self.lines.answer_expired(clock::now(), self.clock.now());
         self.bell.listen(!self.lines.is_empty());
     }
 
@@ -116,9 +116,9 @@ impl QueueWriter {
         for job in jobs {
             match job {
                 WriterRequest::Work(work) => works.push(work),
-                WriterRequest::Hurry(queue) => self.lines.hurry(queue),
+                WriterRequest::Hurry(queue) => self.lines.end_waits(queue),
                 WriterRequest::Bell => {
-                    self.bell.heard();
+                    self.bell.acknowledge();
                     tries.extend(self.lines.queues());
                 }
                 WriterRequest::Receive(queue, asked) => {
@@ -127,7 +127,7 @@ impl QueueWriter {
                         let handle = self.handle.clone();
                         self.bell.watch(move || {
                             if let Some(handle) = handle.upgrade() {
-                                handle.rung();
+                                handle.notified();
                             }
                         });
                         self.bell.listen(true);
@@ -162,7 +162,7 @@ impl QueueWriter {
         }
     }
 
-    /// Runs and answers what only looks; gives back the rest.
+    /// Runs and answers what only looks; releases the rest.
     fn answer_looks(&self, works: Vec<Box<dyn Work>>) -> Vec<Box<dyn Work>> {
         let (looks, rest): (Vec<_>, Vec<_>) = works
             .into_iter()
@@ -170,7 +170,7 @@ impl QueueWriter {
         for mut look in looks {
             let mut turn = self.clock.turn(self.writer.database());
             if let Err(error) = look.run(&mut turn) {
-                look.fail(self.place.trouble(&error));
+                look.fail(self.place.classify(&error));
             }
             look.answer();
         }
@@ -255,7 +255,7 @@ impl QueueWriter {
         });
         let stirred = done.inspect_err(|_| put_back(&mut self.lines, &mut served))?;
         if stirred {
-            self.bell.ring();
+            self.bell.notify();
         }
         refused.iter().for_each(|(queue, one)| note(queue, one));
         self.hand_over(served, begun);
@@ -264,7 +264,7 @@ impl QueueWriter {
 
     /// Reads what was taken and answers receives: only now, when a crash while reading costs each
     /// message a receive. What nobody takes any more goes back into its queue at once.
-    fn hand_over(&mut self, served: Vec<Served>, begun: Moment) {
+    fn hand_over(&mut self, served: Vec<Served>, begun: BootInstant) {
         for (queue, asked, mut claimed) in served {
             let (drained, short_of) = (claimed.drained, claimed.short_of);
             let refused = std::mem::take(&mut claimed.refused);
@@ -279,7 +279,7 @@ impl QueueWriter {
                     dead_lettered: refused.iter().filter_map(Refused::dead_lettered).collect(),
                 }),
                 // What was taken comes back when its visibility ends.
-                Err(error) => Err(self.place.trouble(&error)),
+                Err(error) => Err(self.place.classify(&error)),
             };
             let is_reported = received.is_ok();
             let unanswered = asked.reply.send(received).err();
@@ -294,7 +294,7 @@ impl QueueWriter {
                 name: asked.name.to_string(),
                 dead_letter: None,
             };
-            let release = unasked(Durability::Light, move |turn| {
+            let release = without_reply(Durability::Light, move |turn| {
                 orphans.messages.iter().try_for_each(|message| {
                     let Ok(delivery) = LocalDelivery::parse(&message.receipt) else {
                         return Ok(());
@@ -334,7 +334,7 @@ fn run_works(
             if connection.is_autocommit() {
                 return Err(error);
             }
-            work.fail(place.trouble(&error));
+            work.fail(place.classify(&error));
             execute(connection, "ROLLBACK TO work")?;
         }
         execute(connection, "RELEASE work")?;
@@ -385,7 +385,7 @@ fn serve(
     Ok(())
 }
 
-/// One line of the log for a message that was not handed out.
+/// One line of the log for a message that was not delivered.
 fn note(queue: &str, refused: &Refused) {
     let Refused {
         id,

@@ -1,5 +1,5 @@
 //! Jobs of the embedded queues that are periodic or have a group, in one SQLite file of the data
-//! folder, for all processes that share the folder. All others do not stand here: the queue's own
+//! folder, for all processes that share the folder. All others are in the queue itself, whose
 //! delays have no limit. Knows nothing of the embedded queue's file.
 
 mod schema;
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The most jobs of one page.
+/// Maximum jobs of one page.
 const PAGE: usize = 500;
 
 /// The file of one data folder, opened when it is first needed. Cheap to make.

@@ -1,4 +1,4 @@
-//! The file: where it lies, how it is opened, its table, and what its errors mean to the schedule.
+//! The file: where it is, how it is opened, its table, and how its errors map to the schedule.
 
 use dispatcher_core::schedule::{ErrorKind, StoreError};
 use dispatcher_sqlite as sqlite;

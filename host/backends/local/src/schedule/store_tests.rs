@@ -18,7 +18,7 @@ fn periodic(id: &str, due: u64) -> ScheduledJob {
 }
 
 #[tokio::test]
-async fn jobs_come_back_as_they_went_to_whoever_asks() {
+async fn jobs_round_trip_through_any_handle() {
     let folder = tempfile::tempdir().unwrap();
     let (one, two) = (File::of(folder.path()), File::of(folder.path()));
     assert_eq!(one.due(Timestamp(9), None).await, Ok(JobPage::default()));
@@ -37,7 +37,7 @@ async fn jobs_come_back_as_they_went_to_whoever_asks() {
 }
 
 #[tokio::test]
-async fn of_two_who_claim_one_gets_it_until_the_claim_has_run_out() {
+async fn claim_goes_to_one_of_two_until_it_expires() {
     let folder = tempfile::tempdir().unwrap();
     let (one, two) = (File::of(folder.path()), File::of(folder.path()));
     one.add(&periodic("a", 5)).await.unwrap();
@@ -63,13 +63,13 @@ async fn of_two_who_claim_one_gets_it_until_the_claim_has_run_out() {
     assert_eq!(two.end(&[ending("two", next)]).await, [Ok(())]);
     let left = list(&one).await.unwrap();
     assert_eq!((left[0].due, left[0].claim.clone()), (Timestamp(99), None));
-    // The tick that was read is not the one that stands there now.
+    // The tick that was read is not the one that is there now.
     assert_eq!(one.claim(&jobs, &mine, now).await, [Ok(false)]);
     assert_eq!(one.cancel("a", now).await, Ok(Cancelled::Yes));
 }
 
 #[tokio::test]
-async fn many_jobs_are_read_page_by_page() {
+async fn many_jobs_are_read_in_pages() {
     let folder = tempfile::tempdir().unwrap();
     let file = File::of(folder.path());
     for n in 0..PAGE + 20 {
@@ -88,7 +88,7 @@ async fn many_jobs_are_read_page_by_page() {
 }
 
 #[test]
-fn files_that_are_not_ours_are_refused() {
+fn foreign_database_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let other = Connection::open(schema::path(folder.path())).unwrap();
     other.execute_batch("CREATE TABLE theirs (x)").unwrap();
@@ -97,7 +97,7 @@ fn files_that_are_not_ours_are_refused() {
 }
 
 #[tokio::test]
-async fn finding_03_a_job_that_cannot_be_read_stops_no_other() {
+async fn finding_03_unreadable_job_stops_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let file = File::of(folder.path());
     for (id, due) in [("a", 5), ("b", 6), ("c", 7)] {
@@ -112,7 +112,7 @@ async fn finding_03_a_job_that_cannot_be_read_stops_no_other() {
 }
 
 #[tokio::test]
-async fn finding_03_a_job_that_cannot_be_read_is_set_aside_once_with_all_there_is_of_it() {
+async fn finding_03_unreadable_job_is_set_aside_once_with_its_content() {
     let folder = tempfile::tempdir().unwrap();
     let file = File::of(folder.path());
     for id in ["a", "b"] {
@@ -160,7 +160,7 @@ fn delete(folder: &Path) {
 }
 
 #[tokio::test]
-async fn finding_07_a_schedule_that_lost_jobs_is_not_opened() {
+async fn finding_07_schedule_that_lost_jobs_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = File::of(folder.path());
     for id in ["a", "b", "c"] {
@@ -187,7 +187,7 @@ async fn finding_07_a_schedule_that_lost_jobs_is_not_opened() {
 }
 
 #[tokio::test]
-async fn finding_07_a_schedule_of_an_earlier_version_is_brought_up_to_date_with_its_jobs() {
+async fn finding_07_schedule_of_an_earlier_version_is_migrated_with_its_jobs() {
     let folder = tempfile::tempdir().unwrap();
     let file = File::of(folder.path());
     file.add(&periodic("a", 5)).await.unwrap();

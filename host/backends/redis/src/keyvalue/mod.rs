@@ -1,8 +1,8 @@
 //! Buckets on a Redis server. A bucket is a hash, and a set of its keys' names beside it, since
 //! paging through a hash would read the values as well. Knows nothing of queues.
 
+use crate::server::errors::unexpected_answer;
 use crate::server::link::{Link, RedisAddress};
-use crate::server::trouble::strange;
 use dispatcher_core::error_kind::CallError;
 use dispatcher_core::keyvalue::{Bucket, CALL, Page, not_a_number, too_long};
 use redis::{Script, Value, pipe};
@@ -58,7 +58,8 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Reads the address; the connection is made when it is first needed. All keys begin with `{prefix:kv:`.
+    /// Reads the address; the connection is made when it is first needed. All keys begin with
+    /// `{prefix:kv:`.
     ///
     /// # Errors
     /// Where the address cannot be read.
@@ -85,7 +86,7 @@ impl Redis {
     }
 }
 
-/// One bucket of the server. Both its keys lie in one slot of a cluster.
+/// One bucket of the server. Both its keys are in one slot of a cluster.
 pub struct RedisBucket {
     link: Link,
     values: String,
@@ -93,8 +94,8 @@ pub struct RedisBucket {
 }
 
 impl RedisBucket {
-    fn strange(&self, what: &str) -> CallError {
-        strange(self.link.place(), what)
+    fn unexpected_answer(&self, what: &str) -> CallError {
+        unexpected_answer(self.link.place(), what)
     }
 }
 
@@ -110,7 +111,7 @@ impl Bucket for RedisBucket {
         let values = values.ok_or_else(too_long)?;
         match values.len() == keys.len() {
             true => Ok(values),
-            false => Err(self.strange("a look at values")),
+            false => Err(self.unexpected_answer("a look at values")),
         }
     }
 
@@ -153,7 +154,8 @@ impl Bucket for RedisBucket {
         call.key(&self.names).arg(key).arg(by);
         let sum: Option<String> = self.link.run(&call).await?;
         let sum = sum.ok_or_else(|| not_a_number(key))?;
-        sum.parse().map_err(|_| self.strange("an increment"))
+        sum.parse()
+            .map_err(|_| self.unexpected_answer("an increment"))
     }
 
     async fn swap(
@@ -187,6 +189,6 @@ impl Bucket for RedisBucket {
                 next: (next != 0).then_some(next),
             })
         });
-        read.ok_or_else(|| self.strange("a look at keys"))
+        read.ok_or_else(|| self.unexpected_answer("a look at keys"))
     }
 }

@@ -1,11 +1,11 @@
-//! Claims that may have been granted without our hearing of it. Pure; knows no server.
+//! Claims that may have been granted though their answer was lost. Pure; knows no server.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Of so many workers doubts are kept, the latest: a claim under a name that was lost may fail
-/// after one under the next. What any worker had that is older was given back with all else of it.
+/// after one under the next. What any worker had that is older was released with all else of it.
 const WORKERS: usize = 4;
 
 /// Numbers claims, and keeps the numbers of those whose answers were lost.
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doubts_are_of_one_worker_and_are_told_once() {
+    fn lost_claims_are_kept_per_worker_and_taken_once() {
         let doubts = LostClaims::default();
         let (one, other) = (Arc::from("one"), Arc::from("other"));
         doubts.add(&one, [doubts.number()].into_iter());
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_late_under_a_lost_name_leaves_the_new_ones_doubts_alone() {
+    fn late_failure_under_a_lost_name_keeps_the_new_workers_claims() {
         let doubts = LostClaims::default();
         let (lost, new) = (Arc::from("lost"), Arc::from("new"));
         doubts.add(&new, [2].into_iter());
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_names_do_not_pile_up() {
+    fn lost_worker_names_are_bounded() {
         let doubts = LostClaims::default();
         for number in 0..100 {
             doubts.add(&number.to_string().into(), [number].into_iter());

@@ -1,11 +1,11 @@
-//! In which calls deliveries end: whatever is short in one that must be in time, and dead letters of long
-//! messages apart, in calls that take their time. Pure.
+//! Distributes outcomes over calls: short ones in one call that must be on time, and dead letters
+//! of long messages separately, in calls that may take longer. Pure.
 
 use super::wire;
 use dispatcher_core::message::{Message, Outcome};
 use dispatcher_core::queue::ItemError;
 
-/// The most bytes of a message, and of what its dead letter says, that count as short: a hundred of
+/// Maximum bytes of a message, and of what its dead letter says, that count as short: a hundred of
 /// them take a line of 100 Mbit/s less than a tenth of a second.
 const SHORT: usize = 10_000;
 
@@ -100,7 +100,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_end_is_in_one_call_that_can_carry_it(
+        fn every_outcome_is_in_one_call_of_fitting_size(
             sizes in proptest::collection::vec(prop_oneof![0..=SHORT, 0..=2 * wire::CALL], 0..100)
         ) {
             let parts = parts(sizes.iter().copied().map(sized).enumerate().collect());

@@ -1,5 +1,5 @@
-//! How things are called on the server. Pure; every key of a queue shares a hash tag, so that a
-//! cluster holds the whole queue, its dead letters included, in one slot.
+//! The names of keys on the server. Pure; every key of a queue shares a hash tag, so that a cluster
+//! holds the whole queue, its dead letters included, in one slot.
 
 /// The suffix of the queue that dead letters go to unless another is named.
 pub(super) const DEAD: &str = ".dead";
@@ -64,7 +64,7 @@ pub(super) fn in_process(queue: &str, worker: &str) -> String {
 }
 
 /// Where it is said that there is something to receive, and what was cancelled.
-pub(super) fn bell(queue: &str) -> String {
+pub(super) fn wake_channel(queue: &str) -> String {
     format!("{queue}:bell")
 }
 
@@ -88,19 +88,23 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_and_its_dead_letters_share_a_slot() {
+    fn queue_and_dead_letter_queue_share_a_slot() {
         let keys = Keys::new("dispatcher");
         let (queue, dead) = (keys.queue("payments"), keys.queue("payments.dead"));
         assert_eq!(queue, "{dispatcher:payments}");
         assert_ne!(queue, dead);
-        for key in [bell(&queue), in_process(&queue, "w"), bell(&dead)] {
+        for key in [
+            wake_channel(&queue),
+            in_process(&queue, "w"),
+            wake_channel(&dead),
+        ] {
             assert_eq!(tag(&key), "dispatcher:payments");
         }
         assert_eq!(tag(&keys.queue(".dead")), "dispatcher:.dead");
     }
 
     #[test]
-    fn the_registry_shares_a_slot() {
+    fn registry_keys_share_a_slot() {
         let keys = Keys::new("dispatcher");
         let all = [keys.queues(), keys.controls(), keys.workers()];
         for key in all.into_iter().chain([keys.worker_queues("w")]) {
@@ -109,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn suffixes_differ() {
+    fn id_suffixes_differ() {
         assert_eq!(id_suffix("{a:b}").len(), 8);
         assert_ne!(id_suffix("{a:b}"), id_suffix("{a:b}.dead"));
     }

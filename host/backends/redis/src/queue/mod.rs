@@ -1,19 +1,19 @@
 //! Queues on Redis. Knows no other backend; the connection is `crate::server`.
 //!
-//! A queue's state lies on the server, and each step is one script there (`lua`): `keys` says how
+//! A queue's state is on the server, and each step is one script there (`lua`): `keys` says how
 //! things are called, `wire` how they are written, `endings` in which
-//! calls deliveries end, `turns` which receives wait for one another. `native` is one queue, `doubts` which of its
-//! claims nobody heard the answer of, `worker` this process as others see it, `worqr` one queue in
-//! the format of the npm package, `server` what a server says of itself.
+//! calls deliveries end, `turns` which receives wait for one another. `native` is one queue,
+//! `doubts` which of its claims nobody heard the answer of, `worker` this process as others see
+//! it, `worqr` one queue in the format of the npm package, `server` what a server says of itself.
 
 mod controls;
 mod doubts;
 mod endings;
+mod item_errors;
 mod keys;
 mod native;
 mod script;
 mod server;
-mod trouble;
 mod turns;
 mod wire;
 mod worker;
@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use worker::RedisWorker;
 
-/// The most messages of one call: a hundred take the server about half a millisecond.
+/// Maximum messages of one call: a hundred take the server about half a millisecond.
 const BATCH: usize = 100;
 /// The longest `wait` of one receive; the same as SQS, so that routes behave alike.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
@@ -60,7 +60,7 @@ impl Redis {
             return Err(QueueError {
                 kind: ErrorKind::Invalid,
                 message: format!(
-                    "`{prefix}` is no prefix for Redis; wanted a word without {{, }} and :"
+                    "`{prefix}` is not a prefix for Redis; wanted a word without {{, }} and :"
                 ),
             });
         }
@@ -89,8 +89,7 @@ impl Redis {
             && self.lines.link.is_cluster().await?
         {
             return Err(self.refused(&format!(
-                "in a cluster the dead letters of `{name}` lie beside it, in `{name}{DEAD}`, and \
-                 not in `{dead_letter}`; leave the dead-letter queue out"
+                "in a cluster the dead letters of `{name}` go to `{name}{DEAD}` in the same slot, and not to `{dead_letter}`; omit the dead-letter queue"
             )));
         }
         let identity = identity(name, true, dead_letter.is_some());
@@ -119,7 +118,7 @@ impl Redis {
         self.reach().await?;
         if self.lines.link.is_cluster().await? {
             return Err(self.refused(
-                "the keys of npm worqr do not share a slot, so its queues cannot lie in a cluster",
+                "the keys of npm worqr do not share a slot, so its queues cannot be in a cluster",
             ));
         }
         let identity = identity(name, false, dead_letter.is_some());
@@ -155,11 +154,11 @@ impl Redis {
     fn refused(&self, why: &str) -> QueueError {
         QueueError {
             kind: ErrorKind::Invalid,
-            message: crate::server::trouble::named(self.lines.link.place(), why),
+            message: crate::server::errors::named(self.lines.link.place(), why),
         }
     }
 
-    /// Whether the server, or a master of the cluster, throws messages away when its memory ends.
+    /// Whether the server, or a master of the cluster, evicts messages when its memory ends.
     /// `None` where it does not answer. Asks `INFO`, then `CONFIG`: a user may be denied either, and
     /// some services have only one.
     pub async fn eviction(&self) -> Option<Eviction> {

@@ -1,4 +1,4 @@
-//! One queue in our own format: every call is one script. The server's clock is the only one for
+//! One queue in the native format: every call is one script. Only the server's clock is used for
 //! leases and delays.
 
 mod browse;
@@ -10,9 +10,9 @@ use super::notifier::Notifier;
 use super::turns::{self, LongAnswerTurns};
 use super::wire::{self, Claimed};
 use super::worker::RedisWorker;
-use super::{keys, script, trouble};
+use super::{item_errors, keys, script};
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::memory::Budget;
 use dispatcher_core::message::{Loss, Message, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{
@@ -66,7 +66,7 @@ impl NativeQueue {
         registry: String,
     ) -> Self {
         let (bell, losses) = Notifier::new();
-        worker.tell(&base, &bell);
+        worker.add_notifier(&base, &bell);
         Self {
             identity,
             name,
@@ -92,7 +92,7 @@ impl NativeQueue {
         Self { budget, ..self }
     }
 
-    /// The most bytes of a body that is loaded.
+    /// Maximum bytes of a body that is loaded.
     fn largest(&self) -> u64 {
         let longest = wire::LONGEST as u64;
         let budget = self.budget.as_ref();
@@ -117,11 +117,11 @@ impl NativeQueue {
             .arg(largest);
         let answer = self.lines.link.run::<Vec<redis::Value>>(&call).await;
         let answer = answer.inspect_err(|error| {
-            let this = trouble::is_doubtful(error).then_some(number);
+            let this = item_errors::is_doubtful(error).then_some(number);
             self.doubts.add(&worker, doubts.iter().copied().chain(this));
         })?;
         let claimed = wire::claimed(&answer, &self.identity.name, largest)
-            .ok_or_else(|| trouble::strange(self.lines.link.place(), "a claim"))?;
+            .ok_or_else(|| item_errors::unexpected_answer(self.lines.link.place(), "a claim"))?;
         match &claimed {
             Claimed::Stranger => self.worker.lose(&worker),
             Claimed::Nothing(_) => {}
@@ -161,12 +161,12 @@ impl NativeQueue {
         let numbers = match line.run::<Vec<i64>>(call).await {
             Ok(numbers) if numbers.len() == open => numbers,
             Ok(_) => {
-                let error = trouble::strange(line.place(), "a batch");
-                return trouble::all(&error, answers.len());
+                let error = item_errors::unexpected_answer(line.place(), "a batch");
+                return item_errors::all(&error, answers.len());
             }
             Err(error) => {
                 let places = answers.iter_mut().filter(|answer| answer.is_ok());
-                places.for_each(|place| *place = Err(trouble::item(&error)));
+                places.for_each(|place| *place = Err(item_errors::item(&error)));
                 return answers;
             }
         };
@@ -222,7 +222,10 @@ impl NativeQueue {
         };
         let ids: Vec<String> = self.lines.link.run(&call).await?;
         if ids.len() != open {
-            return Err(trouble::strange(self.lines.link.place(), "a send"));
+            return Err(item_errors::unexpected_answer(
+                self.lines.link.place(),
+                "a send",
+            ));
         }
         let places = answers.iter_mut().filter_map(|answer| answer.as_mut().ok());
         places.zip(ids).for_each(|(place, id)| *place = id);
@@ -236,7 +239,7 @@ impl Queue for NativeQueue {
         &self.identity
     }
 
-    /// What waits in the queue for its time holds up the rest of its group and cannot be listed. So what
+    /// What waits in the queue for its time delays the rest of its group and cannot be listed. So what
     /// is scheduled waits beside it until the store of schedules is looked at twice more.
     fn delays(&self) -> Delays {
         Delays {
@@ -272,7 +275,7 @@ impl Queue for NativeQueue {
         if !ask.wait.is_zero() {
             self.lines
                 .link
-                .listen(&keys::bell(&self.base), &self.bell)
+                .listen(&keys::wake_channel(&self.base), &self.bell)
                 .await?;
         }
         loop {
@@ -319,7 +322,7 @@ impl Queue for NativeQueue {
                 let look = soonest
                     .unwrap_or(LOOK)
                     .clamp(Duration::from_millis(1), LOOK);
-                let at: Moment = until.min(now + look);
+                let at: BootInstant = until.min(now + look);
                 tokio::select! {
                     _ = rings.changed() => continue,
                     () = clock::sleep_until(Some(at)) => continue,
@@ -373,7 +376,7 @@ impl Queue for NativeQueue {
                 .enter(&dead_letter_queue.name, &self.dead_lettered)
                 .await
         {
-            return trouble::all(&error, items.len());
+            return item_errors::all(&error, items.len());
         }
         for part in endings::parts(ends) {
             let told = self.end(&part).await;
@@ -390,7 +393,7 @@ impl Queue for NativeQueue {
 
     async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>> {
         if let Err(error) = self.enter(&self.name, &self.sent).await {
-            return trouble::all(&error, items.len());
+            return item_errors::all(&error, items.len());
         }
         let mut answers = Vec::with_capacity(items.len());
         for batch in wire::batches(items) {
@@ -399,7 +402,7 @@ impl Queue for NativeQueue {
                 Err(error) => {
                     // What comes later must not overtake it.
                     let left = items.len() - answers.len();
-                    answers.extend(trouble::all(&error, left));
+                    answers.extend(item_errors::all(&error, left));
                     break;
                 }
             }
@@ -411,7 +414,10 @@ impl Queue for NativeQueue {
         let call = script::DEPTH.key(&self.base);
         let numbers: Vec<i64> = self.lines.link.run(&call).await?;
         let [waiting, in_flight, delayed, oldest] = numbers[..] else {
-            return Err(trouble::strange(self.lines.link.place(), "the depth"));
+            return Err(item_errors::unexpected_answer(
+                self.lines.link.place(),
+                "the depth",
+            ));
         };
         let count = |number: i64| u64::try_from(number).unwrap_or_default();
         Ok(Depth {
@@ -436,7 +442,10 @@ impl Queue for NativeQueue {
                 Ok(messages)
             }
             Some(Claimed::Nothing(_)) => Ok(Vec::new()),
-            _ => Err(trouble::strange(self.lines.link.place(), "a look")),
+            _ => Err(item_errors::unexpected_answer(
+                self.lines.link.place(),
+                "a look",
+            )),
         }
     }
 

@@ -1,6 +1,7 @@
-//! The scripts: each is one step that happens wholly or not at all. They are beside this folder's
-//! code in `lua`, `prelude.lua` in front of every one that touches a queue. All that help to empty a
-//! queue run on a server without memory, too; what fills it does not.
+//! The scripts: each is one step that happens completely or not at all. They are beside this
+//! folder's code in `lua`, with `prelude.lua` in front of every one that touches a queue. All
+//! scripts that help to drain a queue run on a server without memory, too; those that fill it do
+//! not.
 
 use redis::Script;
 use std::sync::LazyLock;

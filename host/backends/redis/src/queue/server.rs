@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// Whether a server throws keys away when its memory ends.
+/// Whether a server evicts keys when its memory ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Eviction {
     /// It refuses new messages instead, or has no limit.
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_server_with_a_limit_and_a_policy_evicts() {
+    fn server_evicts_only_with_a_limit_and_a_policy() {
         let info = |limit: u32, policy: &str| {
             of_info(&format!(
                 "# Memory\r\nmaxmemory:{limit}\r\nmaxmemory_human:1M\r\nmaxmemory_policy:{policy}\r\n"

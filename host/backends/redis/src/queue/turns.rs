@@ -1,5 +1,5 @@
-//! Which receives of a queue take turns with all others of the process, because their answers may be
-//! long. Those of a queue whose messages are short do not wait for anybody.
+//! Decides which receives of a queue take turns with all others of the process, because their
+//! answers may be long. Those of a queue whose messages are short wait for nobody.
 
 use super::link::RedisConnections;
 use dispatcher_core::message;
@@ -7,7 +7,7 @@ use dispatcher_core::message::Message;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::SemaphorePermit;
 
-/// The most bytes of a short call or answer: fifty of them take a line of 100 Mbit/s less than half
+/// Maximum bytes of a short call or answer: fifty of them take a line of 100 Mbit/s less than half
 /// a second.
 pub(super) const SHORT: usize = 100_000;
 

@@ -1,4 +1,4 @@
-//! Messages and receipts as scripts take and give them. Pure.
+//! Converts messages and receipts to and from the arguments and answers of scripts. Pure.
 
 pub(super) use crate::server::{CALL, LONGEST};
 use dispatcher_core::clock::Timestamp;
@@ -121,7 +121,7 @@ pub(super) fn content<'a>(value: &'a Value, what: &str) -> Result<&'a str, Strin
         Value::BulkString(bytes) => std::str::from_utf8(bytes)
             .map_err(|error| format!("its {what} cannot be read: {error}")),
         Value::Nil => Err(format!(
-            "no {what} on the Redis server: evicted, or deleted by somebody else"
+            "no {what} on the Redis server: evicted, or deleted by another client"
         )),
         other => Err(format!("its {what} cannot be read: found {other:?}")),
     }
@@ -217,7 +217,7 @@ pub(super) fn answer(number: i64) -> Result<(), ItemError> {
         0 => Ok(()),
         1 => gone("the message has been settled or cancelled and is gone"),
         2 => gone("the message has been received again since"),
-        3 => gone("the message has been given back"),
+        3 => gone("the message has been released"),
         5 => Err(ItemError::Cancelled),
         _ => Err(ItemError::Refused(format!(
             "that would keep the message invisible beyond {} h after its receive",
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_read() {
+    fn message_is_decoded() {
         let id = "1763764000123456-0123abcd";
         let fields = [id, "body", "", "=g", "3", "1763764000999"].map(text);
         let mut answer = vec![Value::Int(0)];
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_with_its_time() {
+    fn empty_answer_carries_the_time_of_the_next_message() {
         let read = |number| claimed(&[Value::Int(number)], "redis:q", 100);
         assert_eq!(read(-1), Some(Claimed::Nothing(None)));
         assert_eq!(read(-2), Some(Claimed::Stranger));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_letter_has_one_reason() {
+    fn dead_letter_has_one_reason() {
         let mut message = sample("m");
         message.attributes = vec![
             Attribute::text(DEAD_LETTER_REASON, "an older one"),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_no_call_carries_is_refused() {
+    fn message_too_large_for_a_call_is_refused() {
         let mut item = Outgoing {
             body: "x".repeat(LONGEST - 5),
             ..Outgoing::default()
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_03_content_that_is_missing_or_unreadable_spoils_its_own_message_alone() {
+    fn finding_03_missing_or_unreadable_content_affects_only_its_own_message() {
         let good = ["1763764000123456-0123abcd", "body", "", "", "1", "1"].map(text);
         let not_utf8 = Value::BulkString(vec![b'a', 0xff]);
         for (at, bad, says) in [
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_04_a_body_that_was_not_loaded_is_too_large() {
+    fn finding_04_body_that_was_not_loaded_is_too_large() {
         let mut fields = ["1763764000123456-0123abcd", "", "", "", "1", "1"].map(text);
         fields[1] = Value::Int(101);
         let answer = [&[Value::Int(0)], &fields[..]].concat();
@@ -338,7 +338,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn batches_hold_everything_in_order_and_no_more_than_fits(
+        fn batches_keep_order_and_fit_the_limit(
             sizes in proptest::collection::vec(0..CALL / 2, 0..9),
         ) {
             let item = |size: &usize| Outgoing {
@@ -356,7 +356,7 @@ mod tests {
         }
 
         #[test]
-        fn no_receipt_panics(text in ".{0,40}") {
+        fn receipt_decoder_never_panics(text in ".{0,40}") {
             let receipt = Receipt(text);
             if let Ok((id, count)) = delivery(&receipt) {
                 prop_assert_eq!(format!("{}.{}", id, count), receipt.0.clone());
@@ -364,7 +364,7 @@ mod tests {
         }
 
         #[test]
-        fn no_answer_panics(numbers in proptest::collection::vec(any::<i64>(), 0..4)) {
+        fn answer_decoder_never_panics(numbers in proptest::collection::vec(any::<i64>(), 0..4)) {
             let answer: Vec<Value> = numbers.into_iter().map(Value::Int).collect();
             claimed(&answer, "redis:q", 100);
         }

@@ -1,5 +1,5 @@
-//! This process as a worker: its name on the server, which lives three seconds at a time, and what
-//! it has in flight. Finds dead workers and gives their messages back. Knows no payloads.
+//! This process as a worker: its name on the server, which expires after three seconds, and its
+//! messages in flight. Finds dead workers and releases their messages. Knows no payloads.
 
 use super::keys::{self, Keys};
 use super::link::{Link, RedisConnections};
@@ -7,7 +7,7 @@ use super::notifier::Notifier;
 use super::script;
 use dispatcher_core::backend::WorkerInfo;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::message::{Loss, Receipt};
 use dispatcher_core::process;
 use dispatcher_core::queue::{ErrorKind, QueueError};
@@ -40,7 +40,7 @@ struct WorkerState {
     /// None before the first receive, and after the worker was lost.
     id: Option<Arc<str>>,
     /// Until then nobody gives it up.
-    lives_until: Moment,
+    lives_until: BootInstant,
     /// By what the keys of a queue begin with.
     queues: HashMap<String, Served>,
 }
@@ -67,7 +67,7 @@ impl RedisWorker {
     }
 
     /// Tells this bell what is lost of a queue.
-    pub fn tell(&self, base: &str, bell: &Arc<Notifier>) {
+    pub fn add_notifier(&self, base: &str, bell: &Arc<Notifier>) {
         let mut state = self.lock();
         let served = state.queues.entry(base.to_owned()).or_default();
         served.bells.retain(|old| old.strong_count() > 0);
@@ -134,7 +134,7 @@ impl RedisWorker {
     }
 
     /// Notes what was received under a name. False if the name has been lost since: then it belongs
-    /// to nobody, and will be given back.
+    /// to nobody, and will be released.
     pub fn took(&self, id: &Arc<str>, base: &str, receipts: impl Iterator<Item = Receipt>) -> bool {
         let mut state = self.lock();
         let ours = state.id.as_ref() == Some(id);
@@ -167,14 +167,14 @@ impl RedisWorker {
             let lost: Vec<Loss> = served.in_flight.drain().map(Loss::taken).collect();
             for bell in served.bells.iter().filter_map(Weak::upgrade) {
                 bell.lose(lost.clone());
-                bell.ring();
+                bell.notify();
             }
         }
         drop(state);
         tracing::warn!(
             worker = &**id,
             messages,
-            "Redis has not heard of this worker in time: what it was handling is lost to it, and it begins anew"
+            "heartbeat to Redis missed: this worker's running messages are lost to it, and it rejoins"
         );
     }
 
@@ -211,24 +211,27 @@ impl RedisWorker {
                 return dead(answer.get(1..).unwrap_or_default());
             }
             Err(_) if clock::now() >= lives_until => self.lose(&id),
-            // The next beat tries again; receives say what is wrong.
-            Err(error) => tracing::debug!("no sign of life was given: {error}"),
+            // The next beat retries; receives say what is wrong.
+            Err(error) => tracing::debug!("heartbeat failed: {error}"),
         }
         Vec::new()
     }
 
-    fn live_on(&self, id: &Arc<str>, until: Moment) {
+    fn live_on(&self, id: &Arc<str>, until: BootInstant) {
         let mut state = self.lock();
         if state.id.as_ref() == Some(id) {
             state.lives_until = until;
         }
     }
 
-    /// Gives back what dead workers had, and forgets them. What fails is found again by the next.
+    /// Releases what dead workers had, and forgets them. What fails is found again by the next.
     async fn dead_letter(&self, dead: Vec<(String, Vec<String>)>) {
         for (worker, queues) in dead {
             if let Err(error) = self.dead_letter_one(&worker, &queues).await {
-                tracing::debug!(worker, "a dead worker is left for later: {error}");
+                tracing::debug!(
+                    worker,
+                    "cleaning up a dead worker failed, retried later: {error}"
+                );
             }
         }
     }
@@ -243,7 +246,7 @@ impl RedisWorker {
                     worker,
                     queue = format!("redis:{queue}"),
                     messages,
-                    "a worker has died, and what it was handling is back in the queue"
+                    "a worker died; its messages are back in the queue"
                 );
             }
         }
@@ -260,8 +263,8 @@ impl RedisWorker {
     }
 }
 
-/// Beats until the worker is dropped. Dead workers are cleaned up beside that, at their own pace: a server
-/// that is slow to do it must not cost us our own life.
+/// Beats until the worker is dropped. Dead workers are cleaned up beside that, at their own pace:
+/// a server that is slow to do it must not cost us our own life.
 async fn beat(worker: Weak<RedisWorker>) {
     let mut dead_letterings = Group::new();
     loop {
@@ -332,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_dead_are_read_with_their_queues() {
+    fn dead_workers_are_read_with_their_queues() {
         let words = ["a", "2", "q1", "q2", "b", "0", "c", "1", "q"].map(String::from);
         let read = dead(&words);
         let names: Vec<_> = read

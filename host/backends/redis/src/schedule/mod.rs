@@ -4,8 +4,8 @@
 
 mod wire;
 
+use crate::server::errors::{is_doubtful, unexpected_answer};
 use crate::server::link::{Link, RedisAddress};
-use crate::server::trouble::{is_doubtful, strange};
 use crate::server::{CALL, LONGEST};
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::schedule::{
@@ -15,7 +15,7 @@ use dispatcher_core::schedule::{
 use redis::{FromRedisValue, Script, ScriptInvocation, Value};
 use std::sync::LazyLock;
 
-/// The most jobs of one page.
+/// Maximum jobs of one page.
 const PAGE: usize = 500;
 
 macro_rules! script {
@@ -46,7 +46,8 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Reads the address; the connection is made when it is first needed. All keys begin with `{prefix:`.
+    /// Reads the address; the connection is made when it is first needed. All keys begin with
+    /// `{prefix:`.
     pub fn new(place: impl Into<RedisAddress>, prefix: &str) -> Result<Self, StoreError> {
         Ok(Self::on(Link::new(&place.into())?, prefix))
     }
@@ -87,8 +88,8 @@ impl Schedule {
         }
     }
 
-    fn strange(&self, what: &str) -> StoreError {
-        strange(self.link.place(), what)
+    fn unexpected_answer(&self, what: &str) -> StoreError {
+        unexpected_answer(self.link.place(), what)
     }
 }
 
@@ -132,7 +133,7 @@ impl ScheduleStore for Schedule {
             .arg(CALL);
         let answer: Vec<Value> = self.run(&call).await?;
         let read = wire::page(&answer, &self.queue);
-        read.ok_or_else(|| self.strange("a look at what is due"))
+        read.ok_or_else(|| self.unexpected_answer("a look at what is due"))
     }
 
     async fn claim(
@@ -148,7 +149,7 @@ impl ScheduleStore for Schedule {
         }
         match self.run::<Vec<bool>>(&call).await {
             Ok(answers) if answers.len() == jobs.len() => answers.into_iter().map(Ok).collect(),
-            Ok(_) => vec![Err(self.strange("a claim")); jobs.len()],
+            Ok(_) => vec![Err(self.unexpected_answer("a claim")); jobs.len()],
             Err(error) => vec![Err(error); jobs.len()],
         }
     }
@@ -180,7 +181,7 @@ impl ScheduleStore for Schedule {
             0 => Ok(Cancelled::Unknown),
             1 => Ok(Cancelled::Yes),
             2 => Ok(Cancelled::BeingSent),
-            _ => Err(self.strange("a cancel")),
+            _ => Err(self.unexpected_answer("a cancel")),
         }
     }
 }

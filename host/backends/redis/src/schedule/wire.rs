@@ -1,4 +1,4 @@
-//! Jobs as scripts take and give them. Pure.
+//! Converts jobs to and from the arguments and answers of scripts. Pure.
 
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::{Attribute, Outgoing};
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_answer_that_says_so_has_a_next_page() {
+    fn page_continues_only_if_the_answer_says_so() {
         let of = |more: i64, fields: &[Value]| page(&[&[Value::Int(more)], fields].concat(), "q");
         let one = ["000000000000005 a", r#"{"body":"x"}"#, ""].map(text);
         let next = |page: Option<JobPage>| page.expect("a page").next;
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_cannot_be_read_is_passed_over_and_told() {
+    fn unreadable_job_is_skipped_and_reported() {
         let good = ["000000000000005 a", r#"{"body":"x"}"#, ""];
         for bad in [
             ["000000000000006 b", "{", ""],
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_03_a_job_whose_message_is_missing_is_reported() {
+    fn finding_03_job_without_its_message_is_reported() {
         let answer = [
             Value::Int(0),
             text("000000000000006 b"),
@@ -220,14 +220,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(jobs in proptest::collection::vec(any_job(), 0..4)) {
+        fn jobs_round_trip(jobs in proptest::collection::vec(any_job(), 0..4)) {
             let answer = jobs.iter().flat_map(fields);
             let answer: Vec<_> = std::iter::once(Value::Int(0)).chain(answer).collect();
             prop_assert_eq!(page(&answer, "redis:q").expect("a page").jobs, jobs);
         }
 
         #[test]
-        fn texts_of_dates_have_the_order_of_dates(one in 0..=LAST, other in 0..=LAST) {
+        fn date_strings_sort_like_dates(one in 0..=LAST, other in 0..=LAST) {
             let texts = digits(Timestamp(one)).cmp(&digits(Timestamp(other)));
             prop_assert_eq!(texts, one.cmp(&other));
         }

@@ -1,5 +1,5 @@
-//! The address of a Redis server, a cluster or Sentinels, as people write it. Pure. No error quotes
-//! the address: it may hold a password.
+//! Parses the address of a Redis server, a cluster or Sentinels. Pure. No error quotes the address:
+//! it may contain a password.
 
 use redis::{IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 use std::fmt;
@@ -111,7 +111,7 @@ impl Address {
             "rediss+sentinel" => (true, true),
             _ => return Err("not the address of a Redis server".into()),
         };
-        // No part of a password is taken for a path: `/`, `?` and `#` stand in it as %2F, %3F, %23.
+        // No part of a password is taken for a path: `/`, `?` and `#` are in it as %2F, %3F, %23.
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, after) = rest.split_at(end);
         let (path, query) = match after.split_once(['?', '#']) {
@@ -125,7 +125,7 @@ impl Address {
         };
         let port = if by_sentinel { SENTINEL_PORT } else { PORT };
         let hosts: Option<Vec<Host>> = hosts.split(',').map(|one| Host::parse(one, port)).collect();
-        let hosts = hosts.ok_or("an address without a host and a port that can be read")?;
+        let hosts = hosts.ok_or("an address without a valid host and port")?;
         let (master, database) = match by_sentinel {
             false => (None, path.trim_matches('/')),
             true => {
@@ -157,12 +157,12 @@ fn login(user: &str, database: &str) -> Result<RedisConnectionInfo, String> {
         "" => 0,
         number => number
             .parse::<u32>()
-            .map_err(|_| "an address whose database is no number")?,
+            .map_err(|_| "an address whose database is not a number")?,
     };
     let at = if user.is_empty() { "" } else { "@" };
     let info = format!("redis://{user}{at}host/")
         .into_connection_info()
-        .map_err(|_| "an address whose user or password cannot be read")?;
+        .map_err(|_| "an address whose user or password is not valid")?;
     let login = info.redis_settings().clone();
     Ok(login
         .set_protocol(ProtocolVersion::RESP3)
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_10_addresses_are_read() {
+    fn finding_10_addresses_are_parsed() {
         let plain = read("redis://127.0.0.1");
         assert_eq!(
             (plain.to_string(), plain.tls),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_10_no_error_and_no_debug_output_holds_the_password() {
+    fn finding_10_errors_and_debug_output_hide_the_password() {
         for text in [
             "redis://u:secret@",
             "redis://u:secret@h:port",

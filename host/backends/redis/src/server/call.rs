@@ -1,5 +1,4 @@
-//! What a node is asked, and how it is asked by a client that was sent there by `ASK`. Knows no
-//! topology.
+//! A call to a node, also by a client that was redirected by `ASK`. Knows no topology.
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, FromRedisValue, Pipeline, RedisFuture, RedisResult, ScriptInvocation, Value};

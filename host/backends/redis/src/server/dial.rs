@@ -1,4 +1,4 @@
-//! How a connection to one server is made: TCP, TLS where it is wanted, login. Knows no topology.
+//! Opens a connection to one server: TCP, TLS if configured, login. Knows no topology.
 
 use super::address::Host;
 use dispatcher_core::clock;

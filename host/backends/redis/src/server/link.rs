@@ -1,13 +1,13 @@
-//! The connections to a server, or to the nodes of a cluster: each made when it is first needed and
-//! again whenever it is lost. Retries nothing that may have been carried out: whoever asked knows
+//! The connections to a server, or to the nodes of a cluster: each opened when it is first needed
+//! and again whenever it is lost. Retries nothing that may have been carried out: the caller knows
 //! whether that is safe. `topology` decides which node a call goes to.
 
 use super::call::{Asking, RedisCall};
 use super::dial::TlsFiles;
+use super::errors;
 use super::notifier::{Notifier, Notifiers};
 use super::slots;
 use super::topology::{ANSWER, Heard, Node, Servers};
-use super::trouble;
 use dispatcher_core::clock;
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use redis::{AsyncConnectionConfig, FromRedisValue, Pipeline, PushInfo, ScriptInvocation};
@@ -109,7 +109,7 @@ impl Link {
         let bells = Arc::new(Notifiers::default());
         let ears = bells.clone();
         let config = answers().set_push_sender(move |said: PushInfo| {
-            ears.hear(&said);
+            ears.pass_on(&said);
             Ok::<(), redis::aio::SendError>(())
         });
         Ok(Self {
@@ -169,7 +169,7 @@ impl Link {
                 Heard::Answer(answer) => return answer,
                 Heard::Moved if moves + 1 < MOVES => moves += 1,
                 Heard::Moved => {
-                    return Err(self.passing(self.place(), "the queue moves from node to node"));
+                    return Err(self.passing(self.place(), "the queue keeps moving between nodes"));
                 }
                 Heard::Moving { .. } | Heard::Unsettled => match waits.next() {
                     Some(wait) => {
@@ -198,7 +198,7 @@ impl Link {
         } else {
             call.on(&mut live.connection).await
         };
-        Ok(self.servers.heard(node, number, answer).await)
+        Ok(self.servers.note_answer(node, number, answer).await)
     }
 
     /// Runs commands on the server, or on every master of a cluster.
@@ -218,7 +218,7 @@ impl Link {
         Ok(answers)
     }
 
-    /// Passes on to the bell what is said on the channel, from now on and after every reconnection.
+    /// Passes on to the notifier what is said on the channel, from now on and after every reconnection.
     /// Ask again now and then: in a cluster that finds another node if the one that told is gone.
     pub async fn listen(&self, channel: &str, bell: &Arc<Notifier>) -> Result<(), CallError> {
         self.servers.listen(self.slot, channel, bell).await
@@ -227,7 +227,7 @@ impl Link {
     fn passing(&self, place: &str, why: &str) -> CallError {
         CallError {
             kind: ErrorKind::Transient,
-            message: trouble::named(place, why),
+            message: errors::named(place, why),
         }
     }
 }

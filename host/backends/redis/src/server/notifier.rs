@@ -1,6 +1,6 @@
-//! What the server tells by itself: there is something to receive, a delivery was cancelled, the
-//! connection is gone. Only hints, save for the cancelled: receivers look by themselves, later, and
-//! an extension of a lost lease is refused.
+//! Notifications of the server: a message can be received, a delivery was cancelled, the connection
+//! is lost. Only hints, except cancellations: receivers look by themselves, later, and an extension
+//! of a lost lease is refused.
 
 use dispatcher_core::message::{Loss, Receipt};
 use redis::{PushInfo, PushKind, Value};
@@ -46,7 +46,7 @@ impl Notifier {
     }
 
     /// Wakes whoever waits.
-    pub fn ring(&self) {
+    pub fn notify(&self) {
         self.rings
             .send_modify(|rings| *rings = rings.wrapping_add(1));
     }
@@ -59,10 +59,10 @@ impl Notifier {
         }
     }
 
-    fn hear(&self, words: &[u8]) {
+    fn pass_on(&self, words: &[u8]) {
         let of_tasks = self.of_tasks.then_some(words);
         match of_tasks.or_else(|| words.strip_prefix(b"cancel ")) {
-            None => self.ring(),
+            None => self.notify(),
             Some(receipt) => {
                 let receipt = String::from_utf8_lossy(receipt).into_owned();
                 self.lose(vec![Loss::cancelled(Receipt(receipt))]);
@@ -71,18 +71,18 @@ impl Notifier {
     }
 }
 
-/// All bells of a process, by channel.
+/// All notifiers of a process, by channel.
 #[derive(Debug, Default)]
 pub struct Notifiers {
     by_channel: Mutex<ByChannel>,
 }
 
-/// A queue that is opened twice has two bells on one channel.
+/// A queue that is opened twice has two notifiers on one channel.
 type ByChannel = HashMap<String, Vec<Weak<Notifier>>>;
 
 impl Notifiers {
-    /// Hangs up a bell. Whether the channel has to be subscribed to: it is the first there.
-    pub fn hang(&self, channel: &str, bell: &Arc<Notifier>) -> bool {
+    /// Hangs up a notifier. Whether the channel has to be subscribed to: it is the first there.
+    pub fn register(&self, channel: &str, bell: &Arc<Notifier>) -> bool {
         let mut bells = self.lock();
         let there = bells.entry(channel.to_owned()).or_default();
         let first = there.is_empty();
@@ -95,12 +95,12 @@ impl Notifiers {
         first
     }
 
-    /// Takes the bells of a channel down that could not be subscribed to, so that it is tried again.
-    pub fn take_down(&self, channel: &str) {
+    /// Takes the notifiers of a channel down that could not be subscribed to, so that it is retried.
+    pub fn unregister(&self, channel: &str) {
         self.lock().remove(channel);
     }
 
-    /// The channels of all bells that are still of use.
+    /// The channels of all notifiers that are still of use.
     pub fn channels(&self) -> Vec<String> {
         let mut bells = self.lock();
         for there in bells.values_mut() {
@@ -111,7 +111,7 @@ impl Notifiers {
     }
 
     /// Passes on what the server said.
-    pub fn hear(&self, said: &PushInfo) {
+    pub fn pass_on(&self, said: &PushInfo) {
         match (&said.kind, said.data.as_slice()) {
             (PushKind::Message, [Value::BulkString(channel), Value::BulkString(words)]) => {
                 let channel = String::from_utf8_lossy(channel);
@@ -119,7 +119,7 @@ impl Notifiers {
                     Some(there) => there.iter().filter_map(Weak::upgrade).collect(),
                     None => Vec::new(),
                 };
-                bells.iter().for_each(|bell| bell.hear(words));
+                bells.iter().for_each(|bell| bell.pass_on(words));
             }
             // Whoever waits looks at once, which connects again.
             (PushKind::Disconnection, _) => {
@@ -127,7 +127,7 @@ impl Notifiers {
                     let all = self.lock();
                     all.values().flatten().filter_map(Weak::upgrade).collect()
                 };
-                bells.iter().for_each(|bell| bell.ring());
+                bells.iter().for_each(|bell| bell.notify());
             }
             _ => {}
         }
@@ -153,17 +153,17 @@ mod tests {
     }
 
     #[test]
-    fn each_bell_hears_its_own_channel_and_all_hear_the_end() {
+    fn notifier_hears_its_own_channel_and_all_hear_a_closed_connection() {
         let bells = Notifiers::default();
         let ((one, mut losses), (other, _)) = (Notifier::new(), Notifier::new());
-        assert!(bells.hang("one", &one) && bells.hang("other", &other));
-        assert!(!bells.hang("one", &one));
+        assert!(bells.register("one", &one) && bells.register("other", &other));
+        assert!(!bells.register("one", &one));
         let (mut at_one, mut at_other) = (one.rings.subscribe(), other.rings.subscribe());
-        bells.hear(&message("one", "wake"));
+        bells.pass_on(&message("one", "wake"));
         assert!(at_one.has_changed().expect("it hangs"));
         assert!(!at_other.has_changed().expect("it hangs"));
         at_one.mark_unchanged();
-        bells.hear(&message("one", "cancel id.3"));
+        bells.pass_on(&message("one", "cancel id.3"));
         assert!(!at_one.has_changed().expect("it hangs"));
         let told = losses.try_recv().expect("told");
         assert_eq!(told, [Loss::cancelled(Receipt("id.3".into()))]);
@@ -171,7 +171,7 @@ mod tests {
             kind: PushKind::Disconnection,
             data: Vec::new(),
         };
-        bells.hear(&end);
+        bells.pass_on(&end);
         assert!(at_one.has_changed().expect("it hangs"));
         assert!(at_other.has_changed().expect("it hangs"));
         at_other.mark_unchanged();

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_those_of_the_specification() {
+    fn hash_slots_match_the_specification() {
         // Its appendix A, and what `CLUSTER KEYSLOT` of Redis 7.0 answers.
         assert_eq!(crc16(b"123456789"), 0x31c3);
         assert_eq!(
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_10_a_cluster_is_read_and_corrected() {
+    fn finding_10_cluster_slots_are_parsed_and_updated() {
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         let node = |name: Value, port| Value::Array(vec![name, Value::Int(port), text("id")]);
         let range = |first, last, master| {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_10_nodes_are_called_by_the_names_that_certificates_are_for() {
+    fn finding_10_nodes_are_named_as_in_their_certificates() {
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         let pair = |key: &str, value: &str| (text(key), text(value));
         let node = |endpoint, port, more| {

@@ -9,12 +9,12 @@
 
 use super::address::{Address, Host, WANTED};
 use super::dial::{LiveConnection, Tls, dial, tls};
+use super::errors;
 use super::link::RedisAddress;
 use super::notifier::{Notifier, Notifiers};
 use super::slots::Slots;
-use super::trouble;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use redis::{AsyncConnectionConfig, ErrorKind as ServerError, RedisError, ServerErrorKind, Value};
 use std::collections::HashMap;
@@ -106,7 +106,7 @@ struct TopologyState {
     /// Grows with every connection.
     number: u64,
     live: Option<LiveConnection>,
-    failed: Option<(Moment, CallError)>,
+    failed: Option<(BootInstant, CallError)>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -196,7 +196,7 @@ impl Servers {
         self.outdate();
         Err(CallError {
             kind: ErrorKind::Transient,
-            message: trouble::named(&self.place, "no node of the cluster has the queue's slot"),
+            message: errors::named(&self.place, "no node of the cluster has the queue's slot"),
         })
     }
 
@@ -243,7 +243,7 @@ impl Servers {
         }
         let mut failed = None;
         for host in &hosts {
-            match self.ask(host).await {
+            match self.fetch_topology(host).await {
                 Ok(known) => {
                     let before = std::mem::replace(&mut *lock(&self.topology.known), known.clone());
                     if let (
@@ -263,14 +263,14 @@ impl Servers {
         Err(failed.expect("an address has a host"))
     }
 
-    async fn ask(&self, host: &Host) -> Result<KnownTopology, CallError> {
+    async fn fetch_topology(&self, host: &Host) -> Result<KnownTopology, CallError> {
         let node = self.node(host);
         let (number, mut live) = self.connection(&node).await?;
         let known = matches!(&*lock(&self.topology.known), KnownTopology::Cluster { .. });
         let place = host.to_string();
         let refused = |why: &str| CallError {
             kind: ErrorKind::Invalid,
-            message: trouble::named(&place, why),
+            message: errors::named(&place, why),
         };
         if !known {
             let answer = redis::cmd("HELLO").query_async(&mut live.connection).await;
@@ -284,7 +284,7 @@ impl Servers {
                 }
                 _ if self.address.hosts.len() > 1 => {
                     return Err(refused(
-                        "several hosts are for a cluster, and it is a single server",
+                        "several hosts mean a cluster, and it is a single server",
                     ));
                 }
                 _ => return Ok(KnownTopology::One),
@@ -296,18 +296,18 @@ impl Servers {
         match Slots::read(&answer, host, self.address.tls) {
             Some(slots) if slots.masters().is_empty() => Err(CallError {
                 kind: ErrorKind::Transient,
-                message: trouble::named(&place, "it knows of no slots of its cluster"),
+                message: errors::named(&place, "it knows no slots of its cluster"),
             }),
             Some(slots) => Ok(KnownTopology::Cluster {
                 slots,
                 stale: false,
             }),
-            None => Err(trouble::strange(&place, "CLUSTER SLOTS")),
+            None => Err(errors::unexpected_answer(&place, "CLUSTER SLOTS")),
         }
     }
 
     /// Notes what an answer says of the connection and the cluster.
-    pub(super) async fn heard<T>(
+    pub(super) async fn note_answer<T>(
         &self,
         node: &Arc<Node>,
         number: u64,
@@ -345,7 +345,7 @@ impl Servers {
                 Heard::Unsettled
             }
             _ => {
-                if trouble::is_over(&error)
+                if errors::is_over(&error)
                     || error.kind() == ServerError::Server(ServerErrorKind::ClusterDown)
                 {
                     self.outdate();
@@ -397,13 +397,13 @@ impl Servers {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
-        if trouble::is_over(&error) {
+        if errors::is_over(&error) {
             let mut state = node.state.lock().await;
             if state.number == number {
                 state.live = None;
             }
         }
-        Err(trouble::failed(&self.name_of(&node.host), &error))
+        Err(errors::failed(&self.name_of(&node.host), &error))
     }
 
     fn name_of(&self, host: &Host) -> String {
@@ -442,7 +442,7 @@ impl Servers {
 
     async fn connect(&self, host: &Host) -> Result<LiveConnection, CallError> {
         let failed = |error: &RedisError| {
-            let mut failed = trouble::failed(&self.name_of(host), error);
+            let mut failed = errors::failed(&self.name_of(host), error);
             // The name of the node's certificate is another, as often with addresses.
             if self.is_cluster()
                 && !self.address.hosts.contains(host)
@@ -464,10 +464,10 @@ impl Servers {
             let hello = redis::cmd("HELLO").query_async(&mut live.connection).await;
             let hello: HashMap<String, Value> = hello.map_err(|error| failed(&error))?;
             if word(&hello, "role") != "master" {
-                let why = format!("{host} is no master yet, or no more");
+                let why = format!("{host} is not a master yet, or no longer");
                 return Err(CallError {
                     kind: ErrorKind::Transient,
-                    message: trouble::named(&self.place, &why),
+                    message: errors::named(&self.place, &why),
                 });
             }
         }
@@ -506,11 +506,11 @@ impl Servers {
                     let why = format!("this Sentinel knows no master `{}`", sentinels.master);
                     failed.get_or_insert(CallError {
                         kind: ErrorKind::NotFound,
-                        message: trouble::named(&host.to_string(), &why),
+                        message: errors::named(&host.to_string(), &why),
                     });
                 }
                 Err(error) => {
-                    failed.get_or_insert(trouble::failed(&host.to_string(), &error));
+                    failed.get_or_insert(errors::failed(&host.to_string(), &error));
                 }
             }
         }
@@ -524,7 +524,7 @@ impl Servers {
         channel: &str,
         bell: &Arc<Notifier>,
     ) -> Result<(), CallError> {
-        let first = self.bells.hang(channel, bell);
+        let first = self.bells.register(channel, bell);
         if !first && !self.is_cluster() {
             return Ok(());
         }
@@ -534,7 +534,7 @@ impl Servers {
         };
         listening.await.inspect_err(|_| {
             if first {
-                self.bells.take_down(channel);
+                self.bells.unregister(channel);
             }
         })
     }

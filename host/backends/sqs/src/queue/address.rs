@@ -1,4 +1,4 @@
-//! What a person may write for an SQS queue: a name, a URL or an ARN. Parses; calls nothing.
+//! Parses an SQS queue: a name, a URL or an ARN. Calls nothing.
 
 /// A queue as the configuration writes it, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_arns() {
+    fn queue_names_and_arns_are_parsed() {
         assert_eq!(Address::of("orders.fifo"), Address::Name("orders.fifo"));
         assert_eq!(
             Address::of("arn:aws-cn:sqs:cn-north-1:123456789012:q"),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_tell_region_or_endpoint() {
+    fn queue_url_yields_region_or_endpoint() {
         let cases = [
             url(
                 "https://sqs.eu-west-1.amazonaws.com/1/q",

@@ -1,9 +1,9 @@
 //! The ids of receives on FIFO queues. SQS answers a receive that names the id of an earlier one
-//! with the same messages and receipts for five minutes (SQS API reference, ReceiveMessage), so an
-//! answer that was lost on the way is asked for again and its groups are not blocked until their
-//! visibility runs out. Pure, told `now`; all that is decided about ids is decided here.
+//! with the same messages and receipts for five minutes (SQS API reference, ReceiveMessage), so a
+//! receive with a lost answer is repeated and its groups are not blocked until their visibility
+//! timeout ends. Pure: `now` is an argument; all decisions about ids are made here.
 
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::queue::ErrorKind;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -22,14 +22,14 @@ pub struct Attempt {
     pub id: String,
     /// How many messages it asks for: always as many as at first, since it is the same receive.
     pub max: usize,
-    began: Moment,
+    began: BootInstant,
     again: bool,
 }
 
 impl LostReceives {
     /// The next receive: one whose answer was lost, if there is one that SQS still knows, or else
     /// one for `max` messages with the id `fresh`.
-    pub fn next(&self, max: usize, fresh: impl FnOnce() -> String, now: Moment) -> Attempt {
+    pub fn next(&self, max: usize, fresh: impl FnOnce() -> String, now: BootInstant) -> Attempt {
         let mut lost = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lost.retain(|attempt| now.since(attempt.began) < USABLE);
         let first = (!lost.is_empty()).then(|| lost.remove(0));
@@ -56,7 +56,7 @@ impl LostReceives {
 impl Attempt {
     /// Whether its answer tells of the present: what is told again does not say what else the
     /// queue holds by now.
-    pub fn is_news(&self) -> bool {
+    pub fn is_first_try(&self) -> bool {
         !self.again
     }
 }
@@ -65,12 +65,12 @@ impl Attempt {
 mod tests {
     use super::*;
 
-    fn at(seconds: u64) -> Moment {
-        Moment::from_boot(Duration::from_secs(seconds))
+    fn at(seconds: u64) -> BootInstant {
+        BootInstant::from_boot(Duration::from_secs(seconds))
     }
 
     #[test]
-    fn a_lost_id_is_used_again_while_sqs_knows_it() {
+    fn lost_receive_attempt_id_is_reused_while_sqs_remembers_it() {
         let lost = LostReceives::default();
         let first = lost.next(10, || "a".into(), at(0));
         assert_eq!(lost.next(10, || "b".into(), at(1)).id, "b");
@@ -82,17 +82,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_again_is_asked_as_before_and_is_no_news() {
+    fn repeated_receive_is_identical_and_is_not_counted_as_new() {
         let lost = LostReceives::default();
         let first = lost.next(10, || "a".into(), at(0));
-        assert!(first.is_news());
+        assert!(first.is_first_try());
         lost.failed(first, ErrorKind::Unreachable);
         let again = lost.next(2, || "b".into(), at(1));
-        assert_eq!((&*again.id, again.max, again.is_news()), ("a", 10, false));
+        assert_eq!(
+            (&*again.id, again.max, again.is_first_try()),
+            ("a", 10, false)
+        );
     }
 
     #[test]
-    fn what_was_refused_has_brought_nothing() {
+    fn refused_receive_is_not_repeated() {
         let lost = LostReceives::default();
         let first = lost.next(10, || "a".into(), at(0));
         lost.failed(first, ErrorKind::AccessDenied);

@@ -1,12 +1,12 @@
-//! Batches: which entries a call needs, and whose answer is whose. Pure; calls nothing.
+//! Batches: which entries a call needs, and which result belongs to which. Pure; calls nothing.
 
-use super::trouble::entry_failed;
+use super::entry_errors::entry_failed;
 use aws_sdk_sqs::types::BatchResultErrorEntry;
 use dispatcher_core::message::{Message, Outcome, Receipt};
 use dispatcher_core::queue::ItemError;
 use std::ops::Range;
 
-/// The most bytes of one message and of all messages of one call together, attributes included:
+/// Maximum bytes of one message and of all messages of one call together, attributes included:
 /// 1 MiB (SendMessageBatch in the SQS API reference).
 pub(super) const MOST_BYTES: usize = 1_048_576;
 
@@ -16,7 +16,7 @@ pub(super) fn entry_id(position: usize) -> String {
 }
 
 /// Sorts the two lists of an answer back into the order of the entries. What SQS does not mention
-/// may have been done or not, so it may be tried again.
+/// may have been done or not, so it may be retried.
 pub(super) fn answers<T>(
     count: usize,
     successful: impl IntoIterator<Item = (String, T)>,
@@ -38,7 +38,7 @@ pub(super) fn answers<T>(
     list
 }
 
-/// What to do about one message, however often it stands in the slice.
+/// What to do about one message, however often it is in the slice.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchStep<'a> {
     /// The delivery that was received last.
@@ -104,7 +104,7 @@ fn finality(outcome: &Outcome) -> u8 {
 }
 
 /// Cuts a list of sizes into consecutive calls of at most `most_entries` and `MOST_BYTES`. A size
-/// above the limit gets a call of its own.
+/// above the limit gets its own call.
 pub(super) fn calls(sizes: &[usize], most_entries: usize) -> Vec<Range<usize>> {
     let mut ranges = Vec::new();
     let (mut start, mut bytes) = (0, 0_usize);

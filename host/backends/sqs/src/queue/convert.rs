@@ -1,4 +1,4 @@
-//! Between SQS's shapes and the program's nouns, both ways. Pure; calls nothing.
+//! Converts between SQS's types and the program's. Pure; calls nothing.
 
 use aws_sdk_sqs::primitives::Blob;
 use aws_sdk_sqs::types::{self as sdk, MessageAttributeValue};

@@ -1,5 +1,5 @@
-//! What a message becomes on its way to the dead-letter queue: the same, with the reason and the
-//! source as two attributes more; and which messages are there already. Calls nothing.
+//! Converts a message to a dead letter: the same, with the reason and the source as two additional
+//! attributes; and remembers which messages are there already. Calls nothing.
 
 use super::batch::MOST_BYTES;
 use super::send::SendEntry;

@@ -5,12 +5,12 @@ pub mod attempts;
 mod batch;
 mod convert;
 mod dead;
+mod entry_errors;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod open;
 mod send;
 mod settle;
-mod trouble;
 
 pub use open::{Encryption, Sqs};
 
@@ -31,9 +31,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// The most entries of one call (SQS quotas).
+/// Maximum entries of one call (SQS quotas).
 const BATCH: usize = 10;
-/// The most bytes of one message (SQS developer guide, message quotas).
+/// Maximum bytes of one message (SQS developer guide, message quotas).
 const LONGEST_MESSAGE: u64 = 1_048_576;
 
 /// The longest delay of a message (SendMessage in the SQS API reference).
@@ -218,7 +218,7 @@ impl Queue for SqsQueue {
             )));
         }
         if item.body.is_empty() {
-            let why = "SQS takes no empty message; wanted a body";
+            let why = "SQS accepts no empty message; wanted a body";
             return Err(ItemError::Refused(why.to_owned()));
         }
         Ok(())
@@ -233,7 +233,7 @@ impl Queue for SqsQueue {
         self.redrive_target.clone()
     }
 
-    /// On a FIFO queue no message has a delay of its own (SendMessage in the SQS API reference).
+    /// On a FIFO queue no message has its own delay (SendMessage in the SQS API reference).
     fn own_delay(&self) -> Duration {
         match self.target.fifo {
             true => self.own_delay,
@@ -287,7 +287,7 @@ impl Queue for SqsQueue {
             }
         };
         let deliveries = answer.messages.unwrap_or_default();
-        let news = attempt.is_none_or(|attempt| attempt.is_news());
+        let news = attempt.is_none_or(|attempt| attempt.is_first_try());
         let drained = news && wait > 0 && deliveries.len() < max;
         let Identity { name, source, .. } = &self.identity;
         let count = deliveries.len();
@@ -300,7 +300,7 @@ impl Queue for SqsQueue {
             tracing::error!(
                 queue = name,
                 messages,
-                "messages without id or receipt handle ignored; SQS delivers them again"
+                "messages without id or receipt handle ignored; SQS redelivers them"
             );
         }
         let held = budget.map(|budget| {

@@ -1,5 +1,5 @@
-//! From what a person writes to an open queue: which client, which URL, which kind of queue, and
-//! which step failed when there is none.
+//! Opens a queue from a written name: which client, which URL, which kind of queue, and which step
+//! failed if any.
 
 use super::address::{Address, name_in_url};
 use super::{Clients, QueueTarget};
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The most names that `Sqs::names` fetches: what one page of ListQueues holds.
+/// Maximum names that `Sqs::names` fetches: what one page of ListQueues holds.
 const MOST_NAMES: usize = 1_000;
 
 /// SQS's default visibility timeout.
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn redrive_policies_as_they_are_met() {
+    fn redrive_policies_are_parsed() {
         for (policy, target, most) in [
             (
                 r#"{"deadLetterTargetArn":"arn","maxReceiveCount":5}"#,

@@ -1,8 +1,9 @@
-//! Sending: what SQS will not take is refused here, so that a message that is too long does not fail
-//! the call of nine good ones, and with words that say where it is wrong. Knows nothing of receiving.
+//! Sends messages: those that SQS would refuse are refused here, so that one oversized message does
+//! not fail the call of nine good ones, and with the position of the problem. Knows nothing of
+//! receiving.
 
 use super::batch::{MOST_BYTES, answers, calls, entry_id};
-use super::trouble::every_item;
+use super::entry_errors::every_item;
 use super::{BATCH, QueueTarget, convert};
 use aws_sdk_sqs::types::{
     MessageSystemAttributeNameForSends, MessageSystemAttributeValue, SendMessageBatchRequestEntry,
@@ -62,15 +63,17 @@ impl SendEntry {
     fn refusal(&self, target: &QueueTarget) -> Option<String> {
         let bytes = self.bytes();
         if self.body.is_empty() {
-            return Some("SQS takes no empty message; wanted a body of at least one byte".into());
+            return Some("SQS accepts no empty message; wanted a body of at least one byte".into());
         }
         if bytes > MOST_BYTES {
             return Some(format!(
-                "the message has {bytes} bytes with its attributes; SQS takes at most {MOST_BYTES}"
+                "the message has {bytes} bytes with its attributes; SQS accepts at most {MOST_BYTES}"
             ));
         }
         if let Some(found) = self.untaken() {
-            return Some(format!("{found}; SQS takes only the characters of XML 1.0"));
+            return Some(format!(
+                "{found}; SQS accepts only the characters of XML 1.0"
+            ));
         }
         if target.fifo && !self.delay.is_zero() {
             return Some(format!(
@@ -104,7 +107,10 @@ impl SendEntry {
         let mut texts = std::iter::once(("the body".to_owned(), &self.body)).chain(attributes);
         texts.find_map(|(what, text)| {
             let (at, c) = text.char_indices().find(|(_, c)| !convert::takes(*c))?;
-            Some(format!("{what} holds U+{:04X} at byte {at}", u32::from(c)))
+            Some(format!(
+                "{what} contains U+{:04X} at byte {at}",
+                u32::from(c)
+            ))
         })
     }
 
@@ -113,7 +119,7 @@ impl SendEntry {
         let mut entry = SendMessageBatchRequestEntry::builder()
             .id(entry_id(position))
             .message_body(&self.body)
-            // Without a delay of its own the queue's applies; on FIFO queues there is no other.
+            // Without its own delay the queue's applies; on FIFO queues there is no other.
             .set_delay_seconds((delay > 0 || self.exact && !target.fifo).then_some(delay))
             .set_message_group_id(self.group.clone());
         if target.fifo {

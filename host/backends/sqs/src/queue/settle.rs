@@ -1,7 +1,7 @@
-//! Ending deliveries: deletes, releases and dead letters, one call for each that the slice needs.
+//! Settles deliveries: deletes, releases and dead letters, one call for each kind in the slice.
 
 use super::batch::{BatchStep, Plan, answers, entry_id};
-use super::trouble::{every_item, is_beyond_ceiling};
+use super::entry_errors::{every_item, is_beyond_ceiling};
 use super::{SqsQueue, convert, dead, send};
 use aws_sdk_sqs::types::{
     ChangeMessageVisibilityBatchRequestEntry, DeleteMessageBatchRequestEntry,
@@ -124,7 +124,7 @@ impl SqsQueue {
                         message = step.message.id,
                         reason,
                         ?left_out,
-                        "no room for these attributes beside the message's own; it is dead-lettered without them"
+                        "no space for these attributes besides the message's own; it is dead-lettered without them"
                     );
                 }
                 places.push(at);

@@ -31,7 +31,7 @@ pub(super) fn target(fifo: bool) -> QueueTarget {
 }
 
 #[test]
-fn finding_04_a_call_asks_for_no_more_than_there_is_room_for_and_for_one_at_least() {
+fn finding_04_receive_asks_for_at_most_the_free_permits_and_at_least_one() {
     for (free, max, wanted) in [
         (u64::MAX, 10, 10),
         (3 * LONGEST_MESSAGE, 10, 3),

@@ -8,7 +8,7 @@
 //!   tasks of its worker and behind one task of the injector; at every 61st poll behind all of the
 //!   injector, so that such futures spread. Without a yield the injector is looked at every 61 polls.
 //! - **Sleep**: an idle worker sleeps in the kernel. Work wakes at most one sleeper, which wakes the
-//!   next when it finds more than it can run. No work lies in a queue while a worker sleeps, but
+//!   next when it finds more than it can run. No work is in a queue while a worker sleeps, but
 //!   for the time that a wake-up takes.
 //! - **Wakes**: a future is never polled by two threads at once, polled at least once after every
 //!   wake, and sees in that poll what the waker wrote before. Wakers may outlive the pool.
@@ -51,7 +51,7 @@ use self::{
 pub enum PoolShutdown {
     /// Runs every future to its end; waits as long as that takes.
     Finish,
-    /// Lets the polls under way return, and returns every unfinished future.
+    /// Lets the outstanding polls return, and returns every unfinished future.
     Return,
 }
 
@@ -88,7 +88,7 @@ pub struct Stats {
 }
 
 /// The threads. Dropping it is a [`PoolShutdown::Return`] that drops what is returned; dropped by one of
-/// its own futures, it ends when the polls under way have returned, and nobody waits for that.
+/// its own futures, it ends when the outstanding polls have returned, and nobody waits for that.
 pub struct Pool {
     shared: Arc<PoolShared>,
     threads: Vec<JoinHandle<()>>,

@@ -13,7 +13,7 @@ const SEARCHER: usize = 1;
 const SLEEPER: usize = 1 << 16;
 const SEARCHERS: usize = SLEEPER - 1;
 
-/// The most workers that the counts have room for.
+/// Maximum workers that the counts have room for.
 pub(super) const MAX_WORKERS: usize = SEARCHERS;
 
 pub(super) struct Parking {

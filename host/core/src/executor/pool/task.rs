@@ -31,7 +31,7 @@ pub(super) struct PoolTask {
     state: PoolState,
     /// Locked by whoever polls, so never contended; empty when the task is over.
     future: Mutex<Option<Returned>>,
-    /// Weak, for a task lies in the pool's own queues.
+    /// Weak, for a task is in the pool's own queues.
     pub(super) home: Weak<PoolShared>,
     pub(super) slot: Slot,
 }

@@ -90,7 +90,7 @@ fn settled(pool: &Pool, wanted: impl Fn(Stats) -> bool) -> Stats {
 }
 
 #[test]
-fn every_future_runs_to_its_end_once() {
+fn every_future_runs_to_completion_once() {
     for workers in 1..=8 {
         let pool = start(workers);
         let ran = Arc::new(AtomicUsize::new(0));
@@ -121,7 +121,7 @@ fn tree(spawner: Spawner, depth: usize, done: Sender<()>) {
 }
 
 #[test]
-fn futures_spawn_futures() {
+fn futures_can_spawn_futures() {
     let depth = if cfg!(miri) { 3 } else { 10 };
     for workers in [1, 2, 5] {
         let pool = start(workers);
@@ -158,7 +158,7 @@ fn wakes_from_other_threads_arrive() {
 }
 
 #[test]
-fn a_wake_between_workers_arrives() {
+fn wake_between_workers_arrives() {
     let pool = start(2);
     let gates: Arc<Vec<Gate>> = Arc::new((0..=MANY).map(|_| Gate::default()).collect());
     for index in 0..MANY {
@@ -175,7 +175,7 @@ fn a_wake_between_workers_arrives() {
 }
 
 #[test]
-fn a_panic_ends_its_future_alone() {
+fn panic_ends_only_its_own_future() {
     struct Mine;
     impl Drop for Mine {
         fn drop(&mut self) {
@@ -216,7 +216,7 @@ fn a_panic_ends_its_future_alone() {
 }
 
 #[test]
-fn a_payload_that_panics_when_dropped_is_survived() {
+fn panic_payload_that_panics_on_drop_is_survived() {
     struct Bad;
     impl Drop for Bad {
         fn drop(&mut self) {
@@ -231,7 +231,7 @@ fn a_payload_that_panics_when_dropped_is_survived() {
 }
 
 #[test]
-fn a_self_waking_future_starves_nobody() {
+fn self_waking_future_does_not_starve_others() {
     let pool = start(1);
     let stop = Arc::new(AtomicBool::new(false));
     let polls = Arc::new(AtomicUsize::new(0));
@@ -264,7 +264,7 @@ fn a_self_waking_future_starves_nobody() {
 
 /// The promise behind the one above, counted: behind a yield an injected future waits for one poll.
 #[test]
-fn after_a_yield_the_injector_comes_first() {
+fn injector_is_polled_first_after_a_yield() {
     let pool = start(1);
     let spawner = pool.spawner();
     let (order, seen) = mpsc::channel();
@@ -292,7 +292,7 @@ fn after_a_yield_the_injector_comes_first() {
 }
 
 #[test]
-fn an_idle_pool_sleeps_and_wakes_one() {
+fn idle_pool_sleeps_and_wakes_one_worker() {
     let workers = 4;
     let pool = start(workers);
     let (done, wait) = mpsc::channel();
@@ -318,7 +318,7 @@ fn an_idle_pool_sleeps_and_wakes_one() {
 }
 
 #[test]
-fn a_full_deque_is_stolen_from() {
+fn full_deque_is_stolen_from() {
     let pool = start(2);
     let spawner = pool.spawner();
     let (done, wait) = mpsc::channel();

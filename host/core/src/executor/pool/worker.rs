@@ -126,7 +126,7 @@ impl PoolWorker {
 
     /// Puts a task that woke itself behind all others of this worker; now and then behind all of the
     /// injector, from where whichever worker yields next takes it: without that, of futures that
-    /// never wait, those that share a worker with many others would get less for ever.
+    /// never wait, those that share a worker with many others would get less forever.
     fn requeue(&mut self, task: Arc<PoolTask>) {
         let Local { deque, shared, .. } = &*self.local;
         if deque.is_empty() {
@@ -181,7 +181,7 @@ impl PoolWorker {
         task
     }
 
-    /// Found a task: somebody else goes on searching when there is more.
+    /// Found a task: somebody else continues searching when there is more.
     fn end_search(&mut self) {
         let shared = self.shared();
         if self.searching && shared.parking.end_search() && shared.has_work() {

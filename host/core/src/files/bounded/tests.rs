@@ -26,7 +26,7 @@ fn refused(path: &Path, limits: Limits) -> String {
 }
 
 #[test]
-fn a_regular_file_is_read_whole_by_whatever_link() {
+fn regular_file_is_read_whole_through_any_link() {
     let folder = folder();
     let (file, link) = (folder.path().join("file"), folder.path().join("link"));
     symlink(&file, &link).expect("linked");
@@ -42,7 +42,7 @@ fn a_regular_file_is_read_whole_by_whatever_link() {
 }
 
 #[test]
-fn finding_08_what_is_no_regular_file_is_refused_at_once_and_named() {
+fn finding_08_non_regular_file_is_refused_at_once_and_named() {
     let folder = folder();
     let at = |name: &str| folder.path().join(name);
     pipe(&at("pipe"));
@@ -61,13 +61,13 @@ fn finding_08_what_is_no_regular_file_is_refused_at_once_and_named() {
 }
 
 #[test]
-fn finding_08_no_more_is_read_than_the_limit() {
+fn finding_08_no_more_than_the_limit_is_read() {
     let folder = folder();
     let file = folder.path().join("file");
     std::fs::write(&file, [1; 10]).expect("written");
     assert_eq!(read(&file, Limits::regular(10)).expect("read"), [1; 10]);
     let why = refused(&file, Limits::regular(9));
-    assert_eq!(why, "10 bytes or more, and at most 9 are read");
+    assert_eq!(why, "10 bytes or more, and at most 9 are allowed");
     // A terabyte that takes no space.
     let sparse = File::create(&file).expect("made");
     sparse.set_len(1 << 40).expect("set");
@@ -77,11 +77,11 @@ fn finding_08_no_more_is_read_than_the_limit() {
     ));
     // Of a file that states no size no more is taken either.
     let why = refused(Path::new("/proc/self/maps"), Limits::regular(100));
-    assert_eq!(why, "101 bytes or more, and at most 100 are read");
+    assert_eq!(why, "101 bytes or more, and at most 100 are allowed");
 }
 
 #[test]
-fn finding_08_a_file_that_grows_while_it_is_read_is_refused_unless_it_may() {
+fn finding_08_file_growing_while_read_is_refused_unless_allowed() {
     let folder = folder();
     let file = folder.path().join("file");
     std::fs::write(&file, "begun").expect("written");
@@ -112,7 +112,7 @@ fn finding_08_a_file_that_grows_while_it_is_read_is_refused_unless_it_may() {
 }
 
 #[test]
-fn a_pipe_is_read_where_pipes_are_accepted_and_somebody_writes() {
+fn pipe_is_read_where_allowed_if_it_has_a_writer() {
     let folder = folder();
     let path = folder.path().join("pipe");
     pipe(&path);
@@ -146,7 +146,7 @@ const PATIENT: Patience = Patience {
 const LONG: Duration = Duration::from_secs(3600);
 
 #[test]
-fn finding_08_a_read_that_hangs_is_abandoned_and_not_begun_again_before_it_ends() {
+fn finding_08_hanging_read_is_abandoned_and_not_restarted_before_it_ends() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let path = Path::new("/a file system that does not answer/file");
     let (answer, answered) = channel::<()>();
@@ -166,7 +166,7 @@ fn finding_08_a_read_that_hangs_is_abandoned_and_not_begun_again_before_it_ends(
 }
 
 #[test]
-fn finding_08_no_more_threads_are_abandoned_than_the_limit() {
+fn finding_08_abandoned_threads_are_limited() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut answers = Vec::new();
     let path = |number: usize| PathBuf::from(format!("/hung/{number}"));
@@ -188,7 +188,7 @@ fn finding_08_no_more_threads_are_abandoned_than_the_limit() {
 }
 
 #[test]
-fn a_slow_read_that_shows_life_is_waited_for_but_not_for_ever() {
+fn slow_read_with_progress_is_waited_for_up_to_a_limit() {
     let patience = Limits::COMPONENT.patience();
     assert!(patience.lasts(true, STALLED));
     assert!(!patience.lasts(false, STALLED));

@@ -21,7 +21,7 @@ fn verdicts() -> Vec<Verdict> {
 }
 
 #[test]
-fn verdicts_read_well_in_both_forms() {
+fn recorded_verdicts_are_readable_as_text_and_json() {
     let answers: Vec<RecordedVerdict> = verdicts().iter().map(RecordedVerdict::of).collect();
     assert_eq!(
         answers[1].to_string(),
@@ -40,7 +40,7 @@ fn verdicts_read_well_in_both_forms() {
 }
 
 #[test]
-fn only_what_is_ours_is_said_of_an_answer_without_words() {
+fn answer_without_guest_text_keeps_only_host_facts() {
     let secret = "4111-1111";
     let retry = |why| Verdict::Retry { after: None, why };
     for guests in [
@@ -56,7 +56,7 @@ fn only_what_is_ours_is_said_of_an_answer_without_words() {
         Verdict::Closed(secret.into()),
     ] {
         let whole = RecordedVerdict::of(&guests);
-        let left = whole.clone().without_words();
+        let left = whole.clone().without_guest_text();
         assert!(!format!("{left:?}").contains(secret), "{left:?}");
         assert!(left.to_string().contains(BLOT), "{left}");
         assert!(left.is_like(&whole), "{left}");
@@ -66,12 +66,12 @@ fn only_what_is_ours_is_said_of_an_answer_without_words() {
         FailureReason::OutOfMemory(1),
     ] {
         let whole = RecordedVerdict::of(&retry(ours));
-        assert_eq!(whole.clone().without_words(), whole);
+        assert_eq!(whole.clone().without_guest_text(), whole);
     }
 }
 
 #[test]
-fn a_half_written_end_is_left_out_and_a_damaged_line_named() {
+fn truncated_last_line_is_skipped_and_damaged_line_is_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("a.jsonl");
     let entry = RecordedMessage::new("p", "1", Message::default(), &Verdict::Done, Duration::ZERO);
@@ -80,12 +80,15 @@ fn a_half_written_end_is_left_out_and_a_damaged_line_named() {
     assert_eq!(read(&file).expect("entries").len(), 2);
     std::fs::write(&file, format!("{line}\nnonsense\n{line}\n")).expect("written");
     let error = read(&file).expect_err("damaged");
-    assert!(error.contains("a.jsonl:2: no recorded message"), "{error}");
+    assert!(
+        error.contains("a.jsonl:2: not a recorded message"),
+        "{error}"
+    );
 }
 
 proptest! {
     #[test]
-    fn a_message_comes_back_as_it_was(body: String, id: String, value: Vec<u8>, group: Option<String>) {
+    fn recorded_message_round_trips(body: String, id: String, value: Vec<u8>, group: Option<String>) {
         let message = Message {
             id, body, group,
             receive_count: 3,
@@ -107,7 +110,7 @@ proptest! {
 }
 
 #[test]
-fn finding_03_a_recorded_message_without_its_body_is_refused() {
+fn finding_03_recorded_message_without_body_is_refused() {
     let line = |message: &str| {
         format!(
             r#"{{"at":1,"plugin":"p","version":"v","took_us":1,"message":{message},"answer":{{"verdict":"done"}}}}"#

@@ -42,7 +42,7 @@ fn kept(folder: &Path) -> usize {
 }
 
 #[test]
-fn nothing_is_made_before_the_first_entry() {
+fn no_file_is_created_before_the_first_entry() {
     let parent = tempfile::tempdir().expect("a folder");
     let folder = parent.path().join("a/b");
     may_write(&folder).expect("it could be made");
@@ -56,7 +56,7 @@ fn nothing_is_made_before_the_first_entry() {
 }
 
 #[test]
-fn what_is_no_folder_is_refused() {
+fn path_that_is_no_folder_is_refused() {
     let parent = tempfile::tempdir().expect("a folder");
     let file = parent.path().join("file");
     std::fs::write(&file, "").expect("written");
@@ -69,7 +69,7 @@ fn what_is_no_folder_is_refused() {
 }
 
 #[test]
-fn the_folder_does_not_grow_for_ever_and_strangers_stay() {
+fn recordings_are_bounded_and_foreign_files_stay() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("mine.txt"), vec![0; 50_000]).expect("written");
     let mut pages = Pages::new(folder.path(), "p", 40_000);
@@ -82,7 +82,7 @@ fn the_folder_does_not_grow_for_ever_and_strangers_stay() {
 }
 
 #[test]
-fn nobody_deletes_what_another_is_writing() {
+fn files_being_written_by_another_process_are_not_deleted() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut quiet = Pages::new(folder.path(), "quiet", 40_000);
     let mut loud = Pages::new(folder.path(), "loud", 40_000);
@@ -106,7 +106,7 @@ fn nobody_deletes_what_another_is_writing() {
 }
 
 #[test]
-fn who_else_deletes_a_file_takes_what_was_in_it_and_nothing_more() {
+fn deleted_file_loses_only_its_own_entries() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut pages = Pages::new(folder.path(), "p", 1 << 30);
     pages.write(&entry_of(10)).expect("written");
@@ -119,7 +119,7 @@ fn who_else_deletes_a_file_takes_what_was_in_it_and_nothing_more() {
 }
 
 #[test]
-fn a_name_that_is_taken_is_passed_over_and_empty_files_go() {
+fn existing_file_name_is_skipped_and_empty_files_are_deleted() {
     let folder = tempfile::tempdir().expect("a folder");
     let taken = folder.path().join(format!("taken{ENDING}"));
     std::fs::write(&taken, "kept").expect("written");
@@ -137,7 +137,7 @@ fn a_name_that_is_taken_is_passed_over_and_empty_files_go() {
 }
 
 #[test]
-fn after_a_failed_write_the_next_entry_has_a_new_file() {
+fn failed_write_moves_the_next_entry_to_a_new_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut pages = Pages::new(folder.path(), "p", 1 << 30);
     // It takes nothing, as a disk that is full.
@@ -157,7 +157,7 @@ fn after_a_failed_write_the_next_entry_has_a_new_file() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
-    fn several_recorders_together_keep_within_the_bound(
+    fn several_recorders_together_respect_the_bound(
         writes in prop::collection::vec((0_usize..4, 1_usize..3_000), 1..150),
     ) {
         let folder = tempfile::tempdir().expect("a folder");

@@ -21,7 +21,7 @@ fn read(folder: &Path) -> Vec<RecordedMessage> {
 }
 
 #[test]
-fn what_is_written_can_be_read_once_it_ended() {
+fn recordings_are_readable_and_private_after_the_writer_ends() {
     let parent = tempfile::tempdir().expect("a folder");
     let folder = parent.path().join("recordings");
     let writer = RecordingWriter::start(&folder, "a/b", 1 << 30).expect("a writer");
@@ -52,7 +52,7 @@ fn slow(patience: Duration) -> (RecordingWriter, SyncSender<()>) {
 }
 
 #[test]
-fn no_more_bytes_wait_than_may() {
+fn queued_bytes_are_bounded() {
     let (writer, word) = slow(PATIENCE);
     let large = 1 << 20;
     let taken = (0..100).filter(|_| writer.offer(entry_of(large)).is_ok());
@@ -69,7 +69,7 @@ fn no_more_bytes_wait_than_may() {
 }
 
 #[test]
-fn one_that_alone_is_too_large_does_not_wait_for_ever() {
+fn oversized_entry_is_dropped_instead_of_waiting_forever() {
     let (writer, word) = slow(PATIENCE);
     assert_eq!(writer.offer(entry_of(2 * BYTES)), Ok(()));
     assert_eq!(writer.offer(entry_of(1)), Err(Refused::Full));
@@ -77,7 +77,7 @@ fn one_that_alone_is_too_large_does_not_wait_for_ever() {
 }
 
 #[test]
-fn no_more_entries_wait_than_may() {
+fn queued_entries_are_bounded() {
     let (writer, word) = slow(PATIENCE);
     let taken = (0..2 * WAITING).filter(|_| writer.offer(entry_of(1)).is_ok());
     let taken = taken.count();
@@ -87,16 +87,16 @@ fn no_more_entries_wait_than_may() {
 }
 
 #[test]
-fn an_end_does_not_wait_for_a_disk_that_hangs() {
+fn shutdown_does_not_wait_for_a_hanging_disk() {
     let (writer, word) = slow(Duration::ZERO);
     writer.offer(entry_of(1)).expect("there is room");
     drop(writer);
-    // Only now does the disk go on.
+    // Only now does the disk continue.
     drop(word);
 }
 
 #[test]
-fn a_thread_that_has_ended_is_no_full_queue() {
+fn ended_writer_thread_is_not_reported_as_a_full_queue() {
     let (mut writer, word) = slow(PATIENCE);
     let (sender, entries) = sync_channel(1);
     drop(entries);
@@ -107,7 +107,7 @@ fn a_thread_that_has_ended_is_no_full_queue() {
 }
 
 #[test]
-fn one_failed_write_ends_nothing_and_is_said_once_a_minute() {
+fn failed_write_stops_nothing_and_is_logged_once_a_minute() {
     let folder = tempfile::tempdir().expect("a folder");
     let place = folder.path().join("recordings");
     let mut scribe = RecordingTask {
@@ -117,7 +117,7 @@ fn one_failed_write_ends_nothing_and_is_said_once_a_minute() {
         rest: None,
         failed: DropReport::default(),
     };
-    let at = |ms| Moment::from_boot(Duration::from_millis(ms));
+    let at = |ms| BootInstant::from_boot(Duration::from_millis(ms));
     std::fs::write(&place, "in the way").expect("written");
     scribe.take(&entry_of(1), at(0));
     assert!(scribe.rest.is_some(), "there is no folder");
@@ -135,8 +135,8 @@ fn one_failed_write_ends_nothing_and_is_said_once_a_minute() {
 }
 
 #[test]
-fn what_is_left_out_is_said_at_once_and_then_once_a_minute() {
-    let at = |s| Moment::from_boot(Duration::from_secs(s));
+fn dropped_entries_are_logged_at_once_and_then_once_a_minute() {
+    let at = |s| BootInstant::from_boot(Duration::from_secs(s));
     let mut complaint = DropReport::default();
     let said = [0, 1, 59, 60, 61, 121].map(|s| complaint.count(at(s)));
     assert_eq!(said, [Some(1), None, None, Some(4), None, Some(6)]);

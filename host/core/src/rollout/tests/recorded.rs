@@ -24,7 +24,7 @@ fn recorded(folder: &tempfile::TempDir) -> Vec<entry::RecordedMessage> {
 }
 
 #[tokio::test]
-async fn what_is_recorded_is_what_was_answered_without_what_is_redacted_out() {
+async fn recorded_verdict_is_the_given_one_after_redaction() {
     let folder = tempfile::tempdir().expect("a folder");
     let (current, _) = version("digest", retry());
     let recording = recording(&folder, Share::ALL);
@@ -38,12 +38,15 @@ async fn what_is_recorded_is_what_was_answered_without_what_is_redacted_out() {
     assert_eq!(entries[0].message.body, r#"{"token":"[redacted]"}"#);
     assert_eq!(
         (entries[0].version.as_str(), &entries[0].answer),
-        ("digest", &RecordedVerdict::of(&retry()).without_words())
+        (
+            "digest",
+            &RecordedVerdict::of(&retry()).without_guest_text()
+        )
     );
 }
 
 #[tokio::test]
-async fn what_was_given_up_when_its_time_was_over_is_recorded() {
+async fn timed_out_attempt_is_recorded() {
     let folder = tempfile::tempdir().expect("a folder");
     let current = Version {
         handler: Arc::new(Waits(tokio::sync::Notify::new())),
@@ -72,14 +75,14 @@ async fn what_was_given_up_when_its_time_was_over_is_recorded() {
 }
 
 #[test]
-fn the_limit_that_is_told_is_the_one_that_was_set() {
+fn recorded_timeout_is_the_configured_one() {
     let left = Duration::from_secs(30) - Duration::from_micros(140);
     assert_eq!(limit(left), Duration::from_secs(30));
     assert_eq!(limit(Duration::ZERO), Duration::ZERO);
 }
 
 #[tokio::test]
-async fn a_part_that_is_recorded_is_of_both_versions() {
+async fn recorded_share_covers_both_versions() {
     let folder = tempfile::tempdir().expect("a folder");
     let (current, _) = version("1", Verdict::Done);
     let (tried, _) = version("2", Verdict::Done);

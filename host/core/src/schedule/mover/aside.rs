@@ -1,4 +1,4 @@
-//! Takes jobs that cannot be read out of what waits, so that each is reported once. Knows no queue.
+//! Moves unreadable jobs out of the schedule, so that each is reported once. Knows no queue.
 
 use super::{Mover, MoverRound};
 use crate::clock;
@@ -6,7 +6,7 @@ use crate::schedule::Unreadable;
 use crate::telemetry::events;
 use crate::telemetry::events::{Reason, ReasonKind, ScheduledDeadLetter};
 
-/// So many of a page at most; the others in later rounds.
+/// This many of a page at most; the others in later rounds.
 const MOST: usize = 100;
 
 impl Mover {
@@ -34,7 +34,7 @@ impl Mover {
                 }
                 Ok(false) => {}
                 Err(error) => {
-                    round.trouble.get_or_insert(error);
+                    round.error.get_or_insert(error);
                     return;
                 }
             }

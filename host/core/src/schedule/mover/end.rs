@@ -1,4 +1,4 @@
-//! Ends the claims of a mover, and keeps what could not be ended for its next round.
+//! Completes the claims of a mover, and keeps those that failed for its next round.
 
 use super::{Mover, MoverRound, Ready};
 use crate::clock;
@@ -24,8 +24,8 @@ impl Mover {
         self.end_all(endings).await
     }
 
-    /// A claim that failed. Where its answer may be what was lost, it is ended as one of ours before
-    /// the next look, else the job would wait until it runs out.
+    /// Handles a claim that failed. If only its answer may have been lost, it is released before
+    /// the next look, else the job would wait until it expires.
     pub(super) fn unclaimed(
         &mut self,
         job: ScheduledJob,
@@ -40,7 +40,7 @@ impl Mover {
                 token: token.to_owned(),
             });
         }
-        round.trouble.get_or_insert(why);
+        round.error.get_or_insert(why);
     }
 
     pub(super) async fn end_the_rest(&mut self) -> Result<(), StoreError> {
@@ -49,7 +49,7 @@ impl Mover {
     }
 
     /// What cannot be ended is kept for the next round: else it would be sent again when its claim
-    /// has run out. An error if we are not allowed to end.
+    /// has expired. An error if we are not allowed to end.
     async fn end_all(&mut self, endings: Vec<JobOutcome>) -> Result<(), StoreError> {
         let mut denied = Ok(());
         if endings.is_empty() {
@@ -61,10 +61,10 @@ impl Mover {
             if why.kind != ErrorKind::AccessDenied && self.said.should_log(clock::now()) {
                 let job = &ending.job.id;
                 match is_given_back(&ending) {
-                    true => tracing::warn!(job, "a claim could not be given back: {why}"),
+                    true => tracing::warn!(job, "a claim could not be released: {why}"),
                     false => tracing::warn!(
                         job,
-                        "a scheduled message was sent and still stands in its store: {why}"
+                        "a scheduled message was sent but not removed from its store: {why}"
                     ),
                 }
             }

@@ -1,6 +1,6 @@
-//! What a round knows of its queues. What they take: asked once a round, and not waited for long, so
-//! that one that does not answer holds up no other. And which groups nothing more is sent of, since
-//! what is first among them was not. Knows no store.
+//! What a round knows of its queues: their limits, requested once a round with a timeout, so that a
+//! silent queue delays no other; and which groups are blocked by an unsent first job. Knows no
+//! store.
 
 use super::Mover;
 use crate::clock;

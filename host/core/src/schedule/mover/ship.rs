@@ -1,8 +1,8 @@
-//! Sends the messages of claimed jobs to one queue: each job's one after the other, so that what was
-//! taken is always the first part of them. Knows no store, and decides nothing about when.
+//! Sends the messages of claimed jobs to one queue: those of one job one after the other, so that
+//! the accepted ones are always the first. Knows no store, and decides nothing about when.
 
 use crate::clock;
-use crate::clock::{Moment, Timestamp};
+use crate::clock::{BootInstant, Timestamp};
 use crate::message::Outgoing;
 use crate::schedule::decide;
 use crate::schedule::decide::{DueJob, SendLimits};
@@ -10,7 +10,7 @@ use crate::tasks::Group;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// So many calls that send are under way at once, to queues that keep no order.
+/// Maximum concurrent send calls to queues that keep no order.
 const CALLS: usize = 10;
 
 /// Why a message was not sent.
@@ -32,7 +32,7 @@ pub trait Outlet: Send + Sync + 'static {
     async fn send(&self, queue: &str, items: Vec<Outgoing>) -> Vec<Result<(), NotSent>>;
 }
 
-/// Of messages in one lane none goes before what is ahead of it was taken.
+/// Messages of one lane are sent only after those ahead were accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Lane {
     Job(usize),
@@ -44,7 +44,7 @@ enum Lane {
 struct DueMessage {
     /// The place of its job.
     job: usize,
-    /// Its place among those of its job.
+    /// Its index among those of its job.
     number: usize,
     lane: Lane,
     due: Timestamp,
@@ -88,7 +88,7 @@ impl Load {
         self,
         outlet: Arc<dyn Outlet>,
         queue: String,
-        started: Moment,
+        started: BootInstant,
     ) -> Vec<SendResult> {
         let Some(reach) = self.reach else {
             return Vec::new();
@@ -144,7 +144,7 @@ async fn send_step(
     queue: &str,
     step: &[DueMessage],
     reach: SendLimits,
-    started: Moment,
+    started: BootInstant,
 ) -> Vec<Result<(), NotSent>> {
     let most = if reach.ordered { 1 } else { CALLS };
     let batches: Vec<&[DueMessage]> = step.chunks(reach.batch.max(1)).collect();
@@ -171,7 +171,7 @@ async fn send_step(
         let (number, answer) = calls.next().await;
         answers[number] = Some(answer);
     }
-    let late = || Err(NotSent::Passing("its claim was about to run out".into()));
+    let late = || Err(NotSent::Passing("its claim was about to expire".into()));
     let mut all = Vec::with_capacity(step.len());
     for (batch, answer) in batches.into_iter().zip(answers) {
         let mut answer = answer.unwrap_or_default().into_iter();

@@ -10,7 +10,7 @@ use tracing::Level;
 pub enum EventKind {
     /// It was handled and deleted.
     Done,
-    /// It failed and was given back to the queue.
+    /// It failed and was released to the queue.
     Retried,
     /// Dispatcher moved it to the dead-letter queue.
     DeadLettered,
@@ -21,11 +21,11 @@ pub enum EventKind {
     Shed,
     /// Somebody cancelled it.
     Cancelled,
-    /// Its lease ran out, or was taken away, before it could be settled.
+    /// Its lease expired, or was taken away, before it could be settled.
     Lost,
-    /// It was given back without a completed attempt.
+    /// It was released without a completed attempt.
     Released,
-    /// It was handled before and came again; it was deleted without an attempt.
+    /// It was handled before and was redelivered; it was deleted without an attempt.
     Duplicate,
     /// The queue did not accept its outcome.
     NotSettled,
@@ -47,7 +47,7 @@ impl EventKind {
     ];
 
     /// The message of its log line.
-    pub const fn words(self) -> &'static str {
+    pub const fn log_message(self) -> &'static str {
         match self {
             Self::Done => "message done",
             Self::Retried => "message retried",
@@ -164,7 +164,7 @@ pub enum ReasonKind {
     LeaseLost,
     /// No attempt was started, or it was cut off by a stop and may begin again at once.
     NotAttempted,
-    /// The attempt was cut off by a stop, and what it began elsewhere may go on.
+    /// The attempt was cut off by a stop, and what it began elsewhere may continue.
     Stopped,
 }
 
@@ -298,7 +298,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn every_event_and_reason_is_listed_once_at_its_place() {
+    fn every_event_and_reason_is_listed_once_in_order() {
         for (place, event) in EventKind::ALL.into_iter().enumerate() {
             assert_eq!(event.place(), place, "{event:?}");
         }
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_happened_is_counted() {
+    fn only_occurred_events_are_counted() {
         let counts = EventCounts::default();
         assert_eq!(counts.counted().count(), 0);
         counts.add(EventKind::Retried, Some(ReasonKind::Trap), 2);
@@ -324,7 +324,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn finding_05_a_reason_is_bounded_and_steers_nothing(text in "(?s).{0,200}", times in 1_usize..60) {
+        fn finding_05_reason_is_bounded_and_has_no_control_characters(text in "(?s).{0,200}", times in 1_usize..60) {
             let reason = bounded(&text.repeat(times));
             prop_assert!(reason.len() <= LONGEST_REASON);
             prop_assert!(reason.chars().all(|letter| letter == '\t' || !letter.is_control()));

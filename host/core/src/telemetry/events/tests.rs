@@ -104,7 +104,7 @@ fn finding_05_every_event_is_one_line_and_one_count() {
         let [line] = &lines[..] else {
             panic!("{kind:?}: {lines:?}");
         };
-        assert_eq!(line.message, kind.words());
+        assert_eq!(line.message, kind.log_message());
         assert_eq!(line.level, Some(kind.level()), "{kind:?}");
         let mut wanted: BTreeSet<&str> = kind.fields().iter().copied().collect();
         wanted.insert("queue");
@@ -123,7 +123,7 @@ fn finding_05_every_event_is_one_line_and_one_count() {
 }
 
 #[test]
-fn finding_28_a_function_that_fails_is_one_line_with_every_id() {
+fn finding_28_failing_function_is_logged_in_one_line_with_every_id() {
     let ids: Vec<String> = (0..10).map(|n| format!("m{n}")).collect();
     for event in FunctionEvent::ALL {
         let lines = lines(|| {
@@ -141,7 +141,7 @@ fn finding_28_a_function_that_fails_is_one_line_with_every_id() {
             function_failed(event, &failure);
         });
         assert_eq!(lines.len(), 1);
-        assert_eq!(lines[0].message, event.words());
+        assert_eq!(lines[0].message, event.log_message());
         assert_eq!(lines[0].level, Some(Level::WARN));
         let wanted: BTreeSet<&str> = FunctionEvent::FIELDS.iter().copied().collect();
         assert_eq!(lines[0].fields, wanted);
@@ -150,7 +150,7 @@ fn finding_28_a_function_that_fails_is_one_line_with_every_id() {
 }
 
 #[test]
-fn finding_03_a_scheduled_message_that_cannot_be_read_is_one_line_and_one_count() {
+fn finding_03_unreadable_scheduled_message_is_one_line_and_one_count() {
     let counters = Counters::default();
     let reason = Reason::new(ReasonKind::Unreadable, "why");
     let lines = lines(|| {
@@ -194,15 +194,15 @@ fn table(heading: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn finding_05_the_page_lists_every_event_as_it_is() {
+fn finding_05_events_page_lists_every_event() {
     let snapshot = serde_json::to_value(Counters::default().snapshot()).expect("numbers");
     let names = |cell: &str| -> Vec<String> {
         cell.split(',').map(|name| name.trim().to_owned()).collect()
     };
     let rows = table("event");
-    let functions = FunctionEvent::ALL.map(|event| (event.words(), Level::WARN, None));
+    let functions = FunctionEvent::ALL.map(|event| (event.log_message(), Level::WARN, None));
     let wanted = EventKind::ALL
-        .map(|kind| (kind.words(), kind.level(), Some(kind)))
+        .map(|kind| (kind.log_message(), kind.level(), Some(kind)))
         .into_iter()
         .chain(functions);
     assert_eq!(rows.len(), EventKind::ALL.len() + FunctionEvent::ALL.len());
@@ -228,7 +228,7 @@ fn finding_05_the_page_lists_every_event_as_it_is() {
 }
 
 #[test]
-fn finding_05_the_page_lists_every_reason() {
+fn finding_05_events_page_lists_every_reason() {
     let rows = table("reason_kind");
     let listed: Vec<&str> = rows.iter().map(|row| row[0].as_str()).collect();
     assert_eq!(listed, ReasonKind::ALL.map(ReasonKind::label));

@@ -1,4 +1,4 @@
-//! How long things took, in few numbers: counts by logarithmic buckets. Knows no metric and no sink.
+//! A compact histogram of durations: counts in logarithmic buckets. Knows no metric and no sink.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,7 +13,7 @@ pub const BUCKETS: usize = 150;
 const SHORTEST_MS: f64 = 0.001;
 const LONGEST_MS: f64 = 12.0 * 3_600_000.0;
 
-/// The largest error of a value that the histogram gives back, relative to what was recorded.
+/// The largest error of a value that the histogram releases, relative to what was recorded.
 pub const RELATIVE_ERROR: f64 = 0.086;
 
 /// How many buckets lie between two edges that charts get: each edge is about four times the one
@@ -158,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn counts_are_kept_and_values_are_near(all in proptest::collection::vec(0_u64..50_000_000_000, 0..300)) {
+        fn histogram_counts_are_exact_and_values_close(all in proptest::collection::vec(0_u64..50_000_000_000, 0..300)) {
             let histogram = Histogram::default();
             for us in &all {
                 histogram.record(Duration::from_micros(*us));
@@ -175,7 +175,7 @@ mod tests {
         }
 
         #[test]
-        fn finding_09_a_value_is_within_the_error_that_is_promised(power in 1_f64..13.6, part in 1_f64..10.0) {
+        fn finding_09_value_is_within_the_documented_error(power in 1_f64..13.6, part in 1_f64..10.0) {
             // As many below a millisecond as above it.
             let seconds = (10_f64.powf(power) * part).clamp(1_000.0, 43_200e9) / 1e9;
             let ns = u64::try_from(Duration::from_secs_f64(seconds).as_nanos()).unwrap_or(u64::MAX);
@@ -185,7 +185,7 @@ mod tests {
         }
 
         #[test]
-        fn intervals_add_up(first in proptest::collection::vec(0_u64..100_000_000, 0..50), second in proptest::collection::vec(0_u64..100_000_000, 0..50)) {
+        fn intervals_add_up_to_the_total(first in proptest::collection::vec(0_u64..100_000_000, 0..50), second in proptest::collection::vec(0_u64..100_000_000, 0..50)) {
             let histogram = Histogram::default();
             first.iter().for_each(|us| histogram.record(Duration::from_micros(*us)));
             let then = histogram.samples();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_09_a_duration_below_a_millisecond_is_no_zero() {
+    fn finding_09_duration_below_a_millisecond_is_not_zero() {
         let histogram = Histogram::default();
         for us in [2, 40, 700] {
             histogram.record(Duration::from_micros(us));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_are_closed() {
+    fn values_beyond_the_range_fall_into_the_outer_buckets() {
         assert_eq!(bucket(Duration::ZERO), 0);
         assert_eq!(bucket(Duration::from_nanos(999)), 0);
         assert_eq!(bucket(Duration::from_micros(1)), 1);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn cumulative_counts_end_with_almost_all() {
+    fn cumulative_counts_end_with_nearly_all() {
         let histogram = Histogram::default();
         for ms in [0, 1, 10, 100, 1_000] {
             histogram.record(Duration::from_millis(ms));

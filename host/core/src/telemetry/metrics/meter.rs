@@ -1,4 +1,4 @@
-//! What is measured of one queue. Written on the hot path with plain atomic additions; read by
+//! The measurements of one queue. Written on the hot path with plain atomic additions; read by
 //! publishers and by `/metrics`. Knows no sink.
 
 use super::histogram::{Histogram, Samples};
@@ -31,7 +31,7 @@ impl Level {
     }
 
     /// The most there were since this was asked last; there may be as many still.
-    pub(super) fn take_most(&self) -> u64 {
+    pub(super) fn take_maximum(&self) -> u64 {
         let most = self.most.swap(0, Relaxed);
         let now = self.now.load(Relaxed);
         self.most.fetch_max(now, Relaxed);
@@ -46,15 +46,15 @@ pub struct Meter {
     pub received: Counter,
     /// Messages that were handled and deleted.
     pub done: Counter,
-    /// Messages whose attempt failed: retry, reject, trap, time-out.
+    /// Messages whose attempt failed: retry, reject, trap, timeout.
     pub failed: Counter,
-    /// Messages that what stands behind the handler had no room for.
+    /// Messages that what is behind the handler had no room for.
     pub throttled: Counter,
     /// Messages that were dead-lettered, by this program or by the queue's redrive policy.
     pub dead: Counter,
-    /// Messages that were too old to be started: deleted, or among the dead as well.
+    /// Messages that were too old to be started: deleted, or counted as dead as well.
     pub shed: Counter,
-    /// Leases that ran out, or were taken away, before their message was settled.
+    /// Leases that expired, or were taken away, before their message was settled.
     pub lost: Counter,
     /// Calls to receive, settle and extend.
     pub calls: Counter,
@@ -82,12 +82,12 @@ impl Meter {
         }
     }
 
-    /// A message's attempt took so long.
+    /// Records the duration of a message's attempt.
     pub fn took(&self, duration: Duration) {
         self.duration.record(duration);
     }
 
-    /// A message was received so long after it was sent.
+    /// Records the age of a message on arrival.
     pub fn aged(&self, since_sent: Duration) {
         self.age.record(since_sent);
     }
@@ -131,7 +131,7 @@ impl Meter {
         *drained = totals;
         Interval {
             counts,
-            in_flight: self.in_flight.take_most(),
+            in_flight: self.in_flight.take_maximum(),
         }
     }
 }
@@ -205,7 +205,7 @@ impl Totals {
 pub struct Interval {
     /// What was added in that time.
     pub counts: Totals,
-    /// The most messages that were in flight at once.
+    /// Maximum messages that were in flight at once.
     pub in_flight: u64,
 }
 
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_drain_has_what_came_since_the_last() {
+    fn every_drain_returns_what_came_since_the_last() {
         let meter = Arc::new(Meter::default());
         meter.received.many(3);
         meter.took(Duration::from_millis(5));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn in_flight_is_the_most_there_were_also_if_they_were_there_before() {
+    fn in_flight_is_the_maximum_including_earlier_attempts() {
         let meter = Arc::new(Meter::default());
         let held = meter.hold(5);
         drop(meter.hold(2));

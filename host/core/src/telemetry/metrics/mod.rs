@@ -1,6 +1,6 @@
-//! What is measured per queue, and its way out: a meter is written by the stages, drained once an
-//! interval into a report, and the report is published to a sink. Knows no queue and no stage.
-//! `host/docs/metrics.md` lists all metrics, and a test holds it to their declarations.
+//! Measurements per queue: a meter is written by the stages, drained once an interval into a
+//! report, and the report is published to a sink. Knows no queue and no stage.
+//! `host/docs/metrics.md` lists all metrics, and a test compares it with their declarations.
 
 pub mod histogram;
 pub mod meter;
@@ -60,7 +60,7 @@ impl Meters {
             .map(|(name, meter)| (Arc::clone(name), meter.drain()));
         let queues: Vec<(Arc<str>, Interval)> = drained.collect();
         let mut total = Interval {
-            in_flight: self.all.take_most(),
+            in_flight: self.all.take_maximum(),
             ..Interval::default()
         };
         for (_, interval) in &queues {
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_total_is_of_all_queues_and_its_peak_that_of_one_moment() {
+    fn total_covers_all_queues_and_its_peak_is_of_one_moment() {
         let meters = Meters::new(["a", "b", "a"]);
         let (a, b) = (meters.of("a").expect("a"), meters.of("b").expect("b"));
         a.received.many(2);

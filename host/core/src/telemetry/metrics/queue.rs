@@ -158,20 +158,20 @@ pub const QUEUE_METRICS: [QueueMetric; 14] = [
     QueueMetric::count(
         "queue_throttled",
         Some("Throttles"),
-        "Messages that had to wait because what the handler calls was busy.",
+        "Messages that had to wait because the handler's dependency was busy.",
         |of| of.throttled,
     ),
     QueueMetric::count(
         "queue_shed",
         Some("Shed"),
-        "Messages that were too old to be started: deleted, or among the dead as well.",
+        "Messages that were too old to be started: deleted, or counted as dead as well.",
         |of| of.shed,
     ),
     QueueMetric {
         metric: Metric::gauge(
             "queue_in_flight",
             Unit::Messages,
-            "Messages in flight now; in CloudWatch, the most at once.",
+            "Messages in flight now; in CloudWatch, the maximum.",
         ),
         cloudwatch: Some("InFlight"),
         read: Read::InFlight,
@@ -212,7 +212,7 @@ pub const QUEUE_METRICS: [QueueMetric; 14] = [
     QueueMetric::count(
         "queue_lost",
         None,
-        "Leases that ran out, or were taken away, before their message was settled.",
+        "Leases that expired, or were taken away, before their message was settled.",
         |of| of.lost,
     ),
     QueueMetric {
@@ -237,7 +237,7 @@ pub const QUEUE_METRICS: [QueueMetric; 14] = [
         metric: Metric::counter(
             "queue_events",
             Unit::Messages,
-            "Deliveries by how they ended and why.",
+            "Deliveries by outcome and reason.",
         ),
         cloudwatch: None,
         read: Read::Events,
@@ -300,7 +300,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn an_idle_queue_has_its_counts_and_nothing_else() {
+    fn idle_queue_reports_only_its_counts() {
         let names: Vec<&str> = datapoints(&Interval::default())
             .iter()
             .map(|metric| metric.name)
@@ -327,7 +327,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_value_is_finite_and_stands_for_something(received in 0_usize..9, calls in 0_usize..9, durations in proptest::collection::vec(0_u64..u64::MAX, 0..200)) {
+        fn every_value_is_finite_and_defined(received in 0_usize..9, calls in 0_usize..9, durations in proptest::collection::vec(0_u64..u64::MAX, 0..200)) {
             let meter = Arc::new(Meter::default());
             meter.received.many(received);
             meter.calls.many(calls);

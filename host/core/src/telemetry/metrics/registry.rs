@@ -1,5 +1,5 @@
-//! What a metric is, and its values at one moment. Every exporter reads these families and adds
-//! nothing to them; whoever counts something declares it once, beside the count. Knows no format.
+//! Metric families and their values at one moment. Every exporter reads these families and adds
+//! nothing to them; a metric is declared once, beside its count. Knows no format.
 
 use super::histogram::Samples;
 

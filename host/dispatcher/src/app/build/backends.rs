@@ -1,4 +1,4 @@
-//! The backends, each connected to when it is first needed.
+//! Connects each backend when it is first needed.
 
 use crate::backends::{all, embedded, those, unnamed};
 use crate::config::StoreConfig;
@@ -22,7 +22,7 @@ const NAMES_SHOWN: usize = 12;
 pub struct OpenTerms<'a> {
     /// The queue of the same backend that dead letters go to.
     pub dead_letter: Option<&'a QueueName>,
-    /// After so many attempts a message is dead-lettered.
+    /// A message is dead-lettered after this many attempts.
     pub attempts: Option<u32>,
     /// How many bytes of messages the process may hold.
     pub budget: Option<&'a Arc<Budget>>,
@@ -133,8 +133,8 @@ impl Backends {
             .await
     }
 
-    /// Opens a queue to look at it. Some backends make queues when they are first used; a look makes
-    /// none, so a misspelt name is told.
+    /// Opens a queue to inspect it. Some backends create queues when they are first used; this
+    /// creates none, so a misspelt name is an error.
     pub async fn open_existing(&self, name: &QueueName) -> Result<Arc<dyn Queue>, QueueError> {
         if self.client(name.backend).await?.exists(&name.name).await? {
             return self.open(name, OpenTerms::default()).await;
@@ -167,7 +167,7 @@ impl Backends {
         named.map(depth).collect()
     }
 
-    /// The queues of a backend, as far as it tells.
+    /// The queues of a backend, if it can list them.
     pub async fn list(&self, backend: &'static dyn Backend) -> Result<Vec<QueueName>, QueueError> {
         let names = self.client(backend).await?.queues().await?;
         let name = |name| QueueName { backend, name };

@@ -1,5 +1,5 @@
-//! What the settings grant to plugins beyond queues and functions: hosts, settings, a folder, buckets.
-//! Opens no bucket's store before a plugin has one in it.
+//! Builds the grants of plugins other than queues and functions: hosts, settings, a folder,
+//! buckets. Opens a bucket's store only when a plugin has one in it.
 
 use super::Backends;
 use crate::config::PluginConfig as PluginSettings;

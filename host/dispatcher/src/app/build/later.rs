@@ -1,4 +1,4 @@
-//! Why nothing was scheduled, whichever backend was asked. Knows no backend.
+//! Explains why nothing was scheduled, for every backend. Knows no backend.
 
 use dispatcher_core::queue::{ErrorKind, ItemError, QueueError};
 use dispatcher_core::schedule::StoreError;

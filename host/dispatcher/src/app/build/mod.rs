@@ -1,5 +1,4 @@
-//! Makes the parts that settings name.
-//! Receives nothing; finds every problem at once.
+//! Builds the parts that settings name. Receives nothing; finds every problem at once.
 
 pub mod backends;
 pub mod grants;
@@ -79,7 +78,7 @@ pub async fn parts(
         .filter(|(route, queues)| is_endless(route, queues));
     problems.extend(endless.map(|(route, _)| needs_dead_letters(route)));
     let routes = settings.routes.iter().zip(&opened);
-    problems.extend(routes.flat_map(|(route, queues)| dead_letters_nowhere(route, queues)));
+    problems.extend(routes.flat_map(|(route, queues)| missing_dead_letter_queues(route, queues)));
     problems.extend(has_no_region_for_metrics(settings).await);
     let Some(loader) = loader.filter(|_| problems.is_empty()) else {
         return Err(problems);
@@ -174,13 +173,13 @@ fn is_endless(route: &Route, queues: &[Arc<dyn Queue>]) -> bool {
 }
 
 fn needs_dead_letters(route: &Route) -> Problem {
-    let found = "a limit of attempts without a dead-letter queue, where it can have no effect";
+    let found = "a limit of attempts without a dead-letter queue, where it has no effect";
     let problem = Problem::new(&route.at, found, "a dead-letter queue as well");
     problem.hint("or leave the limit to the queue's own redrive policy")
 }
 
 /// The queues of a route whose old messages are to become dead letters, and cannot.
-fn dead_letters_nowhere<'a>(
+fn missing_dead_letter_queues<'a>(
     route: &'a Route,
     queues: &'a [Arc<dyn Queue>],
 ) -> impl Iterator<Item = Problem> + 'a {
@@ -192,10 +191,10 @@ fn dead_letters_nowhere<'a>(
     let without = queues.filter(move |queue| dead_letters && !queue.dead_letters);
     without.map(|queue| {
         let found = format!(
-            "a max-age, and `{}` has no dead-letter queue for what is older",
+            "a max-age, and `{}` has no dead-letter queue for older messages",
             queue.name
         );
         let problem = Problem::new(&route.at, found, "a dead-letter queue as well");
-        problem.hint("or `shed = \"drop\"`, which deletes what is too old")
+        problem.hint("or `shed = \"drop\"`, which deletes messages that are too old")
     })
 }

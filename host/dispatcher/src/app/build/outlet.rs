@@ -1,5 +1,5 @@
-//! The queues that scheduled messages and the messages of plugins go to: what each takes, and how it
-//! answers. Decides nothing about when.
+//! The target queues of scheduled messages and of messages from plugins: their limits, and how they
+//! answer. Decides nothing about when.
 
 use super::later::LaterError;
 use super::schedule::{Schedules, in_time};

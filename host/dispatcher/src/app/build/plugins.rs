@@ -1,5 +1,5 @@
-//! Loads what the settings name as handlers: components from files, and the one that comes with the
-//! program and forwards to Lambda. Opens no queue.
+//! Loads the handlers that the settings name: components from files, and the built-in one that
+//! forwards to Lambda. Opens no queue.
 
 use super::Backends;
 use super::grants::{self, Buckets};
@@ -38,7 +38,7 @@ const FORWARDER: &[u8] = include_bytes!("../../../../../plugins/prebuilt/lambda-
 /// The longest that Lambda lets any function run.
 const LONGEST_RUN: Duration = Duration::from_secs(900);
 /// How much longer than the function may run an attempt waits: the way there and back, and the time
-/// before a cold function starts, which its own time-out does not count.
+/// before a cold function starts, which its own timeout does not count.
 const LONGER: Duration = Duration::from_secs(30);
 /// What is left of an attempt's time to the component after an invocation was given up: a tenth of
 /// it, and at most so much.
@@ -58,7 +58,7 @@ pub struct Loader {
     counters: Arc<Counters>,
     lambda: OnceCell<Arc<Lambda>>,
     pub(super) buckets: Buckets,
-    /// Of each route's plugin.
+    /// The instance counts of each route's plugin.
     tallies: Mutex<BTreeMap<String, Arc<Tally>>>,
     /// Held by whoever compiles a component.
     pub(super) compiling: tokio::sync::Mutex<()>,
@@ -70,7 +70,7 @@ pub struct Loaded {
     pub handler: Arc<dyn Handler>,
     /// The longest that an attempt may take.
     pub timeout: Duration,
-    /// The same as the handler, where its versions can be replaced.
+    /// The handler, if its versions can be replaced.
     pub rollout: Option<Arc<Rollout>>,
 }
 
@@ -152,8 +152,9 @@ impl Loader {
         }
     }
 
-    /// Compiles a component, or takes it from the cache. Messages, leases and signals go on meanwhile:
-    /// it computes for milliseconds to many seconds. What takes noticeably long is logged.
+    /// Compiles a component, or takes it from the cache. Messages, leases and signals continue
+    /// meanwhile: it computes for milliseconds to many seconds. What takes noticeably long is
+    /// logged.
     pub(super) async fn compile(
         &self,
         file: String,
@@ -267,7 +268,7 @@ fn forward_timeout(plugin: &PluginSettings, forward: &Forward, runs: Duration) -
     if patience(chosen) < runs && !forward.asynchronous {
         tracing::warn!(
             function = forward.function,
-            "it may run {runs:?} and an attempt {chosen:?}: one that is given up may run on, and its messages are handled again"
+            "it may run {runs:?} and an attempt {chosen:?}: an invocation that is abandoned may continue, and its messages are handled again"
         );
     }
     chosen
@@ -278,8 +279,8 @@ pub fn cache(data: &Path) -> PathBuf {
     data.join("compiled")
 }
 
-/// What the plugin host is told for one attempt of `timeout` by hand, with the functions that are granted
-/// and without buckets; opens and calls nothing.
+/// Returns the options of the plugin host for one attempt of `timeout` by hand, with the granted
+/// functions and without buckets; opens and calls nothing.
 pub async fn options_by_hand(
     settings: &Settings,
     plugin: &PluginSettings,
@@ -342,7 +343,7 @@ fn patience(timeout: Duration) -> Duration {
     timeout - (timeout / 10).min(MOST_SPARE)
 }
 
-/// The most instances of a route's plugin that take attempts at once. Where many attempts share one,
+/// Maximum instances of a route's plugin that take attempts at once. Where many attempts share one,
 /// there are some more than they fill: for large messages.
 fn taking(route: &Route) -> usize {
     const MORE: usize = 4;

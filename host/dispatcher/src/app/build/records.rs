@@ -1,4 +1,4 @@
-//! Opens the store of idempotency records that routes want, and says where it is.
+//! Opens the store of idempotency records for the routes that need it, and describes where it is.
 
 use super::Backends;
 use crate::backends;
@@ -18,7 +18,7 @@ pub async fn open(
     let mut routes = settings.routes.iter();
     let route = routes.find(|route| route.settings.idempotency.is_some())?;
     let Some((backend, _)) = keeper(settings) else {
-        let found = "idempotency in a binary without a backend that keeps records";
+        let found = "idempotency in a binary without a backend that stores records";
         problems.push(Problem::new(&route.at, found, "a binary with all features"));
         return None;
     };
@@ -29,7 +29,7 @@ pub async fn open(
     match records {
         Ok(records) => Some(records),
         Err(error) => {
-            let found = format!("the idempotency ledger: {error}");
+            let found = format!("the idempotency records: {error}");
             let wanted = "a data folder that can be written to";
             problems.push(Problem::new(&route.at, found, wanted));
             None
@@ -45,12 +45,11 @@ fn keeper(settings: &Settings) -> Option<(&'static dyn Backend, PathBuf)> {
 }
 
 /// For how long and where it is remembered what a route has done, and for whom; `None`: it is not.
-pub fn words(settings: &Settings, route: &Route) -> Option<String> {
+pub fn describe(settings: &Settings, route: &Route) -> Option<String> {
     let ttl = humantime::format_duration(route.settings.idempotency?);
     let (_, file) = keeper(settings)?;
     Some(format!(
-        "what is done is remembered for {ttl} in {}, which every process on this machine shares that \
-         has this data folder, and no other machine",
+        "done messages are remembered for {ttl} in {}, shared by all processes on this machine with this data folder, and by no other machine",
         file.display()
     ))
 }

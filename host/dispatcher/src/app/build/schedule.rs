@@ -1,5 +1,5 @@
-//! Where messages for later wait, as the backend of their queue says: in its own store, beside the
-//! queue, or in a table of another backend. Decides nothing about when.
+//! Opens the stores of scheduled messages, as the backend of their queue requires: its own store,
+//! beside the queue, or a table of another backend. Decides nothing about when.
 
 mod adding;
 
@@ -31,7 +31,7 @@ pub struct Schedules {
 /// A queue, once it is open.
 type Cell = Arc<OnceCell<Arc<dyn Queue>>>;
 
-/// When a message is to be handed out.
+/// When a message is to be delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum When {
     /// Once, at this date.
@@ -83,7 +83,7 @@ impl Schedules {
         &self.backends
     }
 
-    /// A queue, opened once. Who waits for one that does not answer holds up nobody who wants another.
+    /// A queue, opened once. Who waits for one that does not answer delays nobody who wants another.
     pub async fn queue(&self, name: &QueueName) -> Result<Arc<dyn Queue>, QueueError> {
         let cell = {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -139,7 +139,7 @@ impl Schedules {
         match (3..=255).contains(&bare.len()) {
             true => Ok(bare.to_owned()),
             false => Err(refused(format!(
-                "`{bare}` is too short for the name of a table; wanted --schedule-table, or schedule-table in the file"
+                "`{bare}` is too short for a table name; wanted --schedule-table, or schedule-table in the file"
             ))),
         }
     }
@@ -158,7 +158,7 @@ impl Schedules {
                 Ok(store) => stores.push(store),
                 // An address that cannot be read has ended the run already.
                 Err(error) => {
-                    tracing::error!(queue = %name, "nothing is scheduled for it: {error}")
+                    tracing::error!(queue = %name, "scheduling is unavailable for it: {error}")
                 }
             }
         }
@@ -181,7 +181,7 @@ impl Schedules {
             if own.is_none() && self.table.is_none() {
                 tracing::warn!(
                     table,
-                    "several queues of this run have the name of this table: a job in it that does not say for which is sent to the queue of that name in the configured region; wanted schedule-table in the file, or --schedule-table"
+                    "several queues of this run have the name of this table: a job that names no queue is sent to the queue of that name in the configured region; wanted schedule-table in the file, or --schedule-table"
                 );
             }
             let own = own.map(ToString::to_string);
@@ -294,7 +294,7 @@ impl Schedules {
             (Some(name), None) => self.table_of(name)?,
             (None, None) => {
                 return Err(refused(
-                    "it does not say which table; wanted a queue, or --schedule-table".into(),
+                    "no table is named; wanted a queue, or --schedule-table".into(),
                 ));
             }
         };
@@ -313,8 +313,7 @@ impl Schedules {
             };
             told.message = format!(
                 "{}; SQS delays a message by 15 minutes at most, and one for a FIFO queue not at \
-                 all, so longer delays wait in this table; `dispatcher schedule init {which}` \
-                 makes it",
+                 all, so longer delays wait in this table; `dispatcher schedule init {which}` creates it",
                 told.message
             );
         }
@@ -325,8 +324,11 @@ impl Schedules {
 /// The backend in whose tables jobs for a queue wait.
 fn tables_of(name: &QueueName) -> Result<&'static dyn Backend, LaterError> {
     match name.backend.schedule_home() {
-        ScheduleHome::TableOf(backend) => backends::find(backend)
-            .map_err(|absent| refused(format!("messages for `{name}` wait in tables of {absent}"))),
+        ScheduleHome::TableOf(backend) => backends::find(backend).map_err(|absent| {
+            refused(format!(
+                "scheduled messages for `{name}` are stored in tables of {absent}"
+            ))
+        }),
         ScheduleHome::None => Err(refused(format!(
             "`{name}` cannot be scheduled for in this version"
         ))),
@@ -346,7 +348,7 @@ fn table_backend() -> Result<&'static dyn Backend, LaterError> {
         _ => None,
     });
     let backend = tables.ok_or_else(|| {
-        refused("no backend of this binary keeps scheduled messages in a table".to_owned())
+        refused("no backend of this binary stores scheduled messages in a table".to_owned())
     })?;
     backends::find(backend).map_err(|absent| refused(format!("the table is one of {absent}")))
 }
@@ -366,7 +368,7 @@ fn owners<'a>(
     owners
 }
 
-/// The date so long from now.
+/// The date after this delay.
 pub fn in_time(delay: std::time::Duration) -> Result<Timestamp, String> {
     when::after(clock::wall_clock_now(), delay)
         .ok_or_else(|| "it is due after the year 9999".to_owned())
@@ -379,7 +381,7 @@ mod tests {
     use crate::config::redis_place::RedisPlace;
 
     #[tokio::test]
-    async fn a_queue_that_does_not_answer_keeps_no_other_from_being_opened() {
+    async fn unreachable_queue_blocks_opening_of_no_other() {
         let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let folder = tempfile::tempdir().expect("a folder");
         let stores = StoreConfig {
@@ -403,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_two_queues_is_of_none() {
+    fn table_shared_by_two_queues_belongs_to_neither() {
         let names = [
             "https://sqs.eu-west-1.amazonaws.com/123456789012/orders",
             "https://sqs.us-east-1.amazonaws.com/123456789012/orders",

@@ -1,5 +1,5 @@
 //! Loads the versions of a plugin: the current one, the canary, the shadow; at the start, and again
-//! whenever one may have changed. Decides nothing about who handles what.
+//! whenever one may have changed. Does not decide which version handles a message.
 
 use super::grants;
 use super::plugins::{Loaded, Loader, needs_batches, of_load};
@@ -107,7 +107,7 @@ impl Loader {
         }
     }
 
-    /// Puts the canary that the route wants into the stage. One that is the same goes on as it was,
+    /// Puts the canary that the route wants into the stage. One that is the same continues as it was,
     /// one that cannot be loaded leaves the old one there.
     async fn canary(
         &self,
@@ -139,7 +139,7 @@ impl Loader {
         }
     }
 
-    /// The same for the shadow.
+    /// Loads the shadow.
     async fn shadow(
         &self,
         route: &Route,
@@ -287,7 +287,7 @@ fn timeout(route: &Route) -> Duration {
     route.plugin.settings.timeout.unwrap_or(TIMEOUT)
 }
 
-/// In the log its lines are told from those of the current version.
+/// Marks its log lines, to distinguish them from those of the current version.
 fn called(options: PluginOptions, what: &str) -> PluginOptions {
     PluginOptions {
         name: format!("{} ({what})", options.name),

@@ -45,7 +45,7 @@ fn queue(list: &[(&str, &str)], seen: &Identity) -> Vec<(Level, String)> {
 }
 
 #[test]
-fn a_good_queue_is_one_line() {
+fn healthy_queue_is_one_line() {
     let found = queue(&[], &seen());
     let wanted = "open; a message is leased for 30s at a time".to_owned();
     assert_eq!(found, [(Level::Ok, wanted)]);
@@ -55,7 +55,7 @@ fn a_good_queue_is_one_line() {
 }
 
 #[test]
-fn finding_02_a_redrive_policy_that_takes_what_was_not_attempted_is_told() {
+fn finding_02_redrive_policy_that_takes_unattempted_messages_is_reported() {
     let mut fifo = seen();
     fifo.ordered_groups = true;
     assert!(queue(&[], &fifo)[0].1.contains("at most 5"));
@@ -73,7 +73,7 @@ fn finding_02_a_redrive_policy_that_takes_what_was_not_attempted_is_told() {
 }
 
 #[test]
-fn a_queue_that_will_hurt_says_why() {
+fn problematic_queue_is_reported_with_the_reason() {
     let mut endless = seen();
     endless.most_receives = None;
     let mut nervous = seen();
@@ -92,13 +92,13 @@ fn a_queue_that_will_hurt_says_why() {
         (
             &[],
             &nervous,
-            "its redrive policy buries a message that was received 1 time:",
+            "its redrive policy dead-letters a message that was received 1 time:",
         ),
-        (&[], &short, "a message is visible again after 5s"),
+        (&[], &short, "the visibility timeout is 5s"),
         (
             &[("visibility", "3")],
             &endless,
-            "a message is visible again after 3s",
+            "the visibility timeout is 3s",
         ),
         (&window, &fifo, "a FIFO queue with a batch window"),
     ] {
@@ -139,7 +139,7 @@ fn judged(list: &[(&str, &str)], seen: Function, level: Level, wanted: &str) {
 
 #[test]
 fn functions_are_judged_by_their_state() {
-    judged(&[], good(), Level::Ok, "there; an invocation may take 20s");
+    judged(&[], good(), Level::Ok, "found; an invocation may take 20s");
     let failed = Function {
         state: "Failed".into(),
         ..good()
@@ -160,27 +160,27 @@ fn functions_are_judged_by_their_state() {
 }
 
 #[test]
-fn functions_are_judged_by_what_is_reserved_for_them() {
+fn functions_are_judged_by_reserved_concurrency() {
     let reserved = |number| Function {
         reserved_concurrency: Some(number),
         ..good()
     };
-    judged(&[], reserved(50), Level::Ok, "there");
-    let wanted = "its reserved concurrency is 49 and up to 50 are invoked at once";
+    judged(&[], reserved(50), Level::Ok, "found");
+    let wanted = "its reserved concurrency is 49 and up to 50 invocations run concurrently";
     judged(&[], reserved(49), Level::Warn, wanted);
     let bad = Level::Bad(Fault::Settings);
     judged(&[], reserved(0), bad, "its reserved concurrency is 0");
 }
 
 #[test]
-fn functions_are_judged_by_their_time_out() {
+fn functions_are_judged_by_their_timeout() {
     let wanted = "it may run for 20s and route f waits 19s";
     judged(&[("timeout", "19s")], good(), Level::Warn, wanted);
-    judged(&[("timeout", "21s")], good(), Level::Ok, "there");
+    judged(&[("timeout", "21s")], good(), Level::Ok, "found");
     let wanted = "it may run for 20s and a stop waits 10s";
     judged(&[("shutdown-grace", "10s")], good(), Level::Warn, wanted);
     let left_alone = [("timeout", "5s"), ("invocation", "async")];
-    judged(&left_alone, good(), Level::Ok, "there");
+    judged(&left_alone, good(), Level::Ok, "found");
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn a_function_that_cannot_be_looked_at_is_bad_and_said_once() {
 }
 
 #[test]
-fn every_invocation_needs_a_connection() {
+fn every_concurrent_invocation_needs_a_connection() {
     let settings_of = settings(&[("function", "f"), ("concurrency", "1000")]);
     let level = |limit| of_files(&settings_of, limit).map(|finding| finding.level);
     assert_eq!(level(1_100), Some(Level::Ok));
@@ -211,7 +211,7 @@ fn every_invocation_needs_a_connection() {
 }
 
 #[test]
-fn what_check_refuses_is_a_finding() {
+fn problems_of_check_are_findings_of_doctor() {
     let problem = Problem::new("--queues", "queue `q`: gone", "one of a").unreachable();
     let wanted = Finding::new(
         Level::Bad(Fault::Dependency),

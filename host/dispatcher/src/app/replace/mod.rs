@@ -1,5 +1,5 @@
-//! Replaces plugins while they run: when a file changes, when the settings are read again, when
-//! somebody asks. Loads beside, and swaps; what is refused changes nothing.
+//! Replaces plugins at run time: when a file changes, when the settings are reloaded, or on
+//! request. Loads the new version beside the old one, and swaps; a refused version changes nothing.
 
 use super::build::plugins::Loader;
 use super::build::versions::Looked;
@@ -209,7 +209,7 @@ fn is_less(old: &Stage, new: &Stage) -> bool {
 fn say(route: &str, rollout: &Rollout, looked: &Looked) -> Report {
     let plugin = rollout.plugin();
     for version in &looked.changed {
-        tracing::info!(route, plugin, %version, "replaced: new attempts run this version, those under way end with theirs");
+        tracing::info!(route, plugin, %version, "replaced: new attempts run this version, running ones finish with theirs");
     }
     for problem in &looked.problems {
         rollout.refuse();
@@ -226,7 +226,7 @@ fn say(route: &str, rollout: &Rollout, looked: &Looked) -> Report {
     }
 }
 
-/// How the versions of a route stand, as people and machines are told.
+/// The state of a route's versions, for people and machines.
 pub(crate) fn figures(rollout: &Rollout) -> Figures {
     let stage = rollout.stage();
     let version = |version: &Version| {

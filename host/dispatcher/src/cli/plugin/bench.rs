@@ -1,5 +1,5 @@
-//! `dispatcher plugin invoke --bench`: what a plugin costs, measured on one message. Figures of one
-//! thread, without queue and network.
+//! `dispatcher plugin invoke --bench`: measure a plugin on one message, on one thread, without
+//! queue and network.
 
 use super::super::output;
 use super::workbench::{self, Loaded, Workbench};
@@ -24,7 +24,7 @@ struct Figures {
     p50: Duration,
     p99: Duration,
     per_second: f64,
-    /// The most bytes of an instance's memories.
+    /// Maximum bytes of an instance's memories.
     memory: usize,
     answers: BTreeMap<&'static str, u32>,
 }
@@ -40,7 +40,7 @@ pub(super) async fn run(
     let began = clock::now();
     drop(workbench.load(None, false)?);
     let compile = clock::now().since(began);
-    // What compiled in vain just now is in the cache after this.
+    // What compiled without success just now is in the cache after this.
     drop(workbench.load(None, true)?);
     let began = clock::now();
     let fresh = workbench.load(None, true)?;
@@ -102,7 +102,7 @@ async fn measure(plugin: &Loaded, message: &Message, count: u32) -> Result<Figur
     })
 }
 
-/// The smallest of sorted times that so many in a hundred do not exceed; zero of none.
+/// The smallest of sorted times that this percentage does not exceed; zero if there are none.
 fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(at).copied().unwrap_or_default()
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_of_what_was_measured() {
+    fn percentiles_come_from_the_measured_values() {
         let ms = |from: u64, to| (from..=to).map(Duration::from_millis).collect::<Vec<_>>();
         assert_eq!(percentile(&ms(1, 100), 50), Duration::from_millis(50));
         assert_eq!(percentile(&ms(1, 100), 99), Duration::from_millis(99));

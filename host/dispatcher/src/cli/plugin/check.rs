@@ -1,5 +1,5 @@
-//! `dispatcher plugin check`: what a file is, what it asks for and is granted, and whether `run` would
-//! take it.
+//! `dispatcher plugin check`: show what a file is, what it imports and is granted, and whether
+//! `run` would accept it.
 
 use super::super::flags::{GuestArgs, LogArgs};
 use super::super::{Typed, block_on, output};
@@ -27,11 +27,11 @@ Examples:
   dispatcher plugin check plugins/*.wasm --json
   dispatcher plugin check oci://registry.example/team/orders@sha256:DIGEST
 
-Prints what each file is, imports and exports, what it asks for by that, and what of it the flags
-grant. To import is not to use: many languages import files or HTTP unasked, and what is shut is
-refused only to those who try. Exits with 2 if one of the files would be refused.";
+Prints the kind, imports and exports of each file, the capabilities that it requests by its imports,
+and which of them the flags grant. An import is not yet a use: many languages always import files or
+HTTP, and only a call without a grant is denied. Exits with 2 if one of the files would be refused.";
 
-/// Show what plugins are, what they ask for and are granted, and whether they would be refused
+/// Show the kind of plugins, what they import and are granted, and whether they would be refused
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -139,10 +139,10 @@ fn describe(file: &Path, inspection: &Inspection, plugin: &PluginConfig) -> Stri
     for asked in Capability::of(&inspection.imports) {
         let granted = grants::granted(plugin, asked);
         let answer = match granted.is_empty() {
-            true => format!("shut: {} opens it", asked.flag()),
+            true => format!("denied: {} grants it", asked.flag()),
             false => format!("granted: {}", granted.join(", ")),
         };
-        text += &format!("  asks for {asked}: {answer}\n");
+        text += &format!("  requests {asked}: {answer}\n");
     }
     text
 }

@@ -1,5 +1,5 @@
-//! `dispatcher plugin invoke`: a plugin on one message, made up or recorded, once or many times,
-//! without any queue.
+//! `dispatcher plugin invoke`: run a plugin on one message, given or recorded, once or many times,
+//! without a queue.
 
 use super::super::flags::{GuestArgs, LogArgs, StoreArgs};
 use super::super::input::MessageArgs;
@@ -25,9 +25,9 @@ Examples:
   dispatcher plugin invoke handler.wasm 'hello' --bench --count 1000
   dispatcher plugin invoke handler.wasm --recorded recordings/ --nth 3
 
-Prints the verdict: done, retry or reject. What the plugin prints is logged to stderr. Where it does
-not answer (a trap, a time-out, too much memory), stderr says where it was and what it printed last.
-Exits with 0 if the plugin answered, whatever it answered, and with 1 if it did not.";
+Prints the verdict: done, retry or reject. The plugin's output is logged to stderr. If it does not
+answer (a trap, a timeout, too much memory), stderr has the stack and the last output. Exits with 0
+if the plugin returned any verdict, and with 1 if it did not.";
 
 /// Run a plugin on a body and print its verdict
 #[derive(Debug, clap::Args)]
@@ -42,20 +42,20 @@ pub(crate) struct Args {
     #[arg(long, value_name = "RECORDING")]
     #[arg(conflicts_with_all = ["body", "file", "attribute"])]
     pub recorded: Option<PathBuf>,
-    /// Which message of the recording, counted from 1; in a folder through its files by name
+    /// Position of the message in the recording, from 1; in a folder across its files by name
     /// [default: 1]
     #[arg(long, value_name = "N", requires = "recorded")]
     pub nth: Option<usize>,
-    /// The recording's message of this id
+    /// The recorded message with this id
     #[arg(long, value_name = "ID", requires = "recorded", conflicts_with = "nth")]
     pub id: Option<String>,
-    /// Run it so many times, one after the other [default: 1; 500 with --bench]
+    /// Run it this many times, one after the other [default: 1; 500 with --bench]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub count: Option<u32>,
-    /// Measure: compiling, loading, fresh and reused instances, memory; what it prints is not shown
+    /// Measure compiling, loading, fresh and reused instances, memory; its output is not shown
     #[arg(long)]
     pub bench: bool,
-    /// Show every call of the plugin to the host on stderr: what was asked, answered, and how fast
+    /// Show every call of the plugin to the host on stderr: arguments, result and duration
     #[arg(long)]
     #[arg(conflicts_with = "bench")]
     pub trace: bool,
@@ -168,7 +168,11 @@ fn recorded(recording: &Path, nth: usize, id: Option<&str>) -> Result<Message, P
         None => nth.checked_sub(1).and_then(|at| entries.nth(at)),
     };
     let wanted = || match id {
-        Some(id) => Problem::new("--id", format!("`{id}` is not in it"), "a recorded id"),
+        Some(id) => Problem::new(
+            "--id",
+            format!("it does not contain `{id}`"),
+            "a recorded id",
+        ),
         None => Problem::new("--nth", nth.to_string(), format!("1 to {found}")),
     };
     entry.map(|entry| entry.message.into()).ok_or_else(wanted)

@@ -1,5 +1,5 @@
-//! The languages that a handler may be written in with a template and a build, what a project of
-//! each is told by, and where its component lies. Pure; knows no tool.
+//! The languages with a template and a build: how to detect a project, and where its component is.
+//! Pure; knows no tool.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ pub(crate) enum Language {
 }
 
 impl Language {
-    /// All of them, in the order in which they are listed.
+    /// All languages, in the order in which they are listed.
     pub(crate) const ALL: [Self; 6] = [
         Self::Rust,
         Self::JavaScript,
@@ -36,7 +36,7 @@ impl Language {
         Self::C,
     ];
 
-    /// As `--lang` takes it.
+    /// Its name as a value of `--lang`.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Rust => "rust",
@@ -48,7 +48,7 @@ impl Language {
         }
     }
 
-    /// As people write it.
+    /// Its name for people.
     pub(crate) const fn title(self) -> &'static str {
         match self {
             Self::Rust => "Rust",
@@ -82,7 +82,8 @@ impl Language {
         }
     }
 
-    /// The language of a project by the names of the files in its folder, or why it cannot be told.
+    /// Detects the language of a project by the names of the files in its folder, or says why it
+    /// cannot.
     pub(crate) fn of(names: &[String]) -> Result<Self, String> {
         let marked = Self::ALL.into_iter().filter(|one| one.is_marked(names));
         match marked.collect::<Vec<_>>()[..] {
@@ -94,12 +95,13 @@ impl Language {
             ref several => {
                 let found: Vec<_> = several.iter().map(|one| one.title()).collect();
                 let found = found.join(" and ");
-                Err(format!("a project of {found}; say which with --lang"))
+                Err(format!("a project of {found}; choose one with --lang"))
             }
         }
     }
 
-    /// Where `plugin build` leaves the component of a project, unless cargo is told otherwise.
+    /// Where `plugin build` writes the component of a project, unless cargo is configured
+    /// otherwise.
     pub(crate) fn component(self, folder: &Path, name: &str) -> PathBuf {
         match self {
             Self::Rust => {
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_language_is_told_by_the_files_of_its_project() {
+    fn language_is_detected_from_project_files() {
         assert_eq!(of("Cargo.toml src README.md"), Ok(Language::Rust));
         assert_eq!(of("package.json handler.js"), Ok(Language::JavaScript));
         let typed = of("package.json tsconfig.json handler.ts");
@@ -132,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_or_several_is_said_with_what_is_wanted() {
+    fn unknown_or_ambiguous_project_names_the_supported_languages() {
         let none = of("README.md handler.cob").unwrap_err();
         for language in Language::ALL {
             assert!(none.contains(language.mark()), "{none}");
@@ -143,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_29_a_language_may_be_named_as_its_files_are() {
+    fn finding_29_language_aliases_are_accepted() {
         use clap::ValueEnum;
         for (alias, language) in [
             ("js", Language::JavaScript),
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn each_has_the_name_that_the_flag_takes() {
+    fn each_language_has_the_name_of_its_flag_value() {
         use clap::ValueEnum;
         for language in Language::value_variants() {
             let value = language.to_possible_value().expect("none is hidden");

@@ -1,4 +1,4 @@
-//! `dispatcher plugin`: begin a plugin, build it, look at it and try it.
+//! `dispatcher plugin`: create, build, inspect and try a plugin.
 
 mod bench;
 pub(super) mod build;
@@ -31,7 +31,7 @@ Examples:
   dispatcher plugin invoke handler.wasm 'hello'
   dispatcher plugin replay handler.wasm recordings/";
 
-/// Begin plugins, build them, look at them and try them
+/// Create, build, inspect and try plugins
 #[derive(Debug, clap::Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum Command {
@@ -111,7 +111,7 @@ enum Shown {
     Nothing,
 }
 
-/// The same, with the log so.
+/// The plugin's settings, with the log set up so.
 fn settings_and_log(typed: &Typed, file: &Path, shown: Shown) -> Set {
     let mut flags = super::flags::settings(&typed.matches);
     flags.take("plugin", Given::new("FILE", file.to_string_lossy()));

@@ -1,4 +1,4 @@
-//! `dispatcher plugin new`: a project to begin with, in one of the languages.
+//! `dispatcher plugin new`: create a project in one of the languages.
 
 use super::language::Language;
 use super::template;
@@ -11,14 +11,14 @@ Examples:
   dispatcher plugin new --lang rust orders
   dispatcher plugin new --lang python ~/work/resize
 
-Makes the folder and a small handler in it that checks orders, with a README that says how to go on.
-The folder's name becomes the project's: small letters, digits, - and _, a letter first.";
+Creates the folder with a small handler that checks orders, and a README with the next steps. The
+folder's name becomes the project's: lower-case letters, digits, - and _, a letter first.";
 
-/// Begin a plugin in one of the languages
+/// Create a plugin project in one of the languages
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The folder to make; it must not exist, or be empty
+    /// The folder to create; it must not exist, or be empty
     #[arg(value_name = "NAME")]
     pub folder: PathBuf,
     /// The language
@@ -51,14 +51,14 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 /// The project's name: the last part of its folder, if every language can take it.
 fn name(folder: &Path) -> Result<String, String> {
     let at = folder.display();
-    let wanted = "wanted small letters, digits, - and _, a letter first";
+    let wanted = "wanted lower-case letters, digits, - and _, a letter first";
     let last = folder.file_name().and_then(|name| name.to_str());
-    let name = last.ok_or_else(|| format!("{at}: no name for a project; {wanted}"))?;
+    let name = last.ok_or_else(|| format!("{at}: not a project name; {wanted}"))?;
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
     if name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(fits) {
         return Ok(name.to_owned());
     }
-    Err(format!("{name}: no name for a project; {wanted}"))
+    Err(format!("{name}: not a project name; {wanted}"))
 }
 
 /// Nothing of anybody's may be written over.
@@ -68,7 +68,7 @@ fn is_free(folder: &Path) -> Result<(), Failure> {
         Ok(mut entries) => entries
             .next()
             .is_some()
-            .then(|| format!("{at}: is there and not empty; wanted a new folder")),
+            .then(|| format!("{at}: exists and is not empty; wanted a new folder")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(error) => Some(format!("{at}: {error}; wanted a new folder")),
     };
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_must_do_in_every_language() {
+    fn project_name_must_be_valid_in_every_language() {
         for good in ["orders", "a", "x-1_b", "deep/down/orders", "../orders"] {
             let last = good.rsplit('/').next().map(str::to_owned);
             assert_eq!(name(Path::new(good)).ok(), last, "{good}");
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_over() {
+    fn new_overwrites_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let mut args = Args {
             folder: folder.path().join("orders"),

@@ -1,5 +1,5 @@
-//! `dispatcher plugin replay`: recorded messages once more, against a component of today, and what
-//! it answers otherwise.
+//! `dispatcher plugin replay`: run recorded messages against a component, and show differing
+//! answers.
 
 use super::super::flags::{GuestArgs, LogArgs, StoreArgs};
 use super::super::{Typed, block_on, output};
@@ -21,13 +21,13 @@ Examples:
   dispatcher plugin replay handler.wasm orders-1763800000000-4711-1.recording.jsonl --json
   dispatcher plugin replay handler.wasm recordings/ --only 01a2… --debug
 
-A recording is what `run --record FOLDER` writes. Prints each message that is answered otherwise than
-it was, and a summary. Nothing is lent to the plugin but what the flags lend. Exits with 0 if all
-answers are alike, and with 1 if one is not.
+A recording is what `run --record FOLDER` writes. Prints each message whose answer differs, and a
+summary. The plugin is granted only what the flags grant. Exits with 0 if all answers are equal, and
+with 1 if one differs.
 
---debug compiles the component for debuggers, says how one is attached, and waits for Enter. The
-component must have been built with debugging information; its lines and variables are then known to
-lldb and gdb.";
+--debug compiles the component for debuggers, prints how to attach one, and waits for Enter. The
+component must have been built with debugging information; lldb and gdb then know its lines and
+variables.";
 
 /// Run recorded messages against a component and compare
 #[derive(Debug, clap::Args)]
@@ -91,7 +91,7 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         Ok::<_, Failure>(())
     })??;
     if !args.json {
-        output::line(format!("{alike} answered alike, {otherwise} otherwise"))?;
+        output::line(format!("{alike} answers equal, {otherwise} different"))?;
     }
     match otherwise {
         0 => Ok(()),

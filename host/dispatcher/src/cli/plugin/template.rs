@@ -1,5 +1,5 @@
-//! The templates that the program carries: what a new project holds, byte by byte. Pure; must not
-//! know where it is written.
+//! The built-in templates: the files of a new project, byte by byte. Pure; does not know where they
+//! are written.
 
 use super::language::Language;
 
@@ -7,7 +7,7 @@ use super::language::Language;
 struct File {
     /// The language, as `--lang` takes it.
     language: &'static str,
-    /// Where it lies in a project.
+    /// Where it is in a project.
     path: &'static str,
     bytes: &'static [u8],
 }
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn every_project_says_how_to_go_on_and_holds_the_contract() {
+    fn every_template_has_instructions_and_the_contract() {
         for language in Language::ALL {
             let files = files(language);
             for wanted in ["README.md", ".gitignore"] {
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_stands_wherever_the_template_had_its_own() {
+    fn template_name_is_replaced_everywhere() {
         for language in Language::ALL {
             let mut named = 0;
             for (path, bytes) in files(language) {

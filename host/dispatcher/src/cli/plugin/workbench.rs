@@ -1,5 +1,5 @@
-//! One plugin set up by hand: from a file or a registry, with what the flags grant, and one message
-//! after the other. Opens no queue and takes no message from one.
+//! Sets up one plugin by hand: from a file or a registry, with the grants of the flags, and runs
+//! one message after the other. Opens no queue.
 
 use super::super::output;
 use crate::app;
@@ -53,7 +53,7 @@ pub(super) struct Loaded {
 
 /// What became of one message.
 pub(super) struct Ran {
-    /// What the queue would be told.
+    /// The verdict.
     pub verdict: Verdict,
     /// Where it broke off, if it did.
     pub scene: Option<TrapScene>,
@@ -63,7 +63,7 @@ pub(super) struct Ran {
     pub took: Duration,
 }
 
-/// Keeps what it is told of the attempt under way.
+/// Keeps what is reported of the running attempt.
 #[derive(Debug, Default)]
 struct AttemptLog(Mutex<(Option<TrapScene>, usize)>);
 
@@ -202,7 +202,7 @@ fn shown(scene: &TrapScene) -> String {
         text += "\n  it was waiting for a call to the host";
     }
     if !scene.trace.is_empty() {
-        text += "\n  where it was, the innermost first:";
+        text += "\n  stack, the innermost first:";
         for (at, frame) in scene.trace.iter().enumerate() {
             text += &format!(
                 "\n    {at}: {}",
@@ -214,7 +214,7 @@ fn shown(scene: &TrapScene) -> String {
         }
     }
     if !scene.printed.is_empty() {
-        text += "\n  what it printed last:";
+        text += "\n  its last output:";
         for line in &scene.printed {
             text += &format!("\n    {}", escape_control_characters(&line.to_string()));
         }
@@ -228,7 +228,7 @@ mod tests {
     use dispatcher_wasm::scene::{Frame, Printed};
 
     #[test]
-    fn finding_29_a_scene_steers_no_terminal() {
+    fn finding_29_trace_contains_no_control_characters() {
         let scene = TrapScene {
             plugin: "orders".into(),
             queue: "local:\u{9b}2J".into(),
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scene_reads_well() {
+    fn trace_is_readable() {
         let frame = |name: &str, at: Option<&str>| Frame {
             name: name.into(),
             at: at.map(str::to_owned),
@@ -277,9 +277,7 @@ mod tests {
         };
         assert_eq!(
             shown(&scene),
-            "the plugin trapped\n  message 7, queue local:default\n  where it was, the innermost \
-             first:\n    0: mine::price (src/lib.rs:12) × 3\n    1: handle\n    and 3 more\n  what it \
-             printed last:\n    stderr: no price"
+            "the plugin trapped\n  message 7, queue local:default\n  stack, the innermost first:\n    0: mine::price (src/lib.rs:12) × 3\n    1: handle\n    and 3 more\n  its last output:\n    stderr: no price"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! `dispatcher schedule add`: one message for later, or a periodic one.
+//! `dispatcher schedule add`: schedule a message, once or periodically.
 
 use super::{failure, schedules};
 use crate::app::build::schedule::{Added, When, in_time};
@@ -24,9 +24,9 @@ Examples:
   dispatcher schedule add reports --cron '0 9 * * MON-FRI' --tz Europe/Berlin --body daily
 
 A pattern has five fields: minute, hour, day, month, weekday; with a sixth before them for seconds.
-Prints the id, by which it can be cancelled, and says when it is due.";
+Prints the id, with which it can be cancelled, and when it is due.";
 
-/// Add a message for later, or a periodic one
+/// Schedule a message, once or periodically
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DATE")]
     #[arg(conflicts_with = "cron")]
     pub at: Option<String>,
-    /// Again and again, by a pattern such as '0 9 * * MON-FRI' or @daily
+    /// Periodically, by a pattern such as '0 9 * * MON-FRI' or @daily
     #[arg(long, value_name = "PATTERN")]
     pub cron: Option<String>,
     /// The time zone of --cron [default: UTC]
@@ -100,14 +100,14 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let added = block_on(schedules.add(&name, message, when))?;
     let added = added.map_err(|error| failure(&format!("queue `{name}`"), &error))?;
     output::line(&added.id)?;
-    output::note(words(args, &name, &added));
+    output::note(confirmation(args, &name, &added));
     Ok(())
 }
 
 fn due(args: &Args) -> Result<When, Problem> {
     let given = |at: &str, text: &str| Given::new(at, text);
     if let (Some(zone), None) = (&args.tz, &args.cron) {
-        let found = format!("`{zone}` without a pattern that it could be the clock of");
+        let found = format!("`{zone}` without a pattern");
         return Err(Problem::new("--tz", found, "--cron as well"));
     }
     if let Some(text) = &args.within {
@@ -133,7 +133,7 @@ fn due(args: &Args) -> Result<When, Problem> {
 }
 
 /// What was done, in the words in which it was asked for.
-fn words(args: &Args, name: &QueueName, added: &Added) -> String {
+fn confirmation(args: &Args, name: &QueueName, added: &Added) -> String {
     let date = when::write(added.due, args.tz.as_deref());
     let distance = when::distance(clock::wall_clock_now(), added.due);
     let when = match (&args.within, &args.at, &args.cron) {
@@ -150,6 +150,6 @@ fn words(args: &Args, name: &QueueName, added: &Added) -> String {
     };
     match added.waits {
         true => format!("due {when}"),
-        false => format!("due {when}; it is in `{name}` already and can no longer be cancelled"),
+        false => format!("due {when}; it is already in `{name}` and can no longer be cancelled"),
     }
 }

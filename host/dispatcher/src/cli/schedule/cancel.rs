@@ -1,4 +1,4 @@
-//! `dispatcher schedule cancel`: take back what waits.
+//! `dispatcher schedule cancel`: cancel a scheduled message.
 
 use super::{failure, schedules};
 use crate::cli::{Typed, block_on, flags, output};
@@ -11,9 +11,9 @@ Examples:
   dispatcher schedule cancel local:default/0197a3b2-8f0c-7c41-b0de-2f6d3c1a9e55
   dispatcher schedule cancel payments/0197a3b2-8f0c-7c41-b0de-2f6d3c1a9e55
 
-What has gone to its queue of SQS, from 15 minutes before it is due, is not found any more.";
+A message that has moved to its SQS queue, from 15 minutes before it is due, is no longer found.";
 
-/// Take back a message that waits, or stop a periodic one
+/// Cancel a scheduled message, or stop a periodic one
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -51,8 +51,10 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
             output::note(format!("cancelled {}", args.id));
             return Ok(());
         }
-        Cancelled::Unknown => "nothing of this id waits: it was sent, or cancelled, or never was",
-        Cancelled::BeingSent => "a dispatcher is sending it at this moment",
+        Cancelled::Unknown => {
+            "no scheduled message with this id: it was sent, was cancelled, or never existed"
+        }
+        Cancelled::BeingSent => "a dispatcher is sending it right now",
     };
     Err(Failure::new(Exit::Failed, format!("{}: {why}", args.id)))
 }

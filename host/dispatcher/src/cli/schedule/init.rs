@@ -1,4 +1,4 @@
-//! `dispatcher schedule init`: make the table in which scheduled messages for SQS wait.
+//! `dispatcher schedule init`: create the table for scheduled messages of SQS queues.
 
 use super::{failure, schedules};
 use crate::cli::{Typed, block_on, flags, output};
@@ -6,17 +6,17 @@ use crate::error::Failure;
 
 const EXAMPLES: &str = "\
 Examples:
-  dispatcher schedule init payments                the table of one queue, named as it is
+  dispatcher schedule init payments                the table of one queue, with its name
   dispatcher schedule init --schedule-table jobs   one table for all queues
 
-Needs dynamodb:CreateTable and dynamodb:DescribeTable. The table is paid by request. One that is
-there already is checked and left as it is.";
+Needs dynamodb:CreateTable and dynamodb:DescribeTable. The table is billed per request. An existing
+table is checked and left unchanged.";
 
-/// Make the table of DynamoDB that scheduled messages for SQS wait in
+/// Create the DynamoDB table for scheduled messages of SQS queues
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The queue whose name the table gets; not needed with --schedule-table
+    /// The queue that names the table; not needed with --schedule-table
     pub queue: Option<String>,
     #[command(flatten)]
     pub table: flags::TableArgs,
@@ -40,8 +40,8 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let (table, is_new) = made.map_err(|error| failure("schedule init", &error))?;
     output::line(&table)?;
     output::note(match is_new {
-        true => format!("made table `{table}`"),
-        false => format!("table `{table}` is there already, and as it must be"),
+        true => format!("created table `{table}`"),
+        false => format!("table `{table}` already exists and is valid"),
     });
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `dispatcher schedule list`: what waits for its time.
+//! `dispatcher schedule list`: list scheduled messages.
 
 use super::{failure, schedules};
 use crate::app::build::schedule::ListedJob;
@@ -11,18 +11,18 @@ use std::fmt::Write;
 
 const EXAMPLES: &str = "\
 Examples:
-  dispatcher schedule list                 what waits for the embedded queues
-  dispatcher schedule list payments        what waits for this queue, on SQS
+  dispatcher schedule list                 jobs of the embedded queues
+  dispatcher schedule list payments        jobs of this queue, on SQS
   dispatcher schedule list redis:default
   dispatcher schedule list --schedule-table jobs
   dispatcher schedule list --json | jq '.[].id'
 
 With --json: one array of {\"id\",\"queue\",\"due\",\"due_ms\",\"cron\",\"tz\",\"group\",\"body\",\"sending\"}.";
 
-/// The most characters of a body in the table.
+/// Maximum characters of a body in the table.
 const SHOWN: usize = 40;
 
-/// Show what waits for its time
+/// List scheduled messages
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -101,7 +101,7 @@ mod tests {
     use dispatcher_core::schedule::samples;
 
     #[test]
-    fn both_forms_say_when_and_what() {
+    fn table_and_json_show_due_time_and_body() {
         let mut job = samples::job("7", Timestamp(129_600_000));
         job.message.body = "two\nlines".into();
         let once = ListedJob {

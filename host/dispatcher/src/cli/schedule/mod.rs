@@ -1,4 +1,4 @@
-//! `dispatcher schedule`: messages for later and periodic ones.
+//! `dispatcher schedule`: scheduled and periodic messages.
 
 mod add;
 mod cancel;
@@ -25,7 +25,7 @@ Examples:
 Nothing is sent unless some `dispatcher run` is running on the queue when it is due: for SQS from 15
 minutes before.";
 
-/// Send messages later, once or again and again
+/// Send messages later, once or periodically
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum Command {

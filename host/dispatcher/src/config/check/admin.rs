@@ -1,4 +1,5 @@
-//! The admin address and who may use it. Opens nothing: the token's file is read by whoever serves.
+//! Checks the admin address and its access settings. Opens nothing: the server reads the token's
+//! file.
 
 use super::Check;
 use crate::config::Admin;
@@ -59,9 +60,9 @@ fn is_loopback(address: SocketAddr) -> bool {
 }
 
 fn needs_token(given: &Given, address: SocketAddr) -> Problem {
-    let found = format!("other machines reach `{address}`, and there is no token");
+    let found = format!("other machines can reach `{address}`, and there is no token");
     let wanted = "--admin-token-file FILE, or an address of loopback such as 127.0.0.1:9090";
-    let hint = "/healthz, /readyz and /metrics are answered without the token";
+    let hint = "/healthz, /readyz and /metrics need no token";
     Problem::new(&given.at, found, wanted).hint(hint)
 }
 
@@ -73,7 +74,7 @@ fn host(given: &Given) -> Result<String, Problem> {
     match !name.is_empty() && name.len() < 254 && name.chars().all(legal) {
         true => Ok(name),
         false => {
-            let found = format!("`{}` is no host name", given.text);
+            let found = format!("`{}` is not a host name", given.text);
             let problem = Problem::new(&given.at, found, "a name without a scheme and a port");
             Err(problem.hint("written like dispatcher.example.com"))
         }
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_18_off_loopback_there_must_be_a_token() {
+    fn finding_18_token_is_required_off_loopback() {
         for loopback in [
             "127.0.0.1:9",
             "127.3.2.1:0",
@@ -110,9 +111,9 @@ mod tests {
         for public in ["0.0.0.0:9", "10.0.0.1:9", "[::]:9", "[::ffff:0.0.0.0]:9"] {
             let (_, problems) = read(&[("admin", public)]);
             let wanted = format!(
-                "--admin: other machines reach `{public}`, and there is no token; wanted \
+                "--admin: other machines can reach `{public}`, and there is no token; wanted \
                  --admin-token-file FILE, or an address of loopback such as 127.0.0.1:9090; \
-                 /healthz, /readyz and /metrics are answered without the token"
+                 /healthz, /readyz and /metrics need no token"
             );
             assert_eq!(problems, [wanted]);
             let (admin, problems) = read(&[("admin", public), ("admin-token-file", "t")]);
@@ -122,13 +123,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_about_no_address_is_refused() {
+    fn admin_settings_without_an_address_are_refused() {
         let (admin, problems) = read(&[("admin-token-file", "t"), ("admin-host", "a")]);
         assert_eq!(admin, None);
         assert_eq!(
             problems,
             ["--admin-token-file", "--admin-host"].map(|flag| format!(
-                "{flag}: it is about the admin address, and none is served; wanted --admin ADDR as well"
+                "{flag}: it applies to the admin address, and none is served; wanted --admin ADDR as well"
             ))
         );
     }

@@ -1,4 +1,4 @@
-//! How much of each queue of a route runs at once, and what must hold between limits. Opens nothing.
+//! Checks the limits of a route's queues, and the rules between them. Opens nothing.
 
 use super::Check;
 use crate::config::WeightedQueue;
@@ -16,13 +16,13 @@ impl Check {
         if let (Some(given), true) = (layers.one("batch-window"), alone)
             && !settings.batch_window.is_zero()
         {
-            let found = "waiting for other messages where each has an attempt of its own";
+            let found = "waiting for other messages, and each has its own attempt";
             let wanted = "a batch-size above 1 as well";
             self.problems.push(Problem::new(&given.at, found, wanted));
         }
     }
 
-    /// Puts what is said of single queues where it belongs.
+    /// Assigns the limits of single queues to them.
     pub(super) fn limits(&mut self, layers: Layers<'_>, queues: &mut [WeightedQueue]) {
         for (name, given) in layers.entries("rate") {
             let rate = self.read(Some(given), value::rate);
@@ -53,7 +53,7 @@ impl Check {
             .position(|queue| Some(&queue.name) == parsed.as_ref());
         if at.is_none() && !queues.is_empty() {
             let names: Vec<String> = queues.iter().map(|queue| queue.name.to_string()).collect();
-            let found = format!("`{name}` is no queue of the route");
+            let found = format!("`{name}` is not a queue of the route");
             let problem = Problem::new(&given.at, found, names.join(" or "));
             let names = names.iter().map(String::as_str);
             self.problems.push(problem.nearest(name, names));

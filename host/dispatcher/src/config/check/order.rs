@@ -1,4 +1,4 @@
-//! Whether queues can give messages in the order that is wanted. Opens nothing.
+//! Checks whether queues can deliver messages in the configured order. Opens nothing.
 
 use super::Check;
 use crate::config::WeightedQueue;
@@ -31,7 +31,7 @@ impl Check {
     /// What becomes of messages that are too old matters only where some are.
     pub(super) fn shedding(&mut self, layers: Layers<'_>) {
         if let (Some(given), None) = (layers.one("shed"), layers.one("max-age")) {
-            let found = "nothing is too old where no age is";
+            let found = "`shed` without a maximum age";
             self.problems
                 .push(Problem::new(&given.at, found, "a max-age as well"));
         }
@@ -62,7 +62,7 @@ fn newest_first(
         .iter()
         .find(|queue| !queue.name.backend.can_choose_newest())?;
     let found = format!(
-        "`{}` gives what it likes, so the newest can only be chosen among what is at hand, which is nothing",
+        "`{}` has no order, so the newest can only be chosen among held messages, and none are held",
         unsorted.name
     );
     let alone = settings.prefetch == 0;

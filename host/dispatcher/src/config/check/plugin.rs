@@ -1,4 +1,4 @@
-//! A route's plugin: which one, and what must hold between its settings. Opens nothing.
+//! Checks a route's plugin: which one, and the rules between its settings. Opens nothing.
 
 mod granted;
 
@@ -53,7 +53,7 @@ impl Check {
                     .hint("written like plugin = \"NAME\", with a section [plugin.NAME]"),
             });
         }
-        // Only to go on looking for problems: the flags' values are read, its missing file is not.
+        // Only to continue looking for problems: the flags' values are read, its missing file is not.
         let mut stand_in = Section::new("--plugin");
         stand_in.push("file", Given::new("--plugin", "missing"));
         let layers: &[&Section] = match file.routes.len() {
@@ -89,7 +89,7 @@ impl Check {
     fn warm(&mut self, layers: Layers<'_>, settings: &PluginSettings, forwards: bool) {
         let shares = settings.instance_concurrency_of(forwards) > 1;
         if let (Some(given), Some(warm @ 1..), true) = (layers.one("warm"), settings.warm, shares) {
-            let found = format!("{warm} instances made ahead, and many attempts share an instance");
+            let found = format!("{warm} prewarmed instances, and many attempts share an instance");
             let wanted = "either `warm` or `instance-concurrency`";
             self.problems.push(Problem::new(&given.at, found, wanted));
         }
@@ -142,7 +142,7 @@ impl Check {
             partial_failures,
             layers.one("partial-failures"),
         ) {
-            let found = "an asynchronous invocation has no answer that could name failures";
+            let found = "an asynchronous invocation has no response that could list failures";
             self.problems
                 .push(Problem::new(&given.at, found, "invocation sync"));
         }

@@ -1,4 +1,4 @@
-//! Where scheduled messages wait. Opens nothing.
+//! Checks where scheduled messages are stored. Opens nothing.
 
 use super::Check;
 use crate::config::problem::Problem;
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_are_a_second_to_ten_minutes_apart_and_tables_have_names() {
+    fn poll_interval_is_one_second_to_ten_minutes_and_tables_are_named() {
         for (flag, text, wanted) in [
             ("schedule-interval", "90", None),
             ("schedule-interval", "0", Some("wanted 1s to 10m")),

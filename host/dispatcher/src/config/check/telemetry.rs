@@ -1,4 +1,4 @@
-//! Where metrics go. Opens nothing.
+//! Checks where metrics are published. Opens nothing.
 
 use super::Check;
 use crate::config::problem::Problem;
@@ -8,7 +8,7 @@ use crate::config::value::BareUnit;
 use crate::config::{Metrics, MetricsSink};
 use std::time::Duration;
 
-/// As the classic tool has it.
+/// The default of the classic tool.
 const INTERVAL: Duration = Duration::from_secs(60);
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(3_600);

@@ -1,4 +1,4 @@
-//! What is tried, compared and recorded beside a plugin. Opens nothing.
+//! Checks the canary, the shadow and the recording of a plugin. Opens nothing.
 
 use super::Check;
 use crate::config::problem::Problem;
@@ -7,9 +7,9 @@ use crate::config::value;
 use crate::config::{ImageName, Record, RecordingTerms, Share, Source, Trial, Trials};
 use dispatcher_core::recording::redact::Rule;
 
-/// Of the messages, for a canary where nothing is said.
+/// A canary's default share of the messages.
 const TRIED: f64 = 0.1;
-/// How much is recorded at most where nothing is said.
+/// The default bound of a recording folder.
 const MOST: usize = 1 << 30;
 const BOUNDS: std::ops::RangeInclusive<usize> = (1 << 20)..=(1 << 50);
 
@@ -52,7 +52,7 @@ impl Check {
         let rules = layers.list("record.redact").unwrap_or_default();
         let rule = |given: &Given| {
             let rule: Result<Rule, _> = given.text.trim().parse();
-            let found = format!("`{}` names nothing that could be left out", given.text);
+            let found = format!("`{}` names nothing that could be redacted", given.text);
             rule.map_err(|wanted| Problem::new(&given.at, found, wanted))
         };
         let redact = rules
@@ -94,7 +94,7 @@ pub(super) fn source(given: &Given) -> Result<Source, Problem> {
     if !text.starts_with(ImageName::SCHEME) {
         return Ok(Source::File(text.into()));
     }
-    let found = format!("`{text}` names no component");
+    let found = format!("`{text}` does not name a component");
     let image = text.parse().map(Source::Image);
     image.map_err(|wanted: &str| Problem::new(&given.at, found, wanted))
 }
@@ -107,11 +107,11 @@ fn share(given: &Given) -> Result<Share, Problem> {
         None => text.parse(),
     };
     fraction.ok().and_then(Share::new).ok_or_else(|| {
-        let found = format!("`{text}` is no share");
+        let found = format!("`{text}` is not a share");
         Problem::new(
             &given.at,
             found,
-            "a number above 0, at most 1, or a percentage",
+            "a number above 0 and at most 1, or a percentage",
         )
     })
 }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_tried_beside_a_plugin_is_read() {
+    fn canary_and_shadow_settings_are_read() {
         let (read, problems) = plugin(&[
             ("canary", "b.wasm"),
             ("canary-share", "5%"),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_said_all_at_once() {
+    fn conflicting_trial_settings_are_reported_all_at_once() {
         let image = "oci://registry.example/handlers/orders:latest";
         let (_, problems) = plugin(&[
             ("canary-share", "0.5"),
@@ -166,9 +166,9 @@ mod tests {
         ]);
         let begins = [
             "--canary-share: `canary` says `share` and no `file`",
-            "--shadow: `oci://registry.example/handlers/orders:latest` names no component; wanted",
-            "--record-redact: `email` names nothing that could be left out; wanted",
-            "--record-share: `0` is no share; wanted",
+            "--shadow: `oci://registry.example/handlers/orders:latest` does not name a component; wanted",
+            "--record-redact: `email` names nothing that could be redacted; wanted",
+            "--record-share: `0` is not a share; wanted",
         ];
         assert_eq!(problems.len(), begins.len(), "{problems:#?}");
         for (problem, begin) in problems.iter().zip(begins) {

@@ -17,15 +17,15 @@ settings! {
     /// Where this program and AWS keep messages.
     STORES of SettingPart::Program, in &[Table::Dispatcher];
 
-    /// The table of DynamoDB in which scheduled messages for SQS wait
-    "schedule-table" => Setting::new("TABLE").default("for each queue the table of its name")
+    /// The DynamoDB table for scheduled messages of SQS queues
+    "schedule-table" => Setting::new("TABLE").default("one table per queue, with its name")
         .flag(Group::ScheduleTable);
 
     /// The folder of the embedded queue
     "data" => Setting::new("FOLDER").default("this user's data folder").path()
         .tables(&[Table::Dispatcher, Table::Backend("local")]).flag(Group::Data);
 
-    /// Speak to this address in place of AWS
+    /// Use this address instead of AWS
     "endpoint-url" => Setting::new("URL")
         .tables(&[Table::Dispatcher, Table::Backend("sqs"), Table::Backend("dynamodb")])
         .flag(Group::Aws);
@@ -35,22 +35,23 @@ settings! {
     /// `[backend.redis]`, and its flags.
     REDIS of SettingPart::Program, in &[Table::Backend("redis")];
 
-    /// The Redis server of queues written redis:NAME
+    /// The Redis server of queues named redis:NAME
     "redis-url" => Setting::new("URL").default("redis://127.0.0.1:6379").flag(Group::Redis);
 
     /// For rediss://, a file with the certificate authorities to trust, in PEM
     "redis-ca-file" => Setting::new("FILE").default("those of the system").flag(Group::Redis);
 
-    /// For rediss://, a file with the certificate that this client shows, in PEM
+    /// For rediss://, a file with the certificate of this client, in PEM
     "redis-cert-file" => Setting::new("FILE").flag(Group::Redis);
 
     /// The file with the key of --redis-cert-file, in PEM
     "redis-key-file" => Setting::new("FILE").flag(Group::Redis);
 
-    /// What every key on Redis begins with, in braces
+    /// Prefix of all keys on Redis, in braces
     "redis-prefix" => Setting::new("WORD").default("dispatcher").flag(Group::Redis);
 
-    /// Queues on Redis that are npm worqr's, by their bare names: payments=worqr,default=worqr
+    /// Queues on Redis that are shared with npm worqr, by their bare names:
+    /// payments=worqr,default=worqr
     "redis-format" => Setting::new("QUEUE=FORMAT").shape(Shape::Map).flag(Group::Worqr)
         .syntax(Syntax::PerQueue(PerQueue {
             map: "redis-format",
@@ -59,7 +60,7 @@ settings! {
             example: "payments=worqr",
         }));
 
-    /// What the keys of npm worqr begin with
+    /// Prefix of the keys of npm worqr
     "redis-worqr-prefix" => Setting::new("WORD").default("worqr").flag(Group::Worqr);
 }
 
@@ -69,21 +70,21 @@ settings! {
     /// How tables of DynamoDB are used as queues; what is `None` is as the backend has it.
     struct DynamoDb;
 
-    /// The column that is the body
+    /// The column that contains the body
     "body-attribute" => Setting::new("NAME").default("all of the task's own columns, as JSON"),
         body_attribute: Option<String> = |given| given.one(column);
 
-    /// Over how many keys of the index each status is spread, 1 to 100
+    /// Number of index keys per status, 1 to 100
     "shards" => Setting::new("N").default("1"),
         shards: Option<u16> = |given| given.one(|given| value::number(given, &SHARDS));
 
-    /// How long a task that is sent may live, 1s to 100 years
+    /// How long a sent task may live, 1s to 100 years
     "time-to-live" => Setting::new("TIME").default("4 days"),
         time_to_live: Option<Duration> = |given| {
             given.one(|given| value::duration(given, BareUnit::Refused, &LIFE))
         };
 
-    /// The longest pause between two looks at a table that has nothing, 50ms to 20s
+    /// The longest pause between two polls of an empty table, 50ms to 20s
     "idle-poll" => Setting::new("TIME").default("2s"),
         idle_poll: Option<Duration> = |given| {
             given.one(|given| value::duration(given, BareUnit::Refused, &PAUSE))

@@ -3,22 +3,22 @@
 use super::{Reload, Setting, SettingPart, Shape, Table, all, backends};
 
 const HEAD: &str = "\
-<!-- Generated from host/dispatcher/src/config/declared: UPDATE=1 cargo test the_reference_page -->
+<!-- Generated from host/dispatcher/src/config/declared: UPDATE=1 cargo test settings_page -->
 
 # Settings
 
-Every setting, by the section of the configuration file that has it. A flag wins over its
-environment variable, and both win over the file that `--config` names. Flags about routes and
-plugins describe the only route of a run; where the file has several routes, they are refused.
+Every setting, by its section of the configuration file. A flag overrides its environment
+variable, and both override the file that `--config` names. Flags of routes and plugins apply to
+the only route of a run; if the file has several routes, they are refused.
 
 `dispatcher check` reports every problem at once and starts nothing. Unknown keys, flags and misspelt
-variables are reported with the nearest name, and what is wrong in the file with its line.
+variables are reported with the nearest name, and problems of the file with their lines.
 
 - **Values**: `TIME` is a duration such as `30s` or `1h 30m`; `S` is the same, and a bare number is
   seconds; `SIZE` is a number of bytes, as in `64MiB`; `N` is a whole number. A flag for a list or a
-  table may be repeated, and its variable holds one item a line.
-- **SIGHUP** reads the file again. Each setting says when a changed value holds; the log names those
-  that wait for the next start.
+  table may be repeated, and its variable has one item per line.
+- **SIGHUP** reloads the file. Each setting says when a changed value applies; the log names those
+  that need a restart.
 ";
 
 /// The whole page.
@@ -28,9 +28,9 @@ pub(super) fn page() -> String {
     tables.extend(backends().into_iter().map(Table::Backend));
     for table in tables {
         let about = match table {
-            Table::Dispatcher => "\nWhat holds for the process.\n",
+            Table::Dispatcher => "\nSettings of the process.\n",
             Table::Route => {
-                "\nWhich messages are taken, and how many at once; once for each route.\n"
+                "\nWhich messages are received, and how many run concurrently; once per route.\n"
             }
             Table::Plugin => "\nWhat handles the messages, and what it may use.\n",
             Table::Queue => {
@@ -80,8 +80,8 @@ fn entry(page: &mut String, title: &str, setting: &Setting, more: &str) {
     if !setting.tables.is_empty() {
         let reload = match setting.reload {
             Reload::Restart => "at the next start",
-            Reload::Live => "now",
-            Reload::UpToStart => "now, up to its value at the start",
+            Reload::Live => "at once",
+            Reload::UpToStart => "at once, up to its value at the start",
             Reload::Replace => "with the plugin's next attempt; of a function, at the next start",
         };
         line(page, &format!("- SIGHUP: {reload}"));

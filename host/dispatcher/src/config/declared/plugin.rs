@@ -15,9 +15,9 @@ use std::time::Duration;
 const SHORTEST_ATTEMPT: Duration = Duration::from_millis(1);
 const MOST_WARM: usize = 1_000;
 const MAX_MEMORY: usize = 64 << 20;
-/// Of a forwarder, one instance of which holds the events of many attempts.
+/// The memory of a forwarder, one instance of which holds the events of many attempts.
 const FORWARD_MEMORY: usize = 256 << 20;
-/// The most attempts that share an instance of a forwarder, which mostly waits.
+/// Maximum attempts that share an instance of a forwarder, which mostly waits.
 const FORWARD_SHARED: usize = 1_000;
 const MOST_SHARED: usize = 10_000;
 /// One page of WebAssembly's memory.
@@ -41,18 +41,18 @@ settings! {
     /// The settings of a plugin that stand alone.
     struct PluginSettings;
 
-    /// The WebAssembly component that handles the messages: a file, which may be replaced while it
-    /// runs, or oci://HOST/NAME@sha256:DIGEST
+    /// The WebAssembly component that handles the messages: a file, which may be replaced at run
+    /// time, or oci://HOST/NAME@sha256:DIGEST
     "file" => replaced("FILE").path().flag_named("plugin", Group::Handler);
 
     /// The Lambda function that messages are forwarded to as SQS events: NAME, NAME:ALIAS or ARN
     "function" => Setting::new("NAME").flag(Group::Handler);
 
-    /// Whether to wait for the function's answer (sync) or to leave Lambda alone with the event
-    /// (async), after which a message counts as done
+    /// Whether to wait for the function's response (sync) or only until Lambda has accepted the
+    /// event (async), after which a message counts as done
     "invocation" => Setting::new("sync|async").default("sync").flag(Group::Handler);
 
-    /// Heed the batchItemFailures that the function answers with
+    /// Respect the batchItemFailures in the function's response
     "partial-failures" => Setting::new("true|false").shape(Shape::Switch).flag(Group::Handler);
 
     /// Stop an attempt after this long
@@ -64,7 +64,7 @@ settings! {
             given.one(|given| value::duration(given, BareUnit::Refused, &range))
         };
 
-    /// The most memory of one instance
+    /// Maximum memory of one instance
     "max-memory" => Setting::new("SIZE").default("64MiB; 256MiB for --function")
         .flag(Group::Guest),
         max_memory: Option<usize> = |given| {
@@ -72,67 +72,67 @@ settings! {
         };
 
     /// An environment variable for the plugin, which sees no others; may be repeated, and
-    /// DISPATCHER_ENV holds one a line
+    /// DISPATCHER_ENV has one per line
     "env" => replaced("K=V").shape(Shape::Map).flag(Group::Guest),
         env: Vec<(String, String)> = |given| given.entries(variable);
 
-    /// A Lambda function that the plugin may invoke: a name, NAME:ALIAS or ARN, in which * stands
-    /// for any characters; may be repeated, and DISPATCHER_ALLOW_LAMBDA holds one a line
+    /// A Lambda function that the plugin may invoke: a name, NAME:ALIAS or ARN, in which * matches
+    /// any characters; may be repeated, and DISPATCHER_ALLOW_LAMBDA has one per line
     "allow-lambda" => allowed("PATTERN"),
         allow_lambda: Vec<String> = |given| given.each(function::pattern);
 
     /// A queue that the plugin may send to, with a delay of any length: a name, an SQS URL or ARN,
-    /// or local:NAME, as the plugin writes it; may be repeated, and DISPATCHER_ALLOW_SEND holds one
-    /// a line
+    /// or local:NAME, as the plugin writes it; may be repeated, and DISPATCHER_ALLOW_SEND has one
+    /// per line
     "allow-send" => allowed("QUEUE"),
         allow_send: Vec<QueueName> = |given| given.each(queue);
 
-    /// Where the plugin may open TCP connections to, as in 192.0.2.7:7000; may be repeated, and
-    /// DISPATCHER_ALLOW_CONNECT holds one a line
+    /// An address to which the plugin may open TCP connections, as in 192.0.2.7:7000; may be
+    /// repeated, and DISPATCHER_ALLOW_CONNECT has one per line
     "allow-connect" => allowed("IP:PORT"),
         allow_connect: Vec<Peer> = |given| given.each(peer);
 
     /// A host that the plugin may send HTTP requests to: a name, *.NAME, IP address, network such
-    /// as 10.0.0.0/8 or localhost, each with http:// or https:// before it and :PORT after it or
-    /// without; may be repeated, and DISPATCHER_ALLOW_HTTP holds one a line
+    /// as 10.0.0.0/8 or localhost, optionally with http:// or https:// before it and :PORT after
+    /// it; may be repeated, and DISPATCHER_ALLOW_HTTP has one per line
     "allow-http" => allowed("HOST"),
         allow_http: Vec<HttpHost> = |given| given.each(host);
 
-    /// A folder that the plugin may read, and not write; it sees it as /
+    /// A folder that the plugin may read but not write; it sees it as /
     "allow-read" => replaced("FOLDER").path().flag(Group::Guest),
         allow_read: Option<PathBuf> = |given| {
             given.one(|given| value::text(given, "a folder")).map(PathBuf::from)
         };
 
-    /// A setting that the plugin reads by wasi:config; may be repeated, and DISPATCHER_SETTING holds
-    /// one a line
+    /// A setting that the plugin reads through wasi:config; may be repeated, and
+    /// DISPATCHER_SETTING has one per line
     "setting" => replaced("K=V").shape(Shape::Map).flag(Group::Guest),
         setting: Vec<(String, String)> = |given| given.entries(variable);
 
-    /// A bucket of keys and values that the plugin opens as NAME by wasi:keyvalue: in the data
-    /// folder (local:BUCKET) or on the Redis server (redis:BUCKET); may be repeated, and
-    /// DISPATCHER_STORE holds one a line
+    /// A key-value bucket that the plugin opens as NAME through wasi:keyvalue: in the data folder
+    /// (local:BUCKET) or on the Redis server (redis:BUCKET); may be repeated, and DISPATCHER_STORE
+    /// has one per line
     "store" => replaced("NAME=WHERE").shape(Shape::Map).flag(Group::Guest),
         store: Vec<(String, Place)> = |given| given.entries(|_, given| place(given));
 
-    /// Use an instance for so many attempts
+    /// Use an instance for this many attempts
     "reuse.count" => replaced("N").default("a fresh instance for each").shorthand()
         .flag_named("reuse", Group::Instances);
 
-    /// Use an instance no longer than this, where instances are reused
+    /// Use an instance no longer than this, if instances are reused
     "reuse.age" => replaced("TIME").default("10m");
 
-    /// Use no instance again whose memory has grown beyond this, where instances are reused
+    /// Do not reuse an instance whose memory has grown beyond this, if instances are reused
     "reuse.memory" => replaced("SIZE").default("half of max-memory");
 
-    /// Make so many instances ahead, so that a message need not wait for its own, 0 to 1000
+    /// Create this many instances ahead of messages, 0 to 1000
     "warm" => replaced("N")
         .default("as many as --workers for components of 1 MiB or more, else 0")
         .flag(Group::Instances),
         warm: Option<usize> = |given| given.one(|given| value::number(given, &(0..=MOST_WARM)));
 
-    /// The most attempts that share an instance, 1 to 10000; more than 1 suits handlers that are
-    /// async
+    /// Maximum concurrent attempts that share an instance, 1 to 10000; more than 1 suits async
+    /// handlers
     "instance-concurrency" => Setting::new("N").default("1; 1000 for --function")
         .flag(Group::Instances),
         instance_concurrency: Option<usize> = |given| {
@@ -158,10 +158,10 @@ settings! {
     "record.redact" => Setting::new("PLACE").shape(Shape::List)
         .flag_named("record-redact", Group::Trials);
 
-    /// The share of the messages that is recorded, as in 0.05 or 5%
+    /// The share of the messages to record, as in 0.05 or 5%
     "record.share" => Setting::new("SHARE").default("1").flag_named("record-share", Group::Trials);
 
-    /// The most that the folder of --record holds; the oldest recordings are deleted
+    /// Maximum size of the folder of --record; the oldest recordings are deleted
     "record.most" => Setting::new("SIZE").default("1GiB").flag_named("record-most", Group::Trials);
 }
 
@@ -172,7 +172,8 @@ impl PluginSettings {
         self.max_memory.unwrap_or(default)
     }
 
-    /// The most attempts that share an instance, likewise.
+    /// Maximum attempts that share an instance, of a plugin that forwards to a function or of
+    /// another.
     pub fn instance_concurrency_of(&self, forwards: bool) -> usize {
         let default = if forwards { FORWARD_SHARED } else { 1 };
         self.instance_concurrency.unwrap_or(default)

@@ -30,14 +30,14 @@ settings! {
     /// The settings of a run that stand alone.
     struct ProgramSettings;
 
-    /// How long running attempts may go on after SIGTERM or SIGINT; a stop may take 5 s longer
+    /// How long running attempts may continue after SIGTERM or SIGINT; a stop may take 5 s longer
     "shutdown-grace" => Setting::new("TIME").default("20s").flag(Group::Limits),
         shutdown_grace: Duration = |given| {
             let any = Duration::ZERO..=Duration::MAX;
             given.one(|given| value::duration(given, BareUnit::Refused, &any)).unwrap_or(GRACE)
         };
 
-    /// The most bytes of messages held at once, as in 64MiB; a larger message is dead-lettered
+    /// Maximum bytes of held messages, as in 64MiB; a larger message is dead-lettered
     "message-memory" => Setting::new("SIZE")
         .default("an eighth of the container's or the machine's memory")
         .flag(Group::Limits),
@@ -54,14 +54,14 @@ settings! {
             number.and_then(NonZeroUsize::new).unwrap_or_else(processors)
         };
 
-    /// How often scheduled messages for SQS are looked for, 1 to 600 seconds
+    /// How often to look for due scheduled messages for SQS, 1 to 600 seconds
     "schedule-interval" => Setting::new("S").default("60").flag(Group::ScheduleInterval),
         schedule_interval: Duration = |given| {
             let range = SHORTEST_LOOK..=LONGEST_LOOK;
             given.one(|given| value::duration(given, BareUnit::Seconds, &range)).unwrap_or(LOOK)
         };
 
-    /// What this program is called in metrics: their namespace is Dispatcher-NAME
+    /// The name of this program in metrics: their namespace is Dispatcher-NAME
     "name" => Setting::new("NAME").flag(Group::Metrics),
         name: Option<String> = |given| given.one(value::namespace);
 }
@@ -70,7 +70,7 @@ settings! {
     /// Settings of `[dispatcher]` that are read together: metrics, and the admin address.
     ADMIN of SettingPart::Program, in &[Table::Dispatcher];
 
-    /// Where metrics go: to CloudWatch, as Embedded Metric Format to stdout, or nowhere
+    /// Where to publish metrics: CloudWatch, Embedded Metric Format on stdout, or none
     "metrics" => Setting::new("cloudwatch|emf|none")
         .default("cloudwatch with --name, else none").flag(Group::Metrics);
 
@@ -96,7 +96,7 @@ settings! {
         .default("false")
         .flag(Group::Metrics);
 
-    /// A host name that the admin address answers to, besides IP addresses and localhost; may be
+    /// A host name that the admin address accepts, besides IP addresses and localhost; may be
     /// repeated
     "admin-host" => Setting::new("NAME").shape(Shape::List).flag(Group::Metrics);
 }
@@ -110,7 +110,7 @@ settings! {
     /// Read settings from this TOML file; without it no file is read
     "config" => Setting::new("FILE").flag(Group::File);
 
-    /// The address to listen on; port 0 is any that is free
+    /// The address to listen on; port 0 is any free port
     "listen" => Setting::new("ADDR").default("127.0.0.1:9324").flag(Group::Listen),
         listen: SocketAddr = |given| {
             given.one(address).unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 9_324))
@@ -123,15 +123,15 @@ settings! {
     /// What is logged, and how.
     struct LogSettings;
 
-    /// How log lines are written: text or json
+    /// Format of log lines: text or json
     "log-format" => Setting::new("FORMAT").default("text").flag(Group::Log),
         format: LogFormat = |given| {
             let words = [("text", LogFormat::Text), ("json", LogFormat::Json)];
             given.one(|given| value::choice(given, &words)).unwrap_or_default()
         };
 
-    /// What is logged: off, error, warn, info, debug or trace, or directives such as
-    /// warn,guest=debug (`guest` is what plugins print)
+    /// What to log: off, error, warn, info, debug or trace, or directives such as warn,guest=debug
+    /// (`guest` is the output of plugins)
     "log-level" => Setting::new("LEVEL").default("info").flag(Group::Log),
         level: String = |given| given.one(log_level).unwrap_or_else(|| "info".to_owned());
 }

@@ -13,9 +13,9 @@ use dispatcher_core::settlement::decide::{Shed, Shedding};
 use std::time::Duration;
 
 const CONCURRENCY: usize = 50;
-/// The most attempts at once, of a route and of a queue.
+/// Maximum concurrent attempts, of a route and of a queue.
 pub(in crate::config) const MOST_CONCURRENCY: usize = 100_000;
-/// As many as Lambda's own event source mapping gathers.
+/// The maximum of Lambda's own event source mapping.
 const MOST_BATCH: usize = 10_000;
 const MOST_PREFETCH: usize = 100_000;
 const LONGEST_POLL: Duration = Duration::from_secs(20);
@@ -30,10 +30,10 @@ settings! {
     /// The settings of a route that stand alone.
     struct RouteSettings;
 
-    /// What the route is called in the log and in metrics
+    /// The route's name in the log and in metrics
     "name" => Setting::new("NAME").default("its plugin's name");
 
-    /// Which [plugin.NAME] handles its messages
+    /// The [plugin.NAME] that handles its messages
     "plugin" => Setting::new("NAME").default("the only plugin of the file");
 
     /// Queues, the most urgent first; or each with a weight, as in payments:3,default:1
@@ -46,33 +46,33 @@ settings! {
             given.one(|given| seconds(given, LONGEST_POLL)).unwrap_or(LONGEST_POLL)
         };
 
-    /// The pause after a receive that brought nothing, in seconds
+    /// The pause after an empty receive, in seconds
     "sleep" => Setting::new("S").default("0").flag(Group::Queues),
         sleep: Duration = |given| {
             given.one(|given| seconds(given, Duration::MAX)).unwrap_or_default()
         };
 
     /// How long a received message stays invisible unless extended, 0 to 43200 seconds
-    "visibility" => Setting::new("S").default("as the queue says").flag(Group::Queues),
+    "visibility" => Setting::new("S").default("the queue's own").flag(Group::Queues),
         visibility: Option<Duration> = |given| given.one(|given| seconds(given, VISIBILITY_CEILING));
 
-    /// Where rejected messages go: a queue on the same backend
+    /// The dead-letter queue, on the same backend
     "dead-letter" => Setting::new("QUEUE").flag(Group::Queues);
 
-    /// Dead-letter a message after so many attempts
+    /// Dead-letter a message after this many attempts
     "retry.attempts" => Setting::new("N")
         .default("10 where there is a dead-letter queue, as every local queue has; else as the \
                   queue's redrive policy says")
         .flag_named("max-attempts", Group::Queues);
 
-    /// The pause after the first attempt, which doubles from there, up to 12 hours
+    /// The pause after the first attempt, doubled after each further one, up to 12 hours
     "retry.first" => Setting::new("TIME").default("1s");
 
     /// The longest pause between attempts, up to 12 hours
     "retry.most" => Setting::new("TIME").default("15m");
 
-    /// Start what came first (fifo) or what was sent last (lifo); newest first is exact on local
-    /// queues and a choice among what --prefetch holds elsewhere
+    /// Start the first to arrive (fifo) or the last sent (lifo); newest first is exact on local
+    /// queues, and among the messages that --prefetch holds elsewhere
     "order" => Setting::new("fifo|lifo").default("fifo").flag(Group::Queues),
         sequence: Sequence = |given| {
             let words = [("fifo", Sequence::Fifo), ("lifo", Sequence::Lifo)];
@@ -84,29 +84,29 @@ settings! {
     "group-by" => Setting::new("WHERE").flag(Group::Queues),
         group_by: Option<GroupBy> = |given| given.one(group_by);
 
-    /// Handle nothing that was sent longer ago, as in 10m
-    "max-age" => Setting::new("TIME").default("handle all").flag(Group::Queues),
+    /// Do not start messages sent longer ago, as in 10m
+    "max-age" => Setting::new("TIME").default("no limit").flag(Group::Queues),
         max_age: Option<Duration> = |given| {
             given.one(|given| value::duration(given, BareUnit::Refused, &AGES))
         };
 
-    /// What becomes of messages older than --max-age
+    /// What happens to messages older than --max-age
     "shed" => Setting::new("dead-letter|drop").default("dead-letter").flag(Group::Queues),
         shed: Shed = |given| {
             let words = [("dead-letter", Shed::DeadLetter), ("drop", Shed::Drop)];
             given.one(|given| value::choice(given, &words)).unwrap_or_default()
         };
 
-    /// Remember what is done for so long in the data folder, and delete it without running when it
-    /// is delivered again, after a restart as well
+    /// Remember done messages for this long in the data folder, and delete them without running
+    /// when they are redelivered, after a restart as well
     "idempotency" => Setting::new("TIME").default("only while the process lives")
         .flag(Group::Queues),
         idempotency: Option<Duration> = |given| {
             given.one(|given| value::duration(given, BareUnit::Refused, &AGES))
         };
 
-    /// The most attempts at once, as in 50; or those at the messages of one queue, as in
-    /// payments=5; may be repeated or hold both, as in 50,payments=5
+    /// Maximum concurrent attempts, as in 50; or those of one queue, as in payments=5; may be
+    /// repeated or combined, as in 50,payments=5
     "concurrency" => Setting::new("N|QUEUE=N").default("50")
         .tables(&[Table::Route, Table::Dispatcher]).reload(Reload::UpToStart)
         .flag(Group::Limits).syntax(Syntax::PerQueue(PerQueue {
@@ -119,12 +119,11 @@ settings! {
             given.one(|given| value::number(given, &(1..=MOST_CONCURRENCY))).unwrap_or(CONCURRENCY)
         };
 
-    /// The most attempts at once at the messages of single queues; the flag is
-    /// --concurrency QUEUE=N
+    /// Maximum concurrent attempts of single queues; the flag is --concurrency QUEUE=N
     "queue-concurrency" => Setting::new("N").shape(Shape::Map).reload(Reload::Live);
 
-    /// The most messages of one queue that are started in a second, a minute or an hour by
-    /// this process, as in payments=100/s; may be repeated or hold several with commas
+    /// Maximum messages of a queue that this process starts per second, minute or hour, as in
+    /// payments=100/s; may be repeated or combined with commas
     "rate" => Setting::new("QUEUE=N/s").shape(Shape::Map).reload(Reload::Live)
         .flag(Group::Limits).syntax(Syntax::PerQueue(PerQueue {
             map: "rate",
@@ -133,7 +132,7 @@ settings! {
             example: "payments=100/s",
         }));
 
-    /// The most messages of one attempt, 1 to 10000
+    /// Maximum messages per attempt, 1 to 10000
     "batch-size" => Setting::new("N").default("1").flag(Group::Limits),
         batch_size: usize = |given| {
             given.one(|given| value::number(given, &(1..=MOST_BATCH))).unwrap_or(1)
@@ -145,7 +144,7 @@ settings! {
             given.one(|given| seconds(given, LONGEST_WINDOW)).unwrap_or_default()
         };
 
-    /// The most messages held beyond those that run, so that the next is at hand; all are leased
+    /// Maximum messages held ready beyond those that run; all are leased
     "prefetch" => Setting::new("N").default("0").reload(Reload::Live).flag(Group::Limits),
         prefetch: usize = |given| {
             given.one(|given| value::number(given, &(0..=MOST_PREFETCH))).unwrap_or_default()

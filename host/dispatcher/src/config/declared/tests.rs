@@ -11,7 +11,7 @@ fn only_settings_have_variables() {
 }
 
 #[test]
-fn names_are_unique() {
+fn setting_names_are_unique() {
     let (mut flags, mut keys) = (BTreeSet::new(), BTreeSet::new());
     for setting in all() {
         let key = setting.key;
@@ -27,7 +27,7 @@ fn names_are_unique() {
 }
 
 #[test]
-fn every_setting_has_a_home_and_a_sentence() {
+fn every_setting_has_a_section_and_help() {
     for setting in all() {
         let (key, help) = (setting.key, setting.summary());
         assert!(
@@ -41,7 +41,7 @@ fn every_setting_has_a_home_and_a_sentence() {
 }
 
 #[test]
-fn a_map_of_queues_is_a_setting() {
+fn map_of_queues_is_a_setting() {
     for setting in all() {
         if let Some(Syntax::PerQueue(form)) = setting.flag.map(|flag| flag.syntax) {
             let map = of_key(setting.part, form.map).expect(form.map);
@@ -51,7 +51,7 @@ fn a_map_of_queues_is_a_setting() {
 }
 
 #[test]
-fn a_table_has_one_shorthand_at_most() {
+fn table_has_at_most_one_shorthand() {
     for setting in all().filter(|setting| setting.is_shorthand) {
         let table = setting.key.split_once('.').expect("a key of a table").0;
         let others = all().filter(|other| {
@@ -63,7 +63,7 @@ fn a_table_has_one_shorthand_at_most() {
 }
 
 #[test]
-fn the_reference_page_is_what_the_tables_say() {
+fn settings_page_matches_the_declarations() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/settings.md");
     let page = page::page();
     if std::env::var_os("UPDATE").is_some() {
@@ -73,6 +73,6 @@ fn the_reference_page_is_what_the_tables_say() {
     assert!(
         found == page,
         "host/docs/settings.md is not what the tables say: write it again with \
-         `UPDATE=1 cargo test the_reference_page`"
+         `UPDATE=1 cargo test settings_page`"
     );
 }

@@ -8,7 +8,7 @@ fn problems(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_whole_file_is_read() {
+fn complete_file_is_read() {
     let text = r#"
 [dispatcher]
 concurrency = 20
@@ -47,7 +47,7 @@ queues = "c,d"
 }
 
 #[test]
-fn every_problem_is_found_at_its_line() {
+fn every_problem_is_reported_with_its_line() {
     let found = problems(
         "[dispatcher]\nconcurency = 1\nworkers = true\n[backend.reddis]\n[plugin.a]\nfil = 1\n\
          env = 3\npartial-failures = \"yes\"\n[[route]]\nqueues = [\"a\", []]\n\
@@ -94,7 +94,7 @@ fn keys_of_other_sections_and_versions_are_unknown() {
 }
 
 #[test]
-fn a_key_of_another_section_is_reported_with_that_section() {
+fn key_of_another_section_names_that_section() {
     for (text, wanted) in [
         ("[[route]]\nmax-memory = 1", "it is a key of [plugin.NAME]"),
         ("[dispatcher]\nprefetch = 1", "it is a key of [[route]]"),
@@ -110,7 +110,7 @@ fn a_key_of_another_section_is_reported_with_that_section() {
 }
 
 #[test]
-fn what_classic_mode_needs_is_read() {
+fn keys_of_classic_mode_are_read() {
     let text = r#"
 [dispatcher]
 name = "staging"
@@ -139,7 +139,7 @@ rate = { "payments.fifo" = "100/s" }
 }
 
 #[test]
-fn what_is_not_toml_is_told_with_the_rest() {
+fn toml_errors_are_reported_with_other_problems() {
     let found = problems("[dispatcher]\nworkers = = 3\nconcurency = 1\n");
     assert!(
         found[0].starts_with("etc/d.toml:2: not TOML: "),
@@ -153,7 +153,7 @@ fn what_is_not_toml_is_told_with_the_rest() {
 }
 
 #[test]
-fn sections_of_the_wrong_kind() {
+fn sections_of_the_wrong_type_are_refused() {
     for (text, wanted) in [
         ("dispatcher = 1", "d.toml:1: [dispatcher] is a number"),
         (
@@ -175,12 +175,12 @@ fn sections_of_the_wrong_kind() {
 
 proptest::proptest! {
     #[test]
-    fn no_text_panics(text in ".{0,200}") {
+    fn parser_panics_on_no_text(text in ".{0,200}") {
         read(Path::new("x"), &text);
     }
 
     #[test]
-    fn no_likely_text_panics(
+    fn parser_panics_on_no_plausible_text(
         parts in proptest::collection::vec(
             proptest::sample::select(vec![
                 "[dispatcher]", "[[route]]", "[plugin.a]", "[backend.sqs]", "queues", "retry",

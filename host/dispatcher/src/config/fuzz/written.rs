@@ -99,7 +99,7 @@ pub(super) fn queue(queue: &WeightedQueue) -> String {
     }
 }
 
-/// Each route has a plugin of its own here, whose name is thus lost.
+/// Each route has its own plugin here, whose name is thus lost.
 fn plugin(out: &mut WrittenLines, at: usize, plugin: &PluginConfig) {
     out.line(&format!("[plugin.p{at}]"));
     match &plugin.code {

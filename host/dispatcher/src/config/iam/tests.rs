@@ -100,7 +100,7 @@ const WHOLE: &str = r#"{
 }"#;
 
 #[test]
-fn a_run_in_classic_mode() {
+fn policy_covers_a_run_in_classic_mode() {
     let policy = of(&[
         ("function", "my-function:live"),
         ("queues", "submissions:2,payments:3"),
@@ -111,7 +111,7 @@ fn a_run_in_classic_mode() {
 }
 
 #[test]
-fn nothing_is_asked_for_that_nothing_needs() {
+fn policy_grants_no_unneeded_action() {
     let empty = "{\n  \"Version\": \"2012-10-17\",\n  \"Statement\": []\n}";
     assert_eq!(of(&[("plugin", "p.wasm")]), empty);
     let to_stdout = [("plugin", "p.wasm"), ("name", "a"), ("metrics", "emf")];
@@ -124,7 +124,7 @@ fn nothing_is_asked_for_that_nothing_needs() {
 }
 
 #[test]
-fn finding_02_a_fifo_queue_needs_the_target_of_its_redrive_policy() {
+fn finding_02_fifo_queue_needs_access_to_its_redrive_target() {
     let arn = "arn:aws:sqs:eu-west-1:123456789012:orders.fifo";
     let policy = of(&[("plugin", "p.wasm"), ("queues", arn)]);
     let target = "arn:aws:sqs:eu-west-1:123456789012:*.fifo";
@@ -140,7 +140,7 @@ fn finding_02_a_fifo_queue_needs_the_target_of_its_redrive_policy() {
 }
 
 #[test]
-fn what_is_known_of_region_account_and_partition_is_kept() {
+fn known_region_account_and_partition_are_in_the_policy() {
     let arn = "arn:aws:sqs:eu-west-1:123456789012:payments";
     for (queue, wanted) in [
         (arn, arn),
@@ -202,7 +202,7 @@ fn what_is_known_of_region_account_and_partition_is_kept() {
 }
 
 #[test]
-fn the_keys_of_encrypted_queues_may_be_used() {
+fn keys_of_encrypted_queues_are_in_the_policy() {
     let mut flags = Flags::default();
     flags.take("queues", Given::new("--queues", "payments"));
     flags.take("function", Given::new("--function", "f"));

@@ -40,7 +40,7 @@ fn limits(rate: Option<f64>, attempts: Option<usize>) -> LaneLimits {
 }
 
 #[test]
-fn limits_are_applied_while_it_runs() {
+fn limits_are_applied_at_run_time() {
     let same = change(&[]);
     assert_eq!(same.needs_restart, [""; 0]);
     let wanted = SchedulerLimits {
@@ -72,7 +72,7 @@ fn limits_are_applied_while_it_runs() {
 }
 
 #[test]
-fn more_than_there_is_room_for_is_cut_and_told() {
+fn concurrency_above_the_start_value_is_capped_and_reported() {
     let new = change(&[("concurrency = 50", "concurrency = 80")]);
     assert_eq!(new.routes[0].limits.attempts, 50);
     assert_eq!(
@@ -82,7 +82,7 @@ fn more_than_there_is_room_for_is_cut_and_told() {
 }
 
 #[test]
-fn all_else_is_named_and_waits() {
+fn changes_that_need_a_restart_are_listed() {
     let new = change(&[
         (
             "workers = 2",
@@ -126,7 +126,7 @@ fn all_else_is_named_and_waits() {
 }
 
 #[test]
-fn another_kind_of_plugin_is_another_file() {
+fn changed_plugin_kind_is_reported_as_a_changed_file() {
     let new = change(&[("function = 'f'", "file = 'p.wasm'")]);
     let lines: Vec<_> = new
         .needs_restart
@@ -138,7 +138,7 @@ fn another_kind_of_plugin_is_another_file() {
 
 /// What was forgotten would be neither applied nor named.
 #[test]
-fn every_setting_that_waits_for_a_start_is_compared() {
+fn every_setting_that_needs_a_restart_is_compared() {
     let settings = settings(&[]);
     let route = &settings.routes[0];
     for (part, compared) in [

@@ -5,7 +5,7 @@ use super::*;
 const FUNCTION: (&str, &str) = ("function", "my-function:live");
 
 #[test]
-fn a_function_is_enough() {
+fn function_alone_is_enough() {
     let (settings, problems) = from_flags(&[FUNCTION]);
     assert_eq!(problems, [""; 0]);
     let route = &settings.routes[0];
@@ -51,7 +51,7 @@ fn a_function_is_enough() {
 }
 
 #[test]
-fn a_file_may_say_it_all() {
+fn file_can_configure_everything() {
     let text = "[dispatcher]\nname = 'staging'\nmetrics-interval = 10\nadmin = '127.0.0.1:9090'\n\
                 [plugin.f]\nfunction = '123456789012:function:f'\npartial-failures = true\n\
                 allow-lambda = ['img-*', 'doc']\n[[route]]\nqueues = ['payments:3', 'local:a:1']\n\
@@ -106,7 +106,7 @@ fn a_file_may_say_it_all() {
 }
 
 #[test]
-fn what_does_not_go_together_is_told() {
+fn conflicting_settings_are_reported() {
     for (list, wanted) in [
         (
             &[FUNCTION, ("plugin", "p.wasm")][..],
@@ -127,7 +127,7 @@ fn what_does_not_go_together_is_told() {
                 ("partial-failures", "true"),
                 ("invocation", "async"),
             ],
-            "--partial-failures: an asynchronous invocation has no answer",
+            "--partial-failures: an asynchronous invocation has no response",
         ),
         (
             &[("function", "a/b")],
@@ -147,7 +147,7 @@ fn what_does_not_go_together_is_told() {
                 ("queues", "payments,default"),
                 ("rate", "paymets=1/s"),
             ],
-            "--rate: `paymets` is no queue of the route; wanted payments or default; \
+            "--rate: `paymets` is not a queue of the route; wanted payments or default; \
              did you mean `payments`?",
         ),
         (
@@ -156,7 +156,7 @@ fn what_does_not_go_together_is_told() {
                 ("queues", "payments:3"),
                 ("concurrency", "payments:3=5"),
             ],
-            "--concurrency: `payments:3` is no queue of the route; wanted payments; \
+            "--concurrency: `payments:3` is not a queue of the route; wanted payments; \
              did you mean `payments`?",
         ),
         (
@@ -166,7 +166,7 @@ fn what_does_not_go_together_is_told() {
         ),
         (
             &[FUNCTION, ("batch-window", "5")],
-            "--batch-window: waiting for other messages where each has an attempt of its own",
+            "--batch-window: waiting for other messages, and each has its own attempt",
         ),
     ] {
         let (_, problems) = from_flags(list);
@@ -188,7 +188,7 @@ fn variables_for_the_forwarder_are_refused() {
 }
 
 #[test]
-fn nothing_to_run_names_both_ways() {
+fn missing_handler_names_both_options() {
     let (_, problems) = from_flags(&[]);
     assert_eq!(
         problems,
@@ -203,7 +203,7 @@ fn nothing_to_run_names_both_ways() {
 }
 
 #[test]
-fn flags_for_a_function_win_over_the_files_component() {
+fn function_flags_override_the_component_of_the_file() {
     let text = "[plugin.p]\nfile = 'p.wasm'\ntimeout = '5s'\n";
     let (settings, problems) = from_file(text, &[FUNCTION]);
     assert_eq!(problems, [""; 0]);
@@ -213,7 +213,7 @@ fn flags_for_a_function_win_over_the_files_component() {
 }
 
 #[test]
-fn the_classic_tools_variables_are_told_by_their_names() {
+fn variables_of_the_classic_tool_are_reported_by_name() {
     let mut flags = Flags::default();
     let notice = classic::take(&mut flags, |name| match name {
         "WORKERLESS_FUNCTION" => Some("a b".into()),

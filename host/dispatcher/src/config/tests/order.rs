@@ -34,16 +34,16 @@ fn order_age_and_memory_are_settings_of_a_route() {
 }
 
 #[test]
-fn what_can_have_no_effect_is_refused() {
+fn settings_without_effect_are_refused() {
     for (list, wanted) in [
         (
             vec![("shed", "drop")],
-            "--shed: nothing is too old where no age is; wanted a max-age as well",
+            "--shed: `shed` without a maximum age; wanted a max-age as well",
         ),
         (
             vec![("order", "lifo"), ("queues", "a")],
-            "--order: `a` gives what it likes, so the newest can only be chosen among what is at \
-             hand, which is nothing; wanted a `prefetch` as well",
+            "--order: `a` has no order, so the newest can only be chosen among held messages, and \
+             none are held; wanted a `prefetch` as well",
         ),
         (
             vec![("order", "lifo"), ("group-by", "tenant")],

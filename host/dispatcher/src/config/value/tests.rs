@@ -7,7 +7,7 @@ fn given(text: &str) -> Given {
 }
 
 #[test]
-fn durations_have_units_unless_told() {
+fn durations_need_units_unless_a_default_is_declared() {
     let range = Duration::ZERO..=Duration::from_secs(20);
     let bare = |text| duration(&given(text), BareUnit::Seconds, &range);
     assert_eq!(bare("20"), Ok(Duration::from_secs(20)));
@@ -23,7 +23,7 @@ fn durations_have_units_unless_told() {
 }
 
 #[test]
-fn sizes_are_bytes() {
+fn sizes_are_parsed_as_bytes() {
     let range = 65_536..=1 << 32;
     assert_eq!(size(&given("64MiB"), &range), Ok(64 << 20));
     assert_eq!(size(&given("65536"), &range), Ok(65_536));
@@ -42,7 +42,7 @@ fn sizes_are_bytes() {
 }
 
 #[test]
-fn numbers_choices_and_addresses() {
+fn numbers_choices_and_addresses_are_parsed() {
     assert_eq!(number(&given("10"), &(1..=10)), Ok(10));
     for bad in ["0", "11", "-1", "ten", "", "1.5", "99999999999999999999999"] {
         let problem = number(&given(bad), &(1_u32..=10))
@@ -67,7 +67,7 @@ fn numbers_choices_and_addresses() {
 }
 
 #[test]
-fn rates_have_units() {
+fn rates_need_units() {
     for (text, wanted) in [
         ("100/s", 100.0),
         ("30/m", 0.5),
@@ -121,7 +121,7 @@ fn sockets_are_addresses_and_ports() {
 }
 
 #[test]
-fn names_of_metrics_and_switches() {
+fn metric_names_and_switches_are_parsed() {
     assert!(namespace(&given("my-app/staging#1")).is_ok());
     for bad in ["", "a b", "a:b", "ä", &"x".repeat(201)] {
         assert!(namespace(&given(bad)).is_err(), "{bad}");
@@ -132,7 +132,7 @@ fn names_of_metrics_and_switches() {
 
 proptest::proptest! {
     #[test]
-    fn no_text_panics(text in ".*") {
+    fn parser_panics_on_no_text(text in ".*") {
         let given = given(&text);
         let _ = duration(&given, BareUnit::Seconds, &(Duration::ZERO..=Duration::MAX));
         let _ = duration(&given, BareUnit::Refused, &(Duration::ZERO..=Duration::MAX));

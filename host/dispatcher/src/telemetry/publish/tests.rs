@@ -75,7 +75,7 @@ fn measured(meters: &Meters, counts: [usize; 2]) -> Report {
 }
 
 #[tokio::test]
-async fn what_a_sink_did_not_take_comes_with_the_next_and_nothing_comes_twice() {
+async fn unpublished_values_come_with_the_next_report_without_duplicates() {
     let meters = Meters::new(["a", "b"]);
     let fake = FakeSink::answering([Ok(()), failed(), failed()]);
     let mut backlog = Backlog::new(fake.clone());
@@ -96,7 +96,7 @@ async fn what_a_sink_did_not_take_comes_with_the_next_and_nothing_comes_twice() 
 }
 
 #[tokio::test]
-async fn the_oldest_is_given_up_first() {
+async fn oldest_report_is_dropped_first() {
     let meters = Meters::new(["a", "b"]);
     let fake = FakeSink::default();
     let mut backlog = Backlog::new(fake.clone());
@@ -110,7 +110,7 @@ async fn the_oldest_is_given_up_first() {
 }
 
 #[tokio::test]
-async fn a_part_that_is_refused_does_not_hold_up_the_others() {
+async fn refused_part_does_not_block_the_others() {
     let meters = Meters::new(["a", "b"]);
     let fake = FakeSink::answering([Err(SendError::Refused("bad name".into()))]);
     let mut backlog = Backlog::new(fake.clone());
@@ -121,7 +121,7 @@ async fn a_part_that_is_refused_does_not_hold_up_the_others() {
 }
 
 #[tokio::test]
-async fn a_report_every_interval_and_one_at_the_end() {
+async fn reports_are_sent_every_interval_and_once_at_the_end() {
     let meters = Arc::new(Meters::new(["a"]));
     let meter = meters.of("a").expect("a");
     let fake = FakeSink::default();
@@ -139,7 +139,7 @@ async fn a_report_every_interval_and_one_at_the_end() {
 }
 
 #[tokio::test]
-async fn a_sink_that_hangs_does_not_hold_up_the_stop() {
+async fn hanging_sink_does_not_delay_the_stop() {
     let meters = Arc::new(Meters::new(["a"]));
     let fake = FakeSink {
         hangs: true,
@@ -155,8 +155,8 @@ async fn a_sink_that_hangs_does_not_hold_up_the_stop() {
 }
 
 #[test]
-fn missed_ticks_are_left_out() {
-    let at = |seconds| Moment::from_boot(Duration::from_secs(seconds));
+fn missed_ticks_are_skipped() {
+    let at = |seconds| BootInstant::from_boot(Duration::from_secs(seconds));
     let interval = Duration::from_secs(10);
     assert_eq!(after(at(10), interval, at(11)), at(20));
     assert_eq!(after(at(10), interval, at(34)), at(44));

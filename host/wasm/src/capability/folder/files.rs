@@ -1,5 +1,4 @@
-//! A folder is granted to be read: what would change it is refused, and what a guest holds of it with us
-//! has a bound.
+//! Makes a folder readable and not writable, and bounds the handles that a guest holds in it.
 
 use crate::capability::caller::{Caller, Grant};
 use crate::capability::description::{LINKED_WASI_2, LINKED_WASI_3};
@@ -63,10 +62,10 @@ fn call(function: &str, path: &str) -> TracedCall {
     TracedCall::of(Package::Files, "types", function, format_args!("{path:?}"))
 }
 
-/// The same names in each version's own types.
+/// Maps the flags of each version's own types.
 macro_rules! of_flags {
     ($open:ident, $descriptor:ident) => {
-        /// Of all reasons for it these are for changes; the other is a way out.
+        /// Distinguishes denied changes from attempts to leave the folder.
         fn what(how: $open, flags: $descriptor) -> &'static Denial {
             let makes = $open::CREATE | $open::EXCLUSIVE | $open::TRUNCATE;
             let writes = $descriptor::WRITE | $descriptor::MUTATE_DIRECTORY;

@@ -42,7 +42,7 @@ impl Grant for Option<PathBuf> {
     }
 
     fn check(&self) -> Result<(), Problem> {
-        let hint = "make it, or leave --allow-read out";
+        let hint = "create it, or omit --allow-read";
         let found = self.as_deref().map_or(Ok(()), opening::check);
         found.map_err(|why| Problem::new(why).hint(hint))
     }

@@ -1,5 +1,4 @@
-//! Grants a folder to read, and nothing of it to write. Knows no version of the contract: files are
-//! WASI's own.
+//! Grants a folder for reading. Knows no version of the contract: files are WASI's own.
 
 use dispatcher_core::tasks;
 use std::path::{Path, PathBuf};
@@ -19,7 +18,7 @@ pub(crate) fn check(folder: &Path) -> Result<(), String> {
     }
 }
 
-/// So many openings of one folder at once: each takes a thread for as long as the system likes.
+/// This many openings of one folder at once: each takes a thread for as long as the system likes.
 const OPENINGS: usize = 16;
 
 /// The folder that a plugin may read.
@@ -43,14 +42,14 @@ impl GrantedFolder {
         Self { folder, turns }
     }
 
-    /// A context in which it is granted, and nothing else yet. WASI sees to it that neither `..` nor a link
-    /// leads out of it. Waits for as long as the disk does; needs the guests' runtime.
+    /// A context in which it is granted, and nothing else yet. WASI sees to it that neither `..`
+    /// nor a link leads out of it. Waits for as long as the disk does; needs the guests' runtime.
     pub(crate) async fn open(&self) -> Result<Box<WasiCtxBuilder>, NotOpened> {
         let turn = Arc::clone(&self.turns).acquire_owned().await;
         let turn = turn.expect("nobody closes it");
         let folder = self.folder.clone();
         let opening = tasks::blocking(move || {
-            // Not given back before the disk answers, even if nobody waits any more.
+            // Not released before the disk answers, even if nobody waits any more.
             let _turn = turn;
             let mut context = WasiCtxBuilder::new();
             let granted = context.preopened_dir(&folder, SEEN_AS, FsPerms::ReadOnly);

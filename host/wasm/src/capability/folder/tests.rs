@@ -15,7 +15,7 @@ fn reading(folder: &std::path::Path) -> PluginOptions {
 }
 
 #[test]
-fn without_a_folder_there_are_no_files() {
+fn without_a_folder_grant_there_are_no_files() {
     let plugin = capable(options());
     for body in ["read /menu.txt", "list /", "write /x", "read menu.txt"] {
         let says = rejection(&plugin, body);
@@ -24,7 +24,7 @@ fn without_a_folder_there_are_no_files() {
 }
 
 #[test]
-fn a_folder_is_read_and_not_written() {
+fn read_grant_allows_reading_and_not_writing() {
     let folder = folder();
     let (refused, count) = counting();
     let plugin = capable(PluginOptions {
@@ -65,7 +65,7 @@ fn a_folder_is_read_and_not_written() {
 }
 
 #[test]
-fn nothing_leads_out_of_a_folder() {
+fn no_path_leads_out_of_the_folder() {
     let (outside, folder) = (tempfile::tempdir().unwrap(), folder());
     let secret = outside.path().join("secret.txt");
     std::fs::write(&secret, "secret").unwrap();
@@ -93,7 +93,7 @@ fn nothing_leads_out_of_a_folder() {
 }
 
 #[test]
-fn a_folder_that_is_not_there_is_a_problem_of_the_start() {
+fn missing_folder_is_a_problem_at_start() {
     let folder = folder();
     for (path, why) in [("nowhere", "No such file"), ("menu.txt", "Not a directory")] {
         let path = folder.path().join(path);
@@ -109,7 +109,7 @@ fn a_folder_that_is_not_there_is_a_problem_of_the_start() {
 }
 
 #[test]
-fn a_pipe_in_the_folder_holds_no_attempt_beyond_its_time() {
+fn pipe_in_the_folder_blocks_no_attempt_beyond_its_timeout() {
     let folder = folder();
     let pipe = folder.path().join("pipe");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
@@ -141,7 +141,7 @@ fn release(pipe: &std::path::Path) {
 }
 
 #[test]
-fn files_that_never_open_take_no_thread_of_the_programs() {
+fn files_that_never_open_block_no_thread_of_the_host() {
     let folder = folder();
     let pipe = folder.path().join("pipe");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
@@ -170,7 +170,7 @@ fn files_that_never_open_take_no_thread_of_the_programs() {
 }
 
 #[test]
-fn a_folder_that_is_gone_is_the_hosts_failure_and_no_verdict() {
+fn deleted_folder_is_a_host_failure_and_not_a_verdict() {
     let folder = tempfile::tempdir().unwrap();
     let granted = folder.path().join("lent");
     let fill = || {
@@ -180,7 +180,7 @@ fn a_folder_that_is_gone_is_the_hosts_failure_and_no_verdict() {
     fill();
     let plugin = capable(reading(&granted));
     std::fs::remove_dir_all(&granted).unwrap();
-    let FailureReason::Host(why) = mishap(one(&plugin, "read /menu.txt")) else {
+    let FailureReason::Host(why) = failure_reason(one(&plugin, "read /menu.txt")) else {
         panic!("it is not the guest's fault");
     };
     assert!(why.contains("cannot be opened now: No such file"), "{why}");

@@ -1,4 +1,4 @@
-//! Which IP addresses are the world's, and which are somebody's own: loopback, private networks, a
+//! Decides which IP addresses are public and which are private: loopback, private networks, a
 //! cloud's metadata. Pure.
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -34,13 +34,13 @@ const OWN_V6: [(Ipv6Addr, u8); 8] = [
     (Ipv6Addr::new(0xfec0, 0, 0, 0, 0, 0, 0, 0), 10),
     (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8),
 ];
-/// All that is the world's of IPv6 lies in here.
+/// All that is the world's of IPv6 is in here.
 const GLOBAL_V6: (Ipv6Addr, u8) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
 /// An address of IPv4 as a translator at the edge of a network of IPv6 alone is asked for it (RFC
 /// 6052); the last four bytes are it.
 const TRANSLATED: (Ipv6Addr, u8) = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96);
 
-/// Whether the whole world may be reached there, and nobody's own machines.
+/// Whether the address is public, and not of a private network.
 pub(super) fn is_public(address: IpAddr) -> bool {
     match plain(address) {
         IpAddr::V4(address) => own_v4(address).is_none(),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_somebodys_own_is_not_public() {
+    fn private_addresses_are_not_public() {
         for own in [
             "0.0.0.0",
             "0.1.2.3",
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn own_addresses_are_named_by_networks_of_their_kind() {
+    fn private_networks_are_named_in_their_own_family() {
         for (network, address, named) in [
             ("10.0.0.0/8", "10.1.2.3", true),
             ("10.1.0.0/16", "10.1.2.3", true),
@@ -196,7 +196,7 @@ mod tests {
     proptest! {
         /// The forms that carry an address of IPv4 never say more than it does.
         #[test]
-        fn a_form_is_judged_by_what_it_carries(bits: u32) {
+        fn ipv6_address_that_embeds_ipv4_is_judged_by_it(bits: u32) {
             let four = Ipv4Addr::from_bits(bits);
             let public = is_public(four.into());
             prop_assert_eq!(is_public(four.to_ipv6_mapped().into()), public);
@@ -213,7 +213,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_of_ones_own_is_public_in_ipv6(bits: u128) {
+        fn private_ipv6_addresses_are_not_public(bits: u128) {
             let six = Ipv6Addr::from_bits(bits);
             if six.is_loopback() || six.is_unique_local() || six.is_unicast_link_local()
                 || six.is_multicast() || six.is_unspecified()

@@ -1,11 +1,11 @@
-//! Sends the requests of one plugin, and keeps connections for later ones. All of it on the guests' own
-//! runtime, whoever polls the guest. Decides nothing about hosts.
+//! Sends the requests of one plugin, and keeps connections for later ones. Runs on the runtime for
+//! guests, whoever polls the guest. Decides nothing about hosts.
 
 use super::connect::Connector;
 use super::failure::failed;
 use bytes::Bytes;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -24,7 +24,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// How long an unused connection is kept, and how many of them to one place.
 const IDLE: Duration = Duration::from_secs(60);
 const IDLE_CONNECTIONS: usize = 32;
-/// The most bytes of an answer's head, and of its body that are read ahead.
+/// Maximum bytes of an answer's head, and of its body that are read ahead.
 const READ: usize = 64 << 10;
 /// The connections of one plugin.
 pub(super) struct Sender {
@@ -50,7 +50,7 @@ impl Sender {
         &self,
         mut request: Request<WasiBody>,
         options: RequestOptions,
-        end: Moment,
+        end: BootInstant,
     ) -> Result<Response<ResponseBody>, Error> {
         let client = self.client();
         let within = |time: Option<Duration>| match time {
@@ -90,7 +90,7 @@ impl Sender {
     fn client(&self) -> HttpClient {
         let mut kept = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         if self.connector.room.is_used_up() {
-            // What nobody uses now stands in the way of what somebody needs.
+            // What nobody uses now is in the way of what somebody needs.
             *kept = client(self.connector.clone());
         }
         kept.clone()
@@ -110,7 +110,7 @@ fn client(connector: Connector) -> HttpClient {
 pub(super) struct ResponseBody {
     incoming: Incoming,
     between: Option<Duration>,
-    end: Moment,
+    end: BootInstant,
     /// Whoever reads is polled outside of tokio.
     timers: Handle,
     /// When what is awaited now is too late.
@@ -150,7 +150,7 @@ impl Body for ResponseBody {
     }
 }
 
-/// The body with something that is given back when it is dropped.
+/// The body with something that is released when it is dropped.
 pub(super) fn holding<T: Send + 'static>(answer: ResponseBody, held: T) -> WasiBody {
     answer
         .map_frame(move |frame| {

@@ -1,5 +1,5 @@
-//! Makes the connections of one plugin: to what may be connected to and nothing else, with TLS where the
-//! system has certificates. Sends nothing.
+//! Opens the connections of one plugin: only to allowed addresses, with TLS where the system has
+//! certificates. Sends nothing.
 
 use super::connection::{ConnectionLimit, CountedConnection};
 use super::failure::{NoAddress, NoCertificates, Prohibited, UsedUp};
@@ -212,7 +212,7 @@ mod tests {
     use wasmtime_wasi_http::Error;
 
     #[tokio::test]
-    async fn a_lookup_that_is_given_up_keeps_its_turn_until_the_system_answers() {
+    async fn abandoned_lookup_keeps_its_slot_until_the_resolver_answers() {
         let turns = Arc::new(Semaphore::new(1));
         let (answer, answered) = std::sync::mpsc::channel::<()>();
         let (begin, begun) = tokio::sync::oneshot::channel();
@@ -237,12 +237,12 @@ mod tests {
         (listener, uri)
     }
 
-    fn told(error: &BoxError) -> Error {
+    fn error_of(error: &BoxError) -> Error {
         failed(&**error)
     }
 
     #[tokio::test]
-    async fn without_certificates_there_is_http_and_https_says_why() {
+    async fn without_certificates_http_works_and_https_names_the_reason() {
         let (_listener, uri) = listening().await;
         let hosts = [uri
             .authority()
@@ -258,18 +258,18 @@ mod tests {
         let Error::TlsAlertReceived {
             alert_message: Some(why),
             ..
-        } = told(&error.err().expect("it cannot"))
+        } = error_of(&error.err().expect("it cannot"))
         else {
             panic!("it is about TLS");
         };
         assert!(
-            why.contains("certificates") && why.ends_with("none were found"),
+            why.contains("certificate") && why.ends_with("none were found"),
             "{why}"
         );
     }
 
     #[tokio::test]
-    async fn a_connection_beyond_the_limit_is_refused_until_one_ends() {
+    async fn connection_beyond_the_limit_is_refused_until_one_ends() {
         let (_listener, uri) = listening().await;
         let hosts = [uri
             .authority()
@@ -282,7 +282,7 @@ mod tests {
         let mut connector = Connector::new(&hosts, room);
         let first = connector.call(uri.clone()).await;
         let error = connector.call(uri.clone()).await.err().expect("no room");
-        assert!(matches!(told(&error), Error::ConnectionLimitReached));
+        assert!(matches!(error_of(&error), Error::ConnectionLimitReached));
         drop(first);
         assert!(connector.call(uri).await.is_ok());
     }

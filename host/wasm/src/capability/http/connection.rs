@@ -1,5 +1,5 @@
-//! A connection, and the room that it takes: how many there may be of one plugin and of all. Knows
-//! neither hosts nor requests.
+//! A connection and its permit: limits those of one plugin and of all. Knows neither hosts nor
+//! requests.
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect;
@@ -11,8 +11,8 @@ use std::task::{Context, Poll};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// One of so many files that the process may hold open may be a guest's connection: the rest is for
-/// queues, stores and what guests read.
+/// Guests' connections may use this fraction of the files that the process may open: the rest is
+/// for queues, stores and files of guests.
 const SHARE: u64 = 4;
 /// And no more of them in any case: each takes some 35 KiB.
 const MOST: u64 = 4_096;
@@ -24,11 +24,11 @@ pub(crate) struct ConnectionLimit {
     own: Arc<Semaphore>,
 }
 
-/// The place of one connection, given back when dropped.
+/// The place of one connection, released when dropped.
 pub(super) type ConnectionPermits = [OwnedSemaphorePermit; 2];
 
 impl ConnectionLimit {
-    /// Of all plugins of a process that may hold so many files open.
+    /// Limits the connections of all plugins of a process that may open this many files.
     pub(crate) fn of_process(files: u64) -> Self {
         let most = usize::try_from((files / SHARE).clamp(2, MOST)).unwrap_or(usize::MAX);
         Self {
@@ -37,7 +37,7 @@ impl ConnectionLimit {
         }
     }
 
-    /// Of one plugin among them.
+    /// Limits the connections of one plugin among them.
     pub(crate) fn of_plugin(&self) -> Self {
         let most = self.own.available_permits();
         Self {
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_are_bounded_by_what_may_be_open_and_no_plugin_takes_all() {
+    fn connections_follow_the_open_file_limit_and_are_shared_between_plugins() {
         for (files, most) in [(0, 1), (1_024, 128), (u64::MAX, 2_048)] {
             let process = ConnectionLimit::of_process(files);
             let (one, other) = (process.of_plugin(), process.of_plugin());

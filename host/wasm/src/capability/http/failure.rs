@@ -1,4 +1,4 @@
-//! Why a request has no answer, in the words that `wasi:http` has for it. Pure.
+//! Maps failures of requests to the error codes of `wasi:http`. Pure.
 
 use std::error::Error as Cause;
 use std::io;
@@ -11,10 +11,10 @@ pub(super) struct Prohibited;
 
 /// The system has no certificates to tell by who answers.
 #[derive(Debug, thiserror::Error)]
-#[error("no HTTPS without certificates of authorities on this machine: {0}")]
+#[error("no HTTPS: this machine has no certificate authorities: {0}")]
 pub(super) struct NoCertificates(pub(super) String);
 
-/// As many connections are open as may be.
+/// The maximum of connections is open.
 #[derive(Debug, thiserror::Error)]
 #[error("too many connections")]
 pub(super) struct UsedUp;
@@ -24,12 +24,12 @@ pub(super) struct UsedUp;
 #[error("dns error: {0}")]
 pub(super) struct NoAddress(pub(super) io::Error);
 
-/// What a guest is told of an error of the client, its causes looked through from the outside.
+/// Maps an error of the client, with its causes from the outside in, to the guest's error code.
 pub(super) fn failed(error: &(dyn Cause + 'static)) -> Error {
     let mut texts = Vec::new();
     let mut next = Some(error);
     while let Some(error) = next {
-        if let Some(told) = told(error) {
+        if let Some(told) = error_by_type(error) {
             return told;
         }
         texts.push(error.to_string());
@@ -47,7 +47,7 @@ pub(super) fn failed(error: &(dyn Cause + 'static)) -> Error {
 }
 
 /// What one link of the chain says by its type.
-fn told(error: &(dyn Cause + 'static)) -> Option<Error> {
+fn error_by_type(error: &(dyn Cause + 'static)) -> Option<Error> {
     if error.is::<Prohibited>() {
         return Some(Error::DestinationIpProhibited);
     }
@@ -79,7 +79,7 @@ fn told(error: &(dyn Cause + 'static)) -> Option<Error> {
             | io::ErrorKind::UnexpectedEof => Some(Error::ConnectionTerminated),
             _ => error.get_ref().and_then(|inner| {
                 let inner: &(dyn Cause + 'static) = inner;
-                told(inner)
+                error_by_type(inner)
             }),
         };
     }
@@ -107,16 +107,19 @@ mod tests {
     #[error("client error (Connect)")]
     struct Outer(#[source] Box<dyn Cause + Send + Sync>);
 
-    fn said(cause: impl Into<Box<dyn Cause + Send + Sync>>) -> String {
+    fn error_name(cause: impl Into<Box<dyn Cause + Send + Sync>>) -> String {
         format!("{:?}", failed(&Outer(cause.into())))
     }
 
     #[test]
-    fn causes_are_found_wherever_they_are() {
-        assert_eq!(said(Prohibited), "DestinationIpProhibited");
-        assert_eq!(said(Outer(Box::new(Prohibited))), "DestinationIpProhibited");
+    fn nested_error_causes_are_found() {
+        assert_eq!(error_name(Prohibited), "DestinationIpProhibited");
         assert_eq!(
-            said(io::Error::other(Prohibited)),
+            error_name(Outer(Box::new(Prohibited))),
+            "DestinationIpProhibited"
+        );
+        assert_eq!(
+            error_name(io::Error::other(Prohibited)),
             "DestinationIpProhibited"
         );
         for (kind, is) in [
@@ -125,14 +128,14 @@ mod tests {
             (io::ErrorKind::TimedOut, "ConnectionTimeout"),
             (io::ErrorKind::NetworkUnreachable, "DestinationIpUnroutable"),
         ] {
-            assert_eq!(said(io::Error::from(kind)), is);
+            assert_eq!(error_name(io::Error::from(kind)), is);
         }
         let bad = io::Error::other("invalid peer certificate: UnknownIssuer");
-        assert_eq!(said(bad), "TlsCertificateError");
+        assert_eq!(error_name(bad), "TlsCertificateError");
         let unknown = NoAddress(io::Error::from(io::ErrorKind::TimedOut));
-        assert!(said(unknown).starts_with("DnsError"));
+        assert!(error_name(unknown).starts_with("DnsError"));
         assert_eq!(
-            said("whatever"),
+            error_name("whatever"),
             "InternalError(Some(\"client error (Connect): whatever\"))"
         );
     }

@@ -1,4 +1,4 @@
-//! One plugin's grant, and what an instance is given of it: the hook that `wasi:http` calls.
+//! One plugin's grant, and the hook that `wasi:http` calls for an instance.
 
 use super::client::{Sender, holding};
 use super::connect::Connector;
@@ -9,7 +9,7 @@ use crate::capability::refusals::{Denial, Refusals};
 use crate::limits::HTTP_CHUNK;
 use crate::room::InvocationLimit;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use http::{Method, Request, Response};
 use std::fmt;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl GrantedHttp {
             {
                 tracing::warn!(
                     plugin = name,
-                    "no HTTPS for what `allow-http` grants: there are no certificates of authorities on this machine ({why})"
+                    "no HTTPS for `allow-http`: this machine has no certificate authorities ({why})"
                 );
             }
             Sender::new(connector)
@@ -99,7 +99,7 @@ pub(crate) struct HttpHook {
     granted: Option<Arc<GrantedHttp>>,
     room: InvocationLimit,
     /// When the one attempt of the instance ends.
-    pub(crate) deadline: Option<Moment>,
+    pub(crate) deadline: Option<BootInstant>,
 }
 
 impl HttpHook {

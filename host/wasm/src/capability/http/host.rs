@@ -34,7 +34,7 @@ enum Host {
 
 /// The one name that also names its addresses: those of the loopback interface.
 const LOCALHOST: &str = "localhost";
-const WANTED: &str = "a host such as api.example.com, *.example.org, 192.0.2.7, 10.0.0.0/8 or localhost, with :PORT or without";
+const WANTED: &str = "a host such as api.example.com, *.example.org, 192.0.2.7, 10.0.0.0/8 or localhost, optionally with :PORT";
 
 impl Scheme {
     fn word(self) -> &'static str {
@@ -60,7 +60,7 @@ impl FromStr for HttpHost {
         let (scheme, rest) = match text.split_once("://") {
             Some(("http", rest)) => (Some(Scheme::Http), rest),
             Some(("https", rest)) => (Some(Scheme::Https), rest),
-            Some(_) => return Err("http:// or https://, if a scheme is named at all"),
+            Some(_) => return Err("http:// or https://, if a scheme is given"),
             None => (None, text),
         };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
@@ -70,7 +70,7 @@ impl FromStr for HttpHost {
     }
 }
 
-/// `host` or `host:port`; an address of IPv6 with a port stands in brackets.
+/// `host` or `host:port`; an address of IPv6 with a port is in brackets.
 fn split(text: &str) -> Option<(&str, Option<u16>)> {
     let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port != 0);
     if let Some(rest) = text.strip_prefix('[') {
@@ -146,7 +146,7 @@ pub(crate) struct RequestTarget {
 }
 
 impl RequestTarget {
-    /// Of a request's address. None if it names no host, or a user before it.
+    /// The target of a request's address. None if it names no host, or a user before it.
     pub(crate) fn of(uri: &http::Uri) -> Option<Self> {
         let scheme = match uri.scheme_str() {
             Some("http") => Scheme::Http,
@@ -208,8 +208,8 @@ impl HttpHost {
     }
 }
 
-/// Whether a request may be sent there, as far as can be told without a lookup. A name that is not
-/// granted is not even looked up: the question alone would tell somebody something.
+/// Whether a request may be sent there, as far as is known without a lookup. A name without a
+/// grant is not resolved: the query alone would reveal something.
 pub(crate) fn is_granted(hosts: &[HttpHost], target: &RequestTarget) -> bool {
     hosts.iter().any(|host| host.names(target))
 }

@@ -13,7 +13,7 @@ fn target(text: &str) -> RequestTarget {
 }
 
 #[test]
-fn hosts_are_read_and_written_alike() {
+fn hosts_round_trip() {
     for text in [
         "api.example.com",
         "api.example.com:8443",
@@ -68,7 +68,7 @@ fn hosts_are_read_and_written_alike() {
 }
 
 #[test]
-fn a_request_goes_where_it_may_by_name_scheme_and_port() {
+fn request_is_allowed_by_host_scheme_and_port() {
     for (host, to, granted) in [
         ("api.example.com", "https://api.example.com/x", true),
         ("api.example.com", "http://api.example.com/x", true),
@@ -117,7 +117,7 @@ fn a_request_goes_where_it_may_by_name_scheme_and_port() {
 }
 
 #[test]
-fn an_address_of_ones_own_is_reached_only_by_its_own_name() {
+fn private_address_is_allowed_only_by_its_exact_name() {
     let name = "http://internal.example.com/";
     for (granted, to, address, may) in [
         (&["internal.example.com"][..], name, "1.1.1.1", true),
@@ -163,7 +163,7 @@ fn an_address_of_ones_own_is_reached_only_by_its_own_name() {
 }
 
 #[test]
-fn what_names_no_host_plainly_is_no_target() {
+fn url_without_a_plain_host_is_no_target() {
     for text in [
         "/path",
         "http://user@example.com/",
@@ -185,7 +185,7 @@ fn any_host() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn any_text_is_a_host_or_none(text in "[*a-z0-9.:/\\[\\]@-]{0,20}") {
+    fn host_parser_accepts_or_refuses_any_text(text in "[*a-z0-9.:/\\[\\]@-]{0,20}") {
         if let Ok(host) = text.parse::<HttpHost>() {
             prop_assert_eq!(host.to_string().parse(), Ok(host));
         }
@@ -193,7 +193,7 @@ proptest! {
 
     /// Nothing is connected to that no word of the configuration speaks of.
     #[test]
-    fn names_alone_lead_to_no_ones_own_network(
+    fn granted_names_do_not_reach_private_networks(
         name in "[a-c]{1,2}(\\.[a-c]{1,2}){0,2}",
         to in any_host(),
         address: std::net::IpAddr,

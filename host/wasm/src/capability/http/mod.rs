@@ -1,5 +1,5 @@
-//! Outgoing HTTP: which hosts a plugin may send requests to. `host` decides, `address` tells what is
-//! somebody's own network, `client` does the I/O. Knows no version of the contract: requests are WASI's
+//! Outgoing HTTP: which hosts a plugin may send requests to. `host` decides, `address` recognises
+//! private networks, `client` does the I/O. Knows no version of the contract: requests are WASI's
 //! own.
 
 mod address;
@@ -32,7 +32,7 @@ impl Grant for Outgoing {
         ],
         suspends: &["wasi:http/outgoing-handler"],
         documented_as: "`wasi:http/outgoing-handler@0.2`, `wasi:http/client@0.3`",
-        without_grant: "every request answers `HTTP-request-denied`",
+        without_grant: "every request returns `HTTP-request-denied`",
     };
 
     type Granted = Option<Arc<GrantedHttp>>;

@@ -1,5 +1,5 @@
-//! What a request says besides its headers is ours to keep as long as its handle lives, so none of it
-//! may be longer than servers take.
+//! Limits the parts of a request besides its headers, because the host stores them as long as the
+//! handle lives.
 
 use crate::capability::caller::Caller;
 use crate::capability::description::{LINKED_WASI_2, LINKED_WASI_3};
@@ -48,7 +48,7 @@ fn text(text: &Option<String>) -> usize {
     text.as_ref().map_or(0, String::len)
 }
 
-/// The same methods in each version's own types.
+/// Maps the methods of each version's own types.
 macro_rules! of_version {
     ($name:ident, $version:ident, $host:ident, $request:ident, $resource:literal) => {
         fn $name<C: Caller>(types: &mut LinkerInstance<'_, C>) -> wasmtime::Result<()> {

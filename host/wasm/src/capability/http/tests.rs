@@ -135,7 +135,7 @@ fn without_a_grant_every_request_is_denied_and_counted() {
 }
 
 #[test]
-fn a_named_host_is_reached_and_no_other() {
+fn only_granted_hosts_are_reached() {
     let (granted, other) = (server(), server());
     let scene = scene(&[granted.to_string()]);
     let says = |body: &str| scene.says(body);
@@ -172,7 +172,7 @@ fn a_named_host_is_reached_and_no_other() {
 }
 
 #[test]
-fn what_is_granted_to_wasi_0_3_is_the_same() {
+fn grants_apply_equally_to_wasi_0_3() {
     let (granted, other) = (server(), server());
     let (port, name) = (granted.port(), "0x7f000001");
     let scene = |host: String| scene_of("async-http-handler", MAX_MEMORY, &[host]);
@@ -194,7 +194,7 @@ fn what_is_granted_to_wasi_0_3_is_the_same() {
 
 /// By `wasi:http` of WASI 0.2 it would.
 #[test]
-fn a_request_that_is_awaited_holds_up_no_other_message_of_its_instance() {
+fn awaited_request_blocks_no_other_message_of_its_instance() {
     let granted = server();
     let runtime = RuntimeOptions {
         instances: 2,
@@ -227,14 +227,14 @@ fn a_request_that_is_awaited_holds_up_no_other_message_of_its_instance() {
 }
 
 #[test]
-fn a_redirect_is_the_guests_to_follow() {
+fn redirects_are_left_to_the_guest() {
     let granted = server();
     let says = scene(&[granted.to_string()]).says(&format!("http GET http://{granted}/moved"));
     assert!(says.starts_with("got 303"), "{says}");
 }
 
 #[test]
-fn a_granted_name_leads_to_no_address_of_ones_own() {
+fn granted_name_that_resolves_to_a_private_address_is_denied() {
     let granted = server();
     let port = granted.port();
     // No name of a domain, but a way to write 127.0.0.1 that a resolver knows and an address's own
@@ -254,7 +254,7 @@ fn a_granted_name_leads_to_no_address_of_ones_own() {
 }
 
 #[test]
-fn connections_are_kept_for_the_next_request_of_the_plugin() {
+fn connections_are_reused_by_later_requests_of_the_plugin() {
     let (listener, address) = listen();
     let connections = Arc::new(AtomicUsize::new(0));
     let count = connections.clone();
@@ -285,7 +285,7 @@ fn connections_are_kept_for_the_next_request_of_the_plugin() {
 }
 
 #[test]
-fn what_breaks_on_the_way_has_a_name() {
+fn transport_errors_have_specific_codes() {
     let (closed, asked) = raw(Vec::new(), false);
     let cut = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n0123456789".to_vec();
     let (cut, _) = raw(cut, false);
@@ -340,7 +340,7 @@ fn what_breaks_on_the_way_has_a_name() {
 }
 
 #[test]
-fn the_guests_own_times_are_kept() {
+fn timeouts_of_the_guest_are_respected() {
     let silent = server();
     let half = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n0123456789".to_vec();
     let (half, _) = raw(half, true);
@@ -355,7 +355,7 @@ fn the_guests_own_times_are_kept() {
 }
 
 #[test]
-fn nothing_is_waited_for_beyond_the_end_of_the_attempt() {
+fn requests_end_with_the_attempt() {
     let silent = server();
     let scene = scene(&[silent.to_string()]);
     let short = Duration::from_millis(100);
@@ -373,9 +373,9 @@ fn nothing_is_waited_for_beyond_the_end_of_the_attempt() {
 }
 
 #[test]
-fn requests_under_way_are_bounded() {
+fn concurrent_requests_are_bounded() {
     let granted = server();
-    // Four times 2 MiB for what is under way, 64 KiB each.
+    // Four times 2 MiB for what is running, 64 KiB each.
     let scene = scene_of("capable", 2 << 20, &[granted.to_string()]);
     let says = scene.says(&format!("http-many 150 http://{granted}/ok"));
     assert_eq!(

@@ -1,10 +1,10 @@
-//! Grants AWS Lambda: which functions a plugin may invoke, and how often a refusal is said. Knows
-//! neither the contract's spelling nor how an invocation is made.
+//! Grants AWS Lambda: which functions a plugin may invoke, and how often a denial is logged. Knows
+//! neither the contract's version nor how an invocation is made.
 
 use crate::capability::caller::Grant;
 use crate::capability::refusals::{Denial, Refusals};
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::lambda::{Invocation, Invoke, InvokeError, Request, Response};
 use dispatcher_core::tasks;
 use std::fmt;
@@ -30,7 +30,7 @@ pub struct Functions {
     /// The longest wait for the answer of one invocation.
     pub patience: Duration,
     /// How long one invocation may need, there and back. With less of the attempt's time left it is
-    /// not begun: the function would run on while its messages come again. More than `patience`
+    /// not begun: the function would run on while its messages are redelivered. More than `patience`
     /// counts as `patience`, or an attempt with all its time could not begin one.
     pub longest: Option<Duration>,
     /// Called at every invocation that failed, may have failed, or was refused for its event.
@@ -72,18 +72,18 @@ pub(crate) struct RequestedInvocation {
     pub(crate) payload: Vec<u8>,
     pub(crate) log_tail: bool,
     /// When the attempt that asks ends, where that is known.
-    pub(crate) deadline: Option<Moment>,
+    pub(crate) deadline: Option<BootInstant>,
 }
 
 /// Why there is no response.
 pub(crate) enum Denied {
     /// Not granted, in words for the plugin's author.
     Forbidden(String),
-    /// Tried, in vain.
+    /// Tried, without success.
     Failed(InvokeError),
 }
 
-/// Functions and what was said about others. One per plugin.
+/// The granted functions and the logged denials. One per plugin.
 #[derive(Debug)]
 pub(crate) struct GrantedFunctions {
     functions: Functions,
@@ -181,13 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_begun_that_the_attempt_cannot_wait_for() {
+    fn invocation_longer_than_the_attempt_is_not_started() {
         for (patience, longest, left, expected) in [
             (50, Some(40), None, Some(50_000)),
             (50, Some(40), Some(60_000), Some(50_000)),
             (50, Some(40), Some(45_000), Some(40_500)),
             (50, Some(40), Some(39_999), None),
-            // A time-out below what the function may need: the attempt that just began may.
+            // A timeout below what the function may need: the attempt that just began may.
             (36, Some(40), Some(39_900), Some(35_910)),
             (36, Some(40), Some(35_000), None),
             (5_000, None, Some(1_000_000), Some(990_000)),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refused_name_is_cut_before_it_is_kept() {
+    async fn refused_function_name_is_truncated_before_it_is_kept() {
         let granted = GrantedFunctions::new(functions(1, None), Arc::default(), Handle::current());
         let mut invocation = std::pin::pin!(granted.invoke(RequestedInvocation {
             function: "\n".repeat(1_000_000),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_fit_whole_names() {
+    fn patterns_match_whole_names() {
         let arn = "arn:aws:lambda:eu-west-1:123456789012:function:orders:live";
         for (pattern, name, fits) in [
             ("orders", "orders", true),

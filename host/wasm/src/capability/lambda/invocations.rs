@@ -1,5 +1,5 @@
-//! What became of the functions that a guest invoked: one log line for each that did not succeed,
-//! and the cause of a retry. Knows no queue and makes no invocation.
+//! Tracks the results of a guest's invocations: one log line for each that did not succeed, and the
+//! cause of a retry. Knows no queue and makes no invocation.
 
 use super::functions::Denied;
 use crate::causes::Causes;
@@ -9,15 +9,15 @@ use dispatcher_core::telemetry::events::{FunctionEvent, FunctionFailure, functio
 use serde_json::Value;
 use std::collections::HashSet;
 
-/// What stands before a message's id in an event of Lambda's own SQS form. In a body, which is a
+/// What is before a message's id in an event of Lambda's own SQS form. In a body, which is a
 /// JSON text, the quotes are escaped.
 const ID: &str = "\"messageId\":\"";
-/// What stands in an answer that lists messages that failed.
+/// What is in an answer that lists messages that failed.
 const LISTS_FAILURES: &str = "batchItemFailures";
-/// The most characters of an answer in a reason.
+/// Maximum characters of an answer in a reason.
 const SHOWN: usize = 300;
 
-/// What is kept of an invocation while it is under way.
+/// What is kept of an invocation while it is running.
 pub(super) struct Sent {
     function: String,
     waits: bool,
@@ -26,7 +26,7 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// Of an invocation with this payload.
+    /// Creates the record of an invocation with this payload.
     pub(super) fn of(function: &str, invocation: Invocation, payload: &[u8]) -> Self {
         let text = std::str::from_utf8(payload).unwrap_or_default();
         let id = |(at, _): (usize, &str)| {
@@ -131,9 +131,7 @@ impl FailedInvocation {
         let (event, cause) = match error {
             InvokeError::MayHaveRun(why) => (
                 FunctionEvent::Unknown,
-                FailureReason::FunctionUnknown(format!(
-                    "nobody knows whether the function ran: {why}"
-                )),
+                FailureReason::FunctionUnknown(format!("unknown whether the function ran: {why}")),
             ),
             InvokeError::Refused(why) => (
                 FunctionEvent::Refused,
@@ -216,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_names_its_messages_and_no_body_adds_any() {
+    fn log_event_names_its_messages_and_ignores_bodies() {
         let body = serde_json::json!({"messageId": "forged"}).to_string();
         let event = serde_json::json!({"Records": [
             {"messageId": "a", "body": body},
@@ -228,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_05_a_retry_after_a_function_error_has_its_cause() {
+    fn finding_05_retry_after_a_function_error_carries_its_cause() {
         let error = r#"{"errorType":"KeyError","errorMessage":"'id'"}"#;
         let event = format!("{ID}a\"");
         let unhandled = || response(error, Some("Unhandled"));
@@ -251,14 +249,14 @@ mod tests {
         let unknown = InvokeError::MayHaveRun("no answer in 5s".into());
         assert_eq!(
             reasons("{}", Err(Denied::Failed(unknown)))[0],
-            "nobody knows whether the function ran: no answer in 5s"
+            "unknown whether the function ran: no answer in 5s"
         );
         let done = reasons("{}", response("null", None));
         assert_eq!(done[0], "the handler asked for a retry");
     }
 
     #[test]
-    fn a_verdict_with_a_reason_keeps_it() {
+    fn verdict_with_a_reason_keeps_it() {
         let messages = [samples::message("a")];
         let mut causes = Causes::default();
         let answer = response("{}", Some("Handled"));

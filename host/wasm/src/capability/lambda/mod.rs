@@ -23,7 +23,7 @@ impl Grant for Option<Functions> {
         ],
         suspends: &[],
         documented_as: "`dispatcher:plugin/lambda`",
-        without_grant: "the component is refused at the start; with other functions granted, `forbidden`",
+        without_grant: "the component is refused at start; with other functions granted, `forbidden`",
     };
 
     type Granted = Option<Arc<GrantedFunctions>>;

@@ -93,7 +93,7 @@ pub(crate) fn functions_of(fake: &Arc<FakeFunctions>, allowed: &[&str]) -> Funct
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[test]
-fn the_end_of_the_attempt_is_the_end_of_the_wait() {
+fn end_of_the_attempt_ends_the_wait() {
     let fake = FakeFunctions::new();
     fake.answer_all();
     let load = |instance_concurrency| {
@@ -157,7 +157,7 @@ fn counted(fake: &Arc<FakeFunctions>, allowed: &[&str], function: &str) -> (Vec<
 }
 
 #[test]
-fn every_failure_arrives_in_both_flavours() {
+fn every_failure_reaches_sync_and_async_guests() {
     for (function, expected) in [
         ("echo", "echo m0"),
         ("throttled", "did not run: Throttled, Some(1500)"),
@@ -174,7 +174,7 @@ fn every_failure_arrives_in_both_flavours() {
 }
 
 #[test]
-fn a_function_that_is_not_granted_is_forbidden_and_counted() {
+fn function_without_a_grant_is_denied_and_counted() {
     let fake = FakeFunctions::new();
     let (answers, refused) = counted(&fake, &["echo-*", "other"], "echo");
     for answer in answers {
@@ -186,7 +186,7 @@ fn a_function_that_is_not_granted_is_forbidden_and_counted() {
 }
 
 #[test]
-fn an_invocation_holds_no_thread() {
+fn waiting_invocation_holds_no_thread() {
     let fake = FakeFunctions::new();
     let options = granting(|grants| grants.lambda = Some(functions_of(&fake, &["*"])));
     let plugin = load(&runtime(4), "commands", options);
@@ -201,7 +201,7 @@ fn an_invocation_holds_no_thread() {
 }
 
 #[test]
-fn a_plugin_that_is_granted_no_functions_is_refused() {
+fn plugin_without_function_grants_is_refused() {
     let refused = runtime(1).load(&prebuilt("commands"), options());
     let why = refused.err().unwrap().to_string();
     for wanted in ["lambda@", "lambda-async@", "--allow-lambda"] {

@@ -1,5 +1,5 @@
-//! Lambda as version 0.1 spells it, in both flavours: bindings, and the way to the capability and
-//! back.
+//! Lambda in version 0.1 of the contract, sync and async: its bindings, and the conversion to the
+//! capability and back.
 
 use super::functions::{Denied, Functions, RequestedInvocation};
 use super::invocations::{Sent, note};
@@ -9,7 +9,7 @@ use bindings::dispatcher::plugin::lambda_types::{
 };
 use bindings::dispatcher::plugin::{lambda, lambda_async, lambda_types};
 use dispatcher_core::clock;
-use dispatcher_core::clock::{Moment, Timestamp};
+use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::lambda as functions;
 use wasmtime::component::{Accessor, Linker};
 
@@ -82,11 +82,11 @@ fn invocation<C: LambdaCaller>(
         };
         let Ok(_held) = held else {
             return Err(Denied::Failed(functions::InvokeError::DidNotRun {
-                reason: "the plugin has too much in invocations under way".to_owned(),
+                reason: "the plugin has too many pending invocations".to_owned(),
                 retry_after: None,
             }));
         };
-        let told = request.deadline.map(moment);
+        let told = request.deadline.map(instant_of);
         let deadline = own.into_iter().chain(told).min();
         granted.invoke(wanted(request, deadline)).await
     }
@@ -126,12 +126,12 @@ fn kind(invocation: Invocation) -> functions::Invocation {
     }
 }
 
-/// The same by our own clock.
-fn moment(date: u64) -> Moment {
+/// Converts a wall-clock date to the monotonic clock.
+fn instant_of(date: u64) -> BootInstant {
     clock::now() + Timestamp(date).since(clock::wall_clock_now())
 }
 
-fn wanted(request: Request, deadline: Option<Moment>) -> RequestedInvocation {
+fn wanted(request: Request, deadline: Option<BootInstant>) -> RequestedInvocation {
     RequestedInvocation {
         function: request.function,
         invocation: kind(request.invocation),

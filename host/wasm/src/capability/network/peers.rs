@@ -13,9 +13,9 @@ use wasmtime_wasi::sockets::SocketAddrUse;
 /// What a refusal is called.
 const REFUSED: Denial = Denial::ungranted(&<Vec<Peer>>::DESCRIPTION, "use this address");
 
-/// Where a plugin may connect to: an IP address and a port. No names: to look one up is not granted,
-/// since WASI cannot tell names apart, and a lookup once begun goes on for as long as the system
-/// likes on a thread of ours.
+/// An address that a plugin may connect to: an IP address and a port. No names: lookups are not
+/// granted, because WASI cannot distinguish names, and a lookup, once started, occupies a host
+/// thread for as long as the system likes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(SocketAddr);
 
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_is_an_address_and_a_port() {
+    fn peer_is_an_address_and_a_port() {
         for text in ["127.0.0.1:80", "[::1]:80"] {
             let peer: Peer = text.parse().expect(text);
             assert_eq!(peer.to_string(), text);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_what_was_named_and_nothing_beside() {
+    fn only_the_granted_peer_address_matches() {
         for (peer, address, is) in [
             ("127.0.0.1:80", "127.0.0.1:80", true),
             ("127.0.0.1:80", "127.0.0.1:81", false),

@@ -1,4 +1,5 @@
-//! Sockets and names. Connections are made where one is granted; all else of the network nobody grants.
+//! Sockets and names. Connections are made where one is granted; nothing else of the network can be
+//! granted.
 
 use super::peers::Peer;
 use crate::capability::caller::{Grant, GrantedTo};

@@ -4,7 +4,7 @@ use crate::tests::*;
 use std::net::TcpListener;
 
 #[test]
-fn the_network_is_shut_and_whoever_tries_is_counted() {
+fn network_is_denied_and_every_try_is_counted() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (refused, count) = counting();
     let counted = PluginOptions {

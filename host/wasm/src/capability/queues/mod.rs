@@ -22,7 +22,7 @@ impl Grant for Option<QueuesGrant> {
         ],
         suspends: &[],
         documented_as: "`dispatcher:plugin/queues`",
-        without_grant: "the component is refused at the start; with other queues granted, `forbidden`",
+        without_grant: "the component is refused at start; with other queues granted, `forbidden`",
     };
 
     type Granted = Option<Arc<GrantedQueues>>;

@@ -1,5 +1,5 @@
-//! Grants queues: which ones a plugin may send to, and how often a refusal is said. Knows neither the
-//! contract's spelling nor how a message is sent.
+//! Grants queues: which ones a plugin may send to, and how often a denial is logged. Knows neither
+//! the contract's version nor how a message is sent.
 
 use crate::capability::caller::Grant;
 use crate::capability::refusals::{Denial, Refusals};
@@ -48,11 +48,11 @@ impl fmt::Debug for QueuesGrant {
 pub(crate) enum Denied {
     /// Not granted, in words for the plugin's author.
     Forbidden(String),
-    /// Tried, in vain.
+    /// Tried, without success.
     Failed(NotDelivered),
 }
 
-/// Queues and what was said about others. One per plugin.
+/// The granted queues and the logged denials. One per plugin.
 #[derive(Debug)]
 pub(crate) struct GrantedQueues {
     queues: QueuesGrant,
@@ -75,7 +75,7 @@ impl GrantedQueues {
         if !self.queues.allowed.contains(&queue) {
             // It is the guest's and may be of any length: no more of it is said or remembered.
             let queue = self.refusals.refuse(&REFUSED, &queue);
-            let why = format!("the configuration does not let this plugin send to {queue}");
+            let why = format!("the configuration does not allow this plugin to send to {queue}");
             return Err(Denied::Forbidden(why));
         }
         let deliver = Arc::clone(&self.queues.deliver);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_queue_that_is_not_granted_is_forbidden_and_counted() {
+    async fn queue_without_a_grant_is_denied_and_counted() {
         let counted = Arc::new(AtomicUsize::new(0));
         let count = counted.clone();
         let queues = QueuesGrant {
@@ -132,7 +132,7 @@ mod tests {
                 panic!("{other} is not granted");
             };
             assert!(
-                why.starts_with("the configuration does not let this plugin send"),
+                why.starts_with("the configuration does not allow this plugin to send"),
                 "{why}"
             );
         }

@@ -1,5 +1,5 @@
-//! Sending as version 0.1 spells it, in both flavours: bindings, and the way to the capability and
-//! back.
+//! Sending in version 0.1 of the contract, sync and async: its bindings, and the conversion to the
+//! capability and back.
 
 use super::sending::{Denied, NotDelivered, QueuesGrant};
 use crate::capability::caller::{GrantedTo, View, ViewOf, view};
@@ -70,11 +70,11 @@ fn sending<C: QueueCaller>(
     let held = caller.hold(bytes(&message).saturating_add(queue.len()));
     async move {
         let Some(granted) = granted else {
-            let why = "the configuration does not let this plugin send to any queue";
+            let why = "the configuration does not allow this plugin to send to any queue";
             return Err(SendError::Forbidden(why.to_owned()));
         };
         let Ok(_held) = held else {
-            let why = "the plugin has too many messages under way";
+            let why = "the plugin has too many pending messages";
             return Err(SendError::Unavailable(why.to_owned()));
         };
         let sent = granted.send(queue, outgoing(message)).await;
@@ -82,7 +82,7 @@ fn sending<C: QueueCaller>(
     }
 }
 
-/// What a message takes of ours, however short its parts are.
+/// The host memory of a message, however short its parts are.
 fn bytes(message: &Outgoing) -> usize {
     let attributes = message.attributes.iter().map(|one| {
         let value = match &one.value {

@@ -7,7 +7,7 @@ use crate::capability::description::Interface;
 const PAGE: &str = include_str!("../../../../docs/capabilities.md");
 
 #[test]
-fn imports_are_asked_for_in_words() {
+fn imports_are_described_in_plain_words() {
     let imports = [
         "wasi:cli/environment@0.2.3",
         "wasi:http/types@0.2.0",
@@ -33,7 +33,7 @@ fn imports_are_asked_for_in_words() {
 }
 
 #[test]
-fn no_two_capabilities_share_a_key_a_name_or_an_interface() {
+fn capabilities_share_no_key_name_or_interface() {
     fn all<T: Ord + Copy>(of: impl Fn(&Description) -> Vec<T>) {
         let mut found: Vec<T> = Capability::all()
             .flat_map(|asked| of(asked.description()))
@@ -54,7 +54,7 @@ fn no_two_capabilities_share_a_key_a_name_or_an_interface() {
 }
 
 #[test]
-fn a_capability_links_what_it_is_requested_by() {
+fn capability_links_the_interfaces_it_is_requested_by() {
     for asked in Capability::all() {
         let description = asked.description();
         for name in description.requested_by {
@@ -67,7 +67,7 @@ fn a_capability_links_what_it_is_requested_by() {
 
 /// The table between the heading line and the next empty line.
 #[test]
-fn the_page_has_a_row_for_every_capability_in_this_order() {
+fn capabilities_page_has_a_row_for_each_in_order() {
     let table = PAGE.split("| --- | --- | --- |\n").nth(1);
     let rows: Vec<_> = table
         .expect("a table of three columns")

@@ -1,4 +1,4 @@
-//! Settings: texts by names, which a plugin reads by `wasi:config`. Knows no configuration of ours.
+//! Settings: named texts, which a plugin reads through `wasi:config`. Knows no configuration.
 
 use super::caller::{Grant, GrantedTo, Recipient, View, ViewOf, view};
 use super::description::{Description, Interface};

@@ -4,7 +4,7 @@ use super::ConfigStore;
 use crate::tests::*;
 
 #[test]
-fn settings_are_what_was_set_and_nothing_else() {
+fn guest_sees_exactly_its_settings() {
     let plain = capable(options());
     assert_eq!(rejection(&plain, "settings"), "got Ok([])");
     assert_eq!(rejection(&plain, "setting colour"), "got Ok(None)");

@@ -1,5 +1,5 @@
-//! Grants buckets of keys and values by the names that guests open them by, and keeps calls within
-//! their limits. Knows neither the contract's spelling nor where a bucket lies.
+//! Grants key-value buckets by the names under which guests open them, and enforces the limits of
+//! calls. Knows neither the contract's version nor where a bucket is.
 
 use crate::capability::caller::Grant;
 use crate::capability::refusals::{Denial, Refusals};
@@ -15,9 +15,9 @@ use tokio::runtime::Handle;
 /// What a refusal is called.
 const REFUSED: Denial = Denial::ungranted(&StoreGrant::DESCRIPTION, "open this store");
 
-/// What a guest is told that holds too much of ours.
+/// The error of a guest that holds too much host memory.
 const FULL: &str =
-    "no room to keep another value for compare-and-swap: drop those that are no longer needed";
+    "no memory for another value for compare-and-swap: drop those that are no longer needed";
 
 /// The buckets of one plugin by name.
 #[derive(Clone, Default)]
@@ -48,7 +48,7 @@ impl OpenedStores {
         }
     }
 
-    /// The bucket of this name, or nothing, which is said.
+    /// The bucket of this name; a missing one is logged.
     pub(crate) fn open(&self, name: &str) -> Option<Opened> {
         let bucket = self.stores.0.get(name).cloned();
         if bucket.is_none() {
@@ -128,8 +128,8 @@ impl Opened {
         answer.map_err(|error| error.message)
     }
 
-    /// What stands at a key now, kept where the guest's `room` has any for it.
-    pub(crate) async fn stands(
+    /// What is at a key now, kept where the guest's `room` has any for it.
+    pub(crate) async fn snapshot(
         self,
         key: String,
         room: InvocationLimit,
@@ -162,12 +162,12 @@ pub struct CasSnapshot {
     /// The value; none is one, too.
     pub(crate) value: Option<Vec<u8>>,
     room: InvocationLimit,
-    /// The value is ours to keep as long as the guest holds this.
+    /// The host stores the value as long as the guest holds this.
     _held: InvocationPermit,
 }
 
 impl CasSnapshot {
-    /// Writes if that still stands there; what does, if it does not.
+    /// Writes if that still is there; what does, if it does not.
     pub(crate) async fn swap(self, value: Vec<u8>) -> BucketAnswer<Option<Self>> {
         check_value(&self.key, &value)?;
         let Self {
@@ -184,7 +184,7 @@ impl CasSnapshot {
             false => {
                 // What stands now takes the place of what stood.
                 drop(held);
-                bucket.stands(key, room).await.map(Some)
+                bucket.snapshot(key, room).await.map(Some)
             }
         }
     }
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_long_or_too_many_is_refused_plainly() {
+    fn oversized_store_calls_are_refused_with_the_limit() {
         assert_eq!(check_key("k"), Ok(()));
         assert_eq!(check_key(&"k".repeat(LONGEST_KEY)), Ok(()));
         let told = check_key("").expect_err("empty");
@@ -238,7 +238,7 @@ mod tests {
         assert!(check_count(KEYS).is_ok() && check_count(KEYS + 1).is_err());
     }
 
-    /// A mebibyte stands at each key.
+    /// A mebibyte is at each key.
     struct Heavy;
 
     #[async_trait::async_trait]
@@ -273,13 +273,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_stood_at_keys_takes_no_more_of_ours_than_there_is_room_for() {
+    async fn values_read_for_compare_and_swap_are_bounded_in_host_memory() {
         let bucket = Opened {
             bucket: Arc::new(Heavy),
             control: Handle::current(),
         };
         let room = InvocationLimit::new(LONGEST_VALUE);
-        let stands = || bucket.clone().stands("k".to_owned(), room.clone());
+        let stands = || bucket.clone().snapshot("k".to_owned(), room.clone());
         let mut kept = Vec::new();
         while let Ok(stood) = stands().await {
             kept.push(stood);

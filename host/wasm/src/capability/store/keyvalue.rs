@@ -1,4 +1,4 @@
-//! `wasi:keyvalue`: its bindings, and the way to the buckets that are granted and back.
+//! `wasi:keyvalue`: its bindings, and the conversion to the granted buckets and back.
 
 use super::buckets::{CasSnapshot, Opened, StoreGrant};
 use crate::capability::caller::{GrantedTo, View, ViewOf, view};
@@ -46,7 +46,7 @@ impl<C: GrantedTo<StoreGrant>> StoreCaller for C {}
 /// An error is a trap: a handle that was never given out.
 type KeyValueAnswer<T> = wasmtime::Result<Result<T, Error>>;
 
-fn told<T>(answer: Result<T, String>) -> KeyValueAnswer<T> {
+fn into_answer<T>(answer: Result<T, String>) -> KeyValueAnswer<T> {
     Ok(answer.map_err(Error::Other))
 }
 
@@ -71,7 +71,7 @@ impl<C: StoreCaller> store::HostBucket for View<'_, C> {
         key: String,
     ) -> KeyValueAnswer<Option<Vec<u8>>> {
         let values = opened(self.0, &bucket)?.get(vec![key]).await;
-        told(values.map(|values| values.into_iter().flatten().next()))
+        into_answer(values.map(|values| values.into_iter().flatten().next()))
     }
 
     async fn set(
@@ -80,15 +80,15 @@ impl<C: StoreCaller> store::HostBucket for View<'_, C> {
         key: String,
         value: Vec<u8>,
     ) -> KeyValueAnswer<()> {
-        told(opened(self.0, &bucket)?.set(vec![(key, value)]).await)
+        into_answer(opened(self.0, &bucket)?.set(vec![(key, value)]).await)
     }
 
     async fn delete(&mut self, bucket: Resource<Opened>, key: String) -> KeyValueAnswer<()> {
-        told(opened(self.0, &bucket)?.delete(vec![key]).await)
+        into_answer(opened(self.0, &bucket)?.delete(vec![key]).await)
     }
 
     async fn exists(&mut self, bucket: Resource<Opened>, key: String) -> KeyValueAnswer<bool> {
-        told(opened(self.0, &bucket)?.exists(key).await)
+        into_answer(opened(self.0, &bucket)?.exists(key).await)
     }
 
     async fn list_keys(
@@ -98,10 +98,10 @@ impl<C: StoreCaller> store::HostBucket for View<'_, C> {
     ) -> KeyValueAnswer<KeyResponse> {
         let from = match from.map(|from| from.parse()).transpose() {
             Ok(from) => from,
-            Err(_) => return told(Err("a cursor that no page ended with".to_owned())),
+            Err(_) => return into_answer(Err("an invalid cursor".to_owned())),
         };
         let page = opened(self.0, &bucket)?.keys(from).await;
-        told(page.map(|Page { keys, next }| KeyResponse {
+        into_answer(page.map(|Page { keys, next }| KeyResponse {
             keys,
             cursor: next.map(|next| next.to_string()),
         }))
@@ -120,7 +120,7 @@ impl<C: StoreCaller> atomics::Host for View<'_, C> {
         key: String,
         by: i64,
     ) -> KeyValueAnswer<i64> {
-        told(opened(self.0, &bucket)?.increment(key, by).await)
+        into_answer(opened(self.0, &bucket)?.increment(key, by).await)
     }
 
     async fn swap(
@@ -144,9 +144,9 @@ impl<C: StoreCaller> atomics::HostCas for View<'_, C> {
         key: String,
     ) -> KeyValueAnswer<Resource<CasSnapshot>> {
         let room = self.0.room().clone();
-        match opened(self.0, &bucket)?.stands(key, room).await {
+        match opened(self.0, &bucket)?.snapshot(key, room).await {
             Ok(stood) => Ok(Ok(self.0.table().push(stood)?)),
-            Err(why) => told(Err(why)),
+            Err(why) => into_answer(Err(why)),
         }
     }
 
@@ -167,7 +167,7 @@ impl<C: StoreCaller> batch::Host for View<'_, C> {
         keys: Vec<String>,
     ) -> KeyValueAnswer<Vec<Option<(String, Vec<u8>)>>> {
         let values = opened(self.0, &bucket)?.get(keys.clone()).await;
-        told(values.map(|values| {
+        into_answer(values.map(|values| {
             let pairs = keys.into_iter().zip(values);
             pairs
                 .map(|(key, value)| value.map(|value| (key, value)))
@@ -180,7 +180,7 @@ impl<C: StoreCaller> batch::Host for View<'_, C> {
         bucket: Resource<Opened>,
         pairs: Vec<(String, Vec<u8>)>,
     ) -> KeyValueAnswer<()> {
-        told(opened(self.0, &bucket)?.set(pairs).await)
+        into_answer(opened(self.0, &bucket)?.set(pairs).await)
     }
 
     async fn delete_many(
@@ -188,6 +188,6 @@ impl<C: StoreCaller> batch::Host for View<'_, C> {
         bucket: Resource<Opened>,
         keys: Vec<String>,
     ) -> KeyValueAnswer<()> {
-        told(opened(self.0, &bucket)?.delete(keys).await)
+        into_answer(opened(self.0, &bucket)?.delete(keys).await)
     }
 }

@@ -1,4 +1,4 @@
-//! Keys and values: buckets that a plugin opens by the names that they are granted by.
+//! Key-value stores: buckets that a plugin opens by their granted names.
 
 mod buckets;
 mod keyvalue;
@@ -23,7 +23,7 @@ impl Grant for StoreGrant {
         ],
         suspends: &["wasi:keyvalue/"],
         documented_as: "`wasi:keyvalue/{store,atomics,batch}@0.2.0-draft2`",
-        without_grant: "`open` answers `access-denied`",
+        without_grant: "`open` returns `access-denied`",
     };
 
     type Granted = Option<OpenedStores>;

@@ -43,7 +43,7 @@ impl Bucket for Away {
 }
 
 #[test]
-fn a_store_opens_by_the_name_it_is_granted_by_and_failures_are_told() {
+fn store_opens_by_its_granted_name_and_reports_failures() {
     let (refused, count) = counting();
     let bucket: Arc<dyn Bucket> = Arc::new(Away);
     let plugin = capable(PluginOptions {
@@ -83,7 +83,7 @@ fn a_store_opens_by_the_name_it_is_granted_by_and_failures_are_told() {
 }
 
 #[test]
-fn a_wait_for_a_store_ends_with_its_attempt() {
+fn wait_for_a_store_ends_with_the_attempt() {
     let bucket: Arc<dyn Bucket> = Arc::new(Away);
     let plugin = capable(granting(|grants| {
         grants.stores = StoreGrant([("mine".to_owned(), bucket)].into());

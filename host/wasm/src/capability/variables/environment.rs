@@ -3,7 +3,7 @@
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::{AttributeValue, Message};
 
-/// The most bytes of an environment, the plugin's own variables included. What adapts a module of
+/// Maximum bytes of an environment, the plugin's own variables included. What adapts a module of
 /// WASI 0.1 keeps it in a page of 64 KiB, with other things.
 const ROOM: usize = 32 << 10;
 /// What a variable takes of it beside its name and text.
@@ -96,14 +96,14 @@ mod tests {
         Attempt {
             messages: Vec::new(),
             cancelled: Vec::new(),
-            deadline: dispatcher_core::clock::Moment::default(),
+            deadline: dispatcher_core::clock::BootInstant::default(),
             deadline_date: dispatcher_core::clock::Timestamp(5),
         }
     }
 
     proptest! {
         #[test]
-        fn an_environment_is_one_and_nothing_is_lost_unseen(
+        fn environment_has_unique_names_and_lists_what_it_omits(
             attributes in prop::collection::vec((".{0,6}", ".{0,3}|x{20000}"), 0..9),
             own in prop::collection::vec(("(DISPATCHER_)?(QUEUE|GROUP|A)", ".{0,3}"), 0..2),
         ) {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_told() {
+    fn omitted_variables_are_reported() {
         let message = samples::message("m");
         let own = [("FULL".to_owned(), "x".repeat(ROOM - 100))];
         let environment = Environment::of(&message, &attempt(), &own);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_plugins_own_wins() {
+    fn variables_of_the_plugin_override_those_of_the_message() {
         let message = samples::message("m");
         let own = [("DISPATCHER_QUEUE".to_owned(), "mine".to_owned())];
         let environment = Environment::of(&message, &attempt(), &own);

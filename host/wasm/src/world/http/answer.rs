@@ -1,4 +1,4 @@
-//! What an HTTP handler answered, and the verdict in it. Knows no guest.
+//! Converts the response of an HTTP handler into a verdict. Knows no guest.
 
 use crate::output::escape_control_characters;
 use bytes::Bytes;
@@ -10,9 +10,9 @@ use http_body_util::BodyExt;
 use std::fmt::Debug;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The most characters of an answer's body that are told to people.
+/// Maximum characters of a response's body that are shown to people.
 const TOLD: usize = 200;
-/// So many bytes hold them in any case; the rest of a body is read and dropped.
+/// This many bytes contain them in any case; the rest of a body is read and dropped.
 const KEPT: usize = TOLD * 4;
 
 /// What has been heard of an answer so far.
@@ -32,7 +32,7 @@ pub(super) struct HandlerResponse {
     retry_after: Option<String>,
     /// The first bytes of its body.
     body: Vec<u8>,
-    /// Why its body broke off, where the handler said so itself.
+    /// Why its body broke off, if the handler reported it.
     broke: Option<String>,
 }
 
@@ -81,8 +81,8 @@ impl Heard {
             why: FailureReason::Failed(why),
         };
         match self {
-            Self::Nothing => failed("it returned without an answer".into()),
-            Self::Error(error) => failed(format!("it answered with an error: {}", cut(&error))),
+            Self::Nothing => failed("it returned without a response".into()),
+            Self::Error(error) => failed(format!("it returned an error: {}", cut(&error))),
             Self::Answer(answer) => answer.verdict(today),
         }
     }
@@ -90,7 +90,7 @@ impl Heard {
 
 impl HandlerResponse {
     fn verdict(self, today: Timestamp) -> Verdict {
-        let told = self.told();
+        let told = self.summary();
         let failed = |told| Verdict::Retry {
             after: None,
             why: FailureReason::Failed(format!("it answered {told}")),
@@ -98,7 +98,11 @@ impl HandlerResponse {
         match self.status {
             status if status.is_success() => match self.broke {
                 None => Verdict::Done,
-                Some(why) => failed(format!("{}, and broke off: {}", self.status, cut(&why))),
+                Some(why) => failed(format!(
+                    "{}, and its body broke off: {}",
+                    self.status,
+                    cut(&why)
+                )),
             },
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Verdict::Retry {
                 after: self.retry_after.and_then(|text| wait(&text, today)),
@@ -112,7 +116,7 @@ impl HandlerResponse {
     }
 
     /// Status and beginning of the body, for people.
-    fn told(&self) -> String {
+    fn summary(&self) -> String {
         let body = cut(String::from_utf8_lossy(&self.body).trim());
         match body.is_empty() {
             true => self.status.to_string(),
@@ -127,13 +131,14 @@ fn cut(text: &str) -> String {
     escape_control_characters(&text)
 }
 
-/// How long `Retry-After` says to wait: seconds, or a date. None if it is neither, and if it is no time at
-/// all: a clock that is a little ahead must not use all tries up at once, so the back-off counts.
+/// How long `Retry-After` says to wait: seconds, or a date. None if it is neither, and if it is no
+/// time at all: a clock that is a little ahead must not use all tries up at once, so the back-off
+/// counts.
 fn wait(text: &str, today: Timestamp) -> Option<Duration> {
-    asked(text, today).filter(|after| !after.is_zero())
+    parse_retry_after(text, today).filter(|after| !after.is_zero())
 }
 
-fn asked(text: &str, today: Timestamp) -> Option<Duration> {
+fn parse_retry_after(text: &str, today: Timestamp) -> Option<Duration> {
     let text = text.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         // Milliseconds are what the contract counts in; no wish is longer than what it can say.

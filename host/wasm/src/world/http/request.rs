@@ -1,4 +1,4 @@
-//! A message as an HTTP request. Pure; knows no guest.
+//! Converts a message into an HTTP request. Pure; knows no guest.
 
 use bytes::Bytes;
 use dispatcher_core::handler::Attempt;
@@ -58,7 +58,7 @@ fn headers(message: &Message, attempt: &Attempt) -> HeaderMap {
     headers
 }
 
-/// As the sender's attribute of that name says.
+/// The sender's attribute of that name, if there is one.
 fn content_type(message: &Message) -> HeaderValue {
     let mut attributes = message.attributes.iter();
     let said = attributes.find_map(|attribute| match &attribute.value {

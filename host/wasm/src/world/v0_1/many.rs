@@ -1,4 +1,4 @@
-//! Many calls at once in one instance: a call that is begun here and awaited elsewhere. It outlives
+//! Concurrent calls in one instance: a call that is started here and awaited elsewhere. It outlives
 //! every borrow, so its messages are copied until the guest has them.
 
 use super::{BATCH_HANDLER, HANDLER, sort_out, types, verdict};
@@ -33,8 +33,8 @@ pub(crate) enum StartedBatch {
 }
 
 impl ManyPre {
-    /// Of a component that is known to have one of the two exports. None if it is not asynchronous:
-    /// an instance would begin an attempt only when the one before has ended.
+    /// Creates it from a component with one of the two exports. None if it is not asynchronous: an
+    /// instance would begin an attempt only when the previous one has ended.
     pub(crate) fn new(pre: InstancePre<Guest>) -> Option<Self> {
         let component = pre.component();
         let is_async = |interface| {
@@ -113,7 +113,7 @@ impl Many {
 }
 
 impl StartedBatch {
-    /// Who computes, where the engine tells who computes.
+    /// The computing task, as far as the engine reports it.
     pub(crate) fn task(&self) -> GuestTaskId {
         match self {
             Self::Single(call) => call.task(),

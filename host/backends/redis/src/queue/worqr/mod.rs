@@ -7,7 +7,7 @@ mod worker;
 use super::link::RedisConnections;
 use super::notifier::Notifier;
 use super::turns::{self, LongAnswerTurns};
-use super::{script, trouble};
+use super::{item_errors, script};
 use dispatcher_core::clock;
 use dispatcher_core::message::{Loss, Message, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{
@@ -110,7 +110,7 @@ impl WorqrQueue {
         call.arg(super::wire::CALL).arg(asked.ids());
         let answer: Vec<redis::Value> = inner.lines.link.run(&call).await?;
         let taken = wire::taken(&answer, &inner.identity.name)
-            .ok_or_else(|| trouble::strange(inner.lines.link.place(), "a dequeue"))?;
+            .ok_or_else(|| item_errors::unexpected_answer(inner.lines.link.place(), "a dequeue"))?;
         match &taken {
             wire::Taken::Stranger => inner.fail(&worker),
             wire::Taken::Messages { messages, .. } => {
@@ -170,7 +170,7 @@ impl Queue for WorqrQueue {
             return Err(QueueError {
                 kind: ErrorKind::Invalid,
                 message: format!(
-                    "`{}`: the worqr format has one order, the oldest first",
+                    "`{}`: the worqr format delivers only the oldest first",
                     self.inner.identity.name
                 ),
             });
@@ -223,7 +223,7 @@ impl Queue for WorqrQueue {
         }
     }
 
-    /// Processes last as long as their worker, which gives back those that are kept no more: says
+    /// Processes last as long as their worker, which releases those that are kept no more: says
     /// which are still ours, as the last beat found.
     async fn extend(&self, items: &[(Receipt, Duration)]) -> Vec<Result<(), ItemError>> {
         let now = clock::now();
@@ -265,7 +265,7 @@ impl Queue for WorqrQueue {
         }
         let numbers = match inner.lines.urgent.run::<Vec<i64>>(&call).await {
             Ok(numbers) => numbers,
-            Err(error) => return trouble::all(&error, items.len()),
+            Err(error) => return item_errors::all(&error, items.len()),
         };
         let mut state = inner.lock();
         let places = items
@@ -306,7 +306,7 @@ impl Queue for WorqrQueue {
         };
         match inner.lines.link.pipe::<()>(&pipe).await {
             Ok(()) => answers,
-            Err(error) => trouble::all(&error, items.len()),
+            Err(error) => item_errors::all(&error, items.len()),
         }
     }
 

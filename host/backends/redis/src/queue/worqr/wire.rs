@@ -1,4 +1,5 @@
-//! Tasks as the scripts of the worqr format give them, and what they cannot carry. Pure.
+//! Converts tasks of the worqr format to and from scripts, and reports what they cannot carry.
+//! Pure.
 
 use super::super::wire::content;
 use dispatcher_core::message::{ContentError, Message, Outgoing, Receipt};
@@ -115,13 +116,13 @@ pub(super) fn sendable(item: &Outgoing) -> Result<(), ItemError> {
         Outgoing { delay, .. } if !delay.is_zero() => "delays",
         _ => return Ok(()),
     };
-    let why = format!("the worqr format has payloads alone, and no {more}");
+    let why = format!("the worqr format has only payloads, and no {more}");
     Err(ItemError::Refused(why))
 }
 
 /// Somebody has taken the process away, or it was finished.
 pub(super) fn gone() -> ItemError {
-    ItemError::Gone("the process is not this worker's any more".into())
+    ItemError::Gone("the task no longer belongs to this worker".into())
 }
 
 /// What the package calls the lock of a unique task after.
@@ -135,13 +136,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_digest_is_the_packages() {
+    fn script_digest_matches_the_npm_package() {
         // RFC 1321, A.5.
         assert_eq!(md5("abc"), "900150983cd24fb0d6963f7d28e17f72");
     }
 
     #[test]
-    fn answers_are_read() {
+    fn answers_are_decoded() {
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         assert_eq!(taken(&[Value::Int(-2)], "redis:q"), Some(Taken::Stranger));
         let answer = [Value::Int(0), text("q_1"), text("task"), text("2")];

@@ -1,11 +1,11 @@
-//! This process as a worker of the package: signs of life, what it holds, what others take from it.
+//! This process as a worker of the package: heartbeats, what it holds, what others take from it.
 
 use super::super::link::RedisConnections;
 use super::super::notifier::Notifier;
 use super::super::script;
 use super::wire;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::message::{Loss, Receipt};
 use dispatcher_core::queue::Identity;
 use dispatcher_core::tasks::Group;
@@ -42,7 +42,7 @@ pub(super) struct WorqrState {
     /// None before the first receive, and after the worker has failed.
     pub id: Option<Arc<str>>,
     /// Until then nobody takes it for dead.
-    pub lives_until: Moment,
+    pub lives_until: BootInstant,
     /// The processes that are ours.
     pub held: HashMap<String, WorqrProcess>,
     /// Processes that were asked for, and of which nothing is known yet.
@@ -54,11 +54,11 @@ pub(super) struct WorqrProcess {
     /// The payload.
     pub task: String,
     /// When it is to go back unless it is kept.
-    pub until: Moment,
+    pub until: BootInstant,
 }
 
 /// Processes that are asked for, until this is dropped: what the server has of them then, and we
-/// have not, is given back.
+/// have not, is released.
 pub(super) struct PendingReceive<'a> {
     inner: &'a Inner,
     ids: Vec<String>,
@@ -106,13 +106,13 @@ impl Inner {
             worker = &**worker,
             queue = self.identity.name,
             tasks = lost.len(),
-            "Redis has not heard of this worker in time: what it was handling is lost to it, and it begins anew"
+            "heartbeat to Redis missed: this worker's running messages are lost to it, and it rejoins"
         );
         self.bell.lose(lost);
-        self.bell.ring();
+        self.bell.notify();
     }
 
-    /// One sign of life. Answers with the worker and what it has on the server and is to give back.
+    /// One sign of life. Answers with the worker and what it has on the server and is to release.
     async fn beat(&self) -> Option<(Arc<str>, Vec<String>)> {
         let (worker, lives_until) = {
             let state = self.lock();
@@ -130,19 +130,24 @@ impl Inner {
         };
         match answer.as_deref().map(wire::beat) {
             Ok(Some(beat)) if beat.alive => {
-                let back = self.heard(&worker, sent, beat);
+                let back = self.apply_heartbeat(&worker, sent, beat);
                 return Some((worker, back));
             }
             Ok(_) => self.fail(&worker),
             Err(_) if clock::now() >= lives_until => self.fail(&worker),
-            Err(error) => tracing::debug!("no sign of life was given: {error}"),
+            Err(error) => tracing::debug!("heartbeat failed: {error}"),
         }
         None
     }
 
-    /// Notes what a beat that was sent then has told. Answers with what is to be given back: what
+    /// Notes what a beat that was sent then has told. Answers with what is to be released: what
     /// nobody here has heard of, and what nobody has kept.
-    fn heard(&self, worker: &Arc<str>, sent: Moment, beat: wire::Heartbeat<'_>) -> Vec<String> {
+    fn apply_heartbeat(
+        &self,
+        worker: &Arc<str>,
+        sent: BootInstant,
+        beat: wire::Heartbeat<'_>,
+    ) -> Vec<String> {
         let mut state = self.lock();
         if state.id.as_ref() != Some(worker) {
             return Vec::new();
@@ -182,8 +187,8 @@ impl Inner {
             call.arg(id).arg("r").arg(0).arg("");
         }
         match self.lines.urgent.run::<Vec<i64>>(&call).await {
-            Ok(_) => self.bell.ring(),
-            Err(error) => tracing::debug!("tasks are given back later: {error}"),
+            Ok(_) => self.bell.notify(),
+            Err(error) => tracing::debug!("tasks are released later: {error}"),
         }
     }
 
@@ -208,7 +213,7 @@ impl Inner {
         }
         match self.lines.urgent.run::<Vec<i64>>(&call).await {
             Ok(_) => ids.iter().for_each(|id| drop(self.lock().held.remove(id))),
-            Err(error) => tracing::warn!("a cancelled task is still there: {error}"),
+            Err(error) => tracing::warn!("a cancelled task still exists: {error}"),
         }
     }
 
@@ -223,7 +228,7 @@ impl Inner {
 }
 
 /// Beats, and listens for cancelled tasks, until the queue is dropped. `_ear` hangs as long. Tasks
-/// are given back beside that, so that the signs of life are in time.
+/// are released beside that, so that the signs of life are in time.
 pub(super) async fn live(
     inner: Weak<Inner>,
     _ear: Arc<Notifier>,

@@ -15,7 +15,7 @@ fn failure(id: &str) -> BatchResultErrorEntry {
 }
 
 #[test]
-fn answers_find_their_entries() {
+fn results_are_matched_to_their_entries() {
     let done = [("2".to_owned(), "c"), ("0".to_owned(), "a")];
     let list = answers(4, done, &[failure("1"), failure("9"), failure("x")]);
     assert_eq!(list[0], Ok("a"));
@@ -25,7 +25,7 @@ fn answers_find_their_entries() {
 }
 
 #[test]
-fn a_message_is_settled_once_with_its_newest_receipt() {
+fn duplicate_message_is_settled_once_with_its_newest_receipt() {
     let items = [
         (delivery("a", 2), Outcome::Delete),
         (delivery("b", 1), Outcome::Delete),
@@ -43,7 +43,7 @@ fn a_message_is_settled_once_with_its_newest_receipt() {
 }
 
 #[test]
-fn the_most_final_outcome_counts() {
+fn most_final_outcome_of_a_duplicate_wins() {
     let release = Outcome::Release(Duration::ZERO);
     let dead = Outcome::DeadLetter("why".into());
     for (first, second, expected) in [
@@ -65,7 +65,7 @@ fn the_most_final_outcome_counts() {
 
 proptest! {
     #[test]
-    fn calls_cover_all_in_order_within_the_limits(
+    fn calls_cover_all_entries_in_order_within_the_limits(
         sizes in prop::collection::vec(prop_oneof![0..5_000_usize, 0..MOST_BYTES + 9], 0..40)
     ) {
         let ranges = calls(&sizes, 10);
@@ -80,7 +80,7 @@ proptest! {
     }
 
     #[test]
-    fn every_item_of_a_slice_gets_its_step(ids in prop::collection::vec(0..5_u8, 0..10)) {
+    fn every_item_gets_the_result_of_its_step(ids in prop::collection::vec(0..5_u8, 0..10)) {
         let items: Vec<_> = ids
             .iter()
             .zip(1_u32..)

@@ -16,7 +16,7 @@ fn system(name: &str) -> sdk::MessageSystemAttributeName {
 }
 
 #[test]
-fn a_delivery_keeps_all_that_sqs_says() {
+fn converted_message_keeps_all_fields_of_sqs() {
     let sent = delivery()
         .attributes(system("SenderId"), "AIDA")
         .attributes(system("ApproximateFirstReceiveTimestamp"), "1700000000123")
@@ -58,7 +58,7 @@ fn a_delivery_keeps_all_that_sqs_says() {
 }
 
 #[test]
-fn what_cannot_be_settled_is_no_message() {
+fn message_without_id_or_receipt_is_dropped() {
     let mut nameless = delivery().build();
     nameless.message_id = None;
     assert_eq!(message(nameless, "q", "s"), None);
@@ -68,7 +68,7 @@ fn what_cannot_be_settled_is_no_message() {
 }
 
 #[test]
-fn a_first_delivery_counts_as_one_even_when_sqs_is_silent() {
+fn missing_receive_count_counts_as_first_delivery() {
     for count in ["", "0", "many", "99999999999"] {
         let sent = delivery()
             .attributes(system("ApproximateReceiveCount"), count)
@@ -87,7 +87,7 @@ fn any_value() -> impl Strategy<Value = AttributeValue> {
 
 proptest! {
     #[test]
-    fn attributes_survive_both_ways(values in prop::collection::btree_map("[A-Za-z0-9_.-]{1,20}", any_value(), 0..10)) {
+    fn attributes_round_trip(values in prop::collection::btree_map("[A-Za-z0-9_.-]{1,20}", any_value(), 0..10)) {
         let list: Vec<Attribute> = values
             .into_iter()
             .map(|(name, value)| {
@@ -103,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn seconds_are_never_fewer_than_asked(ms in 0_u64..100_000_000, most in 0_u16..=43_200) {
+    fn seconds_are_rounded_up(ms in 0_u64..100_000_000, most in 0_u16..=43_200) {
         let asked = Duration::from_millis(ms);
         let given = Duration::from_secs(seconds(asked, most).unsigned_abs().into());
         let limit = Duration::from_secs(most.into());
@@ -121,7 +121,7 @@ fn seconds_saturate() {
 }
 
 #[test]
-fn finding_03_a_delivery_without_its_content_is_unreadable() {
+fn finding_03_message_without_body_is_unreadable() {
     let bare = sdk::Message::builder().message_id("m").receipt_handle("r");
     let without = message(bare.clone().build(), "orders", "arn:q").expect("it has id and receipt");
     let unreadable = |why: &str| Some(ContentError::Unreadable(why.to_owned()));

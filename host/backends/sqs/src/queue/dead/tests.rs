@@ -13,7 +13,7 @@ fn text<'a>(parcel: &'a SendEntry, name: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn the_message_travels_with_reason_and_source() {
+fn dead_letter_carries_reason_and_source() {
     let mut message = delivery("a", 3);
     message.attributes = vec![
         Attribute::text("tenant", "7"),
@@ -31,7 +31,7 @@ fn the_message_travels_with_reason_and_source() {
 }
 
 #[test]
-fn the_sender_s_attributes_are_never_dropped() {
+fn attributes_of_the_sender_are_never_dropped() {
     for (own, expected) in [(8, vec![]), (9, vec![SOURCE]), (10, vec![REASON, SOURCE])] {
         let mut message = delivery("a", 1);
         message.attributes = (0..own)
@@ -48,7 +48,7 @@ fn the_sender_s_attributes_are_never_dropped() {
 }
 
 #[test]
-fn a_fifo_dead_letter_queue_gets_a_group_and_one_copy() {
+fn fifo_dead_letter_has_a_group_and_a_deduplication_id() {
     let mut message = delivery("a", 1);
     let (alone, _) = parcel(&message, "why", &target(true));
     assert_eq!(alone.group.as_deref(), Some("a"));
@@ -59,14 +59,14 @@ fn a_fifo_dead_letter_queue_gets_a_group_and_one_copy() {
 }
 
 #[test]
-fn a_reason_is_made_legible() {
+fn dead_letter_reason_is_made_printable() {
     assert_eq!(legible(""), "no reason given");
     assert_eq!(legible("a\0b\u{fffe}c\td"), "a\u{fffd}b\u{fffd}c\td");
 }
 
 proptest! {
     #[test]
-    fn a_reason_is_never_empty_nor_long(reason in any::<String>(), times in 1_usize..300) {
+    fn dead_letter_reason_is_never_empty_nor_too_long(reason in any::<String>(), times in 1_usize..300) {
         let text = legible(&reason.repeat(times));
         prop_assert!(!text.is_empty());
         prop_assert!(text.len() <= LONGEST_REASON);
@@ -75,7 +75,7 @@ proptest! {
 }
 
 #[test]
-fn the_dead_lettered_are_remembered_within_bounds() {
+fn remembered_dead_letters_are_bounded() {
     let dead_lettered = Buried::default();
     for n in 0..=MOST_BURIED {
         dead_lettered.add(&n.to_string());

@@ -16,7 +16,7 @@ fn refusal(outgoing: &Outgoing, fifo: bool) -> Option<String> {
 }
 
 #[test]
-fn what_sqs_would_refuse_is_refused_with_what_was_wanted() {
+fn messages_sqs_would_refuse_are_refused_with_the_limit() {
     assert_eq!(refusal(&outgoing("x"), false), None);
     assert!(refusal(&outgoing(""), false).is_some());
     assert_eq!(refusal(&outgoing(&"x".repeat(MOST_BYTES)), false), None);
@@ -27,10 +27,10 @@ fn what_sqs_would_refuse_is_refused_with_what_was_wanted() {
 }
 
 #[test]
-fn a_character_that_sqs_does_not_take_is_named_with_its_place() {
+fn character_that_sqs_refuses_is_named_with_its_position() {
     let words = refusal(&outgoing("a\tb\u{0}"), false).expect("NUL is none of XML's");
     assert!(
-        words.starts_with("the body holds U+0000 at byte 3"),
+        words.starts_with("the body contains U+0000 at byte 3"),
         "{words}"
     );
     let mut attributed = outgoing("\u{10ffff}\u{fffd}\r\n");
@@ -38,13 +38,13 @@ fn a_character_that_sqs_does_not_take_is_named_with_its_place() {
     attributed.attributes = vec![Attribute::text("name", "\u{fffe}")];
     let words = refusal(&attributed, false).expect("nor is this");
     assert!(
-        words.starts_with("attribute `name` holds U+FFFE"),
+        words.starts_with("attribute `name` contains U+FFFE"),
         "{words}"
     );
 }
 
 #[test]
-fn delays_end_at_fifteen_minutes_and_do_not_exist_on_fifo() {
+fn delays_are_capped_at_fifteen_minutes_and_refused_on_fifo() {
     let delayed = |s: u64, ms: u64| {
         let mut outgoing = outgoing("x");
         outgoing.delay = Duration::from_millis(s * 1_000 + ms);
@@ -58,12 +58,12 @@ fn delays_end_at_fifteen_minutes_and_do_not_exist_on_fifo() {
 }
 
 #[test]
-fn a_fifo_queue_wants_a_group() {
+fn fifo_queue_requires_a_group() {
     assert!(refusal(&outgoing("x"), true).is_some());
 }
 
 #[test]
-fn an_entry_carries_all_of_its_parcel() {
+fn entry_carries_every_field_of_the_message() {
     let mut parcel = SendEntry {
         body: "hello".into(),
         attributes: vec![Attribute {
@@ -93,7 +93,7 @@ fn an_entry_carries_all_of_its_parcel() {
 }
 
 #[test]
-fn a_fifo_queue_without_its_own_deduplication_gets_an_id_per_parcel() {
+fn fifo_queue_without_content_deduplication_gets_an_id_per_message() {
     let mut fifo = target(true);
     let first = SendEntry::of(&outgoing("x"), &fifo).deduplication;
     assert!(first.is_some());
@@ -107,7 +107,7 @@ fn a_fifo_queue_without_its_own_deduplication_gets_an_id_per_parcel() {
 }
 
 #[test]
-fn what_the_schedule_sends_has_one_deduplication_id_however_often_it_is_sent() {
+fn scheduled_message_keeps_its_deduplication_id_across_sends() {
     let tick = |name: &str| Outgoing {
         scheduled: Some(name.into()),
         ..outgoing("the same body")
@@ -126,7 +126,7 @@ fn what_the_schedule_sends_has_one_deduplication_id_however_often_it_is_sent() {
 }
 
 #[test]
-fn what_the_schedule_sends_without_a_delay_has_not_its_queues_own() {
+fn scheduled_message_overrides_the_default_delay_of_its_queue() {
     let late = Outgoing {
         scheduled: Some("job/1".into()),
         group: Some("g".into()),

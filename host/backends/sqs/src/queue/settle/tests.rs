@@ -4,7 +4,7 @@ use super::*;
 use crate::queue::tests::delivery;
 
 #[test]
-fn a_release_keeps_within_what_the_receive_has_left() {
+fn release_delay_fits_within_twelve_hours_of_the_first_receive() {
     let hours = |n: u64| Duration::from_secs(n * 3_600);
     let today = Timestamp(100_000_000_000);
     let first = |held: Duration| {

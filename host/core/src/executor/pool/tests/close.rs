@@ -14,7 +14,7 @@ use std::{
 use super::{super::PoolShutdown, Counted, Gate, MANY, ROUNDS, start, yields};
 
 #[test]
-fn close_returns_what_is_unfinished() {
+fn close_returns_unfinished_futures() {
     for workers in [1, 2, 4] {
         let pool = start(workers);
         let gate = Arc::new(Gate::default());
@@ -108,13 +108,13 @@ fn no_future_is_lost_between_spawn_and_close() {
 }
 
 #[test]
-fn a_pool_dropped_by_its_own_future_ends() {
+fn pool_dropped_by_its_own_future_ends() {
     let dropped = Arc::new(AtomicUsize::new(0));
     let pool = start(2);
     let spawner = pool.spawner();
     let (tell, told) = mpsc::channel::<()>();
     for _ in 0..10 {
-        // Each holds a spawner, and so would keep the pool's insides alive for ever.
+        // Each holds a spawner, and so would keep the pool's insides alive forever.
         let held = (Counted(Arc::clone(&dropped)), spawner.clone(), tell.clone());
         let body = async move {
             let _held = held;
@@ -129,7 +129,7 @@ fn a_pool_dropped_by_its_own_future_ends() {
 }
 
 #[test]
-fn closing_from_inside_panics_and_ends_the_pool() {
+fn close_from_inside_panics_and_ends_the_pool() {
     let pool = start(1);
     let spawner = pool.spawner();
     let (tell, told) = mpsc::channel::<()>();

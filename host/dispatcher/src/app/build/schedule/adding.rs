@@ -1,5 +1,5 @@
-//! Messages for later on their way in: to the queue itself where it delays by so much, else to where
-//! they wait. What the queue would never take is told before it waits.
+//! Adds scheduled messages: directly to the queue if it supports the delay, else to a store. A
+//! message that the queue would refuse is refused at once.
 
 use super::{Added, LaterError, Schedules, When};
 use crate::app::build::later::{of_item, of_queue, refused};
@@ -75,10 +75,7 @@ impl Schedules {
                 due,
                 waits: true,
             }),
-            false => Err(refused(format!(
-                "there is a job `{name}/{}` already",
-                job.id
-            ))),
+            false => Err(refused(format!("job `{name}/{}` already exists", job.id))),
         }
     }
 }
@@ -102,7 +99,7 @@ mod tests {
     use std::sync::Arc;
 
     #[tokio::test]
-    async fn what_an_embedded_queue_would_never_take_is_refused_before_it_waits() {
+    async fn job_that_its_embedded_queue_would_refuse_is_refused_at_once() {
         let folder = tempfile::tempdir().expect("a folder");
         let fifo = QueueSettings {
             fifo: true,

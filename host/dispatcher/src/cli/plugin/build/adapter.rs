@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_world_names_its_imports_exports_and_namespaces() {
+    fn world_lists_its_imports_exports_and_namespaces() {
         let plain = world(
             "import dispatcher:plugin/context@0.1.0; export dispatcher:plugin/handler@0.1.0;",
         );
@@ -204,13 +204,13 @@ mod tests {
     }
 
     #[test]
-    fn a_world_that_wants_what_is_not_there_says_what() {
+    fn world_with_missing_packages_names_them() {
         let why = world("import wasi:http/types@0.2.0;").unwrap_err();
         assert!(why.contains("wasi:http"), "{why}");
     }
 
     #[test]
-    fn the_entry_exports_what_the_world_does() {
+    fn generated_entry_exports_what_the_world_does() {
         let text = entry("src/a \"b\".js", ["batchHandler"].into_iter(), true);
         assert!(text.contains(r#"from "../../src/a \"b\".js";"#), "{text}");
         let export = r#"export const batchHandler = guard(project, "batchHandler", "#;
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_handlers_of_the_contract_may_answer_later() {
+    fn only_handlers_of_the_contract_become_async() {
         for name in ["handler", "batch-handler"] {
             let text = fs::read_to_string(Path::new(CONTRACT).join(format!("{name}.wit"))).unwrap();
             assert!(with_async(&text).contains("handle: async func("), "{name}");

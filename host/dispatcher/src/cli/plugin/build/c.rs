@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_are_compiled_and_the_bindings_object_is_linked() {
+    fn sources_are_compiled_and_linked_with_the_bindings_object() {
         let names = ["a.c", "a.h", "old.o", "notes.md"].map(str::to_owned);
         assert_eq!(sources("", &names), [Path::new("a.c")]);
         let found = sources("bindings", &names);

@@ -1,5 +1,5 @@
-//! `dispatcher plugin build`: calls the tools of a project's own language until there is a
-//! component, and looks at it. One file per language; knows none of the tools itself.
+//! `dispatcher plugin build`: run the tools of a project's language to build a component, and check
+//! it. One file per language; knows none of the tools itself.
 
 mod adapter;
 mod c;
@@ -21,12 +21,12 @@ Examples:
   dispatcher plugin build orders
   dispatcher plugin invoke $(dispatcher plugin build orders) 'hello'
 
-The language is told by the project's files: Cargo.toml is Rust, package.json JavaScript, with
+The language is detected by the project's files: Cargo.toml is Rust, package.json JavaScript, with
 tsconfig.json TypeScript, app.py Python, go.mod Go, a .c file C. Prints the component's path; what
-the tools say goes to stderr.
+the tools print goes to stderr.
 
-Exits with 3 if a tool is missing, saying what to install, and with 1 if a tool failed or what it
-made is no plugin.";
+Exits with 3 if a tool is missing, with what to install, and with 1 if a tool failed or its output
+is not a plugin.";
 
 /// Build a plugin with the tools of its language
 #[derive(Debug, clap::Args)]
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// The project's folder
     #[arg(value_name = "DIR", default_value = ".")]
     pub folder: PathBuf,
-    /// The language, where the files are of several
+    /// The language, if the folder has files of several
     #[arg(long, value_enum)]
     pub lang: Option<Language>,
 }

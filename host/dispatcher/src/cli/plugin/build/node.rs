@@ -91,7 +91,7 @@ fn hint_of_bundler(heard: &str) -> Option<String> {
     Some(hint.into())
 }
 
-/// The same of componentize-qjs, and of a world that cannot be read.
+/// Explains output of componentize-qjs, and of a world that cannot be read.
 fn hint_of_engine(heard: &str) -> Option<String> {
     let packages = ["wasi:http", "wasi:sockets"];
     let names_http = packages.iter().any(|package| heard.contains(package));
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_entry_is_the_packages_main() {
+    fn entry_file_is_main_of_the_package() {
         let of = |text: &str| entry_of(text.as_bytes()).ok();
         assert_eq!(of(r#"{"main": "a.js"}"#), Some("a.js".into()));
         assert_eq!(of("{}"), Some(ENTRY.into()));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_24_what_the_tools_print_is_explained() {
+    fn finding_24_node_tool_errors_are_explained() {
         let linked = "component imports instance `wasi:http/types@0.2.12`, but a matching \
                       implementation was not found in the linker: instance export `input-stream` \
                       has the wrong type: mismatched resource types";

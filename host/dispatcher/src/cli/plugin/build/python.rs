@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finding_24_what_the_interpreter_prints_is_explained() {
+    fn finding_24_python_errors_are_explained() {
         let told = |heard: &str| hint(heard).unwrap_or_default();
         assert!(told("ModuleNotFoundError: No module named '_ssl'").contains("HTTP"));
         assert!(told("ModuleNotFoundError: No module named 'yaml'").contains("requirements.txt"));

@@ -25,7 +25,7 @@ pub(super) fn build(project: &Project) -> Result<PathBuf, Failure> {
     let messages = tool::read(&mut command)?;
     component(&messages).ok_or_else(|| {
         let manifest = project.folder.join("Cargo.toml");
-        let what = "no component came of it; wanted [lib] crate-type = [\"cdylib\"]";
+        let what = "no component was built; wanted [lib] crate-type = [\"cdylib\"]";
         Failure::new(Exit::Failed, format!("{}: {what}", manifest.display()))
     })
 }
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_component_is_what_cargo_says_last() {
+    fn component_is_the_last_artifact_of_cargo() {
         let messages = br#"{"reason":"compiler-artifact","filenames":["/t/libserde.rlib"]}
 {"reason":"compiler-artifact","filenames":["/t/dependency.wasm"]}
 {"reason":"compiler-artifact","filenames":["/t/orders.d","/t/orders.wasm"]}
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_toolchain_without_the_target_is_told_by_its_folder() {
+    fn missing_target_is_detected_by_its_folder() {
         let sysroot = tempfile::tempdir().unwrap();
         assert!(!has_target(sysroot.path()));
         let library = sysroot.path().join("lib/rustlib").join(TARGET).join("lib");

@@ -10,7 +10,7 @@ fn args(folder: &Path) -> Args {
 }
 
 #[test]
-fn a_folder_that_is_none_and_one_without_a_project_are_refused() {
+fn missing_folder_and_folder_without_a_project_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let told = run(&args(&folder.path().join("gone"))).unwrap_err();
     assert_eq!(told.exit, Exit::Usage);
@@ -21,7 +21,7 @@ fn a_folder_that_is_none_and_one_without_a_project_are_refused() {
 }
 
 #[test]
-fn what_no_host_would_take_is_an_error_with_its_reason() {
+fn component_that_no_host_accepts_is_an_error_with_its_reason() {
     let file = |name: &str| {
         let prebuilt = concat!(env!("CARGO_MANIFEST_DIR"), "/../../plugins/prebuilt");
         Path::new(prebuilt).join(name)

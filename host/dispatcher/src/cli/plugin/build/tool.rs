@@ -1,5 +1,5 @@
-//! Finds a language's tool and runs it: what it says goes through to the person, with what is run
-//! before and how long it took after. Knows no tool by name.
+//! Finds a language's tool and runs it: its output goes to the person, with the command before and
+//! its duration after. Knows no tool by name.
 
 use crate::cli::output;
 use crate::error::{Exit, Failure};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-/// The most bytes of what a tool prints that are searched for what it means.
+/// Maximum bytes of what a tool prints that are searched for what it means.
 const HEARD: usize = 256 * 1024;
 
 /// What runs now.
@@ -81,7 +81,7 @@ fn is_program(file: &Path) -> bool {
         .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 
-/// The same, or what to install.
+/// Finds a program, or says what to install.
 pub(super) fn need(name: &str, install: &str) -> Result<PathBuf, Failure> {
     find(name).ok_or_else(|| missing(name, install))
 }
@@ -107,7 +107,7 @@ pub(super) fn run(command: &mut Command) -> Result<(), Failure> {
     timed(command).map(drop)
 }
 
-/// The same. Where the tool fails, `hint` may explain what it printed to stderr.
+/// Runs a tool. If it fails, `hint` may explain what it printed to stderr.
 pub(super) fn run_or_hint(
     command: &mut Command,
     hint: impl FnOnce(&str) -> Option<String>,
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_found_by_the_path_and_must_be_one() {
+    fn program_is_found_on_the_path_if_executable() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().as_os_str();
         std::fs::write(folder.path().join("notes"), "").unwrap();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_fails_says_how() {
+    fn failing_tool_is_reported_with_its_output() {
         let failed = run(Command::new("sh").args(["-c", "exit 7"])).unwrap_err();
         assert!(failed.lines[0].starts_with("sh failed after"), "{failed:?}");
         assert!(failed.lines[0].contains('7'), "{failed:?}");
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_24_a_failure_is_explained_by_what_the_tool_printed() {
+    fn finding_24_failure_is_explained_by_the_tools_output() {
         let fails = |words: &str| {
             let mut command = Command::new("sh");
             command.args(["-c", "echo \"$0\" >&2; exit 3", words]);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_installed_before_the_list_changed_is_stale() {
+    fn installation_before_a_change_of_the_list_is_stale() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, at: u64| {
             let path = folder.path().join(name);

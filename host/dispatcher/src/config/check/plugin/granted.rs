@@ -1,4 +1,4 @@
-//! What a plugin that forwards to a function cannot be granted. Opens nothing and looks nothing up.
+//! Checks grants that a forwarding plugin cannot have. Opens nothing and resolves nothing.
 
 use super::Check;
 use crate::config::problem::Problem;

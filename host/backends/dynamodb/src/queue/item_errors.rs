@@ -1,4 +1,4 @@
-//! What a failed call of DynamoDB means to the task that it was about. Decides; calls nothing.
+//! Maps a failed call of DynamoDB to the result of its task. Decides; calls nothing.
 
 use dispatcher_core::queue::{ErrorKind, ItemError, QueueError};
 

@@ -1,4 +1,4 @@
-//! What the server's and the network's words mean for whoever called.
+//! Classifies errors of the server and the network.
 
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use redis::{ErrorKind as ServerError, RedisError, ServerErrorKind as Server};
@@ -78,13 +78,10 @@ pub fn named(place: &str, what: &str) -> String {
 }
 
 /// An answer that no script of ours gives.
-pub fn strange(place: &str, what: &str) -> CallError {
+pub fn unexpected_answer(place: &str, what: &str) -> CallError {
     CallError {
         kind: ErrorKind::Invalid,
-        message: named(
-            place,
-            &format!("{what} was answered in a form that is not ours"),
-        ),
+        message: named(place, &format!("{what} returned an unexpected answer")),
     }
 }
 
@@ -94,7 +91,7 @@ mod tests {
     use redis::{ConnectionInfo, IntoConnectionInfo};
 
     #[test]
-    fn what_passes_is_told_from_what_does_not() {
+    fn errors_are_classified_as_transient_or_not() {
         let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         assert_eq!(kind(&refused.into()), ErrorKind::Unreachable);
         let of = |kind| RedisError::from((kind, "words"));
@@ -128,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_read() {
+    fn redirect_address_is_parsed() {
         let info: Result<ConnectionInfo, _> = "redis://127.0.0.1:6379/3".into_connection_info();
         assert!(info.is_ok());
     }

@@ -1,4 +1,4 @@
-//! What a mover says of its rounds, and how long it leaves a store alone that failed. Knows no queue.
+//! Logs the rounds of a mover, and backs off from a store that failed. Knows no queue.
 
 use super::{Mover, MoverRound};
 use crate::clock;
@@ -16,18 +16,12 @@ impl Mover {
         } = round;
         let store = self.store.place();
         if sent + failed > 0 {
-            tracing::info!(
-                store,
-                sent,
-                lost,
-                failed,
-                "scheduled messages were sent to their queues"
-            );
+            tracing::info!(store, sent, lost, failed, "scheduled messages sent");
         }
     }
 
     /// Says what is wrong, and how long to leave it alone.
-    pub(super) fn trouble(&mut self, error: &StoreError) -> Duration {
+    pub(super) fn failed_look(&mut self, error: &StoreError) -> Duration {
         match error.kind {
             // Most queues have none.
             ErrorKind::NotFound => {
@@ -40,7 +34,7 @@ impl Mover {
             ErrorKind::AccessDenied if !self.unended.is_empty() => {
                 if self.said.should_log(clock::now()) {
                     tracing::error!(
-                        "nothing scheduled is sent until what was sent can be struck out: {error}"
+                        "sending of scheduled messages paused until sent ones can be removed: {error}"
                     );
                 }
                 self.interval
@@ -52,13 +46,13 @@ impl Mover {
                 && (kind == ErrorKind::AccessDenied || !self.certain) =>
             {
                 if self.said.should_log(clock::now()) {
-                    tracing::info!("no scheduled messages are read: {error}");
+                    tracing::info!("scheduled messages not read: {error}");
                 }
                 self.interval.max(MISSING)
             }
             _ => {
                 if self.said.should_log(clock::now()) {
-                    tracing::warn!("scheduled messages wait: {error}");
+                    tracing::warn!("scheduled messages delayed: {error}");
                 }
                 self.interval
             }
@@ -67,11 +61,7 @@ impl Mover {
 
     pub(super) fn refused(&mut self, queue: &str, job: &str, why: &str) {
         if self.said.should_log(clock::now()) {
-            tracing::error!(
-                queue,
-                job,
-                "a scheduled message cannot be sent and waits: {why}"
-            );
+            tracing::error!(queue, job, "scheduled message not sent, retried: {why}");
         }
     }
 }

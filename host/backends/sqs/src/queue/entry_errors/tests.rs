@@ -13,7 +13,7 @@ fn entry(code: &str, message: &str, sender_fault: bool) -> BatchResultErrorEntry
 }
 
 #[test]
-fn entries_are_sorted_by_code_words_and_fault() {
+fn entry_errors_are_classified_by_code_text_and_fault() {
     let expired =
         "Value AQ for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired.";
     for (code, text) in [
@@ -45,7 +45,7 @@ fn entries_are_sorted_by_code_words_and_fault() {
 }
 
 #[test]
-fn the_ceiling_is_told_from_a_stale_receipt() {
+fn visibility_ceiling_differs_from_a_stale_receipt() {
     let beyond = "Value 43200 for parameter VisibilityTimeout is invalid. Reason: Total \
                   VisibilityTimeout for the message is beyond the limit [43200 seconds]";
     let error = entry_failed(&entry("InvalidParameterValue", beyond, true));
@@ -54,7 +54,7 @@ fn the_ceiling_is_told_from_a_stale_receipt() {
 }
 
 #[test]
-fn a_failed_call_is_every_entry_s_failure() {
+fn failed_call_fails_every_entry() {
     let of = |kind| {
         every_item(&QueueError {
             kind,

@@ -1,6 +1,6 @@
-//! What a failed call on the server means for the messages of a queue.
+//! Maps a failed call on the server to the results of a queue's messages.
 
-pub(super) use crate::server::trouble::{is_doubtful, strange};
+pub(super) use crate::server::errors::{is_doubtful, unexpected_answer};
 use dispatcher_core::queue::{ErrorKind, ItemError, QueueError};
 
 /// A whole call's failure as the answer to one of its items.
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_that_changes_spoils_no_message() {
+    fn changed_password_rejects_no_message() {
         let denied = QueueError {
             kind: ErrorKind::AccessDenied,
             message: "WRONGPASS".into(),

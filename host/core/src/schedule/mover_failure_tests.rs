@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 #[tokio::test]
-async fn a_claim_whose_answer_was_lost_is_given_back_before_the_next_look() {
+async fn claim_with_a_lost_answer_is_released_before_the_next_round() {
     let store = Arc::new(FakeSchedule::holding([
         job("a", soon(0)),
         job("b", soon(0)),
@@ -19,7 +19,7 @@ async fn a_claim_whose_answer_was_lost_is_given_back_before_the_next_look() {
     let told = mover.round(&CancellationToken::new()).await;
     assert_eq!((told.sent, left(&store)), (1, vec!["a".to_owned()]));
     assert_eq!(
-        told.trouble.map(|error| error.kind),
+        told.error.map(|error| error.kind),
         Some(ErrorKind::Unreachable)
     );
     assert_eq!(round(&mut mover).await.sent, 1);
@@ -28,7 +28,7 @@ async fn a_claim_whose_answer_was_lost_is_given_back_before_the_next_look() {
 }
 
 #[tokio::test]
-async fn finding_03_what_cannot_be_read_is_set_aside_and_counted_once_and_stops_no_other() {
+async fn finding_03_unreadable_job_is_set_aside_and_counted_once_and_stops_no_other() {
     let store = Arc::new(FakeSchedule::holding([job("a", soon(0))]));
     store.unreadable.lock().unwrap().push(Unreadable {
         id: "bad".into(),
@@ -65,7 +65,7 @@ fn sent_after(trouble: ErrorKind, certain: bool) -> (bool, bool) {
 }
 
 #[test]
-fn a_store_that_failed_at_the_first_look_is_left_alone_only_if_it_may_not_be_there() {
+fn store_failing_in_the_first_round_is_retried_soon_only_if_it_must_exist() {
     for (trouble, certain, soon) in [
         (ErrorKind::Transient, false, true),
         (ErrorKind::Transient, true, true),
@@ -89,7 +89,7 @@ fn job_for(queue: &str) -> ScheduledJob {
 }
 
 #[test]
-fn a_queue_that_does_not_say_what_it_takes_holds_up_no_other() {
+fn queue_that_does_not_report_its_limits_delays_no_other() {
     simulate(async {
         let jobs = ["silent-1", "silent-2", "q"].map(job_for);
         let store = Arc::new(FakeSchedule::holding(jobs));
@@ -104,7 +104,7 @@ fn a_queue_that_does_not_say_what_it_takes_holds_up_no_other() {
 }
 
 #[test]
-fn a_queue_that_is_slow_to_say_what_it_takes_has_its_jobs_in_a_later_round() {
+fn jobs_of_a_queue_slow_to_report_its_limits_go_in_a_later_round() {
     simulate(async {
         let store = Arc::new(FakeSchedule::holding(["slow", "q"].map(job_for)));
         let queue = Arc::new(Taken::default());

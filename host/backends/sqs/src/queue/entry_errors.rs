@@ -1,5 +1,5 @@
-//! What failures of SQS mean to single entries; to whole calls, `aws::failure` knows. Decides; calls
-//! nothing.
+//! Maps failures of SQS to the results of single entries; `aws::failure` classifies whole calls.
+//! Decides; calls nothing.
 
 use aws_sdk_sqs::types::BatchResultErrorEntry;
 use dispatcher_aws::failure::is_throttle;

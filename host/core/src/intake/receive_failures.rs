@@ -1,8 +1,8 @@
-//! A queue that cannot be received from: how long to rest, and how often to say so. Pure, told
-//! `now`; the log line is its only effect.
+//! Backs off from a queue that cannot be received from, and throttles its log line. Pure except for
+//! that line: `now` is an argument.
 
 use crate::backoff;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::queue::QueueError;
 use crate::telemetry::log_throttle::LogThrottle;
 use std::time::Duration;
@@ -10,25 +10,25 @@ use std::time::Duration;
 /// The first and the longest rest after a failed receive.
 const REST: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
-/// So many failures in a row are more than a hiccup.
+/// This many failures in a row are more than a hiccup.
 const LASTING: u32 = 3;
 
 /// The failures of one queue in a row.
 #[derive(Debug, Default)]
-pub struct Trouble {
+pub struct ReceiveFailures {
     failures: u32,
     said: LogThrottle,
 }
 
-impl Trouble {
+impl ReceiveFailures {
     /// One more failure. Answers with the rest before the next poll.
-    pub fn failed(&mut self, queue: &str, error: &QueueError, now: Moment) -> Duration {
+    pub fn failed(&mut self, queue: &str, error: &QueueError, now: BootInstant) -> Duration {
         self.failures = self.failures.saturating_add(1);
         if self.said.should_log(now) {
             tracing::error!(
                 queue,
                 failures = self.failures,
-                "cannot receive, and tries again: {error}"
+                "receive failed, retried: {error}"
             );
         }
         // Half of it is certain, so that a failing endpoint is never hammered.
@@ -58,18 +58,18 @@ mod tests {
     use crate::queue::ErrorKind as Kind;
 
     #[test]
-    fn lesson_22_failures_rest_longer_and_longer() {
+    fn lesson_22_repeated_failures_back_off() {
         let error = QueueError {
             kind: Kind::AccessDenied,
             message: "expired token".into(),
         };
-        let mut trouble = Trouble::default();
+        let mut failures = ReceiveFailures::default();
         let rests: Vec<_> = (0..10)
-            .map(|_| trouble.failed("q", &error, Moment::default()))
+            .map(|_| failures.failed("q", &error, BootInstant::default()))
             .collect();
         assert!(rests[0] >= Duration::from_millis(250));
         assert!(rests[9] >= Duration::from_secs(15) && rests[9] <= Duration::from_secs(30));
-        trouble.passed("q");
-        assert!(trouble.failed("q", &error, Moment::default()) <= Duration::from_millis(500));
+        failures.passed("q");
+        assert!(failures.failed("q", &error, BootInstant::default()) <= Duration::from_millis(500));
     }
 }

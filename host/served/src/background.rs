@@ -1,16 +1,16 @@
-//! What is done without being asked: messages older than their queue keeps are dropped, and tasks
-//! that move dead letters go on, those of an earlier process too. Asks the store; knows no wire.
+//! Background work: drops messages past their queue's retention, and continues tasks that move dead
+//! letters, those of an earlier process too. Calls the store; knows no protocol.
 
 use super::service::Service;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How often to look for what is too old.
 const OLD: Duration = Duration::from_secs(30);
-/// The most messages that are moved in one transaction.
+/// Maximum messages that are moved in one transaction.
 const AT_ONCE: u32 = 100;
 /// How long to leave a file alone that cannot be written now.
 const REST: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ async fn drop_old(desk: &Service) {
 
 /// Takes the steps of every running task, each at its own rate.
 async fn move_on(desk: &Service) {
-    let mut next: HashMap<String, Moment> = HashMap::new();
+    let mut next: HashMap<String, BootInstant> = HashMap::new();
     loop {
         let tasks = match desk.store.running_moves().await {
             Ok(tasks) => tasks,
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_kept_over_a_second() {
+    fn rate_limit_holds_over_a_second() {
         assert_eq!(pause(100, Some(500)), Duration::from_millis(200));
         assert_eq!(pause(3, Some(1)), Duration::from_secs(3));
         assert_eq!(pause(100, None), Duration::ZERO);
