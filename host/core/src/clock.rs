@@ -102,7 +102,7 @@ pub fn now() -> BootInstant {
     let at = rustix::time::clock_gettime(CLOCK);
     let seconds = u64::try_from(at.tv_sec).unwrap_or_default();
     let nanos = u32::try_from(at.tv_nsec).unwrap_or_default();
-    Moment(Duration::new(seconds, nanos).saturating_add(ahead()))
+    BootInstant(Duration::new(seconds, nanos).saturating_add(ahead()))
 }
 
 /// The present date.

@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_under_way_keeps_its_connection_and_its_end_makes_place() {
+    fn connection_with_a_running_request_is_kept_until_it_ends() {
         let all = Arc::new(Connections::new(2));
         let first = all.admit(peer(1), at(0));
         let second = all.admit(peer(1), at(1));

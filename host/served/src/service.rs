@@ -35,8 +35,8 @@ pub(crate) struct Service {
     pub moves: Notify,
     /// What a reset makes anew; without it the calls for tests are not answered.
     pub tests: Option<Vec<QueueDeclaration>>,
-    known: Mutex<HashMap<String, (Moment, Arc<KnownQueue>)>>,
-    purged: Mutex<HashMap<QueueId, Moment>>,
+    known: Mutex<HashMap<String, (BootInstant, Arc<KnownQueue>)>>,
+    purged: Mutex<HashMap<QueueId, BootInstant>>,
 }
 
 /// A request, whichever protocol it came in.

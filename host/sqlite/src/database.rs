@@ -4,7 +4,7 @@
 use super::watch::{Damage, Files};
 use super::{Patience, Schema, lock_error};
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 use std::ops::{Deref, DerefMut};
@@ -66,7 +66,7 @@ pub struct Database {
     reports_locks: bool,
     /// What `PRAGMA synchronous` is set to.
     synchronous: Synchronous,
-    warned: Option<Moment>,
+    warned: Option<BootInstant>,
 }
 
 impl Deref for Database {

@@ -4,7 +4,7 @@
 use super::database::IDLE;
 use super::{CommitError, Database, Synchronous};
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use rusqlite::Connection;
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -22,7 +22,7 @@ pub struct GroupWriter<J> {
     jobs: Receiver<J>,
     most: usize,
     /// When to empty the log, if something may be in it.
-    tidy_at: Option<Moment>,
+    tidy_at: Option<BootInstant>,
 }
 
 impl<J> GroupWriter<J> {

@@ -234,11 +234,11 @@ pub(crate) struct Life {
     /// An entry of a settlement failed once: retries are held beyond the room.
     pub retried: bool,
     /// Since when each queue is paused.
-    pub paused: Vec<Option<Moment>>,
+    pub paused: Vec<Option<BootInstant>>,
     /// Whether each ever was.
     pub was_paused: Vec<bool>,
     /// The most attempts that an operator allows, and since when.
-    pub limit: Option<(usize, Moment)>,
+    pub limit: Option<(usize, BootInstant)>,
 }
 /// No process, or no queue, in an event.
 pub(crate) const NONE: usize = usize::MAX;

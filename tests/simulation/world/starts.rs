@@ -171,7 +171,7 @@ impl World {
     }
 
     /// Nothing of a lower queue starts while a higher one is known to hold something.
-    fn check_strict(&mut self, life: usize, above: usize, starting: &[usize], now: Moment) {
+    fn check_strict(&mut self, life: usize, above: usize, starting: &[usize], now: BootInstant) {
         if self.lives[life].was_paused[above] {
             return; // it holds up nobody, and what it gave back is on its way
         }
@@ -228,7 +228,7 @@ impl World {
     }
 
     /// What came first starts first: nothing untried is overtaken by what came to hand later.
-    fn check_arrival(&mut self, life: usize, queue: usize, starting: &[usize], now: Moment) {
+    fn check_arrival(&mut self, life: usize, queue: usize, starting: &[usize], now: BootInstant) {
         // What was given back at a pause may be on its way still.
         if self.lives[life].stopping || self.lives[life].was_paused[queue] {
             return;
@@ -262,7 +262,7 @@ impl World {
     }
 
     /// A paused queue starts nothing but what would be dead-lettered by its next receive.
-    fn check_pause(&mut self, life: usize, queue: usize, starting: &[usize], now: Moment) {
+    fn check_pause(&mut self, life: usize, queue: usize, starting: &[usize], now: BootInstant) {
         let Life { stopping, .. } = self.lives[life];
         let paused = self.lives[life].paused[queue].filter(|since| *since < now);
         let plan = &self.scenario.queues[queue];
@@ -278,7 +278,7 @@ impl World {
         }
     }
 
-    fn check_limits(&mut self, life: usize, queue: usize, count: usize, now: Moment) {
+    fn check_limits(&mut self, life: usize, queue: usize, count: usize, now: BootInstant) {
         let scenario = self.scenario.clone();
         if count > scenario.route.batch {
             self.fails("batch-size", format!("{count} together"));

@@ -61,7 +61,7 @@ impl World {
         }
     }
 
-    pub(crate) fn asks(&mut self, life: usize, queue: usize, attempt: Option<u64>) {
+    pub(crate) fn note_receive(&mut self, life: usize, queue: usize, attempt: Option<u64>) {
         let now = clock::now();
         let view = &mut self.lives[life].views[queue];
         view.asking += 1;

@@ -2,7 +2,7 @@
 //! and the end of every attempt; read when somebody asks.
 
 use crate::clock;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::handler::Attempt;
 use crate::lease::Ledger;
 use crate::lease::book::LeaseId;
@@ -32,12 +32,12 @@ struct Running {
 struct Entry {
     lane: usize,
     attempt: Arc<Attempt>,
-    began: Moment,
+    began: BootInstant,
     leases: Vec<RunningLease>,
     version: Option<Arc<str>>,
     /// Which messages were cancelled, and when the first was; empty before.
     cancelled: Vec<bool>,
-    cancelled_at: Option<Moment>,
+    cancelled_at: Option<BootInstant>,
 }
 
 /// What of a job stays with the process while its attempt runs.
@@ -194,7 +194,7 @@ impl Entry {
         number: u64,
         ledger: &Ledger,
         usual: Option<Duration>,
-        now: Moment,
+        now: BootInstant,
     ) -> AttemptView {
         let messages = self.attempt.messages.iter().enumerate();
         let messages = messages.map(|(at, message)| {

@@ -180,7 +180,7 @@ impl Book {
     }
 
     /// The same of an entry that is not lost.
-    pub fn deadline_kept(&self, id: LeaseId) -> Option<Moment> {
+    pub fn deadline_kept(&self, id: LeaseId) -> Option<BootInstant> {
         let entry = self.entries.get(&id)?;
         (entry.state != LeaseState::Lost).then_some(entry.deadline)
     }

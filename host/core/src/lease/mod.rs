@@ -53,7 +53,7 @@ impl Ledger {
     }
 
     /// When a lease ends, unless it is extended again; `None` once it is lost or over.
-    pub fn deadline(&self, lease: LeaseId) -> Option<Moment> {
+    pub fn deadline(&self, lease: LeaseId) -> Option<BootInstant> {
         self.lock().deadline_kept(lease)
     }
 

@@ -5,7 +5,7 @@ use super::returns::Returns;
 use super::tally::{End, RedriveReport};
 use super::{Redrive, RedriveRequest};
 use crate::clock;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::message::{Message, Outcome, Outgoing};
 use crate::queue::{ItemError, Queue};
 use crate::telemetry::events::TARGET;
@@ -162,7 +162,7 @@ impl<'a> Handover<'a> {
     pub(super) async fn carry(
         &mut self,
         leased: Vec<Message>,
-        lease: (Moment, Duration),
+        lease: (BootInstant, Duration),
     ) -> Vec<Message> {
         let mut kept = Vec::new();
         let mut parts: Vec<(Arc<dyn Queue>, VecDeque<Message>)> = Vec::new();
@@ -268,7 +268,7 @@ impl<'a> Handover<'a> {
         &mut self,
         to: &dyn Queue,
         round: Vec<Message>,
-        (since, lease): (Moment, Duration),
+        (since, lease): (BootInstant, Duration),
         kept: &mut Vec<Message>,
     ) {
         let name = to.identity().name.clone();

@@ -158,13 +158,13 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// Whether queues below it must wait for what it has or may hold.
-    pub(super) fn is_urgent(&self, holds: bool, now: Moment) -> bool {
+    pub(super) fn is_urgent(&self, holds: bool, now: BootInstant) -> bool {
         (holds || !self.held.is_empty()) && !self.paused && !self.is_limited(now)
     }
 
     /// Gives back what a paused queue has in hand, but for what would be dead-lettered by its next
     /// receive: that is run.
-    pub(super) fn give_back_paused(&mut self, now: Moment) -> Vec<J> {
+    pub(super) fn give_back_paused(&mut self, now: BootInstant) -> Vec<J> {
         self.give_back(Waiting::may_be_given_back, false, now)
     }
 
@@ -193,7 +193,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// How many more messages are worth asking for, as far as its own limits go.
-    pub(super) fn appetite(&self, now: Moment) -> usize {
+    pub(super) fn appetite(&self, now: BootInstant) -> usize {
         if self.paused {
             return 0;
         }
@@ -280,7 +280,7 @@ impl<J: Waiting> Lane<J> {
         &mut self,
         release: impl Fn(&J) -> bool,
         ends: bool,
-        now: Moment,
+        now: BootInstant,
     ) -> Vec<J> {
         self.ready.set_window(Duration::ZERO);
         let ordered = self.ready.is_ordered();

@@ -439,7 +439,7 @@ fn what_a_poll_under_way_brings_to_a_paused_queue_goes_back_unless_it_is_its_las
     scheduler.answered(poll, jobs.into(), false, at(2));
     let back = scheduler.overtaking();
     assert!(back.len() == 1 && !back[0].1.is_last);
-    assert_eq!(scheduler.hire(at(2)), 1);
+    assert_eq!(scheduler.reserve_workers(at(2)), 1);
     let run = scheduler.next_jobs(at(2)).expect("the last chance runs");
     assert!(run.jobs[0].is_last);
     assert!(scheduler.plan(at(3)).is_empty());

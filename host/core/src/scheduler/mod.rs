@@ -144,8 +144,8 @@ impl<J: Waiting> Scheduler<J> {
 
     /// Other limits from now on. What is under way beyond them ends as it would have. What a paused
     /// queue has in hand is among what `overtaking` hands out.
-    pub fn set_limits(&mut self, limits: &SchedulerLimits, now: Moment) {
-        self.control.set_most(limits.attempts);
+    pub fn set_limits(&mut self, limits: &SchedulerLimits, now: BootInstant) {
+        self.control.set_maximum(limits.attempts);
         self.prefetch = limits.prefetch;
         self.resize_room();
         for (at, lane) in self.lanes.iter_mut().enumerate() {

@@ -171,7 +171,7 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     /// The longest of all queues.
-    pub(super) fn longest_gathering_time(&self) -> Duration {
+    pub(super) fn longest_batching_delay(&self) -> Duration {
         // Asked once: it looks at every queue.
         let (bounds, hand_over) = (self.bounds(), self.pace.hand_over());
         let wait = |lane: &Lane<J>| bounds.wait(hand_over, lane.call_time(), self.covered);

@@ -367,7 +367,7 @@ impl<J: Waiting> Scheduler<J> {
 
     /// What of a paused queue is in hand goes back to it; `overtaking` hands it out. To be called
     /// once something has come in hand.
-    pub fn give_back_paused(&mut self, lane: usize, now: Moment) -> bool {
+    pub fn give_back_paused(&mut self, lane: usize, now: BootInstant) -> bool {
         let state = &mut self.lanes[lane];
         if !state.paused {
             return false;

@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_18_a_file_that_holds_no_token_is_refused_and_takes_none_away() {
+    fn finding_18_file_without_a_token_is_refused_and_the_old_token_stays() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("token");
         let write = |text: &[u8]| std::fs::write(&file, text).expect("written");

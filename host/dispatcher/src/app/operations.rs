@@ -23,7 +23,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use depths::Depths;
 use dispatcher_core::clock;
-use dispatcher_core::clock::{Moment, Timestamp};
+use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::control::ControlChange;
 use dispatcher_core::executor::running::{AttemptView, RunningAttempts};
 use dispatcher_core::job::Job;
@@ -61,11 +61,11 @@ pub(crate) struct RunOperations {
     readiness: Arc<Readiness>,
     stop: CancellationToken,
     drain: CancellationToken,
-    began: Moment,
+    began: BootInstant,
     started_at: Timestamp,
     rates: Arc<Rates>,
     depths: Depths,
-    findings: Mutex<Option<(Moment, Vec<FindingView>)>>,
+    findings: Mutex<Option<(BootInstant, Vec<FindingView>)>>,
     shows_bodies: bool,
 }
 

@@ -40,7 +40,7 @@ pub(super) struct RecordsWriter {
     folder: PathBuf,
     writer: GroupWriter<Call<RecordsWrite, RecordsAnswer>>,
     /// When to look for expired records next.
-    sweep_at: Moment,
+    sweep_at: BootInstant,
 }
 
 impl RecordsWriter {

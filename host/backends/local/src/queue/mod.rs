@@ -114,7 +114,7 @@ impl LocalStore {
 
     fn start(folder: &Path) -> Result<(Self, JoinHandle<()>), QueueError> {
         let (place, connection, bell) = schema::open(folder)?;
-        let bell = notifier::FileNotifier::new(place.bell(), bell);
+        let bell = notifier::FileNotifier::new(place.notifier_file(), bell);
         Self::begin(place, connection, bell)
     }
 
@@ -217,7 +217,7 @@ impl LocalStore {
     ) -> Result<Vec<DelayedMessage>, QueueError> {
         let queue = queue.map(str::to_owned);
         let run = move |turn: &mut turn::Turn<'_>| delayed::list(turn, queue.as_deref(), most);
-        self.handle.ask(Durability::Look, run).await
+        self.handle.run(Durability::Look, run).await
     }
 
     /// Takes such a message back; false if none of the id waits in that queue.
@@ -407,7 +407,7 @@ impl Queue for LocalQueue {
     async fn redrive_sources(&self) -> Result<Vec<String>, QueueError> {
         let name = self.origin.name.clone();
         let run = move |turn: &mut turn::Turn<'_>| registry::sources(turn, &name);
-        let names = self.handle.ask(Durability::Look, run).await?;
+        let names = self.handle.run(Durability::Look, run).await?;
         Ok(names.iter().map(|name| format!("local:{name}")).collect())
     }
 
@@ -425,12 +425,12 @@ impl Queue for LocalQueue {
         let (queue, name) = (self.origin.id, self.name.clone());
         let run =
             move |turn: &mut turn::Turn<'_>| browse::page(turn, (queue, &name), after, max.max(1));
-        self.handle.ask(Durability::Look, run).await
+        self.handle.run(Durability::Look, run).await
     }
 
     async fn browse_end(&self) -> Result<BrowseCursor, QueueError> {
         let run = |turn: &mut turn::Turn<'_>| browse::end(turn);
-        self.handle.ask(Durability::Look, run).await
+        self.handle.run(Durability::Look, run).await
     }
 
     /// What was taken counts as received before any of it is read, as with `receive`.
@@ -444,14 +444,14 @@ impl Queue for LocalQueue {
         let visibility = visibility.min(VISIBILITY_CEILING);
         let take =
             move |turn: &mut turn::Turn<'_>| browse::take_chosen(turn, queue, &chosen, visibility);
-        let taken = self.handle.ask(Durability::Light, take).await?;
+        let taken = self.handle.run(Durability::Light, take).await?;
         let read = move |turn: &mut turn::Turn<'_>| browse::read(turn, &name, &taken);
-        self.handle.ask(Durability::Look, read).await
+        self.handle.run(Durability::Look, read).await
     }
 
     async fn purge(&self) -> Result<PurgeStep, QueueError> {
         let queue = self.origin.id;
         let run = move |turn: &mut turn::Turn<'_>| browse::purge(turn, queue);
-        self.handle.ask(Durability::Full, run).await
+        self.handle.run(Durability::Full, run).await
     }
 }

@@ -48,7 +48,7 @@ impl FileNotifier {
     }
 
     /// Wakes whoever watches. Failing is no error: they look by themselves, later.
-    pub(super) fn ring(&mut self) {
+    pub(super) fn notify(&mut self) {
         let Some((path, file)) = &mut self.file else {
             return;
         };

@@ -76,7 +76,7 @@ impl LocalStore {
         queues: Vec<QueueDeclaration>,
     ) -> Result<Vec<Contradiction>, QueueError> {
         self.handle
-            .ask(Durability::Look, move |turn| {
+            .run(Durability::Look, move |turn| {
                 declare::contradictions(turn, &queues)
             })
             .await
@@ -89,7 +89,7 @@ impl LocalStore {
         queues: Vec<QueueDeclaration>,
     ) -> Result<Vec<Contradiction>, QueueError> {
         self.handle
-            .ask(Durability::Full, move |turn| {
+            .run(Durability::Full, move |turn| {
                 declare::declare(turn, &queues)
             })
             .await
@@ -97,7 +97,7 @@ impl LocalStore {
 
     /// Deletes every queue with all it holds, and every task that moves messages.
     pub async fn reset(&self) -> Result<(), QueueError> {
-        self.handle.ask(Durability::Full, registry::reset).await
+        self.handle.run(Durability::Full, registry::reset).await
     }
 
     /// Has what is due looked for at once, after the clock was moved ahead.
@@ -147,7 +147,7 @@ impl LocalStore {
     /// What operators set on each of these queues.
     pub async fn controls(&self, queues: Vec<String>) -> Result<Vec<QueueControl>, QueueError> {
         let run = move |turn: &mut Turn<'_>| controls::read(turn, &queues);
-        self.handle.ask(Durability::Look, run).await
+        self.handle.run(Durability::Look, run).await
     }
 
     /// Changes what operators set on a queue.
@@ -158,7 +158,7 @@ impl LocalStore {
     ) -> Result<(), QueueError> {
         let queue = queue.to_owned();
         let run = move |turn: &mut Turn<'_>| controls::change(turn, &queue, &change);
-        self.handle.ask(Durability::Full, run).await
+        self.handle.run(Durability::Full, run).await
     }
 
     /// Drops some of what is older than its queue keeps; whether there may be more.

@@ -242,7 +242,7 @@ impl QueueWriter {
             Synchronous::Normal
         };
         let (clock, place, lines) = (&self.clock, &self.place, &mut self.lines);
-        let (mut begun, mut served, mut refused) = (Moment::default(), Vec::new(), Vec::new());
+        let (mut begun, mut served, mut refused) = (BootInstant::default(), Vec::new(), Vec::new());
         let done = self.writer.transact(level, |transaction| {
             put_back(lines, &mut served);
             refused.clear();

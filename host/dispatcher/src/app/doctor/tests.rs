@@ -184,7 +184,7 @@ fn functions_are_judged_by_their_timeout() {
 }
 
 #[test]
-fn a_function_that_cannot_be_looked_at_is_bad_and_said_once() {
+fn function_that_cannot_be_inspected_is_reported_once() {
     let failed = |kind| {
         let message = "why".to_owned();
         function(&[], Err(CallError { kind, message }))

@@ -4,7 +4,7 @@ use super::super::build::schedule::Schedules;
 use crate::admin::operations::{DepthView, QueueView};
 use crate::name::QueueName;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::queue::{Depth, Queue};
 use dispatcher_core::tasks;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const OPENING: usize = 2;
 
 /// An answer, and when it was asked for.
-type Kept = (Moment, Result<Depth, String>);
+type Kept = (BootInstant, Result<Depth, String>);
 
 /// What queues answered last.
 pub(super) struct Depths {

@@ -3,7 +3,7 @@
 
 use crate::admin::operations::QueueRates;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Moment;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::telemetry::metrics::Meters;
 use dispatcher_core::telemetry::metrics::meter::Meter;
 use std::collections::{HashMap, VecDeque};
@@ -23,7 +23,7 @@ type Sample = [u64; 3];
 pub(crate) struct Rates {
     meters: Arc<Meters>,
     places: HashMap<String, usize>,
-    samples: Mutex<VecDeque<(Moment, Vec<Sample>)>>,
+    samples: Mutex<VecDeque<(BootInstant, Vec<Sample>)>>,
 }
 
 impl Rates {
@@ -50,7 +50,7 @@ impl Rates {
         }
     }
 
-    fn sample(&self, now: Moment) {
+    fn sample(&self, now: BootInstant) {
         let all = self.meters.iter().map(|(_, meter)| sample(meter)).collect();
         let mut samples = self.lock();
         if samples.len() == KEPT {
@@ -67,7 +67,7 @@ impl Rates {
         rates(before.get(at)?, &sample(meter), clock::now().since(*since))
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(Moment, Vec<Sample>)>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(BootInstant, Vec<Sample>)>> {
         self.samples.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -27,18 +27,18 @@ impl NativeQueue {
             .arg(largest);
         let _turn = self.lines.turn().await;
         let answer: Vec<Value> = self.lines.link.run(&call).await?;
-        let strange = || trouble::strange(self.lines.link.place(), "a page");
+        let strange = || trouble::unexpected_answer(self.lines.link.place(), "a page");
         let Some((Value::BulkString(next), messages)) = answer.split_first() else {
-            return Err(strange());
+            return Err(unexpected_answer());
         };
-        let next = String::from_utf8(next.clone()).map_err(|_| strange())?;
+        let next = String::from_utf8(next.clone()).map_err(|_| unexpected_answer())?;
         let messages = [&[Value::Int(0)], messages].concat();
         let claimed = wire::claimed(&messages, &self.identity.name, largest);
         Ok(BrowsePage {
             messages: match claimed {
                 Some(Claimed::Messages { messages, .. }) => messages,
                 Some(Claimed::Nothing(_)) => Vec::new(),
-                _ => return Err(strange()),
+                _ => return Err(unexpected_answer()),
             },
             next: (!next.is_empty()).then_some(BrowseCursor(next)),
         })
@@ -94,7 +94,12 @@ impl NativeQueue {
                     self.worker.lose(&worker);
                     continue;
                 }
-                None => return Err(trouble::strange(self.lines.link.place(), "a claim")),
+                None => {
+                    return Err(trouble::unexpected_answer(
+                        self.lines.link.place(),
+                        "a claim",
+                    ));
+                }
             };
             let receipts = messages.iter().map(|message| message.receipt.clone());
             if self.worker.took(&worker, &self.base, receipts) {
