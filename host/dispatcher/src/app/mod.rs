@@ -99,10 +99,7 @@ pub async fn run(
     let spawn = Arc::new(move |future| drop(spawner.spawn(future)));
     let over = CancellationToken::new();
     let backends = Arc::new(Backends::new(settings.stores.clone()));
-    let making = async {
-        build::declare(&settings, &backends).await;
-        parts(&settings, &backends, counters.clone(), spawn, over.clone()).await
-    };
+    let making = make(&settings, &backends, counters.clone(), spawn, over.clone());
     let made = tokio::select! {
         biased; // a signal beside problems is obeyed
         _ = signals.next() => {
@@ -218,6 +215,18 @@ async fn examine(settings: &Settings, backends: &Arc<Backends>) -> Result<StopPl
 struct Made {
     access: Arc<Access>,
     parts: build::Parts,
+}
+
+/// Makes it for a run: the queues that the settings declare come first.
+async fn make(
+    settings: &Settings,
+    backends: &Arc<Backends>,
+    counters: Arc<Counters>,
+    spawn: Spawn,
+    over: CancellationToken,
+) -> Result<Made, Vec<Problem>> {
+    build::declare(settings, backends).await;
+    parts(settings, backends, counters, spawn, over).await
 }
 
 /// Makes it, or says all that is wrong.
