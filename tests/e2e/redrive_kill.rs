@@ -19,12 +19,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
+/// The program with these arguments.
+type Start = Box<dyn Fn(&[&str]) -> Program>;
+
 /// Two queues, and the program that moves from one to the other.
 struct KillScene {
     from: Arc<dyn Queue>,
     to: Arc<dyn Queue>,
     names: [String; 2],
-    program: Box<dyn Fn(&[&str]) -> Program>,
+    program: Start,
 }
 
 impl KillScene {
@@ -116,11 +119,6 @@ impl KillScene {
         assert_eq!(counts.len(), count, "none is lost");
         let copies: usize = counts.values().sum();
         let batch = self.to.identity().batch;
-        println!(
-            "{}: {arrived} of {count} before the kill, {} twice",
-            self.names[0],
-            copies - count
-        );
         assert!(copies - count <= batch, "{} came twice", copies - count);
     }
 }
