@@ -84,7 +84,7 @@ impl Served {
         let mut desk = Service::new(self.store, stop.clone());
         desk.tests = self.tests;
         let desk = Arc::new(desk);
-        let chores = dispatcher_core::tasks::spawn(chores::forever(Arc::clone(&desk)));
+        let background = dispatcher_core::tasks::spawn(background::forever(Arc::clone(&desk)));
         wire::serve(listener, desk, stop).await;
         drop(background);
     }

@@ -8,7 +8,6 @@ use super::send::{NewTask, fresh};
 use super::settle::{TableEnd, end, ended_before, ending};
 use super::status::FAILURE;
 use super::table::Table;
-use super::trouble::of_item;
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{

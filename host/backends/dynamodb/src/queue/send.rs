@@ -6,7 +6,6 @@ use super::item::{self, CREATED, NOT_BEFORE, STATUS, TASK_ID, TTL, TaskItem, UPD
 use super::item_errors::of_item;
 use super::status::PENDING;
 use super::table::{Table, side_by_side};
-use super::trouble::of_item;
 use aws_sdk_dynamodb::types::ReturnConsumedCapacity;
 use dispatcher_aws::failure::is_unmet;
 use dispatcher_core::clock::Timestamp;

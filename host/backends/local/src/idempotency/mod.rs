@@ -49,7 +49,7 @@ impl LocalRecords {
                 let known = reader.known_damage();
                 known.map_err(|damage| schema::failed(&folder, damage))?;
                 let known = steps::known(&reader, clock::wall_clock_now(), queue, ids);
-                known.map_err(|error| schema::trouble(&folder, &error))
+                known.map_err(|error| schema::classify(&folder, &error))
             }
         });
         let started = |error| schema::failed(folder, error);

@@ -92,7 +92,7 @@ impl RecordsWriter {
                 Err(schema::failed(&self.folder, damage))
             }
             Err(CommitError::Begin(error) | CommitError::Within(error)) => {
-                Err(schema::trouble(&self.folder, &error))
+                Err(schema::classify(&self.folder, &error))
             }
         }
     }

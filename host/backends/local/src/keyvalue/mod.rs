@@ -55,7 +55,7 @@ impl Local {
             move |read| {
                 let known = reader.known_damage();
                 known.map_err(|damage| place.damaged(&damage))?;
-                steps::read(&reader, read).map_err(|error| place.trouble(&error))
+                steps::read(&reader, read).map_err(|error| place.classify(&error))
             }
         });
         let reads = reads.map_err(started)?;

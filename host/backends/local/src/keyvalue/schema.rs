@@ -65,7 +65,7 @@ impl BucketFile {
     pub(super) fn not_committed(&self, error: &CommitError) -> CallError {
         match error {
             CommitError::Lost(damage) => self.damaged(damage),
-            CommitError::Begin(error) | CommitError::Within(error) => self.trouble(error),
+            CommitError::Begin(error) | CommitError::Within(error) => self.classify(error),
         }
     }
 

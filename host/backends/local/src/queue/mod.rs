@@ -123,7 +123,7 @@ impl LocalStore {
         connection: Database,
         bell: notifier::FileNotifier,
     ) -> Result<(Self, JoinHandle<()>), QueueError> {
-        let clock = time::StoreClock::of(&connection).map_err(|error| place.trouble(&error))?;
+        let clock = time::StoreClock::of(&connection).map_err(|error| place.classify(&error))?;
         let (sender, jobs) = mpsc::channel();
         let handle = Handle::new(sender, place.clone());
         let writer = writer::QueueWriter::new(

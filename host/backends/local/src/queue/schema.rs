@@ -158,7 +158,7 @@ impl StoreFiles {
     pub(super) fn not_committed(&self, error: &CommitError) -> QueueError {
         match error {
             CommitError::Lost(damage) => self.damaged(damage),
-            CommitError::Begin(error) | CommitError::Within(error) => self.trouble(error),
+            CommitError::Begin(error) | CommitError::Within(error) => self.classify(error),
         }
     }
 
@@ -206,7 +206,7 @@ pub(super) fn open_in_memory() -> Result<(StoreFiles, Database), QueueError> {
     };
     match SCHEMA.open_in_memory() {
         Ok(database) => Ok((place, database)),
-        Err(error) => Err(place.trouble(&error)),
+        Err(error) => Err(place.classify(&error)),
     }
 }
 

@@ -102,7 +102,7 @@ impl LocalStore {
 
     /// Has what is due looked for at once, after the clock was moved ahead.
     pub fn wake(&self) {
-        self.handle.rung();
+        self.handle.notified();
     }
 
     /// Takes everything out of a queue.

@@ -82,7 +82,7 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
 fn settings_of(given: &Flags, component: &Path) -> (Settings, Flags, Vec<Problem>) {
     let mut flags = given.clone();
     flags.take("plugin", Given::new("FOLDER", component.to_string_lossy()));
-    let is_usual = !flags.says("admin");
+    let is_usual = !flags.is_set("admin");
     if is_usual {
         flags.take("admin", Given::new("the admin address", ADMIN));
     }
@@ -185,7 +185,7 @@ struct Serving {
 
 async fn serve(settings: &Settings, flags: &Flags, listen: SocketAddr) -> Result<Serving, Failure> {
     let served = Served::open(&settings.stores.data)?;
-    let listening = if flags.says("listen") {
+    let listening = if flags.is_set("listen") {
         served::listen(listen).await
     } else {
         served::listen_or_any_port(listen).await

@@ -2,7 +2,7 @@
 //! the queue.
 
 use super::super::wire::Claimed;
-use super::super::{script, trouble, wire};
+use super::super::{item_errors, script, wire};
 use super::NativeQueue;
 use dispatcher_core::message::{Message, Receipt};
 use dispatcher_core::queue::{BrowseCursor, BrowsePage, PurgeStep, QueueError};
@@ -27,18 +27,18 @@ impl NativeQueue {
             .arg(largest);
         let _turn = self.lines.turn().await;
         let answer: Vec<Value> = self.lines.link.run(&call).await?;
-        let strange = || trouble::unexpected_answer(self.lines.link.place(), "a page");
+        let strange = || item_errors::unexpected_answer(self.lines.link.place(), "a page");
         let Some((Value::BulkString(next), messages)) = answer.split_first() else {
-            return Err(unexpected_answer());
+            return Err(strange());
         };
-        let next = String::from_utf8(next.clone()).map_err(|_| unexpected_answer())?;
+        let next = String::from_utf8(next.clone()).map_err(|_| strange())?;
         let messages = [&[Value::Int(0)], messages].concat();
         let claimed = wire::claimed(&messages, &self.identity.name, largest);
         Ok(BrowsePage {
             messages: match claimed {
                 Some(Claimed::Messages { messages, .. }) => messages,
                 Some(Claimed::Nothing(_)) => Vec::new(),
-                _ => return Err(unexpected_answer()),
+                _ => return Err(strange()),
             },
             next: (!next.is_empty()).then_some(BrowseCursor(next)),
         })
@@ -84,7 +84,7 @@ impl NativeQueue {
                 .arg(&ids);
             let answer = self.lines.link.run::<Vec<Value>>(&call).await;
             let answer = answer.inspect_err(|error| {
-                let this = trouble::is_doubtful(error).then_some(number);
+                let this = item_errors::is_doubtful(error).then_some(number);
                 self.doubts.add(&worker, this.into_iter());
             })?;
             let messages = match wire::claimed(&answer, &self.identity.name, largest) {
@@ -95,7 +95,7 @@ impl NativeQueue {
                     continue;
                 }
                 None => {
-                    return Err(trouble::unexpected_answer(
+                    return Err(item_errors::unexpected_answer(
                         self.lines.link.place(),
                         "a claim",
                     ));
