@@ -73,7 +73,7 @@ impl At {
         let route = &self.routes[0];
         route.board.lock().set_limits(&self.limits, clock::now());
         route.board.replan.notify_one();
-        route.executor.hire();
+        route.executor.start_workers();
     }
 }
 
