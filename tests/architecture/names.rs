@@ -58,7 +58,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("jiff", &["core/schedule/cron.rs", "core/schedule/when.rs"]),
     (
         "notify::",
-        &["backends/local/queue/", "dispatcher/app/replace/watch.rs"],
+        &["backends/local/queue/", "dispatcher/app/watch.rs"],
     ),
     ("oci_client", &["dispatcher/image/registry.rs"]),
     (

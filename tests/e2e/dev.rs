@@ -13,9 +13,9 @@ const ORDER: &str = r#"{"id": "o-1", "amount": 250}"#;
 const PRINTED: &str = "cents\\n";
 
 /// A new project in C, whose compiler takes the least time.
-struct Project(Arc<TempDir>);
+struct DevProject(Arc<TempDir>);
 
-impl Project {
+impl DevProject {
     fn new() -> Self {
         let data = Arc::new(tempfile::tempdir().expect("a temporary folder"));
         calls(&data, &["plugin", "new", "--lang", "c", NAME]);
@@ -57,7 +57,7 @@ fn wait_for_print(running: &RunningProgram, text: &str) {
 
 #[tokio::test]
 async fn a_save_is_built_and_the_next_message_runs_it() {
-    let project = Project::new();
+    let project = DevProject::new();
     let mut running = project.develop();
     running.wait_for_line(|line| line.contains("try it: dispatcher send local:default hello"));
     running.wait_for_line(|line| line.contains("\"running\""));
@@ -86,7 +86,7 @@ async fn a_save_is_built_and_the_next_message_runs_it() {
 
 #[tokio::test]
 async fn a_first_build_that_fails_waits_for_the_save_that_mends_it() {
-    let project = Project::new();
+    let project = DevProject::new();
     let good = project.read();
     project.save("this is no C\n");
     let mut running = project.develop();
@@ -106,8 +106,8 @@ async fn a_first_build_that_fails_waits_for_the_save_that_mends_it() {
 
 #[test]
 fn sdks_and_operators_reach_it_also_where_another_has_its_ports() {
-    let projects = [Project::new(), Project::new()];
-    let mut both = projects.each_ref().map(Project::develop);
+    let projects = [DevProject::new(), DevProject::new()];
+    let mut both = projects.each_ref().map(DevProject::develop);
     for running in &both {
         let serving = running.wait_for_line(|line| line.contains("serving the embedded queue"));
         let address = field(&serving, "address");

@@ -84,7 +84,7 @@ pub async fn listen_or_any_port(address: SocketAddr) -> Result<(TcpListener, Soc
     }
 }
 
-/// Answers until `stop`, then for a second at most to finish what is under way.
+/// Answers until `stop`, then for a second at most to finish what is running.
 pub async fn serve(
     listener: TcpListener,
     router: Router,

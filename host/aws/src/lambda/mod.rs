@@ -41,7 +41,7 @@ impl Lambda {
     }
 
     async fn answer(&self, mut request: Request) -> Result<Response, InvokeError> {
-        // In a box of its own: it is large, and gone while we wait.
+        // In its own box: it is large, and gone while we wait.
         let signed = Box::pin(self.signer.sign(&mut request, &self.place)).await?;
         let answer = self.sender.send(&request.function, signed).await?;
         answer.read(&request.function)

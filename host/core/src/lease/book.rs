@@ -185,7 +185,7 @@ impl Book {
         (entry.state != LeaseState::Lost).then_some(entry.deadline)
     }
 
-    /// Until when the queue may hide the delivery, ours or not.
+    /// Until when the queue may keep the delivery invisible, leased or not.
     pub fn hidden(&self, id: LeaseId) -> Option<InvisibleMessages> {
         Some(self.entries.get(&id)?.hidden)
     }

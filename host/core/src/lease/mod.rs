@@ -77,7 +77,7 @@ impl Lease {
         self.id
     }
 
-    /// Set when the lease is lost: it ran out, was taken away, or reached the 12 h ceiling.
+    /// Set when the lease is lost: it expired, was taken away, or reached the 12 h ceiling.
     pub fn lost(&self) -> &CancellationToken {
         &self.cancelled
     }

@@ -357,9 +357,10 @@ pub trait Queue: Send + Sync + 'static {
         })
     }
 
-    /// The next deliveries that the backend has taken away before their time, or may have: cancelled,
-    /// or given to others since this process was not heard of. May name what is ours no more. Never
-    /// ready where a backend does no such thing; safe to drop.
+    /// The next deliveries that the backend has taken away before their time, or may have:
+    /// cancelled, or given to others because this process missed its heartbeat. May name
+    /// deliveries that are no longer held. Never ready if a backend does no such thing; safe to
+    /// drop.
     async fn lost(&self) -> Vec<Loss> {
         std::future::pending().await
     }

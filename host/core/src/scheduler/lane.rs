@@ -168,7 +168,7 @@ impl<J: Waiting> Lane<J> {
         self.give_back(Waiting::may_be_given_back, false, now)
     }
 
-    /// Whether one of its own limits keeps it from starting anything now. It then holds up no
+    /// Whether one of its own limits keeps it from starting anything now. It then delays no
     /// queue below it: the route's capacity is not for it to use.
     pub(super) fn is_limited(&self, now: BootInstant) -> bool {
         self.may_start(now) == 0

@@ -49,8 +49,8 @@ const OTHERS: usize = 16;
 /// Streams that are open at once. Their connections are none of the others.
 const STREAMS: usize = 32;
 
-/// What browsers are told with every answer: it is data, to be neither run nor framed nor kept. There
-/// is no CORS header, so no page of another site can read it.
+/// Headers of every response: it is data, to be neither run nor framed nor stored. There is no
+/// CORS header, so no page of another site can read it.
 const HEADERS: [(&str, &str); 4] = [
     (
         "content-security-policy",

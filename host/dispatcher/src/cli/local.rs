@@ -19,7 +19,7 @@ Examples:
   eval \"$(dispatcher local --print-env)\"
       in another shell: sets the variables for SDKs; serves nothing
   dispatcher local --listen 127.0.0.1:0 --data ./queues
-      on a free port, with a folder of its own
+      on a free port, with a separate folder
   dispatcher local --memory --config dispatcher.toml
       for a test suite: the queues of its [queue.NAME] sections, and nothing on disk
 

@@ -45,15 +45,15 @@ const CLOSING: Duration = Duration::from_secs(2);
 
 const EXAMPLES: &str = "\
 Examples:
-  dispatcher run --plugin handler.wasm        handle what is sent to local:default
-  dispatcher send local:default hello         send it something, from another terminal
+  dispatcher run --plugin handler.wasm        handle messages of local:default
+  dispatcher send local:default hello         send one, from another terminal
   dispatcher dev orders                       build, run and rebuild a handler as you write it
   dispatcher run --plugin handler.wasm --queues payments:3,default:1
   dispatcher run --function my-function --queues payments:3,default:1
   dispatcher check --config dispatcher.toml   find every problem, start nothing
   dispatcher schedule add local:default --in 36h --body hello
   dispatcher redrive local:default.dead       what dead letters there are; --apply moves them back
-  dispatcher doctor --config dispatcher.toml  look at real queues and functions for what will hurt
+  dispatcher doctor --config dispatcher.toml  inspect queues and functions for problems
 
 A queue is a name (SQS), an SQS URL or ARN, local:NAME (a file on this machine), redis:NAME, or
 dynamodb:TABLE (the newest first).

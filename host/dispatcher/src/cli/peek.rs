@@ -22,7 +22,7 @@ Examples:
   dispatcher peek local:default.dead --reason timeout --where /customer/country=CH
   dispatcher peek orders-dlq --receive
 
-`unreadable` says why the content of a message is missing or cannot be read, `reason` why it
+`unreadable` is the reason why the content of a message is missing or cannot be read, `reason` why
 is a dead letter. SQS cannot show messages without receiving them: --receive does that and gives them
 back at once, which counts as a receive of each.";
 

@@ -171,7 +171,7 @@ fn declared(queue: &QueueDeclaration) -> QueueDeclaration {
     }
 }
 
-/// Which queues there are, and what share each has.
+/// Lists the queues with their shares.
 fn listed(queues: &[WeightedQueue]) -> Vec<(&QueueName, Option<NonZeroU32>)> {
     let queues = queues.iter();
     queues.map(|queue| (&queue.name, queue.weight)).collect()

@@ -52,14 +52,14 @@ pub(super) fn fresh(table: &Table, task: &NewTask<'_>) -> Result<TaskItem, Strin
 fn check(table: &Table, outgoing: &Outgoing, attributes: &[Attribute]) -> Result<(), ItemError> {
     if outgoing.group.is_some() {
         return Err(ItemError::Refused(format!(
-            "`{}` keeps no groups in order: its order is the newest first; send without a group",
+            "`{}` does not support groups: it delivers the newest first; send without a group",
             table.reading.queue
         )));
     }
     let bytes = message::bytes(&outgoing.body, attributes);
     if bytes > MOST_BYTES {
         return Err(ItemError::Refused(format!(
-            "the message has {bytes} bytes with its attributes, wanted at most {MOST_BYTES}: an item of DynamoDB has up to 400 KB, with what is written to it later"
+            "the message has {bytes} bytes with its attributes, wanted at most {MOST_BYTES}: an item of DynamoDB has up to 400 KB, including later additions"
         )));
     }
     Ok(())

@@ -95,7 +95,7 @@ impl FileNotifier {
             Err(error) => tracing::warn!(
                 %error,
                 path = %path.display(),
-                "cannot watch for messages of other processes; looking once a second instead"
+                "cannot watch for messages of other processes; polling once a second instead"
             ),
         }
     }

@@ -162,7 +162,7 @@ impl StoreFiles {
         }
     }
 
-    /// A file that was lost under this store: this process need not try again, since it stays so
+    /// A file that was lost under this store: this process need not retry, since it stays so
     /// until a restart.
     pub(super) fn damaged(&self, damage: &Damage) -> QueueError {
         self.failed(ErrorKind::Invalid, damage)

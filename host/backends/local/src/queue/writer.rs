@@ -1,6 +1,6 @@
 //! The one thread that holds the connection: what waits together is run in one transaction. Receives
-//! that find nothing stand in line here, so that a sent message is handed over in the very
-//! transaction that stores it.
+//! find nothing wait here, so that a sent message is delivered in the very transaction that stores
+//! it.
 
 use super::deliver::{Claimed, claim, load, next_due};
 use super::lines::{WaitingReceive, WaitingReceives};
@@ -31,7 +31,7 @@ pub(super) struct QueueWriter {
     place: StoreFiles,
     writer: GroupWriter<WriterRequest>,
     clock: StoreClock,
-    /// For the bell's watcher. Weak: a watcher must not keep the thread alive.
+    /// For the notifier's watcher. Weak: a watcher must not keep the thread alive.
     handle: Weak<Handle>,
     bell: FileNotifier,
     lines: WaitingReceives,

@@ -30,7 +30,7 @@ impl Check {
         if named.is_none() {
             let others = [secret, reading, shown].into_iter().flatten();
             for given in others.chain(names.first()) {
-                let found = "it is about the admin address, and none is served";
+                let found = "it applies to the admin address, and none is served";
                 self.problems
                     .push(Problem::new(&given.at, found, "--admin ADDR as well"));
             }

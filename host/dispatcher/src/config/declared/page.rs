@@ -32,7 +32,7 @@ pub(super) fn page() -> String {
             Table::Route => {
                 "\nWhich messages are received, and how many run concurrently; once per route.\n"
             }
-            Table::Plugin => "\nWhat handles the messages, and what it may use.\n",
+            Table::Plugin => "\nThe handler of the messages, and its permissions.\n",
             Table::Queue => {
                 "\nAn embedded queue, `local:NAME`: made at the start of `run` and `local`, or changed to this \
                  where no message is lost. What is not said stays as it is.\n"

@@ -81,8 +81,8 @@ settings! {
     /// as in 127.0.0.1:9090
     "admin" => Setting::new("ADDR").default("nowhere").flag(Group::AdminAddress);
 
-    /// The file that holds the token for the admin address: needed for actions, and for addresses
-    /// that other machines reach. Read again at SIGHUP
+    /// File with the token of the admin address: required for actions, and for addresses that
+    /// other machines reach. Reloaded at SIGHUP
     "admin-token-file" => Setting::new("FILE").path().flag(Group::AdminAddress);
 
     /// The file that holds a token for the admin address that permits reading and no action. Read

@@ -17,17 +17,17 @@ const HEARD: usize = 256 * 1024;
 
 /// What runs now.
 #[derive(Debug)]
-struct Running {
+struct RunningTool {
     tool: Option<Pid>,
     is_stopped: bool,
 }
 
-static RUNNING: Mutex<Running> = Mutex::new(Running {
+static RUNNING: Mutex<RunningTool> = Mutex::new(RunningTool {
     tool: None,
     is_stopped: false,
 });
 
-fn running() -> std::sync::MutexGuard<'static, Running> {
+fn running() -> std::sync::MutexGuard<'static, RunningTool> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
