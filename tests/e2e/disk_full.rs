@@ -114,7 +114,7 @@ fn file_system_that_fills_up_loses_nothing_and_continues_when_it_grows() {
     let sent = running.lines(is_id).len();
     assert!(sent > 3, "{sent} fitted");
     running.wait_for_line(|line| {
-        line.contains("cannot receive")
+        line.contains("receive failed")
             || line.starts_with("error: --queues") && line.contains("full")
     });
     std::io::Write::write_all(&mut steps, b"grow\n").expect("it reads");
