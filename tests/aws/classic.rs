@@ -8,8 +8,8 @@ use dispatcher_tests::sqs::SqsServer;
 /// The checks.
 pub(crate) const NAMES: [&str; 4] = [
     "what_the_function_handles_is_deleted",
-    "what_the_function_raises_on_comes_again",
-    "of_a_batch_only_what_failed_comes_again",
+    "message_is_redelivered_after_the_function_raises",
+    "only_the_failed_message_of_a_batch_is_redelivered",
     "what_always_fails_is_dead_lettered",
 ];
 
@@ -17,8 +17,8 @@ pub(crate) const NAMES: [&str; 4] = [
 pub(crate) async fn check(account: &Account, role: String, name: &str) {
     let (bodies, flags, dead): (&[&str], &[&str], usize) = match name {
         "what_the_function_handles_is_deleted" => (&["done", "done too"], &[], 0),
-        "what_the_function_raises_on_comes_again" => (&["raise-until:2"], &[], 0),
-        "of_a_batch_only_what_failed_comes_again" => (
+        "message_is_redelivered_after_the_function_raises" => (&["raise-until:2"], &[], 0),
+        "only_the_failed_message_of_a_batch_is_redelivered" => (
             &["done", "fail-until:2", "done"],
             &[
                 "--batch-size",

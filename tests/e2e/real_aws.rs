@@ -85,15 +85,15 @@ async fn resources_of_a_run_are_deleted_when_it_ends() {
         "--prefix",
         prefix,
     ];
-    let only = ["--role", ROLE, "--only", "comes_"];
+    let only = ["--role", ROLE, "--only", "redelivered"];
     let (code, out, err) = ended(&[&common[..], &only].concat());
     assert_eq!(code, Some(0), "{out}{err}");
     assert!(!out.contains("DIFFERS"), "{out}");
     for name in [
         "sqs leases::unsettled_message_is_redelivered",
         "dynamodb settling::released_message_is_redelivered",
-        "classic what_the_function_raises_on_comes_again",
-        "classic of_a_batch_only_what_failed_comes_again",
+        "classic message_is_redelivered_after_the_function_raises",
+        "classic only_the_failed_message_of_a_batch_is_redelivered",
     ] {
         assert!(out.contains(&format!("ok        {name}")), "{out}{err}");
     }
