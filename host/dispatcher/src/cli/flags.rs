@@ -63,6 +63,7 @@ setting_args! {
     /// Where messages wait that SQS itself cannot delay for this long.
     TableArgs: ScheduleTable;
     /// Where a server listens.
+    #[cfg_attr(not(feature = "local"), expect(dead_code, reason = "its commands need the embedded queue"))]
     ListenArgs: Listen;
     /// The admin address of a process.
     AdminArgs: AdminAddress;
@@ -71,6 +72,7 @@ setting_args! {
     /// What a plugin may use.
     GuestArgs: Guest;
     /// What a run of the handler that is being written is made of.
+    #[cfg_attr(not(feature = "local"), expect(dead_code, reason = "its commands need the embedded queue"))]
     DevArgs: Queues, Limits, Guest, Instances, Listen, Metrics, Data, Log;
     /// What a run is made of.
     RunArgs: Handler, Queues, Limits, Guest, Instances, Trials, ScheduleInterval, ScheduleTable,

@@ -57,6 +57,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Ends the tool that runs now, if one does.
+#[cfg(feature = "local")]
 pub(in crate::cli) fn stop() {
     tool::stop();
 }

@@ -4,7 +4,7 @@
 use crate::cli::output;
 use crate::error::{Exit, Failure};
 use dispatcher_core::clock;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::AsFd;
@@ -32,12 +32,13 @@ fn running() -> std::sync::MutexGuard<'static, RunningTool> {
 }
 
 /// Terminates the tool that runs now; none starts after it.
+#[cfg(feature = "local")]
 pub(super) fn stop() {
     let mut running = running();
     running.is_stopped = true;
     if let Some(tool) = running.tool {
         // It may have ended meanwhile.
-        let _ = kill_process(tool, Signal::TERM);
+        let _ = rustix::process::kill_process(tool, rustix::process::Signal::TERM);
     }
 }
 
