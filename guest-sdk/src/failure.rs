@@ -112,7 +112,7 @@ impl<E: Error> From<E> for Failure {
 }
 
 /// The error and what it came from, in one line.
-fn with_causes(error: &dyn Error) -> String {
+pub(crate) fn with_causes(error: &dyn Error) -> String {
     let mut line = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

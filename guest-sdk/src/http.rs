@@ -81,6 +81,16 @@ pub struct Response {
     pub body: Vec<u8>,
 }
 
+/// What the status of an answer means for the message.
+pub(crate) enum Advice {
+    /// It is a success.
+    Done,
+    /// It may change, after this long if the server says so.
+    Retry(Option<Duration>),
+    /// It will not change.
+    Reject,
+}
+
 /// Why there is no answer.
 ///
 /// `?` makes a [`Failure`] of it, by what it proves. For that it is no [`std::error::Error`].
@@ -88,7 +98,7 @@ pub struct Response {
 #[non_exhaustive]
 pub enum Error {
     /// The configuration does not lend this host to this plugin, or its name leads to an address that
-    /// is not lent. A retry by policy: the URL may be the message's own, and no message may stop the
+    /// is not granted. A retry by policy: the URL may be the message's own, and no message may stop the
     /// others of its route.
     Refused(String),
     /// This is no request: a URL that cannot be read or is longer than 8 KiB, a header that may not be. The message is
@@ -112,7 +122,7 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused(why) => write!(out, "the host is not lent: {why}"),
+            Self::Refused(why) => write!(out, "the host is not granted: {why}"),
             Self::Invalid(why) => write!(out, "no request: {why}"),
             Self::Busy(why) => write!(out, "too many requests at once: {why}"),
             Self::Unreachable(why) => write!(out, "nobody could be reached: {why}"),
@@ -313,21 +323,31 @@ impl Response {
     /// is not the message's fault. For any other status, redirects included, [`Failure::Reject`] with
     /// the status and the beginning of the body.
     pub fn succeeded(self) -> Result<Self, Failure> {
-        match self.status {
-            200..=299 => Ok(self),
-            401 | 403 | 408 | 425 | 429 | 500..=599 => {
+        match self.advice() {
+            Advice::Done => Ok(self),
+            Advice::Retry(after) => {
                 eprintln!("the answer: {}", self.beginning());
+                Err(Failure::Retry(after))
+            }
+            Advice::Reject => Err(Failure::reject(format!("the answer: {}", self.beginning()))),
+        }
+    }
+
+    pub(crate) fn advice(&self) -> Advice {
+        match self.status {
+            200..=299 => Advice::Done,
+            401 | 403 | 408 | 425 | 429 | 500..=599 => {
                 let after = self.header("retry-after");
                 let after_s = after.and_then(|text| text.trim().parse().ok());
                 // Without a pause all tries would be used up at once.
                 let after_s = after_s.filter(|after_s| *after_s > 0);
-                Err(Failure::Retry(after_s.map(Duration::from_secs)))
+                Advice::Retry(after_s.map(Duration::from_secs))
             }
-            _ => Err(Failure::reject(format!("the answer: {}", self.beginning()))),
+            _ => Advice::Reject,
         }
     }
 
-    fn beginning(&self) -> String {
+    pub(crate) fn beginning(&self) -> String {
         let text: String = self.text().trim().chars().take(200).collect();
         format!("{} {text}", self.status).trim_end().to_owned()
     }

@@ -213,7 +213,7 @@ impl Failure {
     /// What a failed invocation means for the message it was made for. One that did not run is
     /// tried again without spending a receive; one that may have run is retried by policy, so the
     /// function may run twice; a payload that Lambda refuses is rejected; a function that Lambda does
-    /// not have or does not let us invoke closes the route until somebody acts. One that is not lent is
+    /// not have or does not let us invoke closes the route until somebody acts. One that is not granted is
     /// a retry by policy: its name may be the message's own, and no message may stop the others of its
     /// route. Where a pattern lends many and messages name them, look at the name first.
     #[must_use]
@@ -268,7 +268,7 @@ mod tests {
         let missing = InvokeError::Permanent("no such function".into());
         let closed = Failure::Closed("no such function".into());
         assert_eq!(Failure::of_invocation(missing), closed);
-        let not_lent = InvokeError::Forbidden("not lent".into());
+        let not_lent = InvokeError::Forbidden("not granted".into());
         assert_eq!(Failure::of_invocation(not_lent), Failure::retry());
     }
 

@@ -41,9 +41,30 @@
 //! ([`BatchAnswer`], [`each`]). One that awaits the host is an `async fn` under [`async_handler!`] or
 //! [`async_batch_handler!`]: one instance then keeps many messages in flight.
 //!
+//! The attribute [`plugin`] is the same for a function of what the body says:
+//!
+//! ```
+//! use dispatcher_guest::{Failure, Message, plugin};
+//!
+//! #[derive(serde::Deserialize)]
+//! struct Greeting { name: String }
+//!
+//! #[plugin]
+//! fn greet(greeting: Greeting, message: &Message) -> Result<(), Failure> {
+//!     println!("hello, {}, attempt {}", greeting.name, message.attempt());
+//!     Ok(())
+//! }
+//! # fn main() {
+//! # let message = dispatcher_guest::testing::message("").build();
+//! assert_eq!(greet(Greeting { name: "Ada".into() }, &message), Ok(()));
+//! # }
+//! ```
+//!
 //! What the configuration may lend to a plugin is in [`queues`], [`lambda`], [`settings`], [`store`]
 //! and [`http`]. `testing`, which is there off WebAssembly only, runs a handler in a plain
 //! `cargo test`, with fakes for all of these.
+//!
+//! [`v0_2`] is the next version of the contract, a release candidate.
 //!
 //! Built as a `cdylib` for `wasm32-wasip2` this is a component for `dispatcher run --plugin`. It
 //! imports only what it calls: of this crate, nothing but [`cancelled`] and those five modules asks
@@ -68,10 +89,36 @@ pub mod settings;
 pub mod store;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
+#[doc(hidden)]
+pub mod typed;
+pub mod v0_2;
 
 pub use answer::{Answer, BatchAnswer};
 pub use batch::{Failed, each};
 pub use bindings::imports::dispatcher::plugin::types::{Attribute, AttributeValue, Message};
+/// Exports a function as a plugin that handles messages one at a time: the same as [`handler!`], or for
+/// an `async fn` as [`async_handler!`], with the types of its parameters. The first is what the body says
+/// in JSON, any `serde::Deserialize`; or the [`Message`] or whatever else is [`FromMessage`]. The second,
+/// if there is one, is `&Message`. A body that is not of the type is rejected with the place and the
+/// reason. The crate must be known as `dispatcher_guest`.
+///
+/// ```
+/// #[derive(serde::Deserialize)]
+/// struct Order { amount: u64 }
+///
+/// #[dispatcher_guest::plugin]
+/// fn handle(order: Order) {
+///     println!("{} cents", order.amount);
+/// }
+/// # fn main() {}
+/// ```
+///
+/// ```compile_fail
+/// #[dispatcher_guest::plugin]
+/// fn handle(order: String, message: dispatcher_guest::Message) {}
+/// # fn main() {}
+/// ```
+pub use dispatcher_guest_macros::plugin;
 pub use failure::{Failure, OrFailure, Reject};
 pub use input::{FromMessage, Json};
 pub use message::cancelled;

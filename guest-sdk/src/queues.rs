@@ -72,7 +72,7 @@ impl From<wire::queues_types::SendError> for SendError {
 
 impl Failure {
     /// What it means for the message at hand that another could not be sent. What the queue refuses for
-    /// good is rejected; a queue that could not be reached or is not lent is a retry by policy, with the
+    /// good is rejected; a queue that could not be reached or is not granted is a retry by policy, with the
     /// reason on stderr: the queue's name may be the message's own, and no message may stop the others
     /// of its route.
     #[must_use]

@@ -48,7 +48,9 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotLent(name) => write!(out, "the store `{name}` is not lent: --store {name}=…"),
+            Self::NotLent(name) => {
+                write!(out, "the store `{name}` is not granted: --store {name}=…")
+            }
             Self::Failed(why) => write!(out, "the store: {why}"),
         }
     }

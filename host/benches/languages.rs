@@ -7,7 +7,7 @@
 
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
-use dispatcher_core::handler::{Attempt, Handler};
+use dispatcher_core::handler::{Attempt, Deadline, Handler};
 use dispatcher_core::message::{Message, Receipt, Verdict};
 use dispatcher_wasm::Reuse;
 use dispatcher_wasm::load::{LoadedPlugin, PluginOptions};
@@ -200,7 +200,10 @@ fn attempt() -> Arc<Attempt> {
     Arc::new(Attempt {
         messages: vec![message],
         cancelled: vec![CancellationToken::new()],
-        deadline: clock::now() + Duration::from_secs(3600),
-        deadline_date: clock::wall_clock_now(),
+        tries: Vec::new(),
+        deadline: Deadline::fixed(
+            clock::now() + Duration::from_secs(3600),
+            clock::wall_clock_now(),
+        ),
     })
 }

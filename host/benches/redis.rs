@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 #[allow(dead_code, unreachable_pub, reason = "the server here is a plain one")]
 #[path = "../../tests/support/certificates.rs"]
 mod certificates;
-#[allow(unreachable_pub, reason = "tests use it as well")]
+#[allow(dead_code, unreachable_pub, reason = "tests use more of it")]
 #[path = "../../tests/support/debian.rs"]
 mod debian;
 #[allow(dead_code, unreachable_pub, reason = "tests use more of it")]

@@ -173,7 +173,10 @@ fn table(samples: &[Sample]) {
         "receives/s",
         "polls"
     );
-    let rates = [rate(samples, "queue_done_total"), receives(samples)];
+    let rates = [
+        rate(samples, "queue_messages_done_total"),
+        receives(samples),
+    ];
     for (phase, (name, _, sent, _)) in PHASES.into_iter().enumerate() {
         let last = samples.iter().rposition(|sample| sample.phase == phase);
         let last = last.expect("each phase has samples");
@@ -181,7 +184,7 @@ fn table(samples: &[Sample]) {
         println!(
             "{name:<20} {sent:>7.0} {:>10.0} {:>10.1} {:>10.0} {:>10.0} {:>10.1} {:>12.1} {:>7.0}",
             rates[0][last].1,
-            sample.of("route_hand_over_seconds") * 1e3,
+            sample.of("route_attempt_median_seconds") * 1e3,
             sample.of("route_in_flight"),
             sample.of("route_in_flight_limit"),
             sample.of("route_call_wait_seconds") * 1e3,
@@ -190,13 +193,13 @@ fn table(samples: &[Sample]) {
         );
     }
     let (first, last) = (&samples[0], &samples[samples.len() - 1]);
-    let messages = last.of("queue_done_total") - first.of("queue_done_total");
+    let messages = last.of("queue_messages_done_total") - first.of("queue_messages_done_total");
     let calls = last.of("receive_calls_total") - first.of("receive_calls_total");
     println!(
         "{messages:.0} of {:.0} done; {:.3} receives for each; lost leases: {:.0}",
         last.sent,
         calls / messages,
-        last.of("queue_lost_total")
+        last.of("queue_leases_lost_total")
     );
 }
 
@@ -233,14 +236,14 @@ fn draw(samples: &[Sample], path: &Path) {
         Panel {
             title: "messages a second",
             lines: vec![
-                line("done", rate(samples, "queue_done_total")),
+                line("done", rate(samples, "queue_messages_done_total")),
                 line("sent", growth(samples, |sample| sample.sent)),
             ],
         },
         Panel {
             title: "hand-over time and wait between calls, ms",
             lines: vec![
-                gauge("median hand-over", "route_hand_over_seconds", 1e3),
+                gauge("median hand-over", "route_attempt_median_seconds", 1e3),
                 gauge("wait", "route_call_wait_seconds", 1e3),
             ],
         },

@@ -8,7 +8,7 @@
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::executor::pool::Pool;
-use dispatcher_core::handler::{Attempt, Handler};
+use dispatcher_core::handler::{Attempt, Deadline, Handler};
 use dispatcher_core::lambda::{Invoke, InvokeError, Request, Response};
 use dispatcher_core::message::{Message, Receipt, Verdict};
 use dispatcher_wasm::capability::lambda::Functions;
@@ -145,8 +145,8 @@ fn begin(pool: &Pool, plugin: &LoadedPlugin, done: &Sender<()>, number: usize) {
     let attempt = Arc::new(Attempt {
         messages: vec![message(number)],
         cancelled: vec![CancellationToken::new()],
-        deadline: clock::now() + LONG,
-        deadline_date: Timestamp(0),
+        tries: Vec::new(),
+        deadline: Deadline::fixed(clock::now() + LONG, Timestamp(0)),
     });
     let work = async move {
         assert_eq!(plugin.handle(attempt).await, [Verdict::Done]);

@@ -5,6 +5,10 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+/// The interfaces of WASI for keys with values and for settings.
+const KEYVALUE: &str = "host/wasm/src/capability/store/wit";
+const CONFIG: &str = "guest-sdk/wasi";
+
 /// A language, a file or folder of the repository, and where it goes in a project.
 const PARTS: &[(&str, &str, &str)] = &[
     ("rust", "plugins/templates/rust/README.md", "README.md"),
@@ -18,25 +22,39 @@ const PARTS: &[(&str, &str, &str)] = &[
         "dispatcher-guest/Cargo.toml",
     ),
     ("rust", "guest-sdk/src", "dispatcher-guest/src"),
+    ("rust", "guest-sdk/macros", "dispatcher-guest/macros"),
     // For the person who reads it, and for the SDK, wherever it looks.
     ("rust", "wit/v0.1", "wit/v0.1"),
     ("rust", "wit/v0.1", "dispatcher-guest/wit/v0.1"),
+    ("rust", "wit/v0.2", "dispatcher-guest/wit/v0.2"),
     ("javascript", "plugins/templates/javascript", ""),
-    ("javascript", "wit/v0.1", "wit/deps/dispatcher-plugin"),
+    ("javascript", "guest-sdk/javascript", "dispatcher-guest"),
+    ("javascript", "wit/v0.2", "wit/deps/dispatcher-plugin"),
+    ("javascript", KEYVALUE, "wit/deps/wasi-keyvalue"),
+    ("javascript", CONFIG, "wit/deps/wasi-config"),
     ("typescript", "plugins/templates/typescript", ""),
-    (
-        "typescript",
-        "plugins/templates/javascript/runtime.js",
-        "runtime.js",
-    ),
+    ("typescript", "guest-sdk/javascript", "dispatcher-guest"),
     ("typescript", "plugins/templates/javascript/wit", "wit"),
-    ("typescript", "wit/v0.1", "wit/deps/dispatcher-plugin"),
+    ("typescript", "wit/v0.2", "wit/deps/dispatcher-plugin"),
+    ("typescript", KEYVALUE, "wit/deps/wasi-keyvalue"),
+    ("typescript", CONFIG, "wit/deps/wasi-config"),
     ("python", "plugins/templates/python", ""),
-    ("python", "wit/v0.1", "wit/deps/dispatcher-plugin"),
+    (
+        "python",
+        "guest-sdk/python/dispatcher_guest",
+        "dispatcher_guest",
+    ),
+    ("python", "wit/v0.2", "wit/deps/dispatcher-plugin"),
+    ("python", KEYVALUE, "wit/deps/wasi-keyvalue"),
+    ("python", CONFIG, "wit/deps/wasi-config"),
     ("go", "plugins/templates/go", ""),
-    ("go", "wit/v0.1", "wit/deps/dispatcher-plugin"),
+    ("go", "wit/v0.2", "wit/deps/dispatcher-plugin"),
+    ("go", KEYVALUE, "wit/deps/wasi-keyvalue"),
+    ("go", CONFIG, "wit/deps/wasi-config"),
     ("c", "plugins/templates/c", ""),
-    ("c", "wit/v0.1", "wit/deps/dispatcher-plugin"),
+    ("c", "wit/v0.2", "wit/deps/dispatcher-plugin"),
+    ("c", KEYVALUE, "wit/deps/wasi-keyvalue"),
+    ("c", CONFIG, "wit/deps/wasi-config"),
 ];
 
 fn main() {
@@ -81,6 +99,10 @@ fn files(from: &Path) -> Vec<(String, PathBuf)> {
             .expect("it has one")
             .to_string_lossy()
             .into_owned();
+        // What Python writes beside its sources.
+        if name == "__pycache__" {
+            continue;
+        }
         found.extend(
             files(&path)
                 .into_iter()

@@ -9,14 +9,23 @@ use wit_bindgen_core::{Files, WorldGenerator};
 /// Where wit-bindgen would have Go fetch what its bindings build on.
 const REMOTE: &str = "go.bytecodealliance.org/pkg/wit/";
 
+/// The contract, and what a project can use of WASI.
+const PACKAGES: [&str; 3] = [
+    "wit/v0.2",
+    "host/wasm/src/capability/store/wit",
+    "guest-sdk/wasi",
+];
+
 /// Each file by its path in the folder of bindings.
 type Bindings = BTreeMap<String, Vec<u8>>;
 
 /// What a generator makes of the contract as a template's project sees it.
 fn generated(mut generator: Box<dyn WorldGenerator>, world: &str) -> Bindings {
     let mut resolve = Resolve::default();
-    let contract = root().join("wit/v0.1");
-    resolve.push_path(&contract).expect("the contract is sound");
+    for package in PACKAGES {
+        let package = root().join(package);
+        resolve.push_path(&package).expect("the package is sound");
+    }
     let world = root().join(world);
     let text = std::fs::read_to_string(&world).expect("a readable world");
     let package = resolve.push_str(&world, &text).expect("a sound world");

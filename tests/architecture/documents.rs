@@ -56,7 +56,9 @@ fn every_path_in_the_documents_exists() {
                 complaints.push(format!("{name} names `{quoted}`, which does not exist"));
             }
         }
-        for link in links(&text) {
+        // Its links are chapters, of which some are made when the book is built; that checks them.
+        let is_summary = name.ends_with("/SUMMARY.md");
+        for link in links(&text).into_iter().filter(|_| !is_summary) {
             if !here.join(&link).exists() {
                 complaints.push(format!("{name} links to {link}, which does not exist"));
             }

@@ -19,7 +19,9 @@ fn digest_of(path: &Path) -> String {
 /// The digest of what a guest is built from, as `plugins/README.md` defines it.
 fn source_digest(crate_folder: &str) -> String {
     let mut inputs = files(&format!("plugins/{crate_folder}"), |_| true);
-    inputs.extend(files("guest-sdk/src", |_| true));
+    for folder in ["guest-sdk/macros", "guest-sdk/src"] {
+        inputs.extend(files(folder, |_| true));
+    }
     inputs.extend(files("wit", |name| name.starts_with("wit/v")));
     for single in [
         "guest-sdk/Cargo.toml",

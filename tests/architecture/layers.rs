@@ -60,6 +60,7 @@ const LAYERS: &[(&str, Layers)] = &[
                 &["intake", "executor", "settlement", "rollout", "redrive"],
                 false,
             ),
+            (&["spans"], false),
             (&["job"], false),
             (&["scheduler"], false),
             (&["throttle"], true),
@@ -68,6 +69,8 @@ const LAYERS: &[(&str, Layers)] = &[
             (
                 &[
                     "queue",
+                    "filter",
+                    "envelope",
                     "idempotency",
                     "schedule",
                     "keyvalue",
@@ -96,6 +99,7 @@ const LAYERS: &[(&str, Layers)] = &[
             (&["load"], false),
             (&["inspect"], false),
             (&["diagnosis"], false),
+            (&["skeleton"], false),
             (&["handle"], false),
             (&["ahead"], false),
             (&["plugin"], false),

@@ -40,9 +40,12 @@ const HOMES: &[(&str, &[&str])] = &[
         &[
             "served/",
             "dispatcher/admin/api/query.rs",
+            "dispatcher/admin/dashboard/",
             "dispatcher/cli/admin.rs",
         ],
     ),
+    ("maud", &["dispatcher/admin/dashboard/"]),
+    ("hmac", &["dispatcher/admin/session.rs"]),
     (
         "rusqlite",
         &[
@@ -63,8 +66,13 @@ const HOMES: &[(&str, &[&str])] = &[
     ("oci_client", &["dispatcher/image/registry.rs"]),
     (
         "reqwest",
-        &["dispatcher/image/registry.rs", "dispatcher/cli/admin.rs"],
+        &[
+            "dispatcher/image/registry.rs",
+            "dispatcher/cli/admin.rs",
+            "dispatcher/telemetry/otlp/transport.rs",
+        ],
     ),
+    ("prost", &["dispatcher/telemetry/otlp/"]),
     ("docker_credential", &["dispatcher/image/registry.rs"]),
     (
         "redis::",

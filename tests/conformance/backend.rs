@@ -244,7 +244,7 @@ async fn open_sqs(url: &str, wanted: Wanted) -> Opened {
     let mut dead_letter_queue = None;
     let mut dead_letter_queue_name = None;
     if wanted.dead_letter_queue {
-        let name = SqsServer::fresh_name("grave") + suffix;
+        let name = SqsServer::fresh_name("dead") + suffix;
         server.create(&name, kind).await;
         let queue = sqs.open(&name, None).await.expect("it was just made");
         dead_letter_queue = Some(Arc::new(queue) as Arc<dyn Queue>);
@@ -309,7 +309,7 @@ async fn open_dynamodb(url: &str, dates: Dates, options: &Options, wanted: Wante
     let mut dead_letter_queue = None;
     let mut dead_letter_queue_name = None;
     if wanted.dead_letter_queue {
-        let name = tables.create("grave", dates).await;
+        let name = tables.create("dead", dates).await;
         let queue = dynamodb.open(&name, None).await.expect("it was just made");
         dead_letter_queue = Some(Arc::new(queue) as Arc<dyn Queue>);
         dead_letter_queue_name = Some(name);
@@ -331,8 +331,8 @@ fn open_local(store: &LocalStore, wanted: Wanted) -> Opened {
         Arc::new(queue.expect("the store is open")) as Arc<dyn Queue>
     };
     Opened {
-        queue: open("conformance", wanted.dead_letter_queue.then_some("grave")),
-        dead_letter_queue: wanted.dead_letter_queue.then(|| open("grave", None)),
+        queue: open("conformance", wanted.dead_letter_queue.then_some("dead")),
+        dead_letter_queue: wanted.dead_letter_queue.then(|| open("dead", None)),
         name: "conformance".to_owned(),
     }
 }
@@ -344,11 +344,11 @@ async fn open_directory(folder: &Path, wanted: Wanted) -> Opened {
     };
     let client = DirectoryBackend.connect(&config).await.expect("a client");
     let terms = QueueTerms {
-        dead_letter: wanted.dead_letter_queue.then_some("grave"),
+        dead_letter: wanted.dead_letter_queue.then_some("dead"),
         ..QueueTerms::default()
     };
     let queue = client.open("conformance", terms).await;
-    let dead_letter_queue = client.open("grave", QueueTerms::default()).await;
+    let dead_letter_queue = client.open("dead", QueueTerms::default()).await;
     Opened {
         queue: queue.expect("the folder is ours"),
         dead_letter_queue: wanted

@@ -194,7 +194,7 @@ async fn missing_or_wrong_table_is_reported_with_the_command_to_create_it() {
     let error = dynamodb
         .open(&scene.table, itself)
         .await
-        .expect_err("its own grave");
+        .expect_err("its own dead-letter queue");
     assert!(
         error.message.contains("its own dead-letter table"),
         "{error}"

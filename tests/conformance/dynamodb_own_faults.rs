@@ -173,7 +173,7 @@ async fn task_that_cannot_be_returned_stops_no_receive() {
 #[tokio::test]
 async fn dead_letter_copy_that_dynamodb_refuses_leaves_a_failure() {
     let scene = scene(Options::default()).await;
-    let dead_letter_queue = scene.tables.create("grave", Dates::Number).await;
+    let dead_letter_queue = scene.tables.create("dead", Dates::Number).await;
     let id = scene.queue().send_all(&[plain("dies")]).await.remove(0);
     let proxy = Proxy::before(MiniStack::shared().address());
     let dynamodb = Dynamo::connect(&configuration(&proxy.url()), Options::default());

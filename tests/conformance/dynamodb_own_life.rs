@@ -90,7 +90,7 @@ async fn dead_letters_outlive_their_tasks_time_to_live() {
     let tables = Tables::at(&url);
     let dynamodb = Dynamo::connect(&configuration(&url), short());
     let table = tables.create("dies", Dates::Number).await;
-    let dead_letter_queue = tables.create("grave", Dates::Number).await;
+    let dead_letter_queue = tables.create("dead", Dates::Number).await;
     for dead_letter in [None, Some(&*dead_letter_queue)] {
         let queue = dynamodb.open(&table, dead_letter).await;
         let queue = queue.expect("it was just made");
@@ -154,7 +154,7 @@ async fn tables_with_equal_task_ids_can_share_a_dead_letter_queue() {
     let url = MiniStack::shared().url();
     let tables = Tables::at(&url);
     let dynamodb = Dynamo::connect(&configuration(&url), Options::default());
-    let dead_letter_queue = tables.create("grave", Dates::Number).await;
+    let dead_letter_queue = tables.create("dead", Dates::Number).await;
     let mut sources = Vec::new();
     for _ in 0..2 {
         let table = tables.create("dies", Dates::Number).await;
@@ -190,7 +190,7 @@ async fn dead_letter_too_large_to_copy_stays_as_a_failure() {
     let tables = Tables::at(&url);
     let dynamodb = Dynamo::connect(&configuration(&url), Options::default());
     let table = tables.create("dies", Dates::Number).await;
-    let dead_letter_queue = tables.create("grave", Dates::Number).await;
+    let dead_letter_queue = tables.create("dead", Dates::Number).await;
     let queue = dynamodb.open(&table, Some(&dead_letter_queue)).await;
     let queue = queue.expect("it was just made");
     let queue: &dyn Queue = &queue;

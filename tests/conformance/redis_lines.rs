@@ -66,7 +66,7 @@ async fn long_dead_lettering_of_a_dead_worker_does_not_delay_the_living() {
     // The beats continue meanwhile, on this thread.
     let begun = tokio::task::spawn_blocking(move || begun.recv_timeout(PATIENCE));
     let begun = begun.await.expect("it does not panic");
-    begun.expect("it is being buried");
+    begun.expect("it is being dead-lettered");
     let deadline = Instant::now() + PATIENCE;
     while beside
         .call(&["SISMEMBER", "{lines}:workers", "dead"])
@@ -74,7 +74,7 @@ async fn long_dead_lettering_of_a_dead_worker_does_not_delay_the_living() {
         .number()
         == 1
     {
-        assert!(Instant::now() < deadline, "it is never buried");
+        assert!(Instant::now() < deadline, "it is never dead-lettered");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(queue.settle(&[(held, Outcome::Delete)]).await, [Ok(())]);
@@ -276,7 +276,7 @@ async fn worker_declared_dead_does_not_rejoin_late() {
 
 #[tokio::test]
 async fn each_send_wakes_a_waiting_receiver() {
-    /// Looks that nobody rings for, five seconds apart, would take longer than a test's patience.
+    /// Looks without a notification, five seconds apart, would take longer than a test's patience.
     const WAKES: u32 = 40;
     let queue = open(
         RedisServer::shared().address(),

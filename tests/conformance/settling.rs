@@ -5,7 +5,7 @@ use dispatcher_core::message::{Attribute, Message, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{ItemError, Queue};
 use std::time::Duration;
 
-const GRAVE: Wanted = Wanted {
+const DEAD_LETTER_QUEUE: Wanted = Wanted {
     ordered: false,
     dead_letter_queue: true,
 };
@@ -109,7 +109,7 @@ pub(crate) async fn stale_receipt_does_not_settle_a_newer_delivery(backend: &Bac
 }
 
 pub(crate) async fn dead_lettered_message_moves_with_its_reason(backend: &Backend) {
-    let opened = backend.open(GRAVE).await;
+    let opened = backend.open(DEAD_LETTER_QUEUE).await;
     let (queue, dead_letter_queue) = (
         opened.queue,
         opened.dead_letter_queue.expect("one was wanted"),
@@ -174,12 +174,12 @@ pub(crate) async fn message_may_be_settled_twice_in_one_call(backend: &Backend) 
 }
 
 pub(crate) async fn outcomes_of_one_call_may_be_mixed(backend: &Backend) {
-    let opened = backend.open(GRAVE).await;
+    let opened = backend.open(DEAD_LETTER_QUEUE).await;
     let (queue, dead_letter_queue) = (
         opened.queue,
         opened.dead_letter_queue.expect("one was wanted"),
     );
-    let kinds = ["delete", "release", "bury"];
+    let kinds = ["delete", "release", "dead-letter"];
     let count = queue.identity().batch;
     let sent: Vec<Outgoing> = (0..count).map(|n| plain(kinds[n % 3])).collect();
     queue.send_all(&sent).await;
@@ -195,7 +195,7 @@ pub(crate) async fn outcomes_of_one_call_may_be_mixed(backend: &Backend) {
     let back = queue.take(of_kind("release"), LONG).await;
     assert!(bodies(&back).iter().all(|body| *body == "release"));
     queue.expect_nothing().await;
-    let dead = dead_letter_queue.take(of_kind("bury"), LONG).await;
-    assert!(bodies(&dead).iter().all(|body| *body == "bury"));
+    let dead = dead_letter_queue.take(of_kind("dead-letter"), LONG).await;
+    assert!(bodies(&dead).iter().all(|body| *body == "dead-letter"));
     dead_letter_queue.expect_nothing().await;
 }

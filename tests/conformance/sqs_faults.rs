@@ -168,7 +168,7 @@ async fn repeated_dead_lettering_leaves_one_copy() {
     let proxy = Proxy::before(server.address());
     let (name, dead_letter_queue) = (
         SqsServer::fresh_name("faults"),
-        SqsServer::fresh_name("grave"),
+        SqsServer::fresh_name("dead"),
     );
     let client = SqsServer::at(&server.url());
     client.create(&name, &[]).await;

@@ -42,9 +42,9 @@ async fn missing_queue_is_not_found_and_named() {
     let server = SqsServer::at(&MiniStack::shared().url());
     let name = SqsServer::fresh_name("graveless");
     server.create(&name, &[]).await;
-    let error = sqs().open(&name, Some("no-grave")).await;
+    let error = sqs().open(&name, Some("no-such-queue")).await;
     let error = error.expect_err("no dead-letter queue");
-    assert!(error.message.contains("`no-grave`"), "{error}");
+    assert!(error.message.contains("`no-such-queue`"), "{error}");
     let error = sqs().open(&name, Some(&name)).await.expect_err("itself");
     assert_eq!(error.kind, ErrorKind::Invalid, "{error}");
 }

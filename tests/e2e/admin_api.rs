@@ -1,7 +1,8 @@
 //! The admin API: what it answers, who may act, and that slow clients cost others nothing.
 
 use crate::lambda_scene::{admin, stop};
-use crate::scene::{depth, guest, run, send};
+use crate::scene::{guest, run, send, until_depth};
+use dispatcher_core::queue::Depth;
 use dispatcher_tests::child::{Program, RunningProgram};
 use dispatcher_tests::http;
 use dispatcher_tests::schema;
@@ -81,6 +82,11 @@ impl ApiScene {
         answer
     }
 
+    /// Starts a job, and shows it once it has ended: the answer alone comes after a second at most.
+    pub(crate) fn run_job(&self, path: &str, order: &str) -> Value {
+        until_ended(&self.act(path, order), |path| self.get(path))
+    }
+
     /// The attempts under way once there are so many.
     fn running_attempts(&self, wanted: usize) -> Vec<Value> {
         let deadline = Instant::now() + dispatcher_tests::PATIENCE;
@@ -95,17 +101,34 @@ impl ApiScene {
         }
     }
 
-    fn data(&self) -> &std::path::Path {
+    pub(crate) fn data(&self) -> &std::path::Path {
         self.running.data().path()
     }
 
-    fn audit(&self, event: &str) -> Vec<Value> {
+    /// The audit events once there are so many. All, whatever their number, are there after the stop.
+    pub(crate) fn audit(&self, event: &str, count: usize) -> Vec<Value> {
         let of = format!("\"message\":\"{event}\"");
-        let lines = self.running.lines(|line| line.contains(&of));
+        let lines = self
+            .running
+            .wait_for_lines(count, |line| line.contains(&of));
         let lines = lines.iter();
         lines
             .map(|line| serde_json::from_str(line).expect("JSON"))
             .collect()
+    }
+}
+
+/// A job once it has ended, as `get` shows it.
+pub(crate) fn until_ended(job: &Value, get: impl Fn(&str) -> Value) -> Value {
+    let path = format!("/api/v1/jobs/{}", job["id"].as_str().expect("an id"));
+    let deadline = Instant::now() + dispatcher_tests::MOST_PATIENCE;
+    loop {
+        let shown = get(&path);
+        if shown["state"] != "running" {
+            return shown;
+        }
+        assert!(Instant::now() < deadline, "{shown}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
 
@@ -120,15 +143,35 @@ fn example(path: &str, attempt: &str) -> (String, Value) {
             json!({"concurrency": 3, "rate": 1000.5, "prefetch": null})
         }
         "/api/v1/routes/{route}/limits" => json!({"concurrency": 4, "prefetch": 1}),
-        "/api/v1/queues/{queue}/cancel" => json!({"message": "none"}),
+        "/api/v1/queues/{queue}/cancel"
+        | "/api/v1/queues/{queue}/delete"
+        | "/api/v1/queues/{queue}/resend" => json!({"message": "none"}),
+        "/api/v1/schedules/run" | "/api/v1/schedules/cancel" => {
+            json!({"schedule": "local:default/none"})
+        }
+        "/api/v1/queues/{queue}/move" => json!({"to": "local:default.dead"}),
+        "/api/v1/queues/{queue}/redrive" => json!({
+            "to": "local:default.dead", "reason": "timeout", "where": ["/a=1"], "older": "1h",
+            "messages": ["m"], "first": 3, "rate": 10.5, "scan": 100, "stop_at": 0.2,
+            "edits": {"m": "body"}, "try": "verdicts", "apply": false,
+        }),
         _ => json!({}),
     };
     let query = match path {
         "/api/v1/queues" => "?depth=true",
         "/api/v1/schedules" => "?queue=local%3Adefault",
+        "/api/v1/queues/{queue}/messages" => "?reason=x&where=%2Fa%3D1&older=1h&scan=100&limit=5",
         _ => "",
     };
     (format!("{real}{query}"), body)
+}
+
+/// What the example names is not there: the message, the job.
+fn is_absent(path: &str) -> bool {
+    let of_message = ["cancel", "delete", "messages/{id}"];
+    let of_message = of_message.map(|end| format!("/api/v1/queues/{{queue}}/{end}"));
+    let parts = ["/api/v1/jobs/", "/api/v1/schedules/"];
+    of_message.iter().any(|one| one == path) || parts.iter().any(|part| path.starts_with(part))
 }
 
 /// Answers with their names and schemas, held to these and to what was there to be shown.
@@ -192,11 +235,11 @@ async fn every_documented_endpoint_is_routed_and_answers_as_its_schema_says() {
             "get" => http::get_with(&url, &[OPERATE]),
             _ => http::post(&url, &[OPERATE], &body.to_string()),
         };
+        let problem = json!({"$ref": "#/components/schemas/Problem"});
         let (schema, wanted) = match path.as_str() {
-            // There is no such message.
-            "/api/v1/queues/{queue}/cancel" => {
-                (json!({"$ref": "#/components/schemas/Problem"}), 404)
-            }
+            path if is_absent(path) => (problem.clone(), 404),
+            // There is no canary.
+            "/api/v1/routes/{route}/rollback" => (problem.clone(), 409),
             _ => (content["application/json"]["schema"].clone(), 200),
         };
         assert_eq!(answer.status, wanted, "{method} {real}: {answer:?}");
@@ -208,7 +251,6 @@ async fn every_documented_endpoint_is_routed_and_answers_as_its_schema_says() {
             let unknown = http::post(&url, &[OPERATE], r#"{"colour": "blue"}"#);
             assert_eq!(unknown.status, 422, "{real}: {unknown:?}");
             let value = serde_json::from_str(&unknown.body).expect("JSON");
-            let problem = json!({"$ref": "#/components/schemas/Problem"});
             pairs.push((format!("problem of {path}"), problem, value));
         } else {
             let unknown = if real.contains('?') {
@@ -241,12 +283,13 @@ fn a_read_token_reads_and_does_not_act_and_each_action_is_one_audit_line() {
     assert_eq!(http::post(&pause, &strange, "").status, 421);
     let huge = format!("{{\"x\": \"{}\"}}", "x".repeat(100_000));
     assert_eq!(http::post(&pause, &[OPERATE], &huge).status, 413);
-    assert_eq!(scene.audit("admin action").len(), 0);
+    assert_eq!(scene.audit("admin action", 0).len(), 0);
     // Bob, with the token for actions.
     let operator = ("Authorization", "Basic Qm9iOm9wZXJhdG9y");
     let paused = http::post(&pause, &[operator], "");
     assert_eq!(paused.status, 200, "{paused:?}");
-    let taken = scene.audit("admin action");
+    stop(&mut scene.running);
+    let taken = scene.audit("admin action", 1);
     assert_eq!(taken.len(), 1, "{taken:?}");
     for (name, wanted) in [
         ("user", json!("Bob")),
@@ -257,12 +300,11 @@ fn a_read_token_reads_and_does_not_act_and_each_action_is_one_audit_line() {
     ] {
         assert_eq!(taken[0][name], wanted, "{name}: {taken:?}");
     }
-    let refusals = scene.audit("admin action refused");
+    let refusals = scene.audit("admin action refused", 2);
     let by_ann = refusals.iter().filter(|line| line["user"] == "Ann");
     assert_eq!(by_ann.count(), 1, "{refusals:?}");
     let too_large = refusals.iter().filter(|line| line["status"] == 413);
     assert_eq!(too_large.count(), 1, "{refusals:?}");
-    stop(&mut scene.running);
 }
 
 #[test]
@@ -365,8 +407,7 @@ async fn a_running_attempt_is_cancelled_and_its_message_deleted() {
     scene
         .running
         .wait_for_lines(2, |line| line.contains("message cancelled"));
-    let left = depth(scene.data(), "default").await;
-    assert_eq!((left.waiting, left.in_flight, left.delayed), (0, 0, 0));
+    until_depth(scene.data(), "default", |left| left == Depth::default()).await;
     let (status, _) = scene.ask(&format!("/api/v1/running/{id}/cancel"), "");
     assert_eq!(status, 404, "it has ended");
     let cancelled = scene.get("/api/v1/outcomes?event=cancelled");
@@ -404,6 +445,36 @@ async fn an_attempt_far_beyond_the_usual_is_marked_as_stuck() {
     scene
         .running
         .wait_for_line(|line| line.contains("message cancelled"));
+    stop(&mut scene.running);
+}
+
+#[tokio::test]
+async fn a_scheduled_message_is_run_now_and_another_is_cancelled() {
+    let mut scene = ApiScene::verdicts(&[]);
+    let add = |body: &str, when: &[&str]| {
+        let words = ["schedule", "add", "local:default", "--body", body];
+        let program = Program::new([&words, when].concat());
+        assert_eq!(program.sharing(scene.running.data()).run().code, 0);
+    };
+    add("print:early", &["--cron", "0 3 1 1 *"]);
+    add("print:never", &["--cron", "0 4 1 1 *"]);
+    let listed = |at: usize| {
+        let list = scene.get("/api/v1/schedules?queue=local%3Adefault");
+        list["items"][at]["id"].as_str().map(str::to_owned)
+    };
+    let (first, second) = (listed(0).expect("an id"), listed(1).expect("an id"));
+    let order = json!({"schedule": second}).to_string();
+    scene.act("/api/v1/schedules/cancel", &order);
+    let (status, problem) = scene.ask("/api/v1/schedules/cancel", &order);
+    assert_eq!(status, 404, "{problem}");
+    scene.act(
+        "/api/v1/schedules/run",
+        &json!({"schedule": first}).to_string(),
+    );
+    scene.running.wait_for_line(|line| line.contains("early"));
+    assert_eq!(listed(0), Some(first), "it comes again at its own times");
+    let (status, problem) = scene.ask("/api/v1/schedules/run", r#"{"schedule": "x"}"#);
+    assert_eq!(status, 422, "{problem}");
     stop(&mut scene.running);
 }
 

@@ -68,8 +68,11 @@ fn file_that_is_no_plugin_is_described() {
     refused(Program::new(["run", "--plugin", file]), 2, &["WebAssembly"]);
     for (name, words) in [
         ("core-module", &["core module", "wasm32-wasip2"][..]),
-        ("wrong-world", &["dispatcher:plugin/handler@0.1.0"][..]),
-        ("wrong-version", &["0.9.0", "0.1.0"][..]),
+        (
+            "wrong-world",
+            &["dispatcher:plugin/handler", "0.2.0-rc.1"][..],
+        ),
+        ("wrong-version", &["0.9.0", "0.1.0 and 0.2.0-rc.1"][..]),
         (
             "forbidden",
             &["dispatcher:plugin/lambda@0.1.0", "--allow-lambda"][..],

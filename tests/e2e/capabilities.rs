@@ -262,11 +262,11 @@ fn plugin_check_lists_requested_and_granted_capabilities() {
     }
     let json = Program::new(["plugin", "check", &guest, "--json"].iter().chain(&grants)).run();
     let rows: Value = serde_json::from_str(&json.stdout).expect("it is JSON");
-    let asks = rows[0]["asks"].as_array().expect("a list");
-    let http = asks
+    let requests = rows[0]["requests"].as_array().expect("a list");
+    let http = requests
         .iter()
-        .find(|one| one["for"] == "outgoing HTTP")
-        .expect("asked for");
+        .find(|one| one["capability"] == "outgoing HTTP")
+        .expect("requested");
     assert_eq!(http["granted"][0], "*.example.com:8443");
     assert_eq!(rows[0]["problems"], Value::Array(Vec::new()));
 }

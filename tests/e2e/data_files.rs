@@ -219,13 +219,13 @@ fn finding_15_foreign_lock_delays_a_send_and_ends_in_an_error() {
     assert_eq!(send_to(&local, "y").status, 200);
 
     // The file that is locked while the database is opened.
-    let bell = File::open(data.path().join("local.bell")).expect("it is there");
-    bell.lock().expect("a local file");
+    let notifier = File::open(data.path().join("local.bell")).expect("it is there");
+    notifier.lock().expect("a local file");
     let refused = command(&data, &["send", "local:q", "z"]);
     assert_eq!(refused.code, 3, "{refused:?}");
     assert!(refused.stderr.contains("local.bell"), "{refused:?}");
     assert!(refused.stderr.contains("locked"), "{refused:?}");
-    drop(bell);
+    drop(notifier);
     assert_eq!(command(&data, &["send", "local:q", "z"]).code, 0);
 }
 

@@ -117,6 +117,9 @@ fn sdks_and_operators_reach_it_also_where_another_has_its_ports() {
         let health = format!("http://{}/healthz", field(&admin, "address"));
         assert_eq!(http::get(&health).status, 200);
         running.wait_for_line(|line| line.contains("\"running\""));
+        let page = http::get(&format!("http://{}/ui", field(&admin, "address")));
+        assert_eq!(page.status, 200, "{page:?}");
+        assert!(page.body.contains("local:default"), "{}", page.body);
         let queue = format!("http://{address}/000000000000/default");
         let form = [("content-type", "application/x-www-form-urlencoded")];
         let body = "%7B%22id%22%3A%22sdk%22%2C%22amount%22%3A1%7D";

@@ -52,7 +52,12 @@ async fn newest_tasks_are_handled_and_expired_ones_are_dropped_and_counted() {
     // A new one is handled at once, whatever was shed.
     send(&table, [order(1_000)]).await;
     running.wait_for_line(|line| line.contains("order o-1000: 250 cents"));
-    until_counted(&admin, "dispatcher_shed_total", ended["FAILURE"] as u64).await;
+    until_counted(
+        &admin,
+        "dispatcher_messages_shed_total",
+        ended["FAILURE"] as u64,
+    )
+    .await;
     stop(&mut running);
     assert!(ended["SUCCESS"] >= 2 && ended["FAILURE"] >= 2, "{ended:?}");
     for item in tables.all(&table).await {

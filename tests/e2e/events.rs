@@ -85,7 +85,7 @@ async fn finding_05_last_attempt_is_logged_and_counted_with_its_cause() {
     until_depth(&data, "default.dead", |depth| depth.waiting == 4).await;
     wait_for_count(
         &admin,
-        "dispatcher_queue_dead_total{queue=\"local:default\"}",
+        "dispatcher_queue_messages_dead_lettered_total{queue=\"local:default\"}",
         4,
     );
     for (event, reason, count) in [
@@ -209,8 +209,16 @@ async fn finding_05_pending_sqs_dead_lettering_is_logged_and_counted() {
     let mut running = forward(&function.name, &name, &more).start();
     let admin = admin(&running);
     let queue = format!("{{queue=\"{name}\"}}");
-    wait_for_count(&admin, &format!("dispatcher_queue_dead_total{queue}"), 10);
-    wait_for_count(&admin, "dispatcher_dead_by_redrive_policy_total", 10);
+    wait_for_count(
+        &admin,
+        &format!("dispatcher_queue_messages_dead_lettered_total{queue}"),
+        10,
+    );
+    wait_for_count(
+        &admin,
+        "dispatcher_messages_dead_lettered_by_redrive_policy_total",
+        10,
+    );
     wait_for_count(&admin, "dispatcher_function_failures_total", 1);
     // One line for the invocation, with all that is known of it.
     let failed = event(&running, "function failed");
@@ -393,8 +401,12 @@ async fn finding_05_lease_lost_at_the_last_receive_is_left_to_the_redrive_policy
         (&1.into(), &1.into())
     );
     assert!(text(&line, "to").ends_with(name_of(&dead)), "{line}");
-    wait_for_count(&admin, "dispatcher_dead_by_redrive_policy_total", 1);
-    wait_for_count(&admin, "dispatcher_lost_total", 0);
+    wait_for_count(
+        &admin,
+        "dispatcher_messages_dead_lettered_by_redrive_policy_total",
+        1,
+    );
+    wait_for_count(&admin, "dispatcher_leases_lost_total", 0);
     running.signal(Signal::KILL);
     assert_eq!(running.wait_exit(), 137);
     assert_eq!(events(&running, "lease lost").len(), 0);
@@ -426,7 +438,7 @@ async fn finding_05_unread_dead_lettering_by_the_embedded_queue_is_one_event() {
     let more = [&limits[..], &["--admin", "127.0.0.1:0"]].concat();
     let mut running = run("verdicts", &more).sharing(&data).start();
     let admin = admin(&running);
-    wait_for_count(&admin, "dispatcher_dead_total", 2);
+    wait_for_count(&admin, "dispatcher_messages_dead_lettered_total", 2);
     for reason in ["no-answer", "too-large"] {
         let labels = format!("queue=\"local:default\",event=\"dead-lettered\",reason=\"{reason}\"");
         let count = format!("dispatcher_queue_events_total{{{labels}}}");
@@ -464,7 +476,11 @@ async fn finding_05_redrive_policy_of_the_embedded_queue_is_one_event() {
         .sharing(&data)
         .start();
     let admin = admin(&running);
-    wait_for_count(&admin, "dispatcher_dead_by_redrive_policy_total", 1);
+    wait_for_count(
+        &admin,
+        "dispatcher_messages_dead_lettered_by_redrive_policy_total",
+        1,
+    );
     until_depth(data.path(), "spent", |depth| depth.waiting == 1).await;
     stop(&mut running);
     let dead = events(&running, "message dead-lettered by redrive policy");

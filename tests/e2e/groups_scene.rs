@@ -185,7 +185,7 @@ fn invoked(
         if *times < most && !behind {
             *times += 1;
             fate = match *times {
-                3 => AttemptFate::Buried,
+                3 => AttemptFate::DeadLettered,
                 _ => AttemptFate::Failed,
             };
             failed.push(record.id.clone());

@@ -189,8 +189,7 @@ const OF_JAVASCRIPT: Cases = Cases {
     ],
 };
 
-const BY_BODY: &str = r#"import "./runtime.js";
-import { cases } from "./cases.js";
+const BY_BODY: &str = r#"import { cases } from "./cases.js";
 export const handler = { handle: (message) => cases[message.body]() };
 "#;
 
@@ -253,21 +252,20 @@ fn finding_24_javascript_that_needs_http_gets_instructions() {
     }
     let project = Project::new("javascript");
     let world = project.read("wit/world.wit");
-    let with = "import wasi:http/types@0.2.0;\n    import dispatcher:plugin/context@0.1.0;";
-    let world = world.replace("import dispatcher:plugin/context@0.1.0;", with);
+    let with = "import wasi:http/types@0.2.0;\n    import dispatcher:plugin/context@0.2.0-rc.1;";
+    let world = world.replace("import dispatcher:plugin/context@0.2.0-rc.1;", with);
     project.write("wit/world.wit", &world);
-    let hint = "cannot call HTTP yet";
+    let hint = "call HTTP with `fetch`";
     project.refused(&["package 'wasi:http@0.2.0' not found", hint]);
     std::fs::create_dir_all(project.path("wit/deps/wasi-http")).expect("the project is ours");
     // As much of the interface as makes it one of wasi:http that holds a stream.
     let http = "package wasi:http@0.2.0;\ninterface types {\n    use wasi:io/streams@0.2.0.{output-stream};\n    \
                 resource outgoing-body { write: func() -> result<output-stream>; }\n}\n";
     project.write("wit/deps/wasi-http/http.wit", http);
-    project.refused(&[
-        "mismatched resource types",
-        hint,
-        "write the handler in Rust",
-    ]);
+    std::fs::create_dir_all(project.path("wit/deps/wasi-io")).expect("the project is ours");
+    let io = "package wasi:io@0.2.0;\ninterface streams { resource output-stream; }\n";
+    project.write("wit/deps/wasi-io/io.wit", io);
+    project.refused(&["mismatched resource types", hint, "Remove the import"]);
 }
 
 #[tokio::test]
@@ -278,8 +276,7 @@ async fn finding_01_typescript_reports_done_only_after_handling() {
     let project = Project::new("ts");
     let handler = |body: &str| {
         format!(
-            "import \"./runtime.js\";\nimport {{ cases }} from \"./cases.js\";\nimport type {{ Handler }} \
-             from \"dispatcher:plugin/types@0.1.0\";\nconst all: Record<string, () => any> = cases;\n\
+            "import {{ cases }} from \"./cases.js\";\nimport type {{ Handler }} from \"dispatcher-guest\";\nconst all: Record<string, () => any> = cases;\n\
              export const handler: Handler = {{ {body} }};\n"
         )
     };
@@ -295,32 +292,33 @@ async fn finding_01_typescript_reports_done_only_after_handling() {
             .write("handler.ts", &handler(wrong))
             .refused(&["tsc failed"]);
     }
-    let late = "async handle(message) { const run = all[message.body]; if (!run) throw new TypeError(); return run(); }";
+    let late = "async handle(message) { const run = all[String(message.body)]; if (!run) throw new TypeError(); return run(); }";
     project.write("handler.ts", &handler(late));
     let component = project.build();
     project.answers(&component, &OF_JAVASCRIPT).await;
 }
 
 const OF_PYTHON: Cases = Cases {
-    done: &[("done", "worked")],
-    retry: &["retry"],
-    reject: &["reject"],
+    done: &[
+        ("done", "worked"),
+        ("imports_inside", "imported inside: 2024"),
+        ("logs", "careful"),
+    ],
+    retry: &["retry", "retry_by_policy"],
+    reject: &["reject", "forbidden"],
     failed: &[
         ("coroutine", "returned a coroutine"),
         ("unawaited", "coroutine 'work' was never awaited"),
         ("async_generator", "handle returned <async_generator"),
         ("generator", "handle returned <generator"),
-        ("returns_err", "handle returned Err("),
-        ("returns_failure", "handle returned Failure_Reject("),
+        ("returns_reject", "handle returned Reject('no')"),
         ("returns_text", "handle returned 'ok'"),
         ("returns_false", "handle returned False"),
-        ("raises_text", "raised Err('text')"),
-        ("raises_nothing", "raised Err(None)"),
-        ("raises_class", "raised Err("),
-        ("raises_bad_retry", "raised Err("),
-        ("raises_negative_retry", "raised Err("),
-        ("raises_bad_reject", "raised Err("),
-        ("raises_failure", "TypeError"),
+        ("raises_err", "raised Err("),
+        ("raises_bad_retry", "wanted milliseconds, got 'soon'"),
+        ("raises_negative_retry", "wanted milliseconds, got -1"),
+        ("raises_text", "TypeError"),
+        ("imports_too_late", "import the module at the top"),
         ("exits", "exit(0)"),
         ("exits_at_once", "exit(0)"),
         ("stops", "StopIteration"),
@@ -340,8 +338,7 @@ async fn finding_01_python_reports_done_only_after_handling() {
     project.answers(&component, &OF_PYTHON).await;
 }
 
-const CLASS: &str = "from wit_world import exports\nclass Handler(exports.Handler):\n    ";
-const PLAIN: &str = "def handle(self, message):\n        pass\n";
+const PLAIN: &str = "def handle(message):\n    pass\n";
 
 #[test]
 fn finding_01_python_without_a_handler_is_not_built() {
@@ -350,31 +347,41 @@ fn finding_01_python_without_a_handler_is_not_built() {
     }
     let project = Project::new("python");
     // One build takes ten seconds and more; the checks themselves are looked at below.
-    let coroutine = format!("{CLASS}async {PLAIN}");
+    let coroutine = format!("async {PLAIN}");
     project
         .write("app.py", &coroutine)
-        .refused(&["Handler.handle is async"]);
+        .refused(&["handle is async"]);
     // Finding 24: the language's own line, and what to do.
-    let inside = format!("{CLASS}def handle(self, message):\n        import decimal\n");
-    let hint = "move the import to the top of its file";
-    project
-        .write("app.py", &inside)
-        .refused(&["app.py:4: import decimal", hint]);
-    let tls = format!("import ssl\n{CLASS}{PLAIN}");
-    let words = ["No module named '_ssl'", "cannot call HTTP yet"];
+    let inside = "def handle(message):\n    import yaml\n";
+    let words = ["app.py:2: import yaml", "requirements.txt"];
+    project.write("app.py", inside).refused(&words);
+    let tls = format!("import ssl\n{PLAIN}");
+    let words = [
+        "No module named '_ssl'",
+        "from dispatcher_guest import http",
+    ];
     project.write("app.py", &tls).refused(&words);
 }
 
+/// The SDK, and stubs of what is generated for version 0.2 of the contract; the stubs for 0.1.
+const OF_0_2: [&str; 2] = ["../guest-sdk/python", "e2e/handled/stubs-0.2"];
+const OF_0_1: [&str; 1] = ["e2e/handled/stubs-0.1"];
+
 /// Loads the adapter for this `app.py` without componentize-py: whether it takes it, and its words.
-fn load_in_python(text: &str) -> (bool, String) {
+fn load_in_python(text: &str, generated: &[&str]) -> (bool, String) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     std::fs::write(folder.path().join("app.py"), text).expect("the folder is ours");
+    let compiled = folder.path().join("site/compiled");
+    std::fs::create_dir_all(&compiled).expect("the folder is ours");
+    std::fs::write(compiled.join("__init__.py"), "from . import _core").expect("it is ours");
+    std::fs::write(compiled.join("_core.cpython-399-other.so"), "").expect("it is ours");
     let here = env!("CARGO_MANIFEST_DIR");
-    let path = [
+    let mut path = vec![
         folder.path().display().to_string(),
+        folder.path().join("site").display().to_string(),
         format!("{here}/../host/dispatcher/src/cli/plugin/build/adapter"),
-        format!("{here}/e2e/handled/stubs"),
     ];
+    path.extend(generated.iter().map(|one| format!("{here}/{one}")));
     let mut python = std::process::Command::new("python3");
     python.args(["-B", "-c", "import dispatcher_entry"]);
     let ended = python.env("PYTHONPATH", path.join(":")).output();
@@ -385,7 +392,7 @@ fn load_in_python(text: &str) -> (bool, String) {
 
 /// A handler whose `handle` has these lines.
 fn handle_of(lines: &str) -> String {
-    format!("{CLASS}def handle(self, message):\n{lines}")
+    format!("def handle(message):\n{lines}")
 }
 
 #[test]
@@ -393,29 +400,30 @@ fn finding_24_unsupported_python_is_found_before_the_build() {
     if !toolchains::has(&["python3"], "the adapter in Python") {
         return;
     }
-    let class = |body: &str| format!("{CLASS}{body}");
-    let after = |line: &str| format!("{line}\n{CLASS}{PLAIN}");
+    let after = |line: &str| format!("{line}\n{PLAIN}");
     let one = "cannot be called with one argument";
     for (text, words) in [
         ("raise ValueError('at import')".into(), "at import"),
-        ("def handle(message): pass".into(), "no class Handler"),
-        (class("pass"), "no method handle"),
-        (class("def run(self, message): pass"), "no method handle"),
-        (class(&format!("async {PLAIN}")), "handle is async"),
-        (handle_of("        yield"), "is a generator"),
-        (class("def handle(self): pass"), one),
-        (class("def handle(self, event, context): pass"), one),
+        ("class Handler: pass".into(), "no function handle"),
+        (format!("async {PLAIN}"), "handle is async"),
+        (handle_of("    yield"), "is a generator"),
+        ("def handle(): pass".into(), one),
+        ("def handle(event, context): pass".into(), one),
         (
-            handle_of("        import colorsys"),
-            "app.py:4: import colorsys",
+            handle_of("    import no_such_module"),
+            "app.py:2: import no_such_module\n  No module named 'no_such_module'",
         ),
         (
-            handle_of("        from email import charset"),
-            "app.py:4: from email",
+            handle_of("    def deep():\n        from email import nothing"),
+            "app.py:3: from email import nothing",
         ),
         (
-            handle_of("        def deep():\n            import colorsys"),
-            "app.py:5: import colorsys",
+            handle_of("    import compiled"),
+            "the package compiled is compiled code",
+        ),
+        (
+            after("import compiled"),
+            "the package compiled is compiled code",
         ),
         (
             after("import urllib.request"),
@@ -423,8 +431,16 @@ fn finding_24_unsupported_python_is_found_before_the_build() {
         ),
         (after("from urllib import request"), "cannot call out"),
         (after("import http.client as c"), "cannot call out"),
+        (
+            after("import subprocess"),
+            "has no threads and no processes",
+        ),
+        (
+            after("import threading\nthreading.Thread(target=print)"),
+            "app.py:2: threading.Thread(target=print)",
+        ),
     ] {
-        let (is_loaded, told) = load_in_python(&text);
+        let (is_loaded, told) = load_in_python(&text, &OF_0_2);
         assert!(!is_loaded, "{text}");
         assert!(told.contains(words), "{text}: {told}");
     }
@@ -435,21 +451,55 @@ fn finding_24_supported_python_is_not_refused() {
     if !toolchains::has(&["python3"], "the adapter in Python") {
         return;
     }
-    let guarded =
-        "        try:\n            import colorsys\n        except ImportError:\n            pass";
-    let inside = handle_of("        import colorsys\n        from email import charset");
+    // What functions import is taken in, however they name it.
+    let is_in =
+        "import atexit, sys\natexit.register(lambda: sys.exit('colorsys' not in sys.modules))";
     for sound in [
-        format!("{CLASS}{PLAIN}"),
-        format!("{CLASS}def handle(self, message, more=None): pass"),
-        format!("{CLASS}@staticmethod\n    def handle(message): pass"),
-        // Taken in already, or expected to fail.
-        format!("import colorsys, email.charset\n{inside}"),
-        handle_of(guarded),
-        format!("try:\n    import ssl\nexcept ImportError:\n    pass\n{CLASS}{PLAIN}"),
-        format!("import urllib.parse\n{CLASS}{PLAIN}"),
+        PLAIN.to_owned(),
+        "def handle(message, more=None): pass".into(),
+        format!("{is_in}\n{}", handle_of("    import colorsys")),
+        handle_of("    from email import charset\n    from email.charset import Charset"),
+        handle_of("    import importlib\n    importlib.import_module('colorsys')"),
+        // Expected to fail.
+        handle_of("    try:\n        import no_such_module\n    except ImportError:\n        pass"),
+        format!("try:\n    import ssl\nexcept ImportError:\n    pass\n{PLAIN}"),
+        format!("import urllib.parse, threading\nlock = threading.Lock()\n{PLAIN}"),
     ] {
-        let (is_loaded, told) = load_in_python(&sound);
+        let (is_loaded, told) = load_in_python(&sound, &OF_0_2);
         assert!(is_loaded, "{sound}: {told}");
+    }
+}
+
+#[test]
+fn python_of_version_0_1_is_built_as_before() {
+    if !toolchains::has(&["python3"], "the adapter in Python") {
+        return;
+    }
+    let class = |body: &str| {
+        format!("from wit_world import exports\nclass Handler(exports.Handler):\n    {body}\n")
+    };
+    let load = |text: &str| load_in_python(text, &OF_0_1);
+    for sound in [
+        class("def handle(self, message): pass"),
+        class("@staticmethod\n    def handle(message): pass"),
+    ] {
+        let (is_loaded, told) = load(&sound);
+        assert!(is_loaded, "{sound}: {told}");
+    }
+    for (text, words) in [
+        (PLAIN.to_owned(), "no class Handler"),
+        (class("pass"), "no method handle"),
+        (
+            class("async def handle(self, message): pass"),
+            "Handler.handle is async",
+        ),
+        (
+            class("def handle(self): pass"),
+            "cannot be called with one argument",
+        ),
+    ] {
+        let (is_loaded, told) = load(&text);
+        assert!(!is_loaded && told.contains(words), "{text}: {told}");
     }
 }
 

@@ -165,7 +165,7 @@ async fn messages_flow_while_idempotency_records_cannot_be_written() {
     scene.server.wait_until_empty(&scene.url).await;
     http::wait_for_status(&format!("{admin}/readyz"), 200);
     let metrics = http::get(&format!("{admin}/metrics")).body;
-    let remembered = "\ndispatcher_remembered_total 1\n";
+    let remembered = "\ndispatcher_idempotency_records_total 1\n";
     assert!(metrics.contains(remembered), "{metrics}");
     stop(&mut running);
     assert_eq!(prints(&running), ["0", "1", "2", "after"]);

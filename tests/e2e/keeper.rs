@@ -100,7 +100,7 @@ async fn connections_to_other_addresses_are_denied() {
     let running = start(&scene, &granted.address);
     let ids = scene.send([other.address.clone()]).await;
     running.wait_for_line(|line| {
-        line.contains("dead-lettered") && line.contains(&ids[0]) && line.contains("is not lent")
+        line.contains("dead-lettered") && line.contains(&ids[0]) && line.contains("is not granted")
     });
     // A name is not even looked up.
     let named = granted.address.replace("127.0.0.1", "localhost");

@@ -70,19 +70,21 @@ async fn doctor_reports_problematic_settings() {
     let ended = look(&function.name);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     let findings: Vec<Value> = serde_json::from_str(&ended.stdout).expect("an array");
-    let says = |level: &str, about: &str, says: &str| {
+    let found = |level: &str, about: &str, message: &str| {
         findings.iter().any(|finding| {
             let text = |key: &str| finding[key].as_str().unwrap_or_default();
-            text("level") == level && text("about").contains(about) && text("says").contains(says)
+            text("level") == level
+                && text("about").contains(about)
+                && text("message").contains(message)
         })
     };
-    assert!(says("warn", &name, "redrive policy"), "{findings:?}");
+    assert!(found("warn", &name, "redrive policy"), "{findings:?}");
     assert!(
-        says("warn", &name, "visibility timeout is 3s"),
+        found("warn", &name, "visibility timeout is 3s"),
         "{findings:?}"
     );
     assert!(
-        says("ok", &function.name, "an invocation may take"),
+        found("ok", &function.name, "an invocation may take"),
         "{findings:?}"
     );
     let ended = look("no-such-function");

@@ -24,7 +24,7 @@ async fn newest_first(place: QueuePlace) {
     place.send(["gate".to_owned()]).await;
     until_held(&lambda, "gate").await;
     place.send(bodies("n", 0..20)).await;
-    until_counted(&admin, "dispatcher_received_total", 21).await;
+    until_counted(&admin, "dispatcher_messages_received_total", 21).await;
     lambda.release();
     let order = until_executed(&lambda, 21).await;
     place.until_empty().await;
@@ -86,7 +86,12 @@ async fn shed_while_waiting(place: QueuePlace) {
         ("lonely", "older than 1s")
     );
     place.until_empty().await;
-    for name in ["shed", "queue_shed", "dead", "received"] {
+    for name in [
+        "messages_shed",
+        "queue_messages_shed",
+        "messages_dead_lettered",
+        "messages_received",
+    ] {
         // It is counted once the queue has answered, a moment after that is empty.
         until_counted(&admin, &format!("dispatcher_{name}_total"), 1).await;
     }
@@ -133,10 +138,10 @@ async fn dropped(place: QueuePlace) {
     place.until_empty().await;
     // As many as the function executed are done, and counted a moment after the queue is empty.
     let executed = lambda.state().executed() as u64;
-    until_counted(&admin, "dispatcher_done_total", executed).await;
-    until_counted(&admin, "dispatcher_shed_total", 25 - executed).await;
-    let shed = counted(&admin, "dispatcher_shed_total");
-    let done = counted(&admin, "dispatcher_done_total");
+    until_counted(&admin, "dispatcher_messages_done_total", executed).await;
+    until_counted(&admin, "dispatcher_messages_shed_total", 25 - executed).await;
+    let shed = counted(&admin, "dispatcher_messages_shed_total");
+    let done = counted(&admin, "dispatcher_messages_done_total");
     stop(&mut running);
     assert!(shed >= 5, "a batch is ten or none: {shed}");
     assert_eq!(lambda.state().executed() as u64, done);
@@ -215,7 +220,7 @@ async fn dropped_message_that_is_redelivered_is_dropped_again() {
     proxy.forget_answers();
     running.wait_for_line(|line| line.contains("duplicate dropped"));
     place.until_empty().await;
-    assert_eq!(counted(&admin, "dispatcher_recognised_total"), 1);
+    assert_eq!(counted(&admin, "dispatcher_duplicates_dropped_total"), 1);
     stop(&mut running);
     assert_eq!(lambda.state().invocations, 0);
 }

@@ -1,6 +1,7 @@
 //! The documents as people use them: what README.md says to type is typed, what it says to save
 //! is checked, and the tables name what exists. The pages of host/docs have their own file.
 
+mod curl;
 mod pages;
 mod threats;
 
@@ -106,6 +107,23 @@ fn is_understood(mut arguments: Vec<String>) {
     }
 }
 
+#[test]
+fn without_arguments_the_first_steps_are_shown() {
+    let ended = call(&folder(), &[]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    for step in ["1. ", "2. ", "3. "] {
+        assert!(ended.stdout.lines().any(|line| line.starts_with(step)));
+    }
+    let lines = ended.stdout.lines().map(str::trim_start);
+    let commands: Vec<_> = lines
+        .filter_map(|line| line.strip_prefix("dispatcher "))
+        .filter(|line| !line.starts_with("takes ") && !line.starts_with("--help"))
+        .map(words)
+        .collect();
+    assert_eq!(commands.len(), 5, "{commands:?}");
+    commands.into_iter().for_each(is_understood);
+}
+
 /// What a command would do at AWS is not done: the settings that it gives are only read, which
 /// finds every problem that needs no call.
 fn settings_are_right(arguments: &[String], environment: &[(String, String)]) -> ExitedProgram {
@@ -188,9 +206,9 @@ fn keeper_example_commands_parse() {
     }
 }
 
-/// The configuration file that README.md shows, with the plugins where they are.
+/// The configuration file that its page shows, with the plugins where they are.
 fn example() -> String {
-    let examples = blocks(&read("README.md"), "toml");
+    let examples = blocks(&read("host/docs/configuration.md"), "toml");
     let [example] = &examples[..] else {
         panic!("one configuration was expected, not {}", examples.len());
     };
@@ -264,8 +282,8 @@ fn help(command: &[&str]) -> String {
     call(&folder(), &words).stdout
 }
 
-/// Every flag that a document names is one of some command.
-fn flags_exist(name: &str, document: &str) {
+/// Every flag that a document names is one of some command. So many it names.
+fn flags_exist(name: &str, document: &str) -> usize {
     let all: String = [
         &["run"][..],
         &["send"],
@@ -290,19 +308,19 @@ fn flags_exist(name: &str, document: &str) {
     .concat();
     let known = flags(&all);
     let named = quoted(document, "--");
-    assert!(!named.is_empty(), "{name}: the flags were not found");
+    let found = named.len();
     for flag in named {
         assert!(
             known.contains(&*flag),
             "{name} names {flag}, which no command has"
         );
     }
+    found
 }
 
 #[test]
-fn every_flag_and_exit_code_exists_in_the_program() {
-    let readme = read("README.md");
-    flags_exist("README.md", &readme);
+fn every_exit_code_is_on_its_page() {
+    let page = read("host/docs/operate.md");
     let summary = help(&[]);
     let (_, codes) = summary
         .split_once("Exit codes:\n")
@@ -310,7 +328,7 @@ fn every_flag_and_exit_code_exists_in_the_program() {
     for line in codes.lines() {
         let (code, meaning) = line.trim().split_once(' ').expect("a code and its meaning");
         let row = format!("| {code} | {} |", meaning.trim());
-        assert!(readme.contains(&row), "README.md lacks the row {row}");
+        assert!(page.contains(&row), "operate.md lacks the row {row}");
     }
 }
 

@@ -252,7 +252,7 @@ async fn finding_03_scheduled_job_without_its_message_is_one_event_and_one_count
     assert_eq!(field(&line, "reason_kind"), "unreadable");
     let metrics = http::get(&format!("{}/metrics", admin(&running))).body;
     assert!(
-        metrics.contains("\ndispatcher_scheduled_dead_total 1\n"),
+        metrics.contains("\ndispatcher_scheduled_messages_dead_lettered_total 1\n"),
         "{metrics}"
     );
     running.signal(Signal::TERM);

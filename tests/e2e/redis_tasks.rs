@@ -151,7 +151,7 @@ fn doctor_warns_of_a_server_that_evicts_messages() {
         let findings: serde_json::Value = serde_json::from_str(&ended.stdout).expect("JSON");
         let findings = findings.as_array().expect("an array");
         findings.iter().any(|finding| {
-            finding["level"] == "warn" && finding["says"].to_string().contains("noeviction")
+            finding["level"] == "warn" && finding["message"].to_string().contains("noeviction")
         })
     };
     assert!(warned("allkeys-lru"));

@@ -11,6 +11,7 @@ use dispatcher_sqs::queue::Sqs;
 use dispatcher_tests::MOST_PATIENCE;
 use dispatcher_tests::child::{ExitedProgram, Program, Signal};
 use dispatcher_tests::dynamodb::{Dates, Tables};
+use dispatcher_tests::queues;
 use dispatcher_tests::queues::until_depth;
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::{SqsServer, configuration};
@@ -24,6 +25,8 @@ type Start = Box<dyn Fn(&[&str]) -> Program>;
 
 /// Two queues, and the program that moves from one to the other.
 struct KillScene {
+    /// Where the letters fail, if they are in `from` only because of that.
+    fails_in: Option<Arc<dyn Queue>>,
     from: Arc<dyn Queue>,
     to: Arc<dyn Queue>,
     names: [String; 2],
@@ -38,8 +41,12 @@ impl KillScene {
             ..Outgoing::default()
         };
         let letters: Vec<_> = (0..count).map(letter).collect();
-        for part in letters.chunks(self.from.identity().batch) {
-            assert!(self.from.send(part).await.iter().all(Result::is_ok));
+        let into = self.fails_in.as_ref().unwrap_or(&self.from);
+        for part in letters.chunks(into.identity().batch) {
+            assert!(into.send(part).await.iter().all(Result::is_ok));
+        }
+        if let Some(queue) = &self.fails_in {
+            queues::fail_all(&**queue, "trap").await;
         }
     }
 
@@ -98,17 +105,9 @@ impl KillScene {
                 if depth.waiting + depth.in_flight + depth.delayed == 0 {
                     return;
                 }
-                // What the killed one had leased comes back when its lease ends.
-                let looking = async {
-                    loop {
-                        let depth = self.from.depth().await.expect("it tells");
-                        if depth.in_flight == 0 {
-                            return;
-                        }
-                        tokio::time::sleep(Duration::from_millis(100)).await;
-                    }
-                };
-                looking.await;
+                // What the killed one had leased comes back when its lease ends, in DynamoDB when
+                // somebody receives or runs a redrive after that.
+                tokio::time::sleep(Duration::from_secs(1)).await;
             }
         };
         tokio::time::timeout(MOST_PATIENCE, rest)
@@ -130,6 +129,7 @@ async fn a_killed_redrive_on_local_loses_nothing() {
     let open = |name: &str| Arc::new(store.queue(name, None).expect("it opens"));
     let shared = folder.clone();
     let scene = KillScene {
+        fails_in: None,
         from: open("q.dead"),
         to: open("q"),
         names: ["local:q.dead".into(), "local:q".into()],
@@ -145,6 +145,7 @@ async fn a_killed_redrive_on_redis_loses_nothing() {
     let dead = format!("{}.dead", redis.name);
     let url = redis.server.url();
     let scene = KillScene {
+        fails_in: None,
         from: Arc::new(server.queue(&dead, None).await.expect("it is there")),
         to: Arc::new(server.queue(&redis.name, None).await.expect("it is there")),
         names: [format!("redis:{dead}"), redis.full()],
@@ -174,6 +175,7 @@ async fn a_killed_redrive_on_sqs_loses_nothing() {
     }
     let sqs = Sqs::connect(&configuration(&url));
     let scene = KillScene {
+        fails_in: None,
         from: Arc::new(sqs.open(&names[0], None).await.expect("it is there")),
         to: Arc::new(sqs.open(&names[1], None).await.expect("it is there")),
         names,
@@ -192,9 +194,32 @@ async fn a_killed_redrive_on_dynamodb_loses_nothing() {
     ];
     let dynamo = Dynamo::connect(&configuration(&url), Options::default());
     let scene = KillScene {
+        fails_in: None,
         from: Arc::new(dynamo.open(&names[0], None).await.expect("it is there")),
         to: Arc::new(dynamo.open(&names[1], None).await.expect("it is there")),
         names: names.map(|name| format!("dynamodb:{name}")),
+        program: Box::new(move |arguments| Program::new(arguments).aws(&url)),
+    };
+    scene.holds(300, "100/s").await;
+}
+
+#[tokio::test]
+async fn a_killed_redrive_of_the_failed_tasks_of_a_dynamodb_table_loses_nothing() {
+    let url = MiniStack::shared().url();
+    let tables = Tables::at(&url);
+    let table = tables.create("failed", Dates::Number).await;
+    let other = tables.create("again", Dates::Number).await;
+    let dynamo = Dynamo::connect(&configuration(&url), Options::default());
+    let scene = KillScene {
+        fails_in: Some(Arc::new(
+            dynamo.open(&table, None).await.expect("it is there"),
+        )),
+        from: Arc::new(dynamo.failed(&table).await.expect("it is there")),
+        to: Arc::new(dynamo.open(&other, None).await.expect("it is there")),
+        names: [
+            format!("dynamodb:{table}/FAILURE"),
+            format!("dynamodb:{other}"),
+        ],
         program: Box::new(move |arguments| Program::new(arguments).aws(&url)),
     };
     scene.holds(300, "100/s").await;

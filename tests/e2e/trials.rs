@@ -1,8 +1,9 @@
 //! A second version of a plugin beside the first: on a share of the messages, or only compared; and
 //! messages that are kept.
 
+use crate::admin_api::ApiScene;
 use crate::lambda_scene::{admin, stop};
-use crate::scene::{guest, run, send, until_depth};
+use crate::scene::{guest, prints, run, send, until_depth};
 use dispatcher_tests::child::RunningProgram;
 use dispatcher_tests::{PATIENCE, http};
 use serde_json::Value;
@@ -34,6 +35,48 @@ async fn empty(data: &Path) {
         depth.waiting + depth.in_flight == 0
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_canary_is_rolled_back_by_the_api_and_the_page() {
+    let canary = guest("verdicts");
+    let more = ["--canary", &canary, "--canary-share", "100%"];
+    let mut scene = ApiScene::of(|flags| run("hello", flags), &more);
+    send(scene.data(), "default", ["print:by the canary".to_owned()]).await;
+    scene
+        .running
+        .wait_for_line(|line| line.contains("by the canary"));
+    let operate = ("Authorization", "Bearer operator");
+    let page = |path: &str| http::get_with(&format!("{}{path}", scene.url), &[operate]).body;
+    assert!(page("/ui/plugins").contains("Roll the canary of hello back"));
+    let asked = page("/ui/confirm/roll-back?target=hello");
+    assert!(asked.contains("takes all messages again"), "{asked}");
+
+    let (status, problem) = scene.ask("/api/v1/routes/other/rollback", "");
+    assert_eq!(status, 404, "{problem}");
+    let form = [
+        operate,
+        ("Content-Type", "application/x-www-form-urlencoded"),
+    ];
+    let act = format!("{}/ui/act/roll-back", scene.url);
+    let done = http::post(&act, &form, "target=hello&back=/ui/plugins");
+    assert!((200..400).contains(&done.status), "{done:?}");
+    scene
+        .running
+        .wait_for_line(|line| line.contains("canary rolled back on request"));
+    let shown = scene.get("/api/v1/plugins")["items"][0].clone();
+    assert_eq!(shown["plugin"]["canary"]["share"], 0.0, "{shown}");
+    let (status, problem) = scene.ask("/api/v1/routes/hello/rollback", "");
+    assert_eq!(status, 409, "{problem}");
+    let detail = problem["detail"].as_str().expect("a text");
+    assert!(detail.contains("No canary of route `hello`"), "{detail}");
+    assert!(!page("/ui/plugins").contains("Roll the canary of hello back"));
+    send(scene.data(), "default", ["print:x".to_owned()]).await;
+    empty(scene.data()).await;
+    stop(&mut scene.running);
+    // `hello` prints bodies as they are.
+    assert!(prints(&scene.running).contains(&"print:x".to_owned()));
+    assert_eq!(scene.audit("admin action", 1).len(), 1);
 }
 
 #[tokio::test]

@@ -192,6 +192,27 @@ fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[tokio::test]
+async fn run_takes_from_the_cache_what_invoke_compiled() {
+    let plugin = guest("hello");
+    let data = Arc::new(tempfile::tempdir().expect("a temporary folder"));
+    let invoke = Program::new(["plugin", "invoke", &plugin, "x"]).sharing(&data);
+    assert_eq!(invoke.run().code, 0);
+    let compiled = || {
+        let files = contents(&data.path().join("compiled").join("modules"));
+        let names = files.into_iter().map(|(path, _)| path);
+        names.collect::<Vec<_>>()
+    };
+    let before = compiled();
+    assert!(!before.is_empty());
+    let mut running = Program::new(["run", "--log-format", "json", "--plugin", &plugin])
+        .sharing(&data)
+        .start();
+    prints(&running, "default", "first").await;
+    stop(&mut running);
+    assert_eq!(compiled(), before, "it was compiled again");
+}
+
+#[tokio::test]
 async fn finding_17_compiled_plugin_writable_by_another_user_is_not_run() {
     let plugin = guest("hello");
     let program = || Program::new(["run", "--log-format", "json", "--plugin", &plugin]);

@@ -104,7 +104,7 @@ impl Process {
                     life,
                     batch: scenario.route.batch,
                 }),
-                timeout: Duration::from_millis(scenario.route.timeout_ms),
+                timeout: Duration::from_millis(scenario.route.timeout_ms).into(),
             },
             records: records(sim, life, &scenario),
         };

@@ -556,7 +556,7 @@ mod tests {
         }
         let longest = "a".repeat(LONGEST_PREFIX);
         let names = Names::new(&longest, at(u64::from(u32::MAX))).expect("a prefix");
-        assert!(names.fresh("conformance-grave").len() + ".fifo".len() <= 80);
+        assert!(names.fresh("conformance-dead").len() + ".fifo".len() <= 80);
     }
 
     #[test]

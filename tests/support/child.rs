@@ -38,7 +38,7 @@ impl Program {
         let mut command = Command::new(binary.as_ref());
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy().into_owned();
-            if ["AWS_", "DISPATCHER_", "WORKERLESS_"]
+            if ["AWS_", "DISPATCHER_", "OTEL_", "WORKERLESS_"]
                 .iter()
                 .any(|own| name.starts_with(own))
             {
@@ -336,7 +336,11 @@ impl Output {
             }
             if state.lines.len() > lines {
                 lines = state.lines.len();
-                deadline = (Instant::now() + PATIENCE).min(end);
+                // A large component compiles for long, in silence.
+                let (_, last) = &state.lines[lines - 1];
+                let is_compiling = last.contains("compiling plugin");
+                let next = Instant::now() + PATIENCE;
+                deadline = if is_compiling { end } else { next.min(end) };
             }
             let left = deadline.checked_duration_since(Instant::now())?;
             (state, _) = self

@@ -1,4 +1,4 @@
-//! Programs that are servers for tests. Where one is not installed, Debian's package is fetched once
+//! Programs that tests start. Where one is not installed, Debian's package is fetched once
 //! per machine, without root. Knows no protocol.
 
 use crate::servers::tools_folder;
@@ -28,14 +28,39 @@ impl Packaged {
         if let Some(program) = installed {
             return Command::new(program);
         }
-        let root = self.unpacked(&tools_folder());
+        let root = self.unpacked(&tools_folder(), &[]);
         let machine = format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH);
         let mut command = Command::new(root.join("usr/bin").join(self.program));
         command.env("LD_LIBRARY_PATH", root.join(machine));
         command
     }
 
-    fn unpacked(&self, tools: &Path) -> PathBuf {
+    /// Where its packages are unpacked, whether or not it is installed.
+    pub fn folder(&self) -> PathBuf {
+        self.unpacked(&tools_folder(), &[])
+    }
+
+    /// The folder in which its packages are unpacked, with all that they need and the machine lacks.
+    pub fn unpacked_with_libraries(&self) -> PathBuf {
+        let mut apt = Command::new("apt-get");
+        apt.args(["install", "--simulate", "--no-install-recommends"]);
+        let needed = || {
+            let planned = apt.args(self.packages).output();
+            let planned = planned.map(|output| output.stdout).unwrap_or_default();
+            let planned = String::from_utf8_lossy(&planned).into_owned();
+            let installs = planned
+                .lines()
+                .filter_map(|line| line.strip_prefix("Inst "));
+            let names = installs.filter_map(|line| line.split(' ').next());
+            names.map(str::to_owned).collect()
+        };
+        let tools = tools_folder();
+        let is_there = tools.join(self.program).join("complete").exists();
+        let needed: Vec<String> = (!is_there).then(needed).unwrap_or_default();
+        self.unpacked(&tools, &needed)
+    }
+
+    fn unpacked(&self, tools: &Path, needed: &[String]) -> PathBuf {
         let root = tools.join(self.program);
         let complete = root.join("complete");
         fs::create_dir_all(&root)
@@ -58,10 +83,14 @@ impl Packaged {
                 self.program
             );
         }
-        // What is missing shows when the server starts.
-        self.libraries.iter().for_each(|package| {
-            fetch(package);
-        });
+        // What is missing shows when the program starts.
+        let needed = needed.iter().map(String::as_str);
+        let needed = needed.filter(|package| !self.packages.contains(package));
+        needed
+            .chain(self.libraries.iter().copied())
+            .for_each(|package| {
+                fetch(package);
+            });
         for entry in fs::read_dir(&root).expect("the folder is ours").flatten() {
             if entry.path().extension().is_some_and(|kind| kind == "deb") {
                 let mut unpack = Command::new("dpkg");

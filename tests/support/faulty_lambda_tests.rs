@@ -63,7 +63,7 @@ async fn throttle_counts_as_not_run() {
 async fn failed_function_answers_with_its_error_and_log() {
     let lambda = FaultyLambda::start();
     lambda.script(|_| LambdaStep::Fail {
-        kind: "Mishap".into(),
+        kind: "HandlerError".into(),
         message: "too bad".into(),
         log: "printed".into(),
     });
@@ -141,6 +141,7 @@ fn fault_mix_is_reproducible_and_close_to_the_configured_rates() {
         number: 0,
         function: "f".into(),
         event: false,
+        trace_header: None,
         records: vec![Record {
             id: n.to_string(),
             body: n.to_string(),

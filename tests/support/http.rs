@@ -43,6 +43,19 @@ pub fn get_with(url: &str, headers: &[(&str, &str)]) -> HttpAnswer {
     answer(url, request.call())
 }
 
+/// Gets bytes with these headers, of an answer that is a success.
+pub fn bytes(url: &str, headers: &[(&str, &str)]) -> Vec<u8> {
+    let add = |request: ureq::RequestBuilder<_>, (name, value): &(&str, &str)| {
+        request.header(*name, *value)
+    };
+    let request = headers.iter().fold(agent().get(url), add);
+    let mut response = request
+        .call()
+        .unwrap_or_else(|error| panic!("{url}: {error}"));
+    assert_eq!(response.status(), 200, "{url}");
+    response.body_mut().read_to_vec().expect("it is whole")
+}
+
 type Request = ureq::RequestBuilder<ureq::typestate::WithBody>;
 
 fn with(request: Request, headers: &[(&str, &str)]) -> Request {

@@ -19,7 +19,7 @@ use zip::write::SimpleFileOptions;
 const HANDLER: &str = r#"
 import json, os, time
 
-class Mishap(Exception):
+class HandlerError(Exception):
     pass
 
 def handle(event, context):
@@ -39,7 +39,7 @@ def handle(event, context):
             time.sleep(int(argument) / 1000)
         elif verb == "raise-until" and received < int(argument):
             print("about to raise at " + str(received))
-            raise Mishap("not before " + argument)
+            raise HandlerError("not before " + argument)
         elif verb == "fail-until" and received < int(argument):
             failures.append({"itemIdentifier": message["messageId"]})
     return {"batchItemFailures": failures}
@@ -164,7 +164,7 @@ impl Function {
         text.lines().map(call).collect()
     }
 
-    /// All events once they are so many; reads again and again, since a file rings no bell here.
+    /// All events once they are so many; reads again and again, since nothing notifies of a change of a file here.
     pub async fn wait_for_calls(&self, count: usize) -> Vec<FunctionCall> {
         let looking = async {
             while self.calls().len() < count {

@@ -12,7 +12,7 @@ pub enum AttemptFate {
     /// It is redelivered.
     Failed,
     /// It was the last: the message is dead.
-    Buried,
+    DeadLettered,
 }
 
 /// One message of an attempt: its group, its number within the group from 1 on, its fate.
@@ -81,7 +81,7 @@ impl OrderLog {
             }
             match (behind, fate) {
                 (None, AttemptFate::Done) => {}
-                (None, AttemptFate::Buried) => drop(stopped.insert(group, 0)),
+                (None, AttemptFate::DeadLettered) => drop(stopped.insert(group, 0)),
                 (behind, _) => drop(stopped.insert(group, behind.unwrap_or_default() + 1)),
             }
         }
@@ -117,9 +117,9 @@ mod tests {
 
     #[test]
     fn order_violations_are_detected() {
-        use AttemptFate::{Buried, Done, Failed};
+        use AttemptFate::{DeadLettered, Done, Failed};
         let [first, again] = [member("a", 1, Failed), member("a", 1, Done)];
-        let [second, third] = [member("a", 2, Buried), member("a", 3, Done)];
+        let [second, third] = [member("a", 2, DeadLettered), member("a", 3, Done)];
         let other = member("b", 1, Done);
         let good: [(u64, &[Member]); 5] = [
             (0, &[first.clone(), other.clone(), second.clone()]),

@@ -1,9 +1,10 @@
 //! What tests do with any open queue, as another process would.
 
 use crate::PATIENCE;
-use dispatcher_core::message::Outgoing;
-use dispatcher_core::queue::{Depth, Queue};
+use dispatcher_core::message::{Message, Outcome, Outgoing};
+use dispatcher_core::queue::{Ask, Depth, Queue};
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// Sends bodies, in as many calls as the queue asks for, and tells their ids.
 pub async fn send(queue: &dyn Queue, bodies: impl IntoIterator<Item = String>) -> Vec<String> {
@@ -23,7 +24,7 @@ pub async fn send(queue: &dyn Queue, bodies: impl IntoIterator<Item = String>) -
     ids
 }
 
-/// Returns once the depth is as wanted; looks again and again, since a queue rings no bell for a
+/// Returns once the depth is as wanted; looks again and again, since a queue notifies nobody of a
 /// test.
 pub async fn until_depth(queue: &dyn Queue, wanted: impl Fn(Depth) -> bool) -> Depth {
     let looking = async {
@@ -37,4 +38,25 @@ pub async fn until_depth(queue: &dyn Queue, wanted: impl Fn(Depth) -> bool) -> D
     };
     let told = tokio::time::timeout(PATIENCE, looking).await;
     told.expect("the queue becomes as wanted")
+}
+
+/// Receives everything that waits and dead-letters it with this reason.
+pub async fn fail_all(queue: &dyn Queue, reason: &str) {
+    loop {
+        let ask = Ask {
+            max: queue.identity().batch,
+            wait: queue.identity().proof_wait,
+            ..Ask::PLAIN
+        };
+        let received = queue.receive(ask, &CancellationToken::new()).await;
+        let messages = received.expect("it answers").messages;
+        if messages.is_empty() {
+            return;
+        }
+        let fail = |one: Message| (one, Outcome::DeadLetter(reason.to_owned()));
+        let items: Vec<_> = messages.into_iter().map(fail).collect();
+        for answer in queue.settle(&items).await {
+            answer.expect("dead-lettered");
+        }
+    }
 }

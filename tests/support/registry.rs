@@ -6,7 +6,7 @@ use crate::debian::Packaged;
 use crate::http;
 use crate::servers::free_port;
 use crate::tied::Tied;
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::time::Instant;
 
@@ -78,12 +78,24 @@ impl Registry {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Puts a component there as the CNCF's guidance for Wasm artefacts says; the name to run it
-    /// by, pinned.
+    /// Puts a component there; the name to run it by, pinned.
     pub fn push(&self, name: &str, component: &[u8]) -> String {
-        let config = b"{}";
-        let layer = self.blob(name, component);
-        let config_digest = self.blob(name, config);
+        let digest = self.push_as(name, "latest", component);
+        format!("oci://{}/{name}@{digest}", self.host())
+    }
+
+    /// Puts a component or a package of WIT there under this tag as the CNCF's guidance for Wasm
+    /// artefacts says; the digest of its manifest.
+    pub fn push_as(&self, name: &str, tag: &str, wasm: &[u8]) -> String {
+        let layer = self.blob(name, wasm);
+        let config = json!({
+            "created": "2026-01-01T00:00:00Z",
+            "architecture": "wasm",
+            "os": "wasip2",
+            "layerDigests": [layer],
+        });
+        let config = config.to_string();
+        let config_digest = self.blob(name, config.as_bytes());
         let manifest = json!({
             "schemaVersion": 2,
             "mediaType": MANIFEST,
@@ -95,19 +107,32 @@ impl Registry {
             "layers": [{
                 "mediaType": "application/wasm",
                 "digest": layer,
-                "size": component.len(),
+                "size": wasm.len(),
             }],
         });
         let manifest = manifest.to_string();
-        let url = format!("http://{}/v2/{name}/manifests/latest", self.host());
+        let url = format!("http://{}/v2/{name}/manifests/{tag}", self.host());
         let headers = [AUTHORIZATION, ("Content-Type", MANIFEST)];
         let put = http::put(&url, &headers, manifest.as_bytes());
         assert_eq!(put.status, 201, "{put:?}");
-        format!(
-            "oci://{}/{name}@{}",
-            self.host(),
-            digest(manifest.as_bytes())
-        )
+        digest(manifest.as_bytes())
+    }
+
+    /// What lies there under this tag, looked up as clients of the guidance do.
+    pub fn pull(&self, name: &str, tag: &str) -> Vec<u8> {
+        let url = |rest: &str| format!("http://{}/v2/{name}/{rest}", self.host());
+        let headers = [AUTHORIZATION, ("Accept", MANIFEST)];
+        let manifest = http::bytes(&url(&format!("manifests/{tag}")), &headers);
+        let manifest: Value = serde_json::from_slice(&manifest).expect("JSON");
+        let layers = manifest["layers"].as_array().expect("a list");
+        let [layer] = layers.as_slice() else {
+            panic!("one layer: {manifest}");
+        };
+        assert_eq!(layer["mediaType"], "application/wasm");
+        let wanted = layer["digest"].as_str().expect("a digest");
+        let wasm = http::bytes(&url(&format!("blobs/{wanted}")), &[AUTHORIZATION]);
+        assert_eq!(digest(&wasm), wanted);
+        wasm
     }
 
     /// Changes a component where it lies, as a broken or hostile registry does.

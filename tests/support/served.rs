@@ -2,9 +2,10 @@
 //! SDKs of other languages that speak to it, each installed once per machine. Knows no test.
 
 use crate::child::{Program, RunningProgram, Signal};
-use crate::servers::{python_with, run, tools_folder};
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use crate::servers::{python_with, tools_folder};
+use crate::toolchains::node_package;
+use std::fs;
+use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
 
@@ -89,7 +90,7 @@ impl Sdk {
             Self::Boto3 => Command::new(python_with(&tools_folder(), &BOTO3)),
             Self::OldBoto3 => Command::new(python_with(&tools_folder(), &OLD_BOTO3)),
             Self::JavaScript => {
-                let modules = node_modules()?;
+                let modules = node_package(JAVASCRIPT)?;
                 // A script finds its packages beside itself.
                 let copy = modules.join(script.file_name().expect("a script is a file"));
                 fs::copy(script, &copy).expect("the folder is ours");
@@ -120,37 +121,4 @@ fn output(mut command: Command, endpoint: &str) -> Output {
         .env("AWS_EC2_METADATA_DISABLED", "true")
         .output()
         .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"))
-}
-
-/// A folder in which the SDK for JavaScript is installed, if this machine has node and npm; under
-/// `CI=true` it must have them.
-#[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
-fn node_modules() -> Option<PathBuf> {
-    for tool in ["node", "npm"] {
-        let found = Command::new(tool).arg("--version").output();
-        if !found.is_ok_and(|output| output.status.success()) {
-            let is_ci = std::env::var("CI").is_ok_and(|value| value == "true");
-            assert!(!is_ci, "there is no `{tool}`, which CI must have");
-            eprintln!("SKIPPED: there is no `{tool}` on this machine, so {JAVASCRIPT} is not run");
-            return None;
-        }
-    }
-    let tools = tools_folder();
-    let name = JAVASCRIPT.replace(['@', '/'], "-");
-    let folder = tools.join(name.trim_matches('-'));
-    fs::create_dir_all(&folder).expect("the folder is ours");
-    let lock = File::create(tools.join("lock-node")).expect("the folder is ours");
-    lock.lock().expect("a local file can be locked");
-    let complete = folder.join("complete");
-    if !complete.exists() {
-        run(
-            Command::new("npm")
-                .args(["install", "--no-audit", "--no-fund", "--prefix"])
-                .arg(&folder)
-                .arg(JAVASCRIPT),
-            "the SDK for JavaScript could not be installed",
-        );
-        File::create(&complete).expect("the folder is ours");
-    }
-    Some(folder)
 }

@@ -1,8 +1,9 @@
-//! The compilers of the languages that handlers are written in. What pip can install is installed
-//! once per machine; the rest is the machine's. Knows no project.
+//! The compilers of the languages that handlers are written in, and packages of languages. What pip
+//! and npm can install is installed once per machine; the rest is the machine's. Knows no project.
 
-use crate::servers::{python_with, tools_folder};
+use crate::servers::{python_with, run, tools_folder};
 use std::ffi::OsString;
+use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -44,4 +45,35 @@ pub fn has(tools: &[&str], what: &str) -> bool {
     assert!(!is_ci, "there is no `{missing}`, which CI must have");
     eprintln!("SKIPPED: there is no `{missing}` on this machine, so {what} is not run");
     false
+}
+
+/// The Python of an environment with these packages, each with its version.
+pub fn python(packages: &[&str]) -> PathBuf {
+    python_with(&tools_folder(), packages)
+}
+
+/// A folder in which this package of npm, `NAME@VERSION`, is installed, if this machine has node and
+/// npm; under `CI=true` it must have them. A script finds the package from within the folder.
+pub fn node_package(package: &str) -> Option<PathBuf> {
+    if !has(&["node", "npm"], package) {
+        return None;
+    }
+    let tools = tools_folder();
+    let name = package.replace(['@', '/'], "-");
+    let folder = tools.join(name.trim_matches('-'));
+    fs::create_dir_all(&folder).expect("the folder is ours");
+    let lock = File::create(tools.join("lock-node")).expect("the folder is ours");
+    lock.lock().expect("a local file can be locked");
+    let complete = folder.join("complete");
+    if !complete.exists() {
+        run(
+            Command::new("npm")
+                .args(["install", "--no-audit", "--no-fund", "--prefix"])
+                .arg(&folder)
+                .arg(package),
+            "a package of npm could not be installed",
+        );
+        File::create(&complete).expect("the folder is ours");
+    }
+    Some(folder)
 }

@@ -26,7 +26,7 @@ pub fn lend() -> Lent {
 /// What is lent, as long as this value lives; [`lend`] makes one.
 ///
 /// What is not named here is answered as the host answers what the configuration does not name: an
-/// error says that it is not lent.
+/// error says that it is not granted.
 #[derive(Debug)]
 #[must_use = "what is lent is taken back when this is dropped: `let lent = testing::lend();`"]
 // It is of the thread that made it.

@@ -44,7 +44,7 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_millis(3_100);
 pub const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long to wait for the answer to a long poll of SQS, which may take 20 s.
-pub const LONG_POLL_READ_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const LONG_POLL_READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The region that requests to an emulator are signed for when none is configured.
 const EMULATOR_REGION: &str = "us-east-1";

@@ -27,6 +27,11 @@ pub trait Backend: Send + Sync + 'static {
     /// in the configuration file. Unique.
     fn name(&self) -> &'static str;
 
+    /// What the conventions of OpenTelemetry call it (`messaging.system`).
+    fn messaging_system(&self) -> &'static str {
+        self.name()
+    }
+
     /// How many characters the name of a queue may have.
     fn name_length(&self) -> RangeInclusive<usize> {
         1..=80
@@ -66,6 +71,12 @@ pub trait Backend: Send + Sync + 'static {
     /// Whether a queue has somewhere to put its dead letters where no dead-letter queue is configured.
     fn has_dead_letters(&self, _queue: &str) -> bool {
         false
+    }
+
+    /// What a queue's name ends with, behind a slash, where its own dead letters are meant: they stay in
+    /// it, and are listed, moved and removed under that name.
+    fn dead_letter_part(&self) -> Option<&'static str> {
+        None
     }
 
     /// The queue of this backend that a dead letter names as its source (`Message::source`), as the
@@ -113,6 +124,17 @@ pub trait Backend: Send + Sync + 'static {
 
     /// The AWS partition of a queue, from its name.
     fn partition(&self, _queue: &str) -> Option<String> {
+        None
+    }
+
+    /// Whether `Queue::depth` is cheap: it is not billed, and does not read all messages.
+    fn has_cheap_depth(&self) -> bool {
+        true
+    }
+
+    /// What a million calls for a queue cost in US dollars, at the list price of US East; nothing
+    /// where calls are not billed.
+    fn dollars_per_million_calls(&self, _queue: &str) -> Option<f64> {
         None
     }
 
@@ -331,7 +353,7 @@ pub struct ServerWarning {
     /// What it is about: `the Redis server`.
     pub about: &'static str,
     /// What was found and what to do about it, in a clause.
-    pub says: String,
+    pub message: String,
 }
 
 /// A backend as the configuration reaches it. Queues are named without the backend. All calls may run
@@ -340,6 +362,12 @@ pub struct ServerWarning {
 pub trait BackendClient: Send + Sync + 'static {
     /// Opens a queue; makes it where the backend makes queues on first use.
     async fn open(&self, queue: &str, terms: QueueTerms<'_>) -> Result<Arc<dyn Queue>, QueueError>;
+
+    /// Makes those of these queues that are missing, where `open` would make each by itself and that is
+    /// slower.
+    async fn make(&self, _queues: &[&str]) -> Result<(), QueueError> {
+        Ok(())
+    }
 
     /// The names of all queues, if the backend can list them.
     async fn queues(&self) -> Result<Vec<String>, QueueError>;

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Capped exponential back-off with full jitter: a uniform choice from 0 to `first * 2^(tries-1)`,
 /// never above `most` (Brooker, "Exponential Backoff And Jitter"). `tries` counts from 1; `random`
 /// is any uniform number.
-pub fn full_jitter(first: Duration, most: Duration, tries: u32, random: u64) -> Duration {
+pub(crate) fn full_jitter(first: Duration, most: Duration, tries: u32, random: u64) -> Duration {
     let ceiling = ceiling(first, most, tries);
     let nanos = u64::try_from(ceiling.as_nanos()).unwrap_or(u64::MAX);
     // The product's upper half is uniform over 0..=nanos.

@@ -117,6 +117,20 @@ pub fn wall_clock_now() -> Timestamp {
     Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
+/// The date of a moment, in nanoseconds since the Unix epoch.
+pub fn unix_nanos(at: BootInstant) -> u64 {
+    if simulated::is_on() {
+        return simulated::today().0.saturating_mul(1_000_000);
+    }
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let date = since
+        .saturating_add(ahead())
+        .saturating_sub(now().since(at));
+    u64::try_from(date.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Identifies this boot of the machine, if the system does: instants of two boots cannot be
 /// compared.
 pub fn boot() -> Option<String> {

@@ -1,8 +1,12 @@
 //! The port to handlers: one method. Each implementation is a separate crate.
 
+use crate::clock;
 use crate::clock::{BootInstant, Timestamp};
 use crate::message::{Message, Verdict};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 /// Some messages of one queue, about to be handled together.
@@ -13,10 +17,130 @@ pub struct Attempt {
     /// One per message, at the same index: set once what the handler answers about it no longer
     /// counts.
     pub cancelled: Vec<CancellationToken>,
+    /// One per message: the attempts of this delivery that ended before. May be shorter: no others.
+    pub tries: Vec<u32>,
     /// When the attempt is stopped.
-    pub deadline: BootInstant,
-    /// The deadline for the guest, in wall-clock time.
-    pub deadline_date: Timestamp,
+    pub deadline: Deadline,
+}
+
+impl Attempt {
+    /// The number of this attempt at a message, from 1. Every earlier delivery counts as one.
+    pub fn number(&self, at: usize) -> u32 {
+        let received = self.messages.get(at).map_or(1, |one| one.receive_count);
+        let tries = self.tries.get(at).copied().unwrap_or_default();
+        received.max(1).saturating_add(tries)
+    }
+}
+
+/// How long attempts may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeLimit {
+    /// Without a request for more.
+    pub timeout: Duration,
+    /// With one.
+    pub longest: Duration,
+}
+
+impl From<Duration> for TimeLimit {
+    fn from(timeout: Duration) -> Self {
+        Self {
+            timeout,
+            longest: timeout,
+        }
+    }
+}
+
+/// When an attempt is stopped. The handler may extend it, up to a limit; clones are extended with it.
+#[derive(Debug, Clone)]
+pub struct Deadline {
+    first: BootInstant,
+    first_date: Timestamp,
+    /// None where no extension is possible, as mostly.
+    extension: Option<Arc<Extension>>,
+}
+
+#[derive(Debug)]
+struct Extension {
+    added_ms: AtomicU64,
+    most_ms: u64,
+}
+
+impl Deadline {
+    /// One that cannot be extended, on both clocks.
+    pub fn fixed(at: BootInstant, date: Timestamp) -> Self {
+        Self {
+            first: at,
+            first_date: date,
+            extension: None,
+        }
+    }
+
+    /// That of an attempt that begins now.
+    pub fn after(limit: impl Into<TimeLimit>) -> Self {
+        let TimeLimit { timeout, longest } = limit.into();
+        let most_ms = whole_ms(longest.saturating_sub(timeout));
+        let extension = (most_ms > 0).then(|| {
+            Arc::new(Extension {
+                added_ms: AtomicU64::new(0),
+                most_ms,
+            })
+        });
+        Self {
+            first: clock::now() + timeout,
+            first_date: clock::wall_clock_now() + timeout,
+            extension,
+        }
+    }
+
+    /// By how much it was extended.
+    pub fn added(&self) -> Duration {
+        let extension = self.extension.as_ref();
+        let added_ms = extension.map(|one| one.added_ms.load(Ordering::Relaxed));
+        Duration::from_millis(added_ms.unwrap_or_default())
+    }
+
+    /// When it is, as of now.
+    pub fn get(&self) -> BootInstant {
+        self.first + self.added()
+    }
+
+    /// The same for guests, in wall-clock time.
+    pub fn date(&self) -> Timestamp {
+        self.first_date + self.added()
+    }
+
+    /// How long it is until then.
+    pub fn left(&self, now: BootInstant) -> Duration {
+        self.get().since(now)
+    }
+
+    /// Whether it has passed.
+    pub fn is_over(&self, now: BootInstant) -> bool {
+        now >= self.get()
+    }
+
+    /// Moves it to this instant, as far as the limit allows; never to an earlier one.
+    pub fn extend(&self, until: BootInstant) {
+        if let Some(extension) = &self.extension {
+            let wanted_ms = whole_ms(until.since(self.first)).min(extension.most_ms);
+            extension.added_ms.fetch_max(wanted_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until it has passed, however often it is extended meanwhile. `timers` has the timers.
+    pub async fn passed(&self, timers: &Handle) {
+        loop {
+            let at = self.get();
+            clock::sleep_on(timers, at).await;
+            if at == self.get() {
+                return;
+            }
+        }
+    }
+}
+
+fn whole_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What the instances of a plugin take at one moment.
@@ -58,4 +182,63 @@ pub trait Handler: Send + Sync + 'static {
     /// of a guest; a trap is a verdict. Yields to its executor at every epoch while the guest
     /// computes. Dropping the future stops the guest and frees its instance.
     async fn handle(&self, attempt: Arc<Attempt>) -> Vec<Verdict>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::samples;
+
+    const S: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn deadline_is_extended_up_to_its_limit_and_never_shortened() {
+        let limit = TimeLimit {
+            timeout: 30 * S,
+            longest: 50 * S,
+        };
+        let deadline = Deadline::after(limit);
+        let (clone, first, date) = (deadline.clone(), deadline.get(), deadline.date());
+        for (until, added) in [(5 * S, 5 * S), (2 * S, 5 * S), (60 * S, 20 * S)] {
+            clone.extend(first + until);
+            assert_eq!(deadline.get(), first + added);
+            assert_eq!(deadline.date(), date + added);
+        }
+        assert!(!deadline.is_over(first) && deadline.is_over(first + 20 * S));
+        let fixed = Deadline::after(30 * S);
+        let first = fixed.get();
+        fixed.extend(first + 60 * S);
+        assert_eq!(fixed.get(), first);
+    }
+
+    #[tokio::test]
+    async fn deadline_that_is_extended_while_it_is_awaited_passes_later() {
+        let ms = Duration::from_millis;
+        let deadline = Deadline::after(TimeLimit {
+            timeout: ms(20),
+            longest: ms(60),
+        });
+        let extended = deadline.clone();
+        let passed = async {
+            deadline.passed(&Handle::current()).await;
+            clock::now()
+        };
+        let extend = async {
+            tokio::task::yield_now().await;
+            extended.extend(extended.get() + ms(40));
+        };
+        let (at, ()) = tokio::join!(passed, extend);
+        assert!(at >= extended.get());
+    }
+
+    #[test]
+    fn attempts_are_numbered_over_deliveries_and_within_one() {
+        let attempt = Attempt {
+            messages: vec![samples::message("a"), samples::message("b")],
+            cancelled: Vec::new(),
+            tries: vec![2],
+            deadline: Deadline::after(S),
+        };
+        assert_eq!([0, 1, 2].map(|at| attempt.number(at)), [3, 1, 1]);
+    }
 }

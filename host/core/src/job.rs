@@ -7,6 +7,7 @@ use crate::memory::HeldBytes;
 use crate::message::{ContentError, Message, Verdict};
 use crate::scheduler::ready::Waiting;
 use crate::scheduler::room::Permit;
+use crate::telemetry::trace::{SpanContext, TraceId};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -29,10 +30,24 @@ pub struct Job {
     pub holds: u32,
     /// How many attempts of this delivery have ended with a verdict that counts.
     pub tries: u32,
+    /// How long its last attempt took, if one was made.
+    pub took: Option<Duration>,
     /// Before when it is not to be attempted again, after an attempt of this delivery that failed.
     pub not_before: Option<BootInstant>,
     /// Whether its next receive may dead-letter it: it is better finished than released.
     pub last_chance: bool,
+    /// The span of its last attempt, where attempts are traced.
+    pub trace: Option<SpanContext>,
+}
+
+impl Job {
+    /// The trace that its attempt's duration is shown with: that of its span, else of its sender's,
+    /// if it is exported.
+    pub(crate) fn sampled_trace(&self) -> Option<TraceId> {
+        let of_sender = || self.message.remote_context().map(|remote| remote.context);
+        let context = self.trace.or_else(of_sender)?;
+        context.sampled.then_some(context.trace_id)
+    }
 }
 
 impl Waiting for Job {
@@ -75,6 +90,8 @@ impl Job {
             permit: self.permit,
             held: self.held,
             tries: self.tries,
+            took: self.took,
+            trace: self.trace,
             ending,
             is_awaited: false,
         }
@@ -103,6 +120,8 @@ pub enum JobEnding {
     Unreadable(ContentError),
     /// It was too old before it was started.
     Shed,
+    /// None of the route's filters matches it.
+    Filtered,
     /// Somebody cancelled it while it ran: it is to be deleted.
     Cancelled,
     /// Its lease was lost while it ran.
@@ -122,6 +141,10 @@ pub struct Finished {
     pub held: Option<HeldBytes>,
     /// How many attempts of this delivery have ended with a verdict that counts.
     pub tries: u32,
+    /// How long its last attempt took, if one was made.
+    pub took: Option<Duration>,
+    /// The span of its last attempt, where attempts are traced.
+    pub trace: Option<SpanContext>,
     /// How it ended.
     pub ending: JobEnding,
     /// Its queue delivers nothing more of its group before it is settled, and nothing else of the
@@ -131,16 +154,16 @@ pub struct Finished {
 
 /// Where finished jobs go: one sender per queue of a route, in the route's order. A send fails
 /// only when the process is past its end, and then the lease's drop lets the message go.
-pub type Outbox = Vec<UnboundedSender<Finished>>;
+pub(crate) type Outbox = Vec<UnboundedSender<Finished>>;
 
 /// Sends a job that ended on to the settlement of its queue.
-pub fn hand_on(outbox: &Outbox, lane: usize, job: Job, ending: JobEnding) {
+pub(crate) fn hand_on(outbox: &Outbox, lane: usize, job: Job, ending: JobEnding) {
     // See `Outbox`: without a receiver the lease's drop lets the message go.
     let _ = outbox[lane].send(job.finish(ending));
 }
 
 /// Passes on jobs of which the last is awaited if `awaited` says so.
-pub fn hand_on_all(
+pub(crate) fn hand_on_all(
     outbox: &Outbox,
     lane: usize,
     jobs: impl IntoIterator<Item = (Job, JobEnding)>,
@@ -191,8 +214,42 @@ pub mod samples {
             expires: None,
             holds: 0,
             tries: 0,
+            took: None,
             not_before: None,
             last_chance: false,
+            trace: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::message::{Attribute, TRACE_HEADER};
+    use crate::telemetry::trace::{SpanContext, SpanId, TraceId};
+
+    const OF_SENDER: &str = "5759e988bd862e3fe1be46a994272793";
+    const OURS: &str = "0af7651916cd43dd8448eb211c80319c";
+
+    #[test]
+    fn duration_is_shown_with_the_exported_trace_of_the_attempt_or_its_sender() {
+        let mut job = super::samples::job("m");
+        let shown = |job: &super::Job| job.sampled_trace().map(|id| id.to_string());
+        assert_eq!(shown(&job), None);
+        let parent = |flags| format!("00-{OF_SENDER}-53995c3f42cd8ad8-{flags}");
+        for (flags, wanted) in [("01", Some(OF_SENDER)), ("00", None), ("x", None)] {
+            job.message.attributes = vec![Attribute::text("traceparent", parent(flags))];
+            assert_eq!(shown(&job).as_deref(), wanted, "{flags}");
+        }
+        let header = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1";
+        job.message.system_attributes = vec![(TRACE_HEADER.to_owned(), header.to_owned())];
+        assert_eq!(shown(&job).as_deref(), Some(OF_SENDER));
+        for (sampled, wanted) in [(true, Some(OURS)), (false, None)] {
+            job.trace = Some(SpanContext {
+                trace_id: TraceId::read(OURS).expect("an id"),
+                span_id: SpanId([1; 8]),
+                sampled,
+            });
+            assert_eq!(shown(&job).as_deref(), wanted);
         }
     }
 }

@@ -26,6 +26,8 @@ pub struct Request {
     pub log_tail: bool,
     /// How long to wait for the answer, connecting included.
     pub patience: Duration,
+    /// The trace header of X-Ray, which the function continues.
+    pub trace_header: Option<String>,
 }
 
 /// An answer of Lambda. The function may still have failed.

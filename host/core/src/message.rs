@@ -1,6 +1,10 @@
 //! The types of messages: what a message is, what happened to it, and its outcome. Pure data; knows
 //! no backend, no runtime and no WebAssembly.
 
+mod trace;
+
+pub use trace::SendSpan;
+
 use crate::clock::Timestamp;
 use crate::telemetry::events::ReasonKind;
 use std::time::Duration;
@@ -53,13 +57,23 @@ pub enum ContentError {
         /// The longest that is handled.
         most: u64,
     },
+    /// It is in S3, where an extended client library put it.
+    #[error(
+        "the body is in S3 (bucket {bucket}, key {key}), where an extended client library put it, and is not fetched from there; with `s3-pointers = \"pass\"` the handler gets the pointer"
+    )]
+    InS3 {
+        /// The bucket's name.
+        bucket: String,
+        /// The object's key.
+        key: String,
+    },
 }
 
 impl ContentError {
     /// For labels.
     pub fn kind(&self) -> ReasonKind {
         match self {
-            Self::Unreadable(_) => ReasonKind::Unreadable,
+            Self::Unreadable(_) | Self::InS3 { .. } => ReasonKind::Unreadable,
             Self::TooLarge { .. } => ReasonKind::TooLarge,
         }
     }

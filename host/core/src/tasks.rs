@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 /// One owned task; dropped, it is stopped at its next await.
 #[derive(Debug)]
+#[must_use = "the task ends with it"]
 pub struct Task<T>(JoinHandle<T>);
 
 /// Starts `future` on the present runtime.
@@ -25,7 +26,8 @@ pub fn spawn_on<T: Send + 'static>(
     Task(home.spawn(future))
 }
 
-/// Starts `work`, which blocks, on its own thread. It runs to its end even if dropped.
+/// Starts `work`, which blocks, on its own thread. Once it has begun it runs to its end,
+/// even if dropped.
 pub fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Task<T> {
     Task(tokio::task::spawn_blocking(work))
 }
@@ -126,6 +128,15 @@ impl<T: Send + 'static> Group<T> {
             Some(ended) => unwrap_panic(ended),
             None => std::future::pending().await,
         }
+    }
+
+    /// Takes those that have finished; a panic inside one continues here.
+    pub fn take_finished(&mut self) -> Vec<T> {
+        let mut finished = Vec::new();
+        while let Some(ended) = self.0.try_join_next() {
+            finished.push(unwrap_panic(ended));
+        }
+        finished
     }
 
     /// How many have not been taken by `next` yet.

@@ -62,7 +62,7 @@ pub fn those(can: impl Fn(&dyn Backend) -> bool) -> Vec<&'static str> {
 }
 
 /// Whether a word before a colon is the name of a backend, of this binary or another.
-pub fn is_name(word: &str) -> bool {
+pub(crate) fn is_name(word: &str) -> bool {
     NAMES.contains(&word) || find(word).is_ok()
 }
 
@@ -75,7 +75,7 @@ pub struct Absent {
 
 impl Absent {
     /// Whether the program knows the backend, and this binary was built without it.
-    pub fn is_left_out(&self) -> bool {
+    pub(crate) fn is_left_out(&self) -> bool {
         self.is_left_out
     }
 }

@@ -14,10 +14,25 @@ pub struct QueueName {
     pub name: String,
 }
 
+/// The queue whose own dead letters are named so.
+fn dead_letters_of<'a>(backend: &dyn Backend, name: &'a str) -> Option<&'a str> {
+    let (queue, part) = name.split_once('/')?;
+    (backend.dead_letter_part() == Some(part)).then_some(queue)
+}
+
 impl QueueName {
+    /// The queue whose own dead letters this names, where they stay in it.
+    pub fn dead_letters_of(&self) -> Option<Self> {
+        let queue = dead_letters_of(self.backend, &self.name)?;
+        Some(Self {
+            backend: self.backend,
+            name: queue.to_owned(),
+        })
+    }
+
     /// Splits a trailing `:N` off, the queue's weight: `payments:3`, `local:default:2`, an ARN or
     /// URL followed by `:3`. Says nothing about whether `N` is a good weight.
-    pub fn split_weight(text: &str) -> (&str, Option<&str>) {
+    pub(crate) fn split_weight(text: &str) -> (&str, Option<&str>) {
         let plain_colons = if text.starts_with("arn:") {
             5
         } else if let Some(at) = text.find("://") {
@@ -64,13 +79,17 @@ impl std::str::FromStr for QueueName {
         }
         let (backend, name) = text.split_once(':').unwrap_or((backends::unnamed(), text));
         let backend = find(text, backend)?;
+        let queue = dead_letters_of(backend, name).unwrap_or(name);
         let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         let lengths = backend.name_length();
-        if !lengths.contains(&name.len()) || !name.chars().all(legal) {
+        if !lengths.contains(&queue.len()) || !queue.chars().all(legal) {
+            let part = backend.dead_letter_part();
+            let part = part.map(|part| format!(", and behind them `/{part}` for its dead letters"));
             return Err(format!(
-                "`{text}` is not a queue name; wanted {} to {} letters, digits, `-`, `_` or `.`",
+                "`{text}` is not a queue name; wanted {} to {} letters, digits, `-`, `_` or `.`{}",
                 lengths.start(),
-                lengths.end()
+                lengths.end(),
+                part.unwrap_or_default()
             ));
         }
         Ok(Self {
@@ -167,6 +186,7 @@ mod tests {
             "local:default",
             "redis:default",
             "dynamodb:QueueTable",
+            "dynamodb:QueueTable/FAILURE",
             "arn:aws:sqs:eu-west-1:1:q",
             "https://h/1/q.fifo",
         ] {
@@ -181,6 +201,9 @@ mod tests {
             "",
             "local:",
             "dynamodb:ab",
+            "dynamodb:ab/FAILURE",
+            "dynamodb:QueueTable/SUCCESS",
+            "local:orders/FAILURE",
             "a b",
             "https://h/1/a b",
             "https://h/1/q\u{2}",

@@ -1,12 +1,14 @@
 //! Answers that go on: a stream of texts to one client, with a bounded buffer. A client that reads
 //! slower than the stream comes is dropped, and costs nobody else anything.
 
+use dispatcher_core::clock;
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
 use hyper::body::{Body, Bytes, Frame};
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +33,19 @@ impl StreamWriter {
             self.closed.cancel();
         }
         sent.is_ok()
+    }
+
+    /// Waits until the client has taken all that was sent. False once there is nobody to send to: the
+    /// client has gone, or is dropped now since it took nothing for so long.
+    pub async fn until_taken(&self, patience: Duration) -> bool {
+        let taken = tokio::select! {
+            taken = self.texts.reserve_many(BUFFER) => taken.is_ok(),
+            () = clock::sleep_until(Some(clock::now() + patience)) => false,
+        };
+        if !taken {
+            self.closed.cancel();
+        }
+        taken
     }
 }
 
@@ -88,6 +103,21 @@ mod tests {
             let _ = done.send(sent);
         });
         assert_eq!(ended.await, Ok(BUFFER));
+        assert!(closed.is_cancelled());
+        drop(body);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_takes_nothing_for_long_is_dropped() {
+        let closed = CancellationToken::new();
+        let (done, ended) = tokio::sync::oneshot::channel();
+        let body = StreamBody::new(closed.clone(), async move |writer: StreamWriter| {
+            let before = writer.until_taken(Duration::from_secs(60)).await;
+            writer.send("x".to_owned());
+            let after = writer.until_taken(Duration::from_millis(1)).await;
+            let _ = done.send((before, after));
+        });
+        assert_eq!(ended.await, Ok((true, false)));
         assert!(closed.is_cancelled());
         drop(body);
     }

@@ -25,7 +25,7 @@ mod test_calls;
 mod uploads;
 mod wire;
 
-use dispatcher_core::backend::{Contradiction, QueueDeclaration};
+use dispatcher_core::backend::{BackendClient, Contradiction, QueueDeclaration};
 use dispatcher_core::queue::QueueError;
 pub use dispatcher_http::{listen, listen_or_any_port};
 use dispatcher_local::queue::LocalStore;
@@ -67,6 +67,12 @@ impl Served {
         queues: &[QueueDeclaration],
     ) -> Result<Vec<Contradiction>, QueueError> {
         self.store.declare(queues.to_vec()).await
+    }
+
+    /// A client of the same queues, for the rest of the program. Other files of the folder `data` are
+    /// opened when they are needed; without it there are none.
+    pub fn client(&self, data: Option<&Path>) -> Arc<dyn BackendClient> {
+        dispatcher_local::client_of(self.store.clone(), data)
     }
 
     /// The same, answering the calls of tests; a reset makes these queues anew.

@@ -275,10 +275,7 @@ impl Schema {
                 .write(&connection, &update)
                 .map_err(plain)
                 .map(|()| connection),
-            None => Err(failed(
-                ErrorKind::Invalid,
-                format!("it has schema version {version}, wanted {wanted}; use a newer dispatcher"),
-            )),
+            None => Err(failed(ErrorKind::Invalid, unknown_format(version, wanted))),
         }
     }
 
@@ -364,6 +361,17 @@ fn failed(kind: ErrorKind, cause: impl std::fmt::Display) -> CallError {
     CallError { kind, message }
 }
 
+/// Why a file of this format is not opened.
+fn unknown_format(found: i32, newest: i32) -> String {
+    if found > newest {
+        format!(
+            "it was written by a newer dispatcher (format {found}; this one reads up to {newest}); use that version, or a backup from before the upgrade"
+        )
+    } else {
+        format!("it has the unknown format {found}; this dispatcher reads up to {newest}")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -402,8 +410,14 @@ mod tests {
     #[test]
     fn newer_or_foreign_database_is_refused_and_unchanged() {
         for (sql, said) in [
-            ("PRAGMA user_version = 3", "schema version 3, wanted 2"),
-            ("PRAGMA user_version = 0", "schema version 0, wanted 2"),
+            (
+                "PRAGMA user_version = 3",
+                "written by a newer dispatcher (format 3; this one reads up to 2)",
+            ),
+            (
+                "PRAGMA user_version = 0",
+                "unknown format 0; this dispatcher reads up to 2",
+            ),
             ("PRAGMA application_id = 7", "another program"),
         ] {
             let folder = tempfile::tempdir().expect("a folder");

@@ -19,7 +19,7 @@ const WAIT: u32 = 4;
 /// Until when an attempt that begins now waits for room.
 pub(super) fn patience(attempt: &Attempt) -> BootInstant {
     let now = clock::now();
-    now + attempt.deadline.since(now) / WAIT
+    now + attempt.deadline.left(now) / WAIT
 }
 
 /// Answers that an attempt was not begun.

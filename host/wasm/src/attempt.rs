@@ -46,7 +46,7 @@ pub(crate) fn retry_all(attempt: &Attempt, why: FailureReason) -> Vec<Verdict> {
 /// How long an attempt may run from now on. Rounded up, since a little of the time that the
 /// attempt was given has passed already.
 pub(crate) fn limit(attempt: &Attempt) -> Duration {
-    let time = attempt.deadline.since(clock::now());
+    let time = attempt.deadline.left(clock::now());
     let ms = time.as_nanos().div_ceil(1_000_000);
     u64::try_from(ms).map_or(Duration::MAX, Duration::from_millis)
 }

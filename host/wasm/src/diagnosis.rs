@@ -1,15 +1,13 @@
 //! Explains why a file is not a plugin that this host runs, each reason with what to do about it.
 
-use crate::capability::description::{
-    Interface, WASI_2, WASI_3, is_same_series, package_of, split,
-};
+use crate::capability::description::{CONTRACT, Interface, WASI_2, WASI_3, package_of, split};
 use crate::capability::registry::Capability;
 use crate::output::escape_control_characters;
 use crate::plugin::PluginOptions;
 use crate::problem::Problem;
 use crate::world::ComponentKind;
-use crate::world::v0_1::{self, BATCH_HANDLER, HANDLER, VERSION};
-use crate::{limits, wrap};
+use crate::world::contract;
+use crate::{limits, skeleton, wrap};
 use std::borrow::Cow;
 use wasmparser::{Validator, WasmFeatures};
 use wasmtime::component::Component;
@@ -41,7 +39,7 @@ pub(crate) const WASI: [Interface; 19] = [
 /// All interfaces that this host links; what they lead to may still be denied.
 pub(crate) fn linked() -> impl Iterator<Item = &'static Interface> {
     let granted = Capability::all().flat_map(|asked| asked.description().interfaces);
-    granted.chain(&v0_1::INTERFACES).chain(&WASI)
+    granted.chain(&contract::INTERFACES).chain(&WASI)
 }
 
 /// How a component begins: the magic word, version 13, layer 1.
@@ -125,11 +123,14 @@ pub(super) fn of_refusal(
     problems
 }
 
-/// Compiles a component quickly and badly, to look at it.
+/// Compiles a component to look at it, not to run it: without the code of its functions.
 pub(super) fn compile(bytes: &[u8]) -> wasmtime::Result<Component> {
     let mut config = Config::new();
     config.cranelift_opt_level(OptLevel::None);
-    Component::from_binary(&Engine::new(&config)?, bytes)
+    let engine = Engine::new(&config)?;
+    // What is wrong with one that has no skeleton, the engine says itself.
+    let skeleton = skeleton::without_code(&engine, bytes);
+    Component::from_binary(&engine, skeleton.as_deref().unwrap_or(bytes))
 }
 
 /// Why no engine could compile it.
@@ -145,7 +146,8 @@ pub(super) fn of_mismatch(error: &wasmtime::Error) -> Problem {
         line(error)
     ))
     .hint(format!(
-        "build it against the WIT of dispatcher:plugin@{VERSION}"
+        "build it against the WIT of dispatcher:plugin@{}",
+        CONTRACT.join(" or @")
     ))
 }
 
@@ -188,9 +190,9 @@ pub(super) fn of_component(component: &Component, missing: &[Missing]) -> Vec<Pr
         .imports(engine)
         .filter_map(|(name, _)| of_import(name, missing));
     let mut problems: Vec<_> = imports.collect();
-    let has = |way: ComponentKind| component.get_export_index(None, way.export()).is_some();
-    if has(ComponentKind::Handler) && has(ComponentKind::BatchHandler) {
-        let both = Problem::new("exports both handler and batch-handler");
+    let handlers: Vec<_> = contract::exports_of(component).collect();
+    if let [one, other, ..] = handlers[..] {
+        let both = Problem::new(format!("exports both {} and {}", one.name, other.name));
         problems.push(both.hint("export one of them"));
     }
     if ComponentKind::of(component).is_none() {
@@ -205,15 +207,16 @@ const SHOWN: usize = 20;
 
 fn of_exports(exports: &[&str]) -> Problem {
     let ours = |name: &&&str| {
-        let interface = split(name).0;
-        interface == split(HANDLER).0 || interface == split(BATCH_HANDLER).0
+        let mut known = contract::EXPORTS.iter();
+        known.any(|export| split(export.name).0 == split(name).0)
     };
     if let Some(other) = exports.iter().find(ours) {
-        let interface = split(other).0;
+        let (interface, version) = split(other);
+        let known = CONTRACT.join(" and ");
         return Problem::new(format!(
-            "exports {other}; this host supports {interface}@{VERSION}"
+            "exports {interface} of version {version} of the contract; this host supports {known}"
         ))
-        .hint("build it against the WIT of this version");
+        .hint("build it against the WIT of one of these versions");
     }
     let of_http = ["wasi:http/handler", "wasi:http/incoming-handler"];
     if let Some(other) = exports.iter().find(|name| of_http.contains(&split(name).0)) {
@@ -230,7 +233,8 @@ fn of_exports(exports: &[&str]) -> Problem {
         }
     };
     Problem::new(format!(
-        "exports neither {HANDLER} nor {BATCH_HANDLER} but {found}"
+        "exports neither dispatcher:plugin/handler nor dispatcher:plugin/batch-handler of version {} but {found}",
+        CONTRACT.join(" or ")
     ))
     .hint(
         "build it for wasm32-wasip2 as one of the two, or as a command or an HTTP handler of WASI",
@@ -258,11 +262,14 @@ fn of_import(name: &str, missing: &[Missing]) -> Option<Problem> {
     match package {
         // Shapes alone: nothing to grant.
         "wasi:cli" if interface == "wasi:cli/types" => None,
-        "dispatcher:plugin" if is_types_only(interface) && is_same_series(version, VERSION) => None,
-        "dispatcher:plugin" if is_types_only(interface) => {
-            refused(&format!("this host provides it at version {VERSION}"))
+        "dispatcher:plugin" if is_types_only(interface) && is_known_version(version) => None,
+        "dispatcher:plugin" if is_types_only(interface) => refused(&format!(
+            "this host provides it at version {}",
+            CONTRACT.join(" or ")
+        )),
+        "dispatcher:plugin" => {
+            refused("unknown to the versions of the contract that this host supports")
         }
-        "dispatcher:plugin" => refused("unknown to this version of the contract"),
         "wasi:logging" | "wasi:tls" | "wasi:nn" => refused("not provided in this version"),
         _ if linked().any(|one| one.package() == package) => {
             refused("not provided in this version")
@@ -283,6 +290,11 @@ fn other_version(linked: &Interface) -> String {
         "this host provides it at version {}",
         linked.versions.join(" or ")
     )
+}
+
+/// Whether this host supports a version of the contract.
+fn is_known_version(version: &str) -> bool {
+    Interface::new("dispatcher:plugin/types", &CONTRACT).supports(version)
 }
 
 /// Whether the interface holds types alone: nothing to grant.

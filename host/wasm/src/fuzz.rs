@@ -6,7 +6,7 @@ use crate::load::{PluginOptions, Problem};
 use crate::runtime::{Runtime, RuntimeOptions};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
-use dispatcher_core::handler::{Attempt, Handler};
+use dispatcher_core::handler::{Attempt, Deadline, Handler};
 use dispatcher_core::message::{Message, Receipt};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -88,8 +88,8 @@ fn attempt() -> Arc<Attempt> {
             unreadable: None,
         }],
         cancelled: vec![CancellationToken::new()],
-        deadline: clock::now() + Duration::from_millis(20),
-        deadline_date: Timestamp(0),
+        tries: Vec::new(),
+        deadline: Deadline::fixed(clock::now() + Duration::from_millis(20), Timestamp(0)),
     })
 }
 

@@ -12,7 +12,7 @@ use crate::capability::registry::{Grantee, PluginGrants};
 use crate::capability::variables::Environment;
 use crate::causes::Causes;
 use crate::limits::{HTTP_FIELDS, HostBudget, InstanceLimits};
-use crate::output::{Output, Printed, Stream, escape_control_characters};
+use crate::output::{LogEntry, Output, Printed, Stream, escape_control_characters};
 use crate::room::InvocationLimit;
 use crate::scene::SharedWitness;
 use crate::tally::Tally;
@@ -20,9 +20,11 @@ use crate::underway::{SharedAttempt, Underway};
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::Verdict;
+use dispatcher_core::telemetry::metrics::of_plugins::PluginMeter;
+use dispatcher_core::telemetry::trace::ActiveSpan;
 use std::sync::Arc;
 use std::time::Duration;
-use wasmtime::component::ResourceTable;
+use wasmtime::component::{GuestTaskId, ResourceTable};
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
@@ -44,6 +46,8 @@ pub(super) struct GuestSettings {
     pub(super) granted: PluginGrants,
     /// What was refused to it.
     pub(super) refusals: Arc<Refusals>,
+    /// What it measures with.
+    pub(super) meter: PluginMeter,
     /// Whether what it prints is of interest at level debug alone.
     pub(super) quiet_output: bool,
     /// The observer of its attempts.
@@ -181,6 +185,18 @@ impl Guest {
         wasi.map(|wasi| wasi.output.last()).unwrap_or_default()
     }
 
+    /// Logs a line of the guest's own.
+    pub(super) fn log(&mut self, entry: &LogEntry) {
+        self.wasi().output.log(entry);
+    }
+
+    /// The attempt on this message, if it is running here.
+    pub(super) fn attempt_at(&self, message_id: &str) -> Option<&Arc<Attempt>> {
+        let attempt = self.attempt(Some(message_id))?;
+        let mut messages = attempt.messages.iter();
+        messages.any(|one| one.id == message_id).then_some(attempt)
+    }
+
     /// Whether nothing the guest answers counts any longer.
     pub(super) fn is_cancelled(&self) -> bool {
         match &self.work {
@@ -245,7 +261,7 @@ impl Caller for Guest {
     /// That of its making, where it is made ahead.
     fn deadline(&self) -> Option<BootInstant> {
         match &self.work {
-            GuestWork::One(attempt) => Some(attempt.deadline),
+            GuestWork::One(attempt) => Some(attempt.deadline.get()),
             GuestWork::Ahead(until) => Some(*until),
             GuestWork::Many(_) => None,
         }
@@ -256,6 +272,22 @@ impl Caller for Guest {
             GuestWork::One(attempt) => Some(attempt),
             GuestWork::Many(underway) => message_id.and_then(|id| underway.attempt_of(id)),
             GuestWork::Ahead(_) => None,
+        }
+    }
+
+    fn attempt_of(&self, task: Option<GuestTaskId>) -> Option<&Arc<Attempt>> {
+        match &self.work {
+            GuestWork::One(attempt) => Some(attempt),
+            GuestWork::Many(underway) => Some(&underway.of_task(task?)?.attempt),
+            GuestWork::Ahead(_) => None,
+        }
+    }
+
+    fn span_of(&self, task: Option<GuestTaskId>) -> Option<ActiveSpan> {
+        match &self.work {
+            GuestWork::Many(underway) => underway.of_task(task?)?.span.clone(),
+            // Whoever polls the guest works for it.
+            GuestWork::One(_) | GuestWork::Ahead(_) => None,
         }
     }
 

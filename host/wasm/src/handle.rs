@@ -17,7 +17,9 @@ impl Handler for LoadedPlugin {
     }
 
     fn reaches_out(&self) -> bool {
-        self.loaded.settings.granted.lambda.is_some()
+        let granted = &self.loaded.settings.granted;
+        let http = granted.http.as_ref();
+        granted.lambda.is_some() || http.is_some_and(|http| http.reaches_out())
     }
 
     fn usage(&self) -> Usage {
@@ -126,7 +128,7 @@ struct Watched<'a> {
 impl Drop for Watched<'_> {
     fn drop(&mut self) {
         if let Some(live) = &self.live
-            && clock::now() >= self.attempt.deadline
+            && self.attempt.deadline.is_over(clock::now())
         {
             let guest = live.store.data();
             let why = failure_reason::timed_out(guest, self.limit);

@@ -74,7 +74,7 @@ pub fn file(path: &Path) -> Result<Inspection, Problem> {
     Ok(bytes(&read(path)?))
 }
 
-/// Looks at bytes. Compiles them, quickly and badly.
+/// Looks at bytes. Validates their code and compiles the rest.
 pub fn bytes(bytes: &[u8]) -> Inspection {
     let mut inspection = Inspection {
         kind: Kind::Unknown,
@@ -117,8 +117,8 @@ fn describe(component: &Component, inspection: &mut Inspection) {
     inspection.imports = imports(component);
     inspection.exports = kind.exports(engine).map(names).collect();
     inspection.kind = match ComponentKind::of(component) {
-        Some(ComponentKind::Handler) => Kind::Handler,
-        Some(ComponentKind::BatchHandler) => Kind::BatchHandler,
+        Some(ComponentKind::Contract(export)) if export.is_batch => Kind::BatchHandler,
+        Some(ComponentKind::Contract(_)) => Kind::Handler,
         Some(ComponentKind::Http) => Kind::HttpHandler,
         Some(ComponentKind::AsyncHttp) => Kind::AsyncHttpHandler,
         Some(ComponentKind::Command) => Kind::Command,

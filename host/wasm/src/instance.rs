@@ -139,6 +139,6 @@ pub(super) async fn fresh(
         .await
         .ok_or(NotInstantiated::Full(FULL))?;
     let guest = || Guest::new(Arc::clone(settings), Arc::clone(attempt));
-    let made = LiveInstance::make(pre, permit, attempt.deadline, guest).await;
+    let made = LiveInstance::make(pre, permit, attempt.deadline.get(), guest).await;
     made.map_err(NotInstantiated::Stillborn)
 }

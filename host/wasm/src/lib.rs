@@ -30,6 +30,7 @@ mod room;
 pub mod runtime;
 pub mod scene;
 mod shared;
+mod skeleton;
 pub mod tally;
 mod underway;
 pub mod warm;

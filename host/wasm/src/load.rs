@@ -10,7 +10,7 @@ pub use crate::plugin::{LoadedPlugin, PluginOptions};
 pub use crate::problem::{LoadError, Problem};
 use crate::runtime::Runtime;
 use crate::shared::{Recipe, SharedInstances, Sharing};
-use crate::world::v0_1::many::ManyPre;
+use crate::world::contract::ManyPre;
 use crate::world::{ComponentKind, ExportsPre};
 use crate::{ahead, diagnosis, inspect};
 use dispatcher_core::files::owner;
@@ -89,6 +89,7 @@ impl Runtime {
             timeout: options.timeout,
             granted,
             refusals,
+            meter: options.meter,
             quiet_output: options.quiet_output,
             witness: options.witness,
             tally: options.tally,

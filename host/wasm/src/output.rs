@@ -1,11 +1,13 @@
-//! Logs a guest's output, line by line. Bounds its amount, and escapes control characters.
+//! Logs a guest's output, line by line, and what it logs by itself. Bounds its amount, and escapes
+//! control characters.
 
 pub(crate) use dispatcher_core::telemetry::escape::escape_control_characters;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use tokio::io::AsyncWrite;
+use tracing::field::display;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
@@ -13,16 +15,20 @@ use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 pub(crate) const MAX_LINE: usize = 8 * 1024;
 /// The most lines of one attempt, both streams together; the rest is counted.
 pub(crate) const MAX_LINES: u64 = 1_000;
+/// Where a line comes from that the guest logs by itself.
+const LOGGED: &str = "log";
 /// How many of the last lines are kept, and the maximum characters of each: what led to a failure
 /// is often printed before it.
 const LAST: (usize, usize) = (5, 400);
+/// Maximum details of a line that a guest logs by itself, and the maximum bytes of each.
+const DETAILS: (usize, usize) = (32, 1024);
 /// How much a guest may write in one call.
 const WRITE: usize = 64 * 1024;
 
 /// A line that a guest printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Printed {
-    /// `stdout` or `stderr`.
+    /// `stdout`, `stderr` or `log`.
     pub stream: &'static str,
     /// Without control characters, and cut where it is long.
     pub line: String,
@@ -32,6 +38,25 @@ impl std::fmt::Display for Printed {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "{}: {}", self.stream, self.line)
     }
+}
+
+/// A line that a guest logs by itself.
+#[derive(Debug)]
+pub(super) struct LogEntry {
+    pub(super) level: LogLevel,
+    pub(super) text: String,
+    pub(super) fields: Vec<(String, String)>,
+    pub(super) message_id: Option<String>,
+}
+
+/// How important such a line is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LogLevel {
+    Trace,
+    Debug,
+    Info,
+    Warn,
+    Error,
 }
 
 /// Where a line came from.
@@ -97,6 +122,11 @@ impl Output {
         }
     }
 
+    /// Logs a line of the guest's own.
+    pub(super) fn log(&self, entry: &LogEntry) {
+        self.lines().log_entry(entry);
+    }
+
     /// From now on lines belong to this message.
     pub(super) fn begin(&self, message_id: String) {
         let mut lines = self.lines();
@@ -148,14 +178,14 @@ impl OutputLines {
     fn line(&mut self, stream: Stream) {
         self.count += 1;
         let line = self.partial(stream).take();
-        self.remember(stream, &line);
+        self.remember(stream.name(), &line);
         if self.count <= MAX_LINES {
             self.log(stream, &line);
         }
     }
 
     /// Empty lines tell nothing.
-    fn remember(&mut self, stream: Stream, line: &str) {
+    fn remember(&mut self, stream: &'static str, line: &str) {
         if line.trim().is_empty() {
             return;
         }
@@ -163,7 +193,7 @@ impl OutputLines {
             self.last.pop_front();
         }
         self.last.push_back(Printed {
-            stream: stream.name(),
+            stream,
             line: line.chars().take(LAST.1).collect(),
         });
     }
@@ -180,6 +210,40 @@ impl OutputLines {
             }
             Stream::Stderr => {
                 tracing::warn!(target: "guest", plugin, message_id, stream = "stderr", "{line}");
+            }
+        }
+    }
+
+    fn log_entry(&mut self, entry: &LogEntry) {
+        self.count += 1;
+        let text = escape_control_characters(cut(&entry.text, MAX_LINE));
+        self.remember(LOGGED, &text);
+        if self.count > MAX_LINES {
+            return;
+        }
+        let plugin = self.plugin.as_str();
+        let message_id = entry.message_id.as_deref().map(|id| cut(id, DETAILS.1));
+        let message_id = message_id.or(self.message_id.as_deref());
+        let details = entry.fields.iter().take(DETAILS.0);
+        let details: BTreeMap<_, _> = details
+            .map(|(name, value)| (cut(name, DETAILS.1), cut(value, DETAILS.1)))
+            .collect();
+        let details = serde_json::to_string(&details).unwrap_or_default();
+        let fields = (!entry.fields.is_empty()).then(|| display(&details));
+        match entry.level {
+            LogLevel::Trace => {
+                tracing::trace!(target: "guest", plugin, message_id, fields, "{text}");
+            }
+            LogLevel::Debug => {
+                tracing::debug!(target: "guest", plugin, message_id, fields, "{text}");
+            }
+            _ if self.is_quiet => {
+                tracing::debug!(target: "guest", plugin, message_id, fields, "{text}");
+            }
+            LogLevel::Info => tracing::info!(target: "guest", plugin, message_id, fields, "{text}"),
+            LogLevel::Warn => tracing::warn!(target: "guest", plugin, message_id, fields, "{text}"),
+            LogLevel::Error => {
+                tracing::error!(target: "guest", plugin, message_id, fields, "{text}");
             }
         }
     }
@@ -232,6 +296,11 @@ impl Partial {
         self.bytes.clear();
         text
     }
+}
+
+/// The beginning of a text, of at most so many bytes.
+fn cut(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
 }
 
 /// One stream, as the guest holds it.

@@ -11,6 +11,7 @@ use crate::shared::SharedInstances;
 use crate::tally::Tally;
 use crate::warm::Warm;
 use crate::world::ExportsPre;
+use dispatcher_core::telemetry::metrics::of_plugins::PluginMeter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub struct PluginOptions {
     pub grants: Grants,
     /// Counts what is refused to it.
     pub refused: Count,
+    /// What it measures with.
+    pub meter: PluginMeter,
     /// Whether what it prints is of interest at level debug alone.
     pub quiet_output: bool,
     /// The observer of failed attempts; by default the log.

@@ -38,28 +38,40 @@ impl InvocationLimit {
     /// Takes budget for one more invocation of this many bytes. A guest may have passed the same
     /// bytes to many, so its own memory does not limit the host's.
     pub(super) fn hold(&self, bytes: usize) -> Result<InvocationPermit, Full> {
-        let bytes = bytes.saturating_add(INVOCATION);
+        let bytes = self.take(bytes.saturating_add(INVOCATION))?;
+        Ok(InvocationPermit {
+            limit: self.clone(),
+            bytes,
+        })
+    }
+
+    fn take(&self, bytes: usize) -> Result<usize, Full> {
         let sum = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= self.most);
         let taken = self
             .held
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
-        taken.map_err(|_| Full)?;
-        Ok(InvocationPermit {
-            of: Arc::clone(&self.held),
-            bytes,
-        })
+        taken.map(|_| bytes).map_err(|_| Full)
     }
 }
 
 /// The room of one invocation; released when dropped.
 pub(super) struct InvocationPermit {
-    of: Arc<AtomicUsize>,
+    limit: InvocationLimit,
     bytes: usize,
+}
+
+impl InvocationPermit {
+    /// Takes budget for so many more bytes.
+    pub(super) fn grow(&mut self, bytes: usize) -> Result<(), Full> {
+        let more = self.limit.take(bytes)?;
+        self.bytes += more;
+        Ok(())
+    }
 }
 
 impl Drop for InvocationPermit {
     fn drop(&mut self) {
-        self.of.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.limit.held.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 

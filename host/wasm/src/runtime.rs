@@ -9,7 +9,7 @@ use crate::guest::Guest;
 use crate::io::GuestIo;
 use crate::layout::Layout;
 pub use crate::layout::RuntimeOptions;
-use crate::world::v0_1;
+use crate::world::contract;
 use crate::{failure_reason, limits, report};
 use dispatcher_core::files::owner;
 use dispatcher_core::handler::Attempt;
@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use tokio::runtime::Handle;
+use wasmparser::{Parser, Payload};
 use wasmtime::WasmBacktraceDetails;
 use wasmtime::component::Linker;
 use wasmtime::{Cache, CacheConfig, Config, Engine, OptLevel};
@@ -33,6 +34,23 @@ pub enum Insight {
     Lines,
     /// And all that a native debugger needs; what is compiled is slower.
     Debugger,
+}
+
+impl Insight {
+    /// Lines of a component that has them. The code of any other is then the one that `run` compiles
+    /// and keeps in the cache.
+    pub fn lines_of(component: &[u8]) -> Self {
+        let parts = Parser::new(0).parse_all(component).map_while(Result::ok);
+        let mut sections = parts.filter_map(|part| match part {
+            Payload::CustomSection(section) => Some(section.name()),
+            _ => None,
+        });
+        if sections.any(|name| name.starts_with(".debug_")) {
+            Self::Lines
+        } else {
+            Self::Names
+        }
+    }
 }
 
 /// Has a future polled to its end by whoever runs guests, never by the threads that keep leases and
@@ -238,7 +256,7 @@ fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
     linker.allow_shadowing(true);
     registry::link(&mut linker)?;
     linker.allow_shadowing(false);
-    v0_1::link(&mut linker)?;
+    contract::link(&mut linker)?;
     Ok(linker)
 }
 

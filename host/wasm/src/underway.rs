@@ -6,6 +6,7 @@ use crate::attempt::AttemptStop;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::{FailureReason, Verdict};
+use dispatcher_core::telemetry::trace::ActiveSpan;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub(crate) struct SharedAttempt {
     /// Unique within the plugin; grows with the order of arrival.
     pub(crate) id: u64,
     pub(crate) attempt: Arc<Attempt>,
+    /// Its span, where attempts are traced.
+    pub(crate) span: Option<ActiveSpan>,
     /// Closed once nobody waits for the answer any longer: the attempt is abandoned.
     pub(crate) answer: oneshot::Sender<Vec<Verdict>>,
     /// Bytes of its messages.
@@ -111,6 +114,13 @@ impl Underway {
         attempts.find(|attempt| attempt.messages.iter().any(|message| message.id == id))
     }
 
+    /// The attempt that this task of the guest works on.
+    pub(crate) fn of_task(&self, task: GuestTaskId) -> Option<&SharedAttempt> {
+        let mut entries = self.entries.values();
+        let found = entries.find(|entry| entry.task == Some(task));
+        found.map(|entry| &entry.job)
+    }
+
     /// Whom a stop of the instance is about: the queue, the message, and the limit of the attempt
     /// that it was stopped for; where it was for none, those of all that are running.
     pub(crate) fn place(&self) -> (String, String, Duration) {
@@ -135,7 +145,7 @@ impl Underway {
     /// its own failure, the others with theirs. What it was not yet given comes back.
     pub(crate) fn fail(
         &mut self,
-        mishap: impl Fn(Duration) -> FailureReason,
+        failure_reason: impl Fn(Duration) -> FailureReason,
     ) -> Vec<SharedAttempt> {
         let mut untouched = Vec::new();
         let stopped = self.stopped.take();
@@ -148,7 +158,7 @@ impl Underway {
                 Some(other) if other != id => FailureReason::Trapped(
                     "the instance that it shared was stopped for another attempt".into(),
                 ),
-                _ => mishap(limit),
+                _ => failure_reason(limit),
             };
             let verdicts = attempt::retry_all(&job.attempt, why);
             // Closed if it was abandoned, and then nobody wants to know.
@@ -203,7 +213,7 @@ fn attempt_is_over(attempt: &Attempt, now: BootInstant) -> Result<(), AttemptSto
     if attempt.cancelled.iter().all(|one| one.is_cancelled()) {
         return Err(AttemptStop::Cancelled);
     }
-    if now >= attempt.deadline {
+    if attempt.deadline.is_over(now) {
         return Err(AttemptStop::Deadline);
     }
     Ok(())

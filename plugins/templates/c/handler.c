@@ -22,14 +22,17 @@ static bool reject(failure_t *failure, const char *why) {
 // Again after so many milliseconds; with `is_some` false, as the route's policy says.
 static bool retry(failure_t *failure, uint64_t after_ms) {
   failure->tag = DISPATCHER_PLUGIN_TYPES_FAILURE_RETRY;
-  failure->val.retry = (plugin_option_u64_t){.is_some = true, .val = after_ms};
+  failure->val.retry.after = (plugin_option_u64_t){.is_some = true, .val = after_ms};
+  failure->val.retry.reason.is_some = false;
   return false;
 }
 
-static bool check(const plugin_string_t *body, failure_t *failure) {
+static bool check(const dispatcher_plugin_types_body_t *body, failure_t *failure) {
   json_t order, id;
   uint64_t amount, patience;
-  if (!json_parse((const char *)body->ptr, body->len, &order)) {
+  // Text or bytes lie in the same place.
+  const plugin_list_u8_t *bytes = &body->val.bytes;
+  if (!json_parse((const char *)bytes->ptr, bytes->len, &order)) {
     return reject(failure, "the body: wanted JSON");
   }
   if (!json_string(json_member(order, "id"), &id)) {

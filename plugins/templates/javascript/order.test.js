@@ -1,33 +1,30 @@
 // What becomes of orders, without WebAssembly: `npm test`.
 
+import { fakeHost, run } from "dispatcher-guest/testing";
 import assert from "node:assert/strict";
 import test from "node:test";
-import { check } from "./order.js";
+import { handler } from "./handler.js";
 
-const failure = (body) => {
-  try {
-    check(body);
-  } catch (thrown) {
-    return thrown;
-  }
-  return undefined;
-};
+const outcome = (order) => run(handler, JSON.stringify(order));
 
-test("a sound order is done", () => {
-  assert.deepEqual(check('{"id": "o-1", "amount": 250}'), { id: "o-1", amount: 250 });
+test("a sound order is done", async () => {
+  fakeHost();
+  assert.deepEqual(await outcome({ id: "o-1", amount: 250 }), { done: true });
 });
 
-test("a malformed order is rejected with the reason", () => {
-  assert.equal(failure('{"amount": 250}').val, "`id`: wanted a string");
-  assert.equal(failure('{"id": "o-1", "amount": 2.5}').tag, "reject");
-  assert.equal(failure('{"id": "o-1", "amount": 0}').tag, "reject");
-  assert.equal(failure('{"id": "o-1", "amount": 1, "ready": "no"}').tag, "reject");
-  assert.equal(failure("no JSON").tag, "reject");
+test("a malformed order is rejected with the reason", async () => {
+  fakeHost();
+  assert.deepEqual(await outcome({ amount: 250 }), { reject: "`id`: wanted a string" });
+  assert.ok("reject" in (await outcome({ id: "o-1", amount: 2.5 })));
+  assert.ok("reject" in (await outcome({ id: "o-1", amount: 0 })));
+  assert.ok("reject" in (await outcome({ id: "o-1", amount: 1, ready: "no" })));
+  assert.match((await run(handler, "no JSON")).reject, /^the body: /);
 });
 
-test("an order that is not ready comes again", () => {
+test("an order that is not ready comes again", async () => {
+  fakeHost();
   const order = { id: "o-1", amount: 250, ready: false };
-  assert.deepEqual(failure(JSON.stringify(order)), { tag: "retry", val: 2000 });
-  const soon = { ...order, ready_in_ms: 5 };
-  assert.deepEqual(failure(JSON.stringify(soon)), { tag: "retry", val: 5 });
+  const retry = (afterMs) => ({ retry: { afterMs, reason: null } });
+  assert.deepEqual(await outcome(order), retry(2000));
+  assert.deepEqual(await outcome({ ...order, ready_in_ms: 5 }), retry(5));
 });

@@ -1,22 +1,11 @@
-"""What an order must look like. Imports nothing of the host, so `python3 -m unittest` runs it."""
+"""What an order must look like."""
 
-import json
 from dataclasses import dataclass
+
+from dispatcher_guest import Reject, Retry
 
 # How long an order may take to become ready, where it does not say itself.
 PATIENCE_MS = 2000
-
-
-class Malformed(Exception):
-    """No order, and why."""
-
-
-class NotReady(Exception):
-    """An order that wants to be looked at again, after so many milliseconds."""
-
-    def __init__(self, after_ms: int):
-        super().__init__(f"not ready for {after_ms} ms")
-        self.after_ms = after_ms
 
 
 @dataclass
@@ -27,24 +16,21 @@ class Order:
 
 def is_whole(value: object) -> bool:
     # To Python true and false are numbers, and numbers have no end; those of the contract have.
-    return type(value) is int and 0 <= value < 2**64
+    return type(value) is int and 0 <= value < 2**63
 
 
-def check(body: str) -> Order:
-    try:
-        order = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise Malformed(str(error)) from None
-    if not isinstance(order, dict) or not isinstance(order.get("id"), str):
-        raise Malformed("`id`: wanted a string")
-    if not is_whole(order.get("amount")):
-        raise Malformed("`amount`: wanted a whole number of cents")
-    if order["amount"] == 0:
-        raise Malformed("`amount`: wanted more than nothing")
-    ready = order.get("ready")
+def check(body: object) -> Order:
+    """The order that a body is, or an exception that says what becomes of the message."""
+    if not isinstance(body, dict) or not isinstance(body.get("id"), str):
+        raise Reject("`id`: wanted a string")
+    if not is_whole(body.get("amount")):
+        raise Reject("`amount`: wanted a whole number of cents")
+    if body["amount"] == 0:
+        raise Reject("`amount`: wanted more than nothing")
+    ready = body.get("ready")
     if ready is False:
-        patience = order.get("ready_in_ms")
-        raise NotReady(patience if is_whole(patience) else PATIENCE_MS)
-    if ready not in (None, True) or is_whole(ready):
-        raise Malformed("`ready`: wanted true or false")
-    return Order(order["id"], order["amount"])
+        patience = body.get("ready_in_ms")
+        raise Retry(after_ms=patience if is_whole(patience) else PATIENCE_MS)
+    if ready is not None and ready is not True:
+        raise Reject("`ready`: wanted true or false")
+    return Order(body["id"], body["amount"])

@@ -4,14 +4,14 @@
 
 #include "bindings/plugin.h"
 
-static bool is(const plugin_string_t *body, const char *name) {
+static bool is(const plugin_list_u8_t *body, const char *name) {
   return body->len == strlen(name) && !memcmp(body->ptr, name, body->len);
 }
 
 bool exports_dispatcher_plugin_handler_handle(
     exports_dispatcher_plugin_handler_message_t *message,
     exports_dispatcher_plugin_handler_failure_t *failure) {
-  const plugin_string_t *body = &message->body;
+  const plugin_list_u8_t *body = &message->body.val.bytes;
   if (is(body, "done")) return true;
   if (is(body, "reject")) {
     failure->tag = DISPATCHER_PLUGIN_TYPES_FAILURE_REJECT;

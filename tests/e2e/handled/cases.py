@@ -1,11 +1,12 @@
 """Ways to end of which most do not handle the message; the body names one."""
 
+import datetime
+import logging
 import os
 import sys
 
 from componentize_py_types import Err
-from wit_world import exports
-from wit_world.imports.types import Failure_Reject, Failure_Retry
+from dispatcher_guest import Reject, Retry, http
 
 
 async def work():
@@ -16,11 +17,31 @@ class Cases:
     def done(self):
         print("worked")
 
+    def imports_inside(self):
+        import colorsys
+        from email import charset
+
+        year = datetime.datetime.strptime("2024-02-29", "%Y-%m-%d").year
+        print(f"imported inside: {year} {colorsys.__name__} {charset.__name__}")
+
+    def logs(self):
+        logging.getLogger("cases").warning("careful", extra={"order": "o-1"})
+
     def retry(self):
-        raise Err(Failure_Retry(None))
+        raise Retry(after_ms=2000, reason="later")
+
+    def retry_by_policy(self):
+        raise Retry()
 
     def reject(self):
-        raise Err(Failure_Reject("no"))
+        raise Reject("no")
+
+    def forbidden(self):
+        try:
+            http.get("http://example.com/")
+        except http.RequestError as error:
+            assert error.code == "forbidden" and not error.may_have_run
+            raise Reject(error)
 
     async def coroutine(self):
         raise ValueError("lost")
@@ -34,11 +55,8 @@ class Cases:
     def generator(self):
         yield 1
 
-    def returns_err(self):
-        return Err(Failure_Reject("no"))
-
-    def returns_failure(self):
-        return Failure_Reject("no")
+    def returns_reject(self):
+        return Reject("no")
 
     def returns_text(self):
         return "ok"
@@ -46,26 +64,20 @@ class Cases:
     def returns_false(self):
         return False
 
-    def raises_text(self):
+    def raises_err(self):
         raise Err("text")
 
-    def raises_nothing(self):
-        raise Err(None)
-
-    def raises_class(self):
-        raise Err(Failure_Reject)
-
     def raises_bad_retry(self):
-        raise Err(Failure_Retry("soon"))
+        raise Retry(after_ms="soon")
 
     def raises_negative_retry(self):
-        raise Err(Failure_Retry(-1))
+        raise Retry(after_ms=-1)
 
-    def raises_bad_reject(self):
-        raise Err(Failure_Reject(7))
+    def raises_text(self):
+        raise "no"
 
-    def raises_failure(self):
-        raise Failure_Reject("no")
+    def imports_too_late(self):
+        __import__("color" + "ful")
 
     def exits(self):
         sys.exit(0)
@@ -80,6 +92,5 @@ class Cases:
         raise ValueError("wrong")
 
 
-class Handler(exports.Handler):
-    def handle(self, message):
-        return getattr(Cases(), message.body)()
+def handle(message):
+    return getattr(Cases(), message.body)()

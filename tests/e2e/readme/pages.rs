@@ -9,7 +9,7 @@ use super::{settings_are_right, words};
 use dispatcher_core::telemetry::metrics::queue::QUEUE_METRICS;
 
 /// Each page by its path, with its text.
-fn pages() -> Vec<(String, String)> {
+pub(super) fn pages() -> Vec<(String, String)> {
     let folder = std::fs::read_dir(root().join("host/docs")).expect("a readable folder");
     let names = folder.map(|entry| entry.expect("an entry").file_name());
     let names = names.map(|name| format!("host/docs/{}", name.to_string_lossy()));
@@ -102,9 +102,9 @@ fn every_flag_and_variable_of_a_page_exists_in_the_program() {
     let run = help(&["run"]);
     let local = help(&["local"]);
     let granted = read("host/wasm/src/capability/variables/environment.rs");
-    let mut variables = 0;
+    let (mut flags, mut variables) = (0, 0);
     for (name, page) in pages() {
-        flags_exist(&name, &page);
+        flags += flags_exist(&name, &page);
         for variable in quoted(&page, "WORKERLESS_") {
             // The help says the common beginning once.
             let end = &variable["WORKERLESS".len()..];
@@ -118,6 +118,7 @@ fn every_flag_and_variable_of_a_page_exists_in_the_program() {
             assert!(is_known, "{name} names {variable}");
         }
     }
+    assert!(flags >= 100, "the flags were not found");
     assert!(variables >= 7, "the variables were not found");
 }
 

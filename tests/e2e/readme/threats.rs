@@ -34,12 +34,13 @@ fn every_threat_claim_names_existing_tests() {
     let mut rows = 0;
     for row in page.lines().filter(|line| line.starts_with("| ")) {
         let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
-        let [what, why, shown] = cells[..] else {
-            panic!("{PAGE}: not three cells: {row}");
+        let [what, why] = cells[..] else {
+            panic!("{PAGE}: not two cells: {row}");
         };
-        if shown == "shown by" || shown == "---" {
+        if why == "because" || why == "---" {
             continue;
         }
+        let (why, shown) = why.split_once("<!--").unwrap_or((why, ""));
         assert!(!what.is_empty() && !why.is_empty(), "{PAGE}: {row}");
         let named = quoted(shown, "");
         let named: Vec<_> = named.iter().filter(|name| name.contains('_')).collect();
@@ -60,12 +61,40 @@ fn every_test_named_beside_the_tables_exists() {
     let tests = tests();
     let page = read(PAGE);
     let prose: String = page.lines().filter(|line| !line.starts_with('|')).collect();
+    let prose = prose.replace("<!--", "").replace("-->", "");
     let words = prose.split('`').skip(1).step_by(2);
     for name in words.filter(|word| word.contains('_') && !word.contains(['.', '/', ' '])) {
         assert!(
             is_there(&tests, name),
             "{PAGE} names {name}, which does not exist"
         );
+    }
+}
+
+/// What readers see of a page.
+fn visible(page: &str) -> String {
+    let parts = page.split("<!--").enumerate();
+    let seen = parts.map(|(number, part)| match (number, part.split_once("-->")) {
+        (0, _) | (_, None) => part,
+        (_, Some((_, after))) => after,
+    });
+    seen.collect()
+}
+
+/// The names are in comments, where these tests find them.
+#[test]
+fn no_page_for_users_shows_names_of_tests() {
+    let tests = tests();
+    for (name, page) in super::pages::pages() {
+        if name.ends_with("/adding-a-backend.md") {
+            continue;
+        }
+        let page = visible(&page);
+        let shown = page.split('`').skip(1).step_by(2);
+        let shown: Vec<_> = shown
+            .filter(|word| word.matches('_').count() > 2 && tests.contains(*word))
+            .collect();
+        assert!(shown.is_empty(), "{name} shows {shown:?}");
     }
 }
 

@@ -36,7 +36,7 @@ impl World {
         let given_up = |at: BootInstant| counts_on.since(at) > again && one.leased <= now;
         if one.unheard.is_some_and(given_up) && !dead && !stopping && self.is_honest(before) {
             self.fails(
-                "gave-up-telling",
+                "settlement-given-up",
                 format!("message {message}, delivery {before}"),
             );
         }
@@ -98,7 +98,7 @@ impl World {
             let clean = !self.troubled && self.trouble_changed <= one.handed;
             if one.life == life && self.is_surely_held(number, now) {
                 let why = format!("delivery {number} of message {}", one.message);
-                self.fails("untold-by-a-stop", why);
+                self.fails("unsettled-by-a-stop", why);
                 continue;
             }
             let one = &self.deliveries[number];

@@ -254,16 +254,16 @@ impl World {
                     || self.is_behind_an_open_one(life, one.message)
                     || self.is_behind_an_older_one(delivery)
                     || self.is_behind_a_lost_one(delivery);
-                right(may && after.is_zero(), "gave-a-busy-one-back")
+                right(may && after.is_zero(), "released-a-throttled-one")
             }
-            (Outcome::DeadLetter(_), Some(Said::Kept)) => Err("buried-a-busy-one"),
+            (Outcome::DeadLetter(_), Some(Said::Kept)) => Err("dead-lettered-while-throttled"),
             (Outcome::DeadLetter(_), Some(Said::Reject)) => right(
                 plan.dead_letters || (plan.takes_dead() && spent),
-                "buried-without-a-grave",
+                "dead-lettered-without-a-queue",
             ),
             (Outcome::Release(after), Some(Said::Reject)) => right(
                 !plan.dead_letters && *after <= longest,
-                "rejected-not-buried",
+                "rejected-not-dead-lettered",
             ),
             (Outcome::Release(after), Some(Said::Retry(Some(asked)))) => {
                 // What pauses within its lease is released for the rest of the pause.
@@ -278,16 +278,16 @@ impl World {
                 right(*after <= longest, "released-for-too-long")
             }
             (Outcome::DeadLetter(_), Some(Said::Retry(_) | Said::Cut)) => {
-                right(spent, "buried-early")
+                right(spent, "dead-lettered-early")
             }
-            (Outcome::DeadLetter(_), Some(Said::Behind)) => Err("buried-untried"),
+            (Outcome::DeadLetter(_), Some(Said::Behind)) => Err("dead-lettered-untried"),
             (Outcome::Release(after), None) => {
                 let ordered = self.is_ordered(stored.queue);
                 let may = stopping || ordered || self.is_behind_a_lost_one(delivery);
-                right(may && after.is_zero(), "gave-back-untried")
+                right(may && after.is_zero(), "released-unrun")
             }
             (Outcome::DeadLetter(_), None) => {
-                right(self.is_exhausted(life, delivery), "buried-untried")
+                right(self.is_exhausted(life, delivery), "dead-lettered-untried")
             }
         }
     }

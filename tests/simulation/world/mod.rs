@@ -79,7 +79,7 @@ pub(crate) struct World {
     pub trace: Vec<Event>,
     pub broken: Vec<Broken>,
     /// One per queue: it may hold something that it did not.
-    pub bells: Vec<Arc<Notify>>,
+    pub notifiers: Vec<Arc<Notify>>,
     /// Something happened.
     pub happened: Arc<Notify>,
     pub calls: Calls,
@@ -266,7 +266,7 @@ impl World {
             records: BTreeMap::new(),
             trace: Vec::new(),
             broken: Vec::new(),
-            bells: (0..queues).map(|_| Arc::default()).collect(),
+            notifiers: (0..queues).map(|_| Arc::default()).collect(),
             happened: Arc::default(),
             calls: Calls::default(),
             met: BTreeSet::new(),

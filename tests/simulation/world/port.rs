@@ -210,7 +210,7 @@ async fn poll(
         world.roll(often, Met::BlindPoll)
     };
     loop {
-        let (bell, next) = {
+        let (notifier, next) = {
             let mut world = sim.lock();
             let taken = if blind { Vec::new() } else { world.take(want) };
             let now = clock::now();
@@ -218,8 +218,8 @@ async fn poll(
             if !taken.is_empty() || ends <= now || hurried {
                 return taken;
             }
-            let bell = world.bells[want.queue].clone();
-            (bell, world.next_visible(want.queue, now))
+            let notifier = world.notifiers[want.queue].clone();
+            (notifier, world.next_visible(want.queue, now))
         };
         let next = next.filter(|_| !blind).map_or(ends, |next| next.min(ends));
         let hurried = async {
@@ -231,7 +231,7 @@ async fn poll(
         tokio::select! {
             biased;
             () = hurried => {}
-            () = bell.notified() => {}
+            () = notifier.notified() => {}
             () = clock::sleep_until(Some(next)) => {}
         }
     }

@@ -34,7 +34,7 @@ impl World {
             tries: 0,
         });
         self.note("sent", NONE, queue, vec![self.messages.len() - 1]);
-        self.bells[queue].notify_waiters();
+        self.notifiers[queue].notify_waiters();
     }
 
     /// When a message of this queue becomes visible next.
@@ -107,7 +107,7 @@ impl World {
         self.deliveries[delivery].until = now + time;
         self.deliveries[delivery].released = releases;
         self.note_with(what, life, queue, vec![message], format!("{time:?}"));
-        self.bells[queue].notify_waiters();
+        self.notifiers[queue].notify_waiters();
         Ok(())
     }
 
@@ -147,7 +147,7 @@ impl World {
         }
         self.messages[message].gone = Some(Gone::Deleted(now));
         self.note("deletes", life, queue, vec![message]);
-        self.bells[queue].notify_waiters();
+        self.notifiers[queue].notify_waiters();
         Ok(())
     }
 
@@ -175,7 +175,9 @@ impl World {
         }
         let often = self.scenario.faults.entry;
         if !self.flavour(queue).is_exact() && self.roll(often, Met::FailedEntry) {
-            return Err(ItemError::Passing("buried and not deleted".into()));
+            return Err(ItemError::Passing(
+                "copied to the dead-letter queue and not deleted".into(),
+            ));
         }
         self.delete(delivery)
     }

@@ -16,6 +16,8 @@ pub(super) struct Request {
     pub event: bool,
     /// Whether it asks for the end of the function's log.
     pub tail: bool,
+    /// The trace that it continues.
+    pub trace_header: Option<String>,
 }
 
 impl Request {
@@ -158,6 +160,7 @@ fn parse(bytes: &[u8]) -> io::Result<Option<(usize, Request, usize)>> {
         query: query.to_owned(),
         body: Vec::new(),
         event: header("x-amz-invocation-type") == Some("Event"),
+        trace_header: header("x-amzn-trace-id").map(str::to_owned),
         tail: header("x-amz-log-type") == Some("Tail"),
     };
     Ok(Some((head, request, length.unwrap_or(0))))

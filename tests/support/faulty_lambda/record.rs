@@ -103,6 +103,7 @@ impl InvocationRecords {
             number,
             function,
             event: request.event,
+            trace_header: request.trace_header.clone(),
             records: records.iter().map(|record| self.record(record)).collect(),
         }
     }

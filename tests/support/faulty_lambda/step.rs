@@ -16,6 +16,8 @@ pub struct Invocation {
     pub function: String,
     /// Whether the caller does not wait for the function.
     pub event: bool,
+    /// The trace that it continues.
+    pub trace_header: Option<String>,
     /// The event's records; none if it is no event of a queue.
     pub records: Vec<Record>,
 }
@@ -239,7 +241,7 @@ pub fn mixed(seed: u64, percent: u64) -> impl Fn(&Invocation) -> LambdaStep + Se
             4 => LambdaStep::Half,
             5 => LambdaStep::Answer(Duration::from_millis(luck.u64(1..300)), "null".to_owned()),
             _ => LambdaStep::Fail {
-                kind: "Mishap".to_owned(),
+                kind: "HandlerError".to_owned(),
                 message: "too bad".to_owned(),
                 log: "a line before it\n".to_owned(),
             },

@@ -25,6 +25,9 @@ use aws_smithy_runtime_api::client::http::{
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 
+/// What the function's trace continues.
+const TRACE_HEADER: &str = "x-amzn-trace-id";
+
 /// Signs requests with the configuration's credentials.
 #[derive(Debug, Clone)]
 pub(super) struct Signer(Client);
@@ -57,6 +60,7 @@ impl Signer {
             about: About::Function(function),
             place,
         };
+        let trace_header = request.trace_header.take();
         let waits = request.invocation == Invocation::RequestResponse;
         let sent = self
             .0
@@ -68,6 +72,12 @@ impl Signer {
             })
             .set_log_type((request.log_tail && waits).then_some(LogType::Tail))
             .payload(Blob::new(std::mem::take(&mut request.payload)))
+            .customize()
+            .mutate_request(move |sent| {
+                if let Some(header) = &trace_header {
+                    sent.headers_mut().insert(TRACE_HEADER, header.clone());
+                }
+            })
             .send()
             .await;
         match sent {

@@ -15,6 +15,7 @@ fn request() -> Request {
         payload: b"{\"a\":1}".to_vec(),
         log_tail: false,
         patience: PATIENCE,
+        trace_header: None,
     }
 }
 
@@ -33,8 +34,10 @@ async fn response_payload_arrives_whole() {
         "X-Amz-Executed-Version: 7\r\nX-Amzn-RequestId: r-1\r\nX-Amz-Log-Result: U1RBUlQK4oI=\r\n";
     let server = TestServer::start(vec![answer(200, headers, "[1,2]")]).await;
     let lambda = Lambda::connect(&configuration(server.address()));
+    let header = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1";
     let request = Request {
         log_tail: true,
+        trace_header: Some(header.to_owned()),
         ..request()
     };
     let response = lambda.invoke(request).await.expect("an answer");
@@ -57,6 +60,8 @@ async fn response_payload_arrives_whole() {
         "{seen}"
     );
     assert!(seen.contains("x-amz-log-type: Tail"), "{seen}");
+    let line = format!("x-amzn-trace-id: {header}");
+    assert!(seen.contains(&line), "{seen}");
     assert!(seen.ends_with("{\"a\":1}"), "{seen}");
 }
 

@@ -1,7 +1,7 @@
 //! The DynamoDB backend for the program: tables as queues, and tables for scheduled messages of SQS
 //! queues.
 
-use crate::queue::{Dynamo, Options};
+use crate::queue::{Dynamo, FAILED, Options};
 use crate::schedule::DynamoDb as Schedules;
 use dispatcher_aws as aws;
 use dispatcher_core::backend::{
@@ -33,6 +33,10 @@ impl Backend for DynamoDbBackend {
         "dynamodb"
     }
 
+    fn has_cheap_depth(&self) -> bool {
+        false
+    }
+
     /// By the table's ARN.
     fn queue_of_source(&self, source: &str) -> Option<String> {
         let mut parts = source.splitn(6, ':');
@@ -49,6 +53,10 @@ impl Backend for DynamoDbBackend {
     /// They stay in the table, as FAILURE.
     fn has_dead_letters(&self, _queue: &str) -> bool {
         true
+    }
+
+    fn dead_letter_part(&self) -> Option<&'static str> {
+        Some(FAILED)
     }
 
     fn shares_controls(&self) -> bool {
@@ -118,6 +126,9 @@ struct DynamoDbClient {
 #[async_trait::async_trait]
 impl BackendClient for DynamoDbClient {
     async fn open(&self, queue: &str, terms: QueueTerms<'_>) -> Result<Arc<dyn Queue>, QueueError> {
+        if let Some((table, FAILED)) = queue.split_once('/') {
+            return Ok(Arc::new(self.queues.failed(table).await?));
+        }
         let open = self.queues.open(queue, terms.dead_letter).await?;
         Ok(Arc::new(open.within(terms.budget.cloned())))
     }

@@ -9,7 +9,7 @@ use dispatcher_core::backend::{
     QueueTerms, ScheduleHome, ScheduleOf, not_made_yet,
 };
 use dispatcher_core::control::{ControlChange, QueueControl};
-use dispatcher_core::error_kind::CallError;
+use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::idempotency::{Records, RecordsError};
 use dispatcher_core::keyvalue::Bucket;
 use dispatcher_core::queue::{Depth, Queue, QueueError};
@@ -29,6 +29,10 @@ pub struct LocalBackend;
 impl Backend for LocalBackend {
     fn name(&self) -> &'static str {
         "local"
+    }
+
+    fn messaging_system(&self) -> &'static str {
+        "dispatcher_local"
     }
 
     fn is_embedded(&self) -> bool {
@@ -63,23 +67,47 @@ impl Backend for LocalBackend {
 
     async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, CallError> {
         Ok(Arc::new(LocalClient {
-            data: config.data.clone(),
+            data: Some(config.data.clone()),
             queues: OnceCell::new(),
             buckets: OnceCell::new(),
         }))
     }
 }
 
+/// A client of a store of queues that is open. Other files of `data` are opened when they are needed;
+/// without it there are none.
+pub fn client_of(store: Queues, data: Option<&Path>) -> Arc<dyn BackendClient> {
+    Arc::new(LocalClient {
+        data: data.map(Path::to_owned),
+        queues: OnceCell::new_with(Some(store)),
+        buckets: OnceCell::new(),
+    })
+}
+
 /// The files of one data folder, each opened when it is first needed.
 struct LocalClient {
-    data: PathBuf,
+    /// Nothing where the queues are in memory.
+    data: Option<PathBuf>,
     queues: OnceCell<Queues>,
     buckets: OnceCell<Buckets>,
 }
 
 impl LocalClient {
+    /// Whether there are queues; makes no file.
+    fn is_made(&self) -> bool {
+        let file = self.data.as_ref().map(|data| data.join("local.db"));
+        self.queues.initialized() || file.is_some_and(|file| file.exists())
+    }
+
+    fn folder(&self) -> Result<&Path, CallError> {
+        self.data.as_deref().ok_or_else(|| CallError {
+            kind: ErrorKind::Invalid,
+            message: "queues in memory have no schedule, no buckets and no records".to_owned(),
+        })
+    }
+
     async fn store(&self) -> Result<&Queues, QueueError> {
-        let open = || async { Queues::open(&self.data) };
+        let open = || async { Queues::open(self.folder()?) };
         self.queues.get_or_try_init(open).await
     }
 }
@@ -91,6 +119,11 @@ impl BackendClient for LocalClient {
         Ok(Arc::new(open.within(terms.budget.cloned(), terms.attempts)))
     }
 
+    async fn make(&self, queues: &[&str]) -> Result<(), QueueError> {
+        let queues = queues.iter().map(|queue| (*queue).to_owned()).collect();
+        self.store().await?.make(queues).await
+    }
+
     async fn queues(&self) -> Result<Vec<String>, QueueError> {
         self.store().await?.names()
     }
@@ -99,7 +132,7 @@ impl BackendClient for LocalClient {
         &self,
         queues: &[QueueDeclaration],
     ) -> Result<Vec<Contradiction>, QueueError> {
-        if !self.data.join("local.db").exists() {
+        if !self.is_made() {
             return Ok(Vec::new());
         }
         self.store().await?.contradictions(queues.to_vec()).await
@@ -111,12 +144,12 @@ impl BackendClient for LocalClient {
 
     /// A dead-letter queue exists with its queue.
     async fn exists(&self, queue: &str) -> Result<bool, QueueError> {
-        if !self.data.join("local.db").exists() {
+        if !self.is_made() {
             return Ok(false);
         }
         let bare = queue.strip_suffix(DEAD).unwrap_or(queue);
-        let names = self.queues().await?;
-        Ok(names.iter().any(|known| known == queue || known == bare))
+        let names = [queue, bare].map(str::to_owned);
+        self.store().await?.has_one_of(names).await
     }
 
     /// Counts all of them in one call. A dead-letter queue exists with its queue, empty until the first
@@ -165,17 +198,18 @@ impl BackendClient for LocalClient {
     }
 
     async fn schedule(&self, _of: ScheduleOf<'_>) -> Result<Arc<dyn ScheduleStore>, CallError> {
-        Ok(Arc::new(File::of(&self.data)))
+        Ok(Arc::new(File::of(self.folder()?)))
     }
 
     async fn bucket(&self, name: &str) -> Result<Arc<dyn Bucket>, CallError> {
-        let folder = self.data.clone();
+        let folder = self.folder()?.to_owned();
         let open = || tasks::blocking(move || Buckets::open(&folder)).finished();
         let store = self.buckets.get_or_try_init(open).await?;
         Ok(Arc::new(store.bucket(name)))
     }
 
     fn records(&self) -> Result<Arc<dyn Records>, RecordsError> {
-        Ok(Arc::new(LocalRecords::open(&self.data)?))
+        let folder = self.folder().map_err(|error| RecordsError(error.message))?;
+        Ok(Arc::new(LocalRecords::open(folder)?))
     }
 }

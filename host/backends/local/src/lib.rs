@@ -7,4 +7,4 @@ pub mod keyvalue;
 pub mod queue;
 pub mod schedule;
 
-pub use backend::LocalBackend;
+pub use backend::{LocalBackend, client_of};

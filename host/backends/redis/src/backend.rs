@@ -200,7 +200,7 @@ impl BackendClient for RedisClient {
     }
 
     async fn warnings(&self, log: bool) -> Vec<ServerWarning> {
-        let says = match self.queues.eviction().await {
+        let message = match self.queues.eviction().await {
             Some(Eviction::Never) | None => return Vec::new(),
             Some(Eviction::By(policy)) => {
                 if log {
@@ -227,6 +227,6 @@ impl BackendClient for RedisClient {
             }
         };
         let about = "the Redis server";
-        vec![ServerWarning { about, says }]
+        vec![ServerWarning { about, message }]
     }
 }

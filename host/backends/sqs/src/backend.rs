@@ -19,6 +19,10 @@ impl Backend for SqsBackend {
         "sqs"
     }
 
+    fn messaging_system(&self) -> &'static str {
+        "aws_sqs"
+    }
+
     fn check_address(&self, address: &str) -> Result<(), String> {
         let is_arn = address.starts_with("arn:");
         let is_sqs = address.split(':').nth(2) == Some("sqs") && address.split(':').count() == 6;
@@ -55,6 +59,15 @@ impl Backend for SqsBackend {
 
     fn partition(&self, queue: &str) -> Option<String> {
         iam::partition(queue).map(str::to_owned)
+    }
+
+    fn has_cheap_depth(&self) -> bool {
+        false
+    }
+
+    /// As *Amazon SQS pricing* lists them for the first 100 billion requests of a month.
+    fn dollars_per_million_calls(&self, queue: &str) -> Option<f64> {
+        Some(if self.is_fifo(queue) { 0.5 } else { 0.4 })
     }
 
     async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, CallError> {

@@ -4,12 +4,13 @@
 use super::running::{RunningAttempts, RunningLease};
 use crate::clock;
 use crate::clock::{BootInstant, Timestamp};
-use crate::handler::{Attempt, Handler};
+use crate::handler::{Attempt, Deadline, Handler, TimeLimit};
 use crate::job::{Job, JobEnding};
 use crate::lease::Lease;
 use crate::memory::HeldBytes;
 use crate::message::{FailureReason, Message, Verdict};
 use crate::scheduler::room::Permit;
+use crate::telemetry::trace;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
@@ -23,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Clone, Copy)]
 pub struct AttemptLimits<'a> {
     /// The longest it may take.
-    pub timeout: Duration,
+    pub timeout: TimeLimit,
     /// Set when it must end at once.
     pub halt: &'a CancellationToken,
     /// The runtime whose timers it uses.
@@ -36,7 +37,7 @@ pub struct AttemptLimits<'a> {
 
 /// Splits jobs into those that can still be attempted and those that cannot: a lease that was lost
 /// while the job waited, and in an ordered group everything after it.
-pub fn still_ours(jobs: Vec<Job>, ordered: bool) -> (Vec<Job>, Vec<(Job, JobEnding)>) {
+pub(crate) fn still_ours(jobs: Vec<Job>, ordered: bool) -> (Vec<Job>, Vec<(Job, JobEnding)>) {
     let now = clock::now();
     let mut ours = Vec::with_capacity(jobs.len());
     let mut over: Vec<(Job, JobEnding)> = Vec::new();
@@ -89,8 +90,8 @@ pub async fn attempt(
     let attempt = Arc::new(Attempt {
         messages,
         cancelled: kept.iter().map(|kept| kept.lease.lost().clone()).collect(),
-        deadline: clock::now() + limits.timeout,
-        deadline_date: clock::wall_clock_now() + limits.timeout,
+        tries: kept.iter().map(|kept| kept.tries).collect(),
+        deadline: Deadline::after(limits.timeout),
     });
     // Asked before: the handler may be another by the end.
     let reaches_out = handler.reaches_out();
@@ -99,10 +100,15 @@ pub async fn attempt(
         tries: kept.tries,
     });
     let version = handler.version(&attempt);
+    if let Some(version) = &version {
+        trace::note_version(version);
+    }
     let shown = limits
         .running
         .begin(limits.lane, &attempt, leases.collect(), version);
+    let began = clock::now();
     let end = run(handler, &attempt, limits).await;
+    let took = (!matches!(end, AttemptEnd::Unbegun)).then(|| clock::now().since(began));
     let cancelled = shown.end();
     // The handler is done with it, unless an instance that is kept still names it.
     let attempt = Arc::try_unwrap(attempt).unwrap_or_else(|shared| (*shared).clone());
@@ -111,16 +117,17 @@ pub async fn attempt(
         .iter()
         .map(CancellationToken::is_cancelled)
         .collect();
-    let left = attempt.deadline.since(clock::now());
+    let left = attempt.deadline.left(clock::now());
     let halted = match reaches_out {
         true => JobEnding::Stopped(left),
         false => JobEnding::Returned,
     };
-    let mut endings = endings(end, &lost, limits.timeout, &halted);
+    let allowed = limits.timeout.timeout + attempt.deadline.added();
+    let mut endings = endings(end, &lost, allowed, &halted);
     cancel(&mut endings, &cancelled);
     let jobs = attempt.messages.into_iter().zip(kept);
     jobs.zip(endings)
-        .map(|((message, kept), ending)| (kept.with(message), ending))
+        .map(|((message, kept), ending)| (kept.with(message, took), ending))
         .collect()
 }
 
@@ -147,7 +154,7 @@ struct JobRest {
 }
 
 impl JobRest {
-    fn with(self, message: Message) -> Job {
+    fn with(self, message: Message, took: Option<Duration>) -> Job {
         Job {
             message,
             lease: self.lease,
@@ -157,6 +164,8 @@ impl JobRest {
             expires: self.expires,
             holds: self.holds,
             tries: self.tries,
+            took,
+            trace: None,
             not_before: self.not_before,
             last_chance: self.last_chance,
         }
@@ -184,7 +193,7 @@ async fn run(
     if let Poll::Ready(end) = first {
         return end;
     }
-    let timer = clock::sleep_on(limits.control, attempt.deadline);
+    let timer = attempt.deadline.passed(limits.control);
     let all_lost = async {
         for lost in &attempt.cancelled {
             lost.cancelled().await;

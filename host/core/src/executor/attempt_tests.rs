@@ -26,7 +26,7 @@ async fn end_of(
     answer: AttemptAnswer,
 ) -> Vec<JobEnding> {
     let limits = AttemptLimits {
-        timeout,
+        timeout: timeout.into(),
         halt,
         control: &Handle::current(),
         running: &RunningAttempts::default(),
@@ -149,7 +149,7 @@ async fn stopped_attempt_keeps_its_message_until_outbound_calls_end() {
 
     let halt = CancellationToken::new();
     let limits = AttemptLimits {
-        timeout: LONG,
+        timeout: LONG.into(),
         halt: &halt,
         control: &Handle::current(),
         running: &RunningAttempts::default(),
@@ -193,7 +193,7 @@ async fn a_cancelled_message_is_to_be_deleted_and_its_attempt_ends_at_once() {
     let (all, control) = (running.clone(), Handle::current());
     let attempting = tokio::spawn(async move {
         let limits = AttemptLimits {
-            timeout: LONG,
+            timeout: LONG.into(),
             halt: &halt,
             control: &control,
             running: &all,

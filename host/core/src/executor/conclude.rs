@@ -36,6 +36,7 @@ pub(super) fn fate(ending: &JobEnding) -> MessageFate {
         JobEnding::Verdict(Verdict::Done)
         | JobEnding::AlreadyDone
         | JobEnding::Shed
+        | JobEnding::Filtered
         | JobEnding::Cancelled => MessageFate::Done,
         JobEnding::Verdict(Verdict::Busy { .. } | Verdict::Closed(_)) => MessageFate::Kept,
         _ => MessageFate::Failed,
@@ -111,6 +112,7 @@ pub(super) fn worst_signal<'a>(endings: impl Iterator<Item = &'a JobEnding>) -> 
         | JobEnding::Exhausted(_)
         | JobEnding::Unreadable(_)
         | JobEnding::Shed
+        | JobEnding::Filtered
         | JobEnding::Cancelled
         | JobEnding::Lost => Signal::Nothing,
         JobEnding::Verdict(_) => Signal::Open,

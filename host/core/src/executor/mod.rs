@@ -4,26 +4,29 @@
 pub mod attempt;
 mod conclude;
 pub mod downstream;
+pub mod opening;
 pub mod pool;
 pub mod running;
 
 use crate::clock;
 use crate::clock::BootInstant;
-use crate::handler::Handler;
+use crate::handler::{Handler, TimeLimit};
 use crate::job::{Job, JobEnding, Outbox, hand_on, hand_on_all};
 use crate::message::{Message, Outcome, Verdict};
 use crate::scheduler::shared::SharedScheduler;
 use crate::scheduler::{After, FinishedAttempt, MessageFate, Scheduler, Start};
+use crate::spans::QueueSpans;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::metrics::meter::Meter;
+use crate::telemetry::trace;
 use attempt::{AttemptLimits, attempt, still_ours};
 use conclude::Pause;
 use downstream::{Downstream, DownstreamState};
 use pool::Spawner;
 use running::RunningAttempts;
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -36,7 +39,7 @@ pub struct Executor {
     /// What handles its messages.
     pub handler: Arc<dyn Handler>,
     /// The longest that one attempt may take.
-    pub timeout: Duration,
+    pub timeout: TimeLimit,
     /// Where finished jobs go.
     pub outbox: Outbox,
     /// Who runs its workers.
@@ -55,6 +58,8 @@ pub struct Executor {
     pub prospects: Arc<dyn Prospects>,
     /// The attempts under way.
     pub running: Arc<RunningAttempts>,
+    /// Makes the spans of attempts; of each queue, in the route's order.
+    pub spans: Vec<QueueSpans>,
 }
 
 /// What the stage after this one makes of failed attempts, as far as what waits behind them in their
@@ -203,15 +208,19 @@ impl Executor {
     }
 
     async fn attempt(&self, lane: usize, jobs: Vec<Job>) -> Vec<(Job, JobEnding)> {
-        for job in &jobs {
-            let Message {
-                queue,
-                id,
-                receive_count,
-                ..
-            } = &job.message;
-            tracing::debug!(queue, message_id = id, receive_count, "an attempt begins");
-        }
+        let mut span = self.spans[lane].begin_process(&jobs);
+        trace::within(&mut span, || {
+            for job in &jobs {
+                let Message {
+                    queue,
+                    id,
+                    receive_count,
+                    ..
+                } = &job.message;
+                tracing::debug!(queue, message_id = id, receive_count, "an attempt begins");
+            }
+        });
+        let began = clock::now();
         self.counters.attempts.one();
         let _running = self.counters.running.hold();
         let _in_flight = self.meters[lane].hold(u32::try_from(jobs.len()).unwrap_or(u32::MAX));
@@ -222,12 +231,16 @@ impl Executor {
             running: &self.running,
             lane,
         };
-        attempt(&*self.handler, jobs, limits).await
+        let mut attempting = pin!(attempt(&*self.handler, jobs, limits));
+        let polled = poll_fn(|cx| trace::within(&mut span, || attempting.as_mut().poll(cx)));
+        let mut ended = polled.await;
+        self.spans[lane].end_process(span, began, &mut ended);
+        ended
     }
 
     fn measure(&self, lane: usize, took: Duration, ended: &[(Job, JobEnding)]) {
         let meter = &self.meters[lane];
-        for (_, ending) in ended {
+        for (job, ending) in ended {
             match ending {
                 JobEnding::Verdict(Verdict::Done) => {}
                 JobEnding::Verdict(Verdict::Retry { .. } | Verdict::Reject(_)) => {
@@ -244,10 +257,14 @@ impl Executor {
                 | JobEnding::Exhausted(_)
                 | JobEnding::Unreadable(_)
                 | JobEnding::Shed
+                | JobEnding::Filtered
                 | JobEnding::Cancelled
                 | JobEnding::Lost => continue,
             }
             meter.took(took);
+            if let Some(trace) = job.sampled_trace() {
+                meter.traced(took, trace);
+            }
         }
     }
 

@@ -209,13 +209,13 @@ impl Entry {
             }
         });
         let age = now.since(self.began);
-        let limit = self.attempt.deadline.since(self.began);
+        let limit = self.attempt.deadline.left(self.began);
         let told = self.cancelled_at.map(|at| now.since(at));
         AttemptView {
             number,
             lane: self.lane,
             age,
-            left: self.attempt.deadline.since(now),
+            left: self.attempt.deadline.left(now),
             version: self.version.clone(),
             stuck: stuck(age, limit, told, usual),
             messages: messages.collect(),
@@ -283,6 +283,7 @@ impl Drop for RunningGuard<'_> {
 mod tests {
     use super::*;
     use crate::clock::Timestamp;
+    use crate::handler::Deadline;
     use crate::message::samples;
     use tokio_util::sync::CancellationToken;
 
@@ -292,8 +293,8 @@ mod tests {
         Arc::new(Attempt {
             messages: ids.iter().map(|id| samples::message(id)).collect(),
             cancelled: ids.iter().map(|_| CancellationToken::new()).collect(),
-            deadline: clock::now() + 30 * S,
-            deadline_date: Timestamp::default(),
+            tries: Vec::new(),
+            deadline: Deadline::fixed(clock::now() + 30 * S, Timestamp::default()),
         })
     }
 

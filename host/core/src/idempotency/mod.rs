@@ -33,16 +33,16 @@ pub trait Records: Send + Sync + 'static {
 }
 
 /// A store for tests.
-#[cfg(any(test, feature = "samples"))]
+#[cfg(test)]
 #[allow(clippy::unwrap_used, missing_docs, reason = "for tests")]
-pub mod samples {
+pub(crate) mod samples {
     use super::{Records, RecordsError, Timestamp};
     use std::collections::BTreeMap;
     use std::sync::{Arc, Mutex};
 
     /// What the store does when it is called.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-    pub enum FakeBehaviour {
+    pub(crate) enum FakeBehaviour {
         /// What it promises.
         #[default]
         Well,
@@ -54,7 +54,7 @@ pub mod samples {
 
     /// Records in memory. Every call is a line of the log, which others may write as well.
     #[derive(Debug, Default)]
-    pub struct Fake {
+    pub(crate) struct Fake {
         /// What it does from now on.
         pub mood: Mutex<FakeBehaviour>,
         /// What was called.

@@ -3,10 +3,11 @@
 
 pub mod group;
 mod recall;
-pub mod receive_failures;
+pub(crate) mod receive_failures;
 
 use crate::clock;
 use crate::clock::{BootInstant, Timestamp};
+use crate::envelope::Envelope;
 use crate::idempotency::guard::Guard;
 use crate::job::{Job, JobEnding, Outbox, hand_on};
 use crate::lease::Ledger;
@@ -17,6 +18,7 @@ use crate::queue::{Ask, DeadLettered, GroupShare, Queue, QueueError, Received};
 use crate::scheduler::Poll;
 use crate::scheduler::ready::Waiting as _;
 use crate::scheduler::shared::SharedScheduler;
+use crate::spans::QueueSpans;
 use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::metrics::meter::Meter;
@@ -46,6 +48,10 @@ pub struct Source {
     pub meter: Arc<Meter>,
     /// Where messages say which group they belong to, unless the queue does.
     pub group_by: Option<GroupBy>,
+    /// What bodies are wrapped in, for `group_by`.
+    pub envelope: Envelope,
+    /// Makes the spans of receives.
+    pub spans: QueueSpans,
 }
 
 /// What the stages after this one say about a message that has just arrived.
@@ -122,7 +128,14 @@ impl Intake {
                     self.release_waiting();
                     awaited = self.report_outstanding();
                 }
-                answer = polls.next() => self.take(answer, &mut troubles),
+                answer = polls.next() => {
+                    // Thousands of queues answer together: one round for all of them.
+                    self.take(answer, &mut troubles);
+                    for other in polls.take_finished() {
+                        self.take(other, &mut troubles);
+                    }
+                    self.arrivals.arrived();
+                }
                 () = clock::sleep_until(next) => self.arrivals.arrived(),
                 () = room.freed() => {}
                 () = self.board.replan.notified() => self.arrivals.arrived(),
@@ -166,12 +179,17 @@ impl Intake {
         let budget = self.budget.clone();
         let stop = self.stop.clone();
         let guard = self.guard.clone();
+        let spans = source.spans.clone();
         self.counters.receive_calls.one();
         source.meter.calls.one();
         async move {
             let called = clock::now();
             let received = receive(&*queue, ask, budget.as_deref(), &stop).await;
             let answered = clock::now();
+            match &received {
+                Ok(received) => spans.received(called, Ok(&received.messages)),
+                Err(error) => spans.received(called, Err(error)),
+            }
             let known = match (guard, &received) {
                 (Some(guard), Ok(received)) => {
                     recall::known(&guard, &received.messages, ask.visibility).await
@@ -233,14 +251,13 @@ impl Intake {
                 let surplus = {
                     let mut scheduler = self.board.lock();
                     scheduler.answered(poll, jobs, drained, now);
-                    scheduler.surplus()
+                    scheduler.surplus(lane)
                 };
-                for (lane, job, after) in surplus {
+                for (job, after) in surplus {
                     hand_on(&self.outbox, lane, job, JobEnding::Behind(after));
                 }
             }
         }
-        self.arrivals.arrived();
     }
 
     /// Says of what has arrived which group it belongs to, where its queue does not.
@@ -250,7 +267,8 @@ impl Intake {
         let own = source.queue.identity().ordered_groups;
         for message in messages {
             if !(own && message.group.is_some()) {
-                message.group = by.group(message);
+                let opened = source.envelope.open(message);
+                message.group = by.group(opened.as_ref().unwrap_or(message));
             }
         }
     }
@@ -297,7 +315,9 @@ impl Intake {
                 permit: poll.seat(),
                 holds: 0,
                 tries: 0,
+                took: None,
                 not_before: None,
+                trace: None,
             })
             .collect()
     }

@@ -15,14 +15,14 @@ const LASTING: u32 = 3;
 
 /// The failures of one queue in a row.
 #[derive(Debug, Default)]
-pub struct ReceiveFailures {
+pub(crate) struct ReceiveFailures {
     failures: u32,
     said: LogThrottle,
 }
 
 impl ReceiveFailures {
     /// One more failure. Answers with the rest before the next poll.
-    pub fn failed(&mut self, queue: &str, error: &QueueError, now: BootInstant) -> Duration {
+    pub(crate) fn failed(&mut self, queue: &str, error: &QueueError, now: BootInstant) -> Duration {
         self.failures = self.failures.saturating_add(1);
         if self.said.should_log(now) {
             tracing::error!(
@@ -37,12 +37,12 @@ impl ReceiveFailures {
     }
 
     /// Whether it has lasted long enough to call the program unready.
-    pub fn lasts(&self) -> bool {
+    pub(crate) fn lasts(&self) -> bool {
         self.failures >= LASTING
     }
 
     /// A receive succeeded. Whether none did just before.
-    pub fn passed(&mut self, queue: &str) -> bool {
+    pub(crate) fn passed(&mut self, queue: &str) -> bool {
         let over = self.failures > 0;
         if over {
             tracing::info!(queue, failures = self.failures, "receives again");

@@ -42,7 +42,7 @@ pub struct LeaseTerms {
 
 /// One call that is due: items of one queue, those that expire first in front.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExtensionCall {
+pub(crate) struct ExtensionCall {
     /// The queue's place in the keeper's list.
     pub queue: usize,
     /// What to extend, and for how long from the call on.
@@ -79,7 +79,7 @@ enum LeaseState {
 
 /// All leases of a process.
 #[derive(Debug, Default)]
-pub struct Book {
+pub(crate) struct Book {
     entries: HashMap<LeaseId, LeaseEntry>,
     /// When each entry needs attention: an extension is due or its deadline has come.
     agenda: BTreeSet<(BootInstant, LeaseId)>,
@@ -94,7 +94,7 @@ pub struct Book {
 
 impl Book {
     /// Enters a lease. The token is set when the lease is lost.
-    pub fn open(&mut self, terms: LeaseTerms) -> (LeaseId, CancellationToken) {
+    pub(crate) fn open(&mut self, terms: LeaseTerms) -> (LeaseId, CancellationToken) {
         self.opened += 1;
         let id = LeaseId(self.opened);
         let cancelled = CancellationToken::new();
@@ -120,14 +120,14 @@ impl Book {
     }
 
     /// Strikes a lease out, settled or given up: nothing more is done for it.
-    pub fn close(&mut self, id: LeaseId) {
+    pub(crate) fn close(&mut self, id: LeaseId) {
         if let Some(entry) = self.entries.remove(&id) {
             self.agenda.remove(&(entry.attention(), id));
         }
     }
 
     /// Loses a lease whose time is over.
-    pub fn check(&mut self, id: LeaseId, now: BootInstant) {
+    pub(crate) fn check(&mut self, id: LeaseId, now: BootInstant) {
         self.change(id, |entry| {
             if entry.deadline <= now {
                 entry.lose();
@@ -137,7 +137,7 @@ impl Book {
 
     /// Loses the leases on these deliveries of a queue, whatever their time, also those that are
     /// entered later.
-    pub fn lose(&mut self, queue: usize, losses: &[Loss]) {
+    pub(crate) fn lose(&mut self, queue: usize, losses: &[Loss]) {
         let losses = losses.iter().map(|loss| (&loss.receipt, loss.cancelled));
         let mut losses: HashMap<&Receipt, bool> = losses.collect();
         let mut ids = Vec::new();
@@ -168,30 +168,30 @@ impl Book {
     }
 
     /// Whether the message of this lease was cancelled.
-    pub fn is_cancelled(&self, id: LeaseId) -> bool {
+    pub(crate) fn is_cancelled(&self, id: LeaseId) -> bool {
         self.entries
             .get(&id)
             .is_some_and(|entry| entry.is_cancelled)
     }
 
     /// When an entry ends, unless it is extended again.
-    pub fn deadline(&self, id: LeaseId) -> Option<BootInstant> {
+    pub(crate) fn deadline(&self, id: LeaseId) -> Option<BootInstant> {
         Some(self.entries.get(&id)?.deadline)
     }
 
     /// The same of an entry that is not lost.
-    pub fn deadline_kept(&self, id: LeaseId) -> Option<BootInstant> {
+    pub(crate) fn deadline_kept(&self, id: LeaseId) -> Option<BootInstant> {
         let entry = self.entries.get(&id)?;
         (entry.state != LeaseState::Lost).then_some(entry.deadline)
     }
 
     /// Until when the queue may keep the delivery invisible, leased or not.
-    pub fn hidden(&self, id: LeaseId) -> Option<InvisibleMessages> {
+    pub(crate) fn hidden(&self, id: LeaseId) -> Option<InvisibleMessages> {
         Some(self.entries.get(&id)?.hidden)
     }
 
     /// Stops extending and says until when the delivery may be settled; `None` if it is lost.
-    pub fn settle(&mut self, id: LeaseId, now: BootInstant) -> Option<BootInstant> {
+    pub(crate) fn settle(&mut self, id: LeaseId, now: BootInstant) -> Option<BootInstant> {
         self.change(id, |entry| {
             if entry.deadline <= now {
                 entry.lose();
@@ -207,7 +207,7 @@ impl Book {
     }
 
     /// Whether an extension of this lease is running: a release now could be overtaken by it.
-    pub fn extending(&self, id: LeaseId) -> bool {
+    pub(crate) fn extending(&self, id: LeaseId) -> bool {
         let state = self.entries.get(&id).map(|entry| entry.state);
         matches!(
             state,
@@ -216,13 +216,17 @@ impl Book {
     }
 
     /// When something is due next.
-    pub fn next_attention(&self) -> Option<BootInstant> {
+    pub(crate) fn next_attention(&self) -> Option<BootInstant> {
         self.agenda.first().map(|(at, _)| *at)
     }
 
     /// Loses expired leases, and returns the calls that are due, with at most `batch(queue)` items
     /// each. Each item is outstanding until `extended` reports its result.
-    pub fn due(&mut self, now: BootInstant, batch: impl Fn(usize) -> usize) -> Vec<ExtensionCall> {
+    pub(crate) fn due(
+        &mut self,
+        now: BootInstant,
+        batch: impl Fn(usize) -> usize,
+    ) -> Vec<ExtensionCall> {
         let mut due = Vec::new();
         while let Some(&(at, id)) = self.agenda.first() {
             if at > now {
@@ -312,7 +316,7 @@ impl Book {
 
     /// Notes a call's answer for one item. `called` is the moment before the call, `asked` the
     /// time it asked for. Late, repeated and unknown answers are harmless.
-    pub fn extended(
+    pub(crate) fn extended(
         &mut self,
         id: LeaseId,
         called: BootInstant,
@@ -370,12 +374,13 @@ impl Book {
     }
 
     /// How many leases are held, lost ones that were not closed yet included.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// Whether no lease is held.
-    pub fn is_empty(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 }

@@ -6,7 +6,7 @@ use crate::clock::BootInstant;
 use std::time::Duration;
 
 /// A call that was not answered takes effect within this time, if ever.
-pub const LATE_EFFECT: Duration = Duration::from_secs(60);
+pub(crate) const LATE_EFFECT: Duration = Duration::from_secs(60);
 
 /// What is known of one delivery.
 #[derive(Debug, Clone, Copy)]
@@ -30,12 +30,12 @@ impl InvisibleMessages {
     }
 
     /// The queue is asked for more time.
-    pub fn request_extension(&mut self, called: BootInstant, time: Duration) {
+    pub(crate) fn request_extension(&mut self, called: BootInstant, time: Duration) {
         self.asked = Some(called + LATE_EFFECT + time);
     }
 
     /// It has answered that by `answered`; or nothing was heard, or may be believed, of it (`None`).
-    pub fn extension_answered(&mut self, answered: Option<BootInstant>, time: Duration) {
+    pub(crate) fn extension_answered(&mut self, answered: Option<BootInstant>, time: Duration) {
         let asked = self.asked.take();
         match answered {
             Some(answered) => self.heard = self.heard.max(answered + time),

@@ -128,7 +128,7 @@ impl RecordedVerdict {
 
     /// Without what the guest or somebody downstream may have put into words: it may be of the
     /// message.
-    pub fn without_guest_text(mut self) -> Self {
+    pub(crate) fn without_guest_text(mut self) -> Self {
         match &mut self {
             Self::Done
             // These are numbers of ours.

@@ -8,7 +8,7 @@ mod writer;
 
 use crate::message::{Message, Verdict};
 use entry::RecordedMessage;
-pub use pages::ENDING;
+pub(crate) use pages::ENDING;
 use redact::Rule;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -20,7 +20,7 @@ const PART: u64 = 8;
 /// How many names are tried for one file.
 const NAMES: usize = 1_000;
 /// How recordings end, and are known by when they are deleted.
-pub const ENDING: &str = ".recording.jsonl";
+pub(crate) const ENDING: &str = ".recording.jsonl";
 
 /// Whether files could be made in the folder, or the folder itself if it is not there. Makes
 /// nothing, and does not see a disk that is full.

@@ -81,14 +81,14 @@ pub(super) fn copy_of(
 }
 
 /// How often a message was moved back from a dead-letter queue, as far as it says.
-pub(super) fn redriven(letter: &Message) -> u32 {
+pub fn redriven(letter: &Message) -> u32 {
     let count = text_of(letter, REDRIVEN);
     count.and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
 /// The queue that a dead letter came from: as Dispatcher wrote it, else as the redrive policy of SQS
 /// or of the embedded queue did.
-pub(super) fn source_of(letter: &Message) -> Option<&str> {
+pub fn source_of(letter: &Message) -> Option<&str> {
     let by_policy = letter.system_attributes.iter();
     let by_policy = by_policy.filter(|(name, _)| name == POLICY_SOURCE);
     text_of(letter, DEAD_LETTER_SOURCE).or_else(|| by_policy.map(|(_, arn)| arn.as_str()).next())

@@ -6,7 +6,7 @@ use super::tally::{End, RedriveReport};
 use super::{Redrive, RedriveRequest};
 use crate::clock;
 use crate::clock::BootInstant;
-use crate::message::{Message, Outcome, Outgoing};
+use crate::message::{Message, Outcome, Outgoing, SendSpan};
 use crate::queue::{ItemError, Queue};
 use crate::telemetry::events::TARGET;
 use crate::throttle::bucket::Bucket;
@@ -297,11 +297,17 @@ impl<'a> Handover<'a> {
         if ready.is_empty() {
             return;
         }
-        let (letters, copies): (Vec<_>, Vec<_>) = ready.into_iter().unzip();
+        let (letters, mut copies): (Vec<_>, Vec<_>) = ready.into_iter().unzip();
         if let Some(pace) = &mut self.pace {
             pace.take(copies.len(), clock::now());
         }
+        let span = SendSpan::begin(&self.redrive.tracer, &mut copies);
         let answers = to.send(&copies).await;
+        if let Some(span) = span {
+            let failures = answers.iter().filter_map(|answer| answer.as_ref().err());
+            let failures: Vec<_> = failures.map(ToString::to_string).collect();
+            span.end(&name, "redrive", &failures);
+        }
         let mut sent = Vec::new();
         for (letter, answer) in letters.into_iter().zip(answers) {
             match answer {

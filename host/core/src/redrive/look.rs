@@ -2,10 +2,11 @@
 //! giving back.
 
 use super::run::SCAN_LEASE;
-use super::{RedriveError, Selection};
+use super::tally::{ReasonTallies, ReasonTally};
+use super::{MOST_SCANNED, RedriveError, Selection};
 use crate::clock;
 use crate::message::{Message, Outcome};
-use crate::queue::{Ask, GroupShare, Queue, QueueError};
+use crate::queue::{Ask, BrowseCursor, BrowsePage, GroupShare, Queue, QueueError};
 use std::collections::HashSet;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -13,33 +14,79 @@ use tokio_util::sync::CancellationToken;
 /// The most messages of one page.
 const PAGE: usize = 100;
 
+/// How far a look goes.
+#[derive(Debug, Clone)]
+pub struct LookBounds {
+    /// Begins after this place, where the queue can be listed.
+    pub after: Option<BrowseCursor>,
+    /// At most so many selected messages are shown.
+    pub most: usize,
+    /// Once the shown messages have so many bytes, no more are shown.
+    pub bytes: u64,
+    /// At most so many messages are looked at.
+    pub scan: u64,
+    /// Whether to look on for the counts once enough messages are shown.
+    pub counts_on: bool,
+}
+
+/// Why a look ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LookEnd {
+    /// Everything that waits was looked at.
+    #[default]
+    Complete,
+    /// Enough messages are shown.
+    Enough,
+    /// As many were looked at as may be.
+    ScanLimit,
+    /// Somebody stopped it.
+    Cancelled,
+    /// The next receive of a message could be its last.
+    LastReceive,
+}
+
 /// What a look found.
 #[derive(Debug, Clone, Default)]
 pub struct Looked {
-    /// The selected messages.
+    /// The first selected messages.
     pub messages: Vec<Message>,
+    /// The place behind the last of them, if there may be more: where the next page begins.
+    pub next: Option<BrowseCursor>,
+    /// The selected messages of all that were looked at, by reason; the most frequent first.
+    pub reasons: Vec<ReasonTally>,
     /// How many were looked at.
     pub scanned: u64,
-    /// How many of them had to be received, and were given back.
+    /// How many of them were selected.
+    pub matched: u64,
+    /// How many had to be received, and were given back.
     pub received: u64,
+    /// Calls that received.
+    pub receive_calls: u64,
     /// How many of those could not be given back, and stay invisible for a while.
     pub not_released: u64,
-    /// Whether some were not looked at, since the next receive could be their last.
-    pub is_cut: bool,
+    /// Why it ended.
+    pub end: LookEnd,
 }
 
-/// Looks for up to `most` selected messages; receives up to `scan` messages where the queue cannot be
-/// listed.
+/// Looks for selected messages; receives them where the queue cannot be listed, and gives them back.
+/// Once `cancel` is set it ends with what it has.
 pub async fn look(
     queue: &dyn Queue,
     selection: &Selection,
-    most: usize,
-    scan: u64,
+    bounds: &LookBounds,
     cancel: &CancellationToken,
 ) -> Result<Looked, RedriveError> {
-    let mut looked = Looked::default();
-    let found = match queue.can_browse() {
-        true => list(queue, selection, most, cancel, &mut looked).await,
+    let mut look = Look {
+        queue,
+        selection,
+        bounds,
+        cancel,
+        looked: Looked::default(),
+        bytes: 0,
+        reasons: ReasonTallies::default(),
+    };
+    let ended = match queue.can_browse() {
+        true => look.list().await,
         false => {
             let most_receives = queue.identity().most_receives;
             if most_receives == Some(1) {
@@ -49,93 +96,166 @@ pub async fn look(
                 )));
             }
             let mut held = Vec::new();
-            let bounds = (most, scan);
-            let found = receive(queue, selection, bounds, cancel, (&mut looked, &mut held)).await;
-            looked.received = held.len() as u64;
-            looked.not_released = release(queue, &held).await;
-            found
+            let ended = look.receive(&mut held).await;
+            look.looked.received = held.len() as u64;
+            look.looked.not_released = release(queue, &held).await;
+            ended
         }
     };
-    found
-        .map(|()| looked)
-        .map_err(|error| RedriveError::Source {
+    let Look {
+        looked, reasons, ..
+    } = look;
+    match ended {
+        Ok(end) => Ok(Looked {
+            end,
+            reasons: reasons.sorted(),
+            ..looked
+        }),
+        Err(error) => Err(RedriveError::Source {
             error,
             report: Box::default(),
-        })
-}
-
-async fn list(
-    queue: &dyn Queue,
-    selection: &Selection,
-    most: usize,
-    cancel: &CancellationToken,
-    looked: &mut Looked,
-) -> Result<(), QueueError> {
-    let mut after = None;
-    loop {
-        let page = queue.browse(after.as_ref(), PAGE).await?;
-        let now = clock::wall_clock_now();
-        for message in page.messages {
-            looked.scanned += 1;
-            if selection.matches(&message, now) {
-                looked.messages.push(message);
-            }
-            if looked.messages.len() >= most {
-                return Ok(());
-            }
-        }
-        after = page.next;
-        if after.is_none() || cancel.is_cancelled() {
-            return Ok(());
-        }
+        }),
     }
 }
 
-async fn receive(
-    queue: &dyn Queue,
-    selection: &Selection,
-    (most, scan): (usize, u64),
-    cancel: &CancellationToken,
-    (looked, held): (&mut Looked, &mut Vec<Message>),
-) -> Result<(), QueueError> {
-    let most_receives = queue.identity().most_receives;
-    let mut known = HashSet::new();
-    let mut quiet = 0;
-    while looked.messages.len() < most && looked.scanned < scan && !cancel.is_cancelled() {
-        let left = usize::try_from(scan - looked.scanned).unwrap_or(usize::MAX);
-        let ask = Ask {
-            max: queue.identity().batch.min(left).max(1),
-            visibility: SCAN_LEASE,
-            wait: queue.identity().proof_wait,
-            groups: GroupShare::Fill,
-            ..Ask::PLAIN
-        };
-        let messages = queue.receive(ask, cancel).await?.messages;
-        quiet = if messages.is_empty() { quiet + 1 } else { 0 };
-        if quiet >= 2 {
-            return Ok(());
+struct Look<'a> {
+    queue: &'a dyn Queue,
+    selection: &'a Selection,
+    bounds: &'a LookBounds,
+    cancel: &'a CancellationToken,
+    looked: Looked,
+    /// Of the shown messages.
+    bytes: u64,
+    reasons: ReasonTallies,
+}
+
+impl Look<'_> {
+    fn has_enough(&self) -> bool {
+        self.looked.messages.len() >= self.bounds.most || self.bytes >= self.bounds.bytes
+    }
+
+    /// Counts a message, and keeps it if it is to be shown.
+    fn note(&mut self, message: Message) {
+        self.looked.scanned += 1;
+        if !self.selection.matches(&message, clock::wall_clock_now()) {
+            return;
         }
-        let now = clock::wall_clock_now();
-        for message in messages {
-            held.push(Message {
-                body: String::new(),
-                attributes: Vec::new(),
-                ..message.clone()
-            });
-            if !known.insert(message.id.clone()) {
-                continue;
-            }
-            looked.scanned += 1;
-            looked.is_cut |= most_receives.is_some_and(|last| message.receive_count + 1 >= last);
-            if looked.messages.len() < most && selection.matches(&message, now) {
-                looked.messages.push(message);
-            }
-        }
-        if looked.is_cut {
-            return Ok(());
+        self.looked.matched += 1;
+        self.reasons.note(&message);
+        if !self.has_enough() {
+            self.bytes += message.held_bytes();
+            self.looked.messages.push(message);
         }
     }
-    Ok(())
+
+    /// How many may still be looked at, of one page.
+    fn page(&self) -> usize {
+        let left = self.bounds.scan.saturating_sub(self.looked.scanned);
+        usize::try_from(left).unwrap_or(usize::MAX).min(PAGE)
+    }
+
+    async fn list(&mut self) -> Result<LookEnd, QueueError> {
+        let mut after = self.bounds.after.clone();
+        loop {
+            if self.cancel.is_cancelled() {
+                self.looked.next = self.looked.next.take().or(after);
+                return Ok(LookEnd::Cancelled);
+            }
+            if self.page() == 0 {
+                self.looked.next = self.looked.next.take().or(after);
+                return Ok(LookEnd::ScanLimit);
+            }
+            let had_enough = self.has_enough();
+            let BrowsePage { messages, next } =
+                self.queue.browse(after.as_ref(), self.page()).await?;
+            let mut filled_at = None;
+            let all = messages.len();
+            for (at, message) in messages.into_iter().enumerate() {
+                self.note(message);
+                if filled_at.is_none() && self.has_enough() {
+                    filled_at = Some(at + 1);
+                }
+            }
+            if !had_enough && let Some(seen) = filled_at {
+                self.looked.next = if seen == all {
+                    next.clone()
+                } else {
+                    self.place_after(after.as_ref(), seen).await?
+                };
+                if !self.bounds.counts_on {
+                    return Ok(LookEnd::Enough);
+                }
+            }
+            after = next;
+            if after.is_none() {
+                return Ok(LookEnd::Complete);
+            }
+        }
+    }
+
+    /// The place behind the first `count` messages after `start`.
+    async fn place_after(
+        &self,
+        start: Option<&BrowseCursor>,
+        count: usize,
+    ) -> Result<Option<BrowseCursor>, QueueError> {
+        let (mut after, mut left) = (start.cloned(), count);
+        while left > 0 {
+            let page = self.queue.browse(after.as_ref(), left).await?;
+            left = left.saturating_sub(page.messages.len());
+            after = page.next;
+            if after.is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(after)
+    }
+
+    async fn receive(&mut self, held: &mut Vec<Message>) -> Result<LookEnd, QueueError> {
+        let most_receives = self.queue.identity().most_receives;
+        let mut known = HashSet::new();
+        let mut quiet = 0;
+        loop {
+            if self.has_enough() && !self.bounds.counts_on {
+                return Ok(LookEnd::Enough);
+            }
+            if self.cancel.is_cancelled() {
+                return Ok(LookEnd::Cancelled);
+            }
+            let scan = self.bounds.scan.min(MOST_SCANNED);
+            if self.looked.scanned >= scan {
+                return Ok(LookEnd::ScanLimit);
+            }
+            let ask = Ask {
+                max: self.queue.identity().batch.min(self.page()).max(1),
+                visibility: SCAN_LEASE,
+                wait: self.queue.identity().proof_wait,
+                groups: GroupShare::Fill,
+                ..Ask::PLAIN
+            };
+            let messages = self.queue.receive(ask, self.cancel).await?.messages;
+            self.looked.receive_calls += 1;
+            quiet = if messages.is_empty() { quiet + 1 } else { 0 };
+            if quiet >= 2 {
+                return Ok(LookEnd::Complete);
+            }
+            let mut is_last = false;
+            for message in messages {
+                held.push(Message {
+                    body: String::new(),
+                    attributes: Vec::new(),
+                    ..message.clone()
+                });
+                if known.insert(message.id.clone()) {
+                    is_last |= most_receives.is_some_and(|last| message.receive_count + 1 >= last);
+                    self.note(message);
+                }
+            }
+            if is_last {
+                return Ok(LookEnd::LastReceive);
+            }
+        }
+    }
 }
 
 async fn release(queue: &dyn Queue, held: &[Message]) -> u64 {

@@ -17,13 +17,14 @@ mod tally;
 #[cfg(test)]
 mod run_tests;
 
-pub use copy::Marks;
-pub use look::{Looked, look};
-pub use run::run;
+pub use copy::{Marks, redriven, source_of};
+pub use look::{LookBounds, LookEnd, Looked, look};
+pub use run::{check, run};
 pub use select::{Condition, ReasonPattern, Selection, reason_of};
-pub use tally::{End, FailureTally, LetterTally, RedriveReport};
+pub use tally::{End, FailureTally, LetterTally, ReasonTally, RedriveReport};
 
 use crate::queue::{Queue, QueueError};
+use crate::telemetry::trace::Tracer;
 use std::sync::Arc;
 
 /// How many messages of a queue that cannot be listed are received to be looked at, where nobody says.
@@ -94,6 +95,8 @@ pub struct Redrive {
     pub to: Arc<dyn Destinations>,
     /// What looks at each of them before.
     pub review: Option<Arc<dyn Review>>,
+    /// Makes the spans of calls that send.
+    pub tracer: Tracer,
 }
 
 /// Why nothing was done, or not all.

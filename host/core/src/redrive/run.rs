@@ -24,7 +24,8 @@ const AHEAD_S: f64 = 10.0;
 const COUNTED_EVERY: u64 = 20;
 
 /// Runs until everything is looked at, an end of the request is reached, or `cancel` is set. Then all
-/// leases are given back. `progress` is called after each batch.
+/// leases are given back. `progress` is called after each page that was
+/// looked at and each batch that was moved.
 pub async fn run(
     redrive: &Redrive,
     request: &RedriveRequest,
@@ -63,7 +64,10 @@ pub async fn run(
 }
 
 /// Whether the request can be met at all.
-fn check(redrive: &Redrive, request: &RedriveRequest) -> Result<(), String> {
+///
+/// # Errors
+/// Why it cannot be.
+pub fn check(redrive: &Redrive, request: &RedriveRequest) -> Result<(), String> {
     let from = redrive.from.identity();
     let queue = &from.name;
     if let Some(all) = redrive.to.all()
@@ -113,6 +117,7 @@ impl Run<'_> {
                 let page = from.browse(after.as_ref(), PAGE).await?;
                 grouped |= page.messages.iter().any(|one| one.group.is_some());
                 let chosen = self.choose(page.messages).await;
+                self.show();
                 self.move_listed(&*from, chosen, &end).await?;
                 if self.carrier.room() == 0 {
                     self.carrier.over.get_or_insert(End::First);
@@ -129,6 +134,10 @@ impl Run<'_> {
                 return Ok(End::Complete);
             }
         }
+    }
+
+    fn show(&self) {
+        (self.carrier.progress)(&self.carrier.report);
     }
 
     /// What of a page is to be moved; counts it instead where nothing is.
@@ -300,6 +309,7 @@ impl Run<'_> {
             }
             let most_receives = from.identity().most_receives.filter(|_| looks);
             let chosen = self.sort(received.messages, held).await;
+            self.show();
             let kept = self.carrier.carry(chosen, (since, lease)).await;
             held.extend(kept.into_iter().map(without_content));
             let is_last = |most: u32| held.values().any(|one| one.receive_count + 1 >= most);

@@ -5,6 +5,7 @@ use crate::message::{AttributeValue, Message};
 use crate::queue::DEAD_LETTER_REASON;
 use regex_lite::Regex;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Conditions that all must hold; without any, every message is meant.
@@ -16,6 +17,8 @@ pub struct Selection {
     pub conditions: Vec<Condition>,
     /// The message was sent at least so long ago.
     pub older: Option<Duration>,
+    /// The message has one of these ids.
+    pub ids: Option<BTreeSet<String>>,
 }
 
 /// A regular expression that is searched for in reasons.
@@ -64,12 +67,20 @@ impl Condition {
 
 impl Selection {
     /// Whether every message is meant.
-    pub fn is_everything(&self) -> bool {
-        self.reason.is_none() && self.conditions.is_empty() && self.older.is_none()
+    pub(crate) fn is_everything(&self) -> bool {
+        self.reason.is_none()
+            && self.conditions.is_empty()
+            && self.older.is_none()
+            && self.ids.is_none()
     }
 
     /// Whether this message is meant.
     pub fn matches(&self, message: &Message, now: Timestamp) -> bool {
+        if let Some(ids) = &self.ids
+            && !ids.contains(&message.id)
+        {
+            return false;
+        }
         let is_old = |age: Duration| {
             let sent = message.sent_at;
             sent.is_some_and(|sent| now.since(sent) >= age)
@@ -129,7 +140,7 @@ mod tests {
         Selection {
             reason: reason.map(|text| ReasonPattern::parse(text).unwrap()),
             conditions: conditions.collect(),
-            older: None,
+            ..Selection::default()
         }
     }
 
@@ -172,6 +183,17 @@ mod tests {
         }
         assert!(!selection(None, &["/a=1"]).matches(&letter("no JSON", None), Timestamp(0)));
         assert!(!selection(None, &["/x~1y=CH", "/=f"]).matches(&letter(body, None), Timestamp(0)));
+    }
+
+    #[test]
+    fn ids_select_the_messages_that_have_them() {
+        let of = |ids: &[&str]| Selection {
+            ids: Some(ids.iter().map(|id| (*id).to_owned()).collect()),
+            ..Selection::default()
+        };
+        assert!(!of(&["m"]).is_everything());
+        assert!(of(&["l", "m"]).matches(&letter("", None), Timestamp(0)));
+        assert!(!of(&["l"]).matches(&letter("", None), Timestamp(0)));
     }
 
     #[test]

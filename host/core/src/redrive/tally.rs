@@ -2,7 +2,7 @@
 
 use super::select::reason_of;
 use crate::message::Message;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The most kinds of letters or of failures that are told apart.
 const KINDS: usize = 100;
@@ -14,7 +14,7 @@ const SAMPLES: usize = 3;
 const OTHERS: &str = "(others)";
 
 /// Why a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
     /// Everything that was there at the start was looked at.
@@ -40,12 +40,10 @@ impl End {
     pub const fn words(self) -> &'static str {
         match self {
             Self::Complete => "everything was looked at",
-            Self::First => "as many as --first says",
-            Self::ScanLimit => "as many were looked at as --scan says; there may be more",
-            Self::Cancelled => "stopped by a signal",
-            Self::TooManyReturned => {
-                "stopped: more than --stop-at of the moved messages failed again"
-            }
+            Self::First => "as many as were asked for",
+            Self::ScanLimit => "as many were looked at as may be; there may be more",
+            Self::Cancelled => "stopped",
+            Self::TooManyReturned => "stopped: too many of the moved messages failed again",
             Self::OrderKept => {
                 "stopped: a message could not be moved, and those behind it would overtake it"
             }
@@ -60,7 +58,7 @@ impl End {
 }
 
 /// Messages with one reason and one destination.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LetterTally {
     /// Why they are dead letters, where they say.
     pub reason: Option<String>,
@@ -75,7 +73,7 @@ pub struct LetterTally {
 }
 
 /// Messages that were not moved, or would not be, for one cause.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailureTally {
     /// Why.
     pub error: String,
@@ -85,8 +83,57 @@ pub struct FailureTally {
     pub samples: Vec<String>,
 }
 
+/// Messages with one reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReasonTally {
+    /// Why they are dead letters, where they say.
+    pub reason: Option<String>,
+    /// How many there are.
+    pub messages: u64,
+    /// The ids of some.
+    pub samples: Vec<String>,
+}
+
+/// Messages counted by their reasons. However many reasons there are, few are told apart.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ReasonTallies(Vec<ReasonTally>);
+
+impl ReasonTallies {
+    /// Counts one more.
+    pub(super) fn note(&mut self, letter: &Message) {
+        let reason = shown_reason(letter);
+        let is_full = self.0.len() >= KINDS;
+        let known = |reason: &Option<String>| self.0.iter().position(|one| one.reason == *reason);
+        let others = Some(OTHERS.to_owned());
+        let at = known(&reason).or_else(|| is_full.then(|| known(&others)).flatten());
+        let at = at.unwrap_or_else(|| {
+            self.0.push(ReasonTally {
+                reason: if is_full { others } else { reason },
+                messages: 0,
+                samples: Vec::new(),
+            });
+            self.0.len() - 1
+        });
+        let tally = &mut self.0[at];
+        tally.messages += 1;
+        if tally.samples.len() < SAMPLES {
+            tally.samples.push(letter.id.clone());
+        }
+    }
+
+    /// The most frequent reason first.
+    pub(super) fn sorted(mut self) -> Vec<ReasonTally> {
+        self.0.sort_by_key(|one| std::cmp::Reverse(one.messages));
+        self.0
+    }
+}
+
+fn shown_reason(letter: &Message) -> Option<String> {
+    reason_of(letter).map(|reason| reason.chars().take(REASON).collect())
+}
+
 /// What a run did, or would do.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RedriveReport {
     /// The queue that messages were taken from.
     pub queue: String,
@@ -144,7 +191,7 @@ impl RedriveReport {
     }
 
     fn tally_of(&mut self, letter: &Message, to: Option<&str>) -> &mut LetterTally {
-        let reason = reason_of(letter).map(|reason| reason.chars().take(REASON).collect());
+        let reason = shown_reason(letter);
         let known = |list: &[LetterTally], reason: &Option<String>| {
             list.iter()
                 .position(|one| one.reason == *reason && one.to.as_deref() == to)
@@ -258,5 +305,27 @@ mod tests {
         assert!(report.failures.len() <= KINDS + 1);
         let counted: u64 = report.messages.iter().map(|one| one.messages).sum();
         assert_eq!((counted, report.left), (1_000, 1_000));
+    }
+
+    #[test]
+    fn reasons_are_counted_with_the_most_frequent_first() {
+        let mut reasons = ReasonTallies::default();
+        reasons.note(&letter(0, "rare"));
+        for id in 1..5 {
+            reasons.note(&letter(id, "frequent"));
+        }
+        for id in 5..1_000 {
+            reasons.note(&letter(id, &"x".repeat(id)));
+        }
+        let sorted = reasons.sorted();
+        assert!(sorted.len() <= KINDS + 1, "{}", sorted.len());
+        let counted: u64 = sorted.iter().map(|one| one.messages).sum();
+        assert_eq!(counted, 1_000);
+        let frequent = sorted
+            .iter()
+            .find(|one| one.reason.as_deref() == Some("frequent"));
+        let frequent = frequent.expect("it is told apart");
+        assert_eq!((frequent.messages, &*frequent.samples[0]), (4, "1"));
+        assert!(sorted.is_sorted_by_key(|one| std::cmp::Reverse(one.messages)));
     }
 }

@@ -65,7 +65,7 @@ pub struct Tally {
 }
 
 /// Whether a version has begun with the message: what is busy or closed is as it was before.
-pub fn is_begun(verdict: &Verdict) -> bool {
+pub(crate) fn is_begun(verdict: &Verdict) -> bool {
     !matches!(verdict, Verdict::Busy { .. } | Verdict::Closed(_))
 }
 
@@ -81,7 +81,7 @@ impl Tally {
     }
 
     /// Counts an attempt that failed as a whole.
-    pub fn count_failed(&mut self) {
+    pub(crate) fn count_failed(&mut self) {
         self.attempts += 1;
         self.failed += 1;
     }
@@ -121,7 +121,7 @@ pub struct Race {
 impl Race {
     /// Whether the canary fails more often than chance explains: a likelihood ratio test (Wilks) of
     /// two rates against one. Without answers of the other version half of them failing is too many.
-    pub fn is_lost(&self) -> bool {
+    pub(crate) fn is_lost(&self) -> bool {
         let (current, canary) = (self.current, self.canary);
         if canary.attempts < LEAST || canary.failed < LEAST_FAILED {
             return false;

@@ -70,7 +70,7 @@ impl Canary {
     }
 
     /// Whether it was given up, for the rate at which it failed.
-    pub fn has_fallen(&self) -> bool {
+    pub(crate) fn has_fallen(&self) -> bool {
         self.fallen.load(Relaxed)
     }
 
@@ -162,6 +162,25 @@ impl Rollout {
         let old = std::mem::replace(&mut *now, Arc::new(stage));
         drop(now);
         drop(old);
+    }
+
+    /// Rolls the canary back because somebody wants it: from now on the current version takes all
+    /// messages. What the canary is called; nothing if none takes messages.
+    pub fn roll_back(&self) -> Option<Arc<str>> {
+        let stage = self.stage();
+        let canary = stage.canary.as_ref()?;
+        if canary.fallen.swap(true, Relaxed) {
+            return None;
+        }
+        let race = canary.race();
+        tracing::warn!(
+            plugin = self.plugin,
+            version = %canary.version.label,
+            attempts = race.canary.attempts,
+            failed = race.canary.failed,
+            "canary rolled back on request: the current version takes all messages again"
+        );
+        Some(canary.version.label.clone())
     }
 
     /// Counts a version that is not taken.
@@ -286,7 +305,11 @@ async fn stand_in(current: &Version, attempt: &Attempt, verdicts: &mut [Verdict]
             .iter()
             .map(|at| attempt.cancelled[*at].clone())
             .collect(),
-        ..*attempt
+        tries: left
+            .iter()
+            .filter_map(|at| attempt.tries.get(*at).copied())
+            .collect(),
+        deadline: attempt.deadline.clone(),
     };
     let answers = current.handler.handle(Arc::new(attempt)).await;
     let mut begun = Vec::new();
@@ -302,7 +325,7 @@ async fn stand_in(current: &Version, attempt: &Attempt, verdicts: &mut [Verdict]
 impl Drop for RolloutWatch<'_> {
     fn drop(&mut self) {
         let (attempt, now) = (self.attempt, clock::now());
-        if self.answered || now < attempt.deadline {
+        if self.answered || !attempt.deadline.is_over(now) {
             return; // or a lost lease, or a stop
         }
         if let Some(canary) = self.canary
@@ -312,7 +335,7 @@ impl Drop for RolloutWatch<'_> {
         }
         let verdict = Verdict::Retry {
             after: None,
-            why: FailureReason::TimedOut(limit(attempt.deadline.since(self.began))),
+            why: FailureReason::TimedOut(limit(attempt.deadline.left(self.began))),
         };
         let (verdicts, took) = (vec![verdict; attempt.messages.len()], now.since(self.began));
         self.rollout

@@ -5,7 +5,7 @@
 use super::Version;
 use super::canary::is_begun;
 use crate::clock;
-use crate::handler::Attempt;
+use crate::handler::{Attempt, Deadline, TimeLimit};
 use crate::message::{FailureReason, Verdict};
 use crate::recording::entry::RecordedVerdict;
 use std::cell::Cell;
@@ -54,7 +54,7 @@ pub struct Compared {
 pub struct Shadow {
     version: Version,
     plugin: String,
-    timeout: Duration,
+    timeout: TimeLimit,
     run: Run,
     control: Handle,
     room: Arc<Semaphore>,
@@ -70,7 +70,7 @@ impl Shadow {
     pub fn new(
         version: Version,
         plugin: &str,
-        timeout: Duration,
+        timeout: impl Into<TimeLimit>,
         run: Run,
         control: Handle,
         over: CancellationToken,
@@ -78,7 +78,7 @@ impl Shadow {
         Arc::new(Self {
             version,
             plugin: plugin.to_owned(),
-            timeout,
+            timeout: timeout.into(),
             run,
             control,
             room: Arc::new(Semaphore::new(AT_ONCE)),
@@ -108,8 +108,8 @@ impl Shadow {
         let copy = Arc::new(Attempt {
             messages: attempt.messages.clone(),
             cancelled: vec![self.over.child_token(); attempt.messages.len()],
-            deadline: clock::now() + self.timeout,
-            deadline_date: clock::wall_clock_now() + self.timeout,
+            tries: attempt.tries.clone(),
+            deadline: Deadline::after(self.timeout),
         });
         let (shadow, verdicts) = (self.clone(), verdicts.to_vec());
         (self.run)(Box::pin(async move {
@@ -128,13 +128,13 @@ impl Shadow {
             let answer = self.version.handler.handle(attempt.clone()).await;
             (answer, ASKED.with(Cell::get))
         };
-        let timer = clock::sleep_on(&self.control, attempt.deadline);
+        let timer = attempt.deadline.passed(&self.control);
         tokio::select! {
             biased;
             () = self.over.cancelled() => (None, false),
             (answer, asked) = ASKED.scope(Cell::new(false), handling) => (Some(answer), asked),
             () = timer => {
-                let why = FailureReason::TimedOut(self.timeout);
+                let why = FailureReason::TimedOut(self.timeout.timeout + attempt.deadline.added());
                 let verdict = Verdict::Retry { after: None, why };
                 (Some(vec![verdict; attempt.messages.len()]), false)
             }

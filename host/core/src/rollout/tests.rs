@@ -4,6 +4,7 @@ mod recorded;
 
 use super::*;
 use crate::clock::Timestamp;
+use crate::handler::Deadline;
 use crate::message::{FailureReason, Message};
 use shadow::Run;
 use tokio_util::sync::CancellationToken;
@@ -49,8 +50,8 @@ fn attempt(id: u64) -> Arc<Attempt> {
             ..Message::default()
         }],
         cancelled: vec![CancellationToken::new()],
-        deadline: clock::now() + Duration::from_secs(60),
-        deadline_date: Timestamp(0),
+        tries: Vec::new(),
+        deadline: Deadline::fixed(clock::now() + Duration::from_secs(60), Timestamp(0)),
     })
 }
 
@@ -248,7 +249,7 @@ async fn canary_that_answers_too_late_counts_as_failed() {
     };
     let rollout = Rollout::new("p", 1, stage, None);
     let late = Attempt {
-        deadline: clock::now(),
+        deadline: Deadline::fixed(clock::now(), Timestamp(0)),
         ..(*attempt(1)).clone()
     };
     let mut given_up = rollout.handle(Arc::new(late));
@@ -329,4 +330,26 @@ async fn shadow_is_compared_and_changes_nothing() {
         why: "throttled".into(),
     };
     assert_eq!(compared(done(), busy).await, [0; 4]);
+}
+
+#[tokio::test]
+async fn a_canary_that_is_rolled_back_on_request_takes_no_more_messages() {
+    let (current, counts) = version("1", Verdict::Done);
+    let (tried, tries) = version("2", Verdict::Done);
+    let share = Share::new(1.0).expect("all of them");
+    let canary = Canary::new(tried.clone(), share, None);
+    let stage = Stage {
+        canary: Some(Arc::new(canary)),
+        ..alone(current)
+    };
+    let rollout = Rollout::new("p", 1, stage, None);
+    rollout.handle(attempt(1)).await;
+    assert_eq!(rollout.roll_back().as_deref(), Some("2"));
+    rollout.handle(attempt(2)).await;
+    assert_eq!((tries.1.load(Relaxed), counts.1.load(Relaxed)), (1, 1));
+    assert_eq!(rollout.roll_back(), None, "it is rolled back");
+    // The same file stays rolled back when it is looked at again.
+    let before = rollout.stage().canary.clone().expect("it is there");
+    let again = Canary::new(tried, share, Some(&before));
+    assert_eq!(again.share(), None);
 }

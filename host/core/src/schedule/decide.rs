@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// How far ahead jobs are looked for: no queue that is known to limit delays takes longer ones than
 /// SQS's 15 minutes (SendMessage in the SQS API reference).
-pub const AHEAD: Duration = Duration::from_secs(900);
+pub(crate) const AHEAD: Duration = Duration::from_secs(900);
 /// How long a claim holds.
 pub const LEASE: Duration = Duration::from_secs(120);
 /// How long after it was asked for a claim is still used to send. One call of the AWS SDK takes 27 s
@@ -16,7 +16,7 @@ pub const LEASE: Duration = Duration::from_secs(120);
 /// after the claim. What is left of `LEASE` is how far the clocks of two dispatchers may be apart.
 pub const SEND_WITHIN: Duration = Duration::from_secs(45);
 /// The most times that a periodic job fires in one round.
-pub const MOST_TICKS: usize = 1_000;
+pub(crate) const MOST_TICKS: usize = 1_000;
 
 /// What a queue takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub fn claim(token: String, now: Timestamp) -> Claim {
 /// From when on a job may be sent to its queue. What fires again is sent as late as the next two
 /// looks allow, since it can be cancelled until then. What its queue delays by itself it is sent so
 /// much earlier.
-pub fn ready_at(job: &ScheduledJob, reach: SendLimits, interval: Duration) -> Timestamp {
+pub(crate) fn ready_at(job: &ScheduledJob, reach: SendLimits, interval: Duration) -> Timestamp {
     let longest = reach.longest_delay_of(&job.message);
     let ahead = match job.every {
         None => longest,
@@ -121,7 +121,7 @@ pub fn delay(message: &Outgoing, tick: Timestamp, now: Timestamp, reach: SendLim
 }
 
 /// Returns when a job is due after its queue accepted only the first of its messages.
-pub fn next_after(planned: &DueJob, sent: usize) -> Option<Timestamp> {
+pub(crate) fn next_after(planned: &DueJob, sent: usize) -> Option<Timestamp> {
     planned.ticks.get(sent).copied().or(planned.next)
 }
 

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::schedule::cron::Periodic;
-use crate::schedule::samples::{FIFO, STANDARD, job};
+use crate::schedule::fakes::{FIFO, STANDARD};
+use crate::schedule::samples::job;
 use proptest::prelude::*;
 
 const MINUTE: Duration = Duration::from_secs(60);

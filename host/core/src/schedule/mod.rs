@@ -4,6 +4,9 @@
 
 pub mod cron;
 pub mod decide;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "for tests")]
+mod fakes;
 pub mod mover;
 #[cfg(any(test, feature = "samples"))]
 #[allow(clippy::unwrap_used, missing_docs, reason = "for tests")]

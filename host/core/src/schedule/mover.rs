@@ -20,7 +20,7 @@ use crate::telemetry::counters::Counters;
 use crate::telemetry::log_throttle::LogThrottle;
 use learn::{KnownQueues, PendingQueues};
 use ship::Load;
-pub use ship::{NotSent, Outlet};
+pub use ship::{NotSent, Outlet, TracedOutlet};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;

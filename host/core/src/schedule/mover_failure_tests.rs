@@ -1,7 +1,8 @@
 //! Rounds over a store in memory that fails, or whose queues do: what is not left waiting for it.
 
+use super::fakes::{FakeSchedule, Taken};
 use super::mover_tests::{MINUTE, left, mover, round, run, simulate, soon};
-use super::samples::{FakeSchedule, Taken, job};
+use super::samples::job;
 use super::{ErrorKind, ScheduledJob, Unreadable};
 use crate::telemetry::counters::Counters;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! Rounds over a store in memory to a queue that keeps the order of groups: nothing overtakes.
 
 use super::ScheduledJob;
+use super::fakes::{FakeSchedule, Taken};
 use super::mover_tests::{left, mover, round};
-use super::samples::{FakeSchedule, Taken, job};
+use super::samples::job;
 use crate::clock::Timestamp;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;

@@ -1,8 +1,9 @@
 //! Rounds over a store in memory: what is sent, how often, and what stays.
 
 use super::cron::Periodic;
+use super::fakes::{FakeSchedule, Taken};
 use super::mover::{Mover, MoverRound};
-use super::samples::{FakeSchedule, Taken, job};
+use super::samples::job;
 use super::{Claim, ErrorKind, ScheduleStore, ScheduledJob};
 use crate::clock;
 use crate::clock::Timestamp;

@@ -140,6 +140,9 @@ impl<J: Waiting> BlockedGroups<J> {
     }
 
     fn take_groups(&mut self, which: impl Fn(&Blocked<J>) -> bool) -> Vec<Unblocked<J>> {
+        if self.groups.is_empty() {
+            return Vec::new();
+        }
         let groups = self.groups.iter().filter(|(_, blocked)| which(blocked));
         let groups: Vec<String> = groups.map(|(group, _)| group.clone()).collect();
         groups

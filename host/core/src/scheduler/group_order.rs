@@ -246,6 +246,12 @@ impl<J: Waiting> GroupOrder<J> {
         self.stopped.is_waiting().then_some(self.look)
     }
 
+    /// Whether nothing of it is here or awaited.
+    pub(super) fn is_quiet(&self) -> bool {
+        let here = self.count + self.out.len() + self.surplus.len();
+        here == 0 && !self.stopped.is_waiting()
+    }
+
     /// What there is no place for, with the time for which it may stay with its queue.
     pub(super) fn surplus(&mut self) -> Vec<(J, Duration)> {
         std::mem::take(&mut self.surplus)

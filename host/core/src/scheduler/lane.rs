@@ -353,6 +353,16 @@ impl<J: Waiting> Lane<J> {
         self.ready.is_empty() && self.held.is_empty() && self.knowledge != Knowledge::Holds
     }
 
+    /// Whether it has nothing to decide until it is answered, changed or, where no poll of it is
+    /// outstanding, has rested.
+    pub(super) fn is_quiet(&self, stopped: bool, now: BootInstant) -> bool {
+        let waits = self.polls > 0 || self.rest_until > now || self.paused || stopped;
+        let groups =
+            self.blocked.is_empty() && self.turns.as_ref().is_none_or(GroupOrder::is_quiet);
+        let in_hand = self.reserved + self.started + self.attempts;
+        waits && !self.may_hold() && self.is_idle() && groups && in_hand == 0
+    }
+
     /// The wait that proves emptiness, or as much of it as the user allows.
     pub(super) fn proof_wait(&self) -> Duration {
         self.rules.proof_wait.min(self.rules.poll_for)
@@ -480,7 +490,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// When its rest ends, if it rests and has nothing else to wait for.
-    fn rests_until(&self, now: BootInstant) -> Option<BootInstant> {
+    pub(super) fn rests_until(&self, now: BootInstant) -> Option<BootInstant> {
         (self.polls == 0 && self.rest_until > now).then_some(self.rest_until)
     }
 }

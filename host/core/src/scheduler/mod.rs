@@ -8,6 +8,7 @@ pub mod figures;
 mod group_order;
 mod held;
 pub mod lane;
+mod lanes;
 mod line;
 pub mod live;
 mod plan;
@@ -26,6 +27,7 @@ use crate::throttle::control::Control;
 use crate::throttle::pace::{Bounds, Pace};
 use batching::BatchingDelay;
 use lane::{Lane, LaneLimits, LaneRules};
+use lanes::Lanes;
 use priority::QueueOrder;
 use ready::{Gather, Waiting};
 use room::{Permit, Room};
@@ -91,7 +93,7 @@ impl Poll {
 /// The scheduler of one route.
 #[derive(Debug)]
 pub struct Scheduler<J> {
-    lanes: Vec<Lane<J>>,
+    lanes: Lanes<J>,
     order: QueueOrder,
     room: Room,
     control: Control,
@@ -106,6 +108,10 @@ pub struct Scheduler<J> {
     pace: Pace,
     prefetch: usize,
     horizon: Duration,
+    /// The most messages of one receive, of any of its queues.
+    largest_receive: usize,
+    /// The most messages kept aside of one queue, and of its blocked groups.
+    most_kept: usize,
     stopped: bool,
     /// What was kept behind a message that its queue redelivers.
     overtaking: Vec<(usize, J)>,
@@ -119,13 +125,13 @@ impl<J: Waiting> Scheduler<J> {
             full: rules.batch,
             window: limits.window,
         };
+        let receives = rules.lanes.iter().map(|lane| lane.batch);
+        let largest_receive = receives.max().unwrap_or(1);
         let lanes = rules.lanes.into_iter().enumerate();
         let own = |at: usize| limits.lanes.get(at).copied().unwrap_or_default();
         let mut scheduler = Self {
             order: QueueOrder::new(rules.weights.as_deref()),
-            lanes: lanes
-                .map(|(at, rules)| Lane::new(rules, own(at), gather))
-                .collect(),
+            lanes: Lanes::new(lanes.map(|(at, rules)| Lane::new(rules, own(at), gather))),
             room: Room::new(0),
             control: Control::new(limits.attempts),
             batch: rules.batch,
@@ -135,6 +141,8 @@ impl<J: Waiting> Scheduler<J> {
             pace: Pace::default(),
             prefetch: limits.prefetch,
             horizon: rules.horizon,
+            largest_receive,
+            most_kept: 0,
             stopped: false,
             overtaking: Vec::new(),
         };
@@ -159,7 +167,8 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     /// Whether a queue is paused.
-    pub fn is_paused(&self, lane: usize) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_paused(&self, lane: usize) -> bool {
         self.lanes[lane].paused
     }
 
@@ -180,7 +189,7 @@ impl<J: Waiting> Scheduler<J> {
 
     /// How many messages are worth receiving behind others of their group: they run one after the
     /// other and take room meanwhile, so no more than are done within `GROUP_TIME`.
-    pub fn group_share(&self) -> usize {
+    pub(crate) fn group_share(&self) -> usize {
         let share = |time: Duration| {
             let micros = time.as_micros().max(1);
             usize::try_from(GROUP_TIME.as_micros() / micros).unwrap_or(usize::MAX)
@@ -189,7 +198,7 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     /// Whether that is fewer than the limits allow.
-    pub fn is_lowered(&self) -> bool {
+    pub(crate) fn is_lowered(&self) -> bool {
         self.control.is_lowered()
     }
 
@@ -200,11 +209,10 @@ impl<J: Waiting> Scheduler<J> {
 
     /// What the pace is to be kept within now.
     fn bounds(&self) -> Bounds {
-        let calls = self.lanes.iter().map(|lane| lane.rules.batch);
         Bounds {
             attempts: self.control.open_limit(),
             batch: self.batch,
-            call: calls.max().unwrap_or(1),
+            call: self.largest_receive,
             prefetch: self.prefetch,
             horizon: self.horizon,
         }
@@ -219,12 +227,14 @@ impl<J: Waiting> Scheduler<J> {
     /// A poll was answered: `jobs` in the queue's order, each with a `seat` of the poll. What it
     /// brought besides, and took a seat for, need not run.
     pub fn answered(&mut self, poll: Poll, jobs: Vec<J>, drained: bool, now: BootInstant) {
-        let competing = self.competing();
         let attempt_time = self.pace.hand_over().unwrap_or_default();
         if self.lanes[poll.lane].is_idle() && !jobs.is_empty() {
+            // All queues are looked at only here: thousands that answer one by one would each look.
+            let competing = self.competing();
             self.order.rejoin(poll.lane, competing.into_iter());
         }
         let lane = &mut self.lanes[poll.lane];
+        lane.keep_at_most(self.most_kept);
         lane.polls -= 1;
         lane.note_groups(&jobs);
         lane.learn(poll.brought, drained, poll.parked, poll.wait, now);
@@ -256,37 +266,37 @@ impl<J: Waiting> Scheduler<J> {
 
     /// Jobs that are here and not taken.
     fn waiting(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.ready.len()).sum()
+        self.lanes.active().map(|lane| lane.ready.len()).sum()
     }
 
     /// Jobs that are here, have been begun without success and wait for another try.
     fn held(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.held.len()).sum()
+        self.lanes.active().map(|lane| lane.held.len()).sum()
     }
 
     fn competing(&self) -> Vec<usize> {
-        (0..self.lanes.len())
-            .filter(|&lane| !self.lanes[lane].is_idle())
-            .collect()
+        let lanes = self.lanes.indexes();
+        lanes.filter(|&lane| !self.lanes[lane].is_idle()).collect()
     }
 
     /// Takes out what has become too old before it was started, each with its queue. To be asked
     /// before `reserve_workers` and `next_jobs`, which would start it.
     #[must_use = "expired messages must be settled"]
     pub fn expired(&mut self, now: BootInstant) -> Vec<(usize, J)> {
-        let lanes = self.lanes.iter_mut().enumerate();
-        lanes
-            .flat_map(|(index, lane)| {
-                let out = lane.expired(now).into_iter();
-                out.map(move |job| (index, job))
-            })
-            .collect()
+        let expired = self.lanes.change_active(|index, lane| {
+            let out = lane.expired(now).into_iter();
+            out.map(move |job| (index, job))
+        });
+        expired.flatten().collect()
     }
 
     /// When `plan`, `expired` or `reserve_workers` may have more to say though nothing happened.
     pub fn next_attention(&self, now: BootInstant) -> Option<BootInstant> {
         let gathered = self.gathering.due().filter(|at| *at > now);
-        let lanes = self.lanes.iter().filter_map(|lane| lane.attention(now));
+        let lanes = self.lanes.active().filter_map(|lane| lane.attention(now));
+        // Nothing is received any more after a stop, however long a queue has rested.
+        let rest_ends = self.lanes.rest_ends(now).filter(|_| !self.stopped);
+        let lanes = lanes.chain(rest_ends);
         let probe = self.control.probe_at(now);
         gathered.into_iter().chain(lanes).chain(probe).min()
     }

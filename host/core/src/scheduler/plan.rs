@@ -10,12 +10,14 @@ use std::time::Duration;
 impl<J: Waiting> Scheduler<J> {
     /// The polls to be started now.
     pub fn plan(&mut self, now: BootInstant) -> Vec<Poll> {
+        self.lanes.wake(now);
         let mut polls = self.wanted(now);
         for poll in &mut polls {
             poll.asked = now;
             let lane = &mut self.lanes[poll.lane];
             lane.answered_by = lane.answered_by.max(now + poll.wait);
         }
+        self.lanes.settle(self.stopped, now);
         polls
     }
 
@@ -35,13 +37,15 @@ impl<J: Waiting> Scheduler<J> {
             return polls;
         }
         self.resize_room();
-        self.lanes.iter_mut().for_each(|lane| lane.wake(now));
+        self.lanes
+            .change_active(|_, lane| lane.wake(now))
+            .for_each(drop);
         if self.control.is_closed() {
             return self.probe(now);
         }
         self.covered = self.startable_lane(now).is_some();
         let (strict, ahead) = (self.order.is_strict(), self.prefetch > 0);
-        for lane in self.order.ranking(self.lanes.len()) {
+        for lane in self.order.ranking(self.lanes.indexes()) {
             let state = &self.lanes[lane];
             let holds = state.knowledge == Knowledge::Holds;
             // What is below must wait for this queue.
@@ -68,7 +72,7 @@ impl<J: Waiting> Scheduler<J> {
     fn share_room(&mut self, now: BootInstant) -> Vec<Poll> {
         let mut polls = Vec::new();
         'again: loop {
-            for lane in self.order.ranking(self.lanes.len()) {
+            for lane in self.order.ranking(self.lanes.indexes()) {
                 if self.lanes[lane].knowledge != Knowledge::Holds {
                     continue;
                 }
@@ -134,10 +138,8 @@ impl<J: Waiting> Scheduler<J> {
         if self.prefetch == 0 || !self.order.is_strict() {
             return free;
         }
-        let below: usize = self.lanes[index + 1..]
-            .iter()
-            .map(|lane| lane.ready.len())
-            .sum();
+        let below = self.lanes.active_behind(index);
+        let below: usize = below.map(|lane| lane.ready.len()).sum();
         let counts = self.room.used().saturating_sub(below);
         free.max(self.bounds().running().saturating_sub(counts))
     }
@@ -150,7 +152,7 @@ impl<J: Waiting> Scheduler<J> {
         // What waits and can start gives its room back soon, where attempts are quick beside calls.
         let starts = !join.is_zero() && self.covered;
         let waiting = if starts { 0 } else { self.waiting() };
-        let reserved: usize = self.lanes.iter().map(|lane| lane.reserved).sum();
+        let reserved: usize = self.lanes.active().map(|lane| lane.reserved).sum();
         let stays = waiting + self.held() + self.aside() + reserved;
         let batch = lane.rules.batch.min(self.room.capacity()).max(1);
         let little = FreePermits {
@@ -179,13 +181,9 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     fn contended(&self, index: usize) -> bool {
-        let others = self
-            .lanes
-            .iter()
-            .enumerate()
-            .filter(|(other, _)| *other != index);
+        let others = self.lanes.indexes().filter(|&other| other != index);
         others
-            .map(|(_, lane)| lane)
+            .map(|other| &self.lanes[other])
             .filter(|lane| !lane.paused)
             .any(|lane| lane.knowledge == Knowledge::Holds || !lane.ready.is_empty())
     }
@@ -211,9 +209,9 @@ impl<J: Waiting> Scheduler<J> {
             return Vec::new();
         }
         let room = &self.room;
-        let lanes = self.lanes.iter_mut().enumerate();
-        lanes
-            .filter_map(|(index, lane)| lane.park(index, false, now, room))
-            .collect()
+        let parked = self
+            .lanes
+            .change_active(|index, lane| lane.park(index, false, now, room));
+        parked.flatten().collect()
     }
 }

@@ -5,7 +5,7 @@ const SHARE: u128 = 1 << 32;
 
 /// How the queues of a route are ranked.
 #[derive(Debug, Clone)]
-pub enum QueueOrder {
+pub(crate) enum QueueOrder {
     /// The first named comes first.
     Strict,
     /// By what each queue has had so far in proportion to its weight, least first (stride
@@ -22,7 +22,7 @@ pub struct Account {
 
 impl QueueOrder {
     /// `weights` in the order of the queues; `None` for strict order.
-    pub fn new(weights: Option<&[u32]>) -> Self {
+    pub(crate) fn new(weights: Option<&[u32]>) -> Self {
         match weights {
             None => Self::Strict,
             Some(weights) => Self::Weighted(
@@ -38,18 +38,18 @@ impl QueueOrder {
     }
 
     /// Whether a queue must wait for all before it.
-    pub fn is_strict(&self) -> bool {
+    pub(crate) fn is_strict(&self) -> bool {
         matches!(self, Self::Strict)
     }
 
-    /// All queues, the most urgent first. Equal ones in a random order, so that queues of the
-    /// same weight each have the same chance.
-    pub fn ranking(&self, lanes: usize) -> Vec<usize> {
-        let mut ranking: Vec<usize> = (0..lanes).collect();
+    /// These queues, given in their order, the most urgent first. Equal ones in a random order, so
+    /// that queues of the same weight each have the same chance.
+    pub(crate) fn ranking(&self, lanes: impl Iterator<Item = usize>) -> Vec<usize> {
+        let mut ranking: Vec<usize> = lanes.collect();
         if let Self::Weighted(accounts) = self {
-            if accounts
+            if ranking
                 .windows(2)
-                .any(|pair| pair[0].spent == pair[1].spent)
+                .any(|pair| accounts[pair[0]].spent == accounts[pair[1]].spent)
             {
                 fastrand::shuffle(&mut ranking);
             }
@@ -59,7 +59,7 @@ impl QueueOrder {
     }
 
     /// Charges a queue for this many messages.
-    pub fn charge(&mut self, lane: usize, messages: usize) {
+    pub(crate) fn charge(&mut self, lane: usize, messages: usize) {
         if let Self::Weighted(accounts) = self {
             let account = &mut accounts[lane];
             let price = SHARE / u128::from(account.weight);
@@ -68,7 +68,7 @@ impl QueueOrder {
     }
 
     /// Releases what was charged for messages that did not come.
-    pub fn refund(&mut self, lane: usize, messages: usize) {
+    pub(crate) fn refund(&mut self, lane: usize, messages: usize) {
         if let Self::Weighted(accounts) = self {
             let account = &mut accounts[lane];
             let price = SHARE / u128::from(account.weight);
@@ -77,7 +77,7 @@ impl QueueOrder {
     }
 
     /// A queue that was empty competes again: it has no claim on the time it did not use.
-    pub fn rejoin(&mut self, lane: usize, competing: impl Iterator<Item = usize>) {
+    pub(crate) fn rejoin(&mut self, lane: usize, competing: impl Iterator<Item = usize>) {
         if let Self::Weighted(accounts) = self {
             let least = competing
                 .filter(|&other| other != lane)
@@ -101,7 +101,7 @@ mod tests {
             let mut order = QueueOrder::new(Some(&weights));
             let mut picks = vec![0_u32; weights.len()];
             for _ in 0..10_000 {
-                let lane = order.ranking(weights.len())[0];
+                let lane = order.ranking(0..weights.len())[0];
                 order.charge(lane, 1);
                 picks[lane] += 1;
             }
@@ -119,7 +119,7 @@ mod tests {
         let order = QueueOrder::new(Some(&[1, 1, 1]));
         let mut first = [0; 3];
         for _ in 0..300 {
-            first[order.ranking(3)[0]] += 1;
+            first[order.ranking(0..3)[0]] += 1;
         }
         assert!(first.iter().all(|&count| count > 0), "{first:?}");
     }
@@ -130,6 +130,6 @@ mod tests {
         order.charge(0, 1_000);
         order.rejoin(1, [0, 1].into_iter());
         order.charge(1, 1);
-        assert_eq!(order.ranking(2)[0], 0);
+        assert_eq!(order.ranking(0..2)[0], 0);
     }
 }

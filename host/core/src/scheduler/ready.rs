@@ -82,7 +82,7 @@ impl<J: Waiting> Ready<J> {
     }
 
     /// Sets how long jobs wait for others.
-    pub fn set_window(&mut self, window: Duration) {
+    pub(crate) fn set_window(&mut self, window: Duration) {
         self.gather.window = window;
     }
 
@@ -113,7 +113,7 @@ impl<J: Waiting> Ready<J> {
     }
 
     /// Whether `take` would give something that needs no more company.
-    pub fn startable(&self, now: BootInstant) -> bool {
+    pub(crate) fn startable(&self, now: BootInstant) -> bool {
         let Some(since) = self.waits_since() else {
             return false;
         };
@@ -135,7 +135,7 @@ impl<J: Waiting> Ready<J> {
     }
 
     /// Whether something may start, but for company.
-    pub fn has_free(&self) -> bool {
+    pub(crate) fn has_free(&self) -> bool {
         self.first_free().is_some()
     }
 

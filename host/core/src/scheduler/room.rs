@@ -95,7 +95,7 @@ impl Permit {
     }
 
     /// Takes the right for one message out of this; overdraws when there is none left.
-    pub fn split_one(&mut self) -> Permit {
+    pub(crate) fn split_one(&mut self) -> Permit {
         if self.count == 0 {
             return self.room.overdraw(1);
         }

@@ -113,6 +113,14 @@ impl<J: Waiting> Lane<J> {
         }
     }
 
+    /// Sets how many messages are kept aside at most, and how many of blocked groups.
+    pub(super) fn keep_at_most(&mut self, most: usize) {
+        self.most_blocked = most;
+        if let Some(turns) = &mut self.turns {
+            turns.set_maximum(most);
+        }
+    }
+
     /// Kept aside, with room of their own or without.
     pub(super) fn aside(&self) -> usize {
         self.turns.as_ref().map_or(0, GroupOrder::len)
@@ -131,26 +139,23 @@ impl<J: Waiting> Scheduler<J> {
     /// which must not starve others.
     pub(super) fn spare(&mut self, room: usize) -> usize {
         let most = room.max(LEAST_ASIDE);
-        let spare = |lane: &mut Lane<J>| {
-            lane.most_blocked = most;
+        self.most_kept = most;
+        let spare = |_, lane: &mut Lane<J>| {
+            lane.keep_at_most(most);
             let blocked = lane.blocked.len().min(most);
-            let aside = lane.turns.as_mut().map(|turns| {
-                turns.set_maximum(most);
-                turns.spare()
-            });
-            blocked + aside.unwrap_or_default()
+            blocked + lane.turns.as_ref().map_or(0, GroupOrder::spare)
         };
-        self.lanes.iter_mut().map(spare).sum()
+        self.lanes.change_active(spare).sum()
     }
 
     /// How many are kept aside until it is their turn, or with their blocked group.
     pub(super) fn aside(&self) -> usize {
         let kept = |lane: &Lane<J>| lane.aside() + lane.blocked.len();
-        self.lanes.iter().map(kept).sum()
+        self.lanes.active().map(kept).sum()
     }
 
     /// What became of a job whose attempt ended; before `ended` says it of the whole attempt.
-    pub fn fared(&mut self, lane: usize, job: &J, fate: MessageFate, now: BootInstant) {
+    pub(crate) fn fared(&mut self, lane: usize, job: &J, fate: MessageFate, now: BootInstant) {
         if let Some(turns) = &mut self.lanes[lane].turns {
             match fate {
                 MessageFate::Done => turns.done(job),
@@ -167,7 +172,7 @@ impl<J: Waiting> Scheduler<J> {
 
     /// A job arrived that ends without an attempt: messages behind it in its group wait for
     /// `settled`, also those that were passed on and have not begun.
-    pub fn passed_by(&mut self, lane: usize, job: &J, now: BootInstant) {
+    pub(crate) fn passed_by(&mut self, lane: usize, job: &J, now: BootInstant) {
         let lane = &mut self.lanes[lane];
         if lane.turns.is_none() && lane.ready.is_ordered() {
             return lane.wait_for(job);
@@ -181,21 +186,11 @@ impl<J: Waiting> Scheduler<J> {
         }
     }
 
-    /// What arrived and has no place even aside, with its queue and the time for which it may stay
+    /// What has arrived from a queue and has no place even aside, with the time for which it may stay
     /// there.
-    pub fn surplus(&mut self) -> Vec<(usize, J, Duration)> {
-        let lanes = self.lanes.iter_mut().enumerate();
-        let of = |(at, lane): (usize, &mut Lane<J>)| {
-            let surplus = lane
-                .turns
-                .as_mut()
-                .map(GroupOrder::surplus)
-                .unwrap_or_default();
-            surplus
-                .into_iter()
-                .map(move |(job, after)| (at, job, after))
-        };
-        lanes.flat_map(of).collect()
+    pub(crate) fn surplus(&mut self, lane: usize) -> Vec<(J, Duration)> {
+        let turns = self.lanes[lane].turns.as_mut();
+        turns.map(GroupOrder::surplus).unwrap_or_default()
     }
 
     /// The message with this id was settled: it can be received again at `due`, or never.

@@ -148,7 +148,7 @@ impl SendingWorld {
         }
         self.at_hand += jobs.iter().filter(|job| !job.precious).count();
         self.scheduler.answered(poll, jobs, drained, self.at());
-        for (_, job, after) in self.scheduler.surplus() {
+        for (job, after) in self.scheduler.surplus(0) {
             self.at_hand -= 1;
             self.give_back(&job, Some(after.as_secs()));
         }

@@ -168,24 +168,38 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     /// Releases a worker that asks for no more jobs.
-    pub fn release_worker(&mut self) {
+    pub(crate) fn release_worker(&mut self) {
         self.running -= 1;
     }
 
     pub(super) fn startable_lane(&mut self, now: BootInstant) -> Option<usize> {
-        for index in self.order.ranking(self.lanes.len()) {
-            let lane = &mut self.lanes[index];
-            lane.wake(now);
-            lane.wake_groups(now);
-            if lane.startable(now) {
-                return Some(index);
+        if self.order.is_strict() {
+            let mut next = self.lanes.next_index(0);
+            while let Some(index) = next {
+                if let Some(found) = self.startable_at(index, now) {
+                    return found;
+                }
+                next = self.lanes.next_index(index + 1);
             }
-            let blocks = lane.is_urgent(lane.may_hold(), now);
-            if self.order.is_strict() && blocks && !self.stopped {
-                return None;
-            }
+            return None;
         }
-        None
+        let ranking = self.order.ranking(self.lanes.indexes());
+        ranking
+            .into_iter()
+            .find_map(|index| self.startable_at(index, now))?
+    }
+
+    /// The lane, if something of it can start now; `Some(None)` if it keeps those below it from
+    /// starting.
+    fn startable_at(&mut self, index: usize, now: BootInstant) -> Option<Option<usize>> {
+        let lane = &mut self.lanes[index];
+        lane.wake(now);
+        lane.wake_groups(now);
+        if lane.startable(now) {
+            return Some(Some(index));
+        }
+        let blocks = self.order.is_strict() && !self.stopped;
+        (blocks && lane.is_urgent(lane.may_hold(), now)).then_some(None)
     }
 
     /// An attempt ended; `fates` names each message's group and what became of it, in order.
@@ -349,7 +363,10 @@ impl<J: Waiting> Scheduler<J> {
 
     /// Since the downstream is open, what is held has not long to wait.
     fn hasten(&mut self, now: BootInstant) -> bool {
-        for index in self.order.ranking(self.lanes.len()) {
+        if self.lanes.active().all(|lane| lane.held.is_empty()) {
+            return false;
+        }
+        for index in self.order.ranking(self.lanes.indexes()) {
             let lane = &mut self.lanes[index];
             if let Some(jobs) = lane.held.hasten(now) {
                 lane.ready.resume(jobs);
@@ -367,7 +384,7 @@ impl<J: Waiting> Scheduler<J> {
 
     /// What of a paused queue is in hand goes back to it; `overtaking` hands it out. To be called
     /// once something has come in hand.
-    pub fn give_back_paused(&mut self, lane: usize, now: BootInstant) -> bool {
+    pub(crate) fn give_back_paused(&mut self, lane: usize, now: BootInstant) -> bool {
         let state = &mut self.lanes[lane];
         if !state.paused {
             return false;

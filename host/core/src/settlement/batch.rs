@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// What waits for a call.
 #[derive(Debug)]
-pub struct Batcher<T> {
+pub(crate) struct Batcher<T> {
     size: usize,
     linger: Duration,
     patience: Duration,
@@ -29,7 +29,7 @@ struct BatchedItem<T> {
 
 impl<T> Batcher<T> {
     /// `size` items a call; none waits longer than `linger` for others, unless it is patient.
-    pub fn new(size: usize, linger: Duration) -> Self {
+    pub(crate) fn new(size: usize, linger: Duration) -> Self {
         Self {
             size: size.max(1),
             linger,
@@ -44,17 +44,17 @@ impl<T> Batcher<T> {
 
     /// Sets how long patient items wait for others, as long as all waiting items are patient; at
     /// least as long as the others.
-    pub fn set_patience(&mut self, patience: Duration) {
+    pub(crate) fn set_patience(&mut self, patience: Duration) {
         self.patience = patience.max(self.linger);
     }
 
     /// Whether patient items wait longer than others.
-    pub fn has_patience(&self) -> bool {
+    pub(crate) fn has_patience(&self) -> bool {
         self.patience > self.linger
     }
 
     /// Adds an item.
-    pub fn push(&mut self, item: T, patient: bool, now: BootInstant) {
+    pub(crate) fn push(&mut self, item: T, patient: bool, now: BootInstant) {
         self.hasty += usize::from(!patient);
         self.fresh.push_back(BatchedItem {
             since: now,
@@ -64,24 +64,24 @@ impl<T> Batcher<T> {
     }
 
     /// Adds an item that is not to be tried before `at`.
-    pub fn push_later(&mut self, item: T, at: BootInstant) {
+    pub(crate) fn push_later(&mut self, item: T, at: BootInstant) {
         self.numbered += 1;
         self.later.insert((at, self.numbered), item);
     }
 
     /// Somebody waits for what was added, and for what is added next: nothing else is about to come.
-    pub fn await_next(&mut self) {
+    pub(crate) fn await_next(&mut self) {
         self.awaited = true;
     }
 
     /// Whether somebody waits for what is here. It is due at once when no other call is running,
     /// which `flush` says: otherwise the next call takes what comes during that one.
-    pub fn is_awaited(&self) -> bool {
+    pub(crate) fn is_awaited(&self) -> bool {
         self.awaited
     }
 
     /// The next call's items, if a call is due; `flush`: whatever there is.
-    pub fn take(&mut self, now: BootInstant, flush: bool) -> Option<Vec<T>> {
+    pub(crate) fn take(&mut self, now: BootInstant, flush: bool) -> Option<Vec<T>> {
         while let Some(entry) = self.later.first_entry() {
             let (at, _) = *entry.key();
             if at > now {
@@ -120,14 +120,14 @@ impl<T> Batcher<T> {
     }
 
     /// When `take` may give something though nothing was pushed.
-    pub fn next_due(&self) -> Option<BootInstant> {
+    pub(crate) fn next_due(&self) -> Option<BootInstant> {
         let fresh = self.fresh.front().map(|fresh| fresh.since + self.wait());
         let later = self.later.first_key_value().map(|((at, _), _)| *at);
         fresh.into_iter().chain(later).min()
     }
 
     /// Whether nothing waits.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.fresh.is_empty() && self.later.is_empty()
     }
 }

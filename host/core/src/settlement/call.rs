@@ -11,8 +11,19 @@ use crate::memory::HeldBytes;
 use crate::message::{Message, Outcome};
 use crate::queue::{ItemError, Queue};
 use crate::scheduler::room::Permit;
+use crate::spans::{QueueSpans, SettledItem};
+use crate::telemetry::trace::SpanContext;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// What is known of a delivery's last attempt.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AttemptNote {
+    /// How long it took, if one was made.
+    pub took: Option<Duration>,
+    /// Its span, where attempts are traced.
+    pub trace: Option<SpanContext>,
+}
 
 /// An outcome on its way to the queue.
 pub(super) struct SettleItem {
@@ -22,6 +33,8 @@ pub(super) struct SettleItem {
     pub end: DeliveryEnd,
     pub claim: Claim,
     pub tries: u32,
+    /// The last attempt.
+    pub attempt: AttemptNote,
     /// Done, and the guard has not remembered it yet.
     pub unrecorded: bool,
     /// Its permit, if it kept it.
@@ -80,6 +93,7 @@ pub(super) fn in_time(
 pub(super) async fn settle(
     queue: Arc<dyn Queue>,
     guard: Option<Arc<Guard>>,
+    spans: QueueSpans,
     mut items: Vec<SettleItem>,
 ) -> CallResult {
     let mut late = Vec::new();
@@ -92,7 +106,7 @@ pub(super) async fn settle(
     let mut told = Vec::with_capacity(items.len());
     for item in items {
         told.push((item.message, item.outcome));
-        let kept = (item.seat, item.held);
+        let kept = (item.seat, item.held, item.attempt);
         claims.push((item.end, item.claim, item.tries, item.unrecorded, kept));
     }
     let called = clock::now();
@@ -101,19 +115,35 @@ pub(super) async fn settle(
         false => queue.settle(&told).await,
     };
     let took = (!told.is_empty()).then(|| clock::now().since(called));
+    if took.is_some() {
+        let settled = told.iter().zip(&claims).enumerate();
+        let settled = settled.map(|(at, ((message, _), claim))| {
+            let (end, _, _, _, (_, _, attempt)) = claim;
+            SettledItem {
+                message,
+                attempt: attempt.trace,
+                end: end.kind(),
+                result: results.get(at),
+            }
+        });
+        spans.settled(called, settled);
+    }
     let items = told
         .into_iter()
         .zip(claims)
         .map(
-            |((message, outcome), (end, claim, tries, unrecorded, (seat, held)))| SettleItem {
-                message,
-                outcome,
-                end,
-                claim,
-                tries,
-                unrecorded,
-                seat,
-                held,
+            |((message, outcome), (end, claim, tries, unrecorded, (seat, held, attempt)))| {
+                SettleItem {
+                    message,
+                    outcome,
+                    end,
+                    claim,
+                    tries,
+                    attempt,
+                    unrecorded,
+                    seat,
+                    held,
+                }
             },
         )
         .collect();

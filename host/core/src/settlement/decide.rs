@@ -25,6 +25,16 @@ pub enum Shed {
     Drop,
 }
 
+/// What becomes of a message that no filter of its route matches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Unmatched {
+    /// It is deleted, as by Lambda's event source mappings.
+    #[default]
+    Delete,
+    /// It goes to the dead letters.
+    DeadLetter,
+}
+
 /// A route's policy on one of its queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
@@ -43,6 +53,8 @@ pub struct Policy {
     pub receives: Option<u32>,
     /// What is too old, if anything ever is.
     pub shedding: Option<Shedding>,
+    /// What becomes of what no filter matches.
+    pub unmatched: Unmatched,
 }
 
 impl Policy {
@@ -72,9 +84,18 @@ impl Policy {
         }
     }
 
+    /// What becomes of a message that no filter matches; `None` if it has nowhere to go.
+    fn filtered(&self) -> Option<Outcome> {
+        let why = || "no filter of the route matches".to_owned();
+        match self.unmatched {
+            Unmatched::Delete => Some(Outcome::Delete),
+            Unmatched::DeadLetter => self.dead_letters.then(|| Outcome::DeadLetter(why())),
+        }
+    }
+
     /// Whether releasing a message that is at its attempt number `attempt` would make its next
     /// delivery its last word: it is better finished than released.
-    pub fn next_receive_is_fatal(&self, attempt: u32) -> bool {
+    pub(crate) fn next_receive_is_fatal(&self, attempt: u32) -> bool {
         self.exhausted(attempt).is_some()
     }
 
@@ -106,6 +127,11 @@ pub fn decide(ending: &JobEnding, attempt: u32, policy: &Policy, random: u64) ->
             Some(Outcome::Delete)
         }
         JobEnding::Shed => Some(policy.shed().unwrap_or_else(|| Outcome::Release(pause()))),
+        JobEnding::Filtered => Some(
+            policy
+                .filtered()
+                .unwrap_or_else(|| Outcome::Release(pause())),
+        ),
         JobEnding::Verdict(Verdict::Reject(why)) if policy.dead_letters => {
             Some(Outcome::DeadLetter(why.clone()))
         }
@@ -148,6 +174,7 @@ mod tests {
             dead_letters,
             receives: None,
             shedding: None,
+            unmatched: Unmatched::Delete,
         }
     }
 
@@ -227,6 +254,25 @@ mod tests {
             outcome,
             Some(Outcome::Release(Duration::from_millis(1_500)))
         );
+    }
+
+    #[test]
+    fn what_no_filter_matches_is_deleted_or_dead_lettered() {
+        let outcome = |unmatched, dead_letters| {
+            let policy = Policy {
+                unmatched,
+                ..policy(Some(3), dead_letters)
+            };
+            decide(&JobEnding::Filtered, 9, &policy, 0)
+        };
+        assert_eq!(outcome(Unmatched::Delete, false), Some(Outcome::Delete));
+        let dead = Outcome::DeadLetter("no filter of the route matches".into());
+        assert_eq!(outcome(Unmatched::DeadLetter, true), Some(dead));
+        // Never deleted where dead letters are wanted.
+        assert!(matches!(
+            outcome(Unmatched::DeadLetter, false),
+            Some(Outcome::Release(_))
+        ));
     }
 
     #[test]

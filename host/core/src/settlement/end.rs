@@ -31,6 +31,11 @@ pub(super) enum DeliveryEnd {
         deleted: bool,
         reason: Reason,
     },
+    /// No filter matched: deleted, or dead-lettered.
+    Filtered {
+        deleted: bool,
+        reason: Reason,
+    },
     /// Released without a completed attempt.
     Released {
         reason: Reason,
@@ -48,6 +53,7 @@ impl DeliveryEnd {
             Self::DeadLettered { .. } => EventKind::DeadLettered,
             Self::DeadLetteredByPolicy { .. } => EventKind::DeadLetteredByPolicy,
             Self::Shed { .. } => EventKind::Shed,
+            Self::Filtered { .. } => EventKind::Filtered,
             Self::Released { .. } => EventKind::Released,
         }
     }
@@ -81,6 +87,10 @@ pub(super) fn end(
         JobEnding::Shed => {
             AttemptFailure::OfAttempt(Reason::new(ReasonKind::TooOld, "older than max-age"))
         }
+        JobEnding::Filtered => AttemptFailure::WithoutAttempt(Reason::new(
+            ReasonKind::Filtered,
+            "no filter of the route matches",
+        )),
         JobEnding::Returned => without_attempt("no attempt was completed"),
         JobEnding::Behind(_) => {
             without_attempt("no attempt was started: others of its group are ahead of it")
@@ -97,6 +107,10 @@ pub(super) fn end(
         AttemptFailure::WithoutAttempt(reason) => (false, reason),
     };
     match outcome {
+        Outcome::Delete if *ending == JobEnding::Filtered => DeliveryEnd::Filtered {
+            deleted: true,
+            reason,
+        },
         Outcome::Delete => DeliveryEnd::Shed {
             deleted: true,
             reason,
@@ -106,6 +120,10 @@ pub(super) fn end(
             let reason = Reason::new(reason.kind, why);
             match ending {
                 JobEnding::Shed => DeliveryEnd::Shed {
+                    deleted: false,
+                    reason,
+                },
+                JobEnding::Filtered => DeliveryEnd::Filtered {
                     deleted: false,
                     reason,
                 },
@@ -182,6 +200,9 @@ mod tests {
             (JobEnding::Shed, Outcome::Delete),
             (JobEnding::Shed, dead()),
             (JobEnding::Shed, release()),
+            (JobEnding::Filtered, Outcome::Delete),
+            (JobEnding::Filtered, dead()),
+            (JobEnding::Filtered, release()),
             (JobEnding::Returned, release()),
             (JobEnding::Behind(Duration::ZERO), release()),
             (JobEnding::Stopped(Duration::ZERO), release()),
@@ -196,6 +217,7 @@ mod tests {
             | DeliveryEnd::DeadLettered { reason, .. }
             | DeliveryEnd::DeadLetteredByPolicy { reason, .. }
             | DeliveryEnd::Shed { reason, .. }
+            | DeliveryEnd::Filtered { reason, .. }
             | DeliveryEnd::Released { reason } => Some(reason.kind),
         };
         (end.kind(), reason)
@@ -224,6 +246,9 @@ mod tests {
                 (EventKind::Shed, Some(ReasonKind::TooOld)),
                 (EventKind::Shed, Some(ReasonKind::TooOld)),
                 (EventKind::Retried, Some(ReasonKind::TooOld)),
+                (EventKind::Filtered, Some(ReasonKind::Filtered)),
+                (EventKind::Filtered, Some(ReasonKind::Filtered)),
+                (EventKind::Released, Some(ReasonKind::Filtered)),
                 (EventKind::Released, Some(ReasonKind::NotAttempted)),
                 (EventKind::Released, Some(ReasonKind::NotAttempted)),
                 (EventKind::Released, Some(ReasonKind::Stopped)),

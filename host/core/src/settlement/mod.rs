@@ -13,11 +13,15 @@ mod record;
 use crate::backoff;
 use crate::clock;
 use crate::clock::BootInstant;
+use crate::envelope::{Envelope, S3Pointers};
+use crate::filter;
+use crate::filter::Filter;
 use crate::idempotency::guard::Guard;
-use crate::job::{Finished, JobEnding};
+use crate::job::{Finished, Job, JobEnding};
 use crate::message::{Message, Outcome, Verdict};
 use crate::queue::{DeadLettered, ItemError, Queue};
 use crate::scheduler::room::Room;
+use crate::spans::QueueSpans;
 use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::events::{
@@ -26,7 +30,7 @@ use crate::telemetry::events::{
 use crate::telemetry::metrics::meter::Meter;
 use crate::throttle::median::Median;
 use batch::Batcher;
-use call::{CallResult, SettleItem, in_time, settle};
+use call::{AttemptNote, CallResult, SettleItem, in_time, settle};
 use decide::{Policy, decide};
 use end::{DeliveryEnd, end};
 use memory::Memory;
@@ -67,6 +71,12 @@ pub struct Settlement {
     guard: Option<Arc<Guard>>,
     /// Who waits for settlements, if groups are kept in order here.
     order: Option<OrderPort>,
+    /// Which messages are handled; all without.
+    filters: Arc<[Filter]>,
+    /// What the filters look into.
+    envelope: Envelope,
+    s3_pointers: S3Pointers,
+    spans: QueueSpans,
 }
 
 impl Settlement {
@@ -91,6 +101,10 @@ impl Settlement {
             meter,
             guard: None,
             order: None,
+            filters: Arc::default(),
+            envelope: Envelope::None,
+            s3_pointers: S3Pointers::Pass,
+            spans: QueueSpans::default(),
         }
     }
 
@@ -99,12 +113,31 @@ impl Settlement {
         Self { guard, ..self }
     }
 
+    /// Ends what none of these filters matches, if there are any.
+    pub fn filtered(self, filters: Arc<[Filter]>) -> Self {
+        Self { filters, ..self }
+    }
+
+    /// Looks into this envelope, and dead-letters what is in S3 where that is wanted.
+    pub fn opening(self, envelope: Envelope, s3_pointers: S3Pointers) -> Self {
+        Self {
+            envelope,
+            s3_pointers,
+            ..self
+        }
+    }
+
+    /// Traces its calls.
+    pub fn traced(self, spans: QueueSpans) -> Self {
+        Self { spans, ..self }
+    }
+
     /// Reports settlements to `order`.
     pub fn in_order(self, order: Option<OrderPort>) -> Self {
         Self { order, ..self }
     }
 
-    /// How a message ends that need not run: handled before, or out of attempts.
+    /// How a message ends that need not run: handled before, of no interest, or out of attempts.
     pub fn on_arrival(&self, message: &Message) -> Option<JobEnding> {
         let memory = self.memory();
         if memory.is_done(&message.id) {
@@ -112,6 +145,14 @@ impl Settlement {
         }
         if let Some(error) = &message.unreadable {
             return Some(JobEnding::Unreadable(error.clone()));
+        }
+        let opened = self.envelope.open(message);
+        let content = opened.as_ref().unwrap_or(message);
+        if let Some(error) = self.s3_pointers.refuse(content) {
+            return Some(JobEnding::Unreadable(error));
+        }
+        if !filter::accepts(&self.filters, content) {
+            return Some(JobEnding::Filtered);
         }
         self.policy.on_arrival(memory.attempts(message))
     }
@@ -141,8 +182,8 @@ impl Settlement {
 
     /// An attempt ended so and is followed by another in the same delivery, after `pause`, since others
     /// of its group wait behind it.
-    pub fn tries_again(&self, message: &Message, tries: u32, ending: &JobEnding, pause: Duration) {
-        let made = attempts(&self.memory(), message, tries);
+    pub fn tries_again(&self, job: &Job, ending: &JobEnding, pause: Duration) {
+        let made = attempts(&self.memory(), &job.message, job.tries);
         let retried = end(ending, &Outcome::Release(pause), made, None);
         if let DeliveryEnd::Retried {
             attempt,
@@ -151,7 +192,13 @@ impl Settlement {
         } = &retried
         {
             self.events.emit(MessageEvent::Retried {
-                of: delivery(message),
+                of: delivery(
+                    &job.message,
+                    AttemptNote {
+                        took: job.took,
+                        trace: job.trace,
+                    },
+                ),
                 attempt: *attempt,
                 delay: *delay,
                 reason,
@@ -171,6 +218,8 @@ impl Settlement {
         let of = Delivery {
             id,
             receive_count: *receive_count,
+            took: None,
+            trace: None,
         };
         let to = Some(to.as_str());
         self.events.emit(match *max_receive_count {
@@ -214,7 +263,8 @@ impl Settlement {
                     self.counters.settle_calls.one();
                     self.meter.calls.one();
                 }
-                calls.spawn(settle(self.queue.clone(), self.guard.clone(), items));
+                let (queue, guard) = (self.queue.clone(), self.guard.clone());
+                calls.spawn(settle(queue, guard, self.spans.clone(), items));
             }
             let due = batch.next_due().filter(|_| calls.len() < MOST_CALLS);
             tokio::select! {
@@ -259,29 +309,32 @@ impl Settlement {
             permit,
             held,
             tries,
+            took,
+            trace,
             ending,
             is_awaited,
         } = finished;
+        let attempt = AttemptNote { took, trace };
         if is_awaited {
             batch.await_next();
         }
         if lease.is_cancelled() {
             self.comes_again(&message.id, lease.hidden().latest());
-            self.cancelled(&message);
+            self.cancelled(&message, attempt);
             return;
         }
-        let crowded = calls.len() >= MOST_CALLS;
         let attempts = self.remember(&message, tries, &ending);
         let unrecorded = self.guard.is_some() && ending == JobEnding::Verdict(Verdict::Done);
         let outcome = decide(&ending, attempts, &self.policy, fastrand::u64(..));
         let latest = lease.hidden().latest();
         let Some(outcome) = outcome.map(legible) else {
-            self.lost(&message, false);
+            self.lost((&message, attempt), false);
             self.comes_again(&message.id, latest);
             return;
         };
         let Some(claim) = lease.settle() else {
-            self.lost(&message, ending == JobEnding::Verdict(Verdict::Done));
+            let handled = ending == JobEnding::Verdict(Verdict::Done);
+            self.lost((&message, attempt), handled);
             self.comes_again(&message.id, latest);
             if let Some(guard) = self.guard.clone().filter(|_| unrecorded) {
                 calls.spawn(record::alone(guard, message));
@@ -290,7 +343,10 @@ impl Settlement {
         };
         let last_receive = self.last_receive(&message);
         let end = end(&ending, &outcome, attempts, last_receive);
-        let is_given_up = matches!(ending, JobEnding::Shed | JobEnding::Cancelled);
+        let is_given_up = matches!(
+            ending,
+            JobEnding::Shed | JobEnding::Filtered | JobEnding::Cancelled
+        );
         if outcome == Outcome::Delete && is_given_up {
             // What is to be dead-lettered is not remembered: it would be deleted instead.
             self.memory().handled(&message.id);
@@ -301,8 +357,9 @@ impl Settlement {
             end,
             claim,
             tries: 0,
+            attempt,
             unrecorded,
-            seat: crowded.then_some(permit),
+            seat: (calls.len() >= MOST_CALLS).then_some(permit),
             held,
         };
         // Only a release can be undone by an extension that overtakes it.
@@ -336,6 +393,7 @@ impl Settlement {
             | JobEnding::Exhausted(_)
             | JobEnding::Unreadable(_)
             | JobEnding::Shed
+            | JobEnding::Filtered
             | JobEnding::Cancelled => {}
         }
         attempts
@@ -349,8 +407,8 @@ impl Settlement {
 
     /// The lease was lost, whether or not the handler was done. At the last receive the queue's redrive
     /// policy dead-letters the message; a queue that reports that itself does so when it happens.
-    fn lost(&self, message: &Message, handled: bool) {
-        let of = delivery(message);
+    fn lost(&self, (message, attempt): (&Message, AttemptNote), handled: bool) {
+        let of = delivery(message, attempt);
         let last_receive = self.last_receive(message);
         let last_receive = last_receive.filter(|_| !self.queue.reports_redrives());
         let Some(max_receive_count) = last_receive else {
@@ -371,11 +429,12 @@ impl Settlement {
     }
 
     /// Emits how deliveries ended whose outcomes the queue has accepted.
-    fn emit_ends(&self, ended: &[(Message, DeliveryEnd)]) {
+    fn emit_ends(&self, ended: &[(Message, DeliveryEnd, AttemptNote)]) {
         let mut released: Vec<(&Reason, Vec<&str>)> = Vec::new();
         let mut shed: Vec<(&Reason, bool, Vec<&str>)> = Vec::new();
-        for (message, end) in ended {
-            let (of, id) = (delivery(message), message.id.as_str());
+        let mut filtered: Vec<(&Reason, bool, Vec<&str>)> = Vec::new();
+        for (message, end, attempt) in ended {
+            let (of, id) = (delivery(message, *attempt), message.id.as_str());
             match end {
                 DeliveryEnd::Done => self.events.emit(MessageEvent::Done { of }),
                 DeliveryEnd::Duplicate => self.events.emit(MessageEvent::Duplicate { of }),
@@ -417,11 +476,9 @@ impl Settlement {
                         None => released.push((reason, vec![id])),
                     }
                 }
-                DeliveryEnd::Shed { reason, deleted } => {
-                    match shed.iter_mut().find(|(_, same, _)| same == deleted) {
-                        Some((_, _, ids)) => ids.push(id),
-                        None => shed.push((reason, *deleted, vec![id])),
-                    }
+                DeliveryEnd::Shed { reason, deleted } => add(&mut shed, reason, *deleted, id),
+                DeliveryEnd::Filtered { reason, deleted } => {
+                    add(&mut filtered, reason, *deleted, id);
                 }
             }
         }
@@ -429,20 +486,24 @@ impl Settlement {
             let ids = &ids;
             self.events.emit(MessageEvent::Released { ids, reason });
         }
+        let queue = self.queue.dead_letter_queue();
+        let to = |deleted: bool| match deleted {
+            true => ShedTo::Deleted,
+            false => ShedTo::DeadLetters(queue.as_deref()),
+        };
         for (reason, deleted, ids) in shed {
-            let queue = self.queue.dead_letter_queue();
-            let to = match deleted {
-                true => ShedTo::Deleted,
-                false => ShedTo::DeadLetters(queue.as_deref()),
-            };
-            let ids = &ids;
+            let (ids, to) = (&ids, to(deleted));
             self.events.emit(MessageEvent::Shed { ids, to, reason });
+        }
+        for (reason, deleted, ids) in filtered {
+            let (ids, to) = (&ids, to(deleted));
+            self.events.emit(MessageEvent::Filtered { ids, to, reason });
         }
     }
 
     /// The message was cancelled while it was held here, and its queue has removed it.
-    fn cancelled(&self, message: &Message) {
-        let of = delivery(message);
+    fn cancelled(&self, message: &Message, attempt: AttemptNote) {
+        let of = delivery(message, attempt);
         self.events.emit(MessageEvent::Cancelled { of });
     }
 
@@ -450,7 +511,7 @@ impl Settlement {
     /// redelivers it.
     fn not_settled(&self, item: &SettleItem, error: &str, now: BootInstant) {
         self.events.emit(MessageEvent::NotSettled {
-            of: delivery(&item.message),
+            of: delivery(&item.message, item.attempt),
             wanted: item.end.kind(),
             outcome: match item.outcome {
                 Outcome::Delete => "delete",
@@ -487,11 +548,11 @@ impl Settlement {
                     if let Some(order) = &self.order {
                         order.settled(&item.message.id, &item.outcome, item.unanswered(now), now);
                     }
-                    ended.push((item.message, item.end));
+                    ended.push((item.message, item.end, item.attempt));
                 }
                 Err(ItemError::Passing(why)) => self.again(item, &why, now, batch),
                 Err(ItemError::Cancelled) => {
-                    self.cancelled(&item.message);
+                    self.cancelled(&item.message, item.attempt);
                     self.comes_again(&item.message.id, item.latest(now));
                 }
                 Err(error) => self.not_settled(&item, &error.to_string(), now),
@@ -525,10 +586,25 @@ impl Settlement {
     }
 }
 
-fn delivery(message: &Message) -> Delivery<'_> {
+/// Adds an id to those that were deleted, or were not, for the same reason.
+fn add<'a>(
+    lots: &mut Vec<(&'a Reason, bool, Vec<&'a str>)>,
+    reason: &'a Reason,
+    deleted: bool,
+    id: &'a str,
+) {
+    match lots.iter_mut().find(|(_, same, _)| *same == deleted) {
+        Some((_, _, ids)) => ids.push(id),
+        None => lots.push((reason, deleted, vec![id])),
+    }
+}
+
+fn delivery(message: &Message, attempt: AttemptNote) -> Delivery<'_> {
     Delivery {
         id: &message.id,
         receive_count: message.receive_count,
+        took: attempt.took,
+        trace: attempt.trace,
     }
 }
 

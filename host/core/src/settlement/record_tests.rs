@@ -100,6 +100,7 @@ async fn settled(jobs: Vec<(Job, JobEnding)>, failing: usize, mood: FakeBehaviou
         attempts: None,
         dead_letters: false,
         shedding: None,
+        unmatched: crate::settlement::decide::Unmatched::Delete,
     };
     let room = crate::scheduler::room::Room::new(1);
     let (halt, meter) = (CancellationToken::new(), Arc::default());

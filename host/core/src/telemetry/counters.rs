@@ -1,6 +1,8 @@
 //! Counts of events since the start. Written by every stage, read by exporters.
 
+use super::metrics::of_plugins::PluginMetrics;
 use super::metrics::registry::{Metric, MetricFamily, MetricValue, Unit};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// One count: it only grows.
@@ -52,15 +54,26 @@ impl Drop for GaugeUnit<'_> {
     }
 }
 
-/// Declares every counter once: its documentation is the help of its metric.
+/// A counter of the process. Counters had the names of their fields before.
+fn named(field: &'static str, name: &'static str, unit: Unit, help: &'static str) -> Metric {
+    let metric = Metric::counter(name, unit, help);
+    if name == field {
+        return metric;
+    }
+    metric.renamed_from(field)
+}
+
+/// Declares every counter once: its documentation is the help of its metric, whose name follows `as`.
 macro_rules! counters {
-    ($($(#[doc = $help:literal])+ $name:ident: $unit:ident,)+) => {
+    ($($(#[doc = $help:literal])+ $name:ident as $shown:literal: $unit:ident,)+) => {
         /// All counts of one process; shared by `Arc`. No count orders memory: they are for people.
         #[derive(Debug, Default)]
         pub struct Counters {
             $($(#[doc = $help])+ pub $name: Counter,)+
             /// Attempts running now.
             pub running: Gauge,
+            /// What plugins measure themselves.
+            pub of_plugins: Arc<PluginMetrics>,
         }
 
         /// The counts at one moment, each read by itself.
@@ -87,7 +100,7 @@ macro_rules! counters {
             pub fn families(&self) -> Vec<MetricFamily> {
                 let mut families = vec![$({
                     const HELP: &str = concat!($($help),+).trim_ascii_start();
-                    let metric = Metric::counter(stringify!($name), Unit::$unit, HELP);
+                    let metric = named(stringify!($name), $shown, Unit::$unit, HELP);
                     metric.of_process(MetricValue::Count(self.$name.get()))
                 },)+];
                 let running = MetricValue::Level(self.running.get() as f64);
@@ -98,53 +111,56 @@ macro_rules! counters {
     };
 }
 
-const RUNNING: Metric = Metric::gauge("running", Unit::Attempts, "Attempts running now.");
+const RUNNING: Metric = Metric::gauge("attempts_running", Unit::Attempts, "Attempts running now.")
+    .renamed_from("running");
 
 counters! {
     /// Messages received, redeliveries included.
-    received: Messages,
+    received as "messages_received": Messages,
     /// Messages that were handled and deleted.
-    done: Messages,
+    done as "messages_done": Messages,
     /// Messages released to come back.
-    retried: Messages,
+    retried as "messages_retried": Messages,
     /// Messages that were dead-lettered, by this program or by the queue's redrive policy.
-    dead: Messages,
+    dead as "messages_dead_lettered": Messages,
     /// Messages that the queue's redrive policy dead-letters, as far as receive counts show.
-    dead_by_redrive_policy: Messages,
+    dead_by_redrive_policy as "messages_dead_lettered_by_redrive_policy": Messages,
     /// Scheduled messages that could not be read and were moved to the dead jobs of their store.
-    scheduled_dead: Messages,
+    scheduled_dead as "scheduled_messages_dead_lettered": Messages,
     /// Messages that somebody cancelled while they were here.
-    cancelled: Messages,
+    cancelled as "messages_cancelled": Messages,
     /// Messages whose outcome the queue did not accept.
-    not_settled: Messages,
+    not_settled as "messages_not_settled": Messages,
     /// Invocations of Lambda functions that failed, may have failed, or were refused for their event.
-    function_failures: Invocations,
+    function_failures as "function_failures": Invocations,
     /// Messages that were too old to be started: deleted, or counted as dead as well.
-    shed: Messages,
+    shed as "messages_shed": Messages,
+    /// Messages that no filter of their route matched: deleted, or counted as dead as well.
+    filtered as "messages_filtered": Messages,
     /// Leases that expired, or were taken away, before their message was settled.
-    lost: Messages,
+    lost as "leases_lost": Messages,
     /// Messages released without a completed attempt.
-    returned: Messages,
+    returned as "messages_released": Messages,
     /// Messages held back because their downstream was busy; each time counts.
-    held: Messages,
+    held as "messages_held": Messages,
     /// Messages that were done before, were redelivered and were deleted without running.
-    recognised: Messages,
+    recognised as "duplicates_dropped": Messages,
     /// Messages whose handler was done and whose ids the idempotency store has recorded.
-    remembered: Messages,
+    remembered as "idempotency_records": Messages,
     /// Calls of the idempotency store that failed, or were not made because it did not answer.
-    idempotency_failures: Calls,
+    idempotency_failures as "idempotency_failures": Calls,
     /// Attempts begun.
-    attempts: Attempts,
+    attempts as "attempts": Attempts,
     /// Calls to receive.
-    receive_calls: Calls,
+    receive_calls as "receive_calls": Calls,
     /// Calls to settle.
-    settle_calls: Calls,
+    settle_calls as "settle_calls": Calls,
     /// Calls to extend.
-    extend_calls: Calls,
+    extend_calls as "extend_calls": Calls,
     /// Calls of plugins that their grants do not allow.
-    refused: Calls,
+    refused as "capability_denials": Calls,
     /// Calls of any kind that failed as a whole.
-    failed_calls: Calls,
+    failed_calls as "failed_calls": Calls,
 }
 
 #[cfg(test)]

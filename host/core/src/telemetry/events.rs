@@ -7,7 +7,9 @@ pub mod outcomes;
 
 use super::counters::Counters;
 use super::metrics::meter::Meter;
-pub use kind::{EventCounts, EventKind, LONGEST_REASON, Reason, ReasonKind, bounded};
+use super::trace::{ActiveSpan, SpanContext, within};
+pub(crate) use kind::EventCounts;
+pub use kind::{EventKind, LONGEST_REASON, Reason, ReasonKind, bounded};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,17 +19,20 @@ pub const TARGET: &str = "message";
 
 /// One delivery of a message.
 #[derive(Debug, Clone, Copy)]
-pub struct Delivery<'a> {
+pub(crate) struct Delivery<'a> {
     /// The message's id.
     pub id: &'a str,
     /// How often the message was received, this time included.
     pub receive_count: u32,
+    /// How long its last attempt took, if one was made.
+    pub took: Option<Duration>,
+    /// The span of its last attempt, where attempts are traced; its ids are in the line.
+    pub trace: Option<SpanContext>,
 }
 
 /// How a delivery ended, or several of one queue together.
 #[derive(Debug, Clone, Copy)]
-#[expect(missing_docs, reason = "the fields are those of the log line")]
-pub enum MessageEvent<'a> {
+pub(crate) enum MessageEvent<'a> {
     /// See `EventKind::Done`.
     Done { of: Delivery<'a> },
     /// See `EventKind::Retried`.
@@ -57,6 +62,12 @@ pub enum MessageEvent<'a> {
         to: ShedTo<'a>,
         reason: &'a Reason,
     },
+    /// See `EventKind::Filtered`. `to`: the dead-letter queue.
+    Filtered {
+        ids: &'a [&'a str],
+        to: ShedTo<'a>,
+        reason: &'a Reason,
+    },
     /// See `EventKind::Cancelled`.
     Cancelled { of: Delivery<'a> },
     /// See `EventKind::Lost`. `handled`: its handler was done with it.
@@ -78,29 +89,55 @@ pub enum MessageEvent<'a> {
     },
 }
 
-/// Where messages went that were too old.
+/// Where messages went that were not started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ShedTo<'a> {
+pub(crate) enum ShedTo<'a> {
     /// Nowhere: they were deleted.
     Deleted,
     /// To the dead-letter queue of this name, if the backend reports it.
     DeadLetters(Option<&'a str>),
 }
 
+impl<'a> ShedTo<'a> {
+    /// What the log calls it, if it is known.
+    fn name(self) -> Option<&'a str> {
+        match self {
+            Self::Deleted => Some("deleted"),
+            Self::DeadLetters(queue) => queue,
+        }
+    }
+}
+
 impl MessageEvent<'_> {
     /// Which event it is.
-    pub const fn kind(&self) -> EventKind {
+    pub(crate) const fn kind(&self) -> EventKind {
         match self {
             Self::Done { .. } => EventKind::Done,
             Self::Retried { .. } => EventKind::Retried,
             Self::DeadLettered { .. } => EventKind::DeadLettered,
             Self::DeadLetteredByPolicy { .. } => EventKind::DeadLetteredByPolicy,
             Self::Shed { .. } => EventKind::Shed,
+            Self::Filtered { .. } => EventKind::Filtered,
             Self::Cancelled { .. } => EventKind::Cancelled,
             Self::Lost { .. } => EventKind::Lost,
             Self::Released { .. } => EventKind::Released,
             Self::Duplicate { .. } => EventKind::Duplicate,
             Self::NotSettled { .. } => EventKind::NotSettled,
+        }
+    }
+
+    /// The delivery that it is about, where it is one.
+    fn delivery(&self) -> Option<&Delivery<'_>> {
+        match self {
+            Self::Done { of }
+            | Self::Duplicate { of }
+            | Self::Cancelled { of }
+            | Self::Lost { of, .. }
+            | Self::NotSettled { of, .. }
+            | Self::Retried { of, .. }
+            | Self::DeadLettered { of, .. }
+            | Self::DeadLetteredByPolicy { of, .. } => Some(of),
+            Self::Shed { .. } | Self::Filtered { .. } | Self::Released { .. } => None,
         }
     }
 
@@ -110,9 +147,9 @@ impl MessageEvent<'_> {
             Self::Retried { reason, .. }
             | Self::DeadLettered { reason, .. }
             | Self::DeadLetteredByPolicy { reason, .. } => (Some(reason.kind), 1),
-            Self::Shed { ids, reason, .. } | Self::Released { ids, reason } => {
-                (Some(reason.kind), ids.len())
-            }
+            Self::Shed { ids, reason, .. }
+            | Self::Filtered { ids, reason, .. }
+            | Self::Released { ids, reason } => (Some(reason.kind), ids.len()),
             Self::Done { .. }
             | Self::Cancelled { .. }
             | Self::Lost { .. }
@@ -124,7 +161,7 @@ impl MessageEvent<'_> {
 
 /// Emits the events of one queue's messages.
 #[derive(Debug)]
-pub struct MessageEvents {
+pub(crate) struct MessageEvents {
     queue: String,
     counters: Arc<Counters>,
     meter: Arc<Meter>,
@@ -132,7 +169,7 @@ pub struct MessageEvents {
 
 impl MessageEvents {
     /// For a queue, by the name that the configuration gives it.
-    pub fn new(queue: &str, counters: Arc<Counters>, meter: Arc<Meter>) -> Self {
+    pub(crate) fn new(queue: &str, counters: Arc<Counters>, meter: Arc<Meter>) -> Self {
         Self {
             queue: queue.to_owned(),
             counters,
@@ -141,9 +178,10 @@ impl MessageEvents {
     }
 
     /// Logs and counts one event.
-    pub fn emit(&self, event: MessageEvent<'_>) {
+    pub(crate) fn emit(&self, event: MessageEvent<'_>) {
         self.count(&event);
-        self.log(event);
+        let mut attempt = event.delivery().and_then(|of| of.trace).map(ActiveSpan::of);
+        within(&mut attempt, || self.log(event));
     }
 
     fn count(&self, event: &MessageEvent<'_>) {
@@ -171,6 +209,13 @@ impl MessageEvents {
             MessageEvent::Shed { to, .. } => {
                 counters.shed.many(messages);
                 meter.shed.many(messages);
+                if matches!(to, ShedTo::DeadLetters(_)) {
+                    counters.dead.many(messages);
+                    meter.dead.many(messages);
+                }
+            }
+            MessageEvent::Filtered { to, .. } => {
+                counters.filtered.many(messages);
                 if matches!(to, ShedTo::DeadLetters(_)) {
                     counters.dead.many(messages);
                     meter.dead.many(messages);
@@ -237,11 +282,13 @@ impl MessageEvents {
                 let (wanted, error) = (wanted.label(), &*bounded(error));
                 line!(warn, of, wanted, outcome, error);
             }
+            MessageEvent::Filtered { ids, to, reason } => {
+                let (to, reason_kind) = (to.name(), reason.kind.label());
+                let reason = reason.text();
+                tracing::info!(target: TARGET, queue, messages = ids.len(), message_ids = %Ids(ids), to, reason_kind, reason, "{words}");
+            }
             MessageEvent::Shed { ids, to, reason } => {
-                let to = match to {
-                    ShedTo::Deleted => Some("deleted"),
-                    ShedTo::DeadLetters(queue) => queue,
-                };
+                let to = to.name();
                 let (reason_kind, reason) = (reason.kind.label(), reason.text());
                 tracing::warn!(target: TARGET, queue, messages = ids.len(), message_ids = %Ids(ids), to, reason_kind, reason, "{words}");
             }
@@ -266,8 +313,7 @@ impl<T: AsRef<str>> fmt::Display for Ids<'_, T> {
 
 /// A scheduled message that cannot be read, and was moved to the dead jobs of its store.
 #[derive(Debug, Clone, Copy)]
-#[expect(missing_docs, reason = "the fields are those of the log line")]
-pub struct ScheduledDeadLetter<'a> {
+pub(crate) struct ScheduledDeadLetter<'a> {
     pub queue: Option<&'a str>,
     pub job: &'a str,
     pub store: &'a str,
@@ -275,7 +321,7 @@ pub struct ScheduledDeadLetter<'a> {
 }
 
 /// Logs and counts a scheduled message that cannot be read.
-pub fn scheduled_dead_lettered(counters: &Counters, letter: &ScheduledDeadLetter<'_>) {
+pub(crate) fn scheduled_dead_lettered(counters: &Counters, letter: &ScheduledDeadLetter<'_>) {
     let ScheduledDeadLetter {
         queue,
         job,
@@ -317,7 +363,7 @@ impl FunctionEvent {
     ];
 
     /// The message of its log line.
-    pub const fn log_message(self) -> &'static str {
+    pub(crate) const fn log_message(self) -> &'static str {
         match self {
             Self::Failed => "function failed",
             Self::Unknown => "function outcome unknown",

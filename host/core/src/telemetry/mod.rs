@@ -7,3 +7,4 @@ pub mod events;
 pub mod log_throttle;
 pub mod metrics;
 pub mod readiness;
+pub mod trace;

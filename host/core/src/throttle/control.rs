@@ -27,7 +27,7 @@ pub enum Signal {
 
 /// The limit of one route: halved by what is busy, raised by what is done.
 #[derive(Debug, Clone)]
-pub struct Control {
+pub(crate) struct Control {
     most: usize,
     limit: f64,
     lowered: BootInstant,
@@ -43,7 +43,7 @@ struct Closed {
 
 impl Control {
     /// A limit of `most`, which applies until the downstream is busy.
-    pub fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize) -> Self {
         Self {
             most,
             limit: as_float(most),
@@ -53,7 +53,7 @@ impl Control {
     }
 
     /// Another ceiling. A limit at the old one goes along.
-    pub fn set_maximum(&mut self, most: usize) {
+    pub(crate) fn set_maximum(&mut self, most: usize) {
         if self.limit >= as_float(self.most) {
             self.limit = as_float(most);
         }
@@ -62,7 +62,7 @@ impl Control {
     }
 
     /// How many attempts may be under way now.
-    pub fn limit(&self, now: BootInstant) -> usize {
+    pub(crate) fn limit(&self, now: BootInstant) -> usize {
         match self.closed {
             Some(closed) if now < closed.until => 0,
             Some(_) => 1,
@@ -71,22 +71,22 @@ impl Control {
     }
 
     /// The limit if the circuit were closed; at least 1.
-    pub fn open_limit(&self) -> usize {
+    pub(crate) fn open_limit(&self) -> usize {
         whole(self.limit).clamp(1, self.most)
     }
 
     /// Whether that is fewer than the most.
-    pub fn is_lowered(&self) -> bool {
+    pub(crate) fn is_lowered(&self) -> bool {
         self.open_limit() < self.most
     }
 
     /// Whether it is closed, the time of a probe included.
-    pub fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.closed.is_some()
     }
 
     /// When a closed downstream is retried, if that is to come.
-    pub fn probe_at(&self, now: BootInstant) -> Option<BootInstant> {
+    pub(crate) fn probe_at(&self, now: BootInstant) -> Option<BootInstant> {
         self.closed
             .map(|closed| closed.until)
             .filter(|until| *until > now)
@@ -94,7 +94,13 @@ impl Control {
 
     /// An attempt ended that began at `began`, one of `running`. An attempt that began before the
     /// last change reflects the time before it: many that fail together count as one.
-    pub fn note(&mut self, showed: Signal, began: BootInstant, running: usize, now: BootInstant) {
+    pub(crate) fn note(
+        &mut self,
+        showed: Signal,
+        began: BootInstant,
+        running: usize,
+        now: BootInstant,
+    ) {
         match showed {
             Signal::Nothing => {}
             Signal::Open => {

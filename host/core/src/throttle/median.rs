@@ -9,7 +9,7 @@ type Numbered = (Duration, u64);
 /// The median of the last [`Median::LAST`] durations. An observation costs O(log n), the median
 /// nothing.
 #[derive(Debug, Clone, Default)]
-pub struct Median {
+pub(crate) struct Median {
     /// In the order in which they came.
     recent: VecDeque<Numbered>,
     /// The lower half, the median its greatest: as many as in the upper half, or one more.
@@ -20,10 +20,10 @@ pub struct Median {
 
 impl Median {
     /// How many are remembered: odd, so that the median is one of them.
-    pub const LAST: usize = 63;
+    pub(crate) const LAST: usize = 63;
 
     /// One more; the oldest is forgotten if there are too many.
-    pub fn note(&mut self, took: Duration) {
+    pub(crate) fn note(&mut self, took: Duration) {
         if self.recent.len() == Self::LAST {
             self.forget_oldest();
         }
@@ -37,7 +37,7 @@ impl Median {
     }
 
     /// The median; of an even number the lower of the two in the middle. `None` of none.
-    pub fn get(&self) -> Option<Duration> {
+    pub(crate) fn get(&self) -> Option<Duration> {
         self.low.last().map(|(took, _)| *took)
     }
 

@@ -53,7 +53,7 @@ impl Pace {
 
     /// An attempt was cut short, or was none. Had it gone on, it would have taken longer, so it
     /// counts as far as it is known to be slow.
-    pub fn cut_short(&mut self, took: Duration, now: BootInstant) {
+    pub(crate) fn cut_short(&mut self, took: Duration, now: BootInstant) {
         self.broken_off(now);
         if self.hand_over().is_none_or(|median| took >= median) {
             self.times.note(took);
@@ -61,7 +61,7 @@ impl Pace {
     }
 
     /// An attempt ended without verdicts: it is not counted.
-    pub fn broken_off(&mut self, now: BootInstant) {
+    pub(crate) fn broken_off(&mut self, now: BootInstant) {
         self.under_way = self.under_way.saturating_sub(1);
         self.stirred = now;
     }

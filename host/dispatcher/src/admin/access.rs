@@ -1,14 +1,16 @@
 //! Who may use the admin address: which names it answers to, which web pages may act, and the tokens
 //! with their roles. Decides from a request's head alone; reads the tokens' files.
 
+use super::session::{LASTS, Session, cookies};
 use crate::config::Admin;
 use crate::config::problem::Problem;
-use axum::http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
+use axum::http::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::uri::Authority;
 use axum::http::{Method, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use dispatcher_core::clock;
 use dispatcher_core::files::bounded;
 use dispatcher_core::files::bounded::Limits;
 use dispatcher_core::telemetry::escape::escape_control_characters;
@@ -66,6 +68,11 @@ impl Caller {
             Role::Read => "read",
             Role::Operate => "operate",
         })
+    }
+
+    /// Whether it may act.
+    pub fn can_act(&self) -> bool {
+        self.role == Some(Role::Operate)
     }
 
     /// What to call it.
@@ -146,7 +153,72 @@ impl Access {
         }
     }
 
-    /// Who makes a request, if it may be answered. Probes and metrics do not ask this.
+    /// Whether a token permits actions, so that anybody may act.
+    pub fn permits_actions(&self) -> bool {
+        self.tokens.iter().any(|(role, _)| *role == Role::Operate)
+    }
+
+    /// Whether reading needs a token.
+    pub fn needs_token(&self) -> bool {
+        !self.tokens.is_empty()
+    }
+
+    /// Whether a request may be answered that needs no token: it names this program as its host, and if
+    /// it acts, no page of another site sent it.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn judge_without_token(&self, request: &Parts) -> Result<(), Refusal> {
+        let host = self.host(request)?;
+        if request.method.is_safe() {
+            Ok(())
+        } else {
+            same_site(&request.headers, &host)
+        }
+    }
+
+    /// The cookie of a browser whose user has entered a token, as a name and a value. `user` is for
+    /// the log. Nothing if the token is wrong.
+    pub fn sign_in(&self, request: &Parts, token: &str, user: &str) -> Option<(String, String)> {
+        let token = token.trim();
+        let matching = self
+            .tokens
+            .iter()
+            .filter(|(_, one)| one.is(token.as_bytes()));
+        let (role, token) = matching.max_by_key(|(role, _)| *role)?;
+        let session = Session {
+            role: *role,
+            user: Some(user_name(user.trim())).filter(|user| !user.is_empty()),
+            until: clock::wall_clock_now() + LASTS,
+        };
+        Some((
+            session_cookie(&request.headers),
+            session.seal(&token.digest()),
+        ))
+    }
+
+    /// Whose session a request carries.
+    fn session(&self, headers: &HeaderMap) -> Option<Caller> {
+        let name = session_cookie(headers);
+        let now = clock::wall_clock_now();
+        let key = |role| {
+            let token = self.tokens.iter().find(|(one, _)| *one == role);
+            token.map(|(_, token)| token.digest())
+        };
+        let headers = headers.get_all(COOKIE).iter();
+        let sessions = headers
+            .filter_map(|header| header.to_str().ok())
+            .flat_map(|header| cookies(header, &name))
+            .filter_map(|value| Session::open(value, key, now));
+        let Session { role, user, .. } = sessions.max_by_key(|session| session.role)?;
+        Some(Caller {
+            role: Some(role),
+            user,
+        })
+    }
+
+    /// Who makes a request, if it may be answered. Probes and metrics do not ask this. A browser
+    /// sends its session instead of a token.
     ///
     /// # Errors
     /// Why it may not.
@@ -156,14 +228,23 @@ impl Access {
         if acts {
             same_site(&request.headers, &host)?;
         }
-        let can_act = self.tokens.iter().any(|(role, _)| *role == Role::Operate);
-        if acts && !can_act {
+        if acts && !self.permits_actions() {
             return Err(Refusal::NoTokenConfigured);
         }
         if self.tokens.is_empty() {
             return Ok(Caller::default());
         }
-        let caller = self.caller(&request.headers).ok_or(Refusal::Unauthorized)?;
+        let caller = if request.headers.contains_key(AUTHORIZATION) {
+            self.caller(&request.headers)
+        } else {
+            let session = self.session(&request.headers);
+            // A browser sends it by itself, so its page must show that it is ours.
+            if session.is_some() && acts && !names_own_site(&request.headers) {
+                return Err(Refusal::OtherSite("no page".to_owned()));
+            }
+            session
+        };
+        let caller = caller.ok_or(Refusal::Unauthorized)?;
         if acts && caller.role < Some(Role::Operate) {
             return Err(Refusal::ReadOnly(caller));
         }
@@ -231,6 +312,26 @@ fn same_site(headers: &HeaderMap, host: &Authority) -> Result<(), Refusal> {
         }
     }
     Ok(())
+}
+
+/// Whether a browser says that a page from here sent the request. What it says is checked already.
+fn names_own_site(headers: &HeaderMap) -> bool {
+    headers.contains_key(ORIGIN) || headers.contains_key("sec-fetch-site")
+}
+
+/// The name of the cookie with the session. Cookies do not tell the ports of a host apart.
+pub(super) fn session_cookie(headers: &HeaderMap) -> String {
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+    let host: Option<Authority> = host.and_then(|host| host.parse().ok());
+    match host.and_then(|host| host.port_u16()) {
+        Some(port) => format!("dispatcher-session-{port}"),
+        None => "dispatcher-session".to_owned(),
+    }
+}
+
+/// A user name as the log has it.
+fn user_name(user: &str) -> String {
+    escape_control_characters(&user.chars().take(64).collect::<String>())
 }
 
 fn lossy(bytes: &[u8]) -> String {
@@ -338,9 +439,7 @@ fn offered(value: &[u8]) -> Option<Offered> {
     let colon = pair.iter().position(|byte| *byte == b':')?;
     let user = String::from_utf8_lossy(&pair[..colon]);
     Some(Offered {
-        user: Some(escape_control_characters(
-            &user.chars().take(64).collect::<String>(),
-        )),
+        user: Some(user_name(&user)),
         token: pair[colon + 1..].to_vec(),
     })
 }
@@ -370,6 +469,8 @@ fn read(path: &Path) -> Result<[u8; 32], String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::prices::Prices;
+    use crate::telemetry::depths::DepthTerms;
     use axum::http::Request;
 
     /// A request with these headers.
@@ -539,6 +640,10 @@ mod tests {
             read_token_file,
             hosts: Vec::new(),
             bodies: false,
+            prefix: String::new(),
+            environment: None,
+            depths: DepthTerms::default(),
+            prices: Prices::default(),
         };
         let both = Access::open(&settings(file("o", "operator"), file("r", "reader")));
         let both = both.expect("two tokens");

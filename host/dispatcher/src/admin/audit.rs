@@ -4,14 +4,86 @@ use super::access::Caller;
 use super::api::Audited;
 use dispatcher_core::clock;
 use dispatcher_core::telemetry::log_throttle::LogThrottle;
+use serde::{Deserialize, Serialize};
 use std::sync::{Mutex, PoisonError};
 
 /// What was asked for.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Asked {
     pub method: String,
     pub path: String,
     pub peer: Option<String>,
+}
+
+/// Who started a job, and by which request; kept with the job, which is logged when it ends.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requester {
+    method: String,
+    path: String,
+    peer: Option<String>,
+    role: Option<String>,
+    user: String,
+}
+
+impl Requester {
+    pub(super) fn new(asked: &Asked, caller: &Caller) -> Self {
+        Self {
+            method: asked.method.clone(),
+            path: asked.path.clone(),
+            peer: asked.peer.clone(),
+            role: caller.role_name().map(str::to_owned),
+            user: caller.name().to_owned(),
+        }
+    }
+
+    /// What to call it.
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
+    /// A job was started. What it did is logged at its end.
+    pub fn log_start(&self, target: &str, job: &str) {
+        let Self {
+            method,
+            path,
+            peer,
+            role,
+            user,
+        } = self;
+        tracing::info!(
+            method,
+            path,
+            peer,
+            role,
+            user,
+            target_name = target,
+            job,
+            "admin job started"
+        );
+    }
+
+    /// A job has ended: the action with how many messages it moved or removed.
+    pub fn log_end(&self, target: &str, job: &str, count: u64, state: &str) {
+        let Self {
+            method,
+            path,
+            peer,
+            role,
+            user,
+        } = self;
+        tracing::info!(
+            method,
+            path,
+            peer,
+            role,
+            user,
+            target_name = target,
+            count,
+            job,
+            state,
+            "admin action"
+        );
+    }
 }
 
 /// Logs actions.

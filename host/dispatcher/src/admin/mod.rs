@@ -4,30 +4,41 @@
 
 pub mod access;
 mod api;
-mod audit;
+pub mod audit;
+mod dashboard;
+mod depths;
+pub mod messages;
 pub mod operations;
 pub mod problem;
+mod scale;
 mod schema;
+mod session;
 pub mod state;
 
-use crate::telemetry::prometheus;
+use crate::config::Admin;
+use crate::config::prices::Prices;
+use crate::telemetry::prometheus::TextFormat;
 use crate::telemetry::registry::Registry;
 use access::{Access, Caller, Refusal};
-use api::Audited;
+use api::{Audited, AuditedByJob};
 use audit::{Asked, Audit};
 use axum::extract::{Request, State as From};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
 use axum::{Router, routing::get};
+use dashboard::Dashboard;
+use depths::DepthAsker;
+use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::lease::Ledger;
+use dispatcher_core::tasks;
 use dispatcher_core::telemetry::readiness::Readiness;
 use dispatcher_http as http;
 use dispatcher_http::{ConnectionLimits, Peer};
 use operations::Operations;
-use problem::{problem, problem_with};
+use problem::{CallProblem, problem, problem_with};
 use serde_json::{Value, json};
 use state::StateChanges;
 use std::net::SocketAddr;
@@ -46,10 +57,15 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
 /// is answered at once, so it keeps none for long.
 const OTHERS: usize = 16;
 
-/// Streams that are open at once. Their connections are none of the others.
-const STREAMS: usize = 32;
+/// How long a request waits for one of these to end.
+const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Headers of every response: it is data, to be neither run nor framed nor stored. There is no
+/// Streams of the API that are open at once. Their connections are none of the others.
+const STREAMS: usize = 32;
+/// The same of pages, which keep less for a slow client.
+const PAGE_STREAMS: usize = 256;
+
+/// Headers of every response that does not have its own: it is data, to be neither run nor framed nor stored. There is no
 /// CORS header, so no page of another site can read it.
 const HEADERS: [(&str, &str); 4] = [
     (
@@ -71,6 +87,11 @@ pub type Reload = Arc<dyn Fn() -> Reloading + Send + Sync>;
 /// A running reload.
 pub type Reloading = Pin<Box<dyn Future<Output = (bool, Value)> + Send>>;
 
+/// Rolls the canary of a route back: what it is called, or why none was.
+pub type RollBack = Arc<dyn Fn(String) -> RollingBack + Send + Sync>;
+/// A running rollback.
+pub type RollingBack = Pin<Box<dyn Future<Output = Result<String, CallProblem>> + Send>>;
+
 /// The state that requests read. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct AdminState {
@@ -80,12 +101,37 @@ pub struct AdminState {
     pub readiness: Arc<Readiness>,
     /// How plugins are replaced.
     pub reload: Option<Reload>,
+    /// How canaries are rolled back.
+    pub roll_back: Option<RollBack>,
     /// Who may ask for more than probes and metrics.
     pub access: Arc<Access>,
     /// What the API shows and does, once the routes run.
     pub operations: Arc<OnceLock<Arc<dyn Operations>>>,
     /// All leases.
     pub ledger: Arc<Ledger>,
+    /// How pages are shown.
+    pub pages: PageSettings,
+    /// What calls cost.
+    pub prices: Prices,
+}
+
+/// How pages are shown.
+#[derive(Debug, Clone, Default)]
+pub struct PageSettings {
+    /// The path below which a proxy serves this address, as in `/dispatcher`; empty without one.
+    pub prefix: String,
+    /// What the environment is called, as in `production`.
+    pub environment: Option<String>,
+}
+
+impl PageSettings {
+    /// As configured.
+    pub fn of(settings: &Admin) -> Self {
+        Self {
+            prefix: settings.prefix.clone(),
+            environment: settings.environment.clone(),
+        }
+    }
 }
 
 /// The same while it is served. Cheap to clone.
@@ -95,31 +141,32 @@ struct ServedState {
     /// The states that operators change.
     changes: StateChanges,
     streams: Streams,
+    page_streams: Streams,
+    dashboard: Arc<Dashboard>,
+    depths: Arc<DepthAsker>,
     /// Set when no more is answered.
     stop: CancellationToken,
 }
 
 /// The streams that may be open. Cheap to clone.
 #[derive(Clone)]
-struct Streams(Arc<Semaphore>);
-
-impl Default for Streams {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(STREAMS)))
-    }
+struct Streams {
+    most: usize,
+    free: Arc<Semaphore>,
 }
 
 impl Streams {
-    fn most(&self) -> usize {
-        STREAMS
+    fn new(most: usize) -> Self {
+        let free = Arc::new(Semaphore::new(most));
+        Self { most, free }
     }
 
     fn open(&self) -> usize {
-        STREAMS - self.0.available_permits()
+        self.most - self.free.available_permits()
     }
 
     fn take(&self) -> Option<OwnedSemaphorePermit> {
-        self.0.clone().try_acquire_owned().ok()
+        self.free.clone().try_acquire_owned().ok()
     }
 }
 
@@ -151,13 +198,14 @@ pub async fn listen(address: SocketAddr, or_any_port: bool) -> Result<TcpListene
 ///
 /// - `GET /healthz`: 200 `ok` as long as the program runs;
 /// - `GET /readyz`: 200 `{"ready":true}`, or 503 `{"ready":false,"why":[{"what","reason"}]}`;
-/// - `GET /metrics`: metrics in the text format of OpenMetrics, which Prometheus reads.
+/// - `GET /metrics`: metrics in the text format of OpenMetrics or Prometheus, as `Accept` says.
 ///
 /// To whom `Access` admits, others getting 401, 403 or 421:
 ///
 /// - `GET /plugins`: 200 `{"plugins":[{"route","plugin","current":{"file","sha256"},…}]}`;
 /// - `POST /plugins`: looks at their files again; 200, or 422 where one is refused,
 ///   `{"plugins":[{"route","replaced":[…],"refused":[…]}]}`;
+/// - `/ui`: the dashboard, to which `/` leads;
 /// - `/api/v1/…`: the admin API, as `host/docs/openapi.json` describes it.
 ///
 /// Errors are problem details (RFC 9457).
@@ -171,7 +219,14 @@ async fn serve_within(
     state: AdminState,
     stop: CancellationToken,
 ) {
+    let dashboard = Arc::new(Dashboard::new(&state));
+    let sampling = Arc::clone(&dashboard).run(state.clone(), stop.clone());
+    let sampling = tasks::spawn(sampling);
+    let depths = Arc::new(DepthAsker::default());
+    let asking = tasks::spawn(Arc::clone(&depths).run(state.clone(), stop.clone()));
+    let prefix = state.pages.prefix.clone();
     let door = AdminService {
+        dashboard: Arc::clone(&dashboard),
         access: Arc::clone(&state.access),
         others: Arc::new(Semaphore::new(OTHERS)),
         audit: Arc::default(),
@@ -179,25 +234,39 @@ async fn serve_within(
     let state = ServedState {
         admin: state,
         changes: StateChanges::default(),
-        streams: Streams::default(),
+        streams: Streams::new(STREAMS),
+        page_streams: Streams::new(PAGE_STREAMS),
+        dashboard,
+        depths,
         stop: stop.clone(),
     };
     let router = Router::new()
+        .route("/", get(enter_dashboard))
         .route("/healthz", get(async || "ok"))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .route("/plugins", get(plugins).post(reload))
         .merge(api::router())
+        .merge(dashboard::router())
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
         .layer(middleware::from_fn_with_state(door, enter))
         .with_state(state);
+    // A proxy may keep the prefix or take it away.
+    let router = if prefix.is_empty() {
+        router
+    } else {
+        router.clone().nest(&prefix, router)
+    };
     http::serve(listener, router, limits, stop).await;
+    sampling.finished().await;
+    asking.finished().await;
 }
 
 /// What every request passes.
 #[derive(Clone)]
 struct AdminService {
+    dashboard: Arc<Dashboard>,
     access: Arc<Access>,
     /// A permit is a request that is no probe.
     others: Arc<Semaphore>,
@@ -211,7 +280,9 @@ async fn enter(From(door): From<AdminService>, request: Request, next: Next) -> 
     };
     let headers = answer.headers_mut();
     for (name, value) in HEADERS {
-        headers.insert(name, HeaderValue::from_static(value));
+        headers
+            .entry(name)
+            .or_insert(HeaderValue::from_static(value));
     }
     answer
 }
@@ -232,25 +303,48 @@ impl AdminService {
             peer: peer(&parts),
         };
         let acts = !parts.method.is_safe();
-        let caller = match self.access.judge(&parts) {
+        let judged = if dashboard::needs_no_token(&asked.path) {
+            self.access
+                .judge_without_token(&parts)
+                .map(|()| Caller::default())
+        } else {
+            self.access.judge(&parts)
+        };
+        let caller = match judged {
             Ok(caller) => caller,
             Err(refusal) => {
                 if acts {
                     self.note_refusal(&asked, &refusal);
                 }
-                return refused(&refusal, &asked);
+                return self.refused(&refusal, &asked, &parts);
             }
         };
-        let Ok(_permit) = self.others.try_acquire() else {
+        if dashboard::is_asset(&asked.path) {
+            return next.run(Request::from_parts(parts, body)).await;
+        }
+        let permit = tokio::select! {
+            permit = self.others.acquire() => permit.ok(),
+            () = clock::sleep_until(Some(clock::now() + PATIENCE)) => None,
+        };
+        let Some(_permit) = permit else {
             let why = format!("{OTHERS} requests are already in progress. Try again later.");
             return problem(StatusCode::SERVICE_UNAVAILABLE, &why);
         };
         parts.extensions.insert(caller.clone());
+        parts.extensions.insert(asked.clone());
         let answer = next.run(Request::from_parts(parts, body)).await;
         if acts {
             self.note_action(&asked, &caller, &answer);
         }
         answer
+    }
+
+    fn refused(&self, refusal: &Refusal, asked: &Asked, request: &Parts) -> Response {
+        if dashboard::is_page(&asked.path) {
+            note_refused(refusal, asked);
+            return self.dashboard.refused(refusal, request);
+        }
+        refused(refusal, asked)
     }
 
     fn note_refusal(&self, asked: &Asked, refusal: &Refusal) {
@@ -263,6 +357,9 @@ impl AdminService {
 
     fn note_action(&self, asked: &Asked, caller: &Caller, answer: &Response) {
         let status = answer.status().as_u16();
+        if answer.extensions().get::<AuditedByJob>().is_some() {
+            return;
+        }
         match answer.extensions().get::<Audited>() {
             Some(audited) => self.audit.taken(asked, caller, status, audited),
             None if answer.status().is_success() => {
@@ -278,16 +375,20 @@ fn peer(parts: &Parts) -> Option<String> {
     Some(peer.0.to_string())
 }
 
-fn refused(refusal: &Refusal, asked: &Asked) -> Response {
-    let status = refusal.status();
-    // Whoever reaches the address can have this logged as often as he likes.
+/// Whoever reaches the address can have this logged as often as he likes.
+fn note_refused(refusal: &Refusal, asked: &Asked) {
     tracing::debug!(
         method = asked.method,
         path = asked.path,
         peer = asked.peer,
-        status = status.as_u16(),
+        status = refusal.status().as_u16(),
         "admin request refused"
     );
+}
+
+fn refused(refusal: &Refusal, asked: &Asked) -> Response {
+    note_refused(refusal, asked);
+    let status = refusal.status();
     let mut answer = problem(status, &refusal.detail());
     if status == StatusCode::UNAUTHORIZED {
         for scheme in SCHEMES {
@@ -300,8 +401,15 @@ fn refused(refusal: &Refusal, asked: &Asked) -> Response {
     answer
 }
 
-async fn unknown() -> Response {
+async fn unknown(From(state): From<ServedState>, uri: Uri) -> Response {
+    if dashboard::is_page(uri.path()) {
+        return state.dashboard.unknown();
+    }
     problem(StatusCode::NOT_FOUND, "No such path.")
+}
+
+async fn enter_dashboard(From(state): From<ServedState>) -> Response {
+    state.dashboard.enter()
 }
 
 async fn not_allowed(method: Method) -> Response {
@@ -322,9 +430,14 @@ async fn ready(From(ServedState { admin: state, .. }): From<ServedState>) -> Res
     (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
 }
 
-async fn metrics(From(ServedState { admin: state, .. }): From<ServedState>) -> Response {
-    let text = prometheus::text(state.metrics.families());
-    ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], text).into_response()
+async fn metrics(From(state): From<ServedState>, headers: HeaderMap) -> Response {
+    let ServedState { admin, depths, .. } = state;
+    depths.refresh(&admin).await;
+    let accepted = headers.get_all(header::ACCEPT).iter();
+    let format = TextFormat::accepted(accepted.filter_map(|value| value.to_str().ok()));
+    let of_plugins = admin.metrics.counters.of_plugins.all();
+    let text = format.text(&admin.metrics.families(), &of_plugins);
+    ([(header::CONTENT_TYPE, format.content_type())], text).into_response()
 }
 
 async fn plugins(From(ServedState { admin: state, .. }): From<ServedState>) -> Response {
@@ -343,7 +456,7 @@ async fn plugins(From(ServedState { admin: state, .. }): From<ServedState>) -> R
 
 async fn reload(From(ServedState { admin: state, .. }): From<ServedState>) -> Response {
     let Some(reload) = &state.reload else {
-        return unknown().await;
+        return problem(StatusCode::NOT_FOUND, "No such path.");
     };
     match reload().await {
         (true, came) => Json(came).into_response(),

@@ -1,9 +1,11 @@
 //! What the running program shows and does for the admin API: the port that `app` implements, and the
 //! objects that go through it, which are those of the API. Knows no HTTP.
 
+use super::messages::MessageOperations;
 use super::problem::{CallProblem, FieldProblem};
 use super::schema::{Count, answers};
 use dispatcher_core::control::ControlChange;
+use dispatcher_core::queue::Depth;
 use dispatcher_core::scheduler::live::RouteControl;
 use serde_json::Value;
 
@@ -42,6 +44,8 @@ answers! {
         plugin: String,
         /// How many queues it has.
         queues: Count,
+        /// The most messages of one attempt.
+        batch_size: Count,
         /// An operator has paused the whole route, in this process.
         paused: bool,
         /// The most attempts at once that hold now.
@@ -147,7 +151,8 @@ answers! {
         delayed: Option<Count>,
         /// The age of the oldest message that is not in flight, where the backend tells, in seconds.
         oldest_s: Option<f64>,
-        /// How long ago that was asked, in seconds: answers are kept for 5 seconds.
+        /// How long ago that was asked, in seconds: answers are kept for 5 seconds, and for 15 where
+        /// calls are billed.
         asked_s_ago: f64,
         /// Why it is not known.
         error: Option<String>,
@@ -199,6 +204,8 @@ answers! {
         group: Option<String>,
         /// Its attributes.
         attributes: Vec<AttributeView>,
+        /// Whether long values were cut, as they are in lists.
+        cut: bool,
     }
 
     /// An attribute of a message.
@@ -231,6 +238,10 @@ answers! {
         ids: Vec<String>,
         /// How often the message was received, where it is one.
         receive_count: Option<Count>,
+        /// Which attempt at the message failed, where it is one.
+        attempt: Option<Count>,
+        /// How long the last attempt took, in seconds, if one was made.
+        took_s: Option<f64>,
         /// The dead-letter queue that it went to.
         to: Option<String>,
     }
@@ -265,6 +276,14 @@ answers! {
         every: Option<String>,
     }
 
+    /// What was done to a scheduled message.
+    pub struct ScheduleResult {
+        /// Its id.
+        schedule: String,
+        /// The queue that it goes to.
+        queue: String,
+    }
+
     /// A process that receives from one of the queues' servers.
     pub struct WorkerView {
         /// Its process and machine.
@@ -290,7 +309,7 @@ answers! {
         /// What it is about.
         about: String,
         /// What was found.
-        says: String,
+        message: String,
     }
 
     /// What a change of a pause or of limits came to.
@@ -318,6 +337,15 @@ answers! {
     }
 }
 
+/// A queue that holds messages and that nobody is known to receive from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadQueue {
+    /// As a configuration would name it.
+    pub queue: String,
+    /// Messages that could be received.
+    pub waiting: u64,
+}
+
 /// One page of a list, and where the next begins.
 pub type Listed<T> = (Vec<T>, Option<String>);
 
@@ -326,6 +354,24 @@ pub type Listed<T> = (Vec<T>, Option<String>);
 pub struct AskedDepths {
     /// How many calls were made for this answer.
     pub calls: usize,
+}
+
+impl DepthView {
+    /// What a queue answered so many seconds ago.
+    pub fn of(answer: Result<&Depth, String>, asked_s_ago: f64) -> Self {
+        let (depth, error) = match answer {
+            Ok(depth) => (Some(depth), None),
+            Err(error) => (None, Some(error)),
+        };
+        Self {
+            waiting: depth.map(|depth| depth.waiting.into()),
+            in_flight: depth.map(|depth| depth.in_flight.into()),
+            delayed: depth.map(|depth| depth.delayed.into()),
+            oldest_s: depth.and_then(|depth| Some(depth.oldest?.as_secs_f64())),
+            asked_s_ago,
+            error,
+        }
+    }
 }
 
 /// Which part of a list.
@@ -343,18 +389,27 @@ pub trait Operations: Send + Sync + 'static {
     /// This process.
     fn process(&self) -> ProcessView;
 
+    /// The messages of its queues.
+    fn messages(&self) -> &dyn MessageOperations;
+
     /// The routes.
     fn routes(&self, page: &Page) -> Result<Listed<RouteView>, CallProblem>;
 
     /// The queues of all routes, in the routes' order.
-    fn queues(&self, page: &Page) -> Result<Listed<QueueView>, CallProblem>;
+    async fn queues(&self, page: &Page) -> Result<Listed<QueueView>, CallProblem>;
 
     /// One queue.
-    fn queue(&self, queue: &str) -> Option<QueueView>;
+    async fn queue(&self, queue: &str) -> Option<QueueView>;
 
     /// Adds how much the queues and their dead-letter queues hold. Asks what was not asked in the last
     /// seconds.
     async fn add_depths(&self, queues: &mut [QueueView]) -> AskedDepths;
+
+    /// Queues beside its own that hold messages which nobody is known to receive, those with most first;
+    /// as far as backends list queues for nothing.
+    async fn unread(&self) -> Vec<UnreadQueue> {
+        Vec::new()
+    }
 
     /// The attempts under way, those of each route with the oldest first.
     fn running(&self, page: &Page) -> Result<Listed<RunningView>, CallProblem>;
@@ -364,6 +419,12 @@ pub trait Operations: Send + Sync + 'static {
 
     /// The first scheduled messages for a queue.
     async fn schedules(&self, queue: &str, limit: usize) -> Result<Vec<ScheduleView>, CallProblem>;
+
+    /// Makes a scheduled message due at once.
+    async fn run_schedule(&self, id: &str) -> Result<ScheduleResult, CallProblem>;
+
+    /// Cancels a scheduled message.
+    async fn cancel_schedule(&self, id: &str) -> Result<ScheduleResult, CallProblem>;
 
     /// The processes that receive from the servers of this process's queues.
     async fn workers(&self, limit: usize) -> Result<Vec<WorkerView>, CallProblem>;

@@ -3,6 +3,7 @@
 //! once. Knows no endpoint.
 
 use super::problem::FieldProblem;
+use dispatcher_core::redrive::MOST_SCANNED;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -177,7 +178,7 @@ macro_rules! requests {
                 let about = (stringify!($name), concat!($($about),+));
                 $crate::admin::schema::object(components, about, false, |_| vec![$(
                     $crate::admin::schema::ObjectField {
-                        name: stringify!($field),
+                        name: $crate::admin::schema::field_name(stringify!($field)),
                         help: concat!($($help),+),
                         schema: <$type as $crate::admin::schema::RequestField>::schema(),
                     },
@@ -188,12 +189,17 @@ macro_rules! requests {
         impl $crate::admin::schema::ReadRequest for $name {
             fn read(fields: &mut $crate::admin::schema::Given) -> Self {
                 let _ = &fields;
-                Self { $( $field: fields.take(stringify!($field)), )* }
+                Self { $( $field: fields.take($crate::admin::schema::field_name(stringify!($field))), )* }
             }
         }
     )+};
 }
 pub(super) use requests;
+
+/// The name of a field in JSON, by that in Rust.
+pub(super) fn field_name(field: &'static str) -> &'static str {
+    field.strip_prefix("r#").unwrap_or(field)
+}
 
 /// A request that can be read.
 pub(super) trait ReadRequest: Sized {
@@ -331,6 +337,108 @@ impl RequestField for String {
     }
 }
 
+impl RequestField for bool {
+    const WANTED: &'static str = "true or false";
+
+    fn schema() -> Value {
+        json!({"type": "boolean"})
+    }
+
+    fn of(value: &Value) -> Option<Self> {
+        value.as_bool()
+    }
+}
+
+/// From 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Share(pub f64);
+
+impl RequestField for Share {
+    const WANTED: &'static str = "a number from 0 to 1";
+
+    fn schema() -> Value {
+        json!({"type": "number", "minimum": 0, "maximum": 1})
+    }
+
+    fn of(value: &Value) -> Option<Self> {
+        let number = value.as_f64()?;
+        (0.0..=1.0).contains(&number).then_some(Self(number))
+    }
+}
+
+/// How many messages are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Scan(pub u64);
+
+impl RequestField for Scan {
+    const WANTED: &'static str = "a whole number from 1 to 100000";
+
+    fn schema() -> Value {
+        json!({"type": "integer", "minimum": 1, "maximum": MOST_SCANNED})
+    }
+
+    fn of(value: &Value) -> Option<Self> {
+        let number = value.as_u64()?;
+        (1..=MOST_SCANNED).contains(&number).then_some(Self(number))
+    }
+}
+
+/// The most texts of a list in a request.
+const MOST_TEXTS: usize = 1_000;
+
+/// Texts, none of which is empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Texts(pub Vec<String>);
+
+impl RequestField for Texts {
+    const WANTED: &'static str = "a list of 1 to 1000 texts that are not empty";
+
+    fn schema() -> Value {
+        json!({
+            "type": "array",
+            "items": <String as RequestField>::schema(),
+            "minItems": 1,
+            "maxItems": MOST_TEXTS,
+        })
+    }
+
+    fn of(value: &Value) -> Option<Self> {
+        let texts = value.as_array()?;
+        let texts: Option<Vec<String>> = texts.iter().map(RequestField::of).collect();
+        texts
+            .filter(|texts| (1..=MOST_TEXTS).contains(&texts.len()))
+            .map(Self)
+    }
+}
+
+/// Bodies by the ids of messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Bodies(pub Vec<(String, String)>);
+
+impl RequestField for Bodies {
+    const WANTED: &'static str = "an object of bodies by the ids of messages";
+
+    fn schema() -> Value {
+        json!({
+            "type": "object",
+            "minProperties": 1,
+            "maxProperties": MOST_TEXTS,
+            "additionalProperties": {"type": "string"},
+        })
+    }
+
+    fn of(value: &Value) -> Option<Self> {
+        let bodies = value.as_object()?;
+        let bodies = bodies
+            .iter()
+            .map(|(id, body)| Some((id.clone(), body.as_str()?.to_owned())));
+        let bodies: Option<Vec<(String, String)>> = bodies.collect();
+        bodies
+            .filter(|bodies| (1..=MOST_TEXTS).contains(&bodies.len()))
+            .map(Self)
+    }
+}
+
 /// A value, or `null` for the configured one.
 impl<T: RequestField> RequestField for Option<T> {
     const WANTED: &'static str = T::WANTED;
@@ -358,6 +466,8 @@ mod tests {
             first: Option<AtLeastOne>,
             /// Two.
             second: f64,
+            /// Three.
+            r#try: Bodies,
         }
     }
 
@@ -383,7 +493,7 @@ mod tests {
         let wanted = [
             "first: 0 cannot be used; wanted a whole number of at least 1",
             "second: \"fast\" cannot be used; wanted a number greater than 0",
-            "secnod: unknown field; wanted first, second; did you mean `second`?",
+            "secnod: unknown field; wanted first, second, try; did you mean `second`?",
         ];
         assert_eq!(found, wanted);
         assert_eq!(
@@ -391,6 +501,23 @@ mod tests {
             ["the body is no object; wanted a JSON object"]
         );
         assert!(problems("{")[0].starts_with("the body is no JSON"));
+    }
+
+    #[test]
+    fn lists_shares_and_bodies_are_read_whole_or_not_at_all() {
+        let body = serde_json::json!({"try": {"id": "body"}}).to_string();
+        let request = read::<TestRequest>(body.as_bytes()).expect("it is good");
+        assert_eq!(
+            request.r#try,
+            Some(Bodies(vec![("id".into(), "body".into())]))
+        );
+        assert_eq!(Bodies::of(&json!({"a": "x", "b": 1})), None);
+        assert_eq!(Bodies::of(&json!({})), None);
+        assert_eq!(Texts::of(&json!(["a", ""])), None);
+        assert_eq!(Texts::of(&json!(["a"])), Some(Texts(vec!["a".into()])));
+        assert_eq!(Share::of(&json!(1.5)), None);
+        assert_eq!(Share::of(&json!(1)), Some(Share(1.0)));
+        assert_eq!(Scan::of(&json!(100_001)), None);
     }
 
     #[test]

@@ -58,8 +58,27 @@ async fn probes_report_alive_and_ready() {
     let ready = get(running.at, "/readyz").await;
     assert!(ready.starts_with("HTTP/1.1 200 "), "{ready}");
     assert!(ready.ends_with("\r\n\r\n{\"ready\":true}"), "{ready}");
-    let nothing = get(running.at, "/").await;
+    let nothing = get(running.at, "/nothing").await;
     assert!(nothing.starts_with("HTTP/1.1 404 "), "{nothing}");
+}
+
+#[tokio::test]
+async fn the_address_leads_to_the_dashboard_which_waits_for_the_start() {
+    let running = start().await;
+    let root = get(running.at, "/").await;
+    assert!(root.starts_with("HTTP/1.1 303 "), "{root}");
+    assert!(root.contains("\r\nlocation: /ui\r\n"), "{root}");
+    let page = get(running.at, "/ui").await;
+    assert!(page.starts_with("HTTP/1.1 503 "), "{page}");
+    assert!(page.contains("\r\nrefresh: 1\r\n"), "{page}");
+    assert!(page.contains("The program is starting."), "{page}");
+    let unknown = get(running.at, "/ui/nothing").await;
+    assert!(unknown.starts_with("HTTP/1.1 404 "), "{unknown}");
+    assert!(unknown.contains("There is no such page."), "{unknown}");
+    for answer in [page, unknown] {
+        assert!(answer.contains("script-src 'self';"), "{answer}");
+        assert!(!answer.contains("<script>"), "{answer}");
+    }
 }
 
 #[tokio::test]
@@ -97,11 +116,14 @@ async fn metrics_are_counters_since_the_start() {
         .drain(dispatcher_core::clock::Timestamp(0));
     let metrics = get(running.at, "/metrics").await;
     assert!(
-        metrics.contains("content-type: application/openmetrics-text; version=1.0.0"),
+        metrics.contains("content-type: text/plain; version=0.0.4"),
         "{metrics}"
     );
-    assert!(metrics.contains("\ndispatcher_done_total 3\n"), "{metrics}");
-    let queue = "\ndispatcher_queue_done_total{queue=\"local:a\"} 3\n";
+    assert!(
+        metrics.contains("\ndispatcher_messages_done_total 3\n"),
+        "{metrics}"
+    );
+    let queue = "\ndispatcher_queue_messages_done_total{queue=\"local:a\"} 3\n";
     assert!(metrics.contains(queue), "{metrics}");
 }
 

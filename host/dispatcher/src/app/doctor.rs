@@ -45,15 +45,15 @@ pub struct Finding {
     /// What it is about: `queue payments`, `function my-function`, `--timeout`.
     pub about: String,
     /// What was found, in a clause.
-    pub says: String,
+    pub message: String,
 }
 
 impl Finding {
-    fn new(level: Level, about: &str, says: impl Into<String>) -> Self {
+    fn new(level: Level, about: &str, message: impl Into<String>) -> Self {
         Self {
             level,
             about: about.to_owned(),
-            says: says.into(),
+            message: message.into(),
         }
     }
 }
@@ -95,8 +95,8 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
     }
     let warnings = warnings(settings, &backends, false).await;
     findings.extend(warnings.into_iter().map(|warning| {
-        let ServerWarning { about, says } = warning;
-        Finding::new(Level::Warn, about, says)
+        let ServerWarning { about, message } = warning;
+        Finding::new(Level::Warn, about, message)
     }));
     let functions = functions(settings);
     if !functions.is_empty() {
@@ -140,7 +140,7 @@ pub async fn keys(settings: &Settings) -> Vec<QueueKey> {
 fn of_queue(route: &Route, name: &QueueName, seen: &Identity) -> Vec<Finding> {
     let about = format!("queue {name}");
     let mut findings = Vec::new();
-    let mut warn = |says: String| findings.push(Finding::new(Level::Warn, &about, says));
+    let mut warn = |message: String| findings.push(Finding::new(Level::Warn, &about, message));
     let dead_lettered = seen.dead_letters || seen.most_receives.is_some();
     if !dead_lettered {
         warn(
@@ -338,8 +338,7 @@ fn of_patience(function: &Function, route: &Route, forward: &Forward) -> Option<
 /// Whether every invocation can have its connection. `limit` is that of open files.
 fn of_files(settings: &Settings, limit: u64) -> Option<Finding> {
     let invoking = settings.routes.iter().filter(|route| {
-        matches!(route.plugin.code, Code::Forward(_))
-            || !route.plugin.settings.allow_lambda.is_empty()
+        route.plugin.code.forwards() || !route.plugin.settings.allow_lambda.is_empty()
     });
     let invocations: usize = invoking.map(|route| route.settings.concurrency).sum();
     let needed = u64::try_from(invocations).unwrap_or(u64::MAX);
@@ -351,14 +350,14 @@ fn of_files(settings: &Settings, limit: u64) -> Option<Finding> {
             Level::Warn,
             about,
             format!(
-                "at most {limit}, and {invocations} concurrent invocations need about {needed}: \
+                "at most {limit}, and {invocations} concurrent invocations or requests need about {needed}: \
                  raise the hard limit (ulimit -Hn, LimitNOFILE) or lower --concurrency"
             ),
         ),
         (_, false) => Finding::new(
             Level::Ok,
             about,
-            format!("enough for {invocations} concurrent invocations"),
+            format!("enough for {invocations} concurrent invocations or requests"),
         ),
     })
 }

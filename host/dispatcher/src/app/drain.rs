@@ -5,6 +5,7 @@
 use super::ProcessContext;
 use super::route::RunningRoute;
 use super::schedule::Scheduling;
+use super::service_manager;
 use super::stop::StopPlan;
 use crate::config::problem::Problem;
 use dispatcher_core::clock;
@@ -82,6 +83,7 @@ pub(crate) async fn until_stopped(
         () = shared.broken.cancelled() => return Err(vec![broken()]),
     }
     shared.readiness.set("dispatcher", "it is stopping");
+    service_manager::stopping(plan);
     drop((signals, until_stop));
     let _force = tasks::spawn(force());
     let grace_ends = clock::now() + plan.attempts();

@@ -4,15 +4,21 @@
 pub mod build;
 pub mod doctor;
 pub mod drain;
+#[cfg(feature = "local")]
+pub mod embedded;
 mod live;
+mod messages;
 mod observe;
 mod operations;
 pub mod redrive;
 mod reload;
 mod replace;
 pub mod route;
+pub mod sandbox;
 mod schedule;
+mod service_manager;
 pub mod stop;
+pub(crate) mod traces;
 pub(crate) mod watch;
 
 use crate::admin::access::Access;
@@ -20,6 +26,7 @@ use crate::admin::operations::Operations;
 use crate::config::flags::Flags;
 use crate::config::problem::Problem;
 use crate::config::{Code, Settings};
+use crate::telemetry::depths::QueueDepths;
 use crate::telemetry::plugins::Plugins;
 use crate::telemetry::routes::Routes;
 use build::schedule::Schedules;
@@ -36,19 +43,18 @@ use dispatcher_core::telemetry::counters::Counters;
 use dispatcher_core::telemetry::metrics::Meters;
 use dispatcher_core::telemetry::metrics::meter::Meter;
 use dispatcher_core::telemetry::readiness::Readiness;
+use dispatcher_core::telemetry::trace::Tracer;
 use drain::Signals;
 use live::Live;
+use messages::QueueMessages;
+use observe::Watched;
 use operations::RunOperations;
 use replace::Replaceable;
 use route::RunningRoute;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 use stop::{Platform, StopPlan};
 use tokio_util::sync::CancellationToken;
-
-/// The default timeout of an attempt.
-pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What every route of a process shares.
 pub struct ProcessContext {
@@ -62,6 +68,8 @@ pub struct ProcessContext {
     pub routes: Arc<Routes>,
     /// How the versions of each plugin stand.
     pub plugins: Arc<Plugins>,
+    /// How much queues hold.
+    pub depths: Arc<QueueDepths>,
     /// How many bytes of messages may be held; any number without.
     pub budget: Option<Arc<Budget>>,
     /// What keeps the program from being ready.
@@ -74,6 +82,8 @@ pub struct ProcessContext {
     pub drain: CancellationToken,
     /// Set when a stage has ended that should not have.
     pub broken: CancellationToken,
+    /// Makes spans, if any are exported.
+    pub tracer: Tracer,
     /// What operators had set on queues, by their names, before the start.
     pub controls: BTreeMap<String, QueueControl>,
 }
@@ -119,26 +129,30 @@ pub async fn run(
     } = made;
     let plan = stop_plan(&settings, &built);
     warn_of_stop(plan);
-    let queues: Vec<Arc<dyn Queue>> = built
-        .iter()
-        .flat_map(|route| route.queues.iter().cloned())
-        .collect();
+    let queues = built.iter().flat_map(|route| route.queues.iter().cloned());
+    let queues: Vec<Arc<dyn Queue>> = queues.collect();
     let mut shared = ProcessContext::new(&queues, counters);
     shared.budget = Some(budget);
+    let (tracer, exporting) = traces::start(&settings.otlp).map_err(|problem| vec![problem])?;
+    backends.trace(tracer.clone());
+    shared.tracer = tracer;
     let replaceable = replaceable(&built, &shared.plugins);
     let (replacing, wishes) = replace::start(loader, replaceable, over);
     doctor::warnings(&settings, &backends, true).await;
     let operations: Arc<OnceLock<Arc<dyn Operations>>> = Arc::default();
-    let watching = observe::start(&settings, &shared, wishes.clone(), &access, &operations)
+    let watched = Watched::new(&settings, &shared, &queues);
+    let watching = observe::start(watched, wishes.clone(), &access, &operations)
         .await
         .map_err(|problem| vec![problem])?;
     let _keeper = shared.keep(&queues);
     shared.controls = live::read(&backends, &settings).await;
     let schedules = Arc::new(Schedules::new(backends, settings.schedule_table.clone()));
     let scheduling = schedule::start(&settings, &schedules, &shared).await;
-    announce(&settings, &built);
+    let names = queue_names(&built);
     let routes = start_routes(built, &shared, &pool);
-    let (live, operating) = operate(&settings, &shared, schedules, &routes, queues, &operations);
+    let (live, messages, operating) =
+        operate(&settings, &shared, schedules, &routes, queues, &operations);
+    announce(&settings, &names);
     let reload = reload::Reloaded {
         started: settings,
         flags,
@@ -148,10 +162,12 @@ pub async fn run(
     };
     let reloading = hangup.map(|signal| tasks::spawn(reload::watch(signal, reload)));
     let until_stop = (reloading, replacing, operating);
+    service_manager::ready(service_manager::RUNNING);
     let stopped =
         drain::until_stopped(signals, &shared, routes, until_stop, scheduling, pool, plan);
     let drained = stopped.await;
-    watching.finish().await;
+    messages.finish().await;
+    tokio::join!(watching.finish(), exporting.finish());
     drained
 }
 
@@ -175,14 +191,15 @@ fn operate(
     routes: &[RunningRoute],
     queues: Vec<Arc<dyn Queue>>,
     operations: &OnceLock<Arc<dyn Operations>>,
-) -> (Arc<Live>, impl Sized + use<>) {
+) -> (Arc<Live>, Arc<QueueMessages>, impl Sized + use<>) {
     let live = Arc::new(Live::new(&schedules, settings, routes, shared));
     let shown = RunOperations::new(settings, shared, schedules, live.clone(), routes, queues);
     let measuring = tasks::spawn(shown.rates().measure(shared.stop.clone()));
     let following = tasks::spawn(live.clone().follow(shared.stop.clone()));
+    let messages = shown.queue_messages();
     // It is set here alone.
     let _ = operations.set(Arc::new(shown));
-    (live, (measuring, following))
+    (live, messages, (measuring, following))
 }
 
 /// Opens and loads everything and receives nothing. Answers with all that is wrong. Opens nothing
@@ -282,12 +299,14 @@ impl ProcessContext {
             meters: Arc::new(Meters::new(names)),
             routes: Arc::default(),
             plugins: Arc::default(),
+            depths: Arc::default(),
             budget: None,
             readiness: Arc::default(),
             stop: CancellationToken::new(),
             halt: CancellationToken::new(),
             drain: CancellationToken::new(),
             broken: CancellationToken::new(),
+            tracer: Tracer::default(),
             controls: BTreeMap::new(),
         }
     }
@@ -330,23 +349,33 @@ fn replaceable(built: &[Built], shown: &Plugins) -> Vec<Replaceable> {
     replaceable
 }
 
-fn announce(settings: &Settings, built: &[Built]) {
-    for Built { route, queues, .. } in built {
-        let names: Vec<&str> = queues
-            .iter()
-            .map(|queue| queue.identity().name.as_str())
-            .collect();
-        let (path, function) = match &route.plugin.code {
-            Code::Component(source) => (Some(source.to_string()), None),
-            Code::Forward(forward) => (None, Some(forward.function.as_str())),
-            Code::Missing => (None, None),
-        };
+/// The names of each route's queues, with commas.
+fn queue_names(built: &[Built]) -> Vec<String> {
+    let names = built.iter().map(|one| {
+        let queues = one.queues.iter();
+        let names: Vec<&str> = queues.map(|one| one.identity().name.as_str()).collect();
+        names.join(",")
+    });
+    names.collect()
+}
+
+/// Says of each route that it runs. By then the admin address can show it.
+fn announce(settings: &Settings, queue_names: &[String]) {
+    for (route, queues) in settings.routes.iter().zip(queue_names) {
+        let (mut path, mut function, mut url) = (None, None, None);
+        match &route.plugin.code {
+            Code::Component(source) => path = Some(source.to_string()),
+            Code::Forward(forward) => function = Some(forward.function.as_str()),
+            Code::Http(forward) => url = Some(forward.url.to_string()),
+            Code::Missing => {}
+        }
         tracing::info!(
             route = route.name,
-            queues = names.join(","),
+            queues,
             plugin = route.plugin.name,
             path,
             function,
+            url,
             concurrency = route.settings.concurrency,
             workers = settings.program.workers,
             "running"

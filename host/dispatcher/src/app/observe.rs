@@ -1,18 +1,23 @@
 //! Starts the monitoring of a run: metrics to CloudWatch or stdout, and the admin page.
 
 use super::ProcessContext;
-use super::replace::ReloadRequests;
+use super::replace::{ReloadRequests, RollBack};
 use crate::admin;
 use crate::admin::Reload;
 use crate::admin::access::Access;
 use crate::admin::operations::Operations;
+use crate::admin::problem::{CallProblem, StatusCode};
+use crate::config::prices::Prices;
 use crate::config::problem::Problem;
-use crate::config::{MetricsSink, Settings};
+use crate::config::{Admin, MetricsSink, Settings};
+use crate::name::QueueName;
 use crate::telemetry::embedded::Embedded;
+use crate::telemetry::messaging::{QueueFact, QueueFacts};
 use crate::telemetry::publish::{ToCloudWatch, publish, resolution_s};
 use crate::telemetry::registry::Registry;
 use dispatcher_aws::cloudwatch::CloudWatch;
 use dispatcher_core::clock;
+use dispatcher_core::queue::Queue;
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
 use dispatcher_core::telemetry::readiness::Readiness;
@@ -33,14 +38,24 @@ pub(crate) struct Watching {
 /// How often databases are asked for that cannot be used.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// What is watched.
+#[derive(Clone, Copy)]
+pub(crate) struct Watched<'a> {
+    settings: &'a Settings,
+    shared: &'a ProcessContext,
+    queues: &'a [Arc<dyn Queue>],
+}
+
 /// Starts what the settings ask for.
 pub(crate) async fn start(
-    settings: &Settings,
-    shared: &ProcessContext,
+    watched: Watched<'_>,
     wishes: ReloadRequests,
     access: &Arc<Access>,
     operations: &Arc<OnceLock<Arc<dyn Operations>>>,
 ) -> Result<Watching, Problem> {
+    let Watched {
+        settings, shared, ..
+    } = watched;
     let over = CancellationToken::new();
     let files = tasks::spawn(watch_files(shared.readiness.clone(), over.clone()));
     let serving = match &settings.admin {
@@ -50,17 +65,15 @@ pub(crate) async fn start(
                 .await
                 .map_err(|why| Problem::new("--admin", why, "an address that is free"))?;
             let state = admin::AdminState {
-                metrics: Registry {
-                    counters: shared.counters.clone(),
-                    meters: shared.meters.clone(),
-                    routes: shared.routes.clone(),
-                    plugins: shared.plugins.clone(),
-                },
+                metrics: watched.metrics(served),
+                prices: served.prices.clone(),
                 readiness: shared.readiness.clone(),
-                reload: Some(reload(wishes)),
+                reload: Some(reload(wishes.clone())),
+                roll_back: Some(roll_back(wishes)),
                 access: Arc::clone(access),
                 operations: Arc::clone(operations),
                 ledger: shared.ledger.clone(),
+                pages: admin::PageSettings::of(served),
             };
             Some(tasks::spawn(admin::serve(listener, state, over.clone())))
         }
@@ -72,6 +85,61 @@ pub(crate) async fn start(
         serving,
         files,
     })
+}
+
+impl<'a> Watched<'a> {
+    /// A run with the queues of all its routes.
+    pub(crate) fn new(
+        settings: &'a Settings,
+        shared: &'a ProcessContext,
+        queues: &'a [Arc<dyn Queue>],
+    ) -> Self {
+        Self {
+            settings,
+            shared,
+            queues,
+        }
+    }
+
+    fn metrics(self, served: &Admin) -> Registry {
+        let Self { shared, queues, .. } = self;
+        Registry {
+            counters: shared.counters.clone(),
+            meters: shared.meters.clone(),
+            routes: shared.routes.clone(),
+            plugins: shared.plugins.clone(),
+            facts: Arc::new(facts(queues, &served.prices)),
+            depths: shared.depths.clone(),
+            depth_terms: served.depths,
+            paces: Arc::default(),
+        }
+    }
+}
+
+/// What is known from the names of queues and of their dead-letter queues.
+fn facts(queues: &[Arc<dyn Queue>], prices: &Prices) -> QueueFacts {
+    let mut facts = QueueFacts::new();
+    for queue in queues {
+        let dead = queue
+            .dead_letter_queue()
+            .or_else(|| queue.redrive_policy_target());
+        for text in [Some(queue.identity().name.clone()), dead]
+            .into_iter()
+            .flatten()
+        {
+            let Ok(QueueName { backend, name }) = text.parse() else {
+                continue;
+            };
+            let fact = QueueFact {
+                system: backend.messaging_system(),
+                destination: name,
+                has_cheap_depth: backend.has_cheap_depth(),
+                dollars_per_million_calls: prices.dollars_per_million_calls(&text),
+            };
+            facts.insert(text, fact);
+        }
+    }
+    facts
 }
 
 /// Keeps the databases that cannot be used among the reasons for not being ready.
@@ -107,6 +175,28 @@ fn reload(wishes: ReloadRequests) -> Reload {
             let reports = wishes.look().await;
             let good = reports.iter().all(|report| report.refused.is_empty());
             (good, serde_json::json!({ "plugins": reports }))
+        })
+    })
+}
+
+/// Rolls the canary of a route back.
+fn roll_back(wishes: ReloadRequests) -> admin::RollBack {
+    Arc::new(move |route| {
+        let wishes = wishes.clone();
+        Box::pin(async move {
+            match wishes.roll_back(&route).await {
+                RollBack::Done(version) => Ok(version.to_string()),
+                RollBack::NoRoute => Err(CallProblem::not_found(format!(
+                    "This process has no route `{route}` with a plugin."
+                ))),
+                RollBack::NoCanary => Err(CallProblem::new(
+                    StatusCode::CONFLICT,
+                    format!(
+                        "No canary of route `{route}` takes messages. To go back from a current \
+                         version, put the file of the earlier one in its place."
+                    ),
+                )),
+            }
         })
     })
 }

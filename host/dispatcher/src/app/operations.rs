@@ -3,24 +3,28 @@
 
 mod depths;
 pub(super) mod rates;
+pub(super) mod scheduled;
+mod unread;
 
 use super::ProcessContext;
-use super::build::schedule::{ListedJob, Schedules};
+use super::build::schedule::Schedules;
 use super::doctor;
 use super::doctor::Level;
 use super::live::{INTERVAL, Live, LiveQueue, LiveRoute, LiveState};
+use super::messages::QueueMessages;
+use super::messages::known;
+use super::messages::known::{RouteQueues, redaction};
 use super::route::RunningRoute;
+use crate::admin::messages::MessageOperations;
 use crate::admin::operations::{
-    AskedDepths, AttributeView, CancelResult, ContentView, ControlResult, FindingView, Listed,
-    LiveNumber, LiveRate, NotReady, Operations, Page, ProcessView, QueueTotals, QueueView,
-    RouteView, RunningMessage, RunningView, ScheduleView, WorkerQueue, WorkerView,
+    AskedDepths, CancelResult, ControlResult, FindingView, Listed, LiveNumber, LiveRate, NotReady,
+    Operations, Page, ProcessView, QueueTotals, QueueView, RouteView, RunningMessage, RunningView,
+    ScheduleResult, ScheduleView, UnreadQueue, WorkerQueue, WorkerView,
 };
 use crate::admin::problem::{CallProblem, FieldProblem, StatusCode};
 use crate::admin::rfc3339;
 use crate::config::Settings;
 use crate::name::QueueName;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use depths::Depths;
 use dispatcher_core::clock;
 use dispatcher_core::clock::{BootInstant, Timestamp};
@@ -28,10 +32,9 @@ use dispatcher_core::control::ControlChange;
 use dispatcher_core::executor::running::{AttemptView, RunningAttempts};
 use dispatcher_core::job::Job;
 use dispatcher_core::lease::Ledger;
-use dispatcher_core::message::{AttributeValue, Message};
+use dispatcher_core::message::Message;
 use dispatcher_core::process;
 use dispatcher_core::queue::{ErrorKind, Queue, QueueError};
-use dispatcher_core::recording::redact;
 use dispatcher_core::recording::redact::Rule;
 use dispatcher_core::scheduler::figures::Figures;
 use dispatcher_core::scheduler::live::RouteControl;
@@ -43,11 +46,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
+use unread::Unread;
 
 /// For how long findings are shown before they are looked for again.
 const FINDINGS_KEPT: Duration = Duration::from_secs(60);
 /// How long the API waits for a backend.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// How long it waits for findings, for which plugins are compiled.
 const LONG_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -65,8 +69,10 @@ pub(crate) struct RunOperations {
     started_at: Timestamp,
     rates: Arc<Rates>,
     depths: Depths,
+    unread: Unread,
     findings: Mutex<Option<(BootInstant, Vec<FindingView>)>>,
     shows_bodies: bool,
+    messages: Arc<QueueMessages>,
 }
 
 /// What runs of a route. Nothing that would keep it from ending.
@@ -87,25 +93,35 @@ impl RunOperations {
         routes: &[RunningRoute],
         queues: Vec<Arc<dyn Queue>>,
     ) -> Self {
+        let known = RouteQueues::new(settings, &queues);
+        let folder = settings.admin.as_ref().map(|_| &*settings.stores.data);
+        let messages = QueueMessages::new(
+            schedules.shared_backends(),
+            known,
+            folder,
+            shared.stop.clone(),
+        );
+        let messages = messages
+            .with_bodies(settings.admin.as_ref().is_some_and(|admin| admin.bodies))
+            .with_plugins(settings.clone());
         let mut queues = queues.into_iter();
         let shown = routes.iter().zip(&settings.routes);
         let shown = shown.map(|(running, route)| ShownRoute {
             board: running.board.clone(),
             running: running.executor.running.clone(),
             queues: queues.by_ref().take(route.queues.len()).collect(),
-            redact: route
-                .plugin
-                .trials
-                .record
-                .as_ref()
-                .map(|record| record.terms.redact.clone())
-                .unwrap_or_default(),
+            redact: redaction(route),
         });
         let admin = settings.admin.as_ref();
         Self {
             routes: shown.collect(),
             rates: Arc::new(Rates::new(&shared.meters)),
-            depths: Depths::new(schedules.clone()),
+            depths: Depths::new(
+                schedules.clone(),
+                shared.depths.clone(),
+                admin.map(|admin| admin.prices.clone()).unwrap_or_default(),
+            ),
+            unread: Unread::new(schedules.clone()),
             schedules,
             live,
             ledger: shared.ledger.clone(),
@@ -117,7 +133,13 @@ impl RunOperations {
             findings: Mutex::default(),
             shows_bodies: admin.is_some_and(|admin| admin.bodies),
             settings: settings.clone(),
+            messages: Arc::new(messages),
         }
+    }
+
+    /// What is done about messages.
+    pub(crate) fn queue_messages(&self) -> Arc<QueueMessages> {
+        self.messages.clone()
     }
 
     /// What measures rates, until dropped.
@@ -138,6 +160,7 @@ impl RunOperations {
             route: route.name.clone(),
             plugin: route.plugin.clone(),
             queues: route.queues.len().into(),
+            batch_size: self.settings.routes[at].settings.batch_size.into(),
             paused: state.route.paused,
             concurrency: live_number(
                 Some(limits.attempts),
@@ -216,7 +239,9 @@ impl RunOperations {
             receive_count: message.receive_count.into(),
             lease_left_s: message.lease_left.map(|left| left.as_secs_f64()),
             cancelled: message.cancelled,
-            content: content.next().map(|message| self.content(at, &message)),
+            content: content
+                .next()
+                .map(|message| known::content(&self.routes[at].redact, &message)),
         });
         RunningView {
             id: format!("{at}-{}", attempt.number),
@@ -230,25 +255,15 @@ impl RunOperations {
         }
     }
 
-    /// What of a message may be shown.
-    fn content(&self, route: usize, message: &Message) -> ContentView {
-        let message = redact::message(&self.routes[route].redact, message);
-        let attributes = message.attributes.into_iter().map(|attribute| {
-            let (value, binary) = match attribute.value {
-                AttributeValue::Text(text) => (text, false),
-                AttributeValue::Binary(bytes) => (STANDARD.encode(bytes), true),
-            };
-            AttributeView {
-                name: attribute.name,
-                value,
-                binary,
-            }
-        });
-        ContentView {
-            body: message.body,
-            group: message.group,
-            attributes: attributes.collect(),
-        }
+    /// The queues of this process, and those that their dead letters go to.
+    fn read_queues(&self) -> BTreeSet<QueueName> {
+        let queues = self.live.routes().iter().flat_map(|route| &route.queues);
+        let mut names: BTreeSet<QueueName> = queues.map(|queue| queue.name.clone()).collect();
+        let opened = self.routes.iter().flat_map(|route| &route.queues);
+        let dead =
+            opened.flat_map(|queue| [queue.dead_letter_queue(), queue.redrive_policy_target()]);
+        names.extend(dead.flatten().filter_map(|name| name.parse().ok()));
+        names
     }
 
     fn attempt_place(&self, id: &str) -> Option<(usize, u64)> {
@@ -295,7 +310,11 @@ impl RunOperations {
 }
 
 /// There is no such queue or route here.
-fn no_such<'a>(what: &str, name: &str, all: impl Iterator<Item = &'a str>) -> CallProblem {
+pub(super) fn no_such<'a>(
+    what: &str,
+    name: &str,
+    all: impl Iterator<Item = &'a str>,
+) -> CallProblem {
     let nearest = all
         .map(|other| (strsim::jaro_winkler(name, other), other))
         .max_by(|one, other| one.0.total_cmp(&other.0))
@@ -318,7 +337,7 @@ fn live_number(value: Option<usize>, configured: Option<usize>, live: bool) -> L
 }
 
 /// A backend that could not do what was asked.
-fn backend_failed(error: &QueueError) -> CallProblem {
+pub(super) fn backend_failed(error: &QueueError) -> CallProblem {
     let status = match error.kind {
         ErrorKind::Unreachable | ErrorKind::Transient => StatusCode::SERVICE_UNAVAILABLE,
         ErrorKind::NotFound => StatusCode::NOT_FOUND,
@@ -331,7 +350,10 @@ fn backend_failed(error: &QueueError) -> CallProblem {
 }
 
 /// The answer, if it comes in time.
-async fn within<T>(time: Duration, asked: impl Future<Output = T>) -> Result<T, CallProblem> {
+pub(super) async fn within<T>(
+    time: Duration,
+    asked: impl Future<Output = T>,
+) -> Result<T, CallProblem> {
     tokio::select! {
         answer = asked => Ok(answer),
         () = clock::sleep_until(Some(clock::now() + time)) => Err(CallProblem::new(
@@ -363,12 +385,16 @@ impl Operations for RunOperations {
         }
     }
 
+    fn messages(&self) -> &dyn MessageOperations {
+        &*self.messages
+    }
+
     fn routes(&self, page: &Page) -> Result<Listed<RouteView>, CallProblem> {
         let routes = self.live.routes();
         page.of(routes.len(), |at| Some(self.route_view(at, &routes[at])))
     }
 
-    fn queues(&self, page: &Page) -> Result<Listed<QueueView>, CallProblem> {
+    async fn queues(&self, page: &Page) -> Result<Listed<QueueView>, CallProblem> {
         let routes = self.live.routes().iter().enumerate();
         let places: Vec<(usize, usize)> = routes
             .flat_map(|(at, route)| (0..route.queues.len()).map(move |lane| (at, lane)))
@@ -380,7 +406,7 @@ impl Operations for RunOperations {
         })
     }
 
-    fn queue(&self, queue: &str) -> Option<QueueView> {
+    async fn queue(&self, queue: &str) -> Option<QueueView> {
         let place = self.live.find(queue)?;
         Some(self.queue_view(place, &self.live.routes()[place.0].state()))
     }
@@ -393,6 +419,10 @@ impl Operations for RunOperations {
         AskedDepths {
             calls: self.depths.add(queues, opened).await,
         }
+    }
+
+    async fn unread(&self) -> Vec<UnreadQueue> {
+        self.unread.look(|| self.read_queues()).await
     }
 
     fn running(&self, page: &Page) -> Result<Listed<RunningView>, CallProblem> {
@@ -432,29 +462,15 @@ impl Operations for RunOperations {
     }
 
     async fn schedules(&self, queue: &str, limit: usize) -> Result<Vec<ScheduleView>, CallProblem> {
-        let bad = |found: String| CallProblem {
-            status: StatusCode::BAD_REQUEST,
-            ..CallProblem::fields(vec![FieldProblem::new("queue", &found, "a queue")])
-        };
-        let name: QueueName = queue.parse().map_err(bad)?;
-        let asked = within(PATIENCE, self.schedules.first(&name, limit)).await?;
-        let found = asked.map_err(|error| {
-            let status = if error.passing {
-                StatusCode::SERVICE_UNAVAILABLE
-            } else {
-                StatusCode::CONFLICT
-            };
-            CallProblem::new(status, format!("{error}."))
-        })?;
-        let view = found.into_iter().map(|ListedJob { id, job }| ScheduleView {
-            id,
-            due: rfc3339(job.due),
-            every: job
-                .every
-                .map(|every| format!("{} {}", every.pattern, every.zone)),
-            queue: job.queue,
-        });
-        Ok(view.collect())
+        scheduled::list(&self.schedules, queue, limit).await
+    }
+
+    async fn run_schedule(&self, id: &str) -> Result<ScheduleResult, CallProblem> {
+        scheduled::run_now(&self.schedules, id).await
+    }
+
+    async fn cancel_schedule(&self, id: &str) -> Result<ScheduleResult, CallProblem> {
+        scheduled::cancel(&self.schedules, id).await
     }
 
     async fn workers(&self, limit: usize) -> Result<Vec<WorkerView>, CallProblem> {
@@ -519,7 +535,7 @@ impl Operations for RunOperations {
                 Level::Bad(_) => "bad",
             },
             about: finding.about,
-            says: finding.says,
+            message: finding.message,
         };
         let found: Vec<FindingView> = found.into_iter().map(view).collect();
         *kept = Some((clock::now(), found.clone()));
@@ -589,6 +605,13 @@ impl Operations for RunOperations {
         let here = self.routes[at].running.cancel_message(lane, id);
         let name = &self.live.routes()[at].queues[lane].name;
         if here > 0 || !name.backend.can_cancel() {
+            if here == 0 && self.routes[at].queues[lane].can_browse() {
+                self.messages.delete(queue, id).await?;
+                return Ok(CancelResult {
+                    waiting: 1_u64.into(),
+                    running: 0_u64.into(),
+                });
+            }
             if here == 0 {
                 return Err(CallProblem::not_found(format!(
                     "No message `{id}` of queue `{queue}` runs here, and messages that wait there \

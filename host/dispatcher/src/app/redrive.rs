@@ -61,6 +61,7 @@ pub async fn open(
     if !problems.is_empty() {
         return Err(problems);
     }
+    let tracer = backends.tracer();
     let destinations = Sources {
         backends,
         from: from.clone(),
@@ -73,6 +74,7 @@ pub async fn open(
         from: source,
         to: Arc::new(destinations),
         review,
+        tracer,
     })
 }
 

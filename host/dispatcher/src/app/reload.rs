@@ -3,6 +3,7 @@
 
 use super::live::Live;
 use super::replace::ReloadRequests;
+use super::service_manager;
 use crate::admin::access::Access;
 use crate::config;
 use crate::config::Settings;
@@ -41,6 +42,7 @@ pub(crate) async fn watch(mut signal: Signal, reloaded: Reloaded) {
         access,
     } = reloaded;
     while signal.recv().await.is_some() {
+        service_manager::reloading();
         let (named, access) = (flags.clone(), access.clone());
         // The files may lie where nobody answers.
         let read = tasks::blocking(move || {
@@ -53,6 +55,7 @@ pub(crate) async fn watch(mut signal: Signal, reloaded: Reloaded) {
                 tracing::error!("{problem}");
             }
             tracing::error!("settings not reloaded: they have problems, nothing changed");
+            service_manager::ready(service_manager::NOT_RELOADED);
             continue;
         }
         let changes = changes(&started, &settings);
@@ -68,5 +71,6 @@ pub(crate) async fn watch(mut signal: Signal, reloaded: Reloaded) {
             routes,
             "settings reloaded: limits and plugins apply from now on"
         );
+        service_manager::ready(service_manager::RUNNING);
     }
 }

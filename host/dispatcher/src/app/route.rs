@@ -2,11 +2,13 @@
 
 use super::ProcessContext;
 use super::build::Built;
-use crate::config::Route;
+use crate::config::{Route, WeightedQueue};
 use dispatcher_core::clock;
 use dispatcher_core::control::QueueControl;
 use dispatcher_core::executor::downstream::Downstream;
+use dispatcher_core::executor::opening::Opening;
 use dispatcher_core::executor::{Executor, Prospects, Workers};
+use dispatcher_core::filter::Filter;
 use dispatcher_core::idempotency::Records;
 use dispatcher_core::idempotency::guard::Guard;
 use dispatcher_core::intake::{Arrivals, Intake, Source};
@@ -22,6 +24,7 @@ use dispatcher_core::scheduler::shared::SharedScheduler;
 use dispatcher_core::scheduler::{Rules, Scheduler, SchedulerLimits};
 use dispatcher_core::settlement::decide::Policy;
 use dispatcher_core::settlement::{OrderPort, Settlement};
+use dispatcher_core::spans::QueueSpans;
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::{Group, Task};
 use std::collections::BTreeMap;
@@ -89,20 +92,19 @@ pub fn start(
     let guard = guard(&route, records, shared);
     let rules = rules(&route, &queues, &shared.controls);
     let board = Arc::new(SharedScheduler::new(Scheduler::new(rules)));
-    let settlements = settlements(&route, &queues, &board, guard.as_ref(), shared);
+    let spans = spans(&route, &queues, shared);
+    let settlements = settlements(&route, &queues, (&board, &spans), guard.as_ref(), shared);
     let mut outbox = Vec::new();
     let mut running = Group::new();
     for settlement in &settlements {
         let (sender, finished) = unbounded_channel();
         outbox.push(sender);
-        running.spawn(tasks::watched(
-            &shared.broken,
-            settlement.clone().run(finished),
-        ));
+        let settling = settlement.clone().run(finished);
+        running.spawn(tasks::watched(&shared.broken, settling));
     }
     let executor = Arc::new(Executor {
         board: board.clone(),
-        handler: loaded.handler,
+        handler: Opening::before(loaded.handler, route.settings.envelope),
         timeout: loaded.timeout,
         outbox: outbox.clone(),
         workers,
@@ -113,6 +115,7 @@ pub fn start(
         downstream: Downstream::new(&route.name, shared.readiness.clone()),
         prospects: Arc::new(SettlementOutlook(settlements.clone())),
         running: Arc::default(),
+        spans: spans.clone(),
     });
     let watched = board.clone();
     let figures = move || watched.lock().figures();
@@ -125,6 +128,8 @@ pub fn start(
         max_age: route.settings.max_age,
         meter: shared.meter(queue),
         group_by: route.settings.group_by.clone(),
+        envelope: route.settings.envelope,
+        spans: spans[at].clone(),
     };
     let intake = Intake {
         route: name.clone(),
@@ -151,12 +156,23 @@ pub fn start(
     }
 }
 
+/// What makes the spans of each queue, in the route's order.
+fn spans(route: &Route, queues: &[Arc<dyn Queue>], shared: &ProcessContext) -> Vec<QueueSpans> {
+    let one = |(weighted, queue): (&WeightedQueue, &Arc<dyn Queue>)| {
+        let identity = queue.identity();
+        let system = weighted.name.backend.messaging_system();
+        let terms = (route.name.as_str(), visibility(route, identity));
+        QueueSpans::new(&shared.tracer, system, identity, terms)
+    };
+    route.queues.iter().zip(queues).map(one).collect()
+}
+
 /// Creates one settlement per queue, which reports to the scheduler if groups are kept in order
 /// here.
 fn settlements(
     route: &Route,
     queues: &[Arc<dyn Queue>],
-    board: &Arc<SharedScheduler<Job>>,
+    (board, spans): (&Arc<SharedScheduler<Job>>, &[QueueSpans]),
     guard: Option<&Arc<Guard>>,
     shared: &ProcessContext,
 ) -> Vec<Arc<Settlement>> {
@@ -169,9 +185,14 @@ fn settlements(
         }
         Some(OrderPort::new(board.clone(), lane, by_queue))
     };
+    let filters: Arc<[Filter]> = route.settings.filter.clone().into();
     let one = |(lane, queue): (usize, &Arc<dyn Queue>)| {
         let room = board.lock().room().clone();
         let settlement = settlement(route, queue, room, shared);
+        let settlement = settlement
+            .filtered(Arc::clone(&filters))
+            .opening(route.settings.envelope, route.s3_pointers())
+            .traced(spans[lane].clone());
         Arc::new(settlement.guarded(guard.cloned()).in_order(in_order(lane)))
     };
     queues.iter().enumerate().map(one).collect()
@@ -186,7 +207,7 @@ impl Prospects for SettlementOutlook {
     }
 
     fn tries_again(&self, lane: usize, job: &Job, ending: &JobEnding, pause: Duration) {
-        self.0[lane].tries_again(&job.message, job.tries, ending, pause);
+        self.0[lane].tries_again(job, ending, pause);
     }
 }
 
@@ -279,6 +300,7 @@ fn settlement(
         dead_letters: queue.identity().dead_letters,
         receives: receives(queue.identity()),
         shedding: route.settings.shedding(),
+        unmatched: route.settings.unmatched,
     };
     Settlement::new(
         queue.clone(),

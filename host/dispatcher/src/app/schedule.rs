@@ -5,7 +5,7 @@ use super::build::outlet::OpenedQueues;
 use super::build::schedule::Schedules;
 use crate::config::Settings;
 use dispatcher_core::schedule::LOOK_INTERVAL;
-use dispatcher_core::schedule::mover::{Mover, Outlet};
+use dispatcher_core::schedule::mover::{Mover, Outlet, TracedOutlet};
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
 use std::collections::BTreeSet;
@@ -26,7 +26,10 @@ pub(crate) async fn start(
     shared: &ProcessContext,
 ) -> Scheduling {
     let interval = settings.program.schedule_interval;
-    let outlet: Arc<dyn Outlet> = Arc::new(OpenedQueues(schedules.clone()));
+    let outlet: Arc<dyn Outlet> = Arc::new(TracedOutlet {
+        outlet: Arc::new(OpenedQueues(schedules.clone())),
+        tracer: shared.tracer.clone(),
+    });
     let names = settings.routes.iter().flat_map(|route| &route.queues);
     let names: BTreeSet<_> = names.map(|queue| &queue.name).collect();
     let outlet = || outlet.clone();

@@ -61,25 +61,44 @@ impl AdminClient {
         self.ask(http::Method::POST, path, Some(body)).await
     }
 
+    /// Opens a stream: what comes as it comes, however long it takes.
+    pub(super) async fn stream(&self, path: &str) -> Result<AdminStream, Failure> {
+        let lost = |error| self.lost(error);
+        let client = client().connect_timeout(self.patience).build();
+        let url = format!("{}{path}", self.base);
+        let mut request = client.map_err(lost)?.get(url);
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
+        let mut answer = request.send().await.map_err(lost)?;
+        let status = answer.status().as_u16();
+        if status != 200 {
+            let body = answer.chunk().await.map_err(lost)?.unwrap_or_default();
+            let body = body.to_vec();
+            AdminAnswer { status, body }.json()?;
+        }
+        Ok(AdminStream {
+            answer,
+            base: self.base.clone(),
+        })
+    }
+
+    fn lost(&self, error: reqwest::Error) -> Failure {
+        let mut why = error.without_url().to_string();
+        if error_is_timeout(&why) {
+            why = format!("no answer within {} s", self.patience.as_secs());
+        }
+        Failure::new(Exit::Unreachable, format!("{}: {why}", self.base))
+    }
+
     async fn ask(
         &self,
         method: http::Method,
         path: &str,
         body: Option<&Value>,
     ) -> Result<AdminAnswer, Failure> {
-        let lost = |error: reqwest::Error| {
-            let mut why = error.without_url().to_string();
-            if error_is_timeout(&why) {
-                why = format!("no answer within {} s", self.patience.as_secs());
-            }
-            let line = format!("{}: {why}", self.base);
-            Failure::new(Exit::Unreachable, line)
-        };
-        // It is on this machine, or named by whoever runs the command.
-        let client = reqwest::Client::builder()
-            .no_proxy()
-            .timeout(self.patience)
-            .build();
+        let lost = |error| self.lost(error);
+        let client = client().timeout(self.patience).build();
         let url = format!("{}{path}", self.base);
         let mut request = client.map_err(lost)?.request(method, url);
         if let Some(token) = &self.token {
@@ -101,6 +120,29 @@ impl AdminClient {
             body.extend_from_slice(&piece);
         }
         Ok(AdminAnswer { status, body })
+    }
+}
+
+/// A client for a place on this machine, or one that whoever runs the command has named. The admin
+/// address has no TLS: a machine without certificates can be asked too.
+fn client() -> reqwest::ClientBuilder {
+    reqwest::Client::builder().no_proxy().tls_certs_only([])
+}
+
+/// An answer that goes on.
+pub(super) struct AdminStream {
+    answer: reqwest::Response,
+    base: String,
+}
+
+impl AdminStream {
+    /// The next piece; nothing at the end.
+    pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        let piece = self.answer.chunk().await.map_err(|error| {
+            let line = format!("{}: {}", self.base, error.without_url());
+            Failure::new(Exit::Unreachable, line)
+        })?;
+        Ok(piece.map(|piece| piece.to_vec()))
     }
 }
 

@@ -20,9 +20,9 @@ Examples:
 One line per finding: ok, warn (a risk) or bad (it will not work). Receives no message and invokes
 no function. Exits like `check`: with 0 unless something is bad. With --iam the policy is derived
 from the settings; only SQS is called, to find queues that are encrypted with a key of AWS KMS, and
-if that fails, stderr says so.
+if that fails, stderr message so.
 
-With --json: one array of {\"level\",\"about\",\"says\"}.";
+With --json: one array of {\"level\",\"about\",\"message\"}.";
 
 /// Inspect the real queues and functions of a run and report problems
 #[derive(Debug, clap::Args)]
@@ -65,7 +65,7 @@ pub(super) fn run(args: &Args, typed: Typed) -> Result<(), Failure> {
         .filter_map(|finding| match finding.level {
             Level::Bad(fault) => Some(Problem {
                 fault,
-                ..Problem::new(finding.about, finding.says, "")
+                ..Problem::new(finding.about, finding.message, "")
             }),
             Level::Ok | Level::Warn => None,
         })
@@ -89,15 +89,19 @@ fn word(level: Level) -> &'static str {
 }
 
 fn as_text(finding: &Finding) -> String {
-    let Finding { level, about, says } = finding;
-    format!("{:<4}  {about}: {says}\n", word(*level))
+    let Finding {
+        level,
+        about,
+        message,
+    } = finding;
+    format!("{:<4}  {about}: {message}\n", word(*level))
 }
 
 fn as_json(finding: &Finding) -> serde_json::Value {
     json!({
         "level": word(finding.level),
         "about": finding.about,
-        "says": finding.says,
+        "message": finding.message,
     })
 }
 
@@ -111,7 +115,7 @@ mod tests {
         let finding = |level| Finding {
             level,
             about: "queue payments".into(),
-            says: "it is there".into(),
+            message: "it is there".into(),
         };
         assert_eq!(
             as_text(&finding(Level::Ok)),
@@ -119,7 +123,7 @@ mod tests {
         );
         assert_eq!(
             as_json(&finding(Level::Bad(Fault::Settings))).to_string(),
-            r#"{"about":"queue payments","level":"bad","says":"it is there"}"#
+            r#"{"about":"queue payments","level":"bad","message":"it is there"}"#
         );
     }
 }

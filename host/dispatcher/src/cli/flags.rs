@@ -5,6 +5,7 @@ use crate::config;
 use crate::config::classic;
 use crate::config::declared::{Group, Setting, Shape, Syntax, variable};
 use crate::config::flags::{Flags, unknown_variables};
+use crate::config::otel;
 use crate::config::problem::Problem;
 use crate::config::section::Given;
 use crate::config::{AdminPlace, Places};
@@ -67,16 +68,20 @@ setting_args! {
     ListenArgs: Listen;
     /// The admin address of a process.
     AdminArgs: AdminAddress;
+    /// The admin address of a process that serves one, and who may use it.
+    #[cfg_attr(not(feature = "local"), expect(dead_code, reason = "its commands need the embedded queue"))]
+    ServedAdminArgs: AdminAddress, AdminAccess;
     /// What is logged, to stderr.
     LogArgs: Log;
     /// What a plugin may use.
     GuestArgs: Guest;
     /// What a run of the handler that is being written is made of.
     #[cfg_attr(not(feature = "local"), expect(dead_code, reason = "its commands need the embedded queue"))]
-    DevArgs: Queues, Limits, Guest, Instances, Listen, Metrics, Data, Log;
+    DevArgs: Queues, Limits, Guest, Instances, Listen, Metrics, Traces, AdminAccess,
+        Data, Log;
     /// What a run is made of.
     RunArgs: Handler, Queues, Limits, Guest, Instances, Trials, ScheduleInterval, ScheduleTable,
-        Metrics, AdminAddress, File, Data, Redis, Worqr, Aws, Log;
+        Metrics, Traces, AdminAddress, AdminAccess, File, Data, Redis, Worqr, Aws, Log;
 }
 
 fn with_flags(command: Command, groups: &[Group]) -> Command {
@@ -126,6 +131,10 @@ pub(super) fn settings(matches: &ArgMatches) -> Flags {
             }
         }
     }
+    let variables = std::env::vars_os();
+    let variables =
+        variables.map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)));
+    otel::take(&mut flags, variables.flatten());
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let (problems, notices) = unknown_variables(names);
     flags.problems.extend(problems);

@@ -2,10 +2,13 @@
 
 use super::{Typed, block_on, flags, output};
 use crate::app::drain::Signals;
-use crate::config::Places;
+use crate::app::embedded::EmbeddedAdmin;
+use crate::backends::embedded;
+use crate::config;
 use crate::config::declared::LocalSettings;
 use crate::config::problem::Problem;
 use crate::config::section::Layers;
+use crate::config::{Admin, Places};
 use crate::error::{Exit, Failure};
 use dispatcher_served as served;
 use dispatcher_served::Served;
@@ -22,6 +25,8 @@ Examples:
       on a free port, with a separate folder
   dispatcher local --memory --config dispatcher.toml
       for a test suite: the queues of its [queue.NAME] sections, and nothing on disk
+  dispatcher local --admin 127.0.0.1:9090 --admin-token-file token
+      with the admin API, to look at queues and messages, redrive and purge
 
 All commands share the queues: `dispatcher run --queues local:payments` receives what an SDK sends
 to `payments`, and `dispatcher send local:payments` reaches the SDK. Signatures are not checked:
@@ -41,6 +46,8 @@ pub(super) struct Args {
     #[arg(long)]
     pub print_env: bool,
     #[command(flatten)]
+    pub admin: flags::ServedAdminArgs,
+    #[command(flatten)]
     pub file: flags::FileArgs,
     #[command(flatten)]
     pub data: flags::DataArgs,
@@ -51,7 +58,9 @@ pub(super) struct Args {
 /// Serves until a signal, or prints what an SDK needs.
 pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let (places, _screen, mut problems) = flags::places(&typed.matches);
-    let given = flags::settings(&typed.matches).program;
+    let typed_flags = flags::settings(&typed.matches);
+    let admin = config::served_admin(&typed_flags, &mut problems);
+    let given = typed_flags.program;
     let address = LocalSettings::read(Layers(&[&given]), &mut problems).listen;
     if args.print_env && address.port() == 0 {
         problems.push(Problem::new(
@@ -71,7 +80,7 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     if args.print_env {
         output::line(exports(address))
     } else {
-        block_on(serve(&places, address, args.memory))?
+        block_on(serve(&places, address, admin.as_ref(), args.memory))?
     }
 }
 
@@ -91,7 +100,12 @@ pub(super) fn exports(mut at: SocketAddr) -> String {
     )
 }
 
-async fn serve(places: &Places, address: SocketAddr, memory: bool) -> Result<(), Failure> {
+async fn serve(
+    places: &Places,
+    address: SocketAddr,
+    admin: Option<&Admin>,
+    memory: bool,
+) -> Result<(), Failure> {
     let failed = |line: String| Failure::new(Exit::Failed, line);
     let mut signals = Signals::listen(true)
         .map_err(|error| failed(format!("cannot listen for signals: {error}")))?;
@@ -113,6 +127,15 @@ async fn serve(places: &Places, address: SocketAddr, memory: bool) -> Result<(),
             "signatures are not checked: anyone who reaches this address may read, send and delete"
         );
     }
+    let data = (!memory).then_some(&*places.stores.data);
+    let client = served.client(data);
+    let admin = match (admin, embedded()) {
+        (Some(admin), Some(backend)) => {
+            let queues = (client, !memory);
+            Some(EmbeddedAdmin::start(admin, &places.stores, backend, queues).await?)
+        }
+        _ => None,
+    };
     if memory && at.ip().is_loopback() {
         served = served.with_test_calls(places.queues.clone());
     }
@@ -129,8 +152,20 @@ async fn serve(places: &Places, address: SocketAddr, memory: bool) -> Result<(),
     output::note(exports(at));
     let stop = CancellationToken::new();
     let answering = dispatcher_core::tasks::spawn(served.serve(listener, stop.clone()));
-    signals.next().await;
+    let drained = async {
+        match &admin {
+            Some(admin) => admin.drain.cancelled().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = signals.next() => {}
+        () = drained => {}
+    }
     tracing::info!("stopping");
+    if let Some(admin) = admin {
+        admin.finish().await;
+    }
     stop.cancel();
     answering.finished().await;
     tracing::info!("stopped");

@@ -15,6 +15,7 @@ mod health;
 mod input;
 #[cfg(feature = "local")]
 mod local;
+mod man;
 mod moving;
 mod output;
 mod peek;
@@ -26,6 +27,8 @@ mod run;
 mod schedule;
 mod selecting;
 mod send;
+mod tail;
+mod top;
 mod workers;
 
 use crate::backends;
@@ -53,6 +56,7 @@ Examples:
   dispatcher check --config dispatcher.toml   find every problem, start nothing
   dispatcher schedule add local:default --in 36h --body hello
   dispatcher redrive local:default.dead       what dead letters there are; --apply moves them back
+  dispatcher top --admin 127.0.0.1:9090       watch a running process
   dispatcher doctor --config dispatcher.toml  inspect queues and functions for problems
 
 A queue is a name (SQS), an SQS URL or ARN, local:NAME (a file on this machine), redis:NAME, or
@@ -69,10 +73,29 @@ Exit codes:
   130  a second SIGINT forced the stop
   143  a second SIGTERM forced the stop";
 
+/// What a newcomer does first.
+const FIRST_STEPS: &str = "\
+dispatcher takes messages from queues and runs your handler on each.
+
+1. Create a handler (also javascript, typescript, python, go, c), build it and run it on a queue on
+   this machine; every save is built and swapped in:
+     dispatcher plugin new --lang rust my-handler
+     dispatcher dev my-handler
+
+2. Send it a message, from another terminal:
+     dispatcher send local:default hello
+
+3. Then take messages from SQS, Redis or DynamoDB, or forward them to a Lambda function:
+     dispatcher run --plugin handler.wasm --queues my-sqs-queue
+     dispatcher run --function my-function --queues my-sqs-queue
+
+dispatcher --help lists all commands; --help after a command has its options and examples.
+";
+
 /// Receives messages from queues by priority, runs a sandboxed WebAssembly handler on each or
 /// forwards it to AWS Lambda, and settles it: done, retry later, or dead-letter
 #[derive(Debug, Parser)]
-#[command(name = "dispatcher", version, after_help = EXAMPLES, arg_required_else_help = true)]
+#[command(name = "dispatcher", version, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -90,10 +113,12 @@ enum Command {
     Move(moving::Args),
     Purge(purge::Args),
     Cancel(cancel::Args),
+    Tail(tail::Args),
     Workers(workers::Args),
     Pause(control::PauseArgs),
     Resume(control::ResumeArgs),
     Limit(control::LimitArgs),
+    Top(top::Args),
     Health(health::Args),
     Check(check::Args),
     Doctor(doctor::Args),
@@ -105,6 +130,7 @@ enum Command {
     #[command(subcommand)]
     Plugin(plugin::Command),
     Completions(completions::Args),
+    Man(man::Args),
 }
 
 /// What was typed beside the typed arguments.
@@ -133,10 +159,18 @@ pub fn main_with(more: &[&'static dyn Backend]) -> ExitCode {
 }
 
 fn answer(words: Vec<OsString>) -> Result<(), Failure> {
+    if words.len() <= 1 {
+        return output::bytes(FIRST_STEPS.as_bytes());
+    }
     let Some((cli, typed)) = parse(words)? else {
         return Ok(());
     };
-    if !matches!(&cli.command, Command::Plugin(command) if command.writes_project()) {
+    let is_for_others = match &cli.command {
+        Command::Plugin(command) => command.writes_project(),
+        Command::Man(_) => true,
+        _ => false,
+    };
+    if !is_for_others {
         files::keep_private();
     }
     match cli.command {
@@ -150,10 +184,12 @@ fn answer(words: Vec<OsString>) -> Result<(), Failure> {
         Command::Move(args) => moving::run(&args, &typed),
         Command::Purge(args) => purge::run(&args, &typed),
         Command::Cancel(args) => cancel::run(args, &typed),
+        Command::Tail(args) => tail::run(&args, &typed),
         Command::Workers(args) => workers::run(args, &typed),
         Command::Pause(args) => control::pause(&args, &typed),
         Command::Resume(args) => control::resume(&args, &typed),
         Command::Limit(args) => control::limit(&args, &typed),
+        Command::Top(args) => top::run(&args, &typed),
         Command::Health(args) => health::run(&args, &typed),
         Command::Check(_) => check::run(typed),
         Command::Doctor(args) => doctor::run(&args, typed),
@@ -163,6 +199,7 @@ fn answer(words: Vec<OsString>) -> Result<(), Failure> {
         Command::Schedule(command) => schedule::run(command, &typed),
         Command::Plugin(command) => plugin::run(command, &typed),
         Command::Completions(args) => completions::run(&args, &mut Cli::command()),
+        Command::Man(args) => man::run(&args, Cli::command()),
     }
 }
 

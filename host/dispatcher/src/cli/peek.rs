@@ -10,7 +10,9 @@ use crate::name::QueueName;
 use dispatcher_core::clock;
 use dispatcher_core::message::{AttributeValue, Message};
 use dispatcher_core::queue::Queue;
-use dispatcher_core::redrive::{self, Looked, RedriveError, SCANNED, Selection, reason_of};
+use dispatcher_core::redrive::{
+    self, LookBounds, LookEnd, Looked, RedriveError, SCANNED, Selection, reason_of,
+};
 use dispatcher_core::telemetry::escape::escape_control_characters;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -81,7 +83,7 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
             looked.not_released
         ));
     }
-    if looked.is_cut {
+    if looked.end == LookEnd::LastReceive {
         output::note("not all were looked at: the queue's redrive policy leaves one receive more");
     }
     Ok(())
@@ -141,7 +143,18 @@ async fn receive(
     let signals = Signals::listen(true)
         .map_err(|error| Failure::new(Exit::Failed, format!("signal handlers: {error}")))?;
     let cancel = CancellationToken::new();
-    let looked = redrive::look(queue, selection, most, SCANNED, &cancel);
+    let bounds = LookBounds {
+        after: None,
+        most,
+        bytes: u64::MAX,
+        scan: if queue.can_browse() {
+            u64::MAX
+        } else {
+            SCANNED
+        },
+        counts_on: false,
+    };
+    let looked = redrive::look(queue, selection, &bounds, &cancel);
     tokio::select! {
         biased; // what was found is shown
         looked = looked => Ok(looked),

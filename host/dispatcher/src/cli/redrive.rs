@@ -1,11 +1,13 @@
 //! `dispatcher redrive`: move dead letters back to where they came from.
 
-use super::plugin::Sandbox;
+use super::plugin::sandbox;
 use super::selecting::SelectArgs;
 use super::{Typed, block_on, flags, output};
 use crate::app::build::Backends;
 use crate::app::drain::{Signals, stop_at_signal};
 use crate::app::redrive::{Editor, open};
+use crate::app::sandbox::Sandbox;
+use crate::app::traces;
 use crate::config::Places;
 use crate::config::problem::Problem;
 use crate::config::section::Given;
@@ -200,7 +202,7 @@ impl MoveTask {
         let cancel = CancellationToken::new();
         let backends = Arc::new(Backends::new(places.stores.clone()));
         let sandbox = match &self.trial {
-            Some(file) => Some(Sandbox::load("--try", file, &places.stores.data).await?),
+            Some(file) => Some(sandbox("--try", file, &places.stores.data).await?),
             None => None,
         };
         let editor = self.edit.map(|command| Editor {
@@ -210,12 +212,15 @@ impl MoveTask {
         let is_reviewed = editor.is_some() || sandbox.is_some();
         let review = EditAndTry { editor, sandbox };
         let review = is_reviewed.then(|| Arc::new(review) as Arc<dyn Review>);
+        let (tracer, exporting) = traces::start(&places.otlp)?;
+        backends.trace(tracer);
         let redrive = open(backends, (&self.from, self.to.as_ref()), self.at, review).await?;
         let report = tokio::select! {
             biased; // a run that has ended is reported
             report = moved(&redrive, &self.request, &cancel, screen) => report,
             () = stop_at_signal(signals, &cancel) => return Ok(()),
         };
+        exporting.finish().await;
         let (report, failed) = match report {
             Ok(report) => (report, None),
             Err(RedriveError::Refused(why)) => {
@@ -240,7 +245,7 @@ impl MoveTask {
     }
 }
 
-/// Runs with a bar of what was moved.
+/// Runs with a bar of what was moved or, where nothing is, of what was looked at.
 async fn moved(
     redrive: &Redrive,
     request: &RedriveRequest,
@@ -248,14 +253,17 @@ async fn moved(
     screen: &Screen,
 ) -> Result<RedriveReport, RedriveError> {
     let total = redrive.from.depth().await.map_or(0, |depth| depth.waiting);
-    let total = request.first.map_or(total, |first| total.min(first));
-    let bar = request.apply.then(|| screen.bar(total));
+    let most = request.first.filter(|_| request.apply);
+    let bar = screen.bar(most.map_or(total, |first| total.min(first)));
     let shown = AtomicU64::new(0);
     let progress = |report: &RedriveReport| {
-        let before = shown.swap(report.moved, Ordering::Relaxed);
-        if let Some(bar) = &bar {
-            bar.advance(report.moved.saturating_sub(before));
-        }
+        let done = if request.apply {
+            report.moved
+        } else {
+            report.scanned
+        };
+        let before = shown.swap(done, Ordering::Relaxed);
+        bar.advance(done.saturating_sub(before));
     };
     redrive::run(redrive, request, cancel, &progress).await
 }

@@ -22,6 +22,8 @@ Examples:
                  --partial-failures --concurrency 50,payments=5 --rate default=100/s
       ten messages per event; at most five concurrent events of `payments`, and 100 messages of
       `default` a second
+  dispatcher run --forward http://127.0.0.1:8080/jobs --queues payments,default --concurrency 100
+      post each message to an HTTP service; the response's status is its outcome
   dispatcher run --config dispatcher.toml --log-format json
       several routes, each with its plugin and queues
 

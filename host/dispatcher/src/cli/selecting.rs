@@ -55,6 +55,7 @@ impl SelectArgs {
             reason,
             conditions,
             older,
+            ids: None,
         }
     }
 }

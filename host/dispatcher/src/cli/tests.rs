@@ -31,7 +31,7 @@ fn every_command_has_help_with_examples() {
         .iter()
         .map(|command| command.get_name().to_owned())
         .collect();
-    assert_eq!(names.len(), 31, "{names:?}");
+    assert_eq!(names.len(), 34, "{names:?}");
     for mut command in commands() {
         let help = command.render_long_help().to_string();
         assert!(help.contains("Examples:"), "{}", command.get_name());
@@ -202,5 +202,51 @@ fn switch_accepts_false_and_limits_may_be_repeated() {
     assert_eq!(
         switch(&flags::settings(&read.matches)).as_deref(),
         Some("false")
+    );
+}
+
+/// The page of all commands: what `--help` prints for each.
+fn commands_page() -> String {
+    let mut page = "\
+<!-- Generated from the command line: UPDATE=1 cargo test commands_page -->
+
+# Commands
+
+What `dispatcher COMMAND --help` prints. [Settings](settings.md) explains the options that are also
+keys of the configuration file.
+"
+    .to_owned();
+    let mut root = Cli::command().term_width(100);
+    root.build();
+    let mut stack = vec![(root, "dispatcher".to_owned())];
+    while let Some((mut command, name)) = stack.pop() {
+        let text = command.render_long_help().to_string();
+        let text: String = text
+            .lines()
+            .flat_map(|line| [line.trim_end(), "\n"])
+            .collect();
+        page += &format!("\n## {name}\n\n```text\n{}\n```\n", text.trim());
+        let inner: Vec<_> = command
+            .get_subcommands()
+            .filter(|inner| inner.get_name() != "help" && !inner.is_hide_set())
+            .map(|inner| (inner.clone(), format!("{name} {}", inner.get_name())))
+            .collect();
+        stack.extend(inner.into_iter().rev());
+    }
+    page
+}
+
+#[test]
+fn commands_page_matches_the_command_line() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/commands.md");
+    let page = commands_page();
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, &page).expect("the page is written");
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        found == page,
+        "host/docs/commands.md is not what the commands print: write it again with \
+         `UPDATE=1 cargo test commands_page`"
     );
 }

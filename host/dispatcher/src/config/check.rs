@@ -5,6 +5,7 @@ mod admin;
 mod declared_queues;
 mod limits;
 mod order;
+mod otlp;
 mod plugin;
 mod schedule;
 mod telemetry;
@@ -13,6 +14,7 @@ mod trials;
 use super::declared::{LogSettings, ProgramSettings, RouteSettings, SettingPart, Table};
 use super::file::File;
 use super::flags::Flags;
+use super::otel::Otlp;
 use super::problem::Problem;
 use super::queues;
 use super::redis_place::{self, RedisPlace, TlsPaths};
@@ -81,6 +83,7 @@ impl Check {
             log: LogSettings::read(program, &mut self.problems),
             schedule_table: self.schedule_table(program),
             queues: self.declared_queues(file),
+            otlp: Otlp::default(),
         }
     }
 
@@ -140,6 +143,7 @@ impl Check {
             stores: places.stores,
             log: places.log,
             metrics: self.metrics(program, own.name.is_some()),
+            otlp: self.otlp(program, &flags.otel, own.name.as_deref()),
             program: own,
             admin: self.admin(program),
             schedule_table: places.schedule_table,
@@ -229,6 +233,7 @@ impl Check {
         self.batches(layers, &settings);
         self.ordering(layers, &settings, &queues);
         self.shedding(layers);
+        self.filtering(layers);
         Route {
             name: name.unwrap_or_else(|| plugin.name.clone()),
             at: section.at.clone(),

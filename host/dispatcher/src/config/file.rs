@@ -34,7 +34,7 @@ pub(super) fn read(path: &Path, text: &str) -> (File, Vec<Problem>) {
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut reader = Reader {
         name: &path.display().to_string(),
-        text,
+        line_ends: text.match_indices('\n').map(|(at, _)| at).collect(),
         problems: Vec::new(),
     };
     for error in errors {
@@ -66,7 +66,8 @@ pub(super) fn read(path: &Path, text: &str) -> (File, Vec<Problem>) {
 
 struct Reader<'a> {
     name: &'a str,
-    text: &'a str,
+    /// Where each line but the last ends.
+    line_ends: Vec<usize>,
     problems: Vec<(usize, Problem)>,
 }
 
@@ -301,8 +302,7 @@ impl Reader<'_> {
     }
 
     fn place(&self, span: Range<usize>) -> String {
-        let before = self.text.as_bytes().iter().take(span.start);
-        let line = 1 + before.filter(|byte| **byte == b'\n').count();
+        let line = 1 + self.line_ends.partition_point(|end| *end < span.start);
         format!("{}:{line}", self.name)
     }
 }

@@ -17,6 +17,8 @@ pub struct Flags {
     pub route: Section,
     /// What that route's `[plugin.…]` may say.
     pub plugin: Section,
+    /// The variables of OpenTelemetry.
+    pub otel: Section,
     /// What could not even be sorted.
     pub problems: Vec<Problem>,
     /// Lines for the log about where settings came from, and about variables that set nothing.
@@ -30,6 +32,7 @@ impl Default for Flags {
             program: Section::new("the command line"),
             route: Section::new("--queues"),
             plugin: Section::new("--plugin"),
+            otel: Section::new("the environment"),
             problems: Vec::new(),
             notices: Vec::new(),
         }
@@ -38,7 +41,7 @@ impl Default for Flags {
 
 impl Flags {
     /// Whether the flag was given, itself or by its variable.
-    pub fn is_set(&self, flag: &str) -> bool {
+    pub(crate) fn is_set(&self, flag: &str) -> bool {
         declared::of_flag(flag).is_some_and(|setting| {
             let section = match setting.part {
                 SettingPart::Program => &self.program,
@@ -53,7 +56,7 @@ impl Flags {
 
     /// Takes one value of a flag, named without its dashes. Says whether it is one of the flags
     /// that settings come from.
-    pub fn take(&mut self, flag: &str, given: Given) -> bool {
+    pub(crate) fn take(&mut self, flag: &str, given: Given) -> bool {
         if flag == "config" {
             self.file = Some(given);
             return true;
@@ -125,7 +128,9 @@ const DEVELOPERS: [&str; 2] = ["DISPATCHER_BINARY", "DISPATCHER_TOOLS"];
 /// Looks for variables that begin with `DISPATCHER_` and set nothing. One that is a setting's name
 /// with a slip of the pen is a problem; any other is a notice, since it may belong to somebody else.
 /// What Kubernetes sets in every pod beside a service called `dispatcher` is neither.
-pub fn unknown_variables(names: impl IntoIterator<Item = String>) -> (Vec<Problem>, Vec<String>) {
+pub(crate) fn unknown_variables(
+    names: impl IntoIterator<Item = String>,
+) -> (Vec<Problem>, Vec<String>) {
     let (mut problems, mut notices) = (Vec::new(), Vec::new());
     let settings: Vec<_> = declared::all().filter_map(Setting::variable).collect();
     for name in names {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 mod written;
 
-pub use written::Toml;
+pub(crate) use written::Toml;
 
 /// Flags, one a line as `--flag value`, an empty line, and the text of a file.
 pub fn settings(bytes: &[u8]) {

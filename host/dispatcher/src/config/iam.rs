@@ -192,7 +192,7 @@ fn partition(settings: &Settings) -> String {
         let queues = queues.filter_map(|name| name.backend.partition(&name.name));
         let function = match &route.plugin.code {
             Code::Forward(forward) => of_arn(&forward.function),
-            Code::Component(_) | Code::Missing => None,
+            Code::Component(_) | Code::Http(_) | Code::Missing => None,
         };
         let allowed = route.plugin.settings.allow_lambda.iter();
         queues

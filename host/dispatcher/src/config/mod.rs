@@ -10,30 +10,41 @@ pub mod function;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod iam;
+pub mod otel;
+pub mod prices;
 pub mod problem;
 mod queues;
 pub mod redis_place;
 pub mod reload;
+pub mod secret;
 pub mod section;
+pub mod service;
 pub mod value;
 
 pub use crate::image::ImageName;
 pub use crate::name::Place;
 use crate::name::QueueName;
+use crate::telemetry::depths::DepthTerms;
 pub use crate::telemetry::log::LogFormat;
-pub use declared::{DynamoDb, LogSettings, PluginSettings, ProgramSettings, RouteSettings};
+pub use declared::{
+    DynamoDb, LogSettings, PluginSettings, ProgramSettings, RouteSettings, TIMEOUT,
+};
 use dispatcher_core::backend::{BackendConfig, QueueDeclaration};
+use dispatcher_core::envelope::S3Pointers;
 use dispatcher_core::files::bounded::{Limits as FileLimits, read_text};
 pub use dispatcher_core::recording::RecordingTerms;
 pub use dispatcher_core::rollout::canary::Share;
 use dispatcher_core::scheduler::SchedulerLimits;
 use dispatcher_core::scheduler::lane::LaneLimits;
-pub use dispatcher_core::settlement::decide::{Shed, Shedding};
+pub use dispatcher_core::settlement::decide::{Shed, Shedding, Unmatched};
 pub use dispatcher_wasm::{HttpHost, Peer, Reuse};
 use flags::Flags;
+use prices::Prices;
 use problem::Problem;
 use redis_place::RedisPlace;
+pub use secret::Secret;
 use section::Layers;
+pub use service::{HttpForward, ServiceUrl};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -51,6 +62,8 @@ pub struct Settings {
     pub stores: StoreConfig,
     /// Where metrics go; nowhere without.
     pub metrics: Option<Metrics>,
+    /// What is exported by OTLP.
+    pub otlp: otel::Otlp,
     /// Where `/healthz`, `/readyz`, `/metrics` and more are served; nowhere without.
     pub admin: Option<Admin>,
     /// The table of DynamoDB in which scheduled messages for SQS wait; without it each queue has
@@ -79,7 +92,7 @@ pub struct StoreConfig {
 
 impl StoreConfig {
     /// What there is to say to a backend, by its name.
-    pub fn config_of(&self, backend: &str) -> BackendConfig {
+    pub(crate) fn config_of(&self, backend: &str) -> BackendConfig {
         BackendConfig {
             data: self.data.clone(),
             endpoint_url: self.endpoint_url.clone(),
@@ -108,8 +121,8 @@ impl DynamoDb {
     }
 }
 
-/// The admin address and who may use it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The admin address, who may use it and what it shows.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Admin {
     /// Where it is; off loopback only with a token.
     pub address: SocketAddr,
@@ -124,6 +137,14 @@ pub struct Admin {
     pub bodies: bool,
     /// Host names that it answers to besides IP addresses and `localhost`, in lower case.
     pub hosts: Vec<String>,
+    /// The path below which a proxy serves it, as in `/dispatcher`; empty without one.
+    pub prefix: String,
+    /// What its pages call the environment.
+    pub environment: Option<String>,
+    /// What queues are asked for before metrics are shown.
+    pub depths: DepthTerms,
+    /// What calls cost.
+    pub prices: Prices,
 }
 
 /// How metrics are published.
@@ -201,6 +222,18 @@ impl WeightedQueue {
     }
 }
 
+impl Route {
+    /// What becomes of a message whose body is in S3. A function or service behind a forwarder gets
+    /// what it gets from Lambda's event source mapping.
+    pub fn s3_pointers(&self) -> S3Pointers {
+        let default = match self.plugin.code.forwards() {
+            true => S3Pointers::Pass,
+            false => S3Pointers::DeadLetter,
+        };
+        self.settings.s3_pointers.unwrap_or(default)
+    }
+}
+
 /// When a message comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retry {
@@ -243,7 +276,7 @@ impl PluginConfig {
     }
 
     fn forwards(&self) -> bool {
-        matches!(self.code, Code::Forward(_))
+        self.code.forwards()
     }
 }
 
@@ -313,6 +346,8 @@ pub enum Code {
     Component(Source),
     /// The component that comes with the program and forwards messages to a Lambda function.
     Forward(Forward),
+    /// The component that comes with the program and forwards messages to an HTTP service.
+    Http(HttpForward),
 }
 
 impl Code {
@@ -320,8 +355,13 @@ impl Code {
     pub fn source(&self) -> Option<&Source> {
         match self {
             Self::Component(source) => Some(source),
-            Self::Missing | Self::Forward(_) => None,
+            Self::Missing | Self::Forward(_) | Self::Http(_) => None,
         }
+    }
+
+    /// Whether it is one of the components that come with the program and forward messages.
+    pub fn forwards(&self) -> bool {
+        matches!(self, Self::Forward(_) | Self::Http(_))
     }
 }
 
@@ -331,6 +371,7 @@ impl std::fmt::Display for Code {
             Self::Missing => out.write_str("nothing"),
             Self::Component(source) => source.fmt(out),
             Self::Forward(forward) => write!(out, "Lambda function {}", forward.function),
+            Self::Http(forward) => write!(out, "HTTP service {}", forward.url),
         }
     }
 }
@@ -347,7 +388,7 @@ pub struct Forward {
 }
 
 /// What a command needs that only looks at queues.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Places {
     /// As in `Settings`.
     pub stores: StoreConfig,
@@ -357,11 +398,13 @@ pub struct Places {
     pub schedule_table: Option<String>,
     /// As in `Settings`.
     pub queues: Vec<QueueDeclaration>,
+    /// As in `Settings`.
+    pub otlp: otel::Otlp,
 }
 
 /// The admin address of a process, for commands that ask it. Whoever asks looks at it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AdminPlace {
+pub(crate) struct AdminPlace {
     /// As it was written.
     pub address: Option<String>,
     /// The file that holds the token for actions.
@@ -369,7 +412,7 @@ pub struct AdminPlace {
 }
 
 /// Where the admin address is, from flags and the file that they name; as good as `settings`.
-pub fn admin_place(flags: &Flags) -> (AdminPlace, Vec<Problem>) {
+pub(crate) fn admin_place(flags: &Flags) -> (AdminPlace, Vec<Problem>) {
     let (file, problems) = load(flags);
     let program = Layers(&[&flags.program, &file.program]);
     let text = |key| program.one(key).map(|given| given.text.clone());
@@ -378,6 +421,19 @@ pub fn admin_place(flags: &Flags) -> (AdminPlace, Vec<Problem>) {
         token_file: text("admin-token-file").map(PathBuf::from),
     };
     (place, problems)
+}
+
+/// The admin address of a command that runs no route: from flags alone, since that in the file is the
+/// one of `run`.
+#[cfg_attr(
+    not(feature = "local"),
+    expect(dead_code, reason = "its command needs the embedded queue")
+)]
+pub(crate) fn served_admin(flags: &Flags, problems: &mut Vec<Problem>) -> Option<Admin> {
+    let mut check = check::Check::default();
+    let admin = check.admin(Layers(&[&flags.program]));
+    problems.append(&mut check.problems);
+    admin
 }
 
 /// Everything for a run, from flags and the file that they name. With problems the settings are
@@ -394,7 +450,9 @@ pub fn settings(flags: &Flags) -> (Settings, Vec<Problem>) {
 pub fn places(flags: &Flags) -> (Places, Vec<Problem>) {
     let (file, problems) = load(flags);
     let mut check = check::Check { problems };
-    let places = check.places(Layers(&[&flags.program, &file.program]), &file);
+    let layers = [&flags.program, &file.program];
+    let mut places = check.places(Layers(&layers), &file);
+    places.otlp = check.otlp(Layers(&layers), &flags.otel, None);
     (places, check.problems)
 }
 

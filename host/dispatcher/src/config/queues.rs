@@ -4,6 +4,7 @@ use super::WeightedQueue;
 use super::problem::Problem;
 use super::section::Given;
 use crate::name::QueueName;
+use std::collections::HashSet;
 use std::num::NonZeroU32;
 
 const MOST_WEIGHT: u32 = 1_000_000;
@@ -11,6 +12,7 @@ const MOST_WEIGHT: u32 = 1_000_000;
 /// Reads a list such as `payments:3,default:1`, whole or in items; problems with it go to `problems`.
 pub(super) fn read(list: &[Given], problems: &mut Vec<Problem>) -> Vec<WeightedQueue> {
     let mut queues = Vec::<WeightedQueue>::new();
+    let mut seen = HashSet::new();
     let mut weighted = None;
     let mut plain = None;
     let items = list.iter().flat_map(|given| {
@@ -38,7 +40,13 @@ pub(super) fn read(list: &[Given], problems: &mut Vec<Problem>) -> Vec<WeightedQ
                 continue;
             }
         };
-        if queues.iter().any(|queue| queue.name == name) {
+        if let Some(queue) = name.dead_letters_of() {
+            let found = format!("`{name}` holds dead letters and is not received from");
+            let wanted = format!("`{queue}`, to which `dispatcher redrive {name}` moves them back");
+            problems.push(Problem::new(&given.at, found, wanted));
+            continue;
+        }
+        if !seen.insert(name.clone()) {
             let found = format!("`{name}` appears twice");
             problems.push(Problem::new(&given.at, found, "each queue once"));
             continue;
@@ -76,6 +84,11 @@ pub(super) fn dead_letter(given: &Given, queues: &[WeightedQueue]) -> Result<Que
         .trim()
         .parse::<QueueName>()
         .map_err(|found| Problem::new(&given.at, found, ""))?;
+    if let Some(queue) = name.dead_letters_of() {
+        let found = format!("nothing is sent to `{name}`");
+        let wanted = format!("another queue, or none: dead letters then stay in `{queue}`");
+        return Err(Problem::new(&given.at, found, wanted));
+    }
     if queues.iter().any(|queue| queue.name == name) {
         let found = format!("`{name}` is one of the route's queues too");
         let wanted = "a dead-letter queue that the route does not read";
@@ -129,6 +142,10 @@ mod tests {
             ("a,a", "`a` appears twice"),
             ("a:1,sqs:a:2", "`a` appears twice"),
             ("a,,b", "`` is not a queue name"),
+            (
+                "dynamodb:Tasks/FAILURE",
+                "`dynamodb:Tasks/FAILURE` holds dead letters",
+            ),
         ] {
             let found = problems(list);
             assert_eq!(found.len(), 1, "{list}: {found:?}");

@@ -2,20 +2,22 @@
 //! running parts applies them.
 
 use super::declared::{self, Reload, Setting, SettingPart, Table};
+use super::otel::{Otlp, Traces};
 use super::redis_place::RedisPlace;
 use super::{
-    Admin, Code, Forward, PluginConfig, Record, Retry, Reuse, Route, Settings, StoreConfig, Trials,
-    WeightedQueue,
+    Admin, Code, Forward, HttpForward, PluginConfig, Record, Retry, Reuse, Route, Settings,
+    StoreConfig, Trials, WeightedQueue,
 };
 use crate::name::QueueName;
 use dispatcher_core::backend::QueueDeclaration;
 use dispatcher_core::scheduler::SchedulerLimits;
+use dispatcher_core::telemetry::trace::TraceTerms;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 /// The difference between the settings that a run was started with and others.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Changes {
+pub(crate) struct Changes {
     /// What holds from now on, for every route of the run that the new settings have as well, in
     /// the run's order; also where nothing is different, since it may have been changed before.
     pub routes: Vec<RouteLimits>,
@@ -27,7 +29,7 @@ pub struct Changes {
 
 /// The limits of a route.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RouteLimits {
+pub(crate) struct RouteLimits {
     /// Its name.
     pub route: String,
     /// At most as many attempts as at the start; queues in the order of the start.
@@ -36,7 +38,7 @@ pub struct RouteLimits {
 
 /// Compares the settings that a run was **started** with to new ones without problems. Routes are
 /// the same if their names are.
-pub fn changes(old: &Settings, new: &Settings) -> Changes {
+pub(crate) fn changes(old: &Settings, new: &Settings) -> Changes {
     let mut changes = Changes {
         routes: Vec::new(),
         plugins: Vec::new(),
@@ -92,6 +94,7 @@ fn compare_program(old: &Settings, new: &Settings) -> Vec<(&'static str, bool)> 
         log,
         stores,
         metrics,
+        otlp,
         admin,
         schedule_table,
         queues: _,
@@ -115,14 +118,8 @@ fn compare_program(old: &Settings, new: &Settings) -> Vec<(&'static str, bool)> 
     let interval = |settings: &Settings| settings.metrics.map(|metrics| metrics.interval);
     let sink = |settings: &Settings| settings.metrics.map(|metrics| metrics.sink);
     let apart = metrics.is_some() && new.metrics.is_some();
-    let address = |admin: &Option<Admin>| admin.as_ref().map(|admin| admin.address);
-    let hosts = |admin: &Option<Admin>| admin.as_ref().map(|admin| admin.hosts.clone());
-    let token_file = |admin: &Option<Admin>| admin.as_ref()?.token_file.clone();
-    let read_token_file = |admin: &Option<Admin>| admin.as_ref()?.read_token_file.clone();
-    let bodies = |admin: &Option<Admin>| admin.as_ref().map(|admin| admin.bodies);
     let cert = |client: &Option<(PathBuf, PathBuf)>| client.as_ref().map(|(cert, _)| cert.clone());
     let key = |client: &Option<(PathBuf, PathBuf)>| client.as_ref().map(|(_, key)| key.clone());
-    let serves = admin.is_some() && new.admin.is_some();
     let together = vec![
         ("data", *data != new.stores.data),
         ("endpoint-url", *endpoint_url != new.stores.endpoint_url),
@@ -138,20 +135,6 @@ fn compare_program(old: &Settings, new: &Settings) -> Vec<(&'static str, bool)> 
         ("redis-worqr-prefix", *worqr_prefix != now.worqr_prefix),
         ("metrics", sink(old) != sink(new)),
         ("metrics-interval", apart && interval(old) != interval(new)),
-        ("admin", address(admin) != address(&new.admin)),
-        ("admin-host", serves && hosts(admin) != hosts(&new.admin)),
-        (
-            "admin-token-file",
-            serves && token_file(admin) != token_file(&new.admin),
-        ),
-        (
-            "admin-read-token-file",
-            serves && read_token_file(admin) != read_token_file(&new.admin),
-        ),
-        (
-            "admin-bodies",
-            serves && bodies(admin) != bodies(&new.admin),
-        ),
         ("schedule-table", *schedule_table != new.schedule_table),
     ];
     [
@@ -159,8 +142,74 @@ fn compare_program(old: &Settings, new: &Settings) -> Vec<(&'static str, bool)> 
         log.compare(&new.log),
         dynamodb.compare(&new.stores.dynamodb),
         together,
+        compare_admin(admin.as_ref(), new.admin.as_ref()),
+        compare_traces(otlp, &new.otlp),
     ]
     .concat()
+}
+
+/// The same of traces. Where they begin or end, only that is another value.
+fn compare_traces(old: &Otlp, new: &Otlp) -> Vec<(&'static str, bool)> {
+    let (old, new) = (old.traces.as_ref(), new.traces.as_ref());
+    let address = |traces: Option<&Traces>| traces.map(|traces| traces.signal.url.clone());
+    let differs = |is_other: fn(&TraceTerms, &TraceTerms) -> bool| {
+        old.zip(new)
+            .is_some_and(|(old, new)| is_other(&old.terms, &new.terms))
+    };
+    vec![
+        ("otlp-endpoint", address(old) != address(new)),
+        (
+            "trace-sampler",
+            differs(|old, new| old.sampler.follows_parent != new.sampler.follows_parent),
+        ),
+        (
+            "trace-share",
+            differs(|old, new| old.sampler.share.to_bits() != new.sampler.share.to_bits()),
+        ),
+        (
+            "trace-errors",
+            differs(|old, new| old.keeps_failures != new.keeps_failures),
+        ),
+        (
+            "trace-parent",
+            differs(|old, new| old.continues_trace != new.continues_trace),
+        ),
+    ]
+}
+
+/// The same of the admin address. Where it begins or ends, only that is another value.
+fn compare_admin(old: Option<&Admin>, new: Option<&Admin>) -> Vec<(&'static str, bool)> {
+    let address = |admin: Option<&Admin>| admin.map(|admin| admin.address);
+    let differs = |is_other: fn(&Admin, &Admin) -> bool| {
+        old.zip(new).is_some_and(|(old, new)| is_other(old, new))
+    };
+    vec![
+        ("admin", address(old) != address(new)),
+        ("admin-host", differs(|old, new| old.hosts != new.hosts)),
+        (
+            "admin-token-file",
+            differs(|old, new| old.token_file != new.token_file),
+        ),
+        (
+            "admin-read-token-file",
+            differs(|old, new| old.read_token_file != new.read_token_file),
+        ),
+        ("admin-bodies", differs(|old, new| old.bodies != new.bodies)),
+        ("admin-prefix", differs(|old, new| old.prefix != new.prefix)),
+        (
+            "admin-environment",
+            differs(|old, new| old.environment != new.environment),
+        ),
+        (
+            "metrics-depths",
+            differs(|old, new| old.depths.of != new.depths.of),
+        ),
+        (
+            "metrics-depths-interval",
+            differs(|old, new| old.depths.every != new.depths.every),
+        ),
+        ("call-price", differs(|old, new| old.prices != new.prices)),
+    ]
 }
 
 /// What is declared of a queue, wherever it stands in the file.
@@ -275,12 +324,16 @@ fn compare_plugin(was: &PluginConfig, now: &PluginConfig) -> Vec<(&'static str, 
     let component = |code: &Code| code.source().cloned();
     let forward = |code: &Code| match code {
         Code::Forward(forward) => Some(forward.clone()),
-        Code::Missing | Code::Component(_) => None,
+        Code::Missing | Code::Component(_) | Code::Http(_) => None,
     };
     let both = forward(code).zip(forward(&now.code));
-    let kind = forward(code).is_some() != forward(&now.code).is_some();
+    let kind = std::mem::discriminant(code) != std::mem::discriminant(&now.code);
     let differs = |different: fn(&Forward, &Forward) -> bool| {
         both.as_ref().is_some_and(|(was, now)| different(was, now))
+    };
+    let of_service = |different: fn(&HttpForward, &HttpForward) -> bool| match (code, &now.code) {
+        (Code::Http(was), Code::Http(now)) => different(was, now),
+        _ => false,
     };
     let count = |reuse: &Option<Reuse>| reuse.map(|reuse| reuse.count);
     let age = |reuse: &Option<Reuse>| reuse.map(|reuse| reuse.age);
@@ -300,6 +353,19 @@ fn compare_plugin(was: &PluginConfig, now: &PluginConfig) -> Vec<(&'static str, 
         (
             "partial-failures",
             differs(|was, now| was.partial_failures != now.partial_failures),
+        ),
+        ("forward", of_service(|was, now| was.url != now.url)),
+        (
+            "forward-header",
+            of_service(|was, now| was.headers != now.headers),
+        ),
+        (
+            "forward-header-file",
+            of_service(|was, now| was.secret_headers != now.secret_headers),
+        ),
+        (
+            "forward-key-file",
+            of_service(|was, now| was.key != now.key),
         ),
         ("reuse.count", count(reuse) != count(&now.reuse)),
         ("reuse.age", age(reuse) != age(&now.reuse)),

@@ -61,9 +61,15 @@ impl Section {
         self.values.get(key).map(Vec::as_slice)
     }
 
-    /// Puts a relative path under a folder; an empty one stays empty, and what is no path as it is.
+    /// Puts a relative path, or those of a table, under a folder; an empty one stays empty, and what
+    /// is no path as it is.
     pub fn root_at(&mut self, key: &str, folder: &std::path::Path) {
-        for given in self.values.get_mut(key).into_iter().flatten() {
+        let is_it = |name: &str| {
+            let rest = name.strip_prefix(key);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let named = self.values.iter_mut().filter(|(name, _)| is_it(name));
+        for given in named.flat_map(|(_, values)| values) {
             if !given.text.is_empty() && !given.text.contains("://") {
                 given.text = folder.join(&given.text).to_string_lossy().into_owned();
             }

@@ -209,7 +209,7 @@ pub fn namespace(given: &Given) -> Result<String, Problem> {
 }
 
 /// `true` or `false`.
-pub fn switch(given: &Given) -> Result<bool, Problem> {
+pub(crate) fn switch(given: &Given) -> Result<bool, Problem> {
     choice(given, &[("true", true), ("false", false)])
 }
 
@@ -236,7 +236,7 @@ pub fn pair(given: &Given) -> Result<(String, String), Problem> {
 }
 
 /// Whether the text can name an environment variable or an attribute.
-pub fn is_key(text: &str) -> bool {
+pub(crate) fn is_key(text: &str) -> bool {
     !text.is_empty() && !text.contains(['=', '\0'])
 }
 

@@ -16,7 +16,7 @@ pub struct ImageName {
 
 impl ImageName {
     /// What it begins with.
-    pub const SCHEME: &str = "oci://";
+    pub(crate) const SCHEME: &str = "oci://";
     const ALGORITHM: &str = "@sha256:";
 
     /// Host, name and digest as registries write them, without the scheme.

@@ -1,9 +1,12 @@
 //! Formats a log line and its fields: always one line for one record, whatever a value contains. As
 //! text, a value is quoted if it would not be read back as one word, and control characters are
-//! escaped; as JSON, a list field is an array.
+//! escaped; as JSON, a list field is an array and a
+//! map field an object. A line that is written for a span has its ids.
 
 use dispatcher_core::telemetry::escape::steers;
+use dispatcher_core::telemetry::trace::{self, SpanContext};
 use serde::ser::{SerializeMap, Serializer as _};
+use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Write};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
@@ -15,6 +18,8 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// Fields that hold a list: recorded as a JSON array of texts.
 const LISTS: &[&str] = &["message_ids"];
+/// Fields that hold a map: recorded as a JSON object of texts.
+const MAPS: &[&str] = &["fields"];
 
 /// Fields as `key=value`, after the message.
 pub(super) struct TextFields;
@@ -27,7 +32,14 @@ impl<'writer> FormatFields<'writer> for TextFields {
             result: Ok(()),
         };
         fields.record(&mut text);
-        text.result
+        text.result?;
+        let Some(context) = trace::active_context() else {
+            return Ok(());
+        };
+        let SpanContext {
+            trace_id, span_id, ..
+        } = context;
+        write!(text.writer, " trace_id={trace_id} span_id={span_id}")
     }
 }
 
@@ -45,7 +57,23 @@ impl Text<'_> {
         if field.name() == "message" {
             return write_escaped(&mut self.writer, value, false);
         }
-        let name = field.name();
+        self.write_pair(field.name(), value, is_text)
+    }
+
+    /// One entry of a map, whose name may hold anything.
+    fn write_named(&mut self, name: &str, value: &str, is_text: bool) -> fmt::Result {
+        if !std::mem::take(&mut self.is_first) {
+            self.writer.write_char(' ')?;
+        }
+        let is_word = |letter: char| letter.is_alphanumeric() || "_-.".contains(letter);
+        let name: String = name
+            .chars()
+            .map(|letter| if is_word(letter) { letter } else { '_' })
+            .collect();
+        self.write_pair(&name, value, is_text)
+    }
+
+    fn write_pair(&mut self, name: &str, value: &str, is_text: bool) -> fmt::Result {
         match self.writer.has_ansi_escapes() {
             true => write!(self.writer, "\u{1b}[3m{name}\u{1b}[0m\u{1b}[2m=\u{1b}[0m")?,
             false => write!(self.writer, "{name}=")?,
@@ -70,9 +98,13 @@ impl Visit for Text<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         if self.result.is_ok() {
             let value = format!("{value:?}");
-            self.result = match list(field, &value) {
-                Some(list) => self.write(field, &list.join(","), true),
-                None => self.write(field, &value, false),
+            self.result = if let Some(list) = list(field, &value) {
+                self.write(field, &list.join(","), true)
+            } else if let Some(map) = map(field, &value) {
+                let mut entries = map.iter();
+                entries.try_for_each(|(name, value)| self.write_named(name, value, true))
+            } else {
+                self.write(field, &value, false)
             };
         }
     }
@@ -102,6 +134,12 @@ fn write_escaped(out: &mut impl Write, text: &str, in_quotes: bool) -> fmt::Resu
 fn list(field: &Field, value: &str) -> Option<Vec<String>> {
     let is_list = LISTS.contains(&field.name());
     is_list.then(|| serde_json::from_str(value).ok()).flatten()
+}
+
+/// What a field of a map holds.
+fn map(field: &Field, value: &str) -> Option<BTreeMap<String, String>> {
+    let is_map = MAPS.contains(&field.name());
+    is_map.then(|| serde_json::from_str(value).ok()).flatten()
 }
 
 /// A record as one JSON object on a line: `timestamp`, `level`, the message and the fields beside
@@ -142,6 +180,10 @@ fn object(line: &mut Vec<u8>, timestamp: &str, event: &Event<'_>) -> serde_json:
     event.record(&mut members);
     let Members { mut map, result } = members;
     result?;
+    if let Some(context) = trace::active_context() {
+        map.serialize_entry("trace_id", &context.trace_id.to_string())?;
+        map.serialize_entry("span_id", &context.span_id.to_string())?;
+    }
     map.serialize_entry("target", metadata.target())?;
     map.end()
 }
@@ -182,9 +224,12 @@ impl<M: SerializeMap> Visit for Members<M> {
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         let value = format!("{value:?}");
-        match list(field, &value) {
-            Some(list) => self.add(field, &list),
-            None => self.add(field, &value),
+        if let Some(list) = list(field, &value) {
+            self.add(field, &list);
+        } else if let Some(map) = map(field, &value) {
+            self.add(field, &map);
+        } else {
+            self.add(field, &value);
         }
     }
 }
@@ -291,5 +336,36 @@ mod tests {
         assert_eq!(text, "now  WARN t: it failed message_ids=\"a,b c\"\n");
         let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
         assert_eq!(json["message_ids"], serde_json::json!(["a", "b c"]));
+    }
+
+    #[test]
+    fn line_that_is_written_for_a_span_has_its_ids() {
+        let (tracer, _receiver) = trace::Tracer::new(trace::TraceTerms::default(), 1);
+        let context = tracer.begin(None).expect("it is on");
+        let (text, json) = written(|| {
+            trace::within(&mut Some(trace::ActiveSpan::of(context)), || {
+                tracing::info!(target: "t", number = 7, "it happened");
+            });
+        });
+        let (trace_id, span_id) = (context.trace_id, context.span_id);
+        assert_eq!(
+            text,
+            format!("now  INFO t: it happened number=7 trace_id={trace_id} span_id={span_id}\n")
+        );
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(json["trace_id"], trace_id.to_string());
+        assert_eq!(json["span_id"], span_id.to_string());
+    }
+
+    #[test]
+    fn map_field_is_an_object_in_json_and_fields_of_their_own_in_text() {
+        let (text, json) = written(|| {
+            let fields = r#"{"order":"o 1","a b\n":"x"}"#;
+            tracing::info!(target: "t", fields = %fields, "priced");
+        });
+        assert_eq!(text, "now  INFO t: priced a_b_=\"x\" order=\"o 1\"\n");
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        let wanted = serde_json::json!({ "order": "o 1", "a b\n": "x" });
+        assert_eq!(json["fields"], wanted);
     }
 }

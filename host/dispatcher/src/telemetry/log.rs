@@ -66,7 +66,7 @@ pub fn start(format: LogFormat, level: &str) -> Screen {
 }
 
 /// Starts the log and shows every call of a guest to the host, whatever the filter says.
-pub fn start_with_calls(format: LogFormat, level: &str) -> Screen {
+pub(crate) fn start_with_calls(format: LogFormat, level: &str) -> Screen {
     set_up(format, level, true)
 }
 

@@ -103,26 +103,26 @@ impl std::fmt::Debug for Plugins {
 
 impl Plugins {
     /// The plugin of one more route, and how it is asked: quickly, and by any thread.
-    pub fn add(&self, route: &str, ask: impl Fn() -> Figures + Send + Sync + 'static) {
+    pub(crate) fn add(&self, route: &str, ask: impl Fn() -> Figures + Send + Sync + 'static) {
         let mut plugins = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         plugins.push((route.to_owned(), Box::new(ask)));
     }
 
     /// Asks none of them any more, and so keeps none of them alive.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         let plugins = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         drop(plugins);
     }
 
     /// The figures of all plugins, by route.
-    pub fn figures(&self) -> Vec<(String, Figures)> {
+    pub(crate) fn figures(&self) -> Vec<(String, Figures)> {
         let plugins = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let ask = |(route, ask): &(String, Ask)| (route.clone(), ask());
         plugins.iter().map(ask).collect()
     }
 
     /// The metrics of all plugins. Absent versions have no sample.
-    pub fn families(&self) -> Vec<MetricFamily> {
+    pub(crate) fn families(&self) -> Vec<MetricFamily> {
         let all = self.figures();
         let family = |PluginMetric {
                           metric,
@@ -279,11 +279,12 @@ fn counts<const N: usize>(rows: [(&str, u64); N]) -> Vec<LabelledValue> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::prometheus::TextFormat;
 
     #[test]
     fn absent_plugin_values_have_no_line() {
         let plugins = Plugins::default();
-        let text = |plugins: &Plugins| crate::telemetry::prometheus::text(plugins.families());
+        let text = |plugins: &Plugins| TextFormat::OpenMetrics.text(&plugins.families(), &[]);
         assert_eq!(text(&plugins), "# EOF\n");
         let figures = Figures {
             plugin: "or\"ders".into(),

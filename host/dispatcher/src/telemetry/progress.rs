@@ -17,7 +17,7 @@ const WINDOW: usize = 10;
 
 /// A line on the terminal; gone when dropped.
 #[derive(Debug)]
-pub struct Progress(ProgressBar);
+pub(crate) struct Progress(ProgressBar);
 
 impl Drop for Progress {
     fn drop(&mut self) {
@@ -28,7 +28,10 @@ impl Drop for Progress {
 impl Screen {
     /// Shows a run's progress until the value is dropped: messages per second, attempts running,
     /// done, retried, dead. `snapshot` is called five times a second, from its own thread.
-    pub fn progress(&self, snapshot: impl Fn() -> Snapshot + Send + Sync + 'static) -> Progress {
+    pub(crate) fn progress(
+        &self,
+        snapshot: impl Fn() -> Snapshot + Send + Sync + 'static,
+    ) -> Progress {
         if !self.shows_progress {
             return Progress(ProgressBar::hidden());
         }
@@ -47,8 +50,20 @@ impl Screen {
         Progress(bar)
     }
 
+    /// Shows what is being done and for how long, until the value is dropped.
+    pub(crate) fn working(&self, what: String) -> Progress {
+        if !self.shows_progress {
+            return Progress(ProgressBar::hidden());
+        }
+        let bar = self.bars.add(ProgressBar::new_spinner());
+        bar.set_style(style("{spinner} {msg} {elapsed}"));
+        bar.set_message(what);
+        bar.enable_steady_tick(REFRESH);
+        Progress(bar)
+    }
+
     /// Shows how much of `total` is behind us, until the value is dropped.
-    pub fn bar(&self, total: u64) -> Progress {
+    pub(crate) fn bar(&self, total: u64) -> Progress {
         let bar = match self.shows_progress {
             true => self.bars.add(ProgressBar::new(total)),
             false => ProgressBar::hidden(),
@@ -60,8 +75,13 @@ impl Screen {
 
 impl Progress {
     /// This many more are behind us.
-    pub fn advance(&self, more: u64) {
+    pub(crate) fn advance(&self, more: u64) {
         self.0.inc(more);
+    }
+
+    /// Prints something that the line must not be in the way of.
+    pub(crate) fn beside<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.0.suspend(print)
     }
 }
 
@@ -76,6 +96,7 @@ fn line(counts: &Snapshot, per_second: f64) -> String {
         retried,
         dead,
         shed,
+        filtered,
         lost,
         ..
     } = counts;
@@ -84,6 +105,9 @@ fn line(counts: &Snapshot, per_second: f64) -> String {
     );
     if *shed > 0 {
         let _ = write!(line, " · {shed} shed");
+    }
+    if *filtered > 0 {
+        let _ = write!(line, " · {filtered} filtered");
     }
     if *lost > 0 {
         let _ = write!(line, " · {lost} lost");

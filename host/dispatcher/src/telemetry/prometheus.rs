@@ -1,112 +1,218 @@
-//! Writes metrics for Prometheus: OpenMetrics text, version 1.0.0. Knows no metric.
+//! Writes metrics for Prometheus: OpenMetrics text, version 1.0.0, with exemplars, or the text format
+//! of Prometheus, version 0.0.4, whichever the client prefers. Knows no metric.
 
+use dispatcher_core::telemetry::metrics::exemplar::Exemplar;
 use dispatcher_core::telemetry::metrics::histogram::Samples;
+use dispatcher_core::telemetry::metrics::of_plugins::PluginMetric;
 use dispatcher_core::telemetry::metrics::registry::{
-    MetricFamily, MetricKind, MetricSample, MetricValue, Unit,
+    Metric, MetricFamily, MetricKind, MetricValue, Unit,
 };
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::{Registry, Unit as NamedUnit};
-use std::fmt;
+use std::fmt::{Display, Write};
 
-/// The type of the text, for whoever serves it.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// All that have a sample, in lines.
-pub fn text(families: Vec<MetricFamily>) -> String {
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(Families(families)));
-    let mut out = String::new();
-    // Writing into a string cannot fail.
-    let _ = text::encode(&mut out, &registry);
-    out
+/// How metrics are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TextFormat {
+    /// OpenMetrics 1.0.0.
+    OpenMetrics,
+    /// Prometheus 0.0.4, which has no exemplars and no units.
+    Prometheus,
 }
 
-#[derive(Debug)]
-struct Families(Vec<MetricFamily>);
+impl TextFormat {
+    /// What the `Accept` headers of a request prefer: Prometheus' own format, unless OpenMetrics is
+    /// named and nothing else is preferred to it.
+    pub(crate) fn accepted<'a>(headers: impl Iterator<Item = &'a str>) -> Self {
+        let ranges = headers.flat_map(|header| header.split(','));
+        let mut best = (Self::Prometheus, 0.0);
+        for range in ranges {
+            let mut parts = range.split(';').map(str::trim);
+            let format = match parts.next().unwrap_or_default() {
+                "application/openmetrics-text" => Self::OpenMetrics,
+                "text/plain" | "text/*" | "*/*" => Self::Prometheus,
+                _ => continue,
+            };
+            let (mut quality, mut is_known) = (1.0, true);
+            for part in parts {
+                if let Some(given) = part.strip_prefix("q=") {
+                    quality = given.parse().unwrap_or(0.0);
+                } else if let Some(version) = part.strip_prefix("version=") {
+                    is_known = format.versions().contains(&version);
+                }
+            }
+            let is_better = quality > best.1 || quality == best.1 && format == Self::OpenMetrics;
+            if is_known && quality > 0.0 && is_better {
+                best = (format, quality);
+            }
+        }
+        best.0
+    }
 
-impl Collector for Families {
-    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        let families = self.0.iter();
-        families
-            .filter(|family| !family.samples.is_empty())
-            .try_for_each(|family| encode(family, &mut encoder))
+    /// The versions whose readers read what is written.
+    fn versions(self) -> &'static [&'static str] {
+        match self {
+            Self::OpenMetrics => &["1.0.0", "0.0.1"],
+            Self::Prometheus => &["0.0.4"],
+        }
+    }
+
+    /// The type of the text, for whoever serves it.
+    pub(crate) fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+
+    /// All that have a sample, those with a former name under that as well, and what plugins measure
+    /// themselves.
+    pub(crate) fn text(self, families: &[MetricFamily], of_plugins: &[PluginMetric]) -> String {
+        let mut text = MetricText {
+            format: self,
+            out: String::new(),
+        };
+        for family in families.iter().filter(|family| !family.samples.is_empty()) {
+            let metric = &family.metric;
+            text.family(family, metric, metric.help);
+            if let Some(former) = metric.deprecated() {
+                let help = format!("Deprecated: `{}` has the same.", metric.full_name());
+                text.family(family, &former, &help);
+            }
+        }
+        for metric in of_plugins {
+            text.of_plugins(metric);
+        }
+        if self == Self::OpenMetrics {
+            text.out += "# EOF\n";
+        }
+        text.out
     }
 }
 
-fn encode(family: &MetricFamily, encoder: &mut DescriptorEncoder) -> fmt::Result {
-    let metric = &family.metric;
-    let name = format!("dispatcher_{}", metric.name);
-    // The format adds the unit to the name itself.
-    let (unit, suffix) = match metric.unit {
-        Unit::Seconds => (Some(NamedUnit::Seconds), "_seconds"),
-        Unit::Bytes => (Some(NamedUnit::Bytes), "_bytes"),
-        _ => (None, ""),
-    };
-    let name = name.strip_suffix(suffix).unwrap_or(&name);
-    let kind = match metric.kind {
-        MetricKind::Counter => MetricType::Counter,
-        MetricKind::Gauge => MetricType::Gauge,
-        MetricKind::Histogram => MetricType::Histogram,
-    };
-    let mut encoder = encoder.encode_descriptor(name, metric.help, unit.as_ref(), kind)?;
-    for MetricSample { labels, value } in &family.samples {
+/// Text that grows by metrics.
+struct MetricText {
+    format: TextFormat,
+    out: String,
+}
+
+impl MetricText {
+    fn family(&mut self, family: &MetricFamily, metric: &Metric, help: &str) {
+        let name = metric.base_name();
+        self.describe(&name, metric.kind, help);
+        let unit = match metric.unit {
+            Unit::Seconds => "seconds",
+            Unit::Bytes => "bytes",
+            _ => "",
+        };
+        if self.format == TextFormat::OpenMetrics && !unit.is_empty() {
+            self.line(format_args!("# UNIT {name} {unit}"));
+        }
+        for sample in &family.samples {
+            let labels = family.labels.iter().zip(&sample.labels);
+            let labels = labels.map(|(label, value)| pair(label, value));
+            let labels: Vec<String> = labels.collect();
+            match &sample.value {
+                MetricValue::Count(count) => self.sample(&metric.full_name(), &labels, count),
+                MetricValue::Sum(value) | MetricValue::Level(value) => {
+                    self.sample(&metric.full_name(), &labels, value);
+                }
+                MetricValue::Times(samples, exemplars) => {
+                    self.histogram(&name, &labels, samples, exemplars);
+                }
+            }
+        }
+    }
+
+    fn of_plugins(&mut self, metric: &PluginMetric) {
+        let name = format!("plugin_{}", metric.name);
+        self.describe(&name, metric.kind, "Measured by plugins.");
+        let suffix = match metric.kind {
+            MetricKind::Counter => "_total",
+            MetricKind::Gauge | MetricKind::Histogram => "",
+        };
+        for (labels, value) in &metric.samples {
+            let labels = labels.iter().map(|(label, value)| pair(label, value));
+            let labels: Vec<String> = labels.collect();
+            self.sample(&format!("{name}{suffix}"), &labels, value);
+        }
+    }
+
+    /// In the format of Prometheus a counter is described by its full name.
+    fn describe(&mut self, name: &str, kind: MetricKind, help: &str) {
+        let is_full = self.format == TextFormat::Prometheus && kind == MetricKind::Counter;
+        let suffix = if is_full { "_total" } else { "" };
+        let help = escaped(help);
+        self.line(format_args!("# HELP {name}{suffix} {help}"));
+        self.line(format_args!("# TYPE {name}{suffix} {}", kind.label()));
+    }
+
+    fn histogram(
+        &mut self,
+        name: &str,
+        labels: &[String],
+        samples: &Samples,
+        exemplars: &[Exemplar],
+    ) {
+        let count = samples.count();
+        let edges = samples.cumulative();
+        let edges = edges.map(|(edge, below)| (format!("{edge:?}"), below));
+        let buckets = edges.chain([("+Inf".to_owned(), count)]).enumerate();
+        let mut with_edge = vec![String::new()];
+        with_edge.extend_from_slice(labels);
+        for (bucket, (edge, below)) in buckets {
+            with_edge[0] = pair("le", &edge);
+            let traced = exemplars.iter().find(|one| one.bucket() == bucket);
+            let traced = traced.filter(|_| self.format == TextFormat::OpenMetrics);
+            let traced = traced.map(traced_value).unwrap_or_default();
+            self.sample(
+                &format!("{name}_bucket"),
+                &with_edge,
+                format_args!("{below}{traced}"),
+            );
+        }
+        self.sample(&format!("{name}_sum"), labels, samples.sum().as_secs_f64());
+        self.sample(&format!("{name}_count"), labels, count);
+    }
+
+    fn sample(&mut self, name: &str, labels: &[String], value: impl Display) {
         if labels.is_empty() {
-            write(value, &mut encoder)?;
+            self.line(format_args!("{name} {value}"));
         } else {
-            let named = family.labels.iter().copied().zip(labels.iter().cloned());
-            let labels: Vec<(&str, String)> = named.collect();
-            write(value, &mut encoder.encode_family(&labels)?)?;
+            self.line(format_args!("{name}{{{}}} {value}", labels.join(",")));
         }
     }
-    Ok(())
-}
 
-fn write(value: &MetricValue, encoder: &mut MetricEncoder) -> fmt::Result {
-    match value {
-        MetricValue::Count(count) => encoder.encode_counter::<NoLabelSet, _, u64>(count, None),
-        // Most are whole numbers, which read better as such.
-        MetricValue::Level(level) if level.fract() == 0.0 => encoder.encode_gauge(&whole(*level)),
-        MetricValue::Level(level) => encoder.encode_gauge(level),
-        MetricValue::Times(samples) => {
-            let (sum, count) = (samples.sum().as_secs_f64(), samples.count());
-            encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets(samples), None)
-        }
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        // Writing into a string cannot fail.
+        let _ = writeln!(self.out, "{line}");
     }
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "it has no fraction, and none is anywhere near 2^63"
-)]
-fn whole(level: f64) -> i64 {
-    level as i64
+/// An exemplar as it follows a value.
+fn traced_value(exemplar: &Exemplar) -> String {
+    let Exemplar { trace, value_s, at } = exemplar;
+    let at_s = at.0 as f64 / 1_000.0;
+    format!(" # {{trace_id=\"{trace}\"}} {value_s} {at_s:.3}")
 }
 
-/// The upper edge of each bucket in seconds, and what is in it alone.
-fn buckets(samples: &Samples) -> Vec<(f64, u64)> {
-    let mut below = 0;
-    let mut bucket = |edge: f64, until: u64| {
-        let count = until.saturating_sub(below);
-        below = until;
-        (edge, count)
-    };
-    let edges = samples.cumulative();
-    let mut buckets: Vec<(f64, u64)> = edges
-        .map(|(edge, until)| bucket(edge.as_secs_f64(), until))
-        .collect();
-    buckets.push(bucket(f64::INFINITY, samples.count()));
-    buckets
+fn pair(label: &str, value: &str) -> String {
+    format!("{label}=\"{}\"", escaped(value).replace('"', "\\\""))
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('\n', "\\n")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::messaging;
+    use crate::telemetry::messaging::QueueFacts;
     use crate::telemetry::registry::Registry;
     use dispatcher_core::telemetry::counters::Counters;
     use dispatcher_core::telemetry::events::{EventKind, ReasonKind};
     use dispatcher_core::telemetry::metrics::Meters;
+    use dispatcher_core::telemetry::metrics::of_plugins::PluginMeter;
+    use dispatcher_core::telemetry::trace::TraceId;
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -128,19 +234,32 @@ mod tests {
             ..Registry::default()
         };
         let families = [counters.families(), registry.families()].concat();
-        let text = text(families);
+        let meter = PluginMeter::new(counters.of_plugins.clone(), "orders");
+        let of = vec![("kind".to_owned(), "new".to_owned())];
+        meter.add("priced", of, 2.5).expect("it is sound");
+        meter.set("stock", Vec::new(), -3.0).expect("it is sound");
+        let of_plugins = counters.of_plugins.all();
+        let text = TextFormat::OpenMetrics.text(&families, &of_plugins);
         for line in [
+            "dispatcher_messages_received_total 2",
             "dispatcher_received_total 2",
+            "# HELP dispatcher_received Deprecated: `dispatcher_messages_received_total` has the same.",
+            "dispatcher_attempts_running 1",
             "dispatcher_running 1",
             "dispatcher_failed_calls_total 0",
+            "dispatcher_queue_messages_received_total{queue=\"local:a\\\"b\"} 2",
             "dispatcher_queue_received_total{queue=\"local:a\\\"b\"} 2",
             "dispatcher_queue_in_flight{queue=\"local:a\\\"b\"} 1",
             "dispatcher_queue_events_total{queue=\"local:a\\\"b\",event=\"retried\",reason=\"timeout\"} 4",
             "# UNIT dispatcher_queue_attempt_seconds seconds",
-            "dispatcher_queue_attempt_seconds_bucket{le=\"0.000001\",queue=\"local:a\\\"b\"} 0",
+            "dispatcher_queue_attempt_seconds_bucket{le=\"0.0025\",queue=\"local:a\\\"b\"} 0",
             "dispatcher_queue_attempt_seconds_bucket{le=\"+Inf\",queue=\"local:a\\\"b\"} 1",
             "dispatcher_queue_attempt_seconds_sum{queue=\"local:a\\\"b\"} 0.00325",
+            "dispatcher_queue_attempt_seconds_bucket{le=\"0.005\",queue=\"local:a\\\"b\"} 1",
+            "dispatcher_queue_message_age_seconds_count{queue=\"local:a\\\"b\"} 0",
             "dispatcher_queue_age_seconds_count{queue=\"local:a\\\"b\"} 0",
+            "plugin_priced_total{kind=\"new\",plugin=\"orders\"} 2.5",
+            "plugin_stock{plugin=\"orders\"} -3",
         ] {
             assert!(
                 text.lines().any(|other| other == line),
@@ -148,5 +267,70 @@ mod tests {
             );
         }
         assert!(text.ends_with("\n# EOF\n"), "{text}");
+    }
+
+    #[test]
+    fn exemplars_follow_the_bucket_of_their_value() {
+        let meters = Meters::new(["local:a"]);
+        let meter = meters.of("local:a").expect("it was named");
+        let trace = TraceId::read("5759e988bd862e3fe1be46a994272793").expect("an id");
+        for ms in [3, 40] {
+            meter.took(Duration::from_millis(ms));
+        }
+        meter.traced(Duration::from_millis(40), trace);
+        let families = messaging::families(&meters, &QueueFacts::default());
+        let traced = |format: TextFormat| {
+            let text = format.text(&families, &[]);
+            let lines = text.lines().filter(|line| line.contains("trace_id"));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let found = traced(TextFormat::OpenMetrics);
+        assert_eq!(found.len(), 1, "{found:?}");
+        let start = "messaging_process_duration_seconds_bucket{le=\"0.05\",queue=\"local:a\",";
+        let exemplar = "} 2 # {trace_id=\"5759e988bd862e3fe1be46a994272793\"} 0.04 ";
+        assert!(
+            found[0].starts_with(start) && found[0].contains(exemplar),
+            "{found:?}"
+        );
+        assert_eq!(traced(TextFormat::Prometheus), [""; 0]);
+    }
+
+    #[test]
+    fn text_for_prometheus_has_full_names_and_no_extensions() {
+        let families = Counters::default().families();
+        let text = TextFormat::Prometheus.text(&families, &[]);
+        assert!(
+            text.contains("# TYPE dispatcher_attempts_total counter\n"),
+            "{text}"
+        );
+        assert!(text.contains("\ndispatcher_attempts_total 0\n"), "{text}");
+        for extension in ["# EOF", "# UNIT"] {
+            assert!(!text.contains(extension), "{extension}");
+        }
+    }
+
+    #[test]
+    fn clients_get_the_format_that_they_prefer() {
+        use TextFormat::{OpenMetrics, Prometheus};
+        let of_prometheus = "application/openmetrics-text;version=1.0.0,\
+            application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+        for (accept, wanted) in [
+            (&[][..], Prometheus),
+            (&["*/*"], Prometheus),
+            (&["text/html", "*/*;q=0.8"], Prometheus),
+            (&[of_prometheus], OpenMetrics),
+            (&["application/openmetrics-text"], OpenMetrics),
+            (&["text/plain", "application/openmetrics-text"], OpenMetrics),
+            (
+                &["application/openmetrics-text;q=0.3, text/plain"],
+                Prometheus,
+            ),
+            (&["application/openmetrics-text; version=2.0.0"], Prometheus),
+            (&["application/openmetrics-text;q=0"], Prometheus),
+            (&["application/openmetrics-text; q=x"], Prometheus),
+        ] {
+            let accepted = TextFormat::accepted(accept.iter().copied());
+            assert_eq!(accepted, wanted, "{accept:?}");
+        }
     }
 }

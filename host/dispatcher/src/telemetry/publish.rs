@@ -56,7 +56,7 @@ pub fn resolution_s(interval: Duration) -> u8 {
 
 /// CloudWatch as a sink.
 #[derive(Debug)]
-pub struct ToCloudWatch {
+pub(crate) struct ToCloudWatch {
     /// Where to.
     pub client: CloudWatch,
     /// 1 or 60, see `resolution_s`.

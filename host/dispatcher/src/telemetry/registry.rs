@@ -1,7 +1,14 @@
 //! All metrics of a process, from which every exporter is written. `host/docs/metrics.md` lists them.
 
+use super::depths::{DepthTerms, DepthsOf, QueueDepths};
+use super::messaging;
+use super::messaging::QueueFacts;
+use super::pace::Paces;
 use super::plugins::Plugins;
+use super::process;
 use super::routes::Routes;
+use dispatcher_core::clock;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::tasks;
 use dispatcher_core::telemetry::counters::Counters;
 use dispatcher_core::telemetry::metrics::registry::{Metric, MetricFamily, MetricValue, Unit};
@@ -21,42 +28,78 @@ pub struct Registry {
     pub routes: Arc<Routes>,
     /// How the versions of each plugin stand.
     pub plugins: Arc<Plugins>,
+    /// What is known of queues from their names.
+    pub(crate) facts: Arc<QueueFacts>,
+    /// How much queues hold.
+    pub(crate) depths: Arc<QueueDepths>,
+    /// What is asked for that.
+    pub(crate) depth_terms: DepthTerms,
+    /// What was counted in the last minute.
+    pub(crate) paces: Arc<Paces>,
 }
 
 impl Registry {
     /// Every metric with its values now.
     pub fn families(&self) -> Vec<MetricFamily> {
         let tasks = MetricValue::Level(tasks::alive() as f64);
+        let (now, every) = (clock::now(), self.depth_terms.every);
+        let waiting = |queue: &str| self.depths.waiting(queue, now, every);
+        let calls = self.depths.calls();
         [
             self.counters.families(),
             vec![TASKS.of_process(tasks)],
+            messaging::families(&self.meters, &self.facts),
             queue::families(&self.meters),
+            self.depths.families(now, every),
+            self.paces
+                .families(now, &self.meters, &self.facts, waiting, &calls),
             self.routes.families(),
             self.plugins.families(),
+            process::families(),
         ]
         .concat()
+    }
+
+    /// The queues whose depth is to be asked for before metrics are shown.
+    pub(crate) fn due_depths(&self, now: BootInstant) -> Vec<String> {
+        let DepthTerms { of, every } = self.depth_terms;
+        let names = self.meters.iter().map(|(name, _)| &**name);
+        let wanted = names.filter(|name| match of {
+            DepthsOf::All => true,
+            DepthsOf::Free => {
+                let fact = self.facts.get(*name);
+                fact.is_some_and(|fact| fact.has_cheap_depth)
+            }
+            DepthsOf::None => false,
+        });
+        let due = wanted.filter(|name| self.depths.is_due(name, now, every));
+        due.map(str::to_owned).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::messaging::QueueFact;
     use dispatcher_core::telemetry::metrics::queue::QUEUE_METRICS;
     use std::collections::BTreeSet;
     use std::fmt::Write;
 
     /// The table of `host/docs/metrics.md`.
     fn table() -> String {
-        let mut out = String::from("| metric | kind | unit | labels | CloudWatch | meaning |\n");
-        out += "| --- | --- | --- | --- | --- | --- |\n";
+        let mut out =
+            String::from("| metric | before | kind | unit | labels | CloudWatch | meaning |\n");
+        out += "| --- | --- | --- | --- | --- | --- | --- |\n";
         let mut row = |metric: &Metric, name: String, labels: &[&str], cloudwatch: String| {
             let (kind, unit) = (metric.kind.label(), metric.unit.label());
             let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
             let labels = labels.join(", ");
             let help = metric.help;
+            let before = metric.deprecated().map(|before| before.full_name());
+            let before = before.map(|name| format!("`{name}`")).unwrap_or_default();
             let _ = writeln!(
                 out,
-                "| {name} | {kind} | {unit} | {labels} | {cloudwatch} | {help} |"
+                "| {name} | {before} | {kind} | {unit} | {labels} | {cloudwatch} | {help} |"
             );
         };
         let of_queue = |name: &str| QUEUE_METRICS.iter().find(|one| one.metric.name == name);
@@ -77,6 +120,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn only_queues_that_cost_nothing_are_asked_unless_all_are_wanted() {
+        let free = QueueFact {
+            has_cheap_depth: true,
+            ..QueueFact::default()
+        };
+        let facts = [("orders", QueueFact::default()), ("local:a", free)];
+        let mut registry = Registry {
+            meters: Arc::new(Meters::new(["orders", "local:a"])),
+            facts: Arc::new(facts.map(|(name, fact)| (name.to_owned(), fact)).into()),
+            ..Registry::default()
+        };
+        let now = clock::now();
+        for (of, due) in [
+            (DepthsOf::Free, &["local:a"][..]),
+            (DepthsOf::All, &["orders", "local:a"]),
+            (DepthsOf::None, &[]),
+        ] {
+            registry.depth_terms.of = of;
+            assert_eq!(registry.due_depths(now), due, "{of:?}");
+        }
+        registry.depth_terms.of = DepthsOf::All;
+        registry.depths.record("orders", now, None, None);
+        assert_eq!(registry.due_depths(now), ["local:a"], "once an interval");
+    }
+
+    #[tokio::test]
     async fn metrics_page_lists_every_metric() {
         let page = include_str!("../../../docs/metrics.md");
         let table = table();
@@ -89,8 +158,11 @@ mod tests {
     #[tokio::test]
     async fn every_metric_is_declared_once_with_help() {
         let families = Registry::default().families();
-        let names: BTreeSet<String> = families.iter().map(|of| of.metric.full_name()).collect();
-        assert_eq!(names.len(), families.len());
+        let metrics = || families.iter().map(|family| family.metric);
+        let former = || metrics().filter_map(|metric| metric.deprecated());
+        let all = metrics().chain(former()).map(|metric| metric.full_name());
+        let names: BTreeSet<String> = all.collect();
+        assert_eq!(names.len(), families.len() + former().count());
         for MetricFamily { metric, .. } in families {
             assert!(metric.help.ends_with('.'), "{metric:?}");
         }

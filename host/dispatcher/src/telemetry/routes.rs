@@ -16,13 +16,14 @@ pub struct Routes(Mutex<Vec<(String, Ask)>>);
 /// A gauge of a route, and how it is read.
 type RouteGauge = (Metric, fn(&Figures) -> Option<f64>);
 
-const GAUGES: [RouteGauge; 7] = [
+const GAUGES: [RouteGauge; 8] = [
     (
         Metric::gauge(
-            "route_hand_over_seconds",
+            "route_attempt_median_seconds",
             Unit::Seconds,
             "How long an attempt occupies a worker: the median of the last 63.",
-        ),
+        )
+        .renamed_from("route_hand_over_seconds"),
         |of| of.hand_over.map(|took| took.as_secs_f64()),
     ),
     (
@@ -55,6 +56,14 @@ const GAUGES: [RouteGauge; 7] = [
     ),
     (
         Metric::gauge(
+            "route_utilization_ratio",
+            Unit::Ratio,
+            "Running attempts by their maximum: 1 where every one that may run does.",
+        ),
+        |of| Some(count(of.attempts)? / count(of.attempts_limit).filter(|limit| *limit > 0.0)?),
+    ),
+    (
+        Metric::gauge(
             "route_call_wait_seconds",
             Unit::Seconds,
             "How long a receive waits for more free permits, so that it can ask for more messages.",
@@ -73,13 +82,13 @@ fn count(count: usize) -> Option<f64> {
 
 impl Routes {
     /// One more route, and how it is asked: quickly, and by any thread.
-    pub fn add(&self, name: &str, ask: impl Fn() -> Figures + Send + Sync + 'static) {
+    pub(crate) fn add(&self, name: &str, ask: impl Fn() -> Figures + Send + Sync + 'static) {
         let mut routes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         routes.push((name.to_owned(), Box::new(ask)));
     }
 
     /// All gauges of all routes. What is not known has no sample.
-    pub fn families(&self) -> Vec<MetricFamily> {
+    pub(crate) fn families(&self) -> Vec<MetricFamily> {
         let routes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let asked: Vec<(&String, Figures)> =
             routes.iter().map(|(name, ask)| (name, ask())).collect();
@@ -109,6 +118,7 @@ impl std::fmt::Debug for Routes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::prometheus::TextFormat;
     use std::time::Duration;
 
     #[test]
@@ -121,7 +131,7 @@ mod tests {
             ..Figures::default()
         });
         routes.add("new", Figures::default);
-        let text = super::super::prometheus::text(routes.families());
+        let text = TextFormat::OpenMetrics.text(&routes.families(), &[]);
         for line in [
             "# TYPE dispatcher_route_hand_over_seconds gauge",
             "dispatcher_route_hand_over_seconds{route=\"a\\\"b\"} 1.5",

@@ -63,18 +63,18 @@ fn redrive_policy_has_target_and_maximum() {
     let policy = |target: &str, most: &str| {
         format!("{{\"deadLetterTargetArn\":\"{target}\",\"maxReceiveCount\":{most}}}")
     };
-    let arn = arn("grave");
+    let arn = arn("dead");
     for most in ["1", "1000", "\"3\""] {
         let given = texts(&[("RedrivePolicy", &policy(&arn, most))]);
         let settings = new("q", &given, BTreeMap::new()).unwrap();
-        assert_eq!(settings.redrive.unwrap().dead_letter_queue, "grave");
+        assert_eq!(settings.redrive.unwrap().dead_letter_queue, "dead");
     }
     for bad in [
         policy(&arn, "0"),
         policy(&arn, "1001"),
-        policy("grave", "1"),
+        policy("dead", "1"),
         policy(&super::arn("q"), "1"),
-        policy(&super::arn("grave.fifo"), "1"),
+        policy(&super::arn("dead.fifo"), "1"),
         "{}".into(),
         "no JSON".into(),
         format!("{{\"deadLetterTargetArn\":\"{arn}\"}}"),
@@ -88,7 +88,7 @@ fn redrive_policy_has_target_and_maximum() {
     let mut settings = QueueSettings {
         redrive: Some(Redrive {
             most_receives: 1,
-            dead_letter_queue: "grave".into(),
+            dead_letter_queue: "dead".into(),
         }),
         ..QueueSettings::default()
     };

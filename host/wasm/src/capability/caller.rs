@@ -11,12 +11,14 @@ use crate::problem::Problem;
 use crate::room::{Full, InvocationLimit, InvocationPermit};
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::handler::Attempt;
+use dispatcher_core::telemetry::trace::{self, ActiveSpan};
 use std::any::Any;
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use tokio::runtime::Handle;
-use wasmtime::component::{HasData, Linker, ResourceTable};
+use wasmtime::component::{Accessor, GuestTaskId, HasData, Linker, ResourceTable};
+use wasmtime::{AsContextMut, StoreContextMut};
 use wasmtime_wasi::filesystem::Descriptor;
 use wasmtime_wasi::sockets::TcpSocket;
 use wasmtime_wasi::{WasiView, p2};
@@ -84,6 +86,12 @@ pub(crate) trait Caller: WasiView + WasiHttpView + 'static {
     /// The attempt that it works on; of several the one on this message.
     fn attempt(&self, message_id: Option<&str>) -> Option<&Arc<Attempt>>;
 
+    /// The attempt that it works on; of several the one that this task of the guest works on.
+    fn attempt_of(&self, task: Option<GuestTaskId>) -> Option<&Arc<Attempt>>;
+
+    /// Of several attempts, the span of the one that this task of the guest works on.
+    fn span_of(&self, task: Option<GuestTaskId>) -> Option<ActiveSpan>;
+
     /// Why messages failed, as far as its calls tell.
     fn causes(&mut self) -> &mut Causes;
 
@@ -141,6 +149,25 @@ pub(crate) struct ViewOf<C>(PhantomData<fn() -> C>);
 
 impl<C: 'static> HasData for ViewOf<C> {
     type Data<'a> = View<'a, C>;
+}
+
+/// Begins a call that runs beside whatever else the instance does, for the span of the attempt whose
+/// task makes it.
+pub(crate) fn begin_call<T: 'static, C: Caller, R>(
+    accessor: &Accessor<T, ViewOf<C>>,
+    begin: impl FnOnce(&mut C, Option<GuestTaskId>) -> R,
+) -> R {
+    accessor.with(|mut access| {
+        let task = task_of(&mut access.as_context_mut());
+        let View(caller) = access.get();
+        let mut span = caller.span_of(task);
+        trace::within(&mut span, || begin(caller, task))
+    })
+}
+
+/// The task of the guest that computes or calls: the last of the stack is the call that the host made.
+pub(crate) fn task_of<T: 'static>(store: &mut StoreContextMut<'_, T>) -> Option<GuestTaskId> {
+    store.async_call_stack().ok().and_then(Iterator::last)
 }
 
 /// What the bindings call to get one.

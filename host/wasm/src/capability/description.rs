@@ -10,6 +10,11 @@ pub(crate) const LINKED_WASI_2: &str = "0.2.12";
 /// The version of WASI 0.3 that the library links.
 pub(crate) const LINKED_WASI_3: &str = "0.3.0";
 
+/// The newest version of the contract, which may still change: then it has another number.
+pub(crate) const CONTRACT_0_2: &str = "0.2.0-rc.1";
+/// The versions of the contract, the oldest first.
+pub(crate) const CONTRACT: [&str; 2] = ["0.1.0", CONTRACT_0_2];
+
 /// One capability, for `plugin check`, messages, counters and documentation.
 #[derive(Debug)]
 pub(crate) struct Description {

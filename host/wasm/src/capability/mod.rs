@@ -13,5 +13,6 @@ pub mod refusals;
 pub mod registry;
 pub mod settings;
 mod shown;
+pub mod spans;
 pub mod store;
 pub mod variables;

@@ -100,6 +100,8 @@ capabilities! {
     Connections, peers: Vec<capability::network::Peer>;
     /// Environment variables.
     Variables, env: capability::variables::EnvironmentVariables;
+    /// Spans of its own.
+    Spans, spans: capability::spans::SpanGrant;
 }
 
 /// A caller with all grants of its plugin.

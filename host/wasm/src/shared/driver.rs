@@ -4,10 +4,11 @@
 use super::{Seat, SharedInstances};
 use crate::admission;
 use crate::admission::FULL;
+use crate::capability::caller;
 use crate::guest::{Guest, GuestSettings};
 use crate::runtime::Inner;
 use crate::underway::{SharedAttempt, Underway};
-use crate::world::v0_1::many::{Many, ManyPre};
+use crate::world::contract::{Many, ManyPre};
 use crate::{attempt, failure_reason, limits, report};
 use dispatcher_core::clock;
 use dispatcher_core::handler::Attempt;
@@ -158,7 +159,8 @@ async fn make(recipe: &Recipe, attempt: &Arc<Attempt>) -> (Store<Guest>, wasmtim
         let (store, made) = try_to_make(recipe, attempt).await;
         match made {
             Err(error)
-                if error.is::<PoolConcurrencyLimitError>() && clock::now() < attempt.deadline =>
+                if error.is::<PoolConcurrencyLimitError>()
+                    && !attempt.deadline.is_over(clock::now()) =>
             {
                 drop(store);
                 admission::soon().await;
@@ -189,8 +191,8 @@ async fn try_to_make(
 
 /// Called when the guest has computed for a tick: it yields, or is stopped.
 fn at_tick(mut store: StoreContextMut<'_, Guest>) -> wasmtime::Result<UpdateDeadline> {
-    // The last of the stack is the call that the host made. None while an instance is made.
-    let task = store.async_call_stack().ok().and_then(Iterator::last);
+    // None while an instance is made.
+    let task = caller::task_of(&mut store);
     if let Some(underway) = store.data_mut().underway() {
         underway.tick(task, clock::now())?;
     }

@@ -13,6 +13,7 @@ use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::{FailureReason, Message, Verdict};
+use dispatcher_core::telemetry::trace;
 pub(super) use driver::Recipe;
 use std::collections::{BTreeMap, HashMap};
 use std::pin::Pin;
@@ -132,6 +133,7 @@ impl SharedInstances {
             let job = SharedAttempt {
                 id,
                 attempt: Arc::clone(&attempt),
+                span: trace::active(),
                 answer,
                 bytes,
             };

@@ -59,7 +59,7 @@ fn component_of_another_world_or_version_is_refused() {
         &told,
         &[
             "neither",
-            "dispatcher:plugin/handler@0.1.0",
+            "of version 0.1.0 or 0.2.0-rc.1",
             "elsewhere:clock/ticks",
         ],
     );
@@ -67,8 +67,8 @@ fn component_of_another_world_or_version_is_refused() {
     assert_contains(
         &told,
         &[
-            "dispatcher:plugin/handler@0.9.0",
-            "dispatcher:plugin/handler@0.1.0",
+            "dispatcher:plugin/handler of version 0.9.0",
+            "supports 0.1.0 and 0.2.0-rc.1",
         ],
     );
     assert_contains(&problems_of_text("(component)"), &["but nothing"]);
@@ -114,8 +114,8 @@ fn all_problems_are_reported_together() {
             "wasi:http/handler@0.3.0 (not provided in this version)",
             "wasi:cli/stdout@0.1.0 (this host provides WASI 0.2",
             "dispatcher:plugin/queues@0.1.0 (grant it the queues",
-            "dispatcher:plugin/context@0.7.0 (this host provides it at version 0.1.0)",
-            "dispatcher:plugin/telepathy@0.1.0 (unknown to this version of the contract)",
+            "dispatcher:plugin/context@0.7.0 (this host provides it at version 0.1.0 or 0.2.0-rc.1)",
+            "dispatcher:plugin/telepathy@0.1.0 (unknown to the versions of the contract that this host supports)",
             "acme:anvil/drop@1.0.0 (unknown)",
             "neither",
         ],

@@ -3,6 +3,7 @@
 
 mod admission;
 mod commands;
+mod contract;
 mod hostile;
 mod hostile_files;
 mod hostile_host_memory;
@@ -28,7 +29,7 @@ pub(crate) use crate::load::{LoadError, LoadedPlugin, PluginOptions};
 pub(crate) use crate::runtime::{Runtime, RuntimeOptions, Spawn};
 pub(crate) use dispatcher_core::clock;
 pub(crate) use dispatcher_core::clock::Timestamp;
-pub(crate) use dispatcher_core::handler::{Attempt, Handler};
+pub(crate) use dispatcher_core::handler::{Attempt, Deadline, Handler};
 pub(crate) use dispatcher_core::message::{FailureReason, Message, Receipt, Verdict};
 pub(crate) use std::path::PathBuf;
 pub(crate) use std::pin::pin;
@@ -172,8 +173,8 @@ pub(crate) fn attempt(bodies: &[&str], within: Duration) -> Arc<Attempt> {
     Arc::new(Attempt {
         cancelled: messages.iter().map(|_| CancellationToken::new()).collect(),
         messages,
-        deadline: clock::now() + within,
-        deadline_date: clock::wall_clock_now() + within,
+        tries: Vec::new(),
+        deadline: Deadline::fixed(clock::now() + within, clock::wall_clock_now() + within),
     })
 }
 
@@ -187,8 +188,8 @@ pub(crate) fn given(plugin: &LoadedPlugin, message: Message) -> Verdict {
     let attempt = Attempt {
         messages: vec![message],
         cancelled: vec![CancellationToken::new()],
-        deadline: clock::now() + LONG,
-        deadline_date: Timestamp(123_456_789),
+        tries: Vec::new(),
+        deadline: Deadline::fixed(clock::now() + LONG, Timestamp(123_456_789)),
     };
     only(plugin, Arc::new(attempt))
 }

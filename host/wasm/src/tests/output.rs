@@ -120,8 +120,8 @@ fn reused_instance_prints_for_the_current_message() {
         Arc::new(Attempt {
             messages: vec![message(id, "print-raw:41")],
             cancelled: vec![CancellationToken::new()],
-            deadline: clock::now() + LONG,
-            deadline_date: Timestamp(0),
+            tries: Vec::new(),
+            deadline: Deadline::fixed(clock::now() + LONG, Timestamp(0)),
         })
     };
     let lines = printed(|| {

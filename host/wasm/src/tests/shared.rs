@@ -24,8 +24,8 @@ pub(crate) fn begin<'a>(plugin: &'a LoadedPlugin, id: &str, body: &str) -> Runni
     let attempt = Attempt {
         messages: vec![message(id, body)],
         cancelled: vec![CancellationToken::new()],
-        deadline: clock::now() + LONG,
-        deadline_date: clock::wall_clock_now() + LONG,
+        tries: Vec::new(),
+        deadline: Deadline::fixed(clock::now() + LONG, clock::wall_clock_now() + LONG),
     };
     drive_until_it_waits(plugin.handle(Arc::new(attempt)))
 }

@@ -39,8 +39,8 @@ fn message_arrives_with_all_fields() {
     let attempt = Arc::new(Attempt {
         messages: vec![whole],
         cancelled: vec![CancellationToken::new()],
-        deadline: clock::now() + LONG,
-        deadline_date: Timestamp(123_456_789),
+        tries: Vec::new(),
+        deadline: Deadline::fixed(clock::now() + LONG, Timestamp(123_456_789)),
     });
     let verdicts = drive(plugin.handle(attempt));
     let [Verdict::Reject(seen)] = verdicts.as_slice() else {

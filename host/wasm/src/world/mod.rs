@@ -1,13 +1,13 @@
 //! The entry points of a plugin: the versions of the contract that this host supports, and those of
-//! WASI, one file each; detects which of them a component has. Knows no message except to pass it
-//! on.
+//! WASI; detects which of them a component has. Knows no message except to pass it on.
 
 pub(super) mod command;
+pub(super) mod contract;
 pub(super) mod http;
 mod typecheck;
-pub(super) mod v0_1;
 
 use crate::guest::Guest;
+use contract::ContractExport;
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::Verdict;
 use wasmtime::component::{Component, InstancePre};
@@ -16,10 +16,8 @@ use wasmtime::{Engine, Store};
 /// What a component is run as. One that could be several is the first of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ComponentKind {
-    /// The contract's own, one message at a time.
-    Handler,
-    /// The contract's own, in batches.
-    BatchHandler,
+    /// The contract's own, one message at a time or in batches.
+    Contract(ContractExport),
     /// An HTTP server without its socket: every message is a request.
     Http,
     /// An HTTP handler of WASI 0.3.
@@ -31,10 +29,8 @@ pub(super) enum ComponentKind {
 }
 
 impl ComponentKind {
-    /// In the order in which they are looked for.
-    const ALL: [Self; 6] = [
-        Self::Handler,
-        Self::BatchHandler,
+    /// Those of WASI, in the order in which they are looked for.
+    const WASI: [Self; 4] = [
         Self::Http,
         Self::AsyncHttp,
         Self::Command,
@@ -44,8 +40,7 @@ impl ComponentKind {
     /// What a component exports that is run so. Later numbers of the same series are as good.
     pub(super) fn export(self) -> &'static str {
         match self {
-            Self::Handler => v0_1::HANDLER,
-            Self::BatchHandler => v0_1::BATCH_HANDLER,
+            Self::Contract(export) => export.name,
             Self::Http => http::HANDLER,
             Self::AsyncHttp => http::ASYNC_HANDLER,
             Self::Command => command::RUN,
@@ -55,8 +50,9 @@ impl ComponentKind {
 
     /// By what it exports. None if that is nothing that this host runs.
     pub(super) fn of(component: &Component) -> Option<Self> {
-        let mut all = Self::ALL.into_iter();
-        all.find(|way| component.get_export_index(None, way.export()).is_some())
+        let of_contract = contract::exports_of(component).next().map(Self::Contract);
+        let has = |way: &Self| component.get_export_index(None, way.export()).is_some();
+        of_contract.or_else(|| Self::WASI.into_iter().find(has))
     }
 
     /// Whether it serves HTTP.
@@ -72,14 +68,14 @@ impl ComponentKind {
 
 /// A plugin whose imports are resolved and whose exports are found.
 pub(super) enum ExportsPre {
-    Contract(v0_1::ExportsPre),
+    Contract(contract::ExportsPre),
     Http(http::HandlerPre),
     Command(command::CommandPre),
 }
 
 /// The exports of one instance.
 pub(super) enum Exports {
-    Contract(v0_1::Exports),
+    Contract(contract::Exports),
     Http(http::Handler),
     Command(command::Command),
 }
@@ -88,8 +84,8 @@ impl ExportsPre {
     /// Finds the exports of a component that is run this way. An error if their types differ.
     pub(super) fn new(way: ComponentKind, pre: InstancePre<Guest>) -> wasmtime::Result<Self> {
         Ok(match way {
-            ComponentKind::Handler | ComponentKind::BatchHandler => {
-                Self::Contract(v0_1::ExportsPre::new(pre)?)
+            ComponentKind::Contract(export) => {
+                Self::Contract(contract::ExportsPre::new(export, pre)?)
             }
             ComponentKind::Http => Self::Http(http::HandlerPre::new(pre)?),
             ComponentKind::AsyncHttp => Self::Http(http::HandlerPre::new_async(pre)?),

@@ -22,11 +22,11 @@ fn keep(message: Message) -> Result<(), Failure> {
     Err(gone(feed, &Error::from(ErrorKind::ConnectionReset)))
 }
 
-/// A connection that is not lent will not be tomorrow either; any other may come back, and until then
+/// A connection that is not granted now will not be tomorrow either; any other may come back, and until then
 /// the message keeps its place.
 fn gone(feed: &str, error: &Error) -> Failure {
     match error.kind() {
-        ErrorKind::PermissionDenied => Failure::reject(format!("{feed} is not lent: {error}")),
+        ErrorKind::PermissionDenied => Failure::reject(format!("{feed} is not granted: {error}")),
         ErrorKind::InvalidInput => Failure::reject(format!("{feed} is no IP:PORT: {error}")),
         _ => Failure::busy_for(PAUSE, format!("{feed}: {error}")),
     }

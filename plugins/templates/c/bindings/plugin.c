@@ -3,24 +3,73 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Imported Functions from `dispatcher:plugin/context@0.1.0`
+// Imported Functions from `dispatcher:plugin/context@0.2.0-rc.1`
 
-__attribute__((__import_module__("dispatcher:plugin/context@0.1.0"), __import_name__("cancelled")))
+__attribute__((__import_module__("dispatcher:plugin/context@0.2.0-rc.1"), __import_name__("cancelled")))
 extern int32_t __wasm_import_dispatcher_plugin_context_cancelled(uint8_t *, size_t);
 
-// Imported Functions from `dispatcher:plugin/lambda@0.1.0`
+__attribute__((__import_module__("dispatcher:plugin/context@0.2.0-rc.1"), __import_name__("extend")))
+extern void __wasm_import_dispatcher_plugin_context_extend(uint8_t *, size_t, int64_t, uint8_t *);
 
-__attribute__((__import_module__("dispatcher:plugin/lambda@0.1.0"), __import_name__("invoke")))
+// Imported Functions from `dispatcher:plugin/http@0.2.0-rc.1`
+
+__attribute__((__import_module__("dispatcher:plugin/http@0.2.0-rc.1"), __import_name__("send")))
+extern void __wasm_import_dispatcher_plugin_http_send(uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, int32_t, int64_t, int32_t, int64_t, uint8_t *);
+
+// Imported Functions from `dispatcher:plugin/lambda@0.2.0-rc.1`
+
+__attribute__((__import_module__("dispatcher:plugin/lambda@0.2.0-rc.1"), __import_name__("invoke")))
 extern void __wasm_import_dispatcher_plugin_lambda_invoke(uint8_t *, size_t, int32_t, uint8_t *, size_t, int32_t, int32_t, int64_t, uint8_t *);
 
-// Imported Functions from `dispatcher:plugin/queues@0.1.0`
+// Imported Functions from `dispatcher:plugin/log@0.2.0-rc.1`
 
-__attribute__((__import_module__("dispatcher:plugin/queues@0.1.0"), __import_name__("send")))
-extern void __wasm_import_dispatcher_plugin_queues_send(uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, int64_t, int32_t, uint8_t *, size_t, uint8_t *);
+__attribute__((__import_module__("dispatcher:plugin/log@0.2.0-rc.1"), __import_name__("write")))
+extern void __wasm_import_dispatcher_plugin_log_write(int32_t, uint8_t *, size_t, uint8_t *, size_t, int32_t, uint8_t *, size_t);
 
-// Exported Functions from `dispatcher:plugin/handler@0.1.0`
+// Imported Functions from `dispatcher:plugin/metrics@0.2.0-rc.1`
 
-__attribute__((__weak__, __export_name__("cabi_post_dispatcher:plugin/handler@0.1.0#handle")))
+__attribute__((__import_module__("dispatcher:plugin/metrics@0.2.0-rc.1"), __import_name__("add")))
+extern void __wasm_import_dispatcher_plugin_metrics_add(uint8_t *, size_t, uint8_t *, size_t, double, uint8_t *);
+
+__attribute__((__import_module__("dispatcher:plugin/metrics@0.2.0-rc.1"), __import_name__("set")))
+extern void __wasm_import_dispatcher_plugin_metrics_set(uint8_t *, size_t, uint8_t *, size_t, double, uint8_t *);
+
+// Imported Functions from `dispatcher:plugin/queues@0.2.0-rc.1`
+
+__attribute__((__import_module__("dispatcher:plugin/queues@0.2.0-rc.1"), __import_name__("send")))
+extern void __wasm_import_dispatcher_plugin_queues_send(uint8_t *, size_t, int32_t, uint8_t *, size_t, uint8_t *, size_t, int64_t, int32_t, uint8_t *, size_t, int32_t, uint8_t *, size_t, uint8_t *);
+
+// Imported Functions from `wasi:config/store@0.2.0-rc.1`
+
+__attribute__((__import_module__("wasi:config/store@0.2.0-rc.1"), __import_name__("get")))
+extern void __wasm_import_wasi_config_store_get(uint8_t *, size_t, uint8_t *);
+
+__attribute__((__import_module__("wasi:config/store@0.2.0-rc.1"), __import_name__("get-all")))
+extern void __wasm_import_wasi_config_store_get_all(uint8_t *);
+
+// Imported Functions from `wasi:keyvalue/store@0.2.0-draft2`
+
+__attribute__((__import_module__("wasi:keyvalue/store@0.2.0-draft2"), __import_name__("open")))
+extern void __wasm_import_wasi_keyvalue_store_open(uint8_t *, size_t, uint8_t *);
+
+__attribute__((__import_module__("wasi:keyvalue/store@0.2.0-draft2"), __import_name__("[method]bucket.get")))
+extern void __wasm_import_wasi_keyvalue_store_method_bucket_get(int32_t, uint8_t *, size_t, uint8_t *);
+
+__attribute__((__import_module__("wasi:keyvalue/store@0.2.0-draft2"), __import_name__("[method]bucket.set")))
+extern void __wasm_import_wasi_keyvalue_store_method_bucket_set(int32_t, uint8_t *, size_t, uint8_t *, size_t, uint8_t *);
+
+__attribute__((__import_module__("wasi:keyvalue/store@0.2.0-draft2"), __import_name__("[method]bucket.delete")))
+extern void __wasm_import_wasi_keyvalue_store_method_bucket_delete(int32_t, uint8_t *, size_t, uint8_t *);
+
+__attribute__((__import_module__("wasi:keyvalue/store@0.2.0-draft2"), __import_name__("[method]bucket.exists")))
+extern void __wasm_import_wasi_keyvalue_store_method_bucket_exists(int32_t, uint8_t *, size_t, uint8_t *);
+
+__attribute__((__import_module__("wasi:keyvalue/store@0.2.0-draft2"), __import_name__("[method]bucket.list-keys")))
+extern void __wasm_import_wasi_keyvalue_store_method_bucket_list_keys(int32_t, int32_t, uint8_t *, size_t, uint8_t *);
+
+// Exported Functions from `dispatcher:plugin/handler@0.2.0-rc.1`
+
+__attribute__((__weak__, __export_name__("cabi_post_dispatcher:plugin/handler@0.2.0-rc.1#handle")))
 void __wasm_export_exports_dispatcher_plugin_handler_handle_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -29,6 +78,17 @@ void __wasm_export_exports_dispatcher_plugin_handler_handle_post_return(uint8_t 
     case 1: {
       switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 8))) {
         case 0: {
+          switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 32))) {
+            case 0: {
+              break;
+            }
+            case 1: {
+              if ((*((size_t*) (arg0 + (32+2*sizeof(void*))))) > 0) {
+                free(*((uint8_t **) (arg0 + (32+1*sizeof(void*)))));
+              }
+              break;
+            }
+          }
           break;
         }
         case 1: {
@@ -67,9 +127,30 @@ void *cabi_realloc(void *ptr, size_t old_size, size_t align, size_t new_size) {
 }
 
 __attribute__((__aligned__(8)))
-static uint8_t RET_AREA[(32+2*sizeof(void*))];
+static uint8_t RET_AREA[(40+2*sizeof(void*))];
 
 // Helper Functions
+
+void plugin_option_u64_free(plugin_option_u64_t *ptr) {
+  if (ptr->is_some) {
+  }
+}
+
+void plugin_tuple2_string_string_free(plugin_tuple2_string_string_t *ptr) {
+  plugin_string_free(&ptr->f0);
+  plugin_string_free(&ptr->f1);
+}
+
+void plugin_list_tuple2_string_string_free(plugin_list_tuple2_string_string_t *ptr) {
+  size_t list_len = ptr->len;
+  if (list_len > 0) {
+    plugin_tuple2_string_string_t *list_ptr = ptr->ptr;
+    for (size_t i = 0; i < list_len; i++) {
+      plugin_tuple2_string_string_free(&list_ptr[i]);
+    }
+    free(list_ptr);
+  }
+}
 
 void plugin_list_u8_free(plugin_list_u8_t *ptr) {
   size_t list_len = ptr->len;
@@ -81,8 +162,69 @@ void plugin_list_u8_free(plugin_list_u8_t *ptr) {
   }
 }
 
-void plugin_option_u64_free(plugin_option_u64_t *ptr) {
-  if (ptr->is_some) {
+void dispatcher_plugin_http_types_request_free(dispatcher_plugin_http_types_request_t *ptr) {
+  plugin_string_free(&ptr->method);
+  plugin_string_free(&ptr->url);
+  plugin_list_tuple2_string_string_free(&ptr->headers);
+  plugin_list_u8_free(&ptr->body);
+  plugin_option_u64_free(&ptr->timeout);
+  plugin_option_u64_free(&ptr->max_body);
+}
+
+void dispatcher_plugin_http_types_response_free(dispatcher_plugin_http_types_response_t *ptr) {
+  plugin_list_tuple2_string_string_free(&ptr->headers);
+  plugin_list_u8_free(&ptr->body);
+}
+
+void dispatcher_plugin_http_types_http_error_free(dispatcher_plugin_http_types_http_error_t *ptr) {
+  switch ((int32_t) ptr->tag) {
+    case 0: {
+      plugin_string_free(&ptr->val.forbidden);
+      break;
+    }
+    case 1: {
+      plugin_string_free(&ptr->val.invalid);
+      break;
+    }
+    case 2: {
+      plugin_string_free(&ptr->val.busy);
+      break;
+    }
+    case 3: {
+      plugin_string_free(&ptr->val.unreachable);
+      break;
+    }
+    case 4: {
+      plugin_string_free(&ptr->val.timed_out);
+      break;
+    }
+    case 5: {
+      plugin_string_free(&ptr->val.interrupted);
+      break;
+    }
+    case 6: {
+      break;
+    }
+  }
+}
+
+void dispatcher_plugin_http_request_free(dispatcher_plugin_http_request_t *ptr) {
+  dispatcher_plugin_http_types_request_free(ptr);
+}
+
+void dispatcher_plugin_http_response_free(dispatcher_plugin_http_response_t *ptr) {
+  dispatcher_plugin_http_types_response_free(ptr);
+}
+
+void dispatcher_plugin_http_http_error_free(dispatcher_plugin_http_http_error_t *ptr) {
+  dispatcher_plugin_http_types_http_error_free(ptr);
+}
+
+void dispatcher_plugin_http_result_response_http_error_free(dispatcher_plugin_http_result_response_http_error_t *ptr) {
+  if (!ptr->is_err) {
+    dispatcher_plugin_http_response_free(&ptr->val.ok);
+  } else {
+    dispatcher_plugin_http_http_error_free(&ptr->val.err);
   }
 }
 
@@ -155,6 +297,62 @@ void dispatcher_plugin_lambda_result_response_invoke_error_free(dispatcher_plugi
   }
 }
 
+void dispatcher_plugin_log_entry_free(dispatcher_plugin_log_entry_t *ptr) {
+  plugin_string_free(&ptr->text);
+  plugin_list_tuple2_string_string_free(&ptr->fields);
+  plugin_option_string_free(&ptr->message_id);
+}
+
+void dispatcher_plugin_metrics_label_free(dispatcher_plugin_metrics_label_t *ptr) {
+  plugin_string_free(&ptr->f0);
+  plugin_string_free(&ptr->f1);
+}
+
+void dispatcher_plugin_metrics_metric_error_free(dispatcher_plugin_metrics_metric_error_t *ptr) {
+  switch ((int32_t) ptr->tag) {
+    case 0: {
+      plugin_string_free(&ptr->val.invalid);
+      break;
+    }
+  }
+}
+
+void dispatcher_plugin_metrics_list_label_free(dispatcher_plugin_metrics_list_label_t *ptr) {
+  size_t list_len = ptr->len;
+  if (list_len > 0) {
+    dispatcher_plugin_metrics_label_t *list_ptr = ptr->ptr;
+    for (size_t i = 0; i < list_len; i++) {
+      dispatcher_plugin_metrics_label_free(&list_ptr[i]);
+    }
+    free(list_ptr);
+  }
+}
+
+void dispatcher_plugin_metrics_result_void_metric_error_free(dispatcher_plugin_metrics_result_void_metric_error_t *ptr) {
+  if (!ptr->is_err) {
+  } else {
+    dispatcher_plugin_metrics_metric_error_free(&ptr->val.err);
+  }
+}
+
+void dispatcher_plugin_types_body_free(dispatcher_plugin_types_body_t *ptr) {
+  switch ((int32_t) ptr->tag) {
+    case 0: {
+      plugin_string_free(&ptr->val.text);
+      break;
+    }
+    case 1: {
+      plugin_list_u8_free(&ptr->val.bytes);
+      break;
+    }
+  }
+}
+
+void dispatcher_plugin_types_trace_context_free(dispatcher_plugin_types_trace_context_t *ptr) {
+  plugin_string_free(&ptr->traceparent);
+  plugin_option_string_free(&ptr->tracestate);
+}
+
 void dispatcher_plugin_types_attribute_value_free(dispatcher_plugin_types_attribute_value_t *ptr) {
   switch ((int32_t) ptr->tag) {
     case 0: {
@@ -174,19 +372,9 @@ void dispatcher_plugin_types_attribute_free(dispatcher_plugin_types_attribute_t 
   dispatcher_plugin_types_attribute_value_free(&ptr->value);
 }
 
-void plugin_tuple2_string_string_free(plugin_tuple2_string_string_t *ptr) {
-  plugin_string_free(&ptr->f0);
-  plugin_string_free(&ptr->f1);
-}
-
-void plugin_list_tuple2_string_string_free(plugin_list_tuple2_string_string_t *ptr) {
-  size_t list_len = ptr->len;
-  if (list_len > 0) {
-    plugin_tuple2_string_string_t *list_ptr = ptr->ptr;
-    for (size_t i = 0; i < list_len; i++) {
-      plugin_tuple2_string_string_free(&list_ptr[i]);
-    }
-    free(list_ptr);
+void dispatcher_plugin_types_option_trace_context_free(dispatcher_plugin_types_option_trace_context_t *ptr) {
+  if (ptr->is_some) {
+    dispatcher_plugin_types_trace_context_free(&ptr->val);
   }
 }
 
@@ -204,9 +392,11 @@ void dispatcher_plugin_types_list_attribute_free(dispatcher_plugin_types_list_at
 void dispatcher_plugin_types_message_free(dispatcher_plugin_types_message_t *ptr) {
   plugin_string_free(&ptr->id);
   plugin_string_free(&ptr->queue);
-  plugin_string_free(&ptr->body);
+  dispatcher_plugin_types_body_free(&ptr->body);
   plugin_string_free(&ptr->source);
   plugin_string_free(&ptr->receipt);
+  plugin_string_free(&ptr->idempotency_key);
+  dispatcher_plugin_types_option_trace_context_free(&ptr->trace);
   plugin_option_u64_free(&ptr->sent_at);
   plugin_option_u64_free(&ptr->first_received_at);
   plugin_option_string_free(&ptr->group);
@@ -214,6 +404,11 @@ void dispatcher_plugin_types_message_free(dispatcher_plugin_types_message_t *ptr
   dispatcher_plugin_types_list_attribute_free(&ptr->attributes);
   plugin_option_string_free(&ptr->body_md5);
   plugin_option_string_free(&ptr->attributes_md5);
+}
+
+void dispatcher_plugin_types_retry_free(dispatcher_plugin_types_retry_t *ptr) {
+  plugin_option_u64_free(&ptr->after);
+  plugin_option_string_free(&ptr->reason);
 }
 
 void dispatcher_plugin_types_busy_free(dispatcher_plugin_types_busy_t *ptr) {
@@ -224,7 +419,7 @@ void dispatcher_plugin_types_busy_free(dispatcher_plugin_types_busy_t *ptr) {
 void dispatcher_plugin_types_failure_free(dispatcher_plugin_types_failure_t *ptr) {
   switch ((int32_t) ptr->tag) {
     case 0: {
-      plugin_option_u64_free(&ptr->val.retry);
+      dispatcher_plugin_types_retry_free(&ptr->val.retry);
       break;
     }
     case 1: {
@@ -251,6 +446,10 @@ void dispatcher_plugin_queues_types_attribute_free(dispatcher_plugin_queues_type
   dispatcher_plugin_types_attribute_free(ptr);
 }
 
+void dispatcher_plugin_queues_types_body_free(dispatcher_plugin_queues_types_body_t *ptr) {
+  dispatcher_plugin_types_body_free(ptr);
+}
+
 void dispatcher_plugin_queues_types_list_attribute_free(dispatcher_plugin_queues_types_list_attribute_t *ptr) {
   size_t list_len = ptr->len;
   if (list_len > 0) {
@@ -263,9 +462,10 @@ void dispatcher_plugin_queues_types_list_attribute_free(dispatcher_plugin_queues
 }
 
 void dispatcher_plugin_queues_types_outgoing_free(dispatcher_plugin_queues_types_outgoing_t *ptr) {
-  plugin_string_free(&ptr->body);
+  dispatcher_plugin_queues_types_body_free(&ptr->body);
   dispatcher_plugin_queues_types_list_attribute_free(&ptr->attributes);
   plugin_option_string_free(&ptr->group);
+  plugin_option_string_free(&ptr->deduplication_id);
 }
 
 void dispatcher_plugin_queues_types_send_error_free(dispatcher_plugin_queues_types_send_error_t *ptr) {
@@ -298,6 +498,114 @@ void dispatcher_plugin_queues_result_string_send_error_free(dispatcher_plugin_qu
     plugin_string_free(&ptr->val.ok);
   } else {
     dispatcher_plugin_queues_send_error_free(&ptr->val.err);
+  }
+}
+
+void wasi_config_store_error_free(wasi_config_store_error_t *ptr) {
+  switch ((int32_t) ptr->tag) {
+    case 0: {
+      plugin_string_free(&ptr->val.upstream);
+      break;
+    }
+    case 1: {
+      plugin_string_free(&ptr->val.io);
+      break;
+    }
+  }
+}
+
+void wasi_config_store_result_option_string_error_free(wasi_config_store_result_option_string_error_t *ptr) {
+  if (!ptr->is_err) {
+  } else {
+    wasi_config_store_error_free(&ptr->val.err);
+  }
+}
+
+void wasi_config_store_result_list_tuple2_string_string_error_free(wasi_config_store_result_list_tuple2_string_string_error_t *ptr) {
+  if (!ptr->is_err) {
+  } else {
+    wasi_config_store_error_free(&ptr->val.err);
+  }
+}
+
+void wasi_keyvalue_store_error_free(wasi_keyvalue_store_error_t *ptr) {
+  switch ((int32_t) ptr->tag) {
+    case 2: {
+      plugin_string_free(&ptr->val.other);
+      break;
+    }
+  }
+}
+
+void plugin_list_string_free(plugin_list_string_t *ptr) {
+  size_t list_len = ptr->len;
+  if (list_len > 0) {
+    plugin_string_t *list_ptr = ptr->ptr;
+    for (size_t i = 0; i < list_len; i++) {
+      plugin_string_free(&list_ptr[i]);
+    }
+    free(list_ptr);
+  }
+}
+
+void wasi_keyvalue_store_key_response_free(wasi_keyvalue_store_key_response_t *ptr) {
+  plugin_list_string_free(&ptr->keys);
+}
+
+__attribute__((__import_module__("wasi:keyvalue/store@0.2.0-draft2"), __import_name__("[resource-drop]bucket")))
+extern void __wasm_import_wasi_keyvalue_store_bucket_drop(int32_t handle);
+
+void wasi_keyvalue_store_bucket_drop_own(wasi_keyvalue_store_own_bucket_t handle) {
+  __wasm_import_wasi_keyvalue_store_bucket_drop(handle.__handle);
+}
+
+void wasi_keyvalue_store_bucket_drop_borrow(wasi_keyvalue_store_borrow_bucket_t handle) {
+  __wasm_import_wasi_keyvalue_store_bucket_drop(handle.__handle);
+}
+
+wasi_keyvalue_store_borrow_bucket_t wasi_keyvalue_store_borrow_bucket(wasi_keyvalue_store_own_bucket_t arg) {
+  return (wasi_keyvalue_store_borrow_bucket_t) { arg.__handle };
+}
+
+void wasi_keyvalue_store_result_own_bucket_error_free(wasi_keyvalue_store_result_own_bucket_error_t *ptr) {
+  if (!ptr->is_err) {
+  } else {
+    wasi_keyvalue_store_error_free(&ptr->val.err);
+  }
+}
+
+void plugin_option_list_u8_free(plugin_option_list_u8_t *ptr) {
+  if (ptr->is_some) {
+  }
+}
+
+void wasi_keyvalue_store_result_option_list_u8_error_free(wasi_keyvalue_store_result_option_list_u8_error_t *ptr) {
+  if (!ptr->is_err) {
+    plugin_option_list_u8_free(&ptr->val.ok);
+  } else {
+    wasi_keyvalue_store_error_free(&ptr->val.err);
+  }
+}
+
+void wasi_keyvalue_store_result_void_error_free(wasi_keyvalue_store_result_void_error_t *ptr) {
+  if (!ptr->is_err) {
+  } else {
+    wasi_keyvalue_store_error_free(&ptr->val.err);
+  }
+}
+
+void wasi_keyvalue_store_result_bool_error_free(wasi_keyvalue_store_result_bool_error_t *ptr) {
+  if (!ptr->is_err) {
+  } else {
+    wasi_keyvalue_store_error_free(&ptr->val.err);
+  }
+}
+
+void wasi_keyvalue_store_result_key_response_error_free(wasi_keyvalue_store_result_key_response_error_t *ptr) {
+  if (!ptr->is_err) {
+    wasi_keyvalue_store_key_response_free(&ptr->val.ok);
+  } else {
+    wasi_keyvalue_store_error_free(&ptr->val.err);
   }
 }
 
@@ -346,6 +654,111 @@ void plugin_string_free(plugin_string_t *ret) {
 bool dispatcher_plugin_context_cancelled(plugin_string_t *message_id) {
   int32_t ret = __wasm_import_dispatcher_plugin_context_cancelled((uint8_t *) (*message_id).ptr, (*message_id).len);
   return ret;
+}
+
+bool dispatcher_plugin_context_extend(plugin_string_t *message_id, uint64_t milliseconds, uint64_t *ret) {
+  __attribute__((__aligned__(8)))
+  uint8_t ret_area[16];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_dispatcher_plugin_context_extend((uint8_t *) (*message_id).ptr, (*message_id).len, (int64_t) (milliseconds), ptr);
+  plugin_option_u64_t option;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      option.is_some = false;
+      break;
+    }
+    case 1: {
+      option.is_some = true;
+      option.val = (uint64_t) (*((int64_t*) (ptr + 8)));
+      break;
+    }
+  }
+  *ret = option.val;
+  return option.is_some;
+}
+
+bool dispatcher_plugin_http_send(dispatcher_plugin_http_request_t *request, dispatcher_plugin_http_response_t *ret, dispatcher_plugin_http_http_error_t *err) {
+  __attribute__((__aligned__(8)))
+  uint8_t ret_area[(16+4*sizeof(void*))];
+  int32_t option;
+  int64_t option1;
+  if (((*request).timeout).is_some) {
+    const uint64_t *payload0 = &((*request).timeout).val;
+    option = 1;
+    option1 = (int64_t) (*payload0);
+  } else {
+    option = 0;
+    option1 = 0;
+  }
+  int32_t option4;
+  int64_t option5;
+  if (((*request).max_body).is_some) {
+    const uint64_t *payload3 = &((*request).max_body).val;
+    option4 = 1;
+    option5 = (int64_t) (*payload3);
+  } else {
+    option4 = 0;
+    option5 = 0;
+  }
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_dispatcher_plugin_http_send((uint8_t *) ((*request).method).ptr, ((*request).method).len, (uint8_t *) ((*request).url).ptr, ((*request).url).len, (uint8_t *) ((*request).headers).ptr, ((*request).headers).len, (uint8_t *) ((*request).body).ptr, ((*request).body).len, option, option1, option4, option5, ptr);
+  dispatcher_plugin_http_result_response_http_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      result.val.ok = (dispatcher_plugin_http_types_response_t) {
+        (uint16_t) (uint16_t) ((int32_t) *((uint16_t*) (ptr + 8))),
+        (plugin_list_tuple2_string_string_t) (plugin_list_tuple2_string_string_t) { (plugin_tuple2_string_string_t*)(*((uint8_t **) (ptr + (8+1*sizeof(void*))))), (*((size_t*) (ptr + (8+2*sizeof(void*))))) },
+        (plugin_list_u8_t) (plugin_list_u8_t) { (uint8_t*)(*((uint8_t **) (ptr + (8+3*sizeof(void*))))), (*((size_t*) (ptr + (8+4*sizeof(void*))))) },
+      };
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      dispatcher_plugin_http_types_http_error_t variant;
+      variant.tag = (int32_t) *((uint8_t*) (ptr + 8));
+      switch ((int32_t) variant.tag) {
+        case 0: {
+          variant.val.forbidden = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + 16))), (*((size_t*) (ptr + (16+1*sizeof(void*))))) };
+          break;
+        }
+        case 1: {
+          variant.val.invalid = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + 16))), (*((size_t*) (ptr + (16+1*sizeof(void*))))) };
+          break;
+        }
+        case 2: {
+          variant.val.busy = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + 16))), (*((size_t*) (ptr + (16+1*sizeof(void*))))) };
+          break;
+        }
+        case 3: {
+          variant.val.unreachable = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + 16))), (*((size_t*) (ptr + (16+1*sizeof(void*))))) };
+          break;
+        }
+        case 4: {
+          variant.val.timed_out = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + 16))), (*((size_t*) (ptr + (16+1*sizeof(void*))))) };
+          break;
+        }
+        case 5: {
+          variant.val.interrupted = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + 16))), (*((size_t*) (ptr + (16+1*sizeof(void*))))) };
+          break;
+        }
+        case 6: {
+          variant.val.too_large = (uint64_t) (*((int64_t*) (ptr + 16)));
+          break;
+        }
+      }
+
+      result.val.err = variant;
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
 }
 
 bool dispatcher_plugin_lambda_invoke(dispatcher_plugin_lambda_request_t *request, dispatcher_plugin_lambda_response_t *ret, dispatcher_plugin_lambda_invoke_error_t *err) {
@@ -467,24 +880,147 @@ bool dispatcher_plugin_lambda_invoke(dispatcher_plugin_lambda_request_t *request
   }
 }
 
+void dispatcher_plugin_log_write(dispatcher_plugin_log_entry_t *entry) {
+  int32_t option;
+  uint8_t * option1;
+  size_t option2;
+  if (((*entry).message_id).is_some) {
+    const plugin_string_t *payload0 = &((*entry).message_id).val;
+    option = 1;
+    option1 = (uint8_t *) (*payload0).ptr;
+    option2 = (*payload0).len;
+  } else {
+    option = 0;
+    option1 = 0;
+    option2 = 0;
+  }
+  __wasm_import_dispatcher_plugin_log_write((int32_t) (*entry).level, (uint8_t *) ((*entry).text).ptr, ((*entry).text).len, (uint8_t *) ((*entry).fields).ptr, ((*entry).fields).len, option, option1, option2);
+}
+
+bool dispatcher_plugin_metrics_add(plugin_string_t *name, dispatcher_plugin_metrics_list_label_t *labels, double value, dispatcher_plugin_metrics_metric_error_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(4*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_dispatcher_plugin_metrics_add((uint8_t *) (*name).ptr, (*name).len, (uint8_t *) (*labels).ptr, (*labels).len, value, ptr);
+  dispatcher_plugin_metrics_result_void_metric_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      dispatcher_plugin_metrics_metric_error_t variant;
+      variant.tag = (int32_t) *((uint8_t*) (ptr + sizeof(void*)));
+      switch ((int32_t) variant.tag) {
+        case 0: {
+          variant.val.invalid = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 1: {
+          break;
+        }
+      }
+
+      result.val.err = variant;
+      break;
+    }
+  }
+  if (!result.is_err) {
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool dispatcher_plugin_metrics_set(plugin_string_t *name, dispatcher_plugin_metrics_list_label_t *labels, double value, dispatcher_plugin_metrics_metric_error_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(4*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_dispatcher_plugin_metrics_set((uint8_t *) (*name).ptr, (*name).len, (uint8_t *) (*labels).ptr, (*labels).len, value, ptr);
+  dispatcher_plugin_metrics_result_void_metric_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      dispatcher_plugin_metrics_metric_error_t variant;
+      variant.tag = (int32_t) *((uint8_t*) (ptr + sizeof(void*)));
+      switch ((int32_t) variant.tag) {
+        case 0: {
+          variant.val.invalid = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 1: {
+          break;
+        }
+      }
+
+      result.val.err = variant;
+      break;
+    }
+  }
+  if (!result.is_err) {
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
 bool dispatcher_plugin_queues_send(plugin_string_t *queue, dispatcher_plugin_queues_outgoing_t *message, plugin_string_t *ret, dispatcher_plugin_queues_send_error_t *err) {
   __attribute__((__aligned__(sizeof(void*))))
   uint8_t ret_area[(4*sizeof(void*))];
+  int32_t variant;
+  uint8_t * variant1;
+  size_t variant2;
+  switch ((int32_t) ((*message).body).tag) {
+    case 0: {
+      const plugin_string_t *payload = &((*message).body).val.text;
+      variant = 0;
+      variant1 = (uint8_t *) (*payload).ptr;
+      variant2 = (*payload).len;
+      break;
+    }
+    case 1: {
+      const plugin_list_u8_t *payload0 = &((*message).body).val.bytes;
+      variant = 1;
+      variant1 = (uint8_t *) (*payload0).ptr;
+      variant2 = (*payload0).len;
+      break;
+    }
+  }
   int32_t option;
-  uint8_t * option3;
-  size_t option4;
+  uint8_t * option7;
+  size_t option8;
   if (((*message).group).is_some) {
-    const plugin_string_t *payload2 = &((*message).group).val;
+    const plugin_string_t *payload6 = &((*message).group).val;
     option = 1;
-    option3 = (uint8_t *) (*payload2).ptr;
-    option4 = (*payload2).len;
+    option7 = (uint8_t *) (*payload6).ptr;
+    option8 = (*payload6).len;
   } else {
     option = 0;
-    option3 = 0;
-    option4 = 0;
+    option7 = 0;
+    option8 = 0;
+  }
+  int32_t option11;
+  uint8_t * option12;
+  size_t option13;
+  if (((*message).deduplication_id).is_some) {
+    const plugin_string_t *payload10 = &((*message).deduplication_id).val;
+    option11 = 1;
+    option12 = (uint8_t *) (*payload10).ptr;
+    option13 = (*payload10).len;
+  } else {
+    option11 = 0;
+    option12 = 0;
+    option13 = 0;
   }
   uint8_t *ptr = (uint8_t *) &ret_area;
-  __wasm_import_dispatcher_plugin_queues_send((uint8_t *) (*queue).ptr, (*queue).len, (uint8_t *) ((*message).body).ptr, ((*message).body).len, (uint8_t *) ((*message).attributes).ptr, ((*message).attributes).len, (int64_t) ((*message).delay), option, option3, option4, ptr);
+  __wasm_import_dispatcher_plugin_queues_send((uint8_t *) (*queue).ptr, (*queue).len, variant, variant1, variant2, (uint8_t *) ((*message).attributes).ptr, ((*message).attributes).len, (int64_t) ((*message).delay), option, option7, option8, option11, option12, option13, ptr);
   dispatcher_plugin_queues_result_string_send_error_t result;
   switch ((int32_t) *((uint8_t*) (ptr + 0))) {
     case 0: {
@@ -494,19 +1030,72 @@ bool dispatcher_plugin_queues_send(plugin_string_t *queue, dispatcher_plugin_que
     }
     case 1: {
       result.is_err = true;
-      dispatcher_plugin_queues_types_send_error_t variant;
-      variant.tag = (int32_t) *((uint8_t*) (ptr + sizeof(void*)));
-      switch ((int32_t) variant.tag) {
+      dispatcher_plugin_queues_types_send_error_t variant14;
+      variant14.tag = (int32_t) *((uint8_t*) (ptr + sizeof(void*)));
+      switch ((int32_t) variant14.tag) {
         case 0: {
-          variant.val.forbidden = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          variant14.val.forbidden = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
           break;
         }
         case 1: {
-          variant.val.refused = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          variant14.val.refused = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
           break;
         }
         case 2: {
-          variant.val.unavailable = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          variant14.val.unavailable = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+      }
+
+      result.val.err = variant14;
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool wasi_config_store_get(plugin_string_t *key, plugin_option_string_t *ret, wasi_config_store_error_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(4*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_wasi_config_store_get((uint8_t *) (*key).ptr, (*key).len, ptr);
+  wasi_config_store_result_option_string_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      plugin_option_string_t option;
+      switch ((int32_t) *((uint8_t*) (ptr + sizeof(void*)))) {
+        case 0: {
+          option.is_some = false;
+          break;
+        }
+        case 1: {
+          option.is_some = true;
+          option.val = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+      }
+
+      result.val.ok = option;
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      wasi_config_store_error_t variant;
+      variant.tag = (int32_t) *((uint8_t*) (ptr + sizeof(void*)));
+      switch ((int32_t) variant.tag) {
+        case 0: {
+          variant.val.upstream = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 1: {
+          variant.val.io = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
           break;
         }
       }
@@ -524,133 +1113,518 @@ bool dispatcher_plugin_queues_send(plugin_string_t *queue, dispatcher_plugin_que
   }
 }
 
-__attribute__((__export_name__("dispatcher:plugin/handler@0.1.0#handle")))
-uint8_t * __wasm_export_exports_dispatcher_plugin_handler_handle(uint8_t * arg) {
-  plugin_option_u64_t option;
-  switch ((int32_t) *((uint8_t*) (arg + (16+10*sizeof(void*))))) {
+bool wasi_config_store_get_all(plugin_list_tuple2_string_string_t *ret, wasi_config_store_error_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(4*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_wasi_config_store_get_all(ptr);
+  wasi_config_store_result_list_tuple2_string_string_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
     case 0: {
-      option.is_some = false;
+      result.is_err = false;
+      result.val.ok = (plugin_list_tuple2_string_string_t) { (plugin_tuple2_string_string_t*)(*((uint8_t **) (ptr + sizeof(void*)))), (*((size_t*) (ptr + (2*sizeof(void*))))) };
       break;
     }
     case 1: {
-      option.is_some = true;
-      option.val = (uint64_t) (*((int64_t*) (arg + (24+10*sizeof(void*)))));
+      result.is_err = true;
+      wasi_config_store_error_t variant;
+      variant.tag = (int32_t) *((uint8_t*) (ptr + sizeof(void*)));
+      switch ((int32_t) variant.tag) {
+        case 0: {
+          variant.val.upstream = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 1: {
+          variant.val.io = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+      }
+
+      result.val.err = variant;
       break;
     }
   }
-  plugin_option_u64_t option0;
-  switch ((int32_t) *((uint8_t*) (arg + (32+10*sizeof(void*))))) {
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool wasi_keyvalue_store_open(plugin_string_t *identifier, wasi_keyvalue_store_own_bucket_t *ret, wasi_keyvalue_store_error_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(4*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_wasi_keyvalue_store_open((uint8_t *) (*identifier).ptr, (*identifier).len, ptr);
+  wasi_keyvalue_store_result_own_bucket_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      result.val.ok = (wasi_keyvalue_store_own_bucket_t) { *((int32_t*) (ptr + sizeof(void*))) };
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      wasi_keyvalue_store_error_t variant;
+      variant.tag = (int32_t) *((uint8_t*) (ptr + sizeof(void*)));
+      switch ((int32_t) variant.tag) {
+        case 0: {
+          break;
+        }
+        case 1: {
+          break;
+        }
+        case 2: {
+          variant.val.other = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+      }
+
+      result.val.err = variant;
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool wasi_keyvalue_store_method_bucket_get(wasi_keyvalue_store_borrow_bucket_t self, plugin_string_t *key, plugin_option_list_u8_t *ret, wasi_keyvalue_store_error_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(4*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_wasi_keyvalue_store_method_bucket_get((self).__handle, (uint8_t *) (*key).ptr, (*key).len, ptr);
+  wasi_keyvalue_store_result_option_list_u8_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      plugin_option_list_u8_t option;
+      switch ((int32_t) *((uint8_t*) (ptr + sizeof(void*)))) {
+        case 0: {
+          option.is_some = false;
+          break;
+        }
+        case 1: {
+          option.is_some = true;
+          option.val = (plugin_list_u8_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+      }
+
+      result.val.ok = option;
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      wasi_keyvalue_store_error_t variant;
+      variant.tag = (int32_t) *((uint8_t*) (ptr + sizeof(void*)));
+      switch ((int32_t) variant.tag) {
+        case 0: {
+          break;
+        }
+        case 1: {
+          break;
+        }
+        case 2: {
+          variant.val.other = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+      }
+
+      result.val.err = variant;
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool wasi_keyvalue_store_method_bucket_set(wasi_keyvalue_store_borrow_bucket_t self, plugin_string_t *key, plugin_list_u8_t *value, wasi_keyvalue_store_error_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(4*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_wasi_keyvalue_store_method_bucket_set((self).__handle, (uint8_t *) (*key).ptr, (*key).len, (uint8_t *) (*value).ptr, (*value).len, ptr);
+  wasi_keyvalue_store_result_void_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      wasi_keyvalue_store_error_t variant;
+      variant.tag = (int32_t) *((uint8_t*) (ptr + sizeof(void*)));
+      switch ((int32_t) variant.tag) {
+        case 0: {
+          break;
+        }
+        case 1: {
+          break;
+        }
+        case 2: {
+          variant.val.other = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+      }
+
+      result.val.err = variant;
+      break;
+    }
+  }
+  if (!result.is_err) {
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool wasi_keyvalue_store_method_bucket_delete(wasi_keyvalue_store_borrow_bucket_t self, plugin_string_t *key, wasi_keyvalue_store_error_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(4*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_wasi_keyvalue_store_method_bucket_delete((self).__handle, (uint8_t *) (*key).ptr, (*key).len, ptr);
+  wasi_keyvalue_store_result_void_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      wasi_keyvalue_store_error_t variant;
+      variant.tag = (int32_t) *((uint8_t*) (ptr + sizeof(void*)));
+      switch ((int32_t) variant.tag) {
+        case 0: {
+          break;
+        }
+        case 1: {
+          break;
+        }
+        case 2: {
+          variant.val.other = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+      }
+
+      result.val.err = variant;
+      break;
+    }
+  }
+  if (!result.is_err) {
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool wasi_keyvalue_store_method_bucket_exists(wasi_keyvalue_store_borrow_bucket_t self, plugin_string_t *key, bool *ret, wasi_keyvalue_store_error_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(4*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_wasi_keyvalue_store_method_bucket_exists((self).__handle, (uint8_t *) (*key).ptr, (*key).len, ptr);
+  wasi_keyvalue_store_result_bool_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      result.val.ok = (int32_t) *((uint8_t*) (ptr + sizeof(void*)));
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      wasi_keyvalue_store_error_t variant;
+      variant.tag = (int32_t) *((uint8_t*) (ptr + sizeof(void*)));
+      switch ((int32_t) variant.tag) {
+        case 0: {
+          break;
+        }
+        case 1: {
+          break;
+        }
+        case 2: {
+          variant.val.other = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+      }
+
+      result.val.err = variant;
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool wasi_keyvalue_store_method_bucket_list_keys(wasi_keyvalue_store_borrow_bucket_t self, plugin_string_t *maybe_cursor, wasi_keyvalue_store_key_response_t *ret, wasi_keyvalue_store_error_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(6*sizeof(void*))];
+  plugin_option_string_t cursor;
+  cursor.is_some = maybe_cursor != NULL;if (maybe_cursor) {
+    cursor.val = *maybe_cursor;
+  }
+  int32_t option;
+  uint8_t * option1;
+  size_t option2;
+  if ((cursor).is_some) {
+    const plugin_string_t *payload0 = &(cursor).val;
+    option = 1;
+    option1 = (uint8_t *) (*payload0).ptr;
+    option2 = (*payload0).len;
+  } else {
+    option = 0;
+    option1 = 0;
+    option2 = 0;
+  }
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_wasi_keyvalue_store_method_bucket_list_keys((self).__handle, option, option1, option2, ptr);
+  wasi_keyvalue_store_result_key_response_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      plugin_option_string_t option3;
+      switch ((int32_t) *((uint8_t*) (ptr + (3*sizeof(void*))))) {
+        case 0: {
+          option3.is_some = false;
+          break;
+        }
+        case 1: {
+          option3.is_some = true;
+          option3.val = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (4*sizeof(void*))))), (*((size_t*) (ptr + (5*sizeof(void*))))) };
+          break;
+        }
+      }
+
+      result.val.ok = (wasi_keyvalue_store_key_response_t) {
+        (plugin_list_string_t) (plugin_list_string_t) { (plugin_string_t*)(*((uint8_t **) (ptr + sizeof(void*)))), (*((size_t*) (ptr + (2*sizeof(void*))))) },
+        (plugin_option_string_t) option3,
+      };
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      wasi_keyvalue_store_error_t variant;
+      variant.tag = (int32_t) *((uint8_t*) (ptr + sizeof(void*)));
+      switch ((int32_t) variant.tag) {
+        case 0: {
+          break;
+        }
+        case 1: {
+          break;
+        }
+        case 2: {
+          variant.val.other = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+      }
+
+      result.val.err = variant;
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+__attribute__((__export_name__("dispatcher:plugin/handler@0.2.0-rc.1#handle")))
+uint8_t * __wasm_export_exports_dispatcher_plugin_handler_handle(uint8_t * arg) {
+  dispatcher_plugin_types_body_t variant;
+  variant.tag = (int32_t) *((uint8_t*) (arg + (4*sizeof(void*))));
+  switch ((int32_t) variant.tag) {
+    case 0: {
+      variant.val.text = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + (5*sizeof(void*))))), (*((size_t*) (arg + (6*sizeof(void*))))) };
+      break;
+    }
+    case 1: {
+      variant.val.bytes = (plugin_list_u8_t) { (uint8_t*)(*((uint8_t **) (arg + (5*sizeof(void*))))), (*((size_t*) (arg + (6*sizeof(void*))))) };
+      break;
+    }
+  }
+  dispatcher_plugin_types_option_trace_context_t option0;
+  switch ((int32_t) *((uint8_t*) (arg + (8+13*sizeof(void*))))) {
     case 0: {
       option0.is_some = false;
       break;
     }
     case 1: {
       option0.is_some = true;
-      option0.val = (uint64_t) (*((int64_t*) (arg + (40+10*sizeof(void*)))));
+      plugin_option_string_t option;
+      switch ((int32_t) *((uint8_t*) (arg + (8+16*sizeof(void*))))) {
+        case 0: {
+          option.is_some = false;
+          break;
+        }
+        case 1: {
+          option.is_some = true;
+          option.val = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + (8+17*sizeof(void*))))), (*((size_t*) (arg + (8+18*sizeof(void*))))) };
+          break;
+        }
+      }
+
+      option0.val = (dispatcher_plugin_types_trace_context_t) {
+        (plugin_string_t) (plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + (8+14*sizeof(void*))))), (*((size_t*) (arg + (8+15*sizeof(void*))))) },
+        (plugin_option_string_t) option,
+      };
       break;
     }
   }
-  plugin_option_string_t option1;
-  switch ((int32_t) *((uint8_t*) (arg + (48+10*sizeof(void*))))) {
+  plugin_option_u64_t option1;
+  switch ((int32_t) *((uint8_t*) (arg + (24+18*sizeof(void*))))) {
     case 0: {
       option1.is_some = false;
       break;
     }
     case 1: {
       option1.is_some = true;
-      option1.val = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + (48+11*sizeof(void*))))), (*((size_t*) (arg + (48+12*sizeof(void*))))) };
+      option1.val = (uint64_t) (*((int64_t*) (arg + (32+18*sizeof(void*)))));
       break;
     }
   }
-  plugin_option_string_t option2;
-  switch ((int32_t) *((uint8_t*) (arg + (48+17*sizeof(void*))))) {
+  plugin_option_u64_t option2;
+  switch ((int32_t) *((uint8_t*) (arg + (40+18*sizeof(void*))))) {
     case 0: {
       option2.is_some = false;
       break;
     }
     case 1: {
       option2.is_some = true;
-      option2.val = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + (48+18*sizeof(void*))))), (*((size_t*) (arg + (48+19*sizeof(void*))))) };
+      option2.val = (uint64_t) (*((int64_t*) (arg + (48+18*sizeof(void*)))));
       break;
     }
   }
   plugin_option_string_t option3;
-  switch ((int32_t) *((uint8_t*) (arg + (48+20*sizeof(void*))))) {
+  switch ((int32_t) *((uint8_t*) (arg + (56+18*sizeof(void*))))) {
     case 0: {
       option3.is_some = false;
       break;
     }
     case 1: {
       option3.is_some = true;
-      option3.val = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + (48+21*sizeof(void*))))), (*((size_t*) (arg + (48+22*sizeof(void*))))) };
+      option3.val = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + (56+19*sizeof(void*))))), (*((size_t*) (arg + (56+20*sizeof(void*))))) };
       break;
     }
   }
-  exports_dispatcher_plugin_handler_message_t arg4 = (dispatcher_plugin_types_message_t) {
+  plugin_option_string_t option5;
+  switch ((int32_t) *((uint8_t*) (arg + (56+25*sizeof(void*))))) {
+    case 0: {
+      option5.is_some = false;
+      break;
+    }
+    case 1: {
+      option5.is_some = true;
+      option5.val = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + (56+26*sizeof(void*))))), (*((size_t*) (arg + (56+27*sizeof(void*))))) };
+      break;
+    }
+  }
+  plugin_option_string_t option6;
+  switch ((int32_t) *((uint8_t*) (arg + (56+28*sizeof(void*))))) {
+    case 0: {
+      option6.is_some = false;
+      break;
+    }
+    case 1: {
+      option6.is_some = true;
+      option6.val = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + (56+29*sizeof(void*))))), (*((size_t*) (arg + (56+30*sizeof(void*))))) };
+      break;
+    }
+  }
+  exports_dispatcher_plugin_handler_message_t arg7 = (dispatcher_plugin_types_message_t) {
     (plugin_string_t) (plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + 0))), (*((size_t*) (arg + sizeof(void*)))) },
     (plugin_string_t) (plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + (2*sizeof(void*))))), (*((size_t*) (arg + (3*sizeof(void*))))) },
-    (plugin_string_t) (plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + (4*sizeof(void*))))), (*((size_t*) (arg + (5*sizeof(void*))))) },
-    (plugin_string_t) (plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + (6*sizeof(void*))))), (*((size_t*) (arg + (7*sizeof(void*))))) },
-    (plugin_string_t) (plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + (8*sizeof(void*))))), (*((size_t*) (arg + (9*sizeof(void*))))) },
-    (uint32_t) (uint32_t) (*((int32_t*) (arg + (10*sizeof(void*))))),
-    (uint64_t) (uint64_t) (*((int64_t*) (arg + (8+10*sizeof(void*))))),
-    (plugin_option_u64_t) option,
-    (plugin_option_u64_t) option0,
-    (plugin_option_string_t) option1,
-    (plugin_list_tuple2_string_string_t) (plugin_list_tuple2_string_string_t) { (plugin_tuple2_string_string_t*)(*((uint8_t **) (arg + (48+13*sizeof(void*))))), (*((size_t*) (arg + (48+14*sizeof(void*))))) },
-    (dispatcher_plugin_types_list_attribute_t) (dispatcher_plugin_types_list_attribute_t) { (dispatcher_plugin_types_attribute_t*)(*((uint8_t **) (arg + (48+15*sizeof(void*))))), (*((size_t*) (arg + (48+16*sizeof(void*))))) },
-    (plugin_option_string_t) option2,
+    (dispatcher_plugin_types_body_t) variant,
+    (plugin_string_t) (plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + (7*sizeof(void*))))), (*((size_t*) (arg + (8*sizeof(void*))))) },
+    (plugin_string_t) (plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + (9*sizeof(void*))))), (*((size_t*) (arg + (10*sizeof(void*))))) },
+    (uint32_t) (uint32_t) (*((int32_t*) (arg + (11*sizeof(void*))))),
+    (uint32_t) (uint32_t) (*((int32_t*) (arg + (4+11*sizeof(void*))))),
+    (plugin_string_t) (plugin_string_t) { (uint8_t*)(*((uint8_t **) (arg + (8+11*sizeof(void*))))), (*((size_t*) (arg + (8+12*sizeof(void*))))) },
+    (dispatcher_plugin_types_option_trace_context_t) option0,
+    (uint64_t) (uint64_t) (*((int64_t*) (arg + (16+18*sizeof(void*))))),
+    (plugin_option_u64_t) option1,
+    (plugin_option_u64_t) option2,
     (plugin_option_string_t) option3,
+    (plugin_list_tuple2_string_string_t) (plugin_list_tuple2_string_string_t) { (plugin_tuple2_string_string_t*)(*((uint8_t **) (arg + (56+21*sizeof(void*))))), (*((size_t*) (arg + (56+22*sizeof(void*))))) },
+    (dispatcher_plugin_types_list_attribute_t) (dispatcher_plugin_types_list_attribute_t) { (dispatcher_plugin_types_attribute_t*)(*((uint8_t **) (arg + (56+23*sizeof(void*))))), (*((size_t*) (arg + (56+24*sizeof(void*))))) },
+    (plugin_option_string_t) option5,
+    (plugin_option_string_t) option6,
   };
   exports_dispatcher_plugin_handler_result_void_failure_t ret;
   exports_dispatcher_plugin_handler_failure_t err;
-  ret.is_err = !exports_dispatcher_plugin_handler_handle(&arg4, &err);
+  ret.is_err = !exports_dispatcher_plugin_handler_handle(&arg7, &err);
   if (ret.is_err) {
     ret.val.err = err;
   }
   free(arg);
   uint8_t *ptr = (uint8_t *) &RET_AREA;
   if ((ret).is_err) {
-    const exports_dispatcher_plugin_handler_failure_t *payload5 = &(ret).val.err;*((int8_t*)(ptr + 0)) = 1;
-    switch ((int32_t) (*payload5).tag) {
+    const exports_dispatcher_plugin_handler_failure_t *payload8 = &(ret).val.err;*((int8_t*)(ptr + 0)) = 1;
+    switch ((int32_t) (*payload8).tag) {
       case 0: {
-        const plugin_option_u64_t *payload6 = &(*payload5).val.retry;
+        const dispatcher_plugin_types_retry_t *payload9 = &(*payload8).val.retry;
         *((int8_t*)(ptr + 8)) = 0;
-        if ((*payload6).is_some) {
-          const uint64_t *payload8 = &(*payload6).val;
+        if (((*payload9).after).is_some) {
+          const uint64_t *payload11 = &((*payload9).after).val;
           *((int8_t*)(ptr + 16)) = 1;
-          *((int64_t*)(ptr + 24)) = (int64_t) (*payload8);
+          *((int64_t*)(ptr + 24)) = (int64_t) (*payload11);
         } else {
           *((int8_t*)(ptr + 16)) = 0;
+        }
+        if (((*payload9).reason).is_some) {
+          const plugin_string_t *payload13 = &((*payload9).reason).val;
+          *((int8_t*)(ptr + 32)) = 1;
+          *((size_t*)(ptr + (32+2*sizeof(void*)))) = (*payload13).len;
+          *((uint8_t **)(ptr + (32+1*sizeof(void*)))) = (uint8_t *) (*payload13).ptr;
+        } else {
+          *((int8_t*)(ptr + 32)) = 0;
         }
         break;
       }
       case 1: {
-        const plugin_string_t *payload9 = &(*payload5).val.reject;
+        const plugin_string_t *payload14 = &(*payload8).val.reject;
         *((int8_t*)(ptr + 8)) = 1;
-        *((size_t*)(ptr + (16+1*sizeof(void*)))) = (*payload9).len;
-        *((uint8_t **)(ptr + 16)) = (uint8_t *) (*payload9).ptr;
+        *((size_t*)(ptr + (16+1*sizeof(void*)))) = (*payload14).len;
+        *((uint8_t **)(ptr + 16)) = (uint8_t *) (*payload14).ptr;
         break;
       }
       case 2: {
-        const dispatcher_plugin_types_busy_t *payload10 = &(*payload5).val.busy;
+        const dispatcher_plugin_types_busy_t *payload15 = &(*payload8).val.busy;
         *((int8_t*)(ptr + 8)) = 2;
-        if (((*payload10).after).is_some) {
-          const uint64_t *payload12 = &((*payload10).after).val;
+        if (((*payload15).after).is_some) {
+          const uint64_t *payload17 = &((*payload15).after).val;
           *((int8_t*)(ptr + 16)) = 1;
-          *((int64_t*)(ptr + 24)) = (int64_t) (*payload12);
+          *((int64_t*)(ptr + 24)) = (int64_t) (*payload17);
         } else {
           *((int8_t*)(ptr + 16)) = 0;
         }
-        *((size_t*)(ptr + (32+1*sizeof(void*)))) = ((*payload10).reason).len;
-        *((uint8_t **)(ptr + 32)) = (uint8_t *) ((*payload10).reason).ptr;
+        *((size_t*)(ptr + (32+1*sizeof(void*)))) = ((*payload15).reason).len;
+        *((uint8_t **)(ptr + 32)) = (uint8_t *) ((*payload15).reason).ptr;
         break;
       }
       case 3: {
-        const plugin_string_t *payload13 = &(*payload5).val.closed;
+        const plugin_string_t *payload18 = &(*payload8).val.closed;
         *((int8_t*)(ptr + 8)) = 3;
-        *((size_t*)(ptr + (16+1*sizeof(void*)))) = (*payload13).len;
-        *((uint8_t **)(ptr + 16)) = (uint8_t *) (*payload13).ptr;
+        *((size_t*)(ptr + (16+1*sizeof(void*)))) = (*payload18).len;
+        *((uint8_t **)(ptr + 16)) = (uint8_t *) (*payload18).ptr;
         break;
       }
     }

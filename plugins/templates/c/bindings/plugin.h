@@ -14,6 +14,95 @@ typedef struct plugin_string_t {
   size_t len;
 } plugin_string_t;
 
+typedef struct {
+  bool is_some;
+  uint64_t val;
+} plugin_option_u64_t;
+
+typedef struct {
+  plugin_string_t f0;
+  plugin_string_t f1;
+} plugin_tuple2_string_string_t;
+
+typedef struct {
+  plugin_tuple2_string_string_t *ptr;
+  size_t len;
+} plugin_list_tuple2_string_string_t;
+
+typedef struct {
+  uint8_t *ptr;
+  size_t len;
+} plugin_list_u8_t;
+
+// One request. Redirects are not followed, and cookies are not kept.
+typedef struct dispatcher_plugin_http_types_request_t {
+  // `GET`; `CONNECT` is refused.
+  plugin_string_t   method;
+  // `https://api.example.com/orders?id=7`; the configuration grants its host, `allow-http`.
+  plugin_string_t   url;
+  // In order. `host` is the URL's, `content-length` the body's.
+  plugin_list_tuple2_string_string_t   headers;
+  // Empty for none.
+  plugin_list_u8_t   body;
+  // How many milliseconds the whole may take, the response's body included; without a number
+  // nine tenths of what the attempt has left. Never longer than the attempt.
+  plugin_option_u64_t   timeout;
+  // The most bytes of the response's body; 4 MiB without a number. At most what one call may
+  // copy: the instance's `max-memory`, and 32 MiB.
+  plugin_option_u64_t   max_body;
+} dispatcher_plugin_http_types_request_t;
+
+// A response, whatever its status.
+typedef struct dispatcher_plugin_http_types_response_t {
+  uint16_t   status;
+  // In order, with names in lower case. What is no UTF-8 in a value is replaced.
+  plugin_list_tuple2_string_string_t   headers;
+  plugin_list_u8_t   body;
+} dispatcher_plugin_http_types_response_t;
+
+// A request without a response, by what the error proves.
+typedef struct dispatcher_plugin_http_types_http_error_t {
+  uint8_t tag;
+  union {
+    plugin_string_t     forbidden;
+    plugin_string_t     invalid;
+    plugin_string_t     busy;
+    plugin_string_t     unreachable;
+    plugin_string_t     timed_out;
+    plugin_string_t     interrupted;
+    uint64_t     too_large;
+  } val;
+} dispatcher_plugin_http_types_http_error_t;
+
+// The configuration does not grant this host to this plugin. Nothing was sent.
+#define DISPATCHER_PLUGIN_HTTP_TYPES_HTTP_ERROR_FORBIDDEN 0
+// No request: the method, the URL or a header. Nothing was sent.
+#define DISPATCHER_PLUGIN_HTTP_TYPES_HTTP_ERROR_INVALID 1
+// As many requests or connections as there may be. Nothing was sent.
+#define DISPATCHER_PLUGIN_HTTP_TYPES_HTTP_ERROR_BUSY 2
+// No connection: the name, the address, TLS. Nothing was sent.
+#define DISPATCHER_PLUGIN_HTTP_TYPES_HTTP_ERROR_UNREACHABLE 3
+// Time is over. The server may have carried it out.
+#define DISPATCHER_PLUGIN_HTTP_TYPES_HTTP_ERROR_TIMED_OUT 4
+// No whole response. The server may have carried it out.
+#define DISPATCHER_PLUGIN_HTTP_TYPES_HTTP_ERROR_INTERRUPTED 5
+// The response is longer than this many bytes. The server has carried it out.
+#define DISPATCHER_PLUGIN_HTTP_TYPES_HTTP_ERROR_TOO_LARGE 6
+
+typedef dispatcher_plugin_http_types_request_t dispatcher_plugin_http_request_t;
+
+typedef dispatcher_plugin_http_types_response_t dispatcher_plugin_http_response_t;
+
+typedef dispatcher_plugin_http_types_http_error_t dispatcher_plugin_http_http_error_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    dispatcher_plugin_http_response_t ok;
+    dispatcher_plugin_http_http_error_t err;
+  } val;
+} dispatcher_plugin_http_result_response_http_error_t;
+
 // Whether the caller waits for the answer.
 typedef uint8_t dispatcher_plugin_lambda_types_invocation_t;
 
@@ -22,19 +111,9 @@ typedef uint8_t dispatcher_plugin_lambda_types_invocation_t;
 // Queue the event and return; at most 1 MB of payload.
 #define DISPATCHER_PLUGIN_LAMBDA_TYPES_INVOCATION_EVENT 1
 
-typedef struct {
-  uint8_t *ptr;
-  size_t len;
-} plugin_list_u8_t;
-
-typedef struct {
-  bool is_some;
-  uint64_t val;
-} plugin_option_u64_t;
-
 // One invocation.
 typedef struct dispatcher_plugin_lambda_types_request_t {
-  // Name, `name:alias`, or ARN. Must be one that the configuration lends to this plugin.
+  // Name, `name:alias`, or ARN. Must be one that the configuration grants to this plugin.
   plugin_string_t   function;
   // Whether to wait.
   dispatcher_plugin_lambda_types_invocation_t   invocation;
@@ -93,7 +172,7 @@ typedef struct dispatcher_plugin_lambda_types_invoke_error_t {
 #define DISPATCHER_PLUGIN_LAMBDA_TYPES_INVOKE_ERROR_REFUSED 2
 // No retry will help until somebody acts: no such function, access denied.
 #define DISPATCHER_PLUGIN_LAMBDA_TYPES_INVOKE_ERROR_PERMANENT 3
-// The configuration does not lend this function to this plugin.
+// The configuration does not grant this function to this plugin.
 #define DISPATCHER_PLUGIN_LAMBDA_TYPES_INVOKE_ERROR_FORBIDDEN 4
 
 typedef dispatcher_plugin_lambda_types_request_t dispatcher_plugin_lambda_request_t;
@@ -109,6 +188,81 @@ typedef struct {
     dispatcher_plugin_lambda_invoke_error_t err;
   } val;
 } dispatcher_plugin_lambda_result_response_invoke_error_t;
+
+// How important a line is.
+typedef uint8_t dispatcher_plugin_log_level_t;
+
+#define DISPATCHER_PLUGIN_LOG_LEVEL_TRACE 0
+#define DISPATCHER_PLUGIN_LOG_LEVEL_DEBUG 1
+#define DISPATCHER_PLUGIN_LOG_LEVEL_INFO 2
+#define DISPATCHER_PLUGIN_LOG_LEVEL_WARN 3
+#define DISPATCHER_PLUGIN_LOG_LEVEL_ERROR 4
+
+// One line of the log.
+typedef struct dispatcher_plugin_log_entry_t {
+  dispatcher_plugin_log_level_t   level;
+  // What happened; at most 8 KiB.
+  plugin_string_t   text;
+  // Details by name; at most 32, of 1 KiB each. Further ones are dropped.
+  plugin_list_tuple2_string_string_t   fields;
+  // The message that it is about. Without it the message that the instance works on, if
+  // that is one.
+  plugin_option_string_t   message_id;
+} dispatcher_plugin_log_entry_t;
+
+// A label and its value.
+typedef struct dispatcher_plugin_metrics_label_t {
+  plugin_string_t   f0;
+  plugin_string_t   f1;
+} dispatcher_plugin_metrics_label_t;
+
+// Why a value was not taken.
+typedef struct dispatcher_plugin_metrics_metric_error_t {
+  uint8_t tag;
+  union {
+    plugin_string_t     invalid;
+  } val;
+} dispatcher_plugin_metrics_metric_error_t;
+
+// A name or label that is not letters, digits and `_`, a value that is no number, a counter
+// that would fall, or a name that is used for the other kind already.
+#define DISPATCHER_PLUGIN_METRICS_METRIC_ERROR_INVALID 0
+// The plugin has as many names with different labels as it may have: 200.
+#define DISPATCHER_PLUGIN_METRICS_METRIC_ERROR_TOO_MANY 1
+
+typedef struct {
+  dispatcher_plugin_metrics_label_t *ptr;
+  size_t len;
+} dispatcher_plugin_metrics_list_label_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    dispatcher_plugin_metrics_metric_error_t err;
+  } val;
+} dispatcher_plugin_metrics_result_void_metric_error_t;
+
+// The payload of a message. A body that is text is always `text`.
+typedef struct dispatcher_plugin_types_body_t {
+  uint8_t tag;
+  union {
+    plugin_string_t     text;
+    plugin_list_u8_t     bytes;
+  } val;
+} dispatcher_plugin_types_body_t;
+
+// UTF-8.
+#define DISPATCHER_PLUGIN_TYPES_BODY_TEXT 0
+// Anything else. No backend of today delivers it.
+#define DISPATCHER_PLUGIN_TYPES_BODY_BYTES 1
+
+// A position in a trace, as W3C Trace Context writes it. A trace header of X-Ray is converted.
+typedef struct dispatcher_plugin_types_trace_context_t {
+  // `00-TRACE-SPAN-FLAGS`.
+  plugin_string_t   traceparent;
+  // What vendors added.
+  plugin_option_string_t   tracestate;
+} dispatcher_plugin_types_trace_context_t;
 
 // The value of an attribute.
 typedef struct dispatcher_plugin_types_attribute_value_t {
@@ -135,14 +289,9 @@ typedef struct dispatcher_plugin_types_attribute_t {
 } dispatcher_plugin_types_attribute_t;
 
 typedef struct {
-  plugin_string_t f0;
-  plugin_string_t f1;
-} plugin_tuple2_string_string_t;
-
-typedef struct {
-  plugin_tuple2_string_string_t *ptr;
-  size_t len;
-} plugin_list_tuple2_string_string_t;
+  bool is_some;
+  dispatcher_plugin_types_trace_context_t val;
+} dispatcher_plugin_types_option_trace_context_t;
 
 typedef struct {
   dispatcher_plugin_types_attribute_t *ptr;
@@ -156,14 +305,22 @@ typedef struct dispatcher_plugin_types_message_t {
   // The queue's name as the configuration writes it, without its weight: `local:default`.
   plugin_string_t   queue;
   // The payload, unaltered.
-  plugin_string_t   body;
+  dispatcher_plugin_types_body_t   body;
   // Where the message came from: an ARN, or the backend's own name for the queue.
   plugin_string_t   source;
   // The token of this delivery. For display and for events that carry it: the host settles.
   plugin_string_t   receipt;
   // How often the message has been received, this time included; 1 on the first delivery.
   uint32_t   receive_count;
-  // When this attempt is stopped and counted as timed out.
+  // Which attempt of this delivery this is, from 1. More than 1 where the host tries a
+  // message again while it still holds it.
+  uint32_t   attempt;
+  // The same for every delivery and attempt of this message and different for any other: for
+  // services that carry out a request with a known key only once. 32 hexadecimal digits.
+  plugin_string_t   idempotency_key;
+  // The trace that the message belongs to, where its sender named one.
+  dispatcher_plugin_types_option_trace_context_t   trace;
+  // When this attempt is stopped and counted as timed out, unless `context.extend` moves it.
   uint64_t   deadline;
   // When the sender's call was accepted, where the backend tells.
   plugin_option_u64_t   sent_at;
@@ -181,6 +338,14 @@ typedef struct dispatcher_plugin_types_message_t {
   plugin_option_string_t   attributes_md5;
 } dispatcher_plugin_types_message_t;
 
+// A wish to be tried again.
+typedef struct dispatcher_plugin_types_retry_t {
+  // How many milliseconds to wait; without a number, as the route's policy says.
+  plugin_option_u64_t   after;
+  // Why, for the log and, after the last attempt, for the dead letter.
+  plugin_option_string_t   reason;
+} dispatcher_plugin_types_retry_t;
+
 // What is busy.
 typedef struct dispatcher_plugin_types_busy_t {
   // How many milliseconds to wait at least; without a number, as the host's back-off says.
@@ -193,14 +358,14 @@ typedef struct dispatcher_plugin_types_busy_t {
 typedef struct dispatcher_plugin_types_failure_t {
   uint8_t tag;
   union {
-    plugin_option_u64_t     retry;
+    dispatcher_plugin_types_retry_t     retry;
     plugin_string_t     reject;
     dispatcher_plugin_types_busy_t     busy;
     plugin_string_t     closed;
   } val;
 } dispatcher_plugin_types_failure_t;
 
-// Again after so many milliseconds; without a number, as the route's policy says.
+// Again later.
 #define DISPATCHER_PLUGIN_TYPES_FAILURE_RETRY 0
 // Never again, and why: the message goes to the dead-letter queue with this reason.
 #define DISPATCHER_PLUGIN_TYPES_FAILURE_REJECT 1
@@ -209,18 +374,20 @@ typedef struct dispatcher_plugin_types_failure_t {
 #define DISPATCHER_PLUGIN_TYPES_FAILURE_BUSY 2
 // Nothing was done for it, and no message will fare better until somebody acts: a function
 // that does not exist, a key that was refused. The host keeps its lease, receives nothing
-// more for its route, says why, and tries again ever more rarely.
+// more for its route, logs why, and tries again ever more rarely.
 #define DISPATCHER_PLUGIN_TYPES_FAILURE_CLOSED 3
 
 // One failed message of a batch.
 typedef struct dispatcher_plugin_types_failed_t {
   // The id of a message of the batch. An id that is not in the batch fails the whole batch.
   plugin_string_t   id;
-  // What befell it.
+  // Why it is not done.
   dispatcher_plugin_types_failure_t   failure;
 } dispatcher_plugin_types_failed_t;
 
 typedef dispatcher_plugin_types_attribute_t dispatcher_plugin_queues_types_attribute_t;
+
+typedef dispatcher_plugin_types_body_t dispatcher_plugin_queues_types_body_t;
 
 typedef struct {
   dispatcher_plugin_queues_types_attribute_t *ptr;
@@ -229,14 +396,17 @@ typedef struct {
 
 // A message to be sent.
 typedef struct dispatcher_plugin_queues_types_outgoing_t {
-  // The payload.
-  plugin_string_t   body;
+  // The payload. Bytes that are not UTF-8 are refused by queues that carry text, as those of
+  // every backend of today do.
+  dispatcher_plugin_queues_types_body_t   body;
   // The sender's attributes; at most ten on SQS.
   dispatcher_plugin_queues_types_list_attribute_t   attributes;
   // How many milliseconds to wait before it may be received; of any length.
   uint64_t   delay;
   // The FIFO group.
   plugin_option_string_t   group;
+  // By what a queue that drops repeated messages recognises this one, instead of its body.
+  plugin_option_string_t   deduplication_id;
 } dispatcher_plugin_queues_types_outgoing_t;
 
 // A message that was not sent.
@@ -249,7 +419,7 @@ typedef struct dispatcher_plugin_queues_types_send_error_t {
   } val;
 } dispatcher_plugin_queues_types_send_error_t;
 
-// The configuration does not lend this queue to this plugin.
+// The configuration does not grant this queue to this plugin.
 #define DISPATCHER_PLUGIN_QUEUES_TYPES_SEND_ERROR_FORBIDDEN 0
 // The backend refused it for good, and why.
 #define DISPATCHER_PLUGIN_QUEUES_TYPES_SEND_ERROR_REFUSED 1
@@ -268,6 +438,110 @@ typedef struct {
   } val;
 } dispatcher_plugin_queues_result_string_send_error_t;
 
+typedef struct wasi_config_store_error_t {
+  uint8_t tag;
+  union {
+    plugin_string_t     upstream;
+    plugin_string_t     io;
+  } val;
+} wasi_config_store_error_t;
+
+#define WASI_CONFIG_STORE_ERROR_UPSTREAM 0
+#define WASI_CONFIG_STORE_ERROR_IO 1
+
+typedef struct {
+  bool is_err;
+  union {
+    plugin_option_string_t ok;
+    wasi_config_store_error_t err;
+  } val;
+} wasi_config_store_result_option_string_error_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    plugin_list_tuple2_string_string_t ok;
+    wasi_config_store_error_t err;
+  } val;
+} wasi_config_store_result_list_tuple2_string_string_error_t;
+
+typedef struct wasi_keyvalue_store_error_t {
+  uint8_t tag;
+  union {
+    plugin_string_t     other;
+  } val;
+} wasi_keyvalue_store_error_t;
+
+// This host answers `access-denied` instead, so that nobody learns what others have.
+#define WASI_KEYVALUE_STORE_ERROR_NO_SUCH_STORE 0
+// The store is not lent to this plugin.
+#define WASI_KEYVALUE_STORE_ERROR_ACCESS_DENIED 1
+// What failed or was wrong, in one line.
+#define WASI_KEYVALUE_STORE_ERROR_OTHER 2
+
+typedef struct {
+  plugin_string_t *ptr;
+  size_t len;
+} plugin_list_string_t;
+
+typedef struct wasi_keyvalue_store_key_response_t {
+  plugin_list_string_t   keys;
+  // What to ask the next page with; none after the last.
+  plugin_option_string_t   cursor;
+} wasi_keyvalue_store_key_response_t;
+
+typedef struct wasi_keyvalue_store_own_bucket_t {
+  int32_t __handle;
+} wasi_keyvalue_store_own_bucket_t;
+
+typedef struct wasi_keyvalue_store_borrow_bucket_t {
+  int32_t __handle;
+} wasi_keyvalue_store_borrow_bucket_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    wasi_keyvalue_store_own_bucket_t ok;
+    wasi_keyvalue_store_error_t err;
+  } val;
+} wasi_keyvalue_store_result_own_bucket_error_t;
+
+typedef struct {
+  bool is_some;
+  plugin_list_u8_t val;
+} plugin_option_list_u8_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    plugin_option_list_u8_t ok;
+    wasi_keyvalue_store_error_t err;
+  } val;
+} wasi_keyvalue_store_result_option_list_u8_error_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    wasi_keyvalue_store_error_t err;
+  } val;
+} wasi_keyvalue_store_result_void_error_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    bool ok;
+    wasi_keyvalue_store_error_t err;
+  } val;
+} wasi_keyvalue_store_result_bool_error_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    wasi_keyvalue_store_key_response_t ok;
+    wasi_keyvalue_store_error_t err;
+  } val;
+} wasi_keyvalue_store_result_key_response_error_t;
+
 typedef dispatcher_plugin_types_message_t exports_dispatcher_plugin_handler_message_t;
 
 typedef dispatcher_plugin_types_failure_t exports_dispatcher_plugin_handler_failure_t;
@@ -279,28 +553,78 @@ typedef struct {
   } val;
 } exports_dispatcher_plugin_handler_result_void_failure_t;
 
-// Imported Functions from `dispatcher:plugin/context@0.1.0`
+// Imported Functions from `dispatcher:plugin/context@0.2.0-rc.1`
 // Whether the attempt on this message is over for the outside world: its lease is lost or the
 // host is past its grace. What it still answers is ignored, so it may stop. True for an id
 // that is not being attempted.
 extern bool dispatcher_plugin_context_cancelled(plugin_string_t *message_id);
+// Requests that the attempt on this message may take so many milliseconds from now, and
+// returns when it is stopped: as requested, or as late as the plugin's `max-timeout` allows,
+// and never earlier than before. All messages of a batch have the same end. None for an id
+// that is not being attempted.
+extern bool dispatcher_plugin_context_extend(plugin_string_t *message_id, uint64_t milliseconds, uint64_t *ret);
 
-// Imported Functions from `dispatcher:plugin/lambda@0.1.0`
+// Imported Functions from `dispatcher:plugin/http@0.2.0-rc.1`
+// Sends one request. Suspends the instance, never a host thread.
+extern bool dispatcher_plugin_http_send(dispatcher_plugin_http_request_t *request, dispatcher_plugin_http_response_t *ret, dispatcher_plugin_http_http_error_t *err);
+
+// Imported Functions from `dispatcher:plugin/lambda@0.2.0-rc.1`
 // Runs one invocation. Suspends the instance, never a host thread.
 extern bool dispatcher_plugin_lambda_invoke(dispatcher_plugin_lambda_request_t *request, dispatcher_plugin_lambda_response_t *ret, dispatcher_plugin_lambda_invoke_error_t *err);
 
-// Imported Functions from `dispatcher:plugin/queues@0.1.0`
+// Imported Functions from `dispatcher:plugin/log@0.2.0-rc.1`
+// Logs a line. At most 1,000 of one attempt, printed lines included; the rest is counted.
+extern void dispatcher_plugin_log_write(dispatcher_plugin_log_entry_t *entry);
+
+// Imported Functions from `dispatcher:plugin/metrics@0.2.0-rc.1`
+// Adds to a counter, which only grows.
+extern bool dispatcher_plugin_metrics_add(plugin_string_t *name, dispatcher_plugin_metrics_list_label_t *labels, double value, dispatcher_plugin_metrics_metric_error_t *err);
+// Sets a gauge.
+extern bool dispatcher_plugin_metrics_set(plugin_string_t *name, dispatcher_plugin_metrics_list_label_t *labels, double value, dispatcher_plugin_metrics_metric_error_t *err);
+
+// Imported Functions from `dispatcher:plugin/queues@0.2.0-rc.1`
 // Sends one message and returns its id.
 extern bool dispatcher_plugin_queues_send(plugin_string_t *queue, dispatcher_plugin_queues_outgoing_t *message, plugin_string_t *ret, dispatcher_plugin_queues_send_error_t *err);
 
-// Exported Functions from `dispatcher:plugin/handler@0.1.0`
+// Imported Functions from `wasi:config/store@0.2.0-rc.1`
+extern bool wasi_config_store_get(plugin_string_t *key, plugin_option_string_t *ret, wasi_config_store_error_t *err);
+extern bool wasi_config_store_get_all(plugin_list_tuple2_string_string_t *ret, wasi_config_store_error_t *err);
+
+// Imported Functions from `wasi:keyvalue/store@0.2.0-draft2`
+// The bucket that the configuration lends by this name.
+extern bool wasi_keyvalue_store_open(plugin_string_t *identifier, wasi_keyvalue_store_own_bucket_t *ret, wasi_keyvalue_store_error_t *err);
+extern bool wasi_keyvalue_store_method_bucket_get(wasi_keyvalue_store_borrow_bucket_t self, plugin_string_t *key, plugin_option_list_u8_t *ret, wasi_keyvalue_store_error_t *err);
+extern bool wasi_keyvalue_store_method_bucket_set(wasi_keyvalue_store_borrow_bucket_t self, plugin_string_t *key, plugin_list_u8_t *value, wasi_keyvalue_store_error_t *err);
+extern bool wasi_keyvalue_store_method_bucket_delete(wasi_keyvalue_store_borrow_bucket_t self, plugin_string_t *key, wasi_keyvalue_store_error_t *err);
+extern bool wasi_keyvalue_store_method_bucket_exists(wasi_keyvalue_store_borrow_bucket_t self, plugin_string_t *key, bool *ret, wasi_keyvalue_store_error_t *err);
+extern bool wasi_keyvalue_store_method_bucket_list_keys(wasi_keyvalue_store_borrow_bucket_t self, plugin_string_t *maybe_cursor, wasi_keyvalue_store_key_response_t *ret, wasi_keyvalue_store_error_t *err);
+
+// Exported Functions from `dispatcher:plugin/handler@0.2.0-rc.1`
 bool exports_dispatcher_plugin_handler_handle(exports_dispatcher_plugin_handler_message_t *message, exports_dispatcher_plugin_handler_failure_t *err);
 
 // Helper Functions
 
+void plugin_option_u64_free(plugin_option_u64_t *ptr);
+
+void plugin_tuple2_string_string_free(plugin_tuple2_string_string_t *ptr);
+
+void plugin_list_tuple2_string_string_free(plugin_list_tuple2_string_string_t *ptr);
+
 void plugin_list_u8_free(plugin_list_u8_t *ptr);
 
-void plugin_option_u64_free(plugin_option_u64_t *ptr);
+void dispatcher_plugin_http_types_request_free(dispatcher_plugin_http_types_request_t *ptr);
+
+void dispatcher_plugin_http_types_response_free(dispatcher_plugin_http_types_response_t *ptr);
+
+void dispatcher_plugin_http_types_http_error_free(dispatcher_plugin_http_types_http_error_t *ptr);
+
+void dispatcher_plugin_http_request_free(dispatcher_plugin_http_request_t *ptr);
+
+void dispatcher_plugin_http_response_free(dispatcher_plugin_http_response_t *ptr);
+
+void dispatcher_plugin_http_http_error_free(dispatcher_plugin_http_http_error_t *ptr);
+
+void dispatcher_plugin_http_result_response_http_error_free(dispatcher_plugin_http_result_response_http_error_t *ptr);
 
 void dispatcher_plugin_lambda_types_request_free(dispatcher_plugin_lambda_types_request_t *ptr);
 
@@ -320,17 +644,31 @@ void dispatcher_plugin_lambda_invoke_error_free(dispatcher_plugin_lambda_invoke_
 
 void dispatcher_plugin_lambda_result_response_invoke_error_free(dispatcher_plugin_lambda_result_response_invoke_error_t *ptr);
 
+void dispatcher_plugin_log_entry_free(dispatcher_plugin_log_entry_t *ptr);
+
+void dispatcher_plugin_metrics_label_free(dispatcher_plugin_metrics_label_t *ptr);
+
+void dispatcher_plugin_metrics_metric_error_free(dispatcher_plugin_metrics_metric_error_t *ptr);
+
+void dispatcher_plugin_metrics_list_label_free(dispatcher_plugin_metrics_list_label_t *ptr);
+
+void dispatcher_plugin_metrics_result_void_metric_error_free(dispatcher_plugin_metrics_result_void_metric_error_t *ptr);
+
+void dispatcher_plugin_types_body_free(dispatcher_plugin_types_body_t *ptr);
+
+void dispatcher_plugin_types_trace_context_free(dispatcher_plugin_types_trace_context_t *ptr);
+
 void dispatcher_plugin_types_attribute_value_free(dispatcher_plugin_types_attribute_value_t *ptr);
 
 void dispatcher_plugin_types_attribute_free(dispatcher_plugin_types_attribute_t *ptr);
 
-void plugin_tuple2_string_string_free(plugin_tuple2_string_string_t *ptr);
-
-void plugin_list_tuple2_string_string_free(plugin_list_tuple2_string_string_t *ptr);
+void dispatcher_plugin_types_option_trace_context_free(dispatcher_plugin_types_option_trace_context_t *ptr);
 
 void dispatcher_plugin_types_list_attribute_free(dispatcher_plugin_types_list_attribute_t *ptr);
 
 void dispatcher_plugin_types_message_free(dispatcher_plugin_types_message_t *ptr);
+
+void dispatcher_plugin_types_retry_free(dispatcher_plugin_types_retry_t *ptr);
 
 void dispatcher_plugin_types_busy_free(dispatcher_plugin_types_busy_t *ptr);
 
@@ -339,6 +677,8 @@ void dispatcher_plugin_types_failure_free(dispatcher_plugin_types_failure_t *ptr
 void dispatcher_plugin_types_failed_free(dispatcher_plugin_types_failed_t *ptr);
 
 void dispatcher_plugin_queues_types_attribute_free(dispatcher_plugin_queues_types_attribute_t *ptr);
+
+void dispatcher_plugin_queues_types_body_free(dispatcher_plugin_queues_types_body_t *ptr);
 
 void dispatcher_plugin_queues_types_list_attribute_free(dispatcher_plugin_queues_types_list_attribute_t *ptr);
 
@@ -351,6 +691,36 @@ void dispatcher_plugin_queues_outgoing_free(dispatcher_plugin_queues_outgoing_t 
 void dispatcher_plugin_queues_send_error_free(dispatcher_plugin_queues_send_error_t *ptr);
 
 void dispatcher_plugin_queues_result_string_send_error_free(dispatcher_plugin_queues_result_string_send_error_t *ptr);
+
+void wasi_config_store_error_free(wasi_config_store_error_t *ptr);
+
+void wasi_config_store_result_option_string_error_free(wasi_config_store_result_option_string_error_t *ptr);
+
+void wasi_config_store_result_list_tuple2_string_string_error_free(wasi_config_store_result_list_tuple2_string_string_error_t *ptr);
+
+void wasi_keyvalue_store_error_free(wasi_keyvalue_store_error_t *ptr);
+
+void plugin_list_string_free(plugin_list_string_t *ptr);
+
+void wasi_keyvalue_store_key_response_free(wasi_keyvalue_store_key_response_t *ptr);
+
+extern void wasi_keyvalue_store_bucket_drop_own(wasi_keyvalue_store_own_bucket_t handle);
+
+extern void wasi_keyvalue_store_bucket_drop_borrow(wasi_keyvalue_store_borrow_bucket_t handle);
+
+extern wasi_keyvalue_store_borrow_bucket_t wasi_keyvalue_store_borrow_bucket(wasi_keyvalue_store_own_bucket_t handle);
+
+void wasi_keyvalue_store_result_own_bucket_error_free(wasi_keyvalue_store_result_own_bucket_error_t *ptr);
+
+void plugin_option_list_u8_free(plugin_option_list_u8_t *ptr);
+
+void wasi_keyvalue_store_result_option_list_u8_error_free(wasi_keyvalue_store_result_option_list_u8_error_t *ptr);
+
+void wasi_keyvalue_store_result_void_error_free(wasi_keyvalue_store_result_void_error_t *ptr);
+
+void wasi_keyvalue_store_result_bool_error_free(wasi_keyvalue_store_result_bool_error_t *ptr);
+
+void wasi_keyvalue_store_result_key_response_error_free(wasi_keyvalue_store_result_key_response_error_t *ptr);
 
 void exports_dispatcher_plugin_handler_message_free(exports_dispatcher_plugin_handler_message_t *ptr);
 

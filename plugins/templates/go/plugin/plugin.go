@@ -14,7 +14,18 @@ import (
 )
 
 // Message is one delivery of one message.
-type Message = types.Message
+type Message struct {
+	types.Message
+	// Body is the payload, whether it is text or not.
+	Body string
+}
+
+func messageOf(wire types.Message) Message {
+	if wire.Body.Tag() == types.BodyText {
+		return Message{wire, wire.Body.Text()}
+	}
+	return Message{wire, string(wire.Body.Bytes())}
+}
 
 // Attribute is one attribute of the sender's.
 type Attribute = types.Attribute
@@ -29,13 +40,25 @@ type Failure struct {
 func (failure *Failure) Error() string { return failure.text }
 
 // Retry asks for the message again, as the route's policy says.
-func Retry() error {
-	return &Failure{types.MakeFailureRetry(wit.None[uint64]()), "to be tried again"}
-}
+func Retry() error { return retry(wit.None[uint64](), wit.None[string](), "to be tried again") }
 
 // RetryAfter asks for it again after this time.
 func RetryAfter(after time.Duration) error {
-	return &Failure{types.MakeFailureRetry(milliseconds(after)), fmt.Sprintf("to be tried again after %s", after)}
+	return retry(milliseconds(after), wit.None[string](), fmt.Sprintf("to be tried again after %s", after))
+}
+
+// RetryBecause asks for it again after this time, or by the route's policy if it is nothing, and says
+// why, for the log and the dead letter.
+func RetryBecause(after time.Duration, why string) error {
+	wait := wit.None[uint64]()
+	if after > 0 {
+		wait = milliseconds(after)
+	}
+	return retry(wait, wit.Some(why), why)
+}
+
+func retry(after wit.Option[uint64], why wit.Option[string], text string) error {
+	return &Failure{types.MakeFailureRetry(types.Retry{After: after, Reason: why}), text}
 }
 
 // Reject says that it must never come again: it goes to the dead-letter queue with this reason.
@@ -78,12 +101,12 @@ const patience = 1000
 // Answer calls the handler and puts what it returns into the contract's words. A goroutine that the
 // handler has left behind runs only while another message is handled, or never: it is let run to its
 // end here, and if it does not end the message is not done.
-func Answer(message Message) wit.Result[wit.Unit, types.Failure] {
+func Answer(wire types.Message) wit.Result[wit.Unit, types.Failure] {
 	if handler == nil {
 		panic("no handler: call plugin.Handle in an init")
 	}
 	before := runtime.NumGoroutine()
-	err := handler(message)
+	err := handler(messageOf(wire))
 	for i := 0; runtime.NumGoroutine() > before && i < patience; i++ {
 		runtime.Gosched()
 	}
@@ -98,5 +121,6 @@ func Answer(message Message) wit.Result[wit.Unit, types.Failure] {
 		return wit.Err[wit.Unit](failure.wire)
 	}
 	fmt.Fprintln(os.Stderr, err)
-	return wit.Err[wit.Unit](types.MakeFailureRetry(wit.None[uint64]()))
+	again := types.Retry{After: wit.None[uint64](), Reason: wit.Some(err.Error())}
+	return wit.Err[wit.Unit](types.MakeFailureRetry(again))
 }

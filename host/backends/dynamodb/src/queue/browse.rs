@@ -19,9 +19,9 @@ const PURGED_AT_ONCE: usize = 100;
 
 /// What a cursor says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Place {
-    /// Which of the keys under which tasks wait.
-    key: usize,
+pub(super) struct Place {
+    /// Which of the keys of the status.
+    pub key: usize,
     /// The last item of the page before: id, status, created, and whether that is a number.
     after: Option<(String, String, String, bool)>,
     /// Only what was created after this, in the same shape as `created`.
@@ -44,7 +44,8 @@ fn date_text(value: &AttributeValue) -> Option<(String, bool)> {
 }
 
 impl Place {
-    fn read(cursor: Option<&BrowseCursor>) -> Option<Self> {
+    /// What `cursor` made; the beginning without one.
+    pub(super) fn read(cursor: Option<&BrowseCursor>) -> Option<Self> {
         let Some(cursor) = cursor else {
             return Some(Self::default());
         };
@@ -52,12 +53,23 @@ impl Place {
         Some(Self { key, after, above })
     }
 
-    fn cursor(&self) -> BrowseCursor {
+    /// The place behind what was created until now.
+    pub(super) fn end(table: &Table) -> Self {
+        let now = table.dates.write(clock::wall_clock_now());
+        Self {
+            above: date_text(&now),
+            ..Self::default()
+        }
+    }
+
+    /// As the port knows it.
+    pub(super) fn cursor(&self) -> BrowseCursor {
         let parts = serde_json::json!([self.key, self.after, self.above]);
         BrowseCursor(parts.to_string())
     }
 
-    fn seek(&self, key: String, max: usize) -> Seek {
+    /// The page of a key that begins here.
+    pub(super) fn seek(&self, key: String, max: usize) -> Seek {
         let after = self.after.as_ref();
         let above = self.above.as_ref();
         Seek {
@@ -75,7 +87,7 @@ impl Place {
     }
 
     /// The place after a page, of so many keys; `None` at the end of the last.
-    fn following(&self, end: Option<TaskItem>, keys: usize) -> Option<Self> {
+    pub(super) fn following(&self, end: Option<TaskItem>, keys: usize) -> Option<Self> {
         let after = end.and_then(|end| {
             let id = item::string(&end, TASK_ID)?.to_owned();
             let status = item::string(&end, STATUS)?.to_owned();
@@ -101,10 +113,7 @@ impl DynamoQueue {
         let keys = self.table.shards.keys(PENDING);
         let place = Place::read(after).and_then(|place| Some((keys.get(place.key)?, place)));
         let Some((key, place)) = place else {
-            return Err(QueueError {
-                kind: ErrorKind::Invalid,
-                message: format!("`{}`: the cursor is of another queue", self.identity.name),
-            });
+            return Err(another_queue(&self.identity.name));
         };
         let page = self
             .table
@@ -132,12 +141,7 @@ impl DynamoQueue {
 
     /// The place behind what was created until now.
     pub(super) fn end_of_list(&self) -> Result<BrowseCursor, QueueError> {
-        let now = self.table.dates.write(clock::wall_clock_now());
-        let place = Place {
-            above: date_text(&now),
-            ..Place::default()
-        };
-        Ok(place.cursor())
+        Ok(Place::end(&self.table).cursor())
     }
 
     /// Takes these tasks, as far as they wait.
@@ -180,21 +184,37 @@ impl DynamoQueue {
             let table = self.table.clone();
             async move { remove(&table, task, key).await }
         });
-        let mut removed = 0;
-        let mut failed = None;
-        for answer in side_by_side(futures.collect()).await {
-            match answer {
-                Ok(done) => removed += u64::from(done),
-                Err(error) => failed = failed.or(Some(error)),
-            }
+        purge_side_by_side(futures.collect()).await
+    }
+}
+
+/// The error for a cursor that this queue has not made.
+pub(super) fn another_queue(name: &str) -> QueueError {
+    QueueError {
+        kind: ErrorKind::Invalid,
+        message: format!("`{name}`: the cursor is of another queue"),
+    }
+}
+
+/// Removes tasks; each answers whether it did.
+pub(super) async fn purge_side_by_side<F>(removals: Vec<F>) -> Result<PurgeStep, QueueError>
+where
+    F: Future<Output = Result<bool, QueueError>> + Send + 'static,
+{
+    let mut removed = 0;
+    let mut failed = None;
+    for answer in side_by_side(removals).await {
+        match answer {
+            Ok(done) => removed += u64::from(done),
+            Err(error) => failed = failed.or(Some(error)),
         }
-        match failed {
-            Some(error) if removed == 0 => Err(error),
-            _ => Ok(PurgeStep {
-                removed: Some(removed),
-                has_more: removed > 0,
-            }),
-        }
+    }
+    match failed {
+        Some(error) if removed == 0 => Err(error),
+        _ => Ok(PurgeStep {
+            removed: Some(removed),
+            has_more: removed > 0,
+        }),
     }
 }
 

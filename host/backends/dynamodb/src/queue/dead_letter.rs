@@ -93,7 +93,11 @@ async fn attempt(
         .expression_attribute_names("#id", TASK_ID)
         .build()
         .expect("table and item are set");
-    let failing = failing(table, delivery, &TableEnd::Failure(why.to_owned()));
+    let moved = TableEnd::Moved {
+        why: why.to_owned(),
+        to: dead_letter_queue.name.clone(),
+    };
+    let failing = failing(table, delivery, &moved);
     let sent = table
         .client
         .transact_write_items()

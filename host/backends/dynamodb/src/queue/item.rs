@@ -34,6 +34,8 @@ pub(super) const NOT_BEFORE: &str = "dispatcherNotBefore";
 pub(super) const EXPIRES: &str = "dispatcherTtl";
 /// Why it failed.
 pub(super) const REASON: &str = "dispatcherReason";
+/// The table that holds its dead letter, where it was copied to one.
+pub(super) const MOVED: &str = "dispatcherMoved";
 /// A body that is no column of its own.
 pub(super) const BODY: &str = "dispatcherBody";
 /// The sender's attributes, as JSON.

@@ -3,7 +3,7 @@
 //!
 //! `item` and `body` say what columns mean, `status` how a status is written, `agree` over how many
 //! keys; `claim` takes, `settle` and `dead_letter` end, `send` begins, `sweep` puts back what workers left
-//! that are gone, `census` counts what nobody came to in time, `look` what there is, `browse` walks over it.
+//! that are gone, `failed` is what was given up, `census` counts what nobody came to in time, `look` what there is, `browse` walks over it.
 //! Every change is one conditional write on the item itself: the index is only where tasks are found.
 
 mod agree;
@@ -13,6 +13,7 @@ mod census;
 mod claim;
 mod controls;
 mod dead_letter;
+mod failed;
 mod item;
 mod item_errors;
 mod look;
@@ -26,6 +27,7 @@ mod status;
 mod sweep;
 mod table;
 
+pub use failed::{FAILED, FailedTasks};
 pub use open::Dynamo;
 pub use table::Consumed;
 
@@ -110,7 +112,7 @@ impl DynamoQueue {
         self.sweeper.expired()
     }
 
-    /// When to look again after a look that found nothing, unless somebody rings.
+    /// When to look again after a look that found nothing, unless it is notified.
     fn again(&self, look: &ClaimPass, end: BootInstant) -> BootInstant {
         let now = clock::now();
         let pause = self
@@ -137,8 +139,10 @@ impl Queue for DynamoQueue {
     }
 
     fn dead_letter_queue(&self) -> Option<String> {
-        let dead_letter_queue = self.dead_letter_queue.as_ref()?;
-        Some(format!("dynamodb:{}", dead_letter_queue.name))
+        Some(match &self.dead_letter_queue {
+            Some(other) => other.reading.queue.clone(),
+            None => failed::name(&self.table),
+        })
     }
 
     /// DynamoDB has no long polls: it looks again and again, less and less often while nothing
@@ -153,9 +157,9 @@ impl Queue for DynamoQueue {
         }
         let max = ask.max.clamp(1, BATCH);
         let end = clock::now() + ask.wait.min(LONGEST_WAIT);
-        let mut bell = self.table.bell.subscribe();
+        let mut notifier = self.table.notifier.subscribe();
         loop {
-            bell.borrow_and_update();
+            notifier.borrow_and_update();
             // As many as there is room for if each has the largest size, and one in any case.
             let budget = self.budget.as_ref();
             let affordable = budget.map(|budget| budget.free() / LARGEST_ITEM);
@@ -188,7 +192,7 @@ impl Queue for DynamoQueue {
                     return Ok(Received { drained: look.drained, ..Received::default() });
                 }
                 // The sender lives as long as the table.
-                _ = bell.changed() => self.found(),
+                _ = notifier.changed() => self.found(),
                 () = clock::sleep_until(Some(again)) => {}
             }
         }
@@ -230,7 +234,10 @@ impl Queue for DynamoQueue {
         self.list(after, max).await
     }
 
+    /// Puts back first what others held that are gone: whoever walks to take may be the only one that
+    /// ever takes anything here.
     async fn browse_end(&self) -> Result<BrowseCursor, QueueError> {
+        self.sweeper.run().await?;
         self.end_of_list()
     }
 

@@ -4,7 +4,7 @@ use super::item::{CREATED, Dates, ItemFormat, STATUS, TASK_ID};
 use super::recent::Recent;
 use super::sweep::Sweeper;
 use super::table::{ConsumedUnits, Table};
-use super::{BATCH, DynamoQueue, LONGEST_WAIT, Options, pace, status};
+use super::{BATCH, DynamoQueue, FailedTasks, LONGEST_WAIT, Options, pace, status};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
     KeySchemaElement, KeyType, ProjectionType, ScalarAttributeType, TableDescription,
@@ -31,7 +31,7 @@ pub struct Dynamo {
     place: String,
     options: Options,
     /// Who waits for tasks of which table, so that a send through one queue wakes another.
-    bells: Mutex<HashMap<String, watch::Sender<u64>>>,
+    notifiers: Mutex<HashMap<String, watch::Sender<u64>>>,
 }
 
 impl Dynamo {
@@ -41,7 +41,7 @@ impl Dynamo {
             client: Client::new(config),
             place: aws::place(config, "DYNAMODB"),
             options,
-            bells: Mutex::default(),
+            notifiers: Mutex::default(),
         }
     }
 
@@ -91,6 +91,12 @@ impl Dynamo {
             table,
             dead_letter_queue,
         })
+    }
+
+    /// Opens the failed tasks of a table.
+    pub async fn failed(&self, name: &str) -> Result<FailedTasks, QueueError> {
+        let queue = self.open(name, None).await?;
+        Ok(FailedTasks::of(&queue))
     }
 
     /// The names of the tables that can be queues, sorted; of the first hundred that there are.
@@ -145,10 +151,13 @@ impl Dynamo {
         let kind = kind(&described)
             .map_err(|found| call.refused(&format!("{found}; {}", to_create(name))))?;
         let queue = format!("dynamodb:{name}");
-        let bell = {
-            let mut bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
-            let bell = bells.entry(name.to_owned());
-            bell.or_insert_with(|| watch::Sender::new(0)).clone()
+        let notifier = {
+            let mut notifiers = self
+                .notifiers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            let notifier = notifiers.entry(name.to_owned());
+            notifier.or_insert_with(|| watch::Sender::new(0)).clone()
         };
         let table = Table {
             client: self.client.clone(),
@@ -163,7 +172,7 @@ impl Dynamo {
                 queue,
                 body: self.options.body_attribute.clone(),
             },
-            bell,
+            notifier,
             spent: ConsumedUnits::default(),
             recent: Recent::default(),
             newest: Default::default(),

@@ -21,7 +21,7 @@ impl Pace {
         }
     }
 
-    /// A look found nothing: how long to wait before the next one, unless somebody rings.
+    /// A look found nothing: how long to wait before the next one, unless it is notified.
     pub(super) fn empty(&mut self) -> Duration {
         let pause = self.next;
         self.next = (pause * 3 / 2).min(self.most);

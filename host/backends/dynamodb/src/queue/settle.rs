@@ -1,7 +1,7 @@
 //! Extends and settles deliveries: conditional steps that require the fence token, never a time.
 
 use super::DynamoQueue;
-use super::item::{self, EXPIRES, NOT_BEFORE, REASON, STATUS, TOKEN, TTL, TaskItem, UNTIL};
+use super::item::{self, EXPIRES, MOVED, NOT_BEFORE, REASON, STATUS, TOKEN, TTL, TaskItem, UNTIL};
 use super::item_errors::of_item;
 use super::receipt::TaskDelivery;
 use super::status::{self, FAILURE, PENDING, SUCCESS, TAKEN};
@@ -23,6 +23,11 @@ const HELD: &[(&str, &str)] = &[("#token", TOKEN), ("#until", UNTIL)];
 pub(super) enum TableEnd {
     Success,
     Failure(String),
+    /// `FAILURE` as well, with a copy in this table.
+    Moved {
+        why: String,
+        to: String,
+    },
     Pending(Duration),
 }
 
@@ -30,7 +35,7 @@ impl TableEnd {
     fn status(&self) -> &'static str {
         match self {
             Self::Success => SUCCESS,
-            Self::Failure(_) => FAILURE,
+            Self::Failure(_) | Self::Moved { .. } => FAILURE,
             Self::Pending(_) => PENDING,
         }
     }
@@ -177,10 +182,26 @@ pub(super) fn ending(
             vec![
                 (":to", to),
                 (":why", item::text(why)),
-                (
-                    ":end",
-                    item::number(item::ttl(due(table.dead_letter_lifetime()))),
-                ),
+                (":end", life_ends(table)),
+            ],
+        ),
+        TableEnd::Moved { why, to: copied } => held(
+            delivery,
+            "SET #status = :to, #updated = :date, #reason = :why, #ttl = :end, #moved = :moved \
+             REMOVE #until, #expires",
+            &[
+                ("#token", TOKEN),
+                ("#until", UNTIL),
+                ("#reason", REASON),
+                ("#ttl", TTL),
+                ("#moved", MOVED),
+                ("#expires", EXPIRES),
+            ],
+            vec![
+                (":to", to),
+                (":why", item::text(why)),
+                (":moved", item::text(copied)),
+                (":end", life_ends(table)),
             ],
         ),
         TableEnd::Pending(Duration::ZERO) => held(
@@ -200,6 +221,11 @@ pub(super) fn ending(
             vec![(":to", to), (":at", item::number(due(*after).0))],
         ),
     }
+}
+
+/// Until when a dead letter of now is kept.
+fn life_ends(table: &super::table::Table) -> aws_sdk_dynamodb::types::AttributeValue {
+    item::number(item::ttl(due(table.dead_letter_lifetime())))
 }
 
 fn due(after: Duration) -> Timestamp {
@@ -254,7 +280,8 @@ pub(super) fn ended_before(
     }
 }
 
-fn gone(found: Option<&TaskItem>) -> ItemError {
+/// What a delivery is told whose task is no longer its own.
+pub(super) fn gone(found: Option<&TaskItem>) -> ItemError {
     ItemError::Gone(match found.and_then(|item| item::string(item, STATUS)) {
         None => "there is no such task any more".into(),
         Some(status) => format!("the task is {status} now, and not by this delivery"),

@@ -45,7 +45,7 @@ pub(super) struct Table {
     pub time_to_live: Duration,
     pub reading: ItemFormat,
     /// Rung when something can be taken that could not before.
-    pub bell: watch::Sender<u64>,
+    pub notifier: watch::Sender<u64>,
     pub spent: ConsumedUnits,
     /// What this process has just tried to take.
     pub recent: Recent,
@@ -211,8 +211,8 @@ impl Table {
 
     /// Wakes whoever waits for tasks in this process.
     pub(super) fn notify(&self) {
-        self.bell
-            .send_modify(|rings| *rings = rings.wrapping_add(1));
+        self.notifier
+            .send_modify(|count| *count = count.wrapping_add(1));
     }
 
     /// A `taskCreated` for a task of now, later than all that this process wrote, as far as that

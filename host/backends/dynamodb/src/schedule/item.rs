@@ -116,7 +116,10 @@ pub(super) fn write(job: &ScheduledJob, table: &str) -> Result<JobItem, String> 
         (JOB_ID.to_owned(), text(&job.id)),
         (PERFORM_AT.to_owned(), seconds(job.due)),
         (QUEUE.to_owned(), text(&job.queue)),
-        (ATTRIBUTES.to_owned(), attributes(&job.message.attributes)),
+        (
+            ATTRIBUTES.to_owned(),
+            attributes(&job.message.attributes_with_trace()),
+        ),
     ]);
     let mut set = |name: &str, value| item.insert(name.to_owned(), value);
     let body = &job.message.body;

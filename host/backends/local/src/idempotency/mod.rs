@@ -23,7 +23,7 @@ use writer::{RecordsAnswer, RecordsWrite, RecordsWriter};
 pub use schema::path;
 
 /// The file of one data folder. Its threads end when it is dropped.
-pub struct LocalRecords {
+pub(crate) struct LocalRecords {
     folder: PathBuf,
     writes: Caller<RecordsWrite, RecordsAnswer>,
     lookups: Caller<Lookup, Result<Vec<bool>, RecordsError>>,
@@ -37,7 +37,7 @@ struct Lookup {
 impl LocalRecords {
     /// Opens `idempotency.db` in the folder; creates both if they are missing. Blocks for some
     /// milliseconds.
-    pub fn open(folder: &Path) -> Result<Self, RecordsError> {
+    pub(crate) fn open(folder: &Path) -> Result<Self, RecordsError> {
         let [database, reader] = schema::open(folder)?;
         let writes = Caller::start("idempotency-writes", {
             let folder = folder.to_owned();

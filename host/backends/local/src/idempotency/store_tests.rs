@@ -145,7 +145,7 @@ fn foreign_database_file_is_refused() {
     std::fs::remove_file(&file).unwrap();
     let [connection, _] = schema::open(folder.path()).unwrap();
     connection.pragma_update(None, "user_version", 3).unwrap();
-    refused("schema version 3, wanted 2");
+    refused("format 3; this one reads up to 2");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 //! `schema` is the file. `deliver`, `settle` and `look` are what can be done to it, as steps that
 //! are told `now` (`turn`), a moment of the store's own time (`time`). `writer` is the thread that
 //! runs them, many in one transaction; `work` is how it is asked, `lines` who waits for messages,
-//! `bell` how other processes are woken.
+//! `notifier` how other processes are woken.
 //!
 //! Beyond the port, for whoever serves the file to others: `service` is the way in, `settings`,
 //! `declare`, `registry`, `sending`, `holding`, `carry` and `moves` what it can do.
@@ -62,7 +62,9 @@ use dispatcher_core::queue::{
     PurgeStep, Queue, QueueError, Received, VISIBILITY_CEILING,
 };
 use dispatcher_sqlite::Database;
+
 use settle::Origin;
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -108,20 +110,20 @@ impl LocalStore {
     /// Opens a store that is in no file and gone with its last clone, for this process alone.
     pub fn open_in_memory() -> Result<Self, QueueError> {
         let (place, connection) = schema::open_in_memory()?;
-        let bell = notifier::FileNotifier::alone();
-        Self::begin(place, connection, bell).map(|(store, _)| store)
+        let notifier = notifier::FileNotifier::alone();
+        Self::begin(place, connection, notifier).map(|(store, _)| store)
     }
 
     fn start(folder: &Path) -> Result<(Self, JoinHandle<()>), QueueError> {
-        let (place, connection, bell) = schema::open(folder)?;
-        let bell = notifier::FileNotifier::new(place.notifier_file(), bell);
-        Self::begin(place, connection, bell)
+        let (place, connection, notifier) = schema::open(folder)?;
+        let notifier = notifier::FileNotifier::new(place.notifier_file(), notifier);
+        Self::begin(place, connection, notifier)
     }
 
     fn begin(
         place: schema::StoreFiles,
         connection: Database,
-        bell: notifier::FileNotifier,
+        notifier: notifier::FileNotifier,
     ) -> Result<(Self, JoinHandle<()>), QueueError> {
         let clock = time::StoreClock::of(&connection).map_err(|error| place.classify(&error))?;
         let (sender, jobs) = mpsc::channel();
@@ -129,7 +131,7 @@ impl LocalStore {
         let writer = writer::QueueWriter::new(
             place.clone(),
             (connection, clock),
-            bell,
+            notifier,
             jobs,
             Arc::downgrade(&handle),
         );
@@ -145,11 +147,7 @@ impl LocalStore {
     /// `NAME.dead`; a queue whose own name ends in `.dead` has none by itself. The visibility is the
     /// settings' too. Blocks for some milliseconds.
     pub fn queue(&self, name: &str, dead_letter: Option<&str>) -> Result<LocalQueue, QueueError> {
-        let wanted = name.to_owned();
-        let (id, settings) = self.handle.run_blocking(Durability::Full, move |turn| {
-            let id = look::queue_id(turn.connection, &wanted)?;
-            Ok((id, settings::read(turn, id)?.unwrap_or_default()))
-        })?;
+        let (id, settings) = self.find_or_make(name)?;
         let redrive = settings.redrive;
         let dead_letter = match dead_letter {
             Some(same) if same == name => {
@@ -192,6 +190,59 @@ impl LocalStore {
             },
             redrive_target: redrive.map(|redrive| redrive.dead_letter_queue),
         })
+    }
+
+    /// The key and the settings of a queue. One that is there needs no transaction, which waits for the
+    /// disk.
+    fn find_or_make(&self, name: &str) -> Result<(QueueId, QueueSettings), QueueError> {
+        let wanted = name.to_owned();
+        let found = self.handle.run_blocking(Durability::Look, move |turn| {
+            let Some(id) = look::known_id(turn.connection, &wanted)? else {
+                return Ok(None);
+            };
+            Ok(Some((id, settings::read(turn, id)?.unwrap_or_default())))
+        })?;
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        let wanted = name.to_owned();
+        self.handle.run_blocking(Durability::Full, move |turn| {
+            let id = look::queue_id(turn.connection, &wanted)?;
+            Ok((id, settings::read(turn, id)?.unwrap_or_default()))
+        })
+    }
+
+    /// Whether one of these bare names is that of a queue. Makes none.
+    pub async fn has_one_of(&self, names: [String; 2]) -> Result<bool, QueueError> {
+        let look = move |turn: &mut turn::Turn<'_>| {
+            for name in &names {
+                if look::known_id(turn.connection, name)?.is_some() {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        self.handle.run(Durability::Look, look).await
+    }
+
+    /// Makes the queues of these bare names that are missing, all in one transaction.
+    pub async fn make(&self, names: Vec<String>) -> Result<(), QueueError> {
+        let look = move |turn: &mut turn::Turn<'_>| {
+            let known: HashSet<String> = look::names(turn)?.into_iter().collect();
+            let missing = names.iter().filter(|name| !known.contains(*name));
+            Ok(missing.cloned().collect::<Vec<String>>())
+        };
+        let missing = self.handle.run(Durability::Look, look).await?;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let make = move |turn: &mut turn::Turn<'_>| {
+            for name in &missing {
+                look::queue_id(turn.connection, name)?;
+            }
+            Ok(())
+        };
+        self.handle.run(Durability::Full, make).await
     }
 
     /// The bare names of all queues that were opened once or have got dead letters, sorted.

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The bell of one store.
+/// The notifier of one store.
 pub(super) struct FileNotifier {
     /// Without one there is no other process.
     file: Option<(PathBuf, File)>,
@@ -29,7 +29,7 @@ struct NotifierFlags {
 }
 
 impl FileNotifier {
-    /// A bell that nobody watches yet. `file` is open for writing.
+    /// A notifier that nobody watches yet. `file` is open for writing.
     pub(super) fn new(path: PathBuf, file: File) -> Self {
         Self {
             file: Some((path, file)),
@@ -37,7 +37,7 @@ impl FileNotifier {
         }
     }
 
-    /// A bell that rings nowhere, of a store that no other process can open.
+    /// A notifier that notifies nobody, of a store that no other process can open.
     pub(super) fn alone() -> Self {
         Self {
             file: None,
@@ -54,11 +54,11 @@ impl FileNotifier {
         };
         let rung = file.rewind().and_then(|()| file.write_all(b"!"));
         if let Err(error) = rung {
-            tracing::debug!(%error, path = %path.display(), "cannot ring the bell");
+            tracing::debug!(%error, path = %path.display(), "cannot notify other processes");
         }
     }
 
-    /// Whether rings should be passed on from now.
+    /// Whether notifications should be passed on from now.
     pub(super) fn listen(&self, open: bool) {
         self.ears.open.store(open, Ordering::SeqCst);
     }

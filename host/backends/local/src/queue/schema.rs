@@ -194,7 +194,7 @@ pub(super) fn open(folder: &Path) -> Result<(StoreFiles, Database, File), QueueE
         folder: folder.to_owned(),
     };
     match SCHEMA.open(&place.database(), &place.notifier_file()) {
-        Ok(([connection], bell)) => Ok((place, connection, bell)),
+        Ok(([connection], notifier)) => Ok((place, connection, notifier)),
         Err(error) => Err(place.failed(error.kind, error)),
     }
 }

@@ -141,10 +141,10 @@ async fn many_exhausted_messages_are_moved_in_several_transactions() {
     for batch in spent.chunks(100) {
         queue.settle(batch).await;
     }
-    let (_, dead_letter_queue) = made(&store, "grave", QueueSettings::default()).await;
+    let (_, dead_letter_queue) = made(&store, "dead", QueueSettings::default()).await;
     let redrive = Redrive {
         most_receives: 1,
-        dead_letter_queue: "grave".into(),
+        dead_letter_queue: "dead".into(),
     };
     let lower = move |settings: &mut QueueSettings| settings.redrive = Some(redrive.clone());
     assert!(store.change("q", lower).await.unwrap());

@@ -152,7 +152,7 @@ async fn exhausted_message_is_dead_lettered_unaltered() {
     let (store, _folder) = store();
     let redrive = Redrive {
         most_receives: 2,
-        dead_letter_queue: "grave".into(),
+        dead_letter_queue: "dead".into(),
     };
     let settings = QueueSettings {
         redrive: Some(redrive),
@@ -169,7 +169,7 @@ async fn exhausted_message_is_dead_lettered_unaltered() {
     send(&store, &queue, vec![draft("new")]).await;
     let left = take(&store, &queue, LONG).await;
     assert_eq!(left.iter().map(|m| &*m.body).collect::<Vec<_>>(), ["new"]);
-    let dead_letter_queue = store.find("grave").await.unwrap().expect("it was made");
+    let dead_letter_queue = store.find("dead").await.unwrap().expect("it was made");
     let dead = take(&store, &dead_letter_queue, LONG).await;
     assert_eq!(dead.len(), 2);
     assert_eq!(
@@ -182,8 +182,8 @@ async fn exhausted_message_is_dead_lettered_unaltered() {
     // The port knows where they go.
     let port = store.queue("q", None).unwrap();
     assert_eq!(port.identity().most_receives, Some(2));
-    assert_eq!(port.origin.dead_letter.as_deref(), Some("grave"));
-    assert_eq!(store.sources("grave").await.unwrap(), ["q"]);
+    assert_eq!(port.origin.dead_letter.as_deref(), Some("dead"));
+    assert_eq!(store.sources("dead").await.unwrap(), ["q"]);
 }
 
 /// What one receive brings of a queue as a route asks it.
@@ -206,7 +206,7 @@ async fn finding_12_group_with_a_redrive_policy_is_received_in_batches() {
         let (store, _folder) = store();
         let redrive = Redrive {
             most_receives,
-            dead_letter_queue: "grave".into(),
+            dead_letter_queue: "dead".into(),
         };
         let settings = QueueSettings {
             redrive: Some(redrive),
@@ -245,7 +245,7 @@ async fn finding_12_redelivered_message_is_received_only_as_first_of_its_group()
     let (store, _folder) = store();
     let redrive = Redrive {
         most_receives: 3,
-        dead_letter_queue: "grave".into(),
+        dead_letter_queue: "dead".into(),
     };
     let settings = QueueSettings {
         redrive: Some(redrive),

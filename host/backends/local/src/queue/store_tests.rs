@@ -41,6 +41,22 @@ async fn bodies(queue: &LocalQueue, wait: Duration) -> Vec<String> {
 }
 
 #[tokio::test]
+async fn queues_made_together_are_those_that_opening_would_make() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LocalStore::open(folder.path()).unwrap();
+    let kept = store.queue("b", None).unwrap();
+    kept.send(&[text("kept")]).await.remove(0).unwrap();
+    let names = ["a", "b", "c"].map(str::to_owned).to_vec();
+    store.make(names.clone()).await.unwrap();
+    assert_eq!(store.names().unwrap(), names);
+    store.make(names.clone()).await.unwrap();
+    let made = store.queue("a", None).unwrap();
+    made.send(&[text("new")]).await.remove(0).unwrap();
+    assert_eq!(bodies(&made, Duration::ZERO).await, ["new"]);
+    assert_eq!(bodies(&kept, Duration::ZERO).await, ["kept"]);
+}
+
+#[tokio::test]
 async fn sent_messages_survive_reopening() {
     let folder = tempfile::tempdir().unwrap();
     let queue = open(&folder);
@@ -80,7 +96,7 @@ async fn receiver_is_woken_by_a_send_through_another_store() {
     }
 }
 
-/// A sender that was killed before it rang, which a connection that never rings stands for.
+/// A sender that was killed before it notified the others, which a connection that never notifies stands for.
 #[tokio::test]
 async fn receiver_finds_a_message_without_a_notification() {
     let folder = tempfile::tempdir().unwrap();
@@ -265,7 +281,7 @@ fn open_error_names_folder_and_cause() {
     drop(LocalStore::open(newer.path()).unwrap());
     let raw = Connection::open(newer.path().join("local.db")).unwrap();
     raw.pragma_update(None, "user_version", 9).unwrap();
-    assert!(error_of(newer.path()).contains("schema version 9, wanted 4"));
+    assert!(error_of(newer.path()).contains("format 9; this one reads up to 4"));
 
     let foreign = tempfile::tempdir().unwrap();
     let raw = Connection::open(foreign.path().join("local.db")).unwrap();
@@ -279,7 +295,7 @@ async fn calls_outside_the_contract_are_refused() {
     let store = LocalStore::open(folder.path()).unwrap();
     let own = store.queue("q", Some("q")).map(drop).unwrap_err();
     assert_eq!(own.kind, ErrorKind::Invalid);
-    let queue = store.queue("q", Some("graves")).unwrap();
+    let queue = store.queue("q", Some("dead")).unwrap();
     let long = Ask {
         visibility: 43_201 * SECOND,
         ..ask(1, Duration::ZERO)
@@ -305,7 +321,7 @@ async fn calls_outside_the_contract_are_refused() {
     let dead_lettered = [(message, Outcome::DeadLetter("r".into()))];
     assert_eq!(queue.settle(&dead_lettered).await, [Ok(())]);
     assert_eq!(queue.peek(5).await.unwrap(), []);
-    let dead_letter_queues = store.queue("graves", None).unwrap();
+    let dead_letter_queues = store.queue("dead", None).unwrap();
     assert_eq!(
         dead_letter_queues.peek(5).await.unwrap()[0]
             .attributes

@@ -249,12 +249,12 @@ type Answer = oneshot::Receiver<Result<Received, QueueError>>;
 
 /// The thread's own work, by hand.
 fn writer(folder: &tempfile::TempDir) -> (QueueWriter, mpsc::Sender<WriterRequest>) {
-    let (place, connection, bell) = schema::open(folder.path()).unwrap();
+    let (place, connection, notifier) = schema::open(folder.path()).unwrap();
     let clock = StoreClock::of(&connection).unwrap();
     let (sender, jobs) = mpsc::channel();
     let handle = std::sync::Weak::<Handle>::new();
-    let bell = FileNotifier::new(place.notifier_file(), bell);
-    let writer = QueueWriter::new(place, (connection, clock), bell, jobs, handle);
+    let notifier = FileNotifier::new(place.notifier_file(), notifier);
+    let writer = QueueWriter::new(place, (connection, clock), notifier, jobs, handle);
     (writer, sender)
 }
 

@@ -33,7 +33,7 @@ pub(super) struct QueueWriter {
     clock: StoreClock,
     /// For the notifier's watcher. Weak: a watcher must not keep the thread alive.
     handle: Weak<Handle>,
-    bell: FileNotifier,
+    notifier: FileNotifier,
     lines: WaitingReceives,
     /// When to look next, and SQLite's mark of other connections' commits at the last look.
     look_at: BootInstant,
@@ -48,7 +48,7 @@ impl QueueWriter {
     pub(super) fn new(
         place: StoreFiles,
         (connection, clock): (Database, StoreClock),
-        bell: FileNotifier,
+        notifier: FileNotifier,
         jobs: mpsc::Receiver<WriterRequest>,
         handle: Weak<Handle>,
     ) -> Self {
@@ -57,7 +57,7 @@ impl QueueWriter {
             writer: GroupWriter::new(connection, jobs, GROUP),
             clock,
             handle,
-            bell,
+            notifier,
             lines: WaitingReceives::default(),
             look_at: clock::now() + LOOK,
             seen: 0,
@@ -85,7 +85,7 @@ impl QueueWriter {
             self.carry_out(works, tries);
         }
         self.lines.answer_expired(clock::now(), self.clock.now());
-        self.bell.listen(!self.lines.is_empty());
+        self.notifier.listen(!self.lines.is_empty());
     }
 
     /// Answers all that is asked and all who wait with the error.
@@ -118,19 +118,19 @@ impl QueueWriter {
                 WriterRequest::Work(work) => works.push(work),
                 WriterRequest::Hurry(queue) => self.lines.end_waits(queue),
                 WriterRequest::Bell => {
-                    self.bell.acknowledge();
-                    tries.extend(self.lines.queues());
+                    self.notifier.acknowledge();
+                    self.look_at = BootInstant::default();
                 }
                 WriterRequest::Receive(queue, asked) => {
                     if !asked.ask.wait.is_zero() {
                         // Before we look into the file, else a ring in between would be lost.
                         let handle = self.handle.clone();
-                        self.bell.watch(move || {
+                        self.notifier.watch(move || {
                             if let Some(handle) = handle.upgrade() {
                                 handle.notified();
                             }
                         });
-                        self.bell.listen(true);
+                        self.notifier.listen(true);
                     }
                     self.lines.push(queue, asked);
                     tries.insert(queue);
@@ -140,13 +140,14 @@ impl QueueWriter {
         (works, tries)
     }
 
-    /// Once a `LOOK`: all lines if another process has written since.
+    /// Once a `LOOK`, and after a notification: all lines if another process has written since.
     fn look_around(&mut self) -> BTreeSet<QueueId> {
         let now = clock::now();
         if self.lines.is_empty() || now < self.look_at {
             return BTreeSet::new();
         }
         self.look_at = now + LOOK;
+        self.lines.forget_gone();
         let version = self
             .writer
             .database()
@@ -255,7 +256,7 @@ impl QueueWriter {
         });
         let stirred = done.inspect_err(|_| put_back(&mut self.lines, &mut served))?;
         if stirred {
-            self.bell.notify();
+            self.notifier.notify();
         }
         refused.iter().for_each(|(queue, one)| note(queue, one));
         self.hand_over(served, begun);

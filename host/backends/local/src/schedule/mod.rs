@@ -136,7 +136,7 @@ impl ScheduleStore for File {
 
     async fn add(&self, job: &ScheduledJob) -> Result<bool, StoreError> {
         let job = job.clone();
-        let attributes = serde_json::to_string(&job.message.attributes)
+        let attributes = serde_json::to_string(&job.message.attributes_with_trace())
             .map_err(|error| schema::failed(&self.folder, ErrorKind::Invalid, error))?;
         self.run(true, move |file| {
             let every = job.every.as_ref();

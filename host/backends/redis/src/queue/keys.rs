@@ -6,13 +6,13 @@ pub(super) const DEAD: &str = ".dead";
 
 /// Names under one prefix.
 #[derive(Debug, Clone)]
-pub struct Keys {
+pub(crate) struct Keys {
     prefix: String,
 }
 
 impl Keys {
     /// All under `prefix`, which has no braces.
-    pub fn new(prefix: &str) -> Self {
+    pub(crate) fn new(prefix: &str) -> Self {
         Self {
             prefix: prefix.to_owned(),
         }
@@ -20,7 +20,7 @@ impl Keys {
 
     /// What every key of a queue begins with: `{prefix:name}`, and for `name.dead`
     /// `{prefix:name}.dead`, in the same slot.
-    pub fn queue(&self, name: &str) -> String {
+    pub(crate) fn queue(&self, name: &str) -> String {
         match name.strip_suffix(DEAD) {
             Some(bare) if !bare.is_empty() => format!("{{{}:{bare}}}{DEAD}", self.prefix),
             _ => format!("{{{}:{name}}}", self.prefix),
@@ -28,32 +28,32 @@ impl Keys {
     }
 
     /// What every key begins with that belongs to no queue.
-    pub fn registry(&self) -> String {
+    pub(crate) fn registry(&self) -> String {
         format!("{{{}}}", self.prefix)
     }
 
     /// The set of the names of all queues.
-    pub fn queues(&self) -> String {
+    pub(crate) fn queues(&self) -> String {
         format!("{}:queues", self.registry())
     }
 
     /// What operators set on queues.
-    pub fn controls(&self) -> String {
+    pub(crate) fn controls(&self) -> String {
         format!("{}:controls", self.registry())
     }
 
     /// The set of all workers, dead ones that nobody has given up yet included.
-    pub fn workers(&self) -> String {
+    pub(crate) fn workers(&self) -> String {
         format!("{}:workers", self.registry())
     }
 
     /// What lives as long as the worker.
-    pub fn worker(&self, worker: &str) -> String {
+    pub(crate) fn worker(&self, worker: &str) -> String {
         format!("{}:worker:{worker}", self.registry())
     }
 
     /// The set of the names of the queues that a worker serves.
-    pub fn worker_queues(&self, worker: &str) -> String {
+    pub(crate) fn worker_queues(&self, worker: &str) -> String {
         format!("{}:queues", self.worker(worker))
     }
 }

@@ -133,7 +133,7 @@ impl Redis {
 
     /// Removes every instance of a task from a queue of npm `worqr`, and tells its workers; those of
     /// the package stop it if they are made to.
-    pub async fn cancel_worqr(
+    pub(crate) async fn cancel_worqr(
         &self,
         prefix: &str,
         name: &str,

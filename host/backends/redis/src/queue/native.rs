@@ -47,7 +47,7 @@ pub struct NativeQueue {
     lines: RedisConnections,
     worker: Arc<RedisWorker>,
     registry: String,
-    bell: Arc<Notifier>,
+    notifier: Arc<Notifier>,
     losses: tokio::sync::Mutex<mpsc::UnboundedReceiver<Vec<Loss>>>,
     doubts: LostClaims,
     turns: LongAnswerTurns,
@@ -65,8 +65,8 @@ impl NativeQueue {
         (lines, worker): (RedisConnections, Arc<RedisWorker>),
         registry: String,
     ) -> Self {
-        let (bell, losses) = Notifier::new();
-        worker.add_notifier(&base, &bell);
+        let (notifier, losses) = Notifier::new();
+        worker.add_notifier(&base, &notifier);
         Self {
             identity,
             name,
@@ -76,7 +76,7 @@ impl NativeQueue {
             lines,
             worker,
             registry,
-            bell,
+            notifier,
             losses: tokio::sync::Mutex::new(losses),
             doubts: LostClaims::default(),
             turns: LongAnswerTurns::default(),
@@ -271,15 +271,15 @@ impl Queue for NativeQueue {
             ..ask
         };
         let until = clock::now() + ask.wait;
-        let mut rings = self.bell.rings.subscribe();
+        let mut notifications = self.notifier.notifications.subscribe();
         if !ask.wait.is_zero() {
             self.lines
                 .link
-                .listen(&keys::wake_channel(&self.base), &self.bell)
+                .listen(&keys::wake_channel(&self.base), &self.notifier)
                 .await?;
         }
         loop {
-            rings.mark_unchanged();
+            notifications.mark_unchanged();
             let turn = tokio::select! {
                 biased;
                 turn = self.turns.next(&self.lines) => turn,
@@ -324,7 +324,7 @@ impl Queue for NativeQueue {
                     .clamp(Duration::from_millis(1), LOOK);
                 let at: BootInstant = until.min(now + look);
                 tokio::select! {
-                    _ = rings.changed() => continue,
+                    _ = notifications.changed() => continue,
                     () = clock::sleep_until(Some(at)) => continue,
                     () = hurry.cancelled() => {}
                 }

@@ -50,12 +50,12 @@ struct Served {
     joined: bool,
     in_flight: HashSet<Receipt>,
     /// Of everyone who has opened the queue.
-    bells: Vec<Weak<Notifier>>,
+    notifiers: Vec<Weak<Notifier>>,
 }
 
 impl RedisWorker {
     /// A worker that has not begun.
-    pub fn new(lines: RedisConnections, keys: Keys) -> Arc<Self> {
+    pub(crate) fn new(lines: RedisConnections, keys: Keys) -> Arc<Self> {
         Arc::new(Self {
             lines,
             keys,
@@ -66,17 +66,21 @@ impl RedisWorker {
         })
     }
 
-    /// Tells this bell what is lost of a queue.
-    pub fn add_notifier(&self, base: &str, bell: &Arc<Notifier>) {
+    /// Tells this notifier what is lost of a queue.
+    pub(crate) fn add_notifier(&self, base: &str, notifier: &Arc<Notifier>) {
         let mut state = self.lock();
         let served = state.queues.entry(base.to_owned()).or_default();
-        served.bells.retain(|old| old.strong_count() > 0);
-        served.bells.push(Arc::downgrade(bell));
+        served.notifiers.retain(|old| old.strong_count() > 0);
+        served.notifiers.push(Arc::downgrade(notifier));
     }
 
     /// The name under which messages of a queue may be received. It is given anew to a worker that
     /// was lost. `base` is what the keys of the queue begin with.
-    pub async fn join(self: &Arc<Self>, queue: &str, base: &str) -> Result<Arc<str>, QueueError> {
+    pub(crate) async fn join(
+        self: &Arc<Self>,
+        queue: &str,
+        base: &str,
+    ) -> Result<Arc<str>, QueueError> {
         if let Some(id) = self.joined(base) {
             return Ok(id);
         }
@@ -135,7 +139,12 @@ impl RedisWorker {
 
     /// Notes what was received under a name. False if the name has been lost since: then it belongs
     /// to nobody, and will be released.
-    pub fn took(&self, id: &Arc<str>, base: &str, receipts: impl Iterator<Item = Receipt>) -> bool {
+    pub(crate) fn took(
+        &self,
+        id: &Arc<str>,
+        base: &str,
+        receipts: impl Iterator<Item = Receipt>,
+    ) -> bool {
         let mut state = self.lock();
         let ours = state.id.as_ref() == Some(id);
         if let (true, Some(served)) = (ours, state.queues.get_mut(base)) {
@@ -145,7 +154,7 @@ impl RedisWorker {
     }
 
     /// Notes what is in flight no more.
-    pub fn ended<'a>(&self, base: &str, receipts: impl Iterator<Item = &'a Receipt>) {
+    pub(crate) fn ended<'a>(&self, base: &str, receipts: impl Iterator<Item = &'a Receipt>) {
         if let Some(served) = self.lock().queues.get_mut(base) {
             for receipt in receipts {
                 served.in_flight.remove(receipt);
@@ -154,7 +163,7 @@ impl RedisWorker {
     }
 
     /// The name is not ours any more: everything that is in flight under it is lost.
-    pub fn lose(&self, id: &Arc<str>) {
+    pub(crate) fn lose(&self, id: &Arc<str>) {
         let mut state = self.lock();
         if state.id.as_ref() != Some(id) {
             return;
@@ -165,9 +174,9 @@ impl RedisWorker {
             served.joined = false;
             messages += served.in_flight.len();
             let lost: Vec<Loss> = served.in_flight.drain().map(Loss::taken).collect();
-            for bell in served.bells.iter().filter_map(Weak::upgrade) {
-                bell.lose(lost.clone());
-                bell.notify();
+            for notifier in served.notifiers.iter().filter_map(Weak::upgrade) {
+                notifier.lose(lost.clone());
+                notifier.notify();
             }
         }
         drop(state);

@@ -34,7 +34,7 @@ pub(super) fn write(job: &ScheduledJob) -> serde_json::Result<String> {
     let every = job.every.as_ref();
     serde_json::to_string(&Record {
         body: Cow::Borrowed(&message.body),
-        attributes: Cow::Borrowed(&message.attributes),
+        attributes: Cow::Owned(message.attributes_with_trace()),
         group: message.group.as_deref().map(Cow::Borrowed),
         cron: every.map(|every| Cow::Borrowed(every.pattern.as_str())),
         zone: every.map(|every| Cow::Borrowed(every.zone.as_str())),

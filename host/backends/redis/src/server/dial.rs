@@ -31,10 +31,10 @@ pub struct TlsFiles {
 }
 
 /// Speaks TLS with servers.
-pub type Tls = Arc<ClientConfig>;
+pub(crate) type Tls = Arc<ClientConfig>;
 
 /// Reads the files. Errors name the file and never its content.
-pub fn tls(files: &TlsFiles) -> Result<Tls, String> {
+pub(crate) fn tls(files: &TlsFiles) -> Result<Tls, String> {
     let mut roots = RootCertStore::empty();
     match &files.ca {
         Some(file) => {
@@ -92,14 +92,14 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 
 /// A connection and the task that drives it. The task ends with the last clone.
 #[derive(Clone)]
-pub struct LiveConnection {
+pub(crate) struct LiveConnection {
     /// For commands.
     pub connection: MultiplexedConnection,
     _driver: Arc<Task<()>>,
 }
 
 /// Connects and logs in.
-pub async fn dial(
+pub(crate) async fn dial(
     host: &Host,
     tls: Option<&Tls>,
     login: &RedisConnectionInfo,

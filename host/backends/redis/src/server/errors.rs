@@ -50,7 +50,7 @@ pub fn is_over(error: &RedisError) -> bool {
 }
 
 /// Whether the server may have done what it was asked and could not say so.
-pub fn is_doubtful(error: &CallError) -> bool {
+pub(crate) fn is_doubtful(error: &CallError) -> bool {
     error.kind == ErrorKind::Unreachable
 }
 
@@ -78,7 +78,7 @@ pub fn named(place: &str, what: &str) -> String {
 }
 
 /// An answer that no script of ours gives.
-pub fn unexpected_answer(place: &str, what: &str) -> CallError {
+pub(crate) fn unexpected_answer(place: &str, what: &str) -> CallError {
     CallError {
         kind: ErrorKind::Invalid,
         message: named(place, &format!("{what} returned an unexpected answer")),

@@ -70,7 +70,7 @@ pub struct RedisConnections {
 
 impl RedisConnections {
     /// To the server of this address; see `Link::new`.
-    pub fn new(place: &RedisAddress) -> Result<Self, CallError> {
+    pub(crate) fn new(place: &RedisAddress) -> Result<Self, CallError> {
         let link = Link::new(place)?;
         Ok(Self {
             urgent: Link {
@@ -83,7 +83,7 @@ impl RedisConnections {
     }
 
     /// The same for calls about `key`, and keys in its slot.
-    pub fn of(&self, key: &str) -> Self {
+    pub(crate) fn of(&self, key: &str) -> Self {
         Self {
             link: self.link.of(key),
             urgent: self.urgent.of(key),
@@ -94,7 +94,7 @@ impl RedisConnections {
     /// Waits for the turn of a call on `link` that carries much, or may bring it: its time runs from
     /// when it is made, and all that are made at once share the line. The turn ends with what this
     /// returns; keep it for no longer than the call.
-    pub async fn turn(&self) -> SemaphorePermit<'_> {
+    pub(crate) async fn turn(&self) -> SemaphorePermit<'_> {
         self.long.acquire().await.expect("nobody closes it")
     }
 }
@@ -105,21 +105,21 @@ fn answers() -> AsyncConnectionConfig {
 
 impl Link {
     /// Reads the address and the files of TLS; connects to nothing. No error quotes the address.
-    pub fn new(place: &RedisAddress) -> Result<Self, CallError> {
-        let bells = Arc::new(Notifiers::default());
-        let ears = bells.clone();
+    pub(crate) fn new(place: &RedisAddress) -> Result<Self, CallError> {
+        let notifiers = Arc::new(Notifiers::default());
+        let ears = notifiers.clone();
         let config = answers().set_push_sender(move |said: PushInfo| {
             ears.pass_on(&said);
             Ok::<(), redis::aio::SendError>(())
         });
         Ok(Self {
-            servers: Arc::new(Servers::new(place, config, bells)?),
+            servers: Arc::new(Servers::new(place, config, notifiers)?),
             slot: None,
         })
     }
 
     /// The same for calls about `key`, and keys in its slot.
-    pub fn of(&self, key: &str) -> Self {
+    pub(crate) fn of(&self, key: &str) -> Self {
         Self {
             servers: self.servers.clone(),
             slot: Some(slots::slot(key)),
@@ -127,19 +127,19 @@ impl Link {
     }
 
     /// Hosts and ports, for messages.
-    pub fn place(&self) -> &str {
+    pub(crate) fn place(&self) -> &str {
         self.servers.place()
     }
 
     /// Whether the server is one of a cluster.
-    pub async fn is_cluster(&self) -> Result<bool, CallError> {
+    pub(crate) async fn is_cluster(&self) -> Result<bool, CallError> {
         self.servers.node_of(self.slot).await?;
         Ok(self.servers.is_cluster())
     }
 
     /// Runs a script. Follows its key to another node of a cluster: a node that says that the key is
     /// elsewhere has done nothing.
-    pub async fn run<T: FromRedisValue>(
+    pub(crate) async fn run<T: FromRedisValue>(
         &self,
         script: &ScriptInvocation<'_>,
     ) -> Result<T, CallError> {
@@ -147,7 +147,10 @@ impl Link {
     }
 
     /// Runs commands, which are atomic or only read; see `run`.
-    pub async fn pipe<T: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<T, CallError> {
+    pub(crate) async fn pipe<T: FromRedisValue>(
+        &self,
+        pipeline: &Pipeline,
+    ) -> Result<T, CallError> {
         self.call(RedisCall::Commands(pipeline)).await
     }
 
@@ -202,7 +205,7 @@ impl Link {
     }
 
     /// Runs commands on the server, or on every master of a cluster.
-    pub async fn pipe_everywhere<T: FromRedisValue>(
+    pub(crate) async fn pipe_everywhere<T: FromRedisValue>(
         &self,
         pipeline: &Pipeline,
     ) -> Result<Vec<Result<T, CallError>>, CallError> {
@@ -220,8 +223,12 @@ impl Link {
 
     /// Passes on to the notifier what is said on the channel, from now on and after every reconnection.
     /// Ask again now and then: in a cluster that finds another node if the one that told is gone.
-    pub async fn listen(&self, channel: &str, bell: &Arc<Notifier>) -> Result<(), CallError> {
-        self.servers.listen(self.slot, channel, bell).await
+    pub(crate) async fn listen(
+        &self,
+        channel: &str,
+        notifier: &Arc<Notifier>,
+    ) -> Result<(), CallError> {
+        self.servers.listen(self.slot, channel, notifier).await
     }
 
     fn passing(&self, place: &str, why: &str) -> CallError {

@@ -5,7 +5,7 @@
 
 pub mod address;
 mod call;
-pub mod dial;
+pub(crate) mod dial;
 pub mod errors;
 pub mod link;
 pub mod notifier;

@@ -10,23 +10,23 @@ use tokio::sync::{mpsc, watch};
 
 /// What one queue hears.
 #[derive(Debug)]
-pub struct Notifier {
-    /// Changes whenever it rings.
-    pub rings: watch::Sender<u64>,
+pub(crate) struct Notifier {
+    /// Changes at every notification.
+    pub notifications: watch::Sender<u64>,
     lost: mpsc::UnboundedSender<Vec<Loss>>,
     /// Whatever is said is a task that was cancelled, and passed on in place of a receipt.
     of_tasks: bool,
 }
 
 impl Notifier {
-    /// A bell, and where deliveries are told that were lost before their time.
-    pub fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Vec<Loss>>) {
+    /// A notifier, and where deliveries are told that were lost before their time.
+    pub(crate) fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Vec<Loss>>) {
         let (lost, losses) = mpsc::unbounded_channel();
-        let rings = watch::Sender::new(0);
+        let notifications = watch::Sender::new(0);
         let of_tasks = false;
         (
             Arc::new(Self {
-                rings,
+                notifications,
                 lost,
                 of_tasks,
             }),
@@ -35,24 +35,24 @@ impl Notifier {
     }
 
     /// One that hears the payloads of cancelled tasks, which come as receipts do.
-    pub fn of_tasks() -> (Arc<Self>, mpsc::UnboundedReceiver<Vec<Loss>>) {
+    pub(crate) fn of_tasks() -> (Arc<Self>, mpsc::UnboundedReceiver<Vec<Loss>>) {
         let (lost, losses) = mpsc::unbounded_channel();
-        let bell = Self {
-            rings: watch::Sender::new(0),
+        let notifier = Self {
+            notifications: watch::Sender::new(0),
             lost,
             of_tasks: true,
         };
-        (Arc::new(bell), losses)
+        (Arc::new(notifier), losses)
     }
 
     /// Wakes whoever waits.
-    pub fn notify(&self) {
-        self.rings
-            .send_modify(|rings| *rings = rings.wrapping_add(1));
+    pub(crate) fn notify(&self) {
+        self.notifications
+            .send_modify(|count| *count = count.wrapping_add(1));
     }
 
     /// Tells of lost deliveries.
-    pub fn lose(&self, losses: Vec<Loss>) {
+    pub(crate) fn lose(&self, losses: Vec<Loss>) {
         if !losses.is_empty() {
             // A queue that is closed has no deliveries.
             let _ = self.lost.send(losses);
@@ -73,7 +73,7 @@ impl Notifier {
 
 /// All notifiers of a process, by channel.
 #[derive(Debug, Default)]
-pub struct Notifiers {
+pub(crate) struct Notifiers {
     by_channel: Mutex<ByChannel>,
 }
 
@@ -82,52 +82,54 @@ type ByChannel = HashMap<String, Vec<Weak<Notifier>>>;
 
 impl Notifiers {
     /// Hangs up a notifier. Whether the channel has to be subscribed to: it is the first there.
-    pub fn register(&self, channel: &str, bell: &Arc<Notifier>) -> bool {
-        let mut bells = self.lock();
-        let there = bells.entry(channel.to_owned()).or_default();
+    pub(crate) fn register(&self, channel: &str, notifier: &Arc<Notifier>) -> bool {
+        let mut notifiers = self.lock();
+        let there = notifiers.entry(channel.to_owned()).or_default();
         let first = there.is_empty();
         if !there
             .iter()
-            .any(|old| std::ptr::eq(old.as_ptr(), Arc::as_ptr(bell)))
+            .any(|old| std::ptr::eq(old.as_ptr(), Arc::as_ptr(notifier)))
         {
-            there.push(Arc::downgrade(bell));
+            there.push(Arc::downgrade(notifier));
         }
         first
     }
 
     /// Takes the notifiers of a channel down that could not be subscribed to, so that it is retried.
-    pub fn unregister(&self, channel: &str) {
+    pub(crate) fn unregister(&self, channel: &str) {
         self.lock().remove(channel);
     }
 
     /// The channels of all notifiers that are still of use.
-    pub fn channels(&self) -> Vec<String> {
-        let mut bells = self.lock();
-        for there in bells.values_mut() {
-            there.retain(|bell| bell.strong_count() > 0);
+    pub(crate) fn channels(&self) -> Vec<String> {
+        let mut notifiers = self.lock();
+        for there in notifiers.values_mut() {
+            there.retain(|notifier| notifier.strong_count() > 0);
         }
-        bells.retain(|_, there| !there.is_empty());
-        bells.keys().cloned().collect()
+        notifiers.retain(|_, there| !there.is_empty());
+        notifiers.keys().cloned().collect()
     }
 
     /// Passes on what the server said.
-    pub fn pass_on(&self, said: &PushInfo) {
+    pub(crate) fn pass_on(&self, said: &PushInfo) {
         match (&said.kind, said.data.as_slice()) {
             (PushKind::Message, [Value::BulkString(channel), Value::BulkString(words)]) => {
                 let channel = String::from_utf8_lossy(channel);
-                let bells: Vec<_> = match self.lock().get(&*channel) {
+                let notifiers: Vec<_> = match self.lock().get(&*channel) {
                     Some(there) => there.iter().filter_map(Weak::upgrade).collect(),
                     None => Vec::new(),
                 };
-                bells.iter().for_each(|bell| bell.pass_on(words));
+                notifiers
+                    .iter()
+                    .for_each(|notifier| notifier.pass_on(words));
             }
             // Whoever waits looks at once, which connects again.
             (PushKind::Disconnection, _) => {
-                let bells: Vec<_> = {
+                let notifiers: Vec<_> = {
                     let all = self.lock();
                     all.values().flatten().filter_map(Weak::upgrade).collect()
                 };
-                bells.iter().for_each(|bell| bell.notify());
+                notifiers.iter().for_each(|notifier| notifier.notify());
             }
             _ => {}
         }
@@ -154,16 +156,19 @@ mod tests {
 
     #[test]
     fn notifier_hears_its_own_channel_and_all_hear_a_closed_connection() {
-        let bells = Notifiers::default();
+        let notifiers = Notifiers::default();
         let ((one, mut losses), (other, _)) = (Notifier::new(), Notifier::new());
-        assert!(bells.register("one", &one) && bells.register("other", &other));
-        assert!(!bells.register("one", &one));
-        let (mut at_one, mut at_other) = (one.rings.subscribe(), other.rings.subscribe());
-        bells.pass_on(&message("one", "wake"));
+        assert!(notifiers.register("one", &one) && notifiers.register("other", &other));
+        assert!(!notifiers.register("one", &one));
+        let (mut at_one, mut at_other) = (
+            one.notifications.subscribe(),
+            other.notifications.subscribe(),
+        );
+        notifiers.pass_on(&message("one", "wake"));
         assert!(at_one.has_changed().expect("it hangs"));
         assert!(!at_other.has_changed().expect("it hangs"));
         at_one.mark_unchanged();
-        bells.pass_on(&message("one", "cancel id.3"));
+        notifiers.pass_on(&message("one", "cancel id.3"));
         assert!(!at_one.has_changed().expect("it hangs"));
         let told = losses.try_recv().expect("told");
         assert_eq!(told, [Loss::cancelled(Receipt("id.3".into()))]);
@@ -171,11 +176,11 @@ mod tests {
             kind: PushKind::Disconnection,
             data: Vec::new(),
         };
-        bells.pass_on(&end);
+        notifiers.pass_on(&end);
         assert!(at_one.has_changed().expect("it hangs"));
         assert!(at_other.has_changed().expect("it hangs"));
         at_other.mark_unchanged();
         drop(one);
-        assert_eq!(bells.channels(), ["other"]);
+        assert_eq!(notifiers.channels(), ["other"]);
     }
 }

@@ -37,7 +37,7 @@ pub(super) struct Servers {
     tls: Option<Tls>,
     place: String,
     config: AsyncConnectionConfig,
-    bells: Arc<Notifiers>,
+    notifiers: Arc<Notifiers>,
     topology: Arc<Topology>,
     nodes: Mutex<HashMap<Host, Arc<Node>>>,
     /// The node that tells of what is published: in a cluster each tells of everything.
@@ -115,11 +115,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Servers {
-    /// Reads the address and the files of TLS. `bells` are told what is published.
+    /// Reads the address and the files of TLS. `notifiers` are notified of what is published.
     pub(super) fn new(
         place: &RedisAddress,
         config: AsyncConnectionConfig,
-        bells: Arc<Notifiers>,
+        notifiers: Arc<Notifiers>,
     ) -> Result<Self, CallError> {
         let refused = |message: String| CallError {
             kind: ErrorKind::Invalid,
@@ -137,7 +137,7 @@ impl Servers {
             place: address.to_string(),
             tls,
             config,
-            bells,
+            notifiers,
             topology: Arc::new(Topology {
                 known: Mutex::new(known),
                 ..Topology::default()
@@ -155,7 +155,7 @@ impl Servers {
             tls: self.tls.clone(),
             place: self.place.clone(),
             config,
-            bells: Arc::default(),
+            notifiers: Arc::default(),
             topology: self.topology.clone(),
             nodes: Mutex::default(),
             ear: Mutex::new(self.address.hosts[0].clone()),
@@ -472,7 +472,7 @@ impl Servers {
             }
         }
         let is_ear = self.address.sentinels.is_some() || *lock(&self.ear) == *host;
-        let channels = self.bells.channels();
+        let channels = self.notifiers.channels();
         if is_ear && !channels.is_empty() {
             let subscribed = live.connection.subscribe(&channels).await;
             subscribed.map_err(|error| failed(&error))?;
@@ -522,9 +522,9 @@ impl Servers {
         &self,
         slot: Option<u16>,
         channel: &str,
-        bell: &Arc<Notifier>,
+        notifier: &Arc<Notifier>,
     ) -> Result<(), CallError> {
-        let first = self.bells.register(channel, bell);
+        let first = self.notifiers.register(channel, notifier);
         if !first && !self.is_cluster() {
             return Ok(());
         }
@@ -534,7 +534,7 @@ impl Servers {
         };
         listening.await.inspect_err(|_| {
             if first {
-                self.bells.unregister(channel);
+                self.notifiers.unregister(channel);
             }
         })
     }
@@ -563,7 +563,7 @@ impl Servers {
                 (true, true) => vec![channel.to_owned()],
                 (false, _) => {
                     *lock(&self.ear) = host.clone();
-                    self.bells.channels()
+                    self.notifiers.channels()
                 }
             };
             let answer = live.connection.subscribe(&channels).await;

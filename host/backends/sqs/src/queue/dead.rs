@@ -15,15 +15,15 @@ pub(super) const MOST_ATTRIBUTES: usize = 10;
 /// The longest reason, in bytes: enough to act on, and little beside a message's 1 MiB.
 const LONGEST_REASON: usize = 2_048;
 
-/// The most ids that `Buried` keeps; beyond it the oldest goes.
+/// The most ids that `DeadLetteredIds` keeps; beyond it the oldest goes.
 const MOST_BURIED: usize = 1_024;
 
 /// The ids of messages that were sent to the dead-letter queue but could not be deleted from
 /// their own: when they are settled or received again, no second copy is sent.
 #[derive(Debug, Default)]
-pub(super) struct Buried(Mutex<VecDeque<String>>);
+pub(super) struct DeadLetteredIds(Mutex<VecDeque<String>>);
 
-impl Buried {
+impl DeadLetteredIds {
     pub(super) fn add(&self, id: &str) {
         let mut ids = self.lock();
         if ids.len() == MOST_BURIED {

@@ -97,7 +97,7 @@ pub struct SqsQueue {
     dead_letter: Option<QueueTarget>,
     /// The ARN of the target of its redrive policy.
     redrive_target: Option<String>,
-    dead_lettered: dead::Buried,
+    dead_lettered: dead::DeadLetteredIds,
     lost: attempts::LostReceives,
     own_delay: Duration,
     /// The bytes that the process may hold.
@@ -157,7 +157,7 @@ impl Sqs {
                 .map(|dead_letter_queue| dead_letter_queue.target)
                 .or(own),
             redrive_target: found.redrive.target,
-            dead_lettered: dead::Buried::default(),
+            dead_lettered: dead::DeadLetteredIds::default(),
             lost: attempts::LostReceives::default(),
             own_delay: found.own_delay,
             budget: None,

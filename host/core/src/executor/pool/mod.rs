@@ -37,7 +37,7 @@ use std::{
     },
 };
 
-pub use self::task::Returned;
+pub(crate) use self::task::Returned;
 use self::{
     park::MAX_WORKERS,
     shared::PoolShared,

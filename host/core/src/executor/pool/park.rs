@@ -22,7 +22,7 @@ pub(super) struct Parking {
     /// The last to fall asleep is woken first: its caches are the warmest. To be in here is to be
     /// asleep, so no token can be lost and no foreign `unpark` can wake.
     sleepers: Mutex<Vec<usize>>,
-    bells: Box<[Condvar]>,
+    condvars: Box<[Condvar]>,
 }
 
 impl Parking {
@@ -30,7 +30,7 @@ impl Parking {
         Self {
             counts: AtomicUsize::new(0),
             sleepers: Mutex::new(Vec::with_capacity(workers)),
-            bells: (0..workers).map(|_| Condvar::new()).collect(),
+            condvars: (0..workers).map(|_| Condvar::new()).collect(),
         }
     }
 
@@ -49,7 +49,7 @@ impl Parking {
         if let Some(worker) = sleepers.pop() {
             self.counts.fetch_sub(SLEEPER - SEARCHER, Relaxed);
             drop(sleepers);
-            self.bells[worker].notify_one();
+            self.condvars[worker].notify_one();
         }
     }
 
@@ -59,7 +59,7 @@ impl Parking {
         self.counts
             .fetch_sub(sleepers.len() * (SLEEPER - SEARCHER), Relaxed);
         for worker in sleepers.drain(..) {
-            self.bells[worker].notify_one();
+            self.condvars[worker].notify_one();
         }
     }
 
@@ -87,7 +87,7 @@ impl Parking {
         }
         sleepers.push(worker);
         while sleepers.contains(&worker) {
-            sleepers = self.bells[worker]
+            sleepers = self.condvars[worker]
                 .wait(sleepers)
                 .unwrap_or_else(PoisonError::into_inner);
         }

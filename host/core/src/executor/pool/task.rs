@@ -15,7 +15,7 @@ use super::{
 };
 
 /// A future that the pool did not finish, as [`Pool::close`](super::Pool::close) returns it.
-pub type Returned = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(crate) type Returned = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What one poll left behind.
 pub(super) enum PollResult {

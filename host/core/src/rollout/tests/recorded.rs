@@ -56,7 +56,7 @@ async fn timed_out_attempt_is_recorded() {
     let recording = recording(&folder, Share::ALL);
     let rollout = Rollout::new("p", 1, alone(current), Some(recording));
     let over = Attempt {
-        deadline: clock::now(),
+        deadline: Deadline::fixed(clock::now(), Timestamp(0)),
         ..Arc::unwrap_or_clone(attempt(1))
     };
     // The second has time left: its lease was lost.

@@ -3,10 +3,11 @@
 
 use crate::clock;
 use crate::clock::{BootInstant, Timestamp};
-use crate::message::Outgoing;
+use crate::message::{Outgoing, SendSpan};
 use crate::schedule::decide;
 use crate::schedule::decide::{DueJob, SendLimits};
 use crate::tasks::Group;
+use crate::telemetry::trace::Tracer;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -30,6 +31,34 @@ pub trait Outlet: Send + Sync + 'static {
 
     /// Sends at most `SendLimits::batch` messages; one answer per item, in order.
     async fn send(&self, queue: &str, items: Vec<Outgoing>) -> Vec<Result<(), NotSent>>;
+}
+
+/// An outlet whose calls are traced.
+pub struct TracedOutlet {
+    /// Sends.
+    pub outlet: Arc<dyn Outlet>,
+    /// Makes the spans.
+    pub tracer: Tracer,
+}
+
+#[async_trait::async_trait]
+impl Outlet for TracedOutlet {
+    async fn reach(&self, queue: &str) -> Result<SendLimits, String> {
+        self.outlet.reach(queue).await
+    }
+
+    async fn send(&self, queue: &str, mut items: Vec<Outgoing>) -> Vec<Result<(), NotSent>> {
+        let span = SendSpan::begin(&self.tracer, &mut items);
+        let answers = self.outlet.send(queue, items).await;
+        if let Some(span) = span {
+            let failures = answers.iter().filter_map(|answer| match answer {
+                Ok(()) => None,
+                Err(NotSent::Passing(why) | NotSent::Refused(why)) => Some(why.clone()),
+            });
+            span.end(queue, "schedule", &failures.collect::<Vec<_>>());
+        }
+        answers
+    }
 }
 
 /// Messages of one lane are sent only after those ahead were accepted.
@@ -76,7 +105,7 @@ impl Load {
                 due: *due,
                 message: Outgoing {
                     scheduled: Some(format!("{}/{}", job.id, due.0)),
-                    ..job.message.clone()
+                    ..job.message.clone().with_trace_header_in_place()
                 },
             }));
     }

@@ -19,6 +19,8 @@ pub enum EventKind {
     DeadLetteredByPolicy,
     /// It was older than `max-age` and was not started.
     Shed,
+    /// No filter of the route matched it, and it was not started.
+    Filtered,
     /// Somebody cancelled it.
     Cancelled,
     /// Its lease expired, or was taken away, before it could be settled.
@@ -33,12 +35,13 @@ pub enum EventKind {
 
 impl EventKind {
     /// All of them, in the order of `host/docs/events.md`.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Done,
         Self::Retried,
         Self::DeadLettered,
         Self::DeadLetteredByPolicy,
         Self::Shed,
+        Self::Filtered,
         Self::Cancelled,
         Self::Lost,
         Self::Released,
@@ -47,13 +50,14 @@ impl EventKind {
     ];
 
     /// The message of its log line.
-    pub const fn log_message(self) -> &'static str {
+    pub(crate) const fn log_message(self) -> &'static str {
         match self {
             Self::Done => "message done",
             Self::Retried => "message retried",
             Self::DeadLettered => "message dead-lettered",
             Self::DeadLetteredByPolicy => "message dead-lettered by redrive policy",
             Self::Shed => "message shed",
+            Self::Filtered => "message filtered",
             Self::Cancelled => "message cancelled",
             Self::Lost => "lease lost",
             Self::Released => "message released",
@@ -66,7 +70,7 @@ impl EventKind {
     pub const fn level(self) -> Level {
         match self {
             Self::Done | Self::Duplicate => Level::DEBUG,
-            Self::Retried | Self::Cancelled | Self::Released => Level::INFO,
+            Self::Retried | Self::Filtered | Self::Cancelled | Self::Released => Level::INFO,
             Self::DeadLettered
             | Self::DeadLetteredByPolicy
             | Self::Shed
@@ -83,6 +87,7 @@ impl EventKind {
             Self::DeadLettered => "dead-lettered",
             Self::DeadLetteredByPolicy => "dead-lettered-by-redrive-policy",
             Self::Shed => "shed",
+            Self::Filtered => "filtered",
             Self::Cancelled => "cancelled",
             Self::Lost => "lost",
             Self::Released => "released",
@@ -119,7 +124,9 @@ impl EventKind {
                 "reason_kind",
                 "reason",
             ],
-            Self::Shed => &["messages", "message_ids", "to", "reason_kind", "reason"],
+            Self::Shed | Self::Filtered => {
+                &["messages", "message_ids", "to", "reason_kind", "reason"]
+            }
             Self::Lost => &["message_id", "receive_count", "handled"],
             Self::Released => &["messages", "message_ids", "reason_kind", "reason"],
             Self::NotSettled => &["message_id", "receive_count", "wanted", "outcome", "error"],
@@ -154,6 +161,8 @@ pub enum ReasonKind {
     HostError,
     /// The message was older than `max-age`.
     TooOld,
+    /// No filter of the route matched the message.
+    Filtered,
     /// It was received more often than attempts are allowed, and no attempt ever answered.
     NoAnswer,
     /// Its content is missing or cannot be read, so no attempt was made.
@@ -170,7 +179,7 @@ pub enum ReasonKind {
 
 impl ReasonKind {
     /// All of them, in the order of `host/docs/events.md`.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::RetryRequested,
         Self::Rejected,
         Self::FunctionError,
@@ -181,6 +190,7 @@ impl ReasonKind {
         Self::OutOfMemory,
         Self::HostError,
         Self::TooOld,
+        Self::Filtered,
         Self::NoAnswer,
         Self::Unreadable,
         Self::TooLarge,
@@ -202,6 +212,7 @@ impl ReasonKind {
             Self::OutOfMemory => "out-of-memory",
             Self::HostError => "host-error",
             Self::TooOld => "too-old",
+            Self::Filtered => "filtered",
             Self::NoAnswer => "no-answer",
             Self::Unreadable => "unreadable",
             Self::TooLarge => "too-large",

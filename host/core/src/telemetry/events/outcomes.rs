@@ -2,13 +2,14 @@
 //! for whoever follows. What is done or a duplicate is streamed and not kept, so that a thousand good
 //! messages do not push out the bad one, and costs nothing while nobody follows.
 
-use super::kind::{EventKind, Reason};
+use super::kind::{EventCounts, EventKind, Reason};
 use super::{MessageEvent, ShedTo};
 use crate::clock;
 use crate::clock::Timestamp;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::broadcast;
 
 /// How many ends are kept.
@@ -37,6 +38,10 @@ pub struct RecentOutcome {
     pub ids: Vec<String>,
     /// How often it was received, where it is one.
     pub receive_count: Option<u32>,
+    /// Which attempt at it this was, where it is one and the event counts them.
+    pub attempt: Option<u32>,
+    /// How long the attempt took, if one was made.
+    pub took: Option<Duration>,
     /// Where it went, where the queue tells.
     pub to: Option<String>,
 }
@@ -46,6 +51,7 @@ pub struct RecentOutcome {
 pub struct Outcomes {
     ring: Mutex<Ring>,
     followers: AtomicUsize,
+    counts: EventCounts,
 }
 
 #[derive(Debug, Default)]
@@ -58,6 +64,8 @@ struct Ring {
 impl Outcomes {
     /// Takes one down.
     pub(super) fn note(&self, queue: &str, event: &MessageEvent<'_>) {
+        let (reason, messages) = event.reason_and_messages();
+        self.counts.add(event.kind(), reason, messages);
         let is_kept = !matches!(event.kind(), EventKind::Done | EventKind::Duplicate);
         if !is_kept && self.followers.load(Relaxed) == 0 {
             return;
@@ -77,6 +85,11 @@ impl Outcomes {
             // Whoever followed may have gone.
             let _ = stream.send(outcome);
         }
+    }
+
+    /// How often deliveries of all queues ended so, since the start.
+    pub fn counts(&self) -> &EventCounts {
+        &self.counts
     }
 
     /// Those of which this holds and that came before `before`, the newest first; at most `most`.
@@ -146,7 +159,7 @@ fn outcome(queue: &str, event: &MessageEvent<'_>) -> RecentOutcome {
         | MessageEvent::DeadLetteredByPolicy { of, reason, to, .. } => {
             (Some(of), &[], Some(reason), *to)
         }
-        MessageEvent::Shed { ids, reason, to } => {
+        MessageEvent::Shed { ids, reason, to } | MessageEvent::Filtered { ids, reason, to } => {
             let to = match to {
                 ShedTo::Deleted => None,
                 ShedTo::DeadLetters(to) => *to,
@@ -165,6 +178,12 @@ fn outcome(queue: &str, event: &MessageEvent<'_>) -> RecentOutcome {
         messages: ids.len(),
         ids: ids.iter().take(IDS).map(|id| (*id).to_owned()).collect(),
         receive_count: of.map(|of| of.receive_count),
+        attempt: match event {
+            MessageEvent::Retried { attempt, .. } => Some(*attempt),
+            MessageEvent::DeadLettered { attempts, .. } => Some(*attempts),
+            _ => None,
+        },
+        took: of.and_then(|of| of.took),
         to: to.map(str::to_owned),
     }
 }
@@ -179,6 +198,8 @@ mod tests {
         Delivery {
             id,
             receive_count: 2,
+            took: None,
+            trace: None,
         }
     }
 
@@ -216,6 +237,13 @@ mod tests {
         assert_eq!((newest.messages, newest.ids.len()), (30, IDS));
         let before = outcomes.recent(Some(newest.sequence), 2, all);
         assert_eq!(before[0].sequence + 1, newest.sequence);
+        let counts: Vec<_> = outcomes.counts().counted().collect();
+        let wanted = [
+            (EventKind::Done, "", 2 * KEPT as u64),
+            (EventKind::Lost, "", 1),
+            (EventKind::Released, "not-attempted", 30 * KEPT as u64),
+        ];
+        assert_eq!(counts, wanted);
     }
 
     #[tokio::test]

@@ -5,25 +5,40 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// How many buckets there are. CloudWatch takes at most 150 values with their counts at once.
-pub const BUCKETS: usize = 150;
+pub(crate) const BUCKETS: usize = 150;
 
-/// Where the logarithmic buckets begin and where they end: what is shorter counts as 0, what is
-/// longer as if it were in the last bucket. Handlers in WebAssembly take microseconds; a message can
-/// be in flight for 12 hours at most.
-const SHORTEST_MS: f64 = 0.001;
-const LONGEST_MS: f64 = 12.0 * 3_600_000.0;
+/// Edges in seconds that charts get. From 5 ms to 10 s they are those that the semantic conventions
+/// of OpenTelemetry advise for `messaging.process.duration`; handlers in WebAssembly take less, and a
+/// message can be in flight for 12 hours at most.
+pub const CHART_EDGES_S: [f64; 24] = [
+    0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5,
+    5.0, 7.5, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0, 43_200.0,
+];
+
+/// What is not longer counts as 0.
+const SHORTEST_S: f64 = 0.000_000_999;
+/// Between these edges each bucket ends at most at this multiple of its beginning.
+const STEP: f64 = 1.2;
 
 /// The largest error of a value that the histogram releases, relative to what was recorded.
-pub const RELATIVE_ERROR: f64 = 0.086;
+#[cfg(test)]
+const RELATIVE_ERROR: f64 = 0.096;
 
-/// How many buckets lie between two edges that charts get: each edge is about four times the one
-/// before.
-const EDGES_APART: usize = 8;
-
-/// Where each bucket but the first begins, in milliseconds, and where the last one ends.
-static EDGES: LazyLock<[f64; BUCKETS]> = LazyLock::new(|| {
-    let last = (BUCKETS - 1) as f64;
-    std::array::from_fn(|edge| SHORTEST_MS * (LONGEST_MS / SHORTEST_MS).powf(edge as f64 / last))
+/// Where each bucket ends, in seconds; the end is part of it. The last bucket also has what is longer.
+static EDGES: LazyLock<Vec<f64>> = LazyLock::new(|| {
+    let mut edges = vec![SHORTEST_S];
+    let mut from = SHORTEST_S;
+    for to in CHART_EDGES_S {
+        let parts = ((to / from).ln() / STEP.ln()).ceil();
+        let mut part = 1.0;
+        while part < parts {
+            edges.push(from * (to / from).powf(part / parts));
+            part += 1.0;
+        }
+        edges.push(to);
+        from = to;
+    }
+    edges
 });
 
 /// Counts of durations since the start, from below 1 µs to 12 h. Written with one atomic addition
@@ -53,6 +68,14 @@ impl Histogram {
             .as_micros();
         let us = u64::try_from(us).unwrap_or(u64::MAX);
         self.sum_us.fetch_add(us, Relaxed);
+    }
+
+    /// Adds everything since the start to `sum`. Each count is read by itself.
+    pub(super) fn add_to(&self, sum: &mut Samples) {
+        for (total, count) in sum.counts.iter_mut().zip(&self.counts) {
+            *total += count.load(Relaxed);
+        }
+        sum.sum_us = sum.sum_us.wrapping_add(self.sum_us.load(Relaxed));
     }
 
     /// Everything since the start. Each count is read by itself.
@@ -124,30 +147,45 @@ impl Samples {
             .collect()
     }
 
-    /// How many were shorter than each of a few durations, for charts that want it so: each is
-    /// about four times the one before.
-    pub fn cumulative(&self) -> impl Iterator<Item = (Duration, u64)> {
-        let mut below = 0;
-        let numbered = self.counts.iter().enumerate();
-        let each = numbered.map(move |(bucket, count)| {
-            below += count;
-            (Duration::from_secs_f64(EDGES[bucket] / 1_000.0), below)
+    /// The duration that the share `of` (0 to 1) of the samples does not exceed, in seconds; nothing
+    /// without samples.
+    pub fn quantile(&self, of: f64) -> Option<f64> {
+        let wanted = (self.count() as f64 * of).ceil().max(1.0);
+        let mut seen = 0.0;
+        let found = self.values().into_iter().find(|(_, count)| {
+            seen += *count as f64;
+            seen >= wanted
         });
-        each.step_by(EDGES_APART)
+        found.map(|(ms, _)| ms / 1_000.0)
+    }
+
+    /// How many were not longer than each of `CHART_EDGES_S`.
+    pub fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> {
+        let mut below = 0;
+        let mut counts = EDGES.iter().zip(&self.counts);
+        CHART_EDGES_S.into_iter().map(move |edge| {
+            for (end, count) in counts.by_ref() {
+                below += count;
+                if *end >= edge {
+                    break;
+                }
+            }
+            (edge, below)
+        })
     }
 }
 
 fn bucket(duration: Duration) -> usize {
-    let ms = duration.as_secs_f64() * 1_000.0;
-    let begun = EDGES.partition_point(|edge| *edge <= ms);
-    begun.min(BUCKETS - 1)
+    let seconds = duration.as_secs_f64();
+    let before = EDGES.partition_point(|end| *end < seconds);
+    before.min(EDGES.len() - 1)
 }
 
-/// What stands for a bucket: the middle of it, as logarithms have it.
+/// What stands for a bucket, in milliseconds: the middle of it, as logarithms have it.
 fn value(bucket: usize) -> f64 {
     match bucket {
         0 => 0.0,
-        _ => (EDGES[bucket - 1] * EDGES[bucket]).sqrt(),
+        _ => (EDGES[bucket - 1] * EDGES[bucket]).sqrt() * 1_000.0,
     }
 }
 
@@ -215,25 +253,54 @@ mod tests {
     }
 
     #[test]
+    fn a_quantile_is_the_value_of_its_rank() {
+        let histogram = Histogram::default();
+        assert_eq!(histogram.samples().quantile(0.5), None);
+        for ms in 1..=100 {
+            histogram.record(Duration::from_millis(ms));
+        }
+        let mut samples = Samples::default();
+        histogram.add_to(&mut samples);
+        for (of, seconds) in [(0.0, 0.001), (0.5, 0.05), (0.99, 0.099), (1.0, 0.1)] {
+            let given = samples.quantile(of).expect("there are samples");
+            assert!(
+                (given - seconds).abs() <= seconds * RELATIVE_ERROR,
+                "{given} for {seconds}"
+            );
+        }
+    }
+
+    #[test]
     fn values_beyond_the_range_fall_into_the_outer_buckets() {
         assert_eq!(bucket(Duration::ZERO), 0);
         assert_eq!(bucket(Duration::from_nanos(999)), 0);
         assert_eq!(bucket(Duration::from_micros(1)), 1);
-        assert_eq!(bucket(Duration::from_secs(12 * 3_600)), BUCKETS - 1);
-        assert_eq!(bucket(Duration::MAX), BUCKETS - 1);
+        let last = EDGES.len() - 1;
+        assert_eq!(bucket(Duration::from_secs(12 * 3_600)), last);
+        assert_eq!(bucket(Duration::MAX), last);
     }
 
     #[test]
-    fn cumulative_counts_end_with_nearly_all() {
+    fn every_edge_of_a_chart_is_the_end_of_a_bucket() {
+        assert!(EDGES.len() <= BUCKETS, "{} buckets", EDGES.len());
+        assert!(EDGES.is_sorted_by(|one, next| one < next));
+        for edge in CHART_EDGES_S {
+            let at = EDGES.iter().position(|end| *end == edge).expect("an edge");
+            assert_eq!(bucket(Duration::from_secs_f64(edge)), at, "{edge}");
+        }
+    }
+
+    #[test]
+    fn cumulative_counts_include_what_equals_the_edge() {
         let histogram = Histogram::default();
-        for ms in [0, 1, 10, 100, 1_000] {
+        for ms in [0, 1, 10, 100, 1_000, 100_000_000] {
             histogram.record(Duration::from_millis(ms));
         }
-        let samples = histogram.samples();
-        let steps: Vec<(Duration, u64)> = samples.cumulative().collect();
-        assert_eq!(steps.len(), 19);
-        assert_eq!(steps[0], (Duration::from_micros(1), 1));
-        assert_eq!(steps.last().map(|step| step.1), Some(5));
+        let steps: Vec<(f64, u64)> = histogram.samples().cumulative().collect();
+        assert_eq!(steps.len(), CHART_EDGES_S.len());
+        for (edge, count) in [(0.0005, 1), (0.001, 2), (0.075, 3), (0.1, 4), (10.0, 5)] {
+            assert!(steps.contains(&(edge, count)), "{edge}: {steps:?}");
+        }
         assert!(steps.is_sorted());
     }
 }

@@ -1,10 +1,13 @@
 //! The measurements of one queue. Written on the hot path with plain atomic additions; read by
 //! publishers and by `/metrics`. Knows no sink.
 
+use super::exemplar::{Exemplar, Exemplars};
 use super::histogram::{Histogram, Samples};
+use crate::clock;
 use crate::telemetry::counters::Counter;
 use crate::telemetry::events::EventCounts;
 use crate::telemetry::events::outcomes::Outcomes;
+use crate::telemetry::trace::TraceId;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -65,6 +68,7 @@ pub struct Meter {
     /// Whether the queue is paused.
     pub paused: AtomicBool,
     duration: Histogram,
+    traced: Exemplars,
     age: Histogram,
     in_flight: Level,
     /// That of all queues together: the sum of what each had at most is more than that.
@@ -87,8 +91,18 @@ impl Meter {
         self.duration.record(duration);
     }
 
+    /// Names the trace of an attempt that took so long.
+    pub fn traced(&self, duration: Duration, trace: TraceId) {
+        self.traced.keep(duration, trace, clock::wall_clock_now());
+    }
+
+    /// The last traced durations, one for each bucket of a chart.
+    pub fn exemplars(&self) -> Vec<Exemplar> {
+        self.traced.all()
+    }
+
     /// Records the age of a message on arrival.
-    pub fn aged(&self, since_sent: Duration) {
+    pub(crate) fn aged(&self, since_sent: Duration) {
         self.age.record(since_sent);
     }
 
@@ -105,6 +119,16 @@ impl Meter {
     /// Messages in flight now.
     pub fn in_flight(&self) -> u64 {
         self.in_flight.get()
+    }
+
+    /// Adds the durations of all attempts since the start to `sum`.
+    pub fn add_durations(&self, sum: &mut Samples) {
+        self.duration.add_to(sum);
+    }
+
+    /// The durations of all attempts since the start.
+    pub fn durations(&self) -> Samples {
+        self.duration.samples()
     }
 
     /// Everything since the start.

@@ -69,6 +69,13 @@ impl QueueMetric {
         }
     }
 
+    const fn renamed_from(self, former: &'static str) -> Self {
+        Self {
+            metric: self.metric.renamed_from(former),
+            ..self
+        }
+    }
+
     const fn times(
         name: &'static str,
         cloudwatch: &'static str,
@@ -103,7 +110,7 @@ impl QueueMetric {
         };
         match self.read {
             Read::Count(read) => one(MetricValue::Count(read(totals))),
-            Read::Times(read) => one(MetricValue::Times(read(totals).clone())),
+            Read::Times(read) => one(MetricValue::Times(read(totals).clone(), Vec::new())),
             Read::InFlight => one(MetricValue::Level(meter.in_flight() as f64)),
             Read::Paused => {
                 let paused = meter.paused.load(Relaxed);
@@ -144,50 +151,57 @@ impl QueueMetric {
 /// All metrics of a queue, in the order in which they are published.
 pub const QUEUE_METRICS: [QueueMetric; 14] = [
     QueueMetric::count(
-        "queue_received",
+        "queue_messages_received",
         Some("Messages"),
         "Messages received, redeliveries included.",
         |of| of.received,
-    ),
+    )
+    .renamed_from("queue_received"),
     QueueMetric::count(
-        "queue_failed",
+        "queue_messages_failed",
         Some("Failures"),
         "Messages whose attempt failed.",
         |of| of.failed,
-    ),
+    )
+    .renamed_from("queue_failed"),
     QueueMetric::count(
-        "queue_throttled",
+        "queue_messages_throttled",
         Some("Throttles"),
         "Messages that had to wait because the handler's dependency was busy.",
         |of| of.throttled,
-    ),
+    )
+    .renamed_from("queue_throttled"),
     QueueMetric::count(
-        "queue_shed",
+        "queue_messages_shed",
         Some("Shed"),
         "Messages that were too old to be started: deleted, or counted as dead as well.",
         |of| of.shed,
-    ),
+    )
+    .renamed_from("queue_shed"),
     QueueMetric {
         metric: Metric::gauge(
-            "queue_in_flight",
+            "queue_messages_running",
             Unit::Messages,
-            "Messages in flight now; in CloudWatch, the maximum.",
-        ),
+            "Messages in running attempts of this process; in CloudWatch, the maximum.",
+        )
+        .renamed_from("queue_in_flight"),
         cloudwatch: Some("InFlight"),
         read: Read::InFlight,
     },
     QueueMetric::times(
         "queue_attempt_seconds",
         "Duration",
-        "How long the attempt of a message took.",
+        "How long the attempt of a message took; deprecated in `/metrics`, where \
+         `messaging_process_duration_seconds` has the same.",
         |of| &of.duration,
     ),
     QueueMetric::times(
-        "queue_age_seconds",
+        "queue_message_age_seconds",
         "Age",
         "How long ago a message had been sent when it was received.",
         |of| &of.age,
-    ),
+    )
+    .renamed_from("queue_age_seconds"),
     QueueMetric {
         metric: Metric::gauge(
             "queue_calls_per_message",
@@ -198,23 +212,26 @@ pub const QUEUE_METRICS: [QueueMetric; 14] = [
         read: Read::CallsPerMessage,
     },
     QueueMetric::count(
-        "queue_done",
+        "queue_messages_done",
         None,
         "Messages that were handled and deleted.",
         |of| of.done,
-    ),
+    )
+    .renamed_from("queue_done"),
     QueueMetric::count(
-        "queue_dead",
+        "queue_messages_dead_lettered",
         None,
         "Messages that were dead-lettered, by this program or by the queue's redrive policy.",
         |of| of.dead,
-    ),
+    )
+    .renamed_from("queue_dead"),
     QueueMetric::count(
-        "queue_lost",
+        "queue_leases_lost",
         None,
         "Leases that expired, or were taken away, before their message was settled.",
         |of| of.lost,
-    ),
+    )
+    .renamed_from("queue_lost"),
     QueueMetric {
         metric: Metric::counter(
             "queue_calls",

@@ -1,6 +1,7 @@
 //! Metric families and their values at one moment. Every exporter reads these families and adds
 //! nothing to them; a metric is declared once, beside its count. Knows no format.
 
+use super::exemplar::Exemplar;
 use super::histogram::Samples;
 
 /// How a metric behaves.
@@ -25,13 +26,16 @@ impl MetricKind {
     }
 }
 
-/// What a metric counts.
+/// The unit or thing that a metric counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is its own word")]
 pub enum Unit {
     Attempts,
     Bytes,
+    Builds,
     Calls,
+    Dollars,
+    Files,
     Instances,
     Invocations,
     Messages,
@@ -42,6 +46,7 @@ pub enum Unit {
     /// 1 where something is so, else 0.
     Switch,
     Tasks,
+    Threads,
     Versions,
 }
 
@@ -51,7 +56,10 @@ impl Unit {
         match self {
             Self::Attempts => "attempts",
             Self::Bytes => "bytes",
+            Self::Builds => "builds",
             Self::Calls => "calls",
+            Self::Dollars => "US dollars",
+            Self::Files => "files",
             Self::Instances => "instances",
             Self::Invocations => "invocations",
             Self::Messages => "messages",
@@ -60,6 +68,7 @@ impl Unit {
             Self::Seconds => "seconds",
             Self::Switch => "0 or 1",
             Self::Tasks => "tasks",
+            Self::Threads => "threads",
             Self::Versions => "versions",
         }
     }
@@ -70,6 +79,10 @@ impl Unit {
 pub struct Metric {
     /// Its name, without `dispatcher_` before it and `_total` after it.
     pub name: &'static str,
+    /// Whether `dispatcher_` comes before the name. A metric that a convention names has none.
+    pub is_own: bool,
+    /// The name that it had before, written like `name`. It is exposed under both for one version.
+    pub former: Option<&'static str>,
     /// How it behaves.
     pub kind: MetricKind,
     /// What it counts.
@@ -97,10 +110,46 @@ impl Metric {
     const fn new(name: &'static str, kind: MetricKind, unit: Unit, help: &'static str) -> Self {
         Self {
             name,
+            is_own: true,
+            former: None,
             kind,
             unit,
             help,
         }
+    }
+
+    /// The metric, whose name is that of a convention.
+    #[must_use]
+    pub const fn of_convention(self) -> Self {
+        Self {
+            is_own: false,
+            ..self
+        }
+    }
+
+    /// The metric, which had this name before.
+    #[must_use]
+    pub const fn renamed_from(self, former: &'static str) -> Self {
+        Self {
+            former: Some(former),
+            ..self
+        }
+    }
+
+    /// The same metric under the name that it had before, if it had one.
+    pub fn deprecated(&self) -> Option<Self> {
+        let name = self.former?;
+        Some(Self {
+            name,
+            former: None,
+            ..*self
+        })
+    }
+
+    /// Its name without a suffix for its kind.
+    pub fn base_name(&self) -> String {
+        let prefix = if self.is_own { "dispatcher_" } else { "" };
+        format!("{prefix}{}", self.name)
     }
 
     /// Its name as users see it.
@@ -109,7 +158,7 @@ impl Metric {
             MetricKind::Counter => "_total",
             MetricKind::Gauge | MetricKind::Histogram => "",
         };
-        format!("dispatcher_{}{suffix}", self.name)
+        self.base_name() + suffix
     }
 
     /// The metric with one value for the whole process.
@@ -128,10 +177,12 @@ impl Metric {
 pub enum MetricValue {
     /// Of a counter.
     Count(u64),
+    /// Of a counter that has fractions.
+    Sum(f64),
     /// Of a gauge.
     Level(f64),
-    /// Of a histogram.
-    Times(Samples),
+    /// Of a histogram, with the last traced duration of each bucket.
+    Times(Samples, Vec<Exemplar>),
 }
 
 /// One value with its labels.

@@ -1,7 +1,9 @@
 //! Endpoints that act. Each reads its whole request first: nothing is done unless all of it is
-//! understood. What else operators will do to queues belongs here, beside `cancel_message`.
+//! understood.
 
-use super::objects::{CancelMessage, Draining, NoFields, QueueLimits, RouteLimits};
+use super::objects::{
+    CancelMessage, Draining, NoFields, OneSchedule, QueueLimits, RolledBack, RouteLimits,
+};
 use super::{Call, done};
 use crate::admin::operations::{CancelResult, ControlResult};
 use crate::admin::problem::problem_with;
@@ -16,7 +18,7 @@ use dispatcher_core::scheduler::live::RouteControl;
 type Answered = Result<Response, CallProblem>;
 
 impl Call {
-    fn request<T: ReadRequest>(&self) -> Result<T, CallProblem> {
+    pub(super) fn request<T: ReadRequest>(&self) -> Result<T, CallProblem> {
         read(&self.body).map_err(CallProblem::fields)
     }
 }
@@ -73,6 +75,11 @@ fn nothing(wanted: &str) -> CallProblem {
     CallProblem::fields(vec![FieldProblem::new("", "it changes nothing", wanted)])
 }
 
+/// A field that a request must have.
+pub(super) fn missing(field: &str, wanted: &str) -> CallProblem {
+    CallProblem::fields(vec![FieldProblem::new(field, "it is missing", wanted)])
+}
+
 pub(super) async fn pause_route(call: Call) -> Answered {
     let NoFields {} = call.request()?;
     let change = |control| RouteControl {
@@ -123,13 +130,24 @@ pub(super) async fn cancel_attempt(call: Call) -> Answered {
 
 pub(super) async fn cancel_message(call: Call) -> Answered {
     let CancelMessage { message } = call.request()?;
-    let Some(message) = message else {
-        let missing = FieldProblem::new("message", "it is missing", "the id of a message");
-        return Err(CallProblem::fields(vec![missing]));
-    };
+    let message = message.ok_or_else(|| missing("message", "the id of a message"))?;
     let queue = call.named("queue");
     let result = call.operations.cancel_message(queue, &message).await?;
     cancelled(&format!("{queue} {message}"), &result)
+}
+
+pub(super) async fn run_schedule(call: Call) -> Answered {
+    let OneSchedule { schedule } = call.request()?;
+    let id = schedule.ok_or_else(|| missing("schedule", "the id of a scheduled message"))?;
+    let result = call.operations.run_schedule(&id).await?;
+    done(&result, id, 1)
+}
+
+pub(super) async fn cancel_schedule(call: Call) -> Answered {
+    let OneSchedule { schedule } = call.request()?;
+    let id = schedule.ok_or_else(|| missing("schedule", "the id of a scheduled message"))?;
+    let result = call.operations.cancel_schedule(&id).await?;
+    done(&result, id, 1)
 }
 
 pub(super) async fn reload(call: Call) -> Answered {
@@ -143,6 +161,25 @@ pub(super) async fn reload(call: Call) -> Answered {
     }
     let why = "Not every plugin was replaced; the old versions stay.";
     Ok(problem_with(StatusCode::UNPROCESSABLE_ENTITY, why, came))
+}
+
+pub(super) async fn roll_back(call: Call) -> Answered {
+    let NoFields {} = call.request()?;
+    let route = call.named("route").to_owned();
+    let Some(roll_back) = &call.state.admin.roll_back else {
+        return Err(CallProblem::not_found("No plugin runs here."));
+    };
+    let version = roll_back(route.clone()).await?;
+    call.state.changes.publish(&StateChange {
+        what: "canary rolled back",
+        target: &route,
+        by: call.caller.name(),
+    });
+    let rolled_back = RolledBack {
+        route: route.clone(),
+        version,
+    };
+    done(&rolled_back, &route, 0)
 }
 
 pub(super) async fn drain(call: Call) -> Answered {

@@ -2,6 +2,7 @@
 //! follow. What an endpoint answers with comes from the port `Operations`.
 
 mod actions;
+mod messages;
 mod objects;
 mod openapi;
 mod query;
@@ -10,6 +11,7 @@ mod stream;
 
 use super::ServedState;
 use super::access::{Caller, Role};
+use super::audit::{Asked, Requester};
 use super::operations::Operations;
 use super::problem::CallProblem;
 use super::schema::{Components, Schema};
@@ -23,14 +25,17 @@ use dispatcher_http::ServedConnection;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 pub(super) use openapi::document;
 use query::{Parameter, Query};
+pub(super) use reads::view as outcome_view;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// The most bytes of a request: none needs more than a few hundred.
+/// The most bytes of a request: few need more than some hundred.
 const LONGEST_REQUEST: usize = 64 * 1_024;
+/// The same of a request with edited bodies: SQS takes one of 1 MiB, which JSON may write longer.
+pub(super) const LONGEST_WITH_BODIES: usize = 8 << 20;
 
 /// Whether an endpoint reads or acts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +58,8 @@ pub(super) struct Endpoint {
     summary: &'static str,
     query: &'static [Parameter],
     request: Option<fn(&mut Components) -> Value>,
+    /// The most bytes of a request.
+    longest: usize,
     response: Answer,
     run: fn(Call) -> Running,
 }
@@ -75,8 +82,13 @@ struct Call {
     query: Query,
     body: Bytes,
     caller: Caller,
+    asked: Asked,
     connection: Option<ServedConnection>,
 }
+
+/// Marks the answer of an action that a job takes, which logs it when it ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AuditedByJob;
 
 /// How many things an action was about, and which; for the log.
 #[derive(Debug, Clone, Default)]
@@ -99,6 +111,7 @@ const fn get(
         summary,
         query,
         request: None,
+        longest: LONGEST_REQUEST,
         response,
         run,
     }
@@ -118,8 +131,23 @@ const fn post(
         summary,
         query: &[],
         request,
+        longest: LONGEST_REQUEST,
         response: Answer::Json(response),
         run,
+    }
+}
+
+/// An action whose request may carry bodies of messages.
+const fn post_with_bodies(
+    path: &'static str,
+    summary: &'static str,
+    request: Option<fn(&mut Components) -> Value>,
+    response: fn(&mut Components) -> Value,
+    run: fn(Call) -> Running,
+) -> Endpoint {
+    Endpoint {
+        longest: LONGEST_WITH_BODIES,
+        ..post(path, summary, request, response, run)
     }
 }
 
@@ -168,6 +196,34 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         run!(reads::queue),
     ),
     get(
+        "/api/v1/queues/{queue}/messages",
+        "The messages that wait in a queue, counted by reason, where the queue can be listed.",
+        query::MESSAGES,
+        Answer::Json(super::messages::MessageList::schema),
+        run!(messages::messages),
+    ),
+    get(
+        "/api/v1/queues/{queue}/messages/{id}",
+        "A message that waits in a queue, where the queue can be listed.",
+        &[],
+        Answer::Json(super::messages::MessageView::schema),
+        run!(messages::message),
+    ),
+    get(
+        "/api/v1/jobs",
+        "Redrives, moves and purges, the newest first.",
+        query::PAGED,
+        Answer::Json(objects::Jobs::schema),
+        run!(messages::jobs),
+    ),
+    get(
+        "/api/v1/jobs/{id}",
+        "One redrive, move or purge, and how far it is.",
+        &[],
+        Answer::Json(super::messages::JobView::schema),
+        run!(messages::job),
+    ),
+    get(
         "/api/v1/running",
         "The attempts under way, those of each route with the oldest first.",
         query::PAGED,
@@ -210,6 +266,13 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         run!(reads::processes),
     ),
     get(
+        "/api/v1/scale",
+        "How many replicas of this program its routes want, for an autoscaler.",
+        query::SCALE,
+        Answer::Json(objects::Scale::schema),
+        run!(reads::scale),
+    ),
+    get(
         "/api/v1/findings",
         "What `dispatcher doctor` finds; looked for at most once a minute.",
         &[],
@@ -219,7 +282,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
     get(
         "/api/v1/events",
         "Follows deliveries that end and states that change.",
-        &[],
+        query::EVENTS,
         Answer::Events,
         run!(stream::events),
     ),
@@ -252,6 +315,62 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         run!(actions::cancel_message),
     ),
     post(
+        "/api/v1/queues/{queue}/scan",
+        "Looks at the messages of a queue: receives them where it cannot be listed, and gives them back.",
+        Some(objects::ScanRequest::schema),
+        super::messages::MessageList::schema,
+        run!(messages::scan),
+    ),
+    post(
+        "/api/v1/queues/{queue}/delete",
+        "Deletes a message that waits, where the queue can be listed.",
+        Some(objects::DeleteMessage::schema),
+        super::messages::DeleteResult::schema,
+        run!(messages::delete),
+    ),
+    post_with_bodies(
+        "/api/v1/queues/{queue}/resend",
+        "Sends one message again, with another body if one is given, and deletes the original.",
+        Some(objects::ResendMessage::schema),
+        super::messages::JobView::schema,
+        run!(messages::resend),
+    ),
+    post_with_bodies(
+        "/api/v1/queues/{queue}/redrive",
+        "Moves dead letters back to where they came from; without `apply` it only counts them.",
+        Some(objects::RedriveMessages::schema),
+        super::messages::JobView::schema,
+        run!(messages::redrive),
+    ),
+    post(
+        "/api/v1/queues/{queue}/move",
+        "Moves messages to another queue as they are; without `apply` it only counts them.",
+        Some(objects::MoveMessages::schema),
+        super::messages::JobView::schema,
+        run!(messages::move_messages),
+    ),
+    post(
+        "/api/v1/queues/{queue}/purge",
+        "Removes the messages of a queue; without `apply` it only counts them.",
+        Some(objects::PurgeQueue::schema),
+        super::messages::JobView::schema,
+        run!(messages::purge),
+    ),
+    post(
+        "/api/v1/jobs/{id}/cancel",
+        "Stops a redrive, a move or a purge after its present batch.",
+        Some(objects::NoFields::schema),
+        super::messages::JobView::schema,
+        run!(messages::cancel_job),
+    ),
+    post(
+        "/api/v1/jobs/{id}/restart",
+        "Starts a job again that has ended early: it goes on with what is left.",
+        Some(objects::NoFields::schema),
+        super::messages::JobView::schema,
+        run!(messages::restart_job),
+    ),
+    post(
         "/api/v1/routes/{route}/pause",
         "Pauses all queues of a route in this process.",
         Some(objects::NoFields::schema),
@@ -280,11 +399,32 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         run!(actions::cancel_attempt),
     ),
     post(
+        "/api/v1/schedules/run",
+        "Makes a scheduled message due at once; one that comes again keeps its times.",
+        Some(objects::OneSchedule::schema),
+        super::operations::ScheduleResult::schema,
+        run!(actions::run_schedule),
+    ),
+    post(
+        "/api/v1/schedules/cancel",
+        "Cancels a scheduled message.",
+        Some(objects::OneSchedule::schema),
+        super::operations::ScheduleResult::schema,
+        run!(actions::cancel_schedule),
+    ),
+    post(
         "/api/v1/plugins/reload",
         "Looks at the files of all plugins again, and runs what is new.",
         Some(objects::NoFields::schema),
         objects::Reloaded::schema,
         run!(actions::reload),
+    ),
+    post(
+        "/api/v1/routes/{route}/rollback",
+        "Rolls the canary of the route's plugin back: the current version takes all messages again.",
+        Some(objects::NoFields::schema),
+        objects::RolledBack::schema,
+        run!(actions::roll_back),
     ),
     post(
         "/api/v1/process/drain",
@@ -328,14 +468,12 @@ async fn answer(
     RawQuery(query): RawQuery,
     request: Request,
 ) -> Result<Response, CallProblem> {
-    let operations = state.admin.operations.get().cloned().ok_or_else(|| {
-        let why = "The program is starting. Try again later.";
-        CallProblem::new(StatusCode::SERVICE_UNAVAILABLE, why)
-    })?;
+    let operations = running(&state)?;
     let query = Query::read(query.as_deref().unwrap_or_default(), endpoint.query)?;
     let caller = request.extensions().get::<Caller>().cloned();
     let connection = request.extensions().get::<ServedConnection>().cloned();
-    let body = body(request).await?;
+    let asked = request.extensions().get::<Asked>().cloned();
+    let body = body(request, endpoint.longest).await?;
     let call = Call {
         state,
         operations,
@@ -346,19 +484,65 @@ async fn answer(
         query,
         body,
         caller: caller.unwrap_or_default(),
+        asked: asked.unwrap_or_default(),
         connection,
     };
     (endpoint.run)(call).await
 }
 
-/// The body of a request, which is small.
-async fn body(request: Request) -> Result<Bytes, CallProblem> {
-    let limited = Limited::new(request.into_body(), LONGEST_REQUEST);
+/// Takes the action of the endpoint at `path`, whose parameters are `named`, for a page.
+pub(super) async fn act(
+    state: ServedState,
+    (caller, asked): (Caller, Asked),
+    path: &str,
+    named: &[(&str, &str)],
+    request: &Value,
+) -> Result<Response, CallProblem> {
+    let mut endpoints = ENDPOINTS.iter();
+    let endpoint = endpoints.find(|one| one.verb == Verb::Post && one.path == path);
+    let endpoint = endpoint.ok_or_else(|| CallProblem::not_found("There is no such action."))?;
+    let call = Call {
+        operations: running(&state)?,
+        state,
+        path: named
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect(),
+        query: Query::default(),
+        body: request.to_string().into(),
+        caller,
+        connection: None,
+        asked,
+    };
+    (endpoint.run)(call).await
+}
+
+/// Whether there is such an action.
+#[cfg(test)]
+pub(super) fn has_action(path: &str) -> bool {
+    let mut endpoints = ENDPOINTS.iter();
+    endpoints.any(|one| one.verb == Verb::Post && one.path == path)
+}
+
+/// What runs.
+///
+/// # Errors
+/// Nothing does as yet.
+pub(super) fn running(state: &ServedState) -> Result<Arc<dyn Operations>, CallProblem> {
+    state.admin.operations.get().cloned().ok_or_else(|| {
+        let why = "The program is starting. Try again later.";
+        CallProblem::new(StatusCode::SERVICE_UNAVAILABLE, why)
+    })
+}
+
+/// The body of a request, of so many bytes at most.
+pub(super) async fn body(request: Request, longest: usize) -> Result<Bytes, CallProblem> {
+    let limited = Limited::new(request.into_body(), longest);
     match limited.collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(CallProblem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
-            format!("The body has more than {LONGEST_REQUEST} bytes. Nothing was done."),
+            format!("The body has more than {longest} bytes. Nothing was done."),
         )),
         Err(_) => Err(CallProblem::new(
             StatusCode::BAD_REQUEST,
@@ -371,6 +555,11 @@ impl Call {
     /// A parameter of the path; the router has matched it.
     fn named(&self, parameter: &str) -> &str {
         self.path.get(parameter).map_or("", String::as_str)
+    }
+
+    /// Who makes the request.
+    fn requester(&self) -> Requester {
+        Requester::new(&self.asked, &self.caller)
     }
 }
 

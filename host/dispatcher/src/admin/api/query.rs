@@ -2,9 +2,12 @@
 
 use crate::admin::operations::Page;
 use crate::admin::problem::{CallProblem, FieldProblem};
+use crate::admin::scale::{LONGEST_DRAIN, USUAL_DRAIN};
 use axum::http::StatusCode;
+use dispatcher_core::redrive::{MOST_SCANNED, SCANNED};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// How many items a page has where the request does not say.
 const USUAL: usize = 100;
@@ -22,8 +25,10 @@ pub(super) struct Parameter {
 #[derive(Clone, Copy)]
 enum Kind {
     Limit,
+    Scan,
     Switch,
     Text,
+    Drain,
 }
 
 const LIMIT: Parameter = Parameter {
@@ -71,6 +76,34 @@ pub(super) const OUTCOMES: &[Parameter] = &[
     text("event", "Only these ends, as in `event`."),
     text("reason", "Only for this reason, as in `reason_kind`."),
 ];
+/// Of the list of messages.
+pub(super) const MESSAGES: &[Parameter] = &[
+    LIMIT,
+    CURSOR,
+    text(
+        "reason",
+        "Only dead letters whose reason matches this regular expression.",
+    ),
+    text(
+        "where",
+        "Only messages whose body is JSON with this value, as in `/order/country=CH`.",
+    ),
+    text(
+        "older",
+        "Only messages that were sent at least so long ago, as in `36h`.",
+    ),
+    Parameter {
+        name: "scan",
+        help: "How many messages are looked at at most, which `reasons` count.",
+        kind: Kind::Scan,
+        is_required: false,
+    },
+];
+/// Of the event stream.
+pub(super) const EVENTS: &[Parameter] = &[text(
+    "queue",
+    "Only deliveries of this queue; states of all.",
+)];
 /// Of the list of schedules.
 pub(super) const SCHEDULES: &[Parameter] = &[
     LIMIT,
@@ -82,6 +115,20 @@ pub(super) const SCHEDULES: &[Parameter] = &[
     },
 ];
 
+/// Of the wanted replicas.
+pub(super) const SCALE: &[Parameter] = &[
+    text(
+        "route",
+        "Only of this route; otherwise the most that any route wants.",
+    ),
+    Parameter {
+        name: "drain",
+        help: "In how many seconds the backlog is to be gone.",
+        kind: Kind::Drain,
+        is_required: false,
+    },
+];
+
 impl Parameter {
     /// Its schema.
     pub(super) fn schema(&self) -> Value {
@@ -89,16 +136,25 @@ impl Parameter {
             Kind::Limit => {
                 json!({"type": "integer", "minimum": 1, "maximum": MOST, "default": USUAL})
             }
+            Kind::Scan => {
+                json!({"type": "integer", "minimum": 1, "maximum": MOST_SCANNED, "default": SCANNED})
+            }
             Kind::Switch => json!({"type": "boolean", "default": false}),
             Kind::Text => json!({"type": "string"}),
+            Kind::Drain => {
+                let (usual, longest) = (USUAL_DRAIN.as_secs(), LONGEST_DRAIN.as_secs());
+                json!({"type": "integer", "minimum": 1, "maximum": longest, "default": usual})
+            }
         }
     }
 
     fn wanted(&self) -> String {
         match self.kind {
             Kind::Limit => format!("a whole number from 1 to {MOST}"),
+            Kind::Scan => format!("a whole number from 1 to {MOST_SCANNED}"),
             Kind::Switch => "true or false".to_owned(),
             Kind::Text => "a text that is not empty".to_owned(),
+            Kind::Drain => format!("a whole number from 1 to {}", LONGEST_DRAIN.as_secs()),
         }
     }
 
@@ -107,8 +163,14 @@ impl Parameter {
             Kind::Limit => value
                 .parse()
                 .is_ok_and(|limit: usize| (1..=MOST).contains(&limit)),
+            Kind::Scan => value
+                .parse()
+                .is_ok_and(|scan: u64| (1..=MOST_SCANNED).contains(&scan)),
             Kind::Switch => matches!(value, "true" | "false"),
             Kind::Text => !value.is_empty(),
+            Kind::Drain => value
+                .parse()
+                .is_ok_and(|drain: u64| (1..=LONGEST_DRAIN.as_secs()).contains(&drain)),
         }
     }
 }
@@ -166,6 +228,17 @@ impl Query {
     pub(super) fn limit(&self) -> usize {
         let limit = self.text("limit").and_then(|limit| limit.parse().ok());
         limit.unwrap_or(USUAL)
+    }
+
+    /// In what time a backlog is to be gone.
+    pub(super) fn drain(&self) -> Duration {
+        let drain = self.number("drain").map(Duration::from_secs);
+        drain.unwrap_or(USUAL_DRAIN)
+    }
+
+    /// A whole number.
+    pub(super) fn number(&self, name: &str) -> Option<u64> {
+        self.text(name)?.parse().ok()
     }
 
     /// Which page of a list.

@@ -1,18 +1,19 @@
 //! Endpoints that show what is there.
 
 use super::objects::{
-    Findings, MessageTotals, OneQueue, Outcomes, Overview, Plugins, Processes, Queues, Routes,
-    RunningList, Schedules,
+    Findings, MessageTotals, OneQueue, Outcomes, Overview, Plugins, Processes, Queues, RouteScale,
+    Routes, RunningList, Scale, Schedules,
 };
 use super::{Call, document, json};
-use crate::admin::operations::{OutcomeCount, OutcomeView, Page, PluginView};
+use crate::admin::operations::{OutcomeCount, OutcomeView, Page, PluginView, QueueView, RouteView};
 use crate::admin::problem::{CallProblem, FieldProblem};
 use crate::admin::rfc3339;
+use crate::admin::scale::RouteLoad;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use dispatcher_core::telemetry::events::outcomes::RecentOutcome;
 use dispatcher_core::telemetry::events::{EventKind, ReasonKind};
-use std::collections::BTreeMap;
+use std::time::Duration;
 
 type Answered = Result<Response, CallProblem>;
 
@@ -23,7 +24,7 @@ pub(super) async fn openapi(_: Call) -> Answered {
 pub(super) async fn overview(call: Call) -> Answered {
     let all = |limit| Page { limit, after: None };
     let (routes, _) = call.operations.routes(&all(usize::MAX))?;
-    let (queues, _) = call.operations.queues(&all(usize::MAX))?;
+    let (queues, _) = call.operations.queues(&all(usize::MAX)).await?;
     let paused = queues.iter().filter(|queue| queue.paused);
     let counters = call.state.admin.metrics.counters.snapshot();
     json(&Overview {
@@ -54,7 +55,7 @@ pub(super) async fn routes(call: Call) -> Answered {
 }
 
 pub(super) async fn queues(call: Call) -> Answered {
-    let (mut items, next) = call.operations.queues(&call.query.page())?;
+    let (mut items, next) = call.operations.queues(&call.query.page()).await?;
     let mut calls = 0;
     if call.query.is_on("depth") {
         calls = call.operations.add_depths(&mut items).await.calls;
@@ -65,7 +66,7 @@ pub(super) async fn queues(call: Call) -> Answered {
 
 pub(super) async fn queue(call: Call) -> Answered {
     let name = call.named("queue");
-    let queue = call.operations.queue(name);
+    let queue = call.operations.queue(name).await;
     let mut queues = vec![queue.ok_or_else(|| no_queue(name))?];
     let calls = call.operations.add_depths(&mut queues).await.calls;
     let queue = queues.remove(0);
@@ -137,19 +138,13 @@ pub(super) async fn outcomes(call: Call) -> Answered {
         .outcomes()
         .recent(before.and_then(Result::ok), limit + 1, holds);
     let next = found.get(limit).and(found.get(limit - 1));
-    let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-    for (_, meter) in meters.iter() {
-        for (event, reason, count) in meter.events.counted() {
-            *counts.entry((event.label(), reason)).or_default() += count;
-        }
-    }
+    let counts = meters.outcomes().counts().counted();
     json(&Outcomes {
         next: next.map(|one| one.sequence.to_string()),
         items: found.iter().take(limit).map(|one| view(one)).collect(),
         counts: counts
-            .into_iter()
-            .map(|((event, reason_kind), count)| OutcomeCount {
-                event,
+            .map(|(event, reason_kind, count)| OutcomeCount {
+                event: event.label(),
                 reason_kind,
                 messages: count.into(),
             })
@@ -162,7 +157,7 @@ fn reason_kind(outcome: &RecentOutcome) -> Option<&'static str> {
 }
 
 /// An end of a delivery as the API shows it.
-pub(super) fn view(outcome: &RecentOutcome) -> OutcomeView {
+pub(in crate::admin) fn view(outcome: &RecentOutcome) -> OutcomeView {
     OutcomeView {
         sequence: outcome.sequence.into(),
         at: rfc3339(outcome.at),
@@ -173,6 +168,8 @@ pub(super) fn view(outcome: &RecentOutcome) -> OutcomeView {
         messages: outcome.messages.into(),
         ids: outcome.ids.clone(),
         receive_count: outcome.receive_count.map(Into::into),
+        attempt: outcome.attempt.map(Into::into),
+        took_s: outcome.took.map(|took| took.as_secs_f64()),
         to: outcome.to.clone(),
     }
 }
@@ -199,6 +196,78 @@ pub(super) async fn schedules(call: Call) -> Answered {
 pub(super) async fn processes(call: Call) -> Answered {
     let items = call.operations.workers(call.query.limit()).await?;
     json(&Processes { items })
+}
+
+pub(super) async fn scale(call: Call) -> Answered {
+    let all = |limit| Page { limit, after: None };
+    let (mut routes, _) = call.operations.routes(&all(usize::MAX))?;
+    if let Some(wanted) = call.query.text("route") {
+        routes.retain(|route| route.route == wanted);
+    }
+    if routes.is_empty() {
+        return Err(CallProblem::not_found(
+            "This process has no such route. GET /api/v1/routes names its routes.".to_owned(),
+        ));
+    }
+    let (mut queues, _) = call.operations.queues(&all(usize::MAX)).await?;
+    queues.retain(|queue| routes.iter().any(|route| route.route == queue.route));
+    let calls = call.operations.add_depths(&mut queues).await.calls;
+    let drain = call.query.drain();
+    let mut items = Vec::new();
+    for route in &routes {
+        let of_route = queues.iter().filter(|queue| queue.route == route.route);
+        let load = load(route, of_route)?;
+        let (replicas, reason) = load.replicas(drain);
+        items.push(RouteScale {
+            route: route.route.clone(),
+            replicas: replicas.into(),
+            reason: reason.label(),
+            backlog: load.backlog.into(),
+            in_flight: load.in_flight.into(),
+            at_once: load.at_once.into(),
+            median_attempt_s: route.median_attempt_s,
+        });
+    }
+    let most = items.iter().map(|item| item.replicas.0).max();
+    json(&Scale {
+        replicas: most.unwrap_or_default().into(),
+        drain_s: drain.as_secs().into(),
+        items,
+        calls: calls.into(),
+    })
+}
+
+/// What a route has to do. A number that is not known would scale to a wrong one, so it is an error.
+fn load<'a>(
+    route: &RouteView,
+    queues: impl Iterator<Item = &'a QueueView>,
+) -> Result<RouteLoad, CallProblem> {
+    let concurrency = route.concurrency.value.map_or(1, |value| value.0);
+    let mut load = RouteLoad {
+        at_once: concurrency.saturating_mul(route.batch_size.0),
+        median: route.median_attempt_s.map(Duration::from_secs_f64),
+        ..RouteLoad::default()
+    };
+    for queue in queues {
+        let depth = queue.depth.as_ref();
+        let known = depth.and_then(|depth| depth.waiting.zip(depth.in_flight));
+        let Some((waiting, in_flight)) = known else {
+            let why = depth.and_then(|depth| depth.error.as_deref());
+            return Err(CallProblem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!(
+                    "How much `{}` holds is not known: {}.",
+                    queue.queue,
+                    why.unwrap_or("it was not asked")
+                ),
+            ));
+        };
+        if !queue.paused {
+            load.backlog = load.backlog.saturating_add(waiting.0);
+        }
+        load.in_flight = load.in_flight.saturating_add(in_flight.0);
+    }
+    Ok(load)
 }
 
 pub(super) async fn findings(call: Call) -> Answered {

@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use dispatcher_core::clock;
-use dispatcher_core::telemetry::events::outcomes::OutcomeStream;
+use dispatcher_core::telemetry::events::outcomes::{OutcomeStream, RecentOutcome};
 use dispatcher_http::{StreamBody, StreamWriter};
 use serde::Serialize;
 use std::time::Duration;
@@ -18,6 +18,8 @@ const ALIVE: Duration = Duration::from_secs(15);
 
 /// What one client follows.
 struct Followed {
+    /// Only deliveries of this queue.
+    queue: Option<String>,
     outcomes: OutcomeStream,
     changes: broadcast::Receiver<String>,
     stop: CancellationToken,
@@ -27,7 +29,7 @@ struct Followed {
 pub(super) async fn events(call: Call) -> Result<Response, CallProblem> {
     let busy = |why: String| CallProblem::new(StatusCode::SERVICE_UNAVAILABLE, why);
     let allowance = call.state.streams.take().ok_or_else(|| {
-        let most = call.state.streams.most();
+        let most = call.state.streams.most;
         busy(format!(
             "{most} streams are open already. Close one, or try again later."
         ))
@@ -37,6 +39,7 @@ pub(super) async fn events(call: Call) -> Result<Response, CallProblem> {
         .as_ref()
         .ok_or_else(|| busy("This connection cannot stream.".to_owned()))?;
     let followed = Followed {
+        queue: call.query.text("queue").map(str::to_owned),
         outcomes: call.state.admin.metrics.meters.outcomes().follow(),
         changes: call.state.changes.follow(),
         stop: call.state.stop.clone(),
@@ -58,14 +61,17 @@ pub(super) async fn events(call: Call) -> Result<Response, CallProblem> {
 
 /// Until the client has gone, or is too slow, or the program stops.
 async fn forward(writer: StreamWriter, mut followed: Followed) {
+    let queue = followed.queue.take();
+    let is_other = |one: &RecentOutcome| queue.as_ref().is_some_and(|queue| one.queue != *queue);
+    let mut alive = clock::now() + ALIVE;
     loop {
-        let alive = clock::now() + ALIVE;
         let text = tokio::select! {
             () = followed.stop.cancelled() => {
                 writer.send(event("stopped", &serde_json::json!({})));
                 return;
             }
             outcome = followed.outcomes.next() => match outcome {
+                Some(outcome) if is_other(&outcome) => continue,
                 Some(outcome) => event("outcome", &reads::view(&outcome)),
                 None => {
                     writer.send(event("too-slow", &serde_json::json!({})));
@@ -81,6 +87,7 @@ async fn forward(writer: StreamWriter, mut followed: Followed) {
         if !writer.send(text) {
             return;
         }
+        alive = clock::now() + ALIVE;
     }
 }
 

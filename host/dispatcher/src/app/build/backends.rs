@@ -10,8 +10,9 @@ use dispatcher_core::backend::{
 };
 use dispatcher_core::memory::Budget;
 use dispatcher_core::queue::{Depth, ErrorKind, Queue, QueueError};
+use dispatcher_core::telemetry::trace::Tracer;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tokio::sync::OnceCell;
 
 /// How many names of other queues a problem lists.
@@ -32,6 +33,7 @@ pub struct OpenTerms<'a> {
 pub struct Backends {
     stores: StoreConfig,
     clients: BTreeMap<&'static str, OnceCell<Arc<dyn BackendClient>>>,
+    tracer: OnceLock<Tracer>,
 }
 
 impl Backends {
@@ -43,7 +45,33 @@ impl Backends {
             clients: clients
                 .map(|backend| (backend.name(), OnceCell::new()))
                 .collect(),
+            tracer: OnceLock::new(),
         }
+    }
+
+    /// From now on calls that move messages are traced. Holds the first tracer that it is given.
+    pub(crate) fn trace(&self, tracer: Tracer) {
+        // A process has one.
+        let _ = self.tracer.set(tracer);
+    }
+
+    /// Makes the spans of calls that move messages.
+    pub(crate) fn tracer(&self) -> Tracer {
+        self.tracer.get().cloned().unwrap_or_default()
+    }
+
+    /// The same, with a client of one that is connected already.
+    pub fn with_client(
+        stores: StoreConfig,
+        backend: &dyn Backend,
+        client: Arc<dyn BackendClient>,
+    ) -> Self {
+        let mut backends = Self::new(stores);
+        let name = backend.name();
+        if let Some(cell) = backends.clients.get_mut(name) {
+            *cell = OnceCell::new_with(Some(client));
+        }
+        backends
     }
 
     /// What the settings say of them.
@@ -113,6 +141,25 @@ impl Backends {
         match self.client(backend).await {
             Ok(client) => client.warnings(log).await,
             Err(_) => Vec::new(),
+        }
+    }
+
+    /// Makes those of these queues that are missing, where opening each would make it. What keeps one
+    /// from being made keeps it from being opened.
+    pub async fn make(&self, names: &[&QueueName]) {
+        for backend in all() {
+            let own = names.iter().filter(|name| name.backend == *backend);
+            let bare: Vec<&str> = own.map(|name| name.name.as_str()).collect();
+            if bare.is_empty() {
+                continue;
+            }
+            let made = match self.client(*backend).await {
+                Ok(client) => client.make(&bare).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = made {
+                tracing::debug!(backend = backend.name(), %error, "queues not made");
+            }
         }
     }
 

@@ -3,13 +3,16 @@
 
 use super::Backends;
 use crate::config::PluginConfig as PluginSettings;
+use crate::config::Secret;
 use crate::config::problem::Problem;
 use dispatcher_core::error_kind::ErrorKind;
 use dispatcher_core::telemetry::counters::Counters;
+use dispatcher_core::telemetry::metrics::of_plugins::PluginMeter;
 use dispatcher_wasm::capability::http::Outgoing;
 use dispatcher_wasm::capability::refusals::Count;
 use dispatcher_wasm::capability::registry::{Capability, Grants};
 use dispatcher_wasm::capability::settings::ConfigStore;
+use dispatcher_wasm::capability::spans::SpanGrant;
 use dispatcher_wasm::capability::store::StoreGrant;
 use dispatcher_wasm::capability::variables::EnvironmentVariables;
 use dispatcher_wasm::load::PluginOptions;
@@ -35,6 +38,7 @@ pub fn options(
         },
         instance_concurrency: plugin.instance_concurrency(),
         grants: grants(plugin, timeout),
+        meter: PluginMeter::new(counters.of_plugins.clone(), &plugin.name),
         refused: Count::by(move |_| counters.refused.one()),
         ..PluginOptions::default()
     }
@@ -46,13 +50,29 @@ fn grants(plugin: &PluginSettings, timeout: Duration) -> Grants {
         http: Outgoing {
             hosts: plugin.settings.allow_http.clone(),
             longest: timeout,
+            attempts: None,
         },
-        settings: ConfigStore(plugin.settings.setting.iter().cloned().collect()),
+        settings: ConfigStore(
+            with_secrets(&plugin.settings.setting, &plugin.settings.setting_file).collect(),
+        ),
         folder: plugin.settings.allow_read.clone(),
         peers: plugin.settings.allow_connect.clone(),
-        env: EnvironmentVariables(plugin.settings.env.clone()),
+        spans: SpanGrant(plugin.settings.allow_spans),
+        env: EnvironmentVariables(
+            with_secrets(&plugin.settings.env, &plugin.settings.env_file).collect(),
+        ),
         ..Grants::default()
     }
+}
+
+/// Names with their values, those from files too.
+fn with_secrets<'a>(
+    plain: &'a [(String, String)],
+    secret: &'a [(String, Secret)],
+) -> impl Iterator<Item = (String, String)> + 'a {
+    let secret = secret.iter();
+    let revealed = secret.map(|(name, secret)| (name.clone(), secret.reveal()));
+    plain.iter().cloned().chain(revealed)
 }
 
 /// What the settings grant of something, as people wrote it: of variables and settings the names, since
@@ -61,12 +81,17 @@ pub fn granted(plugin: &PluginSettings, asked: Capability) -> Vec<String> {
     fn shown<T: ToString>(all: &[T]) -> Vec<String> {
         all.iter().map(ToString::to_string).collect()
     }
-    let names = |pairs: &[(String, String)]| pairs.iter().map(|(name, _)| name.clone()).collect();
+    let names = |plain: &[(String, String)], secret: &[(String, Secret)]| {
+        let plain = plain.iter().map(|(name, _)| name);
+        let secret = secret.iter().map(|(name, _)| name);
+        plain.chain(secret).cloned().collect()
+    };
+    let settings = &plugin.settings;
     match asked {
         Capability::Functions => plugin.settings.allow_lambda.clone(),
         Capability::Queues => shown(&plugin.settings.allow_send),
         Capability::Http => shown(&plugin.settings.allow_http),
-        Capability::Settings => names(&plugin.settings.setting),
+        Capability::Settings => names(&settings.setting, &settings.setting_file),
         Capability::Stores => {
             let stores = plugin.settings.store.iter();
             stores.map(|(name, at)| format!("{name}={at}")).collect()
@@ -76,7 +101,12 @@ pub fn granted(plugin: &PluginSettings, asked: Capability) -> Vec<String> {
             folder.map(|folder| folder.display().to_string()).collect()
         }
         Capability::Connections => shown(&plugin.settings.allow_connect),
-        Capability::Variables => names(&plugin.settings.env),
+        Capability::Variables => names(&settings.env, &settings.env_file),
+        Capability::Spans => settings
+            .allow_spans
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
     }
 }
 

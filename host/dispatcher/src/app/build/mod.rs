@@ -7,13 +7,14 @@ pub mod outlet;
 pub mod plugins;
 pub mod records;
 pub mod schedule;
+mod service;
 pub mod versions;
 
 pub use backends::{Backends, OpenTerms};
 pub use dispatcher_wasm::runtime::Spawn;
 
 use crate::config::problem::Problem;
-use crate::config::{MetricsSink, Route, Settings, Shed};
+use crate::config::{MetricsSink, Route, Settings, Shed, Unmatched};
 use dispatcher_aws as aws;
 use dispatcher_core::idempotency::Records;
 use dispatcher_core::memory;
@@ -155,6 +156,8 @@ async fn open_queues(
         attempts: route.retry.attempts.map(std::num::NonZero::get),
         budget: Some(budget),
     };
+    let names = route.queues.iter().map(|queue| &queue.name);
+    backends.make(&names.collect::<Vec<_>>()).await;
     let mut queues = Vec::new();
     for queue in &route.queues {
         match backends.open(&queue.name, terms).await {
@@ -178,7 +181,7 @@ fn needs_dead_letters(route: &Route) -> Problem {
     problem.hint("or leave the limit to the queue's own redrive policy")
 }
 
-/// The queues of a route whose old messages are to become dead letters, and cannot.
+/// The queues of a route whose old or unmatched messages are to become dead letters, and cannot.
 fn missing_dead_letter_queues<'a>(
     route: &'a Route,
     queues: &'a [Arc<dyn Queue>],
@@ -187,14 +190,23 @@ fn missing_dead_letter_queues<'a>(
         .settings
         .shedding()
         .is_some_and(|shedding| shedding.shed == Shed::DeadLetter);
+    let unmatched = route.settings.unmatched == Unmatched::DeadLetter;
     let queues = queues.iter().map(|queue| queue.identity());
-    let without = queues.filter(move |queue| dead_letters && !queue.dead_letters);
-    without.map(|queue| {
-        let found = format!(
-            "a max-age, and `{}` has no dead-letter queue for older messages",
-            queue.name
-        );
-        let problem = Problem::new(&route.at, found, "a dead-letter queue as well");
-        problem.hint("or `shed = \"drop\"`, which deletes messages that are too old")
+    let without = queues.filter(|queue| !queue.dead_letters);
+    without.flat_map(move |queue| {
+        let problem = |what: &str, whose: &str, hint: &str| {
+            let name = &queue.name;
+            let found = format!("{what}, and `{name}` has no dead-letter queue for {whose}");
+            Problem::new(&route.at, found, "a dead-letter queue as well").hint(hint)
+        };
+        let of_shed = dead_letters.then(|| {
+            let hint = "or `shed = \"drop\"`, which deletes messages that are too old";
+            problem("a max-age", "older messages", hint)
+        });
+        let of_unmatched = unmatched.then(|| {
+            let hint = "or `unmatched = \"delete\"`, which deletes what no filter matches";
+            problem("`unmatched = \"dead-letter\"`", "them", hint)
+        });
+        of_shed.into_iter().chain(of_unmatched)
     })
 }

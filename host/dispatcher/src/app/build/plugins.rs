@@ -1,17 +1,17 @@
-//! Loads the handlers that the settings name: components from files, and the built-in one that
-//! forwards to Lambda. Opens no queue.
+//! Loads the handlers that the settings name: components from files, and the built-in ones that
+//! forward to Lambda and to HTTP services. Opens no queue.
 
 use super::Backends;
 use super::grants::{self, Buckets};
 use super::outlet::OpenedQueues;
 use super::schedule::Schedules;
-use crate::app::TIMEOUT;
+use super::service;
 use crate::config::problem::Problem;
-use crate::config::{Code, Forward, PluginConfig as PluginSettings, Route, Settings};
+use crate::config::{Code, Forward, PluginConfig as PluginSettings, Route, Settings, TIMEOUT};
 use dispatcher_aws as aws;
 use dispatcher_aws::lambda::{Function, Lambda};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
-use dispatcher_core::handler::Handler;
+use dispatcher_core::handler::{Handler, TimeLimit};
 use dispatcher_core::lambda::Invoke;
 use dispatcher_core::rollout::{Rollout, shadow};
 use dispatcher_core::telemetry::counters::Counters;
@@ -69,7 +69,7 @@ pub struct Loaded {
     /// What handles messages.
     pub handler: Arc<dyn Handler>,
     /// The longest that an attempt may take.
-    pub timeout: Duration,
+    pub timeout: TimeLimit,
     /// The handler, if its versions can be replaced.
     pub rollout: Option<Arc<Rollout>>,
 }
@@ -133,6 +133,14 @@ impl Loader {
                 let loaded = self.compile("lambda-forward".into(), FORWARDER.into(), options);
                 (loaded.await, timeout)
             }
+            Code::Http(forward) => {
+                let timeout = plugin.settings.timeout.unwrap_or(TIMEOUT);
+                let mut options = self.options(route, timeout, None).await;
+                service::grant(&mut options.grants, route, forward, timeout);
+                let component = service::COMPONENT.into();
+                let loaded = self.compile("http-forward".into(), component, options);
+                (loaded.await, timeout)
+            }
         };
         match loaded {
             Ok(loaded) => {
@@ -141,7 +149,7 @@ impl Loader {
                 }
                 Some(Loaded {
                     handler: Arc::new(loaded),
-                    timeout,
+                    timeout: timeout.into(),
                     rollout: None,
                 })
             }

@@ -14,8 +14,9 @@ use dispatcher_core::clock::Timestamp;
 use dispatcher_core::queue::{Queue, QueueError};
 use dispatcher_core::schedule;
 use dispatcher_core::schedule::cron::Periodic;
+use dispatcher_core::schedule::decide;
 use dispatcher_core::schedule::{
-    Cancelled, ErrorKind, ScheduleStore, ScheduledJob, StoreError, when,
+    Cancelled, ErrorKind, JobOutcome, ScheduleStore, ScheduledJob, StoreError, when,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -81,6 +82,11 @@ impl Schedules {
     /// The backends.
     pub fn backends(&self) -> &Backends {
         &self.backends
+    }
+
+    /// The backends, for whoever needs them longer.
+    pub fn shared_backends(&self) -> Arc<Backends> {
+        self.backends.clone()
     }
 
     /// A queue, opened once. Who waits for one that does not answer delays nobody who wants another.
@@ -285,6 +291,46 @@ impl Schedules {
         let store = self.store(name).await?;
         let cancelled = store.cancel(id, clock::wall_clock_now()).await;
         cancelled.map_err(|error| self.of_store(name, &error))
+    }
+
+    /// Makes a job due at once: a dispatcher sends it within moments, and one that comes again keeps its
+    /// times. False if there is none of the id, or one is just being sent.
+    pub async fn run_now(&self, name: &QueueName, id: &str) -> Result<bool, LaterError> {
+        let store = self.store(name).await?;
+        let failed = |error: &StoreError| self.of_store(name, error);
+        let mut after: Option<String> = None;
+        let job = loop {
+            let page = store.due(when::NEVER, after.as_deref()).await;
+            let page = page.map_err(|error| failed(&error))?;
+            let mut jobs = page.jobs.into_iter();
+            if let Some(job) = jobs.find(|job| job.id == id) {
+                break job;
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(false);
+            }
+        };
+        let now = clock::wall_clock_now();
+        let claim = decide::claim(uuid::Uuid::new_v4().to_string(), now);
+        let jobs = [job];
+        let claimed = store.claim(&jobs, &claim, now).await.into_iter().next();
+        if !claimed
+            .transpose()
+            .map_err(|error| failed(&error))?
+            .unwrap_or_default()
+        {
+            return Ok(false);
+        }
+        let [job] = jobs;
+        let ending = JobOutcome {
+            job,
+            token: claim.token,
+            next: Some(now),
+        };
+        let ended = store.end(&[ending]).await.into_iter().next();
+        ended.transpose().map_err(|error| failed(&error))?;
+        Ok(true)
     }
 
     /// Makes the table for a queue, or the one for all: its name, and whether it is new.

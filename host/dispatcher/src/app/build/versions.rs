@@ -3,7 +3,7 @@
 
 use super::grants;
 use super::plugins::{Loaded, Loader, needs_batches, of_load};
-use crate::app::TIMEOUT;
+use crate::config::TIMEOUT;
 use crate::config::problem::Problem;
 use crate::config::{Record, Route, Source};
 use crate::image::registry;
@@ -74,7 +74,7 @@ impl Loader {
         let rollout = Arc::new(Rollout::new(&plugin.name, batch, stage, recording));
         Some(Loaded {
             handler: rollout.clone(),
-            timeout: timeout(route),
+            timeout: plugin.settings.time_limit(timeout(route)),
             rollout: Some(rollout),
         })
     }
@@ -151,7 +151,7 @@ impl Loader {
             stage.shadow = None;
             return;
         };
-        let timeout = timeout(route);
+        let timeout = route.plugin.settings.time_limit(timeout(route));
         let known = old.map(|shadow| shadow.version().clone());
         let granted = self.granted(route).await.map(closed);
         let granted = granted.map(|granted| called(granted, "shadow"));

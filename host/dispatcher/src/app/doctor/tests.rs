@@ -40,7 +40,7 @@ fn queue(list: &[(&str, &str)], seen: &Identity) -> Vec<(Level, String)> {
     );
     let pairs = findings
         .into_iter()
-        .map(|finding| (finding.level, finding.says));
+        .map(|finding| (finding.level, finding.message));
     pairs.collect()
 }
 
@@ -68,7 +68,7 @@ fn finding_02_redrive_policy_that_takes_unattempted_messages_is_reported() {
     let found = queue(&[], &fifo);
     let said = found
         .iter()
-        .any(|(_, says)| says.contains("maxReceiveCount 1"));
+        .any(|(_, message)| message.contains("maxReceiveCount 1"));
     assert!(said, "{found:?}");
 }
 
@@ -103,8 +103,9 @@ fn problematic_queue_is_reported_with_the_reason() {
         (&window, &fifo, "a FIFO queue with a batch window"),
     ] {
         let found = queue(list, seen);
-        let warned =
-            |(level, says): &(Level, String)| *level == Level::Warn && says.starts_with(wanted);
+        let warned = |(level, message): &(Level, String)| {
+            *level == Level::Warn && message.starts_with(wanted)
+        };
         assert!(found.iter().any(warned), "{wanted}: {found:?}");
     }
     let mut dead_lettered = endless;
@@ -127,7 +128,7 @@ fn function(list: &[(&str, &str)], seen: Result<Function, CallError>) -> Vec<(Le
     let findings = of_function("f", &all["f"], seen, settings.program.shutdown_grace);
     let pairs = findings
         .into_iter()
-        .map(|finding| (finding.level, finding.says));
+        .map(|finding| (finding.level, finding.message));
     pairs.collect()
 }
 

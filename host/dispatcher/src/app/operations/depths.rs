@@ -2,7 +2,9 @@
 
 use super::super::build::schedule::Schedules;
 use crate::admin::operations::{DepthView, QueueView};
+use crate::config::prices::Prices;
 use crate::name::QueueName;
+use crate::telemetry::depths::QueueDepths;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::queue::{Depth, Queue};
@@ -13,6 +15,8 @@ use std::time::Duration;
 
 /// For how long an answer is shown before it is asked for again.
 const KEPT: Duration = Duration::from_secs(5);
+/// The same where calls are billed: as often as the dashboard asks while somebody looks.
+const KEPT_WHERE_BILLED: Duration = Duration::from_secs(15);
 /// How many queues are asked at a time.
 const ABREAST: usize = 16;
 /// How long one may take to answer.
@@ -26,14 +30,19 @@ type Kept = (BootInstant, Result<Depth, String>);
 /// What queues answered last.
 pub(super) struct Depths {
     schedules: Arc<Schedules>,
+    /// What metrics show.
+    shown: Arc<QueueDepths>,
+    prices: Prices,
     kept: Mutex<HashMap<String, Kept>>,
     dead_letter_queues: Mutex<HashMap<String, Arc<dyn Queue>>>,
 }
 
 impl Depths {
-    pub(super) fn new(schedules: Arc<Schedules>) -> Self {
+    pub(super) fn new(schedules: Arc<Schedules>, shown: Arc<QueueDepths>, prices: Prices) -> Self {
         Self {
             schedules,
+            shown,
+            prices,
             kept: Mutex::default(),
             dead_letter_queues: Mutex::default(),
         }
@@ -63,15 +72,29 @@ impl Depths {
         for view in queues {
             view.depth = kept.get(&view.queue).map(shown);
             let dead = view.dead_letter_queue.as_ref();
-            view.dead_letter_depth = dead.and_then(|name| kept.get(name)).map(shown);
+            let dead = dead.and_then(|name| kept.get(name));
+            view.dead_letter_depth = dead.map(shown);
+            if let Some((asked, depth)) = kept.get(&view.queue) {
+                let dead = dead.and_then(|(_, depth)| depth.as_ref().ok());
+                let dead = dead.map(|depth| depth.waiting + depth.in_flight + depth.delayed);
+                let depth = depth.as_ref().ok().copied();
+                self.shown.record(&view.queue, *asked, depth, dead);
+            }
         }
         calls
+    }
+
+    fn kept_for(&self, name: &str) -> Duration {
+        match self.prices.dollars_per_million_calls(name) {
+            Some(_) => KEPT_WHERE_BILLED,
+            None => KEPT,
+        }
     }
 
     fn is_known(&self, name: &str) -> bool {
         let now = clock::now();
         let mut kept = self.kept();
-        kept.retain(|_, (at, _)| now.since(*at) < KEPT);
+        kept.retain(|name, (at, _)| now.since(*at) < self.kept_for(name));
         kept.contains_key(name)
     }
 
@@ -91,6 +114,7 @@ impl Depths {
                 Err(format!("no answer within {} s", PATIENCE.as_secs()))
             }
         };
+        self.shown.count_calls(name, calls);
         self.kept().insert(name.to_owned(), (asked, answer));
         calls
     }
@@ -125,22 +149,5 @@ impl Depths {
 
 fn shown((asked, answer): &Kept) -> DepthView {
     let asked_s_ago = clock::now().since(*asked).as_secs_f64();
-    match answer {
-        Ok(depth) => DepthView {
-            waiting: Some(depth.waiting.into()),
-            in_flight: Some(depth.in_flight.into()),
-            delayed: Some(depth.delayed.into()),
-            oldest_s: depth.oldest.map(|age| age.as_secs_f64()),
-            asked_s_ago,
-            error: None,
-        },
-        Err(error) => DepthView {
-            waiting: None,
-            in_flight: None,
-            delayed: None,
-            oldest_s: None,
-            asked_s_ago,
-            error: Some(error.clone()),
-        },
-    }
+    DepthView::of(answer.as_ref().map_err(Clone::clone), asked_s_ago)
 }

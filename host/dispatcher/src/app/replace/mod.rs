@@ -47,6 +47,19 @@ enum ReloadRequest {
     Look(oneshot::Sender<Vec<Report>>),
     /// Run these plugins otherwise, by route.
     Settings(Vec<(String, PluginConfig)>),
+    /// Roll the canary of this route back, and say what came of it.
+    RollBack(String, oneshot::Sender<RollBack>),
+}
+
+/// What came of rolling a canary back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum RollBack {
+    /// No route of this name has a plugin that can be replaced.
+    NoRoute,
+    /// None of its versions is a canary that takes messages.
+    NoCanary,
+    /// This one was rolled back.
+    Done(Arc<str>),
 }
 
 /// How plugins are asked to be replaced. Cheap to clone.
@@ -59,6 +72,16 @@ impl ReloadRequests {
         let (answer, answered) = oneshot::channel();
         let _ = self.0.send(ReloadRequest::Look(answer));
         answered.await.unwrap_or_default()
+    }
+
+    /// Rolls the canary of a route back.
+    pub(super) async fn roll_back(&self, route: &str) -> RollBack {
+        let (answer, answered) = oneshot::channel();
+        let _ = self
+            .0
+            .send(ReloadRequest::RollBack(route.to_owned(), answer));
+        // Where the run is about to end, nothing runs.
+        answered.await.unwrap_or(RollBack::NoCanary)
     }
 
     /// Runs these plugins so from now on.
@@ -118,6 +141,9 @@ impl Replacer {
                         self.watch.on(self.files()).await;
                         self.look(None).await;
                     }
+                    Some(ReloadRequest::RollBack(route, answer)) => {
+                        let _ = answer.send(self.roll_back(&route));
+                    }
                     None => open = false,
                 },
                 changed = self.watch.changed() => {
@@ -125,6 +151,17 @@ impl Replacer {
                 }
             }
         }
+    }
+
+    fn roll_back(&self, route: &str) -> RollBack {
+        let found = self.routes.iter().find(|one| one.route.name == route);
+        let Some(found) = found else {
+            return RollBack::NoRoute;
+        };
+        found
+            .rollout
+            .roll_back()
+            .map_or(RollBack::NoCanary, RollBack::Done)
     }
 
     /// Notes what the settings want otherwise than it is run.

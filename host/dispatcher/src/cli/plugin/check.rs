@@ -4,12 +4,11 @@
 use super::super::flags::{GuestArgs, LogArgs};
 use super::super::{Typed, block_on, output};
 use super::settings;
-use crate::app;
 use crate::app::build::versions;
 use crate::app::build::versions::ReadError;
 use crate::app::build::{grants, plugins};
 use crate::config::problem::Problem;
-use crate::config::{Code, PluginConfig, Settings};
+use crate::config::{Code, PluginConfig, Settings, TIMEOUT};
 use crate::error::{Exit, Failure};
 use dispatcher_wasm::capability::registry::Capability;
 use dispatcher_wasm::inspect;
@@ -39,7 +38,7 @@ pub(crate) struct Args {
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
     /// Print JSON: [{"file","kind","bytes","sha256","imports","exports",
-    /// "asks":[{"for","granted","flag"}],"problems"}]
+    /// "requests":[{"capability","granted","flag"}],"problems"}]
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -53,7 +52,7 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let mut problems = Vec::new();
     let mut rows = Vec::new();
     for file in &args.files {
-        let (settings, plugin, wrong) = settings(typed, file);
+        let (settings, plugin, _, wrong) = settings(typed, file);
         if !wrong.is_empty() {
             return Err(wrong.into());
         }
@@ -103,7 +102,7 @@ fn load(
     };
     let loaded = block_on(async {
         let runtime = Runtime::start(options, Handle::current(), Arc::new(drop))?;
-        let alone = plugins::options_by_hand(settings, plugin, app::TIMEOUT).await;
+        let alone = plugins::options_by_hand(settings, plugin, TIMEOUT).await;
         Ok(runtime.load_bytes(&file.to_string_lossy(), bytes, alone))
     })?;
     let loaded =
@@ -148,11 +147,11 @@ fn describe(file: &Path, inspection: &Inspection, plugin: &PluginConfig) -> Stri
 }
 
 fn row(file: &Path, inspection: &Inspection, plugin: &PluginConfig, problems: &[Problem]) -> Value {
-    let asks = Capability::of(&inspection.imports)
+    let requests = Capability::of(&inspection.imports)
         .into_iter()
         .map(|asked| {
             json!({
-                "for": asked.to_string(),
+                "capability": asked.to_string(),
                 "granted": grants::granted(plugin, asked),
                 "flag": asked.flag(),
             })
@@ -164,7 +163,7 @@ fn row(file: &Path, inspection: &Inspection, plugin: &PluginConfig, problems: &[
         "sha256": inspection.digest,
         "imports": inspection.imports,
         "exports": inspection.exports,
-        "asks": asks.collect::<Vec<_>>(),
+        "requests": requests.collect::<Vec<_>>(),
         "problems": problems.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }

@@ -78,7 +78,8 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         (_, true) => Shown::Nothing,
         _ => Shown::Printed,
     };
-    let (settings, plugin, mut problems) = settings_and_log(typed, &args.plugin_file, shown);
+    let (settings, plugin, screen, mut problems) =
+        settings_and_log(typed, &args.plugin_file, shown);
     let message = message(args, &mut problems);
     let (Some(plugin), true) = (plugin, problems.is_empty()) else {
         return Err(problems.into());
@@ -88,7 +89,7 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         if args.bench {
             return bench::run(&workbench, &message, args.count.unwrap_or(500), args.json).await;
         }
-        let loaded = workbench.load(plugin.reuse, true)?;
+        let loaded = workbench.load_on(&screen, plugin.reuse)?;
         let mut broke = false;
         for _ in 0..args.count.unwrap_or(1) {
             let ran = loaded.run(message.clone()).await?;

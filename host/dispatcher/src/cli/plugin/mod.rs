@@ -11,17 +11,14 @@ mod template;
 mod workbench;
 
 use super::Typed;
+use crate::app::sandbox::Sandbox;
 use crate::config;
 use crate::config::PluginConfig;
 use crate::config::flags::Flags;
 use crate::config::section::Given;
 use crate::error::Failure;
 use crate::telemetry;
-use dispatcher_core::message::{Message, Verdict};
-use dispatcher_core::recording::entry::RecordedVerdict;
-use dispatcher_wasm::runtime::Insight;
 use std::path::Path;
-use workbench::Workbench;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -60,38 +57,23 @@ pub(super) fn run(command: Command, typed: &Typed) -> Result<(), Failure> {
     }
 }
 
-/// A plugin that is granted nothing, to try messages on.
-pub(super) struct Sandbox(workbench::Loaded);
-
-impl Sandbox {
-    /// Loads the component; `at` is what it is called in problems.
-    pub(super) async fn load(at: &str, file: &Path, data: &Path) -> Result<Self, Failure> {
-        let mut flags = Flags::default();
-        flags.take("plugin", Given::new(at, file.to_string_lossy()));
-        flags.take("data", Given::new("--data", data.to_string_lossy()));
-        let (settings, problems) = config::settings(&flags);
-        let plugin = settings.routes.first().map(|route| route.plugin.clone());
-        let (Some(plugin), true) = (plugin, problems.is_empty()) else {
-            return Err(problems.into());
-        };
-        let workbench = Workbench::set_up(&plugin, &settings, Insight::Lines).await?;
-        Ok(Self(workbench.load(None, true)?))
-    }
-
-    /// Runs the plugin on a message. The error is what it answered, unless it was done.
-    pub(super) async fn passes(&self, message: Message) -> Result<(), String> {
-        let ran = self.0.run(message).await;
-        let ran = ran.map_err(|failure| failure.lines.join("; "))?;
-        match ran.verdict {
-            Verdict::Done => Ok(()),
-            other => Err(RecordedVerdict::of(&other).to_string()),
-        }
-    }
+/// Loads a component that is granted nothing, to try messages on; `at` is what it is called in problems.
+pub(super) async fn sandbox(at: &str, file: &Path, data: &Path) -> Result<Sandbox, Failure> {
+    let mut flags = Flags::default();
+    flags.take("plugin", Given::new(at, file.to_string_lossy()));
+    flags.take("data", Given::new("--data", data.to_string_lossy()));
+    let (settings, problems) = config::settings(&flags);
+    let plugin = settings.routes.first().map(|route| &route.plugin);
+    let (Some(plugin), true) = (plugin, problems.is_empty()) else {
+        return Err(problems.into());
+    };
+    Ok(Sandbox::load(at, plugin, &settings).await?)
 }
 
 type Set = (
     config::Settings,
     Option<PluginConfig>,
+    telemetry::log::Screen,
     Vec<config::problem::Problem>,
 );
 
@@ -117,12 +99,12 @@ fn settings_and_log(typed: &Typed, file: &Path, shown: Shown) -> Set {
     flags.take("plugin", Given::new("FILE", file.to_string_lossy()));
     let (settings, problems) = config::settings(&flags);
     let (format, level) = (settings.log.format, &settings.log.level);
-    match shown {
+    let screen = match shown {
         Shown::Calls => telemetry::log::start_with_calls(format, level),
         Shown::Printed => telemetry::log::start(format, level),
         Shown::Nothing => telemetry::log::start(format, &format!("guest=off,{level}")),
     };
     super::flags::log_notices(&flags);
     let plugin = settings.routes.first().map(|route| route.plugin.clone());
-    (settings, plugin, problems)
+    (settings, plugin, screen, problems)
 }

@@ -58,7 +58,7 @@ pub(crate) struct Args {
 
 /// Prints what differs.
 pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
-    let (settings, plugin, mut problems) = settings(typed, &args.plugin_file);
+    let (settings, plugin, screen, mut problems) = settings(typed, &args.plugin_file);
     let entries = entries(args, &mut problems);
     let Some(plugin) = plugin.filter(|_| problems.is_empty()) else {
         return Err(problems.into());
@@ -70,11 +70,14 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
             false => Insight::Lines,
         };
         let workbench = Workbench::set_up(&plugin, &settings, insight).await?;
-        let loaded = workbench.load(None, true)?;
+        let loaded = workbench.load_on(&screen, None)?;
         if args.debug {
             wait_for_debugger()?;
         }
+        // What differs is printed beside it, unless that is meant for a program.
+        let bar = screen.bar(entries.len() as u64);
         for entry in entries {
+            bar.advance(1);
             let message = entry.message.clone().into();
             let ran = loaded.run(message).await?;
             let is = RecordedVerdict::of(&ran.verdict);
@@ -84,9 +87,9 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
                 false => otherwise += 1,
             }
             if let Some(scene) = ran.scene.as_ref().filter(|_| !same) {
-                workbench::show(scene);
+                bar.beside(|| workbench::show(scene));
             }
-            print(args, &entry, &is, same)?;
+            bar.beside(|| print(args, &entry, &is, same))?;
         }
         Ok::<_, Failure>(())
     })??;

@@ -2,16 +2,16 @@
 //! one message after the other. Opens no queue.
 
 use super::super::output;
-use crate::app;
 use crate::app::build::Backends;
 use crate::app::build::grants::Buckets;
 use crate::app::build::plugins;
 use crate::app::build::versions;
 use crate::app::build::versions::ReadError;
-use crate::config::{Code, PluginConfig, Settings};
+use crate::config::{Code, PluginConfig, Settings, TIMEOUT};
 use crate::error::{Exit, Failure};
+use crate::telemetry::log::Screen;
 use dispatcher_core::clock;
-use dispatcher_core::handler::{Attempt, Handler};
+use dispatcher_core::handler::{Attempt, Deadline, Handler, TimeLimit};
 use dispatcher_core::message::{FailureReason, Message, Verdict};
 use dispatcher_core::telemetry::escape::escape_control_characters;
 use dispatcher_wasm::Reuse;
@@ -39,7 +39,7 @@ pub(super) struct Workbench {
     insight: Insight,
     max_memory: usize,
     cache: Option<PathBuf>,
-    timeout: Duration,
+    timeout: TimeLimit,
     options: PluginOptions,
     seen: Arc<AttemptLog>,
 }
@@ -47,7 +47,7 @@ pub(super) struct Workbench {
 /// A plugin on its engine.
 pub(super) struct Loaded {
     plugin: load::LoadedPlugin,
-    timeout: Duration,
+    timeout: TimeLimit,
     seen: Arc<AttemptLog>,
 }
 
@@ -98,9 +98,13 @@ impl Workbench {
             ReadError::File(error) => Failure::from(plugins::of_file(&error)),
             ReadError::Image(error) => Failure::from(versions::of_fetch("FILE", &error)),
         })?;
+        let insight = match insight {
+            Insight::Lines => Insight::lines_of(&bytes),
+            other => other,
+        };
         let usual = match insight {
             Insight::Debugger => AT_A_BREAKPOINT,
-            _ => app::TIMEOUT,
+            _ => TIMEOUT,
         };
         let timeout = plugin.settings.timeout.unwrap_or(usual);
         let mut options = plugins::options_by_hand(settings, plugin, timeout).await;
@@ -119,10 +123,16 @@ impl Workbench {
             max_memory: plugin.max_memory(),
             // What is compiled for a debugger is not what the next start wants.
             cache: (insight != Insight::Debugger).then(|| plugins::cache(&settings.stores.data)),
-            timeout,
+            timeout: plugin.settings.time_limit(timeout),
             options,
             seen,
         })
+    }
+
+    /// The same as `load` with the cache, with a line on the terminal for the time that it takes.
+    pub(super) fn load_on(&self, screen: &Screen, reuse: Option<Reuse>) -> Result<Loaded, Failure> {
+        let _line = screen.working(format!("compiling {}", self.name));
+        self.load(reuse, true)
     }
 
     /// Compiles the component, or takes it from the cache, and loads it.
@@ -156,20 +166,21 @@ impl Loaded {
     /// Runs the plugin on one message. One that is not answered in time is stopped.
     pub(super) async fn run(&self, message: Message) -> Result<Ran, Failure> {
         let began = clock::now();
-        let deadline = began + self.timeout;
+        let deadline = Deadline::after(self.timeout);
         let attempt = Arc::new(Attempt {
             messages: vec![message],
             cancelled: vec![CancellationToken::new()],
-            deadline,
-            deadline_date: clock::wall_clock_now() + self.timeout,
+            tries: Vec::new(),
+            deadline: deadline.clone(),
         });
         drop(self.seen.take());
+        let timers = Handle::current();
         let verdicts = tokio::select! {
             biased; // a guest that computes is stopped from inside, with a backtrace
             verdicts = self.plugin.handle(attempt) => verdicts,
-            () = clock::sleep_on(&Handle::current(), deadline) => vec![Verdict::Retry {
+            () = deadline.passed(&timers) => vec![Verdict::Retry {
                 after: None,
-                why: FailureReason::TimedOut(self.timeout),
+                why: FailureReason::TimedOut(self.timeout.timeout + deadline.added()),
             }],
         };
         let took = clock::now().since(began);

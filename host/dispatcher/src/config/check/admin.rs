@@ -3,16 +3,24 @@
 
 use super::Check;
 use crate::config::Admin;
+use crate::config::prices::Prices;
 use crate::config::problem::Problem;
 use crate::config::section::{Given, Layers};
 use crate::config::value;
+use crate::config::value::BareUnit;
+use crate::telemetry::depths::{DepthTerms, DepthsOf};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// The limits of `metrics-depths-interval`.
+const SHORTEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(3_600);
 
 impl Check {
     /// The admin address, if one is served. Off loopback it needs a token; a token or a host name
     /// without an address would have no effect.
-    pub(super) fn admin(&mut self, program: Layers<'_>) -> Option<Admin> {
+    pub(in crate::config) fn admin(&mut self, program: Layers<'_>) -> Option<Admin> {
         let named = program.one("admin");
         let address = self.read(named, value::socket);
         let secret = program.one("admin-token-file");
@@ -22,14 +30,27 @@ impl Check {
         let read_token_file = self.read(reading, file);
         let shown = program.one("admin-bodies");
         let bodies = self.read(shown, value::switch).unwrap_or_default();
+        let below = program.one("admin-prefix");
+        let prefix = self.read(below, path_prefix).unwrap_or_default();
+        let called = program.one("admin-environment");
+        let environment = self.read(called, environment_name);
+        let (depths, chosen) = self.depth_terms(program);
+        let priced = program.list("call-price").unwrap_or_default();
+        let mut prices = Vec::new();
+        for price in priced {
+            prices.extend(self.read(Some(price), Prices::entry));
+        }
         let names = program.list("admin-host").unwrap_or_default();
         let mut hosts = Vec::new();
         for name in names {
             hosts.extend(self.read(Some(name), host));
         }
         if named.is_none() {
-            let others = [secret, reading, shown].into_iter().flatten();
-            for given in others.chain(names.first()) {
+            let others = [secret, reading, shown, below, called]
+                .into_iter()
+                .flatten();
+            let others = others.chain(chosen.into_iter().flatten());
+            for given in others.chain(priced.first()).chain(names.first()) {
                 let found = "it applies to the admin address, and none is served";
                 self.problems
                     .push(Problem::new(&given.at, found, "--admin ADDR as well"));
@@ -47,7 +68,35 @@ impl Check {
             read_token_file,
             bodies,
             hosts,
+            prefix,
+            environment,
+            depths,
+            prices: Prices::new(prices),
         })
+    }
+
+    /// What queues are asked for before metrics are shown, and where that was written.
+    fn depth_terms<'a>(&mut self, program: Layers<'a>) -> (DepthTerms, [Option<&'a Given>; 2]) {
+        let words = [
+            ("free", DepthsOf::Free),
+            ("all", DepthsOf::All),
+            ("none", DepthsOf::None),
+        ];
+        let (chosen, interval) = (
+            program.one("metrics-depths"),
+            program.one("metrics-depths-interval"),
+        );
+        let of = self.read(chosen, |given| value::choice(given, &words));
+        let range = SHORTEST..=LONGEST;
+        let every = self.read(interval, |given| {
+            value::duration(given, BareUnit::Seconds, &range)
+        });
+        let usual = DepthTerms::default();
+        let terms = DepthTerms {
+            of: of.unwrap_or(usual.of),
+            every: every.unwrap_or(usual.every),
+        };
+        (terms, [chosen, interval])
     }
 }
 
@@ -64,6 +113,42 @@ fn needs_token(given: &Given, address: SocketAddr) -> Problem {
     let wanted = "--admin-token-file FILE, or an address of loopback such as 127.0.0.1:9090";
     let hint = "/healthz, /readyz and /metrics need no token";
     Problem::new(&given.at, found, wanted).hint(hint)
+}
+
+/// A path without a slash at its end.
+fn path_prefix(given: &Given) -> Result<String, Problem> {
+    let path = given.text.trim().trim_end_matches('/');
+    let legal = |c: char| c.is_ascii_alphanumeric() || "-_.~".contains(c);
+    let mut parts = path.split('/');
+    let is_path = parts.next() == Some("")
+        && parts
+            .all(|part| !part.is_empty() && part != "." && part != ".." && part.chars().all(legal));
+    let is_free = !["/api", "/ui", "/healthz", "/readyz", "/metrics", "/plugins"].contains(&path);
+    if path.is_empty() || is_path && is_free {
+        return Ok(path.to_owned());
+    }
+    let found = format!("`{}` cannot be a prefix", given.text);
+    let wanted =
+        "a path of letters, digits, `-`, `_`, `.` and `~` that the address does not serve itself";
+    Err(Problem::new(&given.at, found, wanted).hint("written like /dispatcher"))
+}
+
+/// A short name.
+fn environment_name(given: &Given) -> Result<String, Problem> {
+    let name = given.text.trim();
+    let is_short = (1..=32).contains(&name.chars().count());
+    if is_short && !name.contains(char::is_control) {
+        return Ok(name.to_owned());
+    }
+    let found = format!(
+        "`{}` cannot be shown as the name of an environment",
+        given.text
+    );
+    Err(Problem::new(
+        &given.at,
+        found,
+        "1 to 32 characters, as in production",
+    ))
 }
 
 /// A host name, without a port.
@@ -132,6 +217,71 @@ mod tests {
                 "{flag}: it applies to the admin address, and none is served; wanted --admin ADDR as well"
             ))
         );
+    }
+
+    #[test]
+    fn prefixes_are_paths_and_environments_short_names() {
+        let base = ("admin", "127.0.0.1:9");
+        let all = [
+            base,
+            ("admin-prefix", "/ops/dispatcher/"),
+            ("admin-environment", " production "),
+        ];
+        let (admin, problems) = read(&all);
+        assert_eq!(problems, [""; 0]);
+        let admin = admin.expect("it is good");
+        assert_eq!(admin.prefix, "/ops/dispatcher");
+        assert_eq!(admin.environment.as_deref(), Some("production"));
+        for bad in [
+            "dispatcher",
+            "/a//b",
+            "/a b",
+            "/..",
+            "/ui",
+            "/{x}",
+            "http://a/b",
+        ] {
+            let (_, problems) = read(&[base, ("admin-prefix", bad)]);
+            assert_eq!(problems.len(), 1, "{bad}");
+        }
+        for bad in ["", "a\nb", &"x".repeat(33)] {
+            let (_, problems) = read(&[base, ("admin-environment", bad)]);
+            assert_eq!(problems.len(), 1, "{bad}");
+        }
+        let (_, problems) = read(&[("admin-prefix", "/a"), ("admin-environment", "b")]);
+        assert_eq!(problems.len(), 2);
+    }
+
+    #[test]
+    fn depths_are_asked_as_configured() {
+        let base = ("admin", "127.0.0.1:9");
+        let (admin, _) = read(&[base]);
+        let usual = admin.expect("it is good");
+        assert_eq!(usual.depths, DepthTerms::default());
+        let all = [
+            base,
+            ("metrics-depths", "all"),
+            ("metrics-depths-interval", "5"),
+            ("call-price", "sqs=0.3"),
+        ];
+        let (admin, problems) = read(&all);
+        assert_eq!(problems, [""; 0]);
+        let admin = admin.expect("it is good");
+        let wanted = DepthTerms {
+            of: DepthsOf::All,
+            every: Duration::from_secs(5),
+        };
+        assert_eq!(admin.depths, wanted);
+        assert_eq!(admin.prices.dollars_per_million_calls("orders"), Some(0.3));
+        for bad in [
+            ("metrics-depths", "some"),
+            ("metrics-depths-interval", "0"),
+            ("call-price", "sqs"),
+        ] {
+            assert_eq!(read(&[base, bad]).1.len(), 1, "{bad:?}");
+            assert_eq!(read(&[bad]).1.len(), 2, "{bad:?}");
+        }
+        assert_eq!(read(&all[1..]).1.len(), 3, "no address is served");
     }
 
     #[test]

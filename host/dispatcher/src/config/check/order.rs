@@ -36,6 +36,15 @@ impl Check {
                 .push(Problem::new(&given.at, found, "a max-age as well"));
         }
     }
+
+    /// What becomes of messages that no filter matches matters only where there are filters.
+    pub(super) fn filtering(&mut self, layers: Layers<'_>) {
+        if let (Some(given), None) = (layers.one("unmatched"), layers.list("filter")) {
+            let found = "`unmatched` without a filter";
+            self.problems
+                .push(Problem::new(&given.at, found, "a filter as well"));
+        }
+    }
 }
 
 fn is_fifo(name: &QueueName) -> bool {

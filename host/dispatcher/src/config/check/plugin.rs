@@ -3,7 +3,7 @@
 mod granted;
 
 use super::{ANY_TIME, Check};
-use crate::config::declared::LEAST_MEMORY;
+use crate::config::declared::{LEAST_MEMORY, TIMEOUT};
 use crate::config::file::File;
 use crate::config::flags::Flags;
 use crate::config::function;
@@ -12,11 +12,18 @@ use crate::config::problem::Problem;
 use crate::config::section::{Given, Layers, Section};
 use crate::config::value;
 use crate::config::value::BareUnit;
-use crate::config::{Code, Forward, PluginConfig, PluginSettings, Reuse};
+use crate::config::{Code, Forward, HttpForward, PluginConfig, PluginSettings, Reuse, service};
+use dispatcher_aws::hide_userinfo;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+/// The keys that say what a plugin is made of, and what each names.
+const MADE_OF: [(&str, &str); 3] = [
+    ("file", "component"),
+    ("function", "function"),
+    ("forward", "service"),
+];
 const REUSE_COUNT: u64 = 1_000;
 const REUSE_AGE: Duration = Duration::from_secs(600);
 
@@ -46,8 +53,10 @@ impl Check {
                         .nearest(&given.text, plugins.keys().copied())
                 }
                 None if file.routes.is_empty() => {
-                    Problem::new("--plugin", "it is missing", "a component to run")
-                        .hint("written like --plugin handler.wasm, or --function my-function")
+                    Problem::new("--plugin", "it is missing", "a component to run").hint(
+                        "written like --plugin handler.wasm, --function my-function or \
+                             --forward http://127.0.0.1:8080/jobs",
+                    )
                 }
                 None => Problem::new(&section.at, "the route has no plugin", "a component to run")
                     .hint("written like plugin = \"NAME\", with a section [plugin.NAME]"),
@@ -68,20 +77,21 @@ impl Check {
 
     pub(super) fn plugin(&mut self, name: &str, at: &str, layers: Layers<'_>) -> PluginConfig {
         let (code, at) = self.code(name, at, layers);
-        let forwards = matches!(code, Code::Forward(_));
+        let forwards = code.forwards();
         let settings = PluginSettings::read(layers, &mut self.problems);
         self.warm(layers, &settings, forwards);
-        if forwards {
-            self.refuse_granting(layers);
-        }
+        self.refuse_granting(&code, layers);
+        self.refuse_forwarding(&code, layers);
+        self.refuse_twice(layers);
+        self.max_timeout(layers, &settings);
         let max_memory = settings.max_memory_of(forwards);
         PluginConfig {
             name: name.to_owned(),
             at,
-            code,
             reuse: layers.has("reuse").then(|| self.reuse(layers, max_memory)),
             settings,
-            trials: self.trials(layers, forwards),
+            trials: self.trials(layers, &code),
+            code,
         }
     }
 
@@ -95,39 +105,105 @@ impl Check {
         }
     }
 
+    /// More time than none but less than usual is no limit.
+    fn max_timeout(&mut self, layers: Layers<'_>, settings: &PluginSettings) {
+        let timeout = settings.timeout.unwrap_or(TIMEOUT);
+        if let (Some(given), Some(longest)) = (layers.one("max-timeout"), settings.max_timeout)
+            && longest < timeout
+        {
+            let found = format!("`{}` is less than the timeout", given.text);
+            let wanted = format!("at least {}", humantime::format_duration(timeout));
+            self.problems.push(Problem::new(&given.at, found, wanted));
+        }
+    }
+
     /// What the plugin is made of, and where that was written: the highest layer that names a
-    /// component or a function decides, and must not name both.
+    /// component, a function or a service decides, and must name one of them.
     fn code(&mut self, name: &str, at: &str, layers: Layers<'_>) -> (Code, String) {
-        let names = |section: &&&Section| section.has("file") || section.has("function");
+        let names = |section: &&&Section| MADE_OF.iter().any(|(key, _)| section.has(key));
         let section = layers.0.iter().find(names);
-        let one = |key| section.and_then(|section| section.one(key));
-        match (one("file"), one("function")) {
-            (None, None) => {
+        let named = |(key, what)| Some((key, what, section?.one(key)?));
+        let named: Vec<_> = MADE_OF.into_iter().filter_map(named).collect();
+        match named.as_slice() {
+            [] => {
                 let found = format!("plugin `{name}` has no file");
-                let hint = "written like file = \"handler.wasm\", or function = \"my-function\"";
+                let hint = "written like file = \"handler.wasm\", function = \"my-function\" or \
+                            forward = \"http://127.0.0.1:8080/jobs\"";
                 self.problems
                     .push(Problem::new(at, found, "a component").hint(hint));
                 (Code::Missing, at.to_owned())
             }
-            (Some(file), Some(function)) => {
+            [(_, other, beside), .., (_, what, given)] => {
                 let found = format!(
-                    "the function `{}` beside the component `{}` of {}",
-                    function.text, file.text, file.at
+                    "the {what} `{}` beside the {other} `{}` of {}",
+                    hide_userinfo(&given.text),
+                    beside.text,
+                    beside.at
                 );
-                let wanted = "either a component or a function";
-                self.problems
-                    .push(Problem::new(&function.at, found, wanted));
-                (Code::Missing, function.at.clone())
+                let wanted = "one of a component, a function and a service";
+                self.problems.push(Problem::new(&given.at, found, wanted));
+                (Code::Missing, given.at.clone())
             }
-            (Some(file), None) => {
-                self.refuse_forwarding(layers);
-                let read = self.read(Some(file), super::trials::source);
-                let code = read.map_or(Code::Missing, Code::Component);
-                (code, file.at.clone())
+            [(key, _, given)] => {
+                let code = match *key {
+                    "function" => Code::Forward(self.forward(given, layers)),
+                    "forward" => self.http_forward(given, layers),
+                    _ => {
+                        let read = self.read(Some(given), super::trials::source);
+                        read.map_or(Code::Missing, Code::Component)
+                    }
+                };
+                (code, given.at.clone())
             }
-            (None, Some(given)) => {
-                let forward = self.forward(given, layers);
-                (Code::Forward(forward), given.at.clone())
+        }
+    }
+
+    /// Messages are posted to a service.
+    fn http_forward(&mut self, given: &Given, layers: Layers<'_>) -> Code {
+        let headers = self.headers(layers.entries("forward-header"), service::header);
+        let files = layers.entries("forward-header-file");
+        let secret_headers = self.headers(files, service::header_of_file);
+        let key = self.read(layers.one("forward-key-file"), service::key);
+        let url = self.read(Some(given), service::url);
+        url.map_or(Code::Missing, |url| {
+            Code::Http(HttpForward {
+                url,
+                headers,
+                secret_headers,
+                key,
+            })
+        })
+    }
+
+    fn headers<T>(
+        &mut self,
+        entries: BTreeMap<&str, &Given>,
+        read: impl Fn(&str, &Given) -> Result<T, Problem>,
+    ) -> Vec<(String, T)> {
+        let mut headers = Vec::with_capacity(entries.len());
+        for (name, given) in entries {
+            match read(name, given) {
+                Ok(value) => headers.push((name.to_owned(), value)),
+                Err(problem) => self.problems.push(problem),
+            }
+        }
+        headers
+    }
+
+    /// A name has its value from the settings or from a file, not both.
+    fn refuse_twice(&mut self, layers: Layers<'_>) {
+        for (key, file) in [
+            ("setting", "setting-file"),
+            ("env", "env-file"),
+            ("forward-header", "forward-header-file"),
+        ] {
+            let plain = layers.entries(key);
+            for (name, given) in layers.entries(file) {
+                if let Some(other) = plain.get(name) {
+                    let found = format!("`{name}`, which `{key}` of {} has as well", other.at);
+                    self.problems
+                        .push(Problem::new(&given.at, found, "one of them"));
+                }
             }
         }
     }
@@ -155,18 +231,6 @@ impl Check {
         }
     }
 
-    /// What speaks about a function has no effect on a component.
-    fn refuse_forwarding(&mut self, layers: Layers<'_>) {
-        for key in ["invocation", "partial-failures"] {
-            if let Some(given) = layers.one(key) {
-                let found =
-                    format!("`{key}` says how a function is invoked, and this is a component");
-                let problem = Problem::new(&given.at, found, "it beside a function only");
-                self.problems.push(problem);
-            }
-        }
-    }
-
     fn reuse(&mut self, layers: Layers<'_>, max_memory: usize) -> Reuse {
         let memory = LEAST_MEMORY..=max_memory;
         let count = self.read(layers.one("reuse.count"), |given| {
@@ -186,18 +250,23 @@ impl Check {
     }
 }
 
-/// What a plugin is called that flags alone describe, and which flag did: the file's stem, or the
-/// function's bare name.
+/// What a plugin is called that flags alone describe, and which flag did: the file's stem, the
+/// function's bare name, or the service's host.
 fn named_by(flags: &Section) -> Option<(String, &str)> {
     if let Some(file) = flags.one("file") {
         let stem = Path::new(&file.text).file_stem();
         let name = stem.map_or_else(|| "plugin".into(), |stem| stem.to_string_lossy());
         return Some((name.into_owned(), &file.at));
     }
-    let given = flags.one("function")?;
-    let function = FunctionName::parse(given.text.trim());
-    let name = function.map_or("function", |function| function.name);
-    Some((name.to_owned(), &given.at))
+    if let Some(given) = flags.one("function") {
+        let function = FunctionName::parse(given.text.trim());
+        let name = function.map_or("function", |function| function.name);
+        return Some((name.to_owned(), &given.at));
+    }
+    let given = flags.one("forward")?;
+    let url = service::url(given);
+    let name = url.map_or_else(|_| "service".to_owned(), |url| url.authority().to_owned());
+    Some((name, &given.at))
 }
 
 /// The name of the plugin that a route of the file uses: as it says, or the only one there is.

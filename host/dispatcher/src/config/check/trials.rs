@@ -4,7 +4,7 @@ use super::Check;
 use crate::config::problem::Problem;
 use crate::config::section::{Given, Layers};
 use crate::config::value;
-use crate::config::{ImageName, Record, RecordingTerms, Share, Source, Trial, Trials};
+use crate::config::{Code, ImageName, Record, RecordingTerms, Share, Source, Trial, Trials};
 use dispatcher_core::recording::redact::Rule;
 
 /// A canary's default share of the messages.
@@ -14,15 +14,22 @@ const MOST: usize = 1 << 30;
 const BOUNDS: std::ops::RangeInclusive<usize> = (1 << 20)..=(1 << 50);
 
 impl Check {
-    pub(super) fn trials(&mut self, layers: Layers<'_>, forwards: bool) -> Trials {
-        if forwards {
+    pub(super) fn trials(&mut self, layers: Layers<'_>, code: &Code) -> Trials {
+        let kind = match code {
+            Code::Missing | Code::Component(_) => None,
+            Code::Forward(_) => Some("function"),
+            Code::Http(_) => Some("service"),
+        };
+        if let Some(kind) = kind {
             for key in ["canary.file", "shadow.file", "record.folder"] {
                 if let Some(given) = layers.one(key) {
-                    let found = "a trial beside a plugin that forwards to a function";
+                    let found = format!("a trial beside a plugin that forwards to a {kind}");
                     let wanted = "it beside a component only";
                     let problem = Problem::new(&given.at, found, wanted);
                     self.problems.push(match key {
-                        "canary.file" => problem.hint("an alias of the function can shift traffic"),
+                        "canary.file" if kind == "function" => {
+                            problem.hint("an alias of the function can shift traffic")
+                        }
                         _ => problem,
                     });
                 }

@@ -10,12 +10,13 @@ mod plugin;
 mod program;
 mod queue;
 mod route;
+mod traces;
 
 use super::problem::Problem;
 use super::section::{Given, Layers};
 pub use backends::DynamoDb;
 pub(in crate::config) use plugin::LEAST_MEMORY;
-pub use plugin::PluginSettings;
+pub use plugin::{PluginSettings, TIMEOUT};
 pub use program::{LocalSettings, LogSettings, ProgramSettings};
 pub use queue::DeclaredQueue;
 pub(in crate::config) use route::MOST_CONCURRENCY;
@@ -28,6 +29,7 @@ const TABLES: &[&[Setting]] = &[
     plugin::SETTINGS,
     program::SETTINGS,
     program::ADMIN,
+    traces::TRACES,
     program::LOCAL,
     queue::SETTINGS,
     backends::STORES,
@@ -169,7 +171,9 @@ pub enum Group {
     ScheduleInterval,
     ScheduleTable,
     Metrics,
+    Traces,
     AdminAddress,
+    AdminAccess,
     Listen,
     File,
     Data,
@@ -183,13 +187,14 @@ impl Group {
     /// The heading in `--help`.
     pub fn heading(self) -> &'static str {
         match self {
-            Self::Handler => "Handler: a component or a Lambda function",
+            Self::Handler => "Handler: a component, a Lambda function or an HTTP service",
             Self::Queues => "Queues",
             Self::Limits => "Limits",
             Self::Guest | Self::Instances => "Plugin",
             Self::Trials => "Another version of the plugin",
             Self::ScheduleInterval | Self::ScheduleTable => "Schedule",
-            Self::Metrics | Self::AdminAddress => "Metrics",
+            Self::Metrics | Self::AdminAddress | Self::AdminAccess => "Metrics",
+            Self::Traces => "Traces",
             Self::Listen => "Server",
             Self::File | Self::Data | Self::Redis | Self::Worqr | Self::Aws => "Places",
             Self::Log => "Log",
@@ -289,7 +294,7 @@ impl Setting {
     }
 
     /// The name of its flag, without dashes.
-    pub fn flag_name(&self) -> Option<&'static str> {
+    pub(crate) fn flag_name(&self) -> Option<&'static str> {
         Some(self.flag?.name.unwrap_or(self.key))
     }
 
@@ -299,7 +304,7 @@ impl Setting {
     }
 
     /// Its key as this table of the file writes it, if it may.
-    pub fn key_in(&self, table: Table) -> Option<&'static str> {
+    pub(crate) fn key_in(&self, table: Table) -> Option<&'static str> {
         let is_there = self.tables.contains(&table);
         is_there.then(|| match table {
             Table::Backend(name) => {
@@ -312,7 +317,7 @@ impl Setting {
     }
 
     /// What it does, with the default: the text of `--help`.
-    pub fn help_text(&self) -> String {
+    pub(crate) fn help_text(&self) -> String {
         let mut text = self.summary();
         if !self.default.is_empty() {
             text.push_str(&format!(" [default: {}]", self.default));
@@ -351,17 +356,17 @@ pub fn all() -> impl Iterator<Item = &'static Setting> {
 }
 
 /// The setting of a flag, named without its dashes.
-pub fn of_flag(name: &str) -> Option<&'static Setting> {
+pub(crate) fn of_flag(name: &str) -> Option<&'static Setting> {
     all().find(|setting| setting.flag_name() == Some(name))
 }
 
 /// The setting of a part by its key.
-pub fn of_key(part: SettingPart, key: &str) -> Option<&'static Setting> {
+pub(crate) fn of_key(part: SettingPart, key: &str) -> Option<&'static Setting> {
     all().find(|setting| setting.part == part && setting.key == key)
 }
 
 /// Whether this is the key of a setting, or the table of some.
-pub fn is_key(key: &str) -> bool {
+pub(crate) fn is_key(key: &str) -> bool {
     all().any(|setting| {
         let rest = setting.key.strip_prefix(key);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -417,6 +422,19 @@ impl Written<'_> {
             match item {
                 Ok(item) => parsed.push(item),
                 Err(problem) => self.problems.push(problem),
+            }
+        }
+        parsed
+    }
+
+    /// The items of a list as parsed, where one may have many problems.
+    pub fn each_of_all<T>(&mut self, parse: impl Fn(&Given) -> Result<T, Vec<Problem>>) -> Vec<T> {
+        let items = self.layers.list(self.key).unwrap_or_default();
+        let mut parsed = Vec::new();
+        for item in items.iter().map(parse) {
+            match item {
+                Ok(item) => parsed.push(item),
+                Err(problems) => self.problems.extend(problems),
             }
         }
         parsed

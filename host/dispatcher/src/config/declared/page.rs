@@ -35,7 +35,7 @@ pub(super) fn page() -> String {
             Table::Plugin => "\nThe handler of the messages, and its permissions.\n",
             Table::Queue => {
                 "\nAn embedded queue, `local:NAME`: made at the start of `run` and `local`, or changed to this \
-                 where no message is lost. What is not said stays as it is.\n"
+                 where no message is lost. What the section leaves out stays as it is.\n"
             }
             Table::Backend(_) => "",
         };

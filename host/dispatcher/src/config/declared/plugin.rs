@@ -6,12 +6,15 @@ use crate::config::problem::Problem;
 use crate::config::section::Given;
 use crate::config::value;
 use crate::config::value::BareUnit;
-use crate::config::{HttpHost, Peer, Place, function};
+use crate::config::{HttpHost, Peer, Place, Secret, function, secret};
 use crate::name::QueueName;
+use dispatcher_core::handler::TimeLimit;
 use dispatcher_core::queue::VISIBILITY_CEILING;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// The longest that an attempt may take by default.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 const SHORTEST_ATTEMPT: Duration = Duration::from_millis(1);
 const MOST_WARM: usize = 1_000;
 const MAX_MEMORY: usize = 64 << 20;
@@ -19,6 +22,8 @@ const MAX_MEMORY: usize = 64 << 20;
 const FORWARD_MEMORY: usize = 256 << 20;
 /// Maximum attempts that share an instance of a forwarder, which mostly waits.
 const FORWARD_SHARED: usize = 1_000;
+/// Maximum spans of one attempt.
+const MOST_SPANS: usize = 1_000;
 const MOST_SHARED: usize = 10_000;
 /// One page of WebAssembly's memory.
 pub(in crate::config) const LEAST_MEMORY: usize = 64 << 10;
@@ -55,6 +60,22 @@ settings! {
     /// Respect the batchItemFailures in the function's response
     "partial-failures" => Setting::new("true|false").shape(Shape::Switch).flag(Group::Handler);
 
+    /// The HTTP service that each message or batch is posted to, as in http://127.0.0.1:8080/jobs;
+    /// the response's status is its outcome
+    "forward" => Setting::new("URL").flag(Group::Handler);
+
+    /// A header of every request to the service, as in authorization=Bearer x; may be repeated,
+    /// and DISPATCHER_FORWARD_HEADER has one per line
+    "forward-header" => Setting::new("NAME=VALUE").shape(Shape::Map).flag(Group::Handler);
+
+    /// A header whose value is the text of a file, for credentials; may be repeated, and
+    /// DISPATCHER_FORWARD_HEADER_FILE has one per line
+    "forward-header-file" => Setting::new("NAME=FILE").shape(Shape::Map).path()
+        .flag(Group::Handler);
+
+    /// The file with the key that signs every request to the service
+    "forward-key-file" => Setting::new("FILE").path().flag(Group::Handler);
+
     /// Stop an attempt after this long
     "timeout" => Setting::new("TIME")
         .default("30s; for --function as long as the function may run, and a little more")
@@ -64,8 +85,16 @@ settings! {
             given.one(|given| value::duration(given, BareUnit::Refused, &range))
         };
 
+    /// Stop an attempt after this long if its handler has requested more time than --timeout, which
+    /// handlers of the contract 0.2 can
+    "max-timeout" => Setting::new("TIME").default("the timeout").flag(Group::Guest),
+        max_timeout: Option<Duration> = |given| {
+            let range = SHORTEST_ATTEMPT..=VISIBILITY_CEILING;
+            given.one(|given| value::duration(given, BareUnit::Refused, &range))
+        };
+
     /// Maximum memory of one instance
-    "max-memory" => Setting::new("SIZE").default("64MiB; 256MiB for --function")
+    "max-memory" => Setting::new("SIZE").default("64MiB; 256MiB for --function and --forward")
         .flag(Group::Guest),
         max_memory: Option<usize> = |given| {
             given.one(|given| value::size(given, &(LEAST_MEMORY..=MOST_MEMORY)))
@@ -75,6 +104,11 @@ settings! {
     /// DISPATCHER_ENV has one per line
     "env" => replaced("K=V").shape(Shape::Map).flag(Group::Guest),
         env: Vec<(String, String)> = |given| given.entries(variable);
+
+    /// An environment variable whose value is the text of a file, read at the start and at a SIGHUP;
+    /// may be repeated, and DISPATCHER_ENV_FILE has one per line
+    "env-file" => replaced("K=FILE").shape(Shape::Map).path().flag(Group::Guest),
+        env_file: Vec<(String, Secret)> = |given| given.entries(of_file);
 
     /// A Lambda function that the plugin may invoke: a name, NAME:ALIAS or ARN, in which * matches
     /// any characters; may be repeated, and DISPATCHER_ALLOW_LAMBDA has one per line
@@ -104,10 +138,22 @@ settings! {
             given.one(|given| value::text(given, "a folder")).map(PathBuf::from)
         };
 
+    /// Maximum spans of each attempt that the plugin exports through wasi:otel, 1 to 1000, while traces
+    /// are exported; experimental
+    "allow-spans" => replaced("N").flag(Group::Guest),
+        allow_spans: Option<usize> = |given| {
+            given.one(|given| value::number(given, &(1..=MOST_SPANS)))
+        };
+
     /// A setting that the plugin reads through wasi:config; may be repeated, and
     /// DISPATCHER_SETTING has one per line
     "setting" => replaced("K=V").shape(Shape::Map).flag(Group::Guest),
         setting: Vec<(String, String)> = |given| given.entries(variable);
+
+    /// A setting whose value is the text of a file, read at the start and at a SIGHUP; may be
+    /// repeated, and DISPATCHER_SETTING_FILE has one per line
+    "setting-file" => replaced("K=FILE").shape(Shape::Map).path().flag(Group::Guest),
+        setting_file: Vec<(String, Secret)> = |given| given.entries(of_file);
 
     /// A key-value bucket that the plugin opens as NAME through wasi:keyvalue: in the data folder
     /// (local:BUCKET) or on the Redis server (redis:BUCKET); may be repeated, and DISPATCHER_STORE
@@ -133,7 +179,7 @@ settings! {
 
     /// Maximum concurrent attempts that share an instance, 1 to 10000; more than 1 suits async
     /// handlers
-    "instance-concurrency" => Setting::new("N").default("1; 1000 for --function")
+    "instance-concurrency" => Setting::new("N").default("1; 1000 for --function and --forward")
         .flag(Group::Instances),
         instance_concurrency: Option<usize> = |given| {
             given.one(|given| value::number(given, &(1..=MOST_SHARED)))
@@ -166,15 +212,23 @@ settings! {
 }
 
 impl PluginSettings {
-    /// The most memory of one instance, of a plugin that forwards to a function or of another.
+    /// How long attempts may take whose `timeout` is this.
+    pub fn time_limit(&self, timeout: Duration) -> TimeLimit {
+        TimeLimit {
+            timeout,
+            longest: self.max_timeout.unwrap_or(timeout),
+        }
+    }
+
+    /// The most memory of one instance, of a plugin that forwards messages or of another.
     pub fn max_memory_of(&self, forwards: bool) -> usize {
         let default = if forwards { FORWARD_MEMORY } else { MAX_MEMORY };
         self.max_memory.unwrap_or(default)
     }
 
-    /// Maximum attempts that share an instance, of a plugin that forwards to a function or of
+    /// Maximum attempts that share an instance, of a plugin that forwards messages or of
     /// another.
-    pub fn instance_concurrency_of(&self, forwards: bool) -> usize {
+    pub(crate) fn instance_concurrency_of(&self, forwards: bool) -> usize {
         let default = if forwards { FORWARD_SHARED } else { 1 };
         self.instance_concurrency.unwrap_or(default)
     }
@@ -201,6 +255,11 @@ fn place(given: &Given) -> Result<Place, Problem> {
     let found = format!("`{}` is no place of a bucket", given.text.trim());
     let place = given.text.parse::<Place>();
     place.map_err(|wanted| Problem::new(&given.at, found, wanted))
+}
+
+fn of_file(key: &str, given: &Given) -> Result<Secret, Problem> {
+    variable(key, given)?;
+    secret::read(given, &format!("value of `{key}`"))
 }
 
 fn variable(key: &str, given: &Given) -> Result<String, Problem> {

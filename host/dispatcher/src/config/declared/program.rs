@@ -87,18 +87,39 @@ settings! {
 
     /// The file that holds a token for the admin address that permits reading and no action. Read
     /// again at SIGHUP
-    "admin-read-token-file" => Setting::new("FILE").path().flag(Group::Metrics);
+    "admin-read-token-file" => Setting::new("FILE").path().flag(Group::AdminAccess);
 
     /// Whether the admin address shows the bodies and attributes of messages, without what the
     /// recording rules of their plugin redact
     "admin-bodies" => Setting::new("true|false")
         .shape(Shape::Switch)
         .default("false")
-        .flag(Group::Metrics);
+        .flag(Group::AdminAccess);
+
+    /// The path below which a reverse proxy serves the admin address, as in /dispatcher; its pages
+    /// link there
+    "admin-prefix" => Setting::new("PATH").default("none").flag(Group::Metrics);
+
+    /// What the dashboard calls this environment, as in production; names that begin with prod are
+    /// shown in red
+    "admin-environment" => Setting::new("NAME").default("none").flag(Group::Metrics);
+
+    /// Which queues /metrics asks how much they hold: free (local and Redis), all, or none. On SQS
+    /// each answer is a billed call, two with a dead-letter queue; on DynamoDB it reads the index
+    "metrics-depths" => Setting::new("free|all|none").default("free").flag(Group::Metrics);
+
+    /// How often each of them is asked at most, 1 to 3600 seconds
+    "metrics-depths-interval" => Setting::new("S").default("60").flag(Group::Metrics);
+
+    /// What a million calls cost in US dollars, as in sqs=0.40 or sqs-fifo=0.50, for metrics and the
+    /// dashboard. The default is the list price of US East, see https://aws.amazon.com/sqs/pricing
+    "call-price" => Setting::new("KIND=DOLLARS")
+        .shape(Shape::List)
+        .default("the list price");
 
     /// A host name that the admin address accepts, besides IP addresses and localhost; may be
     /// repeated
-    "admin-host" => Setting::new("NAME").shape(Shape::List).flag(Group::Metrics);
+    "admin-host" => Setting::new("NAME").shape(Shape::List).flag(Group::AdminAccess);
 }
 
 settings! {

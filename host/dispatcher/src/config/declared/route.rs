@@ -6,10 +6,12 @@ use crate::config::problem::Problem;
 use crate::config::section::Given;
 use crate::config::value;
 use crate::config::value::BareUnit;
+use dispatcher_core::envelope::{Envelope, S3Pointers};
+use dispatcher_core::filter::Filter;
 use dispatcher_core::intake::group::GroupBy;
 use dispatcher_core::queue::VISIBILITY_CEILING;
 use dispatcher_core::scheduler::ready::Sequence;
-use dispatcher_core::settlement::decide::{Shed, Shedding};
+use dispatcher_core::settlement::decide::{Shed, Shedding, Unmatched};
 use std::time::Duration;
 
 const CONCURRENCY: usize = 50;
@@ -97,6 +99,37 @@ settings! {
             given.one(|given| value::choice(given, &words)).unwrap_or_default()
         };
 
+    /// Handle only messages that match this pattern, as in {"body": {"kind": ["order"]}}, in the
+    /// syntax of EventBridge and of Lambda's FilterCriteria; may be repeated, and then one of them
+    /// must match. DISPATCHER_FILTER has one per line
+    "filter" => Setting::new("PATTERN").shape(Shape::List).default("every message is handled")
+        .flag(Group::Queues),
+        filter: Vec<Filter> = |given| given.each_of_all(filter);
+
+    /// What happens to messages that no --filter matches
+    "unmatched" => Setting::new("delete|dead-letter").default("delete").flag(Group::Queues),
+        unmatched: Unmatched = |given| {
+            let words = [("delete", Unmatched::Delete), ("dead-letter", Unmatched::DeadLetter)];
+            given.one(|given| value::choice(given, &words)).unwrap_or_default()
+        };
+
+    /// What bodies are wrapped in: with sns the handler gets the message within a notification of
+    /// SNS, and filters and --group-by look at that
+    "envelope" => Setting::new("none|sns").default("none").flag(Group::Queues),
+        envelope: Envelope = |given| {
+            let words = [("none", Envelope::None), ("sns", Envelope::Sns)];
+            given.one(|given| value::choice(given, &words)).unwrap_or_default()
+        };
+
+    /// What happens to a message whose body an extended client library has put into S3: the handler
+    /// gets the pointer (pass), or it is dead-lettered with the place as the reason
+    "s3-pointers" => Setting::new("pass|dead-letter")
+        .default("dead-letter; pass for --function and --forward").flag(Group::Queues),
+        s3_pointers: Option<S3Pointers> = |given| {
+            let words = [("pass", S3Pointers::Pass), ("dead-letter", S3Pointers::DeadLetter)];
+            given.one(|given| value::choice(given, &words))
+        };
+
     /// Remember done messages for this long in the data folder, and delete them without running
     /// when they are redelivered, after a restart as well
     "idempotency" => Setting::new("TIME").default("only while the process lives")
@@ -164,6 +197,24 @@ impl RouteSettings {
 /// A duration up to `longest`; a bare number is seconds.
 fn seconds(given: &Given, longest: Duration) -> Result<Duration, Problem> {
     value::duration(given, BareUnit::Seconds, &(Duration::ZERO..=longest))
+}
+
+/// A pattern; or every error in it, with its place in the pattern.
+fn filter(given: &Given) -> Result<Filter, Vec<Problem>> {
+    Filter::read(&given.text).map_err(|errors| {
+        let errors = errors.into_iter().map(|error| {
+            let found = match error.at.as_str() {
+                "" => format!("the pattern: {}", error.found),
+                at => format!("the pattern at {at}: {}", error.found),
+            };
+            let problem = Problem::new(&given.at, found, error.wanted);
+            match error.unknown {
+                Some((name, known)) => problem.nearest(&name, known.iter().copied()),
+                None => problem,
+            }
+        });
+        errors.collect()
+    })
 }
 
 fn group_by(given: &Given) -> Result<GroupBy, Problem> {

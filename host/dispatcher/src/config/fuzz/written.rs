@@ -2,11 +2,13 @@
 
 use crate::backends;
 use crate::config::{
-    Code, HttpHost, LogFormat, MetricsSink, Peer, Place, PluginConfig, Route, Settings, Shed,
-    WeightedQueue,
+    Code, HttpHost, LogFormat, MetricsSink, Peer, Place, PluginConfig, Route, Secret, Settings,
+    Shed, Unmatched, WeightedQueue,
 };
 use crate::name::QueueName;
 use dispatcher_core::backend::QueueDeclaration;
+use dispatcher_core::envelope::{Envelope, S3Pointers};
+use dispatcher_core::filter::Filter;
 use dispatcher_core::intake::group::GroupBy;
 use dispatcher_core::scheduler::ready::Sequence;
 use std::fmt::{Display, Write};
@@ -34,6 +36,31 @@ pub(super) fn file(settings: &Settings) -> String {
     );
     if let Some(metrics) = settings.metrics {
         out.time("metrics-interval", metrics.interval);
+    }
+    if let Some(traces) = &settings.otlp.traces {
+        let url = traces.signal.url.strip_suffix("/v1/traces");
+        out.option("otlp-endpoint", url.map(str::to_owned).as_ref());
+        let terms = traces.terms;
+        out.text(
+            "trace-sampler",
+            match terms.sampler.follows_parent {
+                true => "parentbased_traceidratio",
+                false => "traceidratio",
+            },
+        );
+        out.text("trace-share", &terms.sampler.share.to_string());
+        let errors = if terms.keeps_failures {
+            "always"
+        } else {
+            "sampled"
+        };
+        out.text("trace-errors", errors);
+        let parent = if terms.continues_trace {
+            "message"
+        } else {
+            "link"
+        };
+        out.text("trace-parent", parent);
     }
     if let Some(admin) = &settings.admin {
         out.text("admin", &admin.address.to_string());
@@ -117,6 +144,14 @@ fn plugin(out: &mut WrittenLines, at: usize, plugin: &PluginConfig) {
             );
             out.line(&format!("partial-failures = {}", forward.partial_failures));
         }
+        Code::Http(forward) => {
+            out.text("forward", &forward.url.to_string());
+            out.all(vec![("forward-header", forward.headers.toml())]);
+            out.all(vec![
+                ("forward-header-file", forward.secret_headers.toml()),
+                ("forward-key-file", forward.key.toml()),
+            ]);
+        }
     }
     out.all(plugin.settings.written());
     if let Some(canary) = &plugin.trials.canary {
@@ -199,7 +234,7 @@ impl WrittenLines {
 }
 
 /// A value as the file writes it; `None` if leaving it out says the same.
-pub trait Toml {
+pub(crate) trait Toml {
     /// The text after `key = `.
     fn toml(&self) -> Option<String>;
 }
@@ -266,7 +301,7 @@ macro_rules! toml_of_list {
     )+};
 }
 
-toml_of_list!(String, QueueName, Peer, HttpHost);
+toml_of_list!(String, QueueName, Peer, HttpHost, Filter);
 
 macro_rules! toml_of_map {
     ($($type:ty),+) => {$(
@@ -284,10 +319,50 @@ macro_rules! toml_of_map {
 
 toml_of_map!(String, Place);
 
+impl Toml for Secret {
+    fn toml(&self) -> Option<String> {
+        Some(quoted(&self.file().to_string_lossy()))
+    }
+}
+
+impl Toml for Vec<(String, Secret)> {
+    fn toml(&self) -> Option<String> {
+        let file = |(name, secret): &(String, Secret)| {
+            (name.clone(), secret.file().to_string_lossy().into_owned())
+        };
+        self.iter().map(file).collect::<Vec<_>>().toml()
+    }
+}
+
 impl Toml for Shed {
     fn toml(&self) -> Option<String> {
         // The other is refused where no age is given.
         (*self == Self::Drop).then(|| quoted("drop"))
+    }
+}
+
+impl Toml for Envelope {
+    fn toml(&self) -> Option<String> {
+        Some(quoted(match self {
+            Self::None => "none",
+            Self::Sns => "sns",
+        }))
+    }
+}
+
+impl Toml for S3Pointers {
+    fn toml(&self) -> Option<String> {
+        Some(quoted(match self {
+            Self::Pass => "pass",
+            Self::DeadLetter => "dead-letter",
+        }))
+    }
+}
+
+impl Toml for Unmatched {
+    fn toml(&self) -> Option<String> {
+        // The other is refused where there is no filter.
+        (*self == Self::DeadLetter).then(|| quoted("dead-letter"))
     }
 }
 

@@ -111,7 +111,7 @@ fn conflicting_settings_are_reported() {
         (
             &[FUNCTION, ("plugin", "p.wasm")][..],
             "--function: the function `my-function:live` beside the component `p.wasm` of --plugin; \
-             wanted either a component or a function",
+             wanted one of a component, a function and a service",
         ),
         (
             &[("plugin", "p.wasm"), ("invocation", "sync")],
@@ -193,11 +193,12 @@ fn missing_handler_names_both_options() {
     assert_eq!(
         problems,
         ["--plugin: it is missing; wanted a component to run; \
-          written like --plugin handler.wasm, or --function my-function"]
+          written like --plugin handler.wasm, --function my-function or \
+          --forward http://127.0.0.1:8080/jobs"]
     );
     let (_, problems) = from_file("[plugin.p]\ntimeout='1s'", &[]);
     assert!(
-        problems[0].ends_with("or function = \"my-function\""),
+        problems[0].ends_with("or forward = \"http://127.0.0.1:8080/jobs\""),
         "{problems:?}"
     );
 }

@@ -29,6 +29,8 @@ const READ: usize = 64 << 10;
 /// The connections of one plugin.
 pub(super) struct Sender {
     connector: Connector,
+    /// Maximum unused connections to one place.
+    idle: usize,
     /// With the connections that are kept for later requests.
     client: Mutex<HttpClient>,
 }
@@ -36,10 +38,13 @@ pub(super) struct Sender {
 type HttpClient = Client<Connector, WasiBody>;
 
 impl Sender {
-    /// Connects by this and keeps what it connects. Connects nothing before the first request.
-    pub(super) fn new(connector: Connector) -> Self {
+    /// Connects by this and keeps what it connects, `idle` unused connections if that is more than
+    /// usual. Connects nothing before the first request.
+    pub(super) fn new(connector: Connector, idle: Option<usize>) -> Self {
+        let idle = idle.unwrap_or_default().max(IDLE_CONNECTIONS);
         Self {
-            client: Mutex::new(client(connector.clone())),
+            client: Mutex::new(client(connector.clone(), idle)),
+            idle,
             connector,
         }
     }
@@ -91,17 +96,17 @@ impl Sender {
         let mut kept = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         if self.connector.room.is_used_up() {
             // What nobody uses now is in the way of what somebody needs.
-            *kept = client(self.connector.clone());
+            *kept = client(self.connector.clone(), self.idle);
         }
         kept.clone()
     }
 }
 
-fn client(connector: Connector) -> HttpClient {
+fn client(connector: Connector, idle: usize) -> HttpClient {
     Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE)
-        .pool_max_idle_per_host(IDLE_CONNECTIONS)
+        .pool_max_idle_per_host(idle)
         .http1_max_buf_size(READ)
         .build(connector)
 }

@@ -46,6 +46,15 @@ impl ConnectionLimit {
         }
     }
 
+    /// Limits the connections of one plugin to this many, beside those of the others: the
+    /// configuration says how many it needs.
+    pub(crate) fn of_this_many(most: usize) -> Self {
+        Self {
+            all: Arc::new(Semaphore::new(most)),
+            own: Arc::new(Semaphore::new(most)),
+        }
+    }
+
     /// Room for one more, if there is any.
     pub(super) fn take(&self) -> Option<ConnectionPermits> {
         let own = Arc::clone(&self.own).try_acquire_owned().ok()?;
@@ -129,5 +138,14 @@ mod tests {
             taken.pop();
             assert!(!other.is_used_up() && one.is_used_up());
         }
+    }
+
+    #[test]
+    fn plugin_with_a_number_of_its_own_takes_nothing_from_the_others() {
+        let process = ConnectionLimit::of_process(0);
+        let own = ConnectionLimit::of_this_many(3);
+        let taken: Vec<_> = std::iter::from_fn(|| own.take()).collect();
+        assert_eq!((taken.len(), own.is_used_up()), (3, true));
+        assert!(process.of_plugin().take().is_some());
     }
 }

@@ -1,15 +1,17 @@
 //! One plugin's grant, and the hook that `wasi:http` calls for an instance.
 
-use super::client::{Sender, holding};
+use super::client::{ResponseBody, Sender, holding};
 use super::connect::Connector;
 use super::connection::ConnectionLimit as Connections;
 use super::host::{HttpHost, RequestTarget, is_granted};
+use super::traced::RequestSpan;
 use crate::capability::caller::Grant;
 use crate::capability::refusals::{Denial, Refusals};
 use crate::limits::HTTP_CHUNK;
 use crate::room::InvocationLimit;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
+use dispatcher_core::telemetry::trace::{self, ActiveSpan};
 use http::{Method, Request, Response};
 use std::fmt;
 use std::sync::Arc;
@@ -28,6 +30,10 @@ pub struct Outgoing {
     /// The longest that a request may take, its answer's body included, where many attempts share an
     /// instance; elsewhere it ends with its attempt.
     pub longest: Duration,
+    /// For a plugin that makes a request of every attempt: maximum concurrent attempts. It may have
+    /// that many connections, keeps them for the next requests, and what it asks for may continue
+    /// in the service when an attempt is stopped.
+    pub attempts: Option<usize>,
 }
 
 /// The grant and the connections of one plugin.
@@ -63,7 +69,7 @@ impl GrantedHttp {
                     "no HTTPS for `allow-http`: this machine has no certificate authorities ({why})"
                 );
             }
-            Sender::new(connector)
+            Sender::new(connector, outgoing.attempts)
         });
         Self {
             sender,
@@ -72,12 +78,47 @@ impl GrantedHttp {
         }
     }
 
+    /// Whether what an attempt asks for may continue when the attempt is stopped.
+    pub(crate) fn reaches_out(&self) -> bool {
+        self.outgoing.attempts.is_some()
+    }
+
     fn refuse(&self, target: &str) {
         self.refusals.refuse(&REFUSED, target);
     }
 
+    /// The longest that a request may take where many attempts share an instance.
+    pub(super) fn longest(&self) -> Duration {
+        self.outgoing.longest
+    }
+
+    /// Sends a request whose target `judge` has granted, and waits for the head of its response.
+    /// `attempt`: the span that it is made for, where attempts are traced.
+    pub(super) async fn send(
+        &self,
+        target: RequestTarget,
+        mut request: Request<WasiBody>,
+        options: RequestOptions,
+        end: BootInstant,
+        attempt: Option<ActiveSpan>,
+    ) -> Result<Response<ResponseBody>, Error> {
+        let sender = self.sender.as_ref().ok_or(Error::HttpRequestDenied)?;
+        let forwards = self.reaches_out();
+        let call = attempt
+            .and_then(|attempt| RequestSpan::begin(&attempt, &mut request, &target, forwards));
+        let answer = sender.send(request, options, end).await;
+        if let Some(call) = call {
+            call.end(&answer);
+        }
+        answer.inspect_err(|error| {
+            if matches!(error, Error::DestinationIpProhibited) {
+                self.refuse(&target.to_string());
+            }
+        })
+    }
+
     /// Whether the request is one that may be sent.
-    fn judge(&self, request: &Request<WasiBody>) -> Result<RequestTarget, Error> {
+    pub(super) fn judge(&self, request: &Request<WasiBody>) -> Result<RequestTarget, Error> {
         // A tunnel leads wherever its other end likes.
         if request.method() == Method::CONNECT {
             return Err(Error::HttpRequestMethodInvalid);
@@ -136,17 +177,12 @@ impl WasiHttpHooks for HttpHook {
             return refused(Error::ConnectionLimitReached);
         };
         let granted = Arc::clone(granted);
+        let attempt = trace::active();
         let end = self.deadline;
         let end = end.unwrap_or_else(|| clock::now() + granted.outgoing.longest);
         Box::new(async move {
             let options = options.unwrap_or_default();
-            let sender = granted.sender.as_ref().ok_or(Error::HttpRequestDenied)?;
-            let answer = sender.send(request, options, end).await;
-            let answer = answer.inspect_err(|error| {
-                if matches!(error, Error::DestinationIpProhibited) {
-                    granted.refuse(&target.to_string());
-                }
-            })?;
+            let answer = granted.send(target, request, options, end, attempt).await?;
             let answer = answer.map(|body| holding(body, held));
             let done: Box<dyn Future<Output = _> + Send> = Box::new(std::future::ready(Ok(())));
             Ok((answer, done))

@@ -13,6 +13,8 @@ pub struct HttpHost {
     scheme: Option<Scheme>,
     host: Host,
     port: Option<u16>,
+    /// Whether it may lead to private addresses though it is a name.
+    anywhere: bool,
 }
 
 /// How a request travels.
@@ -66,7 +68,12 @@ impl FromStr for HttpHost {
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         let (host, port) = split(rest).ok_or(WANTED)?;
         let host = Host::read(host).ok_or(WANTED)?;
-        Ok(Self { scheme, host, port })
+        Ok(Self {
+            scheme,
+            host,
+            port,
+            anywhere: false,
+        })
     }
 }
 
@@ -182,6 +189,16 @@ impl fmt::Display for RequestTarget {
 }
 
 impl HttpHost {
+    /// Returns the same host, whatever addresses its name leads to, private ones included: for a
+    /// place that the configuration names in full and no guest chooses.
+    #[must_use]
+    pub fn anywhere(self) -> Self {
+        Self {
+            anywhere: true,
+            ..self
+        }
+    }
+
     /// Whether the scheme and port are as this one wants them.
     fn suits(&self, target: &RequestTarget) -> bool {
         let port = match (self.port, self.scheme) {
@@ -221,7 +238,7 @@ pub(crate) fn may_connect(hosts: &[HttpHost], target: &RequestTarget, address: I
     let is_home = target.host == LOCALHOST && address.is_loopback();
     let is_named = |host: &HttpHost| match &host.host {
         Host::Net(net) => host.suits(target) && address::is_named_by(*net, address),
-        Host::Name(_) | Host::Under(_) => false,
+        Host::Name(_) | Host::Under(_) => host.anywhere && host.names(target),
     };
     is_granted(hosts, target)
         && (address::is_public(address) || is_home || hosts.iter().any(is_named))

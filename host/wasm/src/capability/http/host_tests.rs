@@ -117,6 +117,28 @@ fn request_is_allowed_by_host_scheme_and_port() {
 }
 
 #[test]
+fn name_that_may_lead_anywhere_leads_to_private_addresses_at_its_own_port_alone() {
+    let host = || hosts(&["http://worker:8080"]).remove(0);
+    let may = |hosts: &[HttpHost], to: &str, address: &str| {
+        may_connect(hosts, &target(to), address.parse().expect(address))
+    };
+    let named = [host()];
+    assert!(!may(&named, "http://worker:8080/jobs", "10.0.0.7"));
+    let anywhere = [host().anywhere()];
+    for address in ["10.0.0.7", "127.0.0.1", "::1", "1.1.1.1"] {
+        assert!(may(&anywhere, "http://worker:8080/jobs", address));
+    }
+    for elsewhere in [
+        "http://worker:8081/",
+        "https://worker:8080/",
+        "http://other:8080/",
+    ] {
+        assert!(!may(&anywhere, elsewhere, "10.0.0.7"), "{elsewhere}");
+    }
+    assert_eq!(anywhere[0].to_string(), "http://worker:8080");
+}
+
+#[test]
 fn private_address_is_allowed_only_by_its_exact_name() {
     let name = "http://internal.example.com/";
     for (granted, to, address, may) in [

@@ -1,8 +1,9 @@
 //! Outgoing HTTP: which hosts a plugin may send requests to. `host` decides, `address` recognises
-//! private networks, `client` does the I/O. Knows no version of the contract: requests are WASI's
-//! own.
+//! private networks, `client` does the I/O. Requests are WASI's own, or the contract's, which are
+//! whole.
 
 mod address;
+mod awaited;
 mod client;
 mod connect;
 pub(crate) mod connection;
@@ -10,9 +11,13 @@ mod failure;
 mod granted;
 mod host;
 mod requests;
+mod traced;
+mod v0_2;
+mod whole;
 
 use super::caller::{Grant, GrantedTo, Recipient};
-use super::description::{Description, Interface, WASI_2, WASI_3};
+use super::description::{CONTRACT_0_2, Description, Interface, WASI_2, WASI_3};
+use connection::ConnectionLimit;
 pub use granted::Outgoing;
 pub(crate) use granted::{GrantedHttp, HttpHook};
 pub use host::HttpHost;
@@ -24,27 +29,40 @@ impl Grant for Outgoing {
         name: "outgoing HTTP",
         key: "allow-http",
         value: "HOST",
-        requested_by: &["wasi:http/outgoing-handler", "wasi:http/client"],
+        requested_by: &[
+            "wasi:http/outgoing-handler",
+            "wasi:http/client",
+            "dispatcher:plugin/http",
+            "dispatcher:plugin/http-async",
+        ],
         interfaces: &[
             Interface::new("wasi:http/outgoing-handler", &[WASI_2]),
             Interface::new("wasi:http/client", &[WASI_3]),
             Interface::new("wasi:http/types", &[WASI_2, WASI_3]),
+            Interface::new("dispatcher:plugin/http", &[CONTRACT_0_2]),
+            Interface::new("dispatcher:plugin/http-async", &[CONTRACT_0_2]),
         ],
-        suspends: &["wasi:http/outgoing-handler"],
-        documented_as: "`wasi:http/outgoing-handler@0.2`, `wasi:http/client@0.3`",
-        without_grant: "every request returns `HTTP-request-denied`",
+        suspends: &["wasi:http/outgoing-handler", "dispatcher:plugin/http@"],
+        documented_as: "`wasi:http/outgoing-handler@0.2`, `wasi:http/client@0.3`, `dispatcher:plugin/http@0.2.0-rc.1`",
+        without_grant: "every request returns `HTTP-request-denied`, or `forbidden`",
     };
 
     type Granted = Option<Arc<GrantedHttp>>;
 
-    /// To send is the library's function, which calls the instance's `HttpHook`.
+    /// To send by WASI is the library's function, which calls the instance's `HttpHook`.
     fn link<C: GrantedTo<Self>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
-        requests::link(linker)
+        requests::link(linker)?;
+        awaited::link(linker)?;
+        v0_2::link(linker)
     }
 
     fn give(self, plugin: &Recipient<'_>) -> Self::Granted {
         let refusals = Arc::clone(plugin.refusals);
-        let connections = plugin.connections.of_plugin();
+        let connections = match self.attempts {
+            // Those that wait to be used again besides: at the limit they would be closed.
+            Some(attempts) => ConnectionLimit::of_this_many(attempts.saturating_mul(2)),
+            None => plugin.connections.of_plugin(),
+        };
         let granted = GrantedHttp::new(plugin.name, self, refusals, connections);
         Some(Arc::new(granted))
     }

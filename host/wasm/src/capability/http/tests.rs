@@ -92,6 +92,7 @@ fn scene_of(guest: &str, max_memory: usize, hosts: &[String]) -> HttpScene {
             grants.http = Outgoing {
                 hosts: hosts.iter().map(|host| host.parse().unwrap()).collect(),
                 longest: LONG,
+                attempts: None,
             };
         })
     };
@@ -192,6 +193,133 @@ fn grants_apply_equally_to_wasi_0_3() {
     assert_eq!(by_name.refused(), 1);
 }
 
+#[test]
+fn grants_apply_equally_to_requests_of_the_contract() {
+    let (granted, other) = (server(), server());
+    let (port, name) = (granted.port(), "0x7f000001");
+    let scene = |host: String| scene_of("candidate", MAX_MEMORY, &[host]);
+    let (named, by_name) = (scene(granted.to_string()), scene(format!("{name}:{port}")));
+    let says = |request: &str| named.says(&format!("http {request}"));
+    for (path, answer) in [
+        ("GET http://HOST/ok", "200, 5 bytes: hello"),
+        ("GET http://HOST/host", &format!("200, 15 bytes: {granted}")),
+        (
+            "POST http://HOST/echo bytes=1000000",
+            "200, 18 bytes: 1000000 bytes came",
+        ),
+        ("POST http://HOST/echo", "200, 12 bytes: 0 bytes came"),
+        ("GET http://HOST/moved", "303, 0 bytes: "),
+        ("GET http://HOST/big", "HttpError::TooLarge(4194304)"),
+        (
+            "GET http://HOST/big max=8388607",
+            "HttpError::TooLarge(8388607)",
+        ),
+    ] {
+        assert_eq!(
+            says(&path.replace("HOST", &granted.to_string())),
+            answer,
+            "{path}"
+        );
+    }
+    assert!(
+        says(&format!("GET http://{granted}/big max=8388608")).starts_with("200, 8388608 bytes")
+    );
+    assert!(
+        says(&format!("GET http://{granted}/never timeout=50")).starts_with("HttpError::TimedOut(")
+    );
+    assert_eq!(named.refused(), 0);
+    let denied = "HttpError::Forbidden(";
+    assert!(says(&format!("GET http://{other}/ok")).starts_with(denied));
+    assert!(says(&format!("GET http://localhost:{port}/ok")).starts_with(denied));
+    assert_eq!(named.refused(), 2);
+    for (request, why) in [
+        ("CONNECT http://HOST/ok", "CONNECT"),
+        ("GET http://user@HOST/ok", "without a user"),
+        ("GET ftp://HOST/ok", "wanted http://"),
+        ("G(T http://HOST/ok", "the method"),
+    ] {
+        let told = says(&request.replace("HOST", &granted.to_string()));
+        assert!(
+            told.starts_with("HttpError::Invalid(") && told.contains(why),
+            "{told}"
+        );
+    }
+    let prohibited = by_name.says(&format!("http GET http://{name}:{port}/ok"));
+    assert!(
+        prohibited.starts_with(denied) && prohibited.contains("private address"),
+        "{prohibited}"
+    );
+    assert_eq!(by_name.refused(), 1);
+}
+
+#[test]
+fn failed_request_of_the_contract_tells_whether_the_server_may_have_acted() {
+    // Nobody listens there any longer.
+    let unheard = listen().1.port();
+    let (cut, _) = raw(
+        b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhe".to_vec(),
+        false,
+    );
+    let (rubbish, _) = raw(b"rubbish\r\n\r\n".to_vec(), false);
+    let hosts = [
+        format!("127.0.0.1:{unheard}"),
+        cut.to_string(),
+        rubbish.to_string(),
+    ];
+    let scene = scene_of("candidate", MAX_MEMORY, &hosts);
+    let says = |host: &str| scene.says(&format!("http GET http://{host}/"));
+    assert!(says(&hosts[0]).starts_with("HttpError::Unreachable(\"connection refused"));
+    assert!(says(&hosts[1]).starts_with("HttpError::Interrupted("));
+    assert!(says(&hosts[2]).starts_with("HttpError::Interrupted("));
+}
+
+#[test]
+fn request_of_the_contract_leaves_the_attempt_time_to_answer() {
+    let granted = server();
+    let scene = scene_of("candidate", MAX_MEMORY, &[granted.to_string()]);
+    let body = format!("http GET http://{granted}/never");
+    let answered = only(&scene.plugin, attempt(&[&body], Duration::from_secs(2)));
+    let Verdict::Reject(told) = answered else {
+        panic!("it has answered: {answered:?}");
+    };
+    assert!(told.starts_with("HttpError::TimedOut("), "{told}");
+}
+
+/// A server that answers nobody before so many have asked.
+fn waits_for(many: usize) -> SocketAddr {
+    let (listener, address) = listen();
+    control().spawn(async move {
+        let mut asked = Vec::new();
+        while asked.len() < many {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let _ = connection.read(&mut [0; 4096]).await;
+            asked.push(connection);
+        }
+        for mut connection in asked {
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+            let _ = connection.write_all(answer).await;
+        }
+    });
+    address
+}
+
+#[test]
+fn awaited_requests_of_the_contract_are_sent_beside_each_other() {
+    let address = waits_for(8);
+    let scene = scene_of("candidate-async", MAX_MEMORY, &[address.to_string()]);
+    assert_eq!(scene.says(&format!("8 http://{address}/")), "8 succeeded");
+}
+
+#[test]
+fn requests_of_the_contract_are_limited_by_what_their_instance_may_hold() {
+    // Four times its memory, of which each request takes 64 KiB and its own length.
+    let most = 4 * 32 - 1;
+    let address = waits_for(most);
+    let scene = scene_of("candidate-async", 2 << 20, &[address.to_string()]);
+    let told = scene.says(&format!("200 http://{address}/"));
+    assert_eq!(told, format!("{most} succeeded"));
+}
+
 /// By `wasi:http` of WASI 0.2 it would.
 #[test]
 fn awaited_request_blocks_no_other_message_of_its_instance() {
@@ -209,6 +337,7 @@ fn awaited_request_blocks_no_other_message_of_its_instance() {
             grants.http = Outgoing {
                 hosts: vec![granted.to_string().parse().unwrap()],
                 longest: LONG,
+                attempts: None,
             };
         })
     };

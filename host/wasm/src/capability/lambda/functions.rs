@@ -7,6 +7,7 @@ use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::lambda::{Invocation, Invoke, InvokeError, Request, Response};
 use dispatcher_core::tasks;
+use dispatcher_core::telemetry::trace::{ActiveSpan, CallParts, CallSpan, SpanKind};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,6 +72,10 @@ pub(crate) struct RequestedInvocation {
     pub(crate) invocation: Invocation,
     pub(crate) payload: Vec<u8>,
     pub(crate) log_tail: bool,
+    /// The span of the attempt that asks, where attempts are traced.
+    pub(crate) parent: Option<ActiveSpan>,
+    /// The trace header of the only message that it is about, if it has one.
+    pub(crate) trace_header: Option<String>,
     /// When the attempt that asks ends, where that is known.
     pub(crate) deadline: Option<BootInstant>,
 }
@@ -120,18 +125,67 @@ impl GrantedFunctions {
         }
         let left = wanted.deadline.map(|end| end.since(clock::now()));
         let patience = self.functions.patience(left).map_err(Denied::Failed)?;
+        let call = wanted.parent.and_then(|attempt| attempt.begin_call());
+        let call = call.map(|call| (call, function.clone()));
+        let header = call.as_ref().map(|(call, _)| call.context().x_ray());
+        let trace_header = header.or(wanted.trace_header);
         let request = Request {
             function,
             invocation: wanted.invocation,
             payload: wanted.payload,
             log_tail: wanted.log_tail,
             patience,
+            trace_header,
         };
         let invoker = Arc::clone(invoker);
         let invocation =
             tasks::spawn_on(&self.control, async move { invoker.invoke(request).await });
-        invocation.finished().await.map_err(Denied::Failed)
+        let answer = invocation.finished().await;
+        if let Some((call, function)) = call {
+            end(call, &function, &answer);
+        }
+        answer.map_err(Denied::Failed)
     }
+}
+
+/// Ends the span of an invocation.
+fn end(call: CallSpan, function: &str, answer: &Result<Response, InvokeError>) {
+    call.end(SpanKind::Client, || {
+        let mut attributes = vec![
+            ("faas.invoked_name", function.to_owned().into()),
+            ("faas.invoked_provider", "aws".into()),
+            ("rpc.system", "aws-api".into()),
+            ("rpc.service", "Lambda".into()),
+            ("rpc.method", "Invoke".into()),
+        ];
+        let mut failure = None;
+        match answer {
+            Ok(response) => {
+                if let Some(id) = &response.request_id {
+                    attributes.push(("aws.request_id", id.clone().into()));
+                }
+                if let Some(error) = &response.function_error {
+                    attributes.push(("error.type", "function-error".into()));
+                    failure = Some(format!("the function failed: {error}"));
+                }
+            }
+            Err(error) => {
+                let kind = match error {
+                    InvokeError::DidNotRun { .. } => "did-not-run",
+                    InvokeError::MayHaveRun(_) => "function-unknown",
+                    InvokeError::Refused(_) => "refused",
+                    InvokeError::Permanent(_) => "permanent",
+                };
+                attributes.push(("error.type", kind.into()));
+                failure = Some(error.to_string());
+            }
+        }
+        CallParts {
+            name: format!("invoke {function}"),
+            attributes,
+            failure,
+        }
+    });
 }
 
 /// Whether a name fits a pattern in which `*` stands for any characters.
@@ -225,6 +279,8 @@ mod tests {
             invocation: Invocation::Event,
             payload: Vec::new(),
             log_tail: false,
+            parent: None,
+            trace_header: None,
             deadline: None,
         }));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());

@@ -3,9 +3,10 @@
 mod functions;
 mod invocations;
 mod v0_1;
+mod v0_2;
 
 use super::caller::{Grant, GrantedTo, Recipient};
-use super::description::{Description, Interface};
+use super::description::{CONTRACT, Description, Interface};
 pub use functions::Functions;
 use functions::GrantedFunctions;
 use std::sync::Arc;
@@ -18,8 +19,8 @@ impl Grant for Option<Functions> {
         value: "PATTERN",
         requested_by: &["dispatcher:plugin/lambda", "dispatcher:plugin/lambda-async"],
         interfaces: &[
-            Interface::new("dispatcher:plugin/lambda", &["0.1.0"]),
-            Interface::new("dispatcher:plugin/lambda-async", &["0.1.0"]),
+            Interface::new("dispatcher:plugin/lambda", &CONTRACT),
+            Interface::new("dispatcher:plugin/lambda-async", &CONTRACT),
         ],
         suspends: &[],
         documented_as: "`dispatcher:plugin/lambda`",
@@ -29,7 +30,8 @@ impl Grant for Option<Functions> {
     type Granted = Option<Arc<GrantedFunctions>>;
 
     fn link<C: GrantedTo<Self>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
-        v0_1::link(linker)
+        v0_1::link(linker)?;
+        v0_2::link(linker)
     }
 
     fn give(self, plugin: &Recipient<'_>) -> Self::Granted {

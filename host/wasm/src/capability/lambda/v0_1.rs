@@ -3,17 +3,20 @@
 
 use super::functions::{Denied, Functions, RequestedInvocation};
 use super::invocations::{Sent, note};
-use crate::capability::caller::{GrantedTo, View, ViewOf, view};
+use crate::capability::caller::{GrantedTo, View, ViewOf, begin_call, view};
 use bindings::dispatcher::plugin::lambda_types::{
     DidNotRun, Invocation, InvokeError, Request, Response,
 };
 use bindings::dispatcher::plugin::{lambda, lambda_async, lambda_types};
 use dispatcher_core::clock;
 use dispatcher_core::clock::{BootInstant, Timestamp};
+use dispatcher_core::handler::Attempt;
 use dispatcher_core::lambda as functions;
-use wasmtime::component::{Accessor, Linker};
+use dispatcher_core::telemetry::trace;
+use std::sync::Arc;
+use wasmtime::component::{Accessor, GuestTaskId, Linker};
 
-mod bindings {
+pub(super) mod bindings {
     wasmtime::component::bindgen!({
         path: "../../wit/v0.1",
         inline: "
@@ -42,38 +45,55 @@ impl<C: GrantedTo<Option<Functions>>> LambdaCaller for C {}
 impl<C: LambdaCaller> lambda_types::Host for View<'_, C> {}
 
 impl<C: LambdaCaller> lambda::Host for View<'_, C> {
-    /// Suspends the guest's stack, and with it everything in the instance.
     async fn invoke(&mut self, request: Request) -> Result<Response, InvokeError> {
-        let sent = sent(&request);
-        let answer = invocation(self.0, request).await;
-        invoked(self.0, &sent, &answer);
-        answer.map(response).map_err(denied)
+        invoke(self.0, request).await
     }
 }
 
 impl<C: LambdaCaller> lambda_async::Host for View<'_, C> {}
 
 impl<T, C: LambdaCaller> lambda_async::HostWithStore<T> for ViewOf<C> {
-    /// Runs beside whatever else the instance does.
     async fn invoke(
         accessor: &Accessor<T, Self>,
         request: Request,
     ) -> Result<Response, InvokeError> {
-        let sent = sent(&request);
-        let invocation = accessor.with(|mut access| invocation(access.get().0, request));
-        let answer = invocation.await;
-        accessor.with(|mut access| invoked(access.get().0, &sent, &answer));
-        answer.map(response).map_err(denied)
+        invoke_async(accessor, request).await
     }
+}
+
+/// Suspends the guest's stack, and with it everything in the instance.
+pub(super) async fn invoke<C: LambdaCaller>(
+    caller: &mut C,
+    request: Request,
+) -> Result<Response, InvokeError> {
+    let sent = sent(&request);
+    let answer = invocation(caller, None, request).await;
+    invoked(caller, &sent, &answer);
+    answer.map(response).map_err(denied)
+}
+
+/// Runs beside whatever else the instance does.
+pub(super) async fn invoke_async<T, C: LambdaCaller>(
+    accessor: &Accessor<T, ViewOf<C>>,
+    request: Request,
+) -> Result<Response, InvokeError> {
+    let sent = sent(&request);
+    let invocation = begin_call(accessor, |caller, task| invocation(caller, task, request));
+    let answer = invocation.await;
+    accessor.with(|mut access| invoked(access.get().0, &sent, &answer));
+    answer.map(response).map_err(denied)
 }
 
 /// Holds nothing of the caller while it waits.
 fn invocation<C: LambdaCaller>(
     caller: &C,
+    task: Option<GuestTaskId>,
     request: Request,
 ) -> impl Future<Output = Result<functions::Response, Denied>> + Send + use<C> {
     let granted = caller.granted().clone();
     let own = caller.deadline();
+    let parent = trace::active();
+    let trace_header = only_trace_header(caller.attempt_of(task));
     let held = caller.hold(request.payload.len().saturating_add(request.function.len()));
     async move {
         let Some(granted) = granted else {
@@ -88,7 +108,16 @@ fn invocation<C: LambdaCaller>(
         };
         let told = request.deadline.map(instant_of);
         let deadline = own.into_iter().chain(told).min();
-        granted.invoke(wanted(request, deadline)).await
+        let wanted = RequestedInvocation {
+            function: request.function,
+            invocation: kind(request.invocation),
+            payload: request.payload,
+            log_tail: request.log_tail,
+            parent,
+            trace_header,
+            deadline,
+        };
+        granted.invoke(wanted).await
     }
 }
 
@@ -131,13 +160,11 @@ fn instant_of(date: u64) -> BootInstant {
     clock::now() + Timestamp(date).since(clock::wall_clock_now())
 }
 
-fn wanted(request: Request, deadline: Option<BootInstant>) -> RequestedInvocation {
-    RequestedInvocation {
-        function: request.function,
-        invocation: kind(request.invocation),
-        payload: request.payload,
-        log_tail: request.log_tail,
-        deadline,
+/// The trace header of an attempt's message, if it is about one alone.
+fn only_trace_header(attempt: Option<&Arc<Attempt>>) -> Option<String> {
+    match attempt?.messages.as_slice() {
+        [only] => only.trace_header().map(str::to_owned),
+        _ => None,
     }
 }
 

@@ -2,9 +2,10 @@
 
 mod sending;
 mod v0_1;
+mod v0_2;
 
 use super::caller::{Grant, GrantedTo, Recipient};
-use super::description::{Description, Interface};
+use super::description::{CONTRACT, Description, Interface};
 use sending::GrantedQueues;
 pub use sending::{Deliver, NotDelivered, QueuesGrant};
 use std::sync::Arc;
@@ -17,8 +18,8 @@ impl Grant for Option<QueuesGrant> {
         value: "QUEUE",
         requested_by: &["dispatcher:plugin/queues", "dispatcher:plugin/queues-async"],
         interfaces: &[
-            Interface::new("dispatcher:plugin/queues", &["0.1.0"]),
-            Interface::new("dispatcher:plugin/queues-async", &["0.1.0"]),
+            Interface::new("dispatcher:plugin/queues", &CONTRACT),
+            Interface::new("dispatcher:plugin/queues-async", &CONTRACT),
         ],
         suspends: &[],
         documented_as: "`dispatcher:plugin/queues`",
@@ -28,7 +29,8 @@ impl Grant for Option<QueuesGrant> {
     type Granted = Option<Arc<GrantedQueues>>;
 
     fn link<C: GrantedTo<Self>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
-        v0_1::link(linker)
+        v0_1::link(linker)?;
+        v0_2::link(linker)
     }
 
     fn give(self, plugin: &Recipient<'_>) -> Self::Granted {

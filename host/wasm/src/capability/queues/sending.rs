@@ -1,10 +1,11 @@
 //! Grants queues: which ones a plugin may send to, and how often a denial is logged. Knows neither
 //! the contract's version nor how a message is sent.
 
-use crate::capability::caller::Grant;
+use crate::capability::caller::{Grant, GrantedTo};
 use crate::capability::refusals::{Denial, Refusals};
-use dispatcher_core::message::Outgoing;
+use dispatcher_core::message::{Attribute, Outgoing};
 use dispatcher_core::tasks;
+use dispatcher_core::telemetry::trace::{self, CallParts, CallSpan, SpanKind};
 use std::fmt;
 use std::sync::Arc;
 use tokio::runtime::Handle;
@@ -84,6 +85,90 @@ impl GrantedQueues {
         });
         sending.finished().await.map_err(Denied::Failed)
     }
+}
+
+/// A caller that may be granted queues.
+pub(super) trait QueueCaller: GrantedTo<Option<QueuesGrant>> {}
+
+impl<C: GrantedTo<Option<QueuesGrant>>> QueueCaller for C {}
+
+/// Sends a message of a guest. Holds nothing of the caller while it waits.
+pub(super) fn sending<C: QueueCaller>(
+    caller: &C,
+    queue: String,
+    mut message: Outgoing,
+) -> impl Future<Output = Result<String, Denied>> + Send + use<C> {
+    let granted = caller.granted().clone();
+    let held = caller.hold(bytes(&message).saturating_add(queue.len()));
+    let call = trace::active().and_then(|attempt| attempt.begin_call());
+    if let Some(call) = &call {
+        message.trace(call.context());
+    }
+    async move {
+        let Some(granted) = granted else {
+            let why = "the configuration does not allow this plugin to send to any queue";
+            return Err(Denied::Forbidden(why.to_owned()));
+        };
+        let Ok(_held) = held else {
+            let why = "the plugin has too many pending messages";
+            return Err(Denied::Failed(NotDelivered::Unavailable(why.to_owned())));
+        };
+        match call {
+            None => granted.send(queue, message).await,
+            Some(call) => {
+                let sent = granted.send(queue.clone(), message).await;
+                end(call, &queue, &sent);
+                sent
+            }
+        }
+    }
+}
+
+/// Ends the span of a message that a guest sent. A queue that is not granted may have any name.
+fn end(call: CallSpan, queue: &str, sent: &Result<String, Denied>) {
+    if matches!(sent, Err(Denied::Forbidden(_))) {
+        return;
+    }
+    call.end(SpanKind::Producer, || {
+        let mut attributes = vec![
+            ("messaging.operation.name", "send".into()),
+            ("messaging.operation.type", "send".into()),
+            ("messaging.destination.name", queue.to_owned().into()),
+        ];
+        let mut failure = None;
+        match sent {
+            Ok(id) => {
+                // That of a message that can be cancelled has the queue before it.
+                let id = id.rsplit('/').next().unwrap_or(id);
+                attributes.push(("messaging.message.id", id.to_owned().into()));
+            }
+            Err(Denied::Forbidden(why) | Denied::Failed(NotDelivered::Refused(why))) => {
+                attributes.push(("error.type", "refused".into()));
+                failure = Some(why.clone());
+            }
+            Err(Denied::Failed(NotDelivered::Unavailable(why))) => {
+                attributes.push(("error.type", "unavailable".into()));
+                failure = Some(why.clone());
+            }
+        }
+        CallParts {
+            name: format!("send {queue}"),
+            attributes,
+            failure,
+        }
+    });
+}
+
+/// The host memory of a message, however short its parts are.
+fn bytes(message: &Outgoing) -> usize {
+    // Twice: the contract's and ours.
+    let attributes = message.attributes.iter();
+    let attributes: usize = attributes
+        .map(|one| 2 * size_of::<Attribute>() + one.bytes())
+        .sum();
+    let rest = [&message.group, &message.deduplication];
+    let rest = rest.into_iter().flatten().map(String::len);
+    attributes + message.body.len() + rest.sum::<usize>()
 }
 
 #[cfg(test)]

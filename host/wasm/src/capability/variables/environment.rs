@@ -29,7 +29,7 @@ impl<'a> Environment<'a> {
             room: ROOM.saturating_sub(taken),
         };
         let count = message.receive_count.to_string();
-        let deadline = attempt.deadline_date.0.to_string();
+        let deadline = attempt.deadline.date().0.to_string();
         let sent_at = message.sent_at.map(|date| date.0.to_string());
         let texts = [
             ("DISPATCHER_MESSAGE_ID", Some(message.id.clone())),
@@ -96,8 +96,11 @@ mod tests {
         Attempt {
             messages: Vec::new(),
             cancelled: Vec::new(),
-            deadline: dispatcher_core::clock::BootInstant::default(),
-            deadline_date: dispatcher_core::clock::Timestamp(5),
+            tries: Vec::new(),
+            deadline: dispatcher_core::handler::Deadline::fixed(
+                dispatcher_core::clock::BootInstant::default(),
+                dispatcher_core::clock::Timestamp(5),
+            ),
         }
     }
 

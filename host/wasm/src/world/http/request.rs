@@ -27,7 +27,7 @@ fn headers(message: &Message, attempt: &Attempt) -> HeaderMap {
     headers.insert(CONTENT_LENGTH, message.body.len().into());
     headers.insert(CONTENT_TYPE, content_type(message));
     headers.insert("dispatcher-receive-count", message.receive_count.into());
-    headers.insert("dispatcher-deadline-ms", attempt.deadline_date.0.into());
+    headers.insert("dispatcher-deadline-ms", attempt.deadline.date().0.into());
     if let Some(date) = message.sent_at {
         headers.insert("dispatcher-sent-at-ms", date.0.into());
     }

@@ -101,3 +101,39 @@ func realloc(old unsafe.Pointer, oldSize, align, size uintptr) unsafe.Pointer {
 	pauseClock(false)
 	return room
 }
+
+// Handle is a resource of the host that a value holds, until it is given away or dropped.
+type Handle struct{ value int32 }
+
+// MakeHandle holds a resource.
+func MakeHandle(value int32) *Handle { return &Handle{value} }
+
+// Use is the handle, which must still be held.
+func (handle *Handle) Use() int32 {
+	if handle.value == 0 {
+		panic("a resource was used after it was given away or dropped")
+	}
+	return handle.value
+}
+
+// Take gives the handle away.
+func (handle *Handle) Take() int32 {
+	value := handle.Use()
+	handle.value = 0
+	return value
+}
+
+// TakeOrNil gives it away if it is still held; otherwise it is 0.
+func (handle *Handle) TakeOrNil() int32 {
+	value := handle.value
+	handle.value = 0
+	return value
+}
+
+// Set holds another resource in its place.
+func (handle *Handle) Set(value int32) {
+	if handle.value != 0 {
+		panic("a resource would be lost")
+	}
+	handle.value = value
+}

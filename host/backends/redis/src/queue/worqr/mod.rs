@@ -42,7 +42,7 @@ impl WorqrQueue {
         dead_letter_queue: Option<String>,
         lines: RedisConnections,
     ) -> Self {
-        let (bell, losses) = Notifier::new();
+        let (notifier, losses) = Notifier::new();
         Self {
             inner: Arc::new(Inner {
                 identity,
@@ -50,7 +50,7 @@ impl WorqrQueue {
                 name: name.to_owned(),
                 dead_letter_queue,
                 lines,
-                bell,
+                notifier,
                 state: Mutex::default(),
             }),
             losses: tokio::sync::Mutex::new(losses),
@@ -74,7 +74,7 @@ impl WorqrQueue {
         inner
             .lines
             .link
-            .listen(&channel("work"), &inner.bell)
+            .listen(&channel("work"), &inner.notifier)
             .await?;
         // Before there is a worker: one whose signs of life nobody gives must not take anything.
         if self.beating.get().is_none() {
@@ -177,9 +177,9 @@ impl Queue for WorqrQueue {
         }
         let max = ask.max.clamp(1, self.inner.identity.batch);
         let until = clock::now() + ask.wait.min(self.inner.identity.longest_wait);
-        let mut rings = self.inner.bell.rings.subscribe();
+        let mut notifications = self.inner.notifier.notifications.subscribe();
         loop {
-            rings.mark_unchanged();
+            notifications.mark_unchanged();
             let turn = tokio::select! {
                 biased;
                 turn = self.turns.next(&self.inner.lines) => turn,
@@ -211,7 +211,7 @@ impl Queue for WorqrQueue {
                     .unwrap_or(LOOK)
                     .clamp(Duration::from_millis(1), LOOK);
                 tokio::select! {
-                    _ = rings.changed() => continue,
+                    _ = notifications.changed() => continue,
                     () = clock::sleep_until(Some(until.min(now + look))) => continue,
                     () = hurry.cancelled() => {}
                 }

@@ -31,7 +31,7 @@ pub(super) struct Inner {
     /// The connections.
     pub lines: RedisConnections,
     /// Rings when there is work.
-    pub bell: Arc<Notifier>,
+    pub notifier: Arc<Notifier>,
     /// Who it is, and what it holds.
     pub state: Mutex<WorqrState>,
 }
@@ -108,8 +108,8 @@ impl Inner {
             tasks = lost.len(),
             "heartbeat to Redis missed: this worker's running messages are lost to it, and it rejoins"
         );
-        self.bell.lose(lost);
-        self.bell.notify();
+        self.notifier.lose(lost);
+        self.notifier.notify();
     }
 
     /// One sign of life. Answers with the worker and what it has on the server and is to release.
@@ -173,7 +173,7 @@ impl Inner {
             .filter(|id| !state.held.contains_key(*id) && !state.asked.contains(*id));
         let back = strangers.cloned().collect();
         drop(state);
-        self.bell.lose(lost);
+        self.notifier.lose(lost);
         back
     }
 
@@ -187,7 +187,7 @@ impl Inner {
             call.arg(id).arg("r").arg(0).arg("");
         }
         match self.lines.urgent.run::<Vec<i64>>(&call).await {
-            Ok(_) => self.bell.notify(),
+            Ok(_) => self.notifier.notify(),
             Err(error) => tracing::debug!("tasks are released later: {error}"),
         }
     }
@@ -206,7 +206,7 @@ impl Inner {
             return;
         }
         let cancelled = ids.iter().cloned().map(Receipt).map(Loss::cancelled);
-        self.bell.lose(cancelled.collect());
+        self.notifier.lose(cancelled.collect());
         let mut call = self.finish(&worker);
         for id in &ids {
             call.arg(id).arg("d").arg(0).arg(wire::md5(task));

@@ -76,7 +76,7 @@ proptest! {
 
 #[test]
 fn remembered_dead_letters_are_bounded() {
-    let dead_lettered = Buried::default();
+    let dead_lettered = DeadLetteredIds::default();
     for n in 0..=MOST_BURIED {
         dead_lettered.add(&n.to_string());
     }

@@ -14,8 +14,18 @@ use wit_parser::{Resolve, WorldItem};
 const FOLDER: &str = "build/adapter";
 const PROMISES: &str = include_str!("adapter/promises.js");
 const GUARD: &str = include_str!("adapter/guard.js");
-const PYTHON: &str = include_str!("adapter/dispatcher_entry.py");
-/// The module that [`PYTHON`] is.
+/// The modules of a component in Python, the one that componentize-py is given first.
+const PYTHON: [(&str, &str); 2] = [
+    (
+        "dispatcher_entry.py",
+        include_str!("adapter/dispatcher_entry.py"),
+    ),
+    (
+        "dispatcher_imports.py",
+        include_str!("adapter/dispatcher_imports.py"),
+    ),
+];
+/// The first of [`PYTHON`].
 pub(super) const PYTHON_MODULE: &str = "dispatcher_entry";
 
 /// The exports of the contract, and what JavaScript calls them.
@@ -24,6 +34,24 @@ const EXPORTS: [(&str, &str); 2] = [
     ("dispatcher:plugin/batch-handler@", "batchHandler"),
 ];
 
+/// The interfaces that the SDK calls for a handler of version 0.2 of the contract, each by what the SDK
+/// calls it.
+const PROVIDED: [(&str, &str); 11] = [
+    ("http", "dispatcher:plugin/http@0.2"),
+    ("queues", "dispatcher:plugin/queues@0.2"),
+    ("lambda", "dispatcher:plugin/lambda@0.2"),
+    ("context", "dispatcher:plugin/context@0.2"),
+    ("log", "dispatcher:plugin/log@0.2"),
+    ("metrics", "dispatcher:plugin/metrics@0.2"),
+    ("settings", "wasi:config/store@0.2"),
+    ("store", "wasi:keyvalue/store@0.2"),
+    ("atomics", "wasi:keyvalue/atomics@0.2"),
+    ("clock", CLOCK),
+    ("random", "wasi:random/random@0.2"),
+];
+/// The one of them that answers later. No handler calls it but by the SDK.
+const CLOCK: &str = "wasi:clocks/monotonic-clock@0.3";
+
 /// What a project's `wit/world.wit` names.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ProjectWorld {
@@ -31,7 +59,7 @@ pub(super) struct ProjectWorld {
     exports: Vec<String>,
     /// The first part of every package's name: `wasi`.
     pub(super) namespaces: BTreeSet<String>,
-    /// Whether an imported function may answer later.
+    /// Whether an imported function may answer later, and the SDK may not know that it is awaited.
     is_async: bool,
 }
 
@@ -54,7 +82,9 @@ impl ProjectWorld {
         let names = |items: &mut dyn Iterator<Item = &wit_parser::WorldKey>| {
             items.map(|key| wit.name_world_key(key)).collect::<Vec<_>>()
         };
-        let mut functions = world.imports.values().flat_map(|item| match item {
+        let is_clock = |key| wit.name_world_key(key).starts_with(CLOCK);
+        let others = world.imports.iter().filter(|(key, _)| !is_clock(key));
+        let mut functions = others.flat_map(|(_, item)| match item {
             WorldItem::Interface { id, .. } => {
                 wit.interfaces[*id].functions.values().collect::<Vec<_>>()
             }
@@ -71,6 +101,30 @@ impl ProjectWorld {
                 .collect(),
             is_async: functions.any(|function| function.kind.is_async()),
         })
+    }
+
+    /// Whether its handler is of version 0.2 of the contract, for which there is an SDK.
+    fn is_of_0_2(&self) -> bool {
+        let is_handler = |export: &String| {
+            let mut known = EXPORTS.iter();
+            known.any(|(start, _)| export.starts_with(&format!("{start}0.2")))
+        };
+        self.exports.iter().any(is_handler)
+    }
+
+    /// The module that gives the SDK what the world imports, before the handler is loaded.
+    fn provided(&self) -> String {
+        let mut text =
+            "import { contract, provide } from \"dispatcher-guest/component\";\n".to_owned();
+        let mut names: Vec<&str> = Vec::new();
+        for (name, start) in PROVIDED {
+            let mut imports = self.imports.iter();
+            if let Some(import) = imports.find(|import| import.starts_with(start)) {
+                text += &format!("import {name} from \"{import}\";\n");
+                names.push(name);
+            }
+        }
+        text + &format!("provide({{ {} }});\n", names.join(", "))
     }
 
     /// Whether it imports an interface of this package.
@@ -93,7 +147,7 @@ pub(super) fn javascript(
         known.map(|(_, name)| *name)
     });
     // It runs in the project's folder, where paths of the project are relative.
-    let entry = entry(main, names, world.is_async);
+    let entry = entry(main, names, world);
     for (name, text) in [
         ("promises.js", PROMISES),
         ("guard.js", GUARD),
@@ -105,15 +159,24 @@ pub(super) fn javascript(
     Ok(folder.join("entry.js"))
 }
 
-fn entry<'a>(main: &str, names: impl Iterator<Item = &'a str>, is_async: bool) -> String {
+fn entry<'a>(main: &str, names: impl Iterator<Item = &'a str>, world: &ProjectWorld) -> String {
     let path = serde_json::Value::from(format!("../../{main}"));
     let file = serde_json::Value::from(main);
+    let provided = world.provided();
+    let (sdk, contract) = if world.is_of_0_2() {
+        (provided.as_str(), "contract")
+    } else {
+        ("", "undefined")
+    };
     let mut text = format!(
-        "import \"./promises.js\";\nimport * as project from {path};\nimport {{ guard }} from \
+        "import \"./promises.js\";\n{sdk}import * as project from {path};\nimport {{ guard }} from \
          \"./guard.js\";\n"
     );
+    let is_async = world.is_async;
     for name in names {
-        text += &format!("export const {name} = guard(project, \"{name}\", {file}, {is_async});\n");
+        text += &format!(
+            "export const {name} = guard(project, \"{name}\", {file}, {is_async}, {contract});\n"
+        );
     }
     text
 }
@@ -121,7 +184,9 @@ fn entry<'a>(main: &str, names: impl Iterator<Item = &'a str>, is_async: bool) -
 /// Writes the entry of a component in Python and returns its folder.
 pub(super) fn python(project: &Project) -> Result<PathBuf, Failure> {
     let folder = empty(project)?;
-    write(&folder.join(format!("{PYTHON_MODULE}.py")), PYTHON)?;
+    for (name, text) in PYTHON {
+        write(&folder.join(name), text)?;
+    }
     Ok(folder)
 }
 
@@ -211,7 +276,12 @@ mod tests {
 
     #[test]
     fn generated_entry_exports_what_the_world_does() {
-        let text = entry("src/a \"b\".js", ["batchHandler"].into_iter(), true);
+        let old = ProjectWorld {
+            is_async: true,
+            ..ProjectWorld::default()
+        };
+        let text = entry("src/a \"b\".js", ["batchHandler"].into_iter(), &old);
+        assert!(!text.contains("dispatcher-guest"), "{text}");
         assert!(text.contains(r#"from "../../src/a \"b\".js";"#), "{text}");
         let export = r#"export const batchHandler = guard(project, "batchHandler", "#;
         assert!(text.contains(export), "{text}");

@@ -70,10 +70,11 @@ fn bundler(
     Ok(command)
 }
 
-const NO_HTTP: &str = "JavaScript and TypeScript cannot call HTTP yet: componentize-qjs links no \
-    component that imports wasi:http or wasi:sockets. Remove the import from wit/world.wit, and \
-    write the handler in Rust, or let it send a message (dispatcher:plugin/queues) or invoke a \
-    Lambda function (dispatcher:plugin/lambda)";
+const NO_HTTP: &str = "JavaScript and TypeScript call HTTP with `fetch`, by \
+    dispatcher:plugin/http@0.2.0-rc.1: componentize-qjs links no component that imports \
+    wasi:http or wasi:sockets. Remove the import from wit/world.wit";
+const NO_ASYNC: &str = "componentize-qjs links no asynchronous import but those of WASI: import the \
+    plain twin in wit/world.wit, such as dispatcher:plugin/queues in place of queues-async";
 const NO_NODE: &str = "the engine is QuickJS, without the modules of Node.js: use a package that \
     needs none of them, or install what is missing";
 const NO_TOP_LEVEL_AWAIT: &str = "move the `await` into `handle`: a component answers nothing while \
@@ -93,6 +94,9 @@ fn hint_of_bundler(heard: &str) -> Option<String> {
 
 /// Explains output of componentize-qjs, and of a world that cannot be read.
 fn hint_of_engine(heard: &str) -> Option<String> {
+    if heard.contains("type mismatch with async") {
+        return Some(NO_ASYNC.into());
+    }
     let packages = ["wasi:http", "wasi:sockets"];
     let names_http = packages.iter().any(|package| heard.contains(package));
     (names_http || heard.contains("mismatched resource types")).then(|| NO_HTTP.into())
@@ -170,6 +174,8 @@ mod tests {
                       has the wrong type: mismatched resource types";
         assert_eq!(hint_of_engine(linked).as_deref(), Some(NO_HTTP));
         assert_eq!(hint_of_engine("uncaught SyntaxError"), None);
+        let later = "instance export `send` has the wrong type: type mismatch with async";
+        assert_eq!(hint_of_engine(later).as_deref(), Some(NO_ASYNC));
         let node = "✘ [ERROR] Could not resolve \"node:fs\"";
         assert_eq!(hint_of_bundler(node).as_deref(), Some(NO_NODE));
         assert_eq!(hint_of_bundler("✘ [ERROR] Expected \";\""), None);

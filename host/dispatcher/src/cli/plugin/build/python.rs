@@ -9,13 +9,18 @@ use std::process::Command;
 
 const INSTALL: &str = "Python 3.10 or later with venv (Debian: apt-get install python3-venv)";
 /// What to do about a line of the interpreter's; the first that fits.
-const HINTS: [(&str, &str); 6] = [
+const HINTS: [(&str, &str); 8] = [
     ("cannot call out over the network", NO_HTTP),
     ("No module named '_ssl'", NO_HTTP),
+    ("wasi:http", NO_HTTP),
     (
-        "has no files to import from",
-        "move the import to the top of its file: modules are taken in when the component is built, \
-         and none can be imported while it runs",
+        "has no threads and no processes",
+        "do the work in `handle`, one step after the other; more messages at once run in more \
+         instances (--concurrency)",
+    ),
+    (
+        "is compiled code",
+        "use a package of pure Python, or leave that work to another service or a Lambda function",
     ),
     (
         "No module named '_",
@@ -26,11 +31,15 @@ const HINTS: [(&str, &str); 6] = [
         "add the package to requirements.txt; pure Python is taken into the component, compiled \
          code is not",
     ),
-    ("wasi:http", NO_HTTP),
+    (
+        "has no files to import from",
+        "what functions import is loaded when the component is built, and this cannot be; put it in \
+         a `try` with `except ImportError` if the function can do without",
+    ),
 ];
-const NO_HTTP: &str = "Python cannot call HTTP yet: there are no TLS and no names of hosts within a \
-    component. Remove the import, and write the handler in Rust, or let it send a message \
-    (dispatcher:plugin/queues) or invoke a Lambda function (dispatcher:plugin/lambda)";
+const NO_HTTP: &str = "call HTTP by the contract: `from dispatcher_guest import http`, and run with \
+    --allow-http (a project of version 0.1 of the contract has no dispatcher_guest: make a new one \
+    with `dispatcher plugin new`); `send` and `invoke` reach queues and Lambda functions";
 
 pub(super) fn build(project: &Project) -> Result<PathBuf, Failure> {
     let environment = project.folder.join(".venv");
@@ -96,10 +105,16 @@ mod tests {
     #[test]
     fn finding_24_python_errors_are_explained() {
         let told = |heard: &str| hint(heard).unwrap_or_default();
-        assert!(told("ModuleNotFoundError: No module named '_ssl'").contains("HTTP"));
+        assert!(told("ModuleNotFoundError: No module named '_ssl'").contains("http"));
         assert!(told("ModuleNotFoundError: No module named 'yaml'").contains("requirements.txt"));
-        let inside = "a component has no files to import from while it runs";
-        assert!(told(inside).contains("top of its file"));
+        let late = "No module named 'yaml'; a component has no files to import from while it runs";
+        assert!(told(late).contains("requirements.txt"));
+        let renamed =
+            "cannot import name 'a'; a component has no files to import from while it runs";
+        assert!(told(renamed).contains("except ImportError"));
+        let compiled = "No module named 'x._x'; the package x is compiled code, which";
+        assert!(told(compiled).contains("pure Python"));
+        assert!(told("has no threads and no processes").contains("--concurrency"));
         assert_eq!(hint("SyntaxError: invalid syntax"), None);
     }
 }

@@ -6,8 +6,7 @@ import { forget, Native, rejections, stillWaiting, whenQuiet } from "./promises.
 const SHAPES = { handler: "handle(message) { ... }", batchHandler: "handle(messages) { ... }" };
 
 const STUCK =
-  "a promise that it waits for is never settled, since this engine has no timers and no I/O that goes " +
-  "on by itself";
+  "a promise that it waits for is never settled: no call of the host and no timer is under way";
 
 /** Attempts under way in this instance. */
 let running = 0;
@@ -50,6 +49,18 @@ function failureOf(thrown) {
   }
 }
 
+/** The same in the words of the handler's version of the contract, which knows exceptions of its own. */
+function failure(thrown, contract) {
+  const plain = failureOf(thrown);
+  return contract === undefined ? plain : contract.failure(thrown, plain);
+}
+
+/** What a handler returned, as the host takes it. */
+function told(answer, contract) {
+  if (!Array.isArray(answer)) return answer;
+  return answer.map((one) => ({ id: one.id, failure: failure(one.failure, contract) }));
+}
+
 /** Logs the text and returns the exception that ends the attempt. The engine prints that as well. */
 function broken(text) {
   if (globalThis.console === undefined) return new Error(text);
@@ -61,21 +72,21 @@ function broken(text) {
 function uncaught(thrown) {
   if (thrown instanceof Error) return broken(`uncaught ${show(thrown)}`);
   return broken(
-    `the handler threw ${show(thrown)}; wanted an Error or a failure: ` +
+    `the handler threw ${show(thrown)}; wanted an Error or a failure: new Reject("why"), new Retry(), or ` +
       `{ tag: "retry", val: null or milliseconds }, { tag: "reject", val: "why" }, ` +
       `{ tag: "busy", val: { after, reason } }, { tag: "closed", val: "why" }`,
   );
 }
 
 /** Why the attempt is not done although the handler has returned; undefined if it is. */
-function leftBehind() {
+function leftBehind(contract) {
   const reasons = rejections();
   if (reasons.length > 0) {
     const more = reasons.length > 1 ? ` (and ${reasons.length - 1} more)` : "";
     return broken(`a promise that nobody awaits was rejected${more}: ${show(reasons[0])}`);
   }
-  // Other attempts in this instance may rightly wait.
-  if (running === 1 && stillWaiting() > 0) {
+  // Other attempts in this instance may rightly wait, and have timers.
+  if (running === 1 && !contract?.dropTimers() && stillWaiting() > 0) {
     return broken(`the handler returned and left something behind that does not end: ${STUCK}`);
   }
   return undefined;
@@ -90,9 +101,9 @@ const CHECKS = {
         "message is done, and throw a failure when it is not",
     );
   },
-  batchHandler(answer) {
+  batchHandler(answer, contract) {
     const isFailed = (one) =>
-      typeof one?.id === "string" && failureOf(one.failure) !== undefined;
+      typeof one?.id === "string" && failure(one.failure, contract) !== undefined;
     if (Array.isArray(answer) && answer.every(isFailed)) return undefined;
     return broken(
       `the handler of batches returned ${show(answer)}; wanted an array of the messages that ` +
@@ -101,8 +112,24 @@ const CHECKS = {
   },
 };
 
-/** Runs one attempt. One that cannot wait for the host is over when no job is left to run. */
-function attempt(call, check, canWait) {
+/** Calls back when no job is left to run, and of the only attempt no call of the host. */
+function whenAnswered(contract, callback) {
+  whenQuiet(() => {
+    if (running > 1 || !contract?.isCalling()) callback();
+    else contract.whenAnswered(() => whenAnswered(contract, callback));
+  });
+}
+
+/** The same, when no timer is left either. */
+function whenIdle(contract, callback) {
+  whenQuiet(() => {
+    if (running > 1 || !contract?.isWaiting()) callback();
+    else contract.whenOver(() => whenIdle(contract, callback));
+  });
+}
+
+/** Runs one attempt. One that cannot wait for the host is over when nothing is left to run. */
+function attempt(call, check, canWait, contract) {
   if (running === 0) forget();
   running += 1;
   return new Native((resolve, reject) => {
@@ -111,17 +138,21 @@ function attempt(call, check, canWait) {
     const end = (settle) => {
       if (isOver) return;
       isOver = true;
-      whenQuiet(() => {
+      whenAnswered(contract, () => {
         settle();
         running -= 1;
       });
     };
-    const threw = (thrown) => end(() => reject(failureOf(thrown) ?? uncaught(thrown)));
+    const threw = (thrown) =>
+      end(() => {
+        if (running === 1) contract?.dropTimers();
+        reject(failure(thrown, contract) ?? uncaught(thrown));
+      });
     const returned = (answer) =>
       end(() => {
-        const wrong = leftBehind() ?? check(answer);
+        const wrong = leftBehind(contract) ?? check(answer, contract);
         if (wrong) reject(wrong);
-        else resolve(answer);
+        else resolve(told(answer, contract));
       });
     const isStuck = () => end(() => reject(broken(`the handler does not end: ${STUCK}`)));
     try {
@@ -135,12 +166,12 @@ function attempt(call, check, canWait) {
       threw(thrown);
       return;
     }
-    if (!canWait) whenQuiet(isStuck);
+    if (!canWait) whenIdle(contract, isStuck);
   });
 }
 
-/** The export, or an error that ends the build. */
-export function guard(project, name, file, canWait) {
+/** The export, or an error that ends the build. `contract` is of version 0.2 and later. */
+export function guard(project, name, file, canWait, contract) {
   const wanted = `wanted: export const ${name} = { ${SHAPES[name]} }`;
   const found = project[name];
   if (found === undefined) {
@@ -158,5 +189,8 @@ export function guard(project, name, file, canWait) {
         `context and no callback; ${wanted}`,
     );
   }
-  return { handle: (argument) => attempt(() => found.handle(argument), CHECKS[name], canWait) };
+  const taken = (argument) => (contract === undefined ? argument : contract.argument(argument));
+  const handle = (argument) =>
+    attempt(() => found.handle(taken(argument)), CHECKS[name], canWait, contract);
+  return { handle };
 }

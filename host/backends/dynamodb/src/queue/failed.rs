@@ -1,0 +1,488 @@
+//! The failed tasks of a table as a queue of dead letters: those in `FAILURE`, listed, taken for a
+//! redrive, and removed. A lease on one is a token and a date, as on a task that runs, while its status
+//! stays `FAILURE`: so whatever crashes, no failed task ever runs by itself.
+
+use super::browse::{Place, another_queue, purge_side_by_side};
+use super::item::{self, MOVED, REASON, Readiness, STATUS, TASK_ID, TOKEN, TaskItem, UNTIL};
+use super::item_errors::of_item;
+use super::receipt::TaskDelivery;
+use super::settle::gone;
+use super::status::FAILURE;
+use super::table::{ConditionalStep, Seek, Stepped, Table, side_by_side};
+use super::{BATCH, DynamoQueue};
+use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
+use aws_sdk_dynamodb::types::{ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure};
+use dispatcher_core::clock;
+use dispatcher_core::clock::Timestamp;
+use dispatcher_core::message::{Attribute, Message, Outcome, Outgoing, Receipt};
+use dispatcher_core::queue::{
+    Ask, BrowseCursor, BrowsePage, DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, Depth, Identity,
+    ItemError, PurgeStep, Queue, QueueError, Received, VISIBILITY_CEILING,
+};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// What follows the name of a table, behind a slash, in the name of this queue.
+pub const FAILED: &str = FAILURE;
+
+/// A failed task that nobody holds.
+const FREE: &str =
+    "begins_with(#status, :failure) AND (attribute_not_exists(#until) OR #until < :now)";
+/// A failed task that this delivery holds.
+const HELD: &str =
+    "begins_with(#status, :failure) AND #token = :token AND attribute_exists(#until)";
+const LEASE: &[(&str, &str)] = &[("#token", TOKEN), ("#until", UNTIL)];
+
+/// The failed tasks of an open table.
+#[derive(Debug)]
+pub struct FailedTasks {
+    identity: Identity,
+    table: Arc<Table>,
+}
+
+/// What becomes of a lease.
+enum LeaseEnd {
+    Extended(Duration),
+    GivenBack,
+    Removed,
+}
+
+impl FailedTasks {
+    /// Of this table.
+    pub(super) fn of(queue: &DynamoQueue) -> Self {
+        let identity = Identity {
+            name: name(&queue.table),
+            source: format!("{}/{FAILED}", queue.identity.source),
+            dead_letters: false,
+            ..queue.identity.clone()
+        };
+        Self {
+            identity,
+            table: Arc::clone(&queue.table),
+        }
+    }
+
+    /// A failed task as a dead letter: with its reason and its source, as a copy in a dead-letter table
+    /// has them.
+    fn letter(&self, item: &TaskItem, delivery: Option<&TaskDelivery>) -> Option<Message> {
+        let mut message = self.table.reading.message(item, delivery)?;
+        if delivery.is_none() {
+            message.receipt = Receipt(message.id.clone());
+        }
+        message.queue.clone_from(&self.identity.name);
+        let attributes = &mut message.attributes;
+        attributes.retain(|one| one.name != DEAD_LETTER_REASON && one.name != DEAD_LETTER_SOURCE);
+        let reason = item::string(item, REASON).filter(|reason| !reason.is_empty());
+        attributes.extend(reason.map(|reason| Attribute::text(DEAD_LETTER_REASON, reason)));
+        attributes.push(Attribute::text(DEAD_LETTER_SOURCE, &message.source));
+        Some(message)
+    }
+
+    async fn page(
+        &self,
+        after: Option<&BrowseCursor>,
+        max: usize,
+    ) -> Result<(Vec<TaskItem>, Option<BrowseCursor>), QueueError> {
+        let keys = self.table.shards.keys(FAILURE);
+        let place = Place::read(after).and_then(|place| Some((keys.get(place.key)?, place)));
+        let Some((key, place)) = place else {
+            return Err(another_queue(&self.identity.name));
+        };
+        let seek = place.seek(key.clone(), max.clamp(1, 1_000));
+        let page = self.table.page(&seek).await?;
+        let next = place.following(page.next, keys.len());
+        Ok((page.items, next.map(|next| next.cursor())))
+    }
+
+    /// Takes a failed task that nobody holds.
+    async fn lease(&self, task: String, lease: Duration) -> Result<Option<Message>, QueueError> {
+        let now = clock::wall_clock_now();
+        let delivery = TaskDelivery {
+            token: uuid::Uuid::new_v4().to_string(),
+            taken: now,
+            task: task.clone(),
+        };
+        let until = now + lease.min(VISIBILITY_CEILING);
+        let step = ConditionalStep {
+            task,
+            update: "SET #token = :token, #until = :until, #updated = :date",
+            condition: FREE,
+            names: LEASE,
+            values: vec![
+                (":failure", item::text(FAILURE)),
+                (":now", item::number(now.0)),
+                (":token", item::text(delivery.token.clone())),
+                (":until", item::number(until.0)),
+            ],
+        };
+        let taken = match self.table.step(step).await? {
+            Stepped::Done(item) => Some(item),
+            // The answer to a call that the SDK has repeated was lost.
+            Stepped::Not(Some(item)) if item::string(&item, TOKEN) == Some(&delivery.token) => {
+                Some(item)
+            }
+            Stepped::Not(_) => None,
+        };
+        Ok(taken.and_then(|item| self.letter(&item, Some(&delivery))))
+    }
+
+    async fn end_all(&self, items: Vec<(Receipt, LeaseEnd)>) -> Vec<Result<(), ItemError>> {
+        let futures = items.into_iter().map(|(receipt, end)| {
+            let table = self.table.clone();
+            async move {
+                let delivery = TaskDelivery::parse(&receipt)?;
+                match end {
+                    LeaseEnd::Removed => remove_held(&table, &delivery).await,
+                    LeaseEnd::Extended(more) => {
+                        let until = clock::wall_clock_now() + more;
+                        if until > delivery.taken + VISIBILITY_CEILING {
+                            let why = "it would be held for more than 12 h";
+                            return Err(ItemError::Refused(why.to_owned()));
+                        }
+                        let until = vec![(":until", item::number(until.0))];
+                        let update = "SET #until = :until, #updated = :date";
+                        change_held(&table, &delivery, update, until).await
+                    }
+                    LeaseEnd::GivenBack => {
+                        let update = "SET #updated = :date REMOVE #until";
+                        change_held(&table, &delivery, update, Vec::new()).await
+                    }
+                }
+            }
+        });
+        side_by_side(futures.collect()).await
+    }
+
+    fn no_sends(&self) -> ItemError {
+        let table = &self.table.reading.queue;
+        ItemError::Refused(format!(
+            "nothing is sent to `{}`: tasks are in it because they failed; wanted `{table}`",
+            self.identity.name
+        ))
+    }
+}
+
+/// What the queue of a table's failed tasks is called.
+pub(super) fn name(table: &Table) -> String {
+    format!("{}/{FAILED}", table.reading.queue)
+}
+
+/// Whether a failed task is a dead letter here, and since when nobody holds it: one that was copied to a
+/// dead-letter table is a letter there, and one whose life is over is gone any moment.
+fn is_letter(item: &TaskItem, now: Timestamp) -> bool {
+    !item.contains_key(MOVED) && item::readiness(item, now) != Readiness::Expired
+}
+
+fn is_held(item: &TaskItem, now: Timestamp) -> bool {
+    item::whole(item, UNTIL).is_some_and(|until| Timestamp(until) >= now)
+}
+
+async fn change_held(
+    table: &Table,
+    delivery: &TaskDelivery,
+    update: &'static str,
+    more: Vec<(&'static str, aws_sdk_dynamodb::types::AttributeValue)>,
+) -> Result<(), ItemError> {
+    let mut values = vec![
+        (":failure", item::text(FAILURE)),
+        (":token", item::text(delivery.token.clone())),
+    ];
+    values.extend(more);
+    let step = ConditionalStep {
+        task: delivery.task.clone(),
+        update,
+        condition: HELD,
+        names: LEASE,
+        values,
+    };
+    match table.step(step).await.map_err(of_item)? {
+        Stepped::Done(_) => Ok(()),
+        // Given back before: the answer was lost.
+        Stepped::Not(Some(item))
+            if !item.contains_key(UNTIL)
+                && item::string(&item, TOKEN) == Some(&delivery.token)
+                && update.contains("REMOVE") =>
+        {
+            Ok(())
+        }
+        Stepped::Not(found) => Err(gone(found.as_ref())),
+    }
+}
+
+/// Removes a task that this delivery holds. One that is gone was removed before.
+async fn remove_held(table: &Table, delivery: &TaskDelivery) -> Result<(), ItemError> {
+    let deleted = table
+        .client
+        .delete_item()
+        .table_name(&table.name)
+        .key(TASK_ID, item::text(&delivery.task))
+        .condition_expression(HELD)
+        .expression_attribute_names("#status", STATUS)
+        .expression_attribute_names("#token", TOKEN)
+        .expression_attribute_names("#until", UNTIL)
+        .expression_attribute_values(":failure", item::text(FAILURE))
+        .expression_attribute_values(":token", item::text(&delivery.token))
+        .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+        .return_consumed_capacity(ReturnConsumedCapacity::Total)
+        .send()
+        .await;
+    match deleted {
+        Ok(answer) => {
+            table.spent.wrote(answer.consumed_capacity());
+            Ok(())
+        }
+        Err(SdkError::ServiceError(answer))
+            if answer.err().is_conditional_check_failed_exception() =>
+        {
+            table.spent.conflict();
+            match answer.into_err() {
+                DeleteItemError::ConditionalCheckFailedException(failed) => match failed.item {
+                    None => Ok(()),
+                    found => Err(gone(found.as_ref())),
+                },
+                _ => Err(gone(None)),
+            }
+        }
+        Err(error) => Err(of_item(table.call("DeleteItem").failed(&error))),
+    }
+}
+
+/// Removes a failed task that nobody holds; false if there is none.
+async fn remove_free(table: &Table, task: &str) -> Result<bool, QueueError> {
+    let deleted = table
+        .client
+        .delete_item()
+        .table_name(&table.name)
+        .key(TASK_ID, item::text(task))
+        .condition_expression(FREE)
+        .expression_attribute_names("#status", STATUS)
+        .expression_attribute_names("#until", UNTIL)
+        .expression_attribute_values(":failure", item::text(FAILURE))
+        .expression_attribute_values(":now", item::number(clock::wall_clock_now().0))
+        .return_consumed_capacity(ReturnConsumedCapacity::Total)
+        .send()
+        .await;
+    match deleted {
+        Ok(answer) => {
+            table.spent.wrote(answer.consumed_capacity());
+            Ok(true)
+        }
+        Err(error) if dispatcher_aws::failure::is_unmet(&error) => Ok(false),
+        Err(error) => Err(table.call("DeleteItem").failed(&error)),
+    }
+}
+
+#[async_trait::async_trait]
+impl Queue for FailedTasks {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Takes the oldest, for whoever moves them; there is nothing to wait for.
+    async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {
+        let mut received = Received::default();
+        let mut after = None;
+        loop {
+            let page = self.browse(after.as_ref(), BATCH).await?;
+            let listed: Vec<Receipt> = page.messages.into_iter().map(|one| one.receipt).collect();
+            let room = ask.max.clamp(1, BATCH) - received.messages.len();
+            let listed = &listed[..listed.len().min(room)];
+            let taken = self.receive_these(listed, ask.visibility).await?;
+            received.messages.extend(taken);
+            after = page.next;
+            let is_full = received.messages.len() >= ask.max.clamp(1, BATCH);
+            if is_full || after.is_none() || hurry.is_cancelled() {
+                received.drained = !is_full && after.is_none();
+                return Ok(received);
+            }
+        }
+    }
+
+    async fn extend(&self, items: &[(Receipt, Duration)]) -> Vec<Result<(), ItemError>> {
+        let ends = items.iter().cloned().map(|(receipt, more)| {
+            let end = match more {
+                Duration::ZERO => LeaseEnd::GivenBack,
+                more => LeaseEnd::Extended(more),
+            };
+            (receipt, end)
+        });
+        self.end_all(ends.collect()).await
+    }
+
+    /// A dead letter stays one: released and dead-lettered are the same here.
+    async fn settle(&self, items: &[(Message, Outcome)]) -> Vec<Result<(), ItemError>> {
+        let ends = items.iter().map(|(message, outcome)| {
+            let end = match outcome {
+                Outcome::Delete => LeaseEnd::Removed,
+                Outcome::Release(_) | Outcome::DeadLetter(_) => LeaseEnd::GivenBack,
+            };
+            (message.receipt.clone(), end)
+        });
+        self.end_all(ends.collect()).await
+    }
+
+    async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>> {
+        items.iter().map(|_| Err(self.no_sends())).collect()
+    }
+
+    async fn would_take(&self, _item: &Outgoing) -> Result<(), ItemError> {
+        Err(self.no_sends())
+    }
+
+    async fn depth(&self) -> Result<Depth, QueueError> {
+        let now = clock::wall_clock_now();
+        let mut depth = Depth::default();
+        let mut oldest = None;
+        let mut after = None;
+        loop {
+            let (items, next) = self.page(after.as_ref(), 1_000).await?;
+            for item in items.iter().filter(|item| is_letter(item, now)) {
+                if is_held(item, now) {
+                    depth.in_flight += 1;
+                    continue;
+                }
+                depth.waiting += 1;
+                let created = item::date(item, item::CREATED);
+                oldest = oldest.into_iter().chain(created).min();
+            }
+            after = next;
+            if after.is_none() {
+                depth.oldest = oldest.map(|created: Timestamp| now.since(created));
+                return Ok(depth);
+            }
+        }
+    }
+
+    async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError> {
+        let mut messages = Vec::new();
+        let mut after = None;
+        loop {
+            let page = self.browse(after.as_ref(), max.max(1)).await?;
+            messages.extend(page.messages);
+            after = page.next;
+            if messages.len() >= max || after.is_none() {
+                messages.truncate(max);
+                return Ok(messages);
+            }
+        }
+    }
+
+    fn can_browse(&self) -> bool {
+        true
+    }
+
+    async fn browse(
+        &self,
+        after: Option<&BrowseCursor>,
+        max: usize,
+    ) -> Result<BrowsePage, QueueError> {
+        let (items, next) = self.page(after, max).await?;
+        let now = clock::wall_clock_now();
+        let waits = |item: &&TaskItem| is_letter(item, now) && !is_held(item, now);
+        let letters = items.iter().filter(waits);
+        Ok(BrowsePage {
+            messages: letters.filter_map(|item| self.letter(item, None)).collect(),
+            next,
+        })
+    }
+
+    async fn browse_end(&self) -> Result<BrowseCursor, QueueError> {
+        Ok(Place::end(&self.table).cursor())
+    }
+
+    async fn receive_these(
+        &self,
+        listed: &[Receipt],
+        visibility: Duration,
+    ) -> Result<Vec<Message>, QueueError> {
+        let tasks = listed.iter().take(BATCH).map(|receipt| receipt.0.clone());
+        let queue = Self {
+            identity: self.identity.clone(),
+            table: self.table.clone(),
+        };
+        let queue = Arc::new(queue);
+        let futures = tasks.map(|task| {
+            let queue = Arc::clone(&queue);
+            async move { queue.lease(task, visibility).await }
+        });
+        let answers = side_by_side(futures.collect()).await;
+        let failed = answers.iter().find_map(|answer| answer.as_ref().err());
+        let failed = failed.cloned();
+        let taken: Vec<Message> = answers.into_iter().flatten().flatten().collect();
+        match failed {
+            Some(error) if taken.is_empty() => Err(error),
+            _ => Ok(taken),
+        }
+    }
+
+    async fn purge(&self) -> Result<PurgeStep, QueueError> {
+        let mut tasks = Vec::new();
+        let now = clock::wall_clock_now();
+        for key in self.table.shards.keys(FAILURE) {
+            let mut seek = Seek {
+                newest_first: false,
+                columns: &[TASK_ID, STATUS, UNTIL, MOVED, item::TTL, item::EXPIRES],
+                ..Seek::newest(key, PURGED_AT_ONCE)
+            };
+            loop {
+                let page = self.table.page(&seek).await?;
+                let free = page.items.iter();
+                let free = free.filter(|item| is_letter(item, now) && !is_held(item, now));
+                tasks
+                    .extend(free.filter_map(|item| item::string(item, TASK_ID).map(str::to_owned)));
+                seek.after = page.next;
+                if seek.after.is_none() || tasks.len() >= PURGED_AT_ONCE {
+                    break;
+                }
+            }
+        }
+        let futures = tasks.into_iter().map(|task| {
+            let table = self.table.clone();
+            async move { remove_free(&table, &task).await }
+        });
+        purge_side_by_side(futures.collect()).await
+    }
+}
+
+/// So many tasks are removed side by side.
+const PURGED_AT_ONCE: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::status;
+
+    const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+    fn failed(more: &[(&str, u64)]) -> TaskItem {
+        let mut item = TaskItem::from([
+            (TASK_ID.to_owned(), item::text("t")),
+            (STATUS.to_owned(), item::text("FAILURE#1")),
+        ]);
+        item.extend(
+            more.iter()
+                .map(|(name, value)| ((*name).to_owned(), item::number(*value))),
+        );
+        item
+    }
+
+    #[test]
+    fn a_failed_task_is_a_letter_until_its_life_is_over_or_it_was_copied() {
+        assert!(is_letter(&failed(&[]), NOW));
+        assert!(is_letter(&failed(&[(item::TTL, NOW.0 / 1_000 + 1)]), NOW));
+        assert!(!is_letter(&failed(&[(item::TTL, NOW.0 / 1_000)]), NOW));
+        let mut copied = failed(&[]);
+        copied.insert(MOVED.to_owned(), item::text("dead"));
+        assert!(!is_letter(&copied, NOW));
+    }
+
+    #[test]
+    fn a_lease_that_is_over_holds_nothing() {
+        assert!(!is_held(&failed(&[]), NOW));
+        assert!(is_held(&failed(&[(UNTIL, NOW.0)]), NOW));
+        assert!(!is_held(&failed(&[(UNTIL, NOW.0 - 1)]), NOW));
+        assert!(status::is("FAILURE#1", FAILURE));
+    }
+}

@@ -1,0 +1,198 @@
+//! Finds the message within a message: what SNS wraps when it sends to a queue, and the pointers into
+//! S3 that the extended client libraries send in place of large bodies. Pure.
+
+use crate::message::{Attribute, ContentError, Message};
+use serde_json::Value;
+
+/// What the bodies of a route are wrapped in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Envelope {
+    /// Nothing.
+    #[default]
+    None,
+    /// A notification of SNS, unless its subscription delivers raw messages.
+    Sns,
+}
+
+/// What becomes of a message whose body is in S3.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum S3Pointers {
+    /// It goes to the dead letters: nobody here fetches the body.
+    #[default]
+    DeadLetter,
+    /// The handler gets the pointer.
+    Pass,
+}
+
+/// The classes that the libraries name in a pointer.
+const POINTERS: [&str; 2] = [
+    "software.amazon.payloadoffloading.PayloadS3Pointer",
+    "com.amazon.sqs.javamessaging.MessageS3Pointer",
+];
+
+impl Envelope {
+    /// The message within; `None` where there is no envelope, as of what was sent to the queue itself.
+    /// The ids, dates and counts are those of the queue's message.
+    pub fn open(self, message: &Message) -> Option<Message> {
+        // Without it most bodies need not be parsed.
+        if self == Self::None || !message.body.contains("Notification") {
+            return None;
+        }
+        let notification: Value = serde_json::from_str(&message.body).ok()?;
+        let text = |name: &str| notification.get(name).and_then(Value::as_str);
+        let is_sns = text("Type") == Some("Notification") && text("TopicArn").is_some();
+        let body = text("Message").filter(|_| is_sns)?.to_owned();
+        let mut attributes = message.attributes.clone();
+        let mut add = |attribute: Attribute| {
+            if !attributes.iter().any(|own| own.name == attribute.name) {
+                attributes.push(attribute);
+            }
+        };
+        let senders = notification.get("MessageAttributes");
+        for (name, attribute) in senders.and_then(Value::as_object).into_iter().flatten() {
+            if let Some(value) = attribute.get("Value").and_then(Value::as_str) {
+                add(Attribute::text(name, value));
+            }
+        }
+        for (name, field) in [
+            ("sns-topic-arn", "TopicArn"),
+            ("sns-message-id", "MessageId"),
+            ("sns-subject", "Subject"),
+        ] {
+            if let Some(value) = text(field) {
+                add(Attribute::text(name, value));
+            }
+        }
+        Some(Message {
+            body,
+            attributes,
+            body_md5: None,
+            attributes_md5: None,
+            ..message.clone()
+        })
+    }
+}
+
+impl S3Pointers {
+    /// Why a message has no content that a handler can be given, if its body is in S3.
+    pub fn refuse(self, message: &Message) -> Option<ContentError> {
+        if self == Self::Pass || !message.body.trim_start().starts_with('[') {
+            return None;
+        }
+        let class = POINTERS
+            .iter()
+            .find(|class| message.body.contains(**class))?;
+        let pointer: Value = serde_json::from_str(&message.body).ok()?;
+        let pointer = pointer.as_array().filter(|parts| parts.len() == 2)?;
+        let text = |name: &str| pointer[1].get(name).and_then(Value::as_str);
+        let is_one = pointer[0].as_str() == Some(*class);
+        let (bucket, key) = (text("s3BucketName")?, text("s3Key")?);
+        is_one.then(|| ContentError::InS3 {
+            bucket: bucket.to_owned(),
+            key: key.to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{AttributeValue, samples};
+    use serde_json::json;
+
+    fn message(body: &Value) -> Message {
+        Message {
+            body: body.to_string(),
+            body_md5: Some("of the envelope".into()),
+            attributes: vec![Attribute::text("own", "1")],
+            ..samples::message("m")
+        }
+    }
+
+    fn notification() -> Value {
+        json!({
+            "Type": "Notification",
+            "MessageId": "22b80b92-fdea-4c2c-8f9d-bdfb0c7bf324",
+            "TopicArn": "arn:aws:sns:us-west-2:123456789012:MyTopic",
+            "Subject": "My First Message",
+            "Message": "{\"order\":1}",
+            "Timestamp": "2012-05-02T00:54:06.655Z",
+            "SignatureVersion": "1",
+            "MessageAttributes": {
+                "kind": {"Type": "String", "Value": "order"},
+                "own": {"Type": "String", "Value": "2"},
+            },
+        })
+    }
+
+    #[test]
+    fn notification_of_sns_is_its_message_with_its_attributes() {
+        let sealed = message(&notification());
+        let opened = Envelope::Sns.open(&sealed).expect("a notification");
+        assert_eq!(opened.body, r#"{"order":1}"#);
+        assert_eq!(
+            (&opened.id, opened.receive_count),
+            (&sealed.id, sealed.receive_count)
+        );
+        assert_eq!(opened.body_md5, None);
+        let attributes: Vec<_> = opened
+            .attributes
+            .iter()
+            .map(|attribute| match &attribute.value {
+                AttributeValue::Text(text) => (attribute.name.as_str(), text.as_str()),
+                AttributeValue::Binary(_) => (attribute.name.as_str(), "binary"),
+            })
+            .collect();
+        assert_eq!(
+            attributes,
+            [
+                ("own", "1"),
+                ("kind", "order"),
+                (
+                    "sns-topic-arn",
+                    "arn:aws:sns:us-west-2:123456789012:MyTopic"
+                ),
+                ("sns-message-id", "22b80b92-fdea-4c2c-8f9d-bdfb0c7bf324"),
+                ("sns-subject", "My First Message"),
+            ]
+        );
+        assert_eq!(Envelope::None.open(&sealed), None);
+    }
+
+    #[test]
+    fn what_sns_did_not_wrap_stays_as_it_is() {
+        for body in [
+            json!({"order": 1}),
+            json!({"Type": "Notification", "Message": "no topic"}),
+            json!({"Type": "SubscriptionConfirmation", "TopicArn": "a", "Message": "Notification"}),
+            json!({"Type": "Notification", "TopicArn": "a", "Message": {"no": "text"}}),
+            json!("Notification"),
+        ] {
+            assert_eq!(Envelope::Sns.open(&message(&body)), None, "{body}");
+        }
+    }
+
+    #[test]
+    fn pointers_of_the_extended_client_libraries_are_recognised() {
+        let place = json!({"s3BucketName": "b", "s3Key": "k/1"});
+        for class in POINTERS {
+            let pointer = message(&json!([class, place]));
+            let error = S3Pointers::DeadLetter.refuse(&pointer).expect(class);
+            let text = error.to_string();
+            assert!(text.contains("bucket b, key k/1"), "{text}");
+            assert_eq!(S3Pointers::Pass.refuse(&pointer), None);
+        }
+        for other in [
+            json!(["com.example.Pointer", place]),
+            json!([POINTERS[0], {"s3Key": "k"}]),
+            json!([POINTERS[0]]),
+            json!({"s3BucketName": "b", "s3Key": POINTERS[0]}),
+        ] {
+            assert_eq!(
+                S3Pointers::DeadLetter.refuse(&message(&other)),
+                None,
+                "{other}"
+            );
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The trace that a message belongs to: read from the trace header of X-Ray, else from W3C Trace
+//! Context among the sender's attributes; written as the former. And the span of a call that sends
+//! messages for nobody's attempt: moved by a schedule, or redriven.
+
+use super::{Attribute, AttributeValue, Message, Outgoing, TRACE_HEADER};
+use crate::clock;
+use crate::clock::BootInstant;
+use crate::telemetry::trace::{
+    MOST_LINKS, RemoteContext, Span, SpanContext, SpanKind, SpanLink, SpanValue, Tracer,
+};
+use std::sync::Arc;
+
+/// The attribute that has the context as W3C Trace Context writes it.
+const TRACEPARENT: &str = "traceparent";
+
+impl Message {
+    /// Where the sender's span is, if the message says so.
+    pub fn remote_context(&self) -> Option<RemoteContext> {
+        let header = self.trace_header();
+        header.and_then(RemoteContext::from_x_ray).or_else(|| {
+            let parent = text(&self.attributes, TRACEPARENT)?;
+            RemoteContext::from_traceparent(parent)
+        })
+    }
+
+    /// The trace header of X-Ray, wherever its backend carries it.
+    pub fn trace_header(&self) -> Option<&str> {
+        let mut system = self.system_attributes.iter();
+        let header = system.find(|(name, _)| name == TRACE_HEADER);
+        let header = header.map(|(_, value)| value.as_str());
+        header.or_else(|| text(&self.attributes, TRACE_HEADER))
+    }
+
+    /// The text of one of the sender's attributes, in whatever case its name is.
+    pub fn text_attribute(&self, name: &str) -> Option<&str> {
+        text(&self.attributes, name)
+    }
+}
+
+impl Outgoing {
+    /// Where the span is that it belongs to, if it says so.
+    pub fn remote_context(&self) -> Option<RemoteContext> {
+        let header = self.trace_header.as_deref();
+        let header = header.or_else(|| text(&self.attributes, TRACE_HEADER));
+        header.and_then(RemoteContext::from_x_ray).or_else(|| {
+            let parent = text(&self.attributes, TRACEPARENT)?;
+            RemoteContext::from_traceparent(parent)
+        })
+    }
+
+    /// With the trace header in its place, which a backend without system attributes, or a store of
+    /// scheduled messages, has carried among the attributes.
+    #[must_use]
+    pub fn with_trace_header_in_place(mut self) -> Self {
+        let is_header = |one: &Attribute| one.name == TRACE_HEADER;
+        if self.trace_header.is_none()
+            && let Some(AttributeValue::Text(header)) = self
+                .attributes
+                .iter()
+                .find(|one| is_header(one))
+                .map(|one| one.value.clone())
+        {
+            self.trace_header = Some(header);
+            self.attributes.retain(|one| !is_header(one));
+        }
+        self
+    }
+
+    /// Lets it belong to this span, unless its sender has chosen another.
+    pub fn trace(&mut self, context: SpanContext) {
+        if self.remote_context().is_none() {
+            self.trace_header = Some(context.x_ray());
+        }
+    }
+}
+
+/// A call that sends messages to one queue, which has begun.
+#[derive(Debug)]
+pub struct SendSpan {
+    tracer: Tracer,
+    context: SpanContext,
+    began: BootInstant,
+    links: Vec<SpanLink>,
+    messages: usize,
+}
+
+impl SendSpan {
+    /// Begins it, unless nobody traces. Messages that belong to no trace belong to this one; it is
+    /// linked to the others' spans.
+    pub fn begin(tracer: &Tracer, messages: &mut [Outgoing]) -> Option<Self> {
+        let context = tracer.begin(None)?;
+        let mut links = Vec::new();
+        for message in &mut *messages {
+            match message.remote_context() {
+                None => message.trace(context),
+                Some(remote) if context.sampled && links.len() < MOST_LINKS => {
+                    links.push(SpanLink {
+                        context: remote.context,
+                        attributes: Vec::new(),
+                    });
+                }
+                Some(_) => {}
+            }
+        }
+        Some(Self {
+            tracer: tracer.clone(),
+            context,
+            began: clock::now(),
+            links,
+            messages: messages.len(),
+        })
+    }
+
+    /// Ends it; `failures`: why messages were not sent. `reason` is what they are sent for.
+    pub fn end(self, queue: &str, reason: &'static str, failures: &[String]) {
+        if !self.context.sampled {
+            return;
+        }
+        let mut attributes = vec![
+            ("messaging.operation.name", "send".into()),
+            ("messaging.operation.type", "send".into()),
+            ("messaging.destination.name", queue.to_owned().into()),
+            ("messaging.batch.message_count", self.messages.into()),
+            ("dispatcher.send.reason", reason.into()),
+        ];
+        if !failures.is_empty() {
+            attributes.push(("dispatcher.failed_messages", failures.len().into()));
+            attributes.push(("error.type", SpanValue::Word("not-sent")));
+        }
+        self.tracer.record(Span {
+            context: self.context,
+            parent: None,
+            name: format!("send {queue}").into(),
+            kind: SpanKind::Producer,
+            began_ns: clock::unix_nanos(self.began),
+            ended_ns: clock::unix_nanos(clock::now()),
+            shared: Arc::default(),
+            attributes,
+            links: self.links,
+            failure: failures.first().cloned(),
+            guest: None,
+        });
+    }
+}
+
+fn text<'a>(attributes: &'a [Attribute], name: &str) -> Option<&'a str> {
+    let mut attributes = attributes.iter();
+    let found = attributes.find(|one| one.name.eq_ignore_ascii_case(name))?;
+    match &found.value {
+        AttributeValue::Text(text) => Some(text),
+        AttributeValue::Binary(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples;
+    use super::*;
+
+    const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    const X_RAY: &str =
+        "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1";
+
+    #[test]
+    fn trace_header_comes_before_traceparent() {
+        let mut message = samples::message("a");
+        assert_eq!(message.remote_context(), None);
+        message.attributes = vec![Attribute::text("Traceparent", PARENT)];
+        assert_eq!(
+            message.remote_context(),
+            RemoteContext::from_traceparent(PARENT)
+        );
+        message.system_attributes = vec![(TRACE_HEADER.into(), X_RAY.into())];
+        assert_eq!(message.remote_context(), RemoteContext::from_x_ray(X_RAY));
+        message.system_attributes = vec![(TRACE_HEADER.into(), "Root=1".into())];
+        assert_eq!(
+            message.remote_context(),
+            RemoteContext::from_traceparent(PARENT)
+        );
+    }
+
+    #[test]
+    fn call_that_sends_is_linked_to_traces_and_begins_one_for_other_messages() {
+        let (tracer, mut receiver) = Tracer::new(Default::default(), 9);
+        let traced = Outgoing {
+            trace_header: Some(X_RAY.to_owned()),
+            ..Outgoing::default()
+        };
+        let mut messages = [traced, Outgoing::default()];
+        let span = SendSpan::begin(&tracer, &mut messages).expect("it is on");
+        span.end("local:a", "schedule", &["no room".to_owned()]);
+        let span = receiver.take(9).remove(0);
+        assert_eq!(messages[0].trace_header.as_deref(), Some(X_RAY));
+        assert_eq!(messages[1].trace_header, Some(span.context.x_ray()));
+        let linked = messages[0].remote_context().map(|remote| remote.context);
+        assert_eq!(span.links.len(), 1);
+        assert_eq!(Some(span.links[0].context), linked);
+        assert_eq!(span.failure.as_deref(), Some("no room"));
+        assert!(SendSpan::begin(&Tracer::default(), &mut messages).is_none());
+    }
+
+    #[test]
+    fn trace_header_that_was_carried_among_attributes_is_put_in_its_place() {
+        let sent = Outgoing {
+            attributes: vec![Attribute::text("a", "1")],
+            trace_header: Some(X_RAY.to_owned()),
+            ..Outgoing::default()
+        };
+        let carried = Outgoing {
+            attributes: sent.attributes_with_trace(),
+            ..Outgoing::default()
+        };
+        assert_eq!(carried.with_trace_header_in_place(), sent);
+        let plain = Outgoing::default();
+        assert_eq!(plain.clone().with_trace_header_in_place(), plain);
+    }
+
+    #[test]
+    fn context_that_a_sender_chose_is_kept() {
+        let own = RemoteContext::from_x_ray(X_RAY).expect("it is one").context;
+        let mut plain = Outgoing::default();
+        plain.trace(own);
+        assert_eq!(plain.trace_header.as_deref(), Some(X_RAY));
+        let mut chosen = Outgoing {
+            attributes: vec![Attribute::text("traceparent", PARENT)],
+            ..Outgoing::default()
+        };
+        chosen.trace(own);
+        assert_eq!(chosen.trace_header, None);
+    }
+}

@@ -1,0 +1,362 @@
+//! The spans of one queue's messages, by the messaging conventions of OpenTelemetry: `receive` of a
+//! call that brought messages, `process` of an attempt, `settle` of a call that settles. A message that
+//! is only held has none. Decides nothing about messages; off, it does nothing.
+
+use crate::clock;
+use crate::clock::BootInstant;
+use crate::job::{Job, JobEnding};
+use crate::message::{Message, Verdict};
+use crate::queue::{Identity, ItemError};
+use crate::telemetry::events::{EventKind, ReasonKind, bounded};
+use crate::telemetry::trace::{
+    ActiveSpan, MOST_LINKS, RemoteContext, Span, SpanAttribute, SpanContext, SpanKind, SpanLink,
+    SpanValue, Tracer,
+};
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Makes the spans of one queue; by default none. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct QueueSpans(Option<Arc<SpanNames>>);
+
+/// What all spans of a queue have in common.
+#[derive(Debug)]
+struct SpanNames {
+    tracer: Tracer,
+    receive: SpanForm,
+    process: SpanForm,
+    settle: SpanForm,
+    visibility_s: u64,
+}
+
+#[derive(Debug)]
+struct SpanForm {
+    name: Arc<str>,
+    kind: SpanKind,
+    shared: Arc<[SpanAttribute]>,
+}
+
+/// One item of a call that settled.
+#[derive(Debug, Clone, Copy)]
+pub struct SettledItem<'a> {
+    /// The message.
+    pub message: &'a Message,
+    /// The attempt's span, if one was made.
+    pub attempt: Option<SpanContext>,
+    /// How the delivery ends if the queue accepts it.
+    pub end: EventKind,
+    /// What the queue answered; none if the answer did not contain it.
+    pub result: Option<&'a Result<(), ItemError>>,
+}
+
+impl QueueSpans {
+    /// For a queue of the messaging system that the conventions call `system`, which a route of this
+    /// name receives from with this visibility timeout.
+    pub fn new(
+        tracer: &Tracer,
+        system: &'static str,
+        identity: &Identity,
+        (route, visibility): (&str, Duration),
+    ) -> Self {
+        if !tracer.is_on() {
+            return Self::default();
+        }
+        let queue: Arc<str> = identity.name.as_str().into();
+        let route: Arc<str> = route.into();
+        let form = |operation: &'static str, kind| SpanForm {
+            name: format!("{operation} {queue}").into(),
+            kind,
+            shared: Arc::new([
+                ("messaging.system", system.into()),
+                (
+                    "messaging.destination.name",
+                    SpanValue::Shared(queue.clone()),
+                ),
+                ("messaging.operation.name", operation.into()),
+                ("messaging.operation.type", operation.into()),
+                ("dispatcher.route", SpanValue::Shared(route.clone())),
+            ]),
+        };
+        Self(Some(Arc::new(SpanNames {
+            tracer: tracer.clone(),
+            receive: form("receive", SpanKind::Client),
+            process: form("process", SpanKind::Consumer),
+            settle: form("settle", SpanKind::Client),
+            visibility_s: visibility.as_secs(),
+        })))
+    }
+
+    /// A call that brought these messages, or failed.
+    pub(crate) fn received(&self, called: BootInstant, received: Result<&[Message], &dyn Display>) {
+        let Some(names) = &self.0 else { return };
+        if matches!(received, Ok([])) {
+            return;
+        }
+        let sampled = names.tracer.begin(None).filter(|root| root.sampled);
+        let Some(context) = sampled else { return };
+        let (messages, failure) = match received {
+            Ok(messages) => (messages, None),
+            Err(why) => (&[][..], Some(bounded(&why.to_string()))),
+        };
+        let mut attributes = vec![("messaging.batch.message_count", messages.len().into())];
+        if failure.is_some() {
+            attributes.push(("error.type", "receive".into()));
+        }
+        names.record(&names.receive, context, called, |span| {
+            span.attributes = attributes;
+            span.links = links(messages.iter());
+            span.failure = failure;
+        });
+    }
+
+    /// The span of an attempt at these messages, which begins.
+    pub fn begin_process(&self, jobs: &[Job]) -> Option<ActiveSpan> {
+        let names = self.0.as_deref()?;
+        let parent = match jobs {
+            [only] if names.tracer.terms()?.continues_trace => only.message.remote_context(),
+            _ => None,
+        };
+        let context = names.tracer.begin(parent.as_ref())?;
+        Some(ActiveSpan::new(names.tracer.clone(), context))
+    }
+
+    /// Ends the span of an attempt, and notes with its jobs where it is. One that failed is kept where
+    /// failures are, though its trace is not sampled.
+    pub fn end_process(
+        &self,
+        span: Option<ActiveSpan>,
+        began: BootInstant,
+        ended: &mut [(Job, JobEnding)],
+    ) {
+        let (Some(names), Some(active)) = (&self.0, span) else {
+            return;
+        };
+        let mut context = active.context();
+        let is_failed = |ending: &JobEnding| attempt_end(ending).failure.is_some();
+        let keeps_failures = names
+            .tracer
+            .terms()
+            .is_some_and(|terms| terms.keeps_failures);
+        let is_begun = ended.iter().any(|(job, _)| job.took.is_some());
+        if !context.sampled && keeps_failures {
+            context.sampled = is_begun && ended.iter().any(|(_, ending)| is_failed(ending));
+        }
+        for (job, _) in &mut *ended {
+            job.trace = Some(context);
+        }
+        if context.sampled && is_begun {
+            names.record(&names.process, context, began, |span| {
+                names.describe_attempt(span, &active, ended);
+            });
+        }
+    }
+
+    /// A call that settled these.
+    pub fn settled<'a>(
+        &self,
+        called: BootInstant,
+        items: impl Iterator<Item = SettledItem<'a>> + Clone,
+    ) {
+        let Some(names) = &self.0 else { return };
+        let attempts = || items.clone().filter_map(|item| item.attempt);
+        let mut one = attempts();
+        let first = one.next();
+        let parent = first.filter(|first| one.all(|other| other == *first));
+        let place = match (parent, first) {
+            (Some(parent), _) => Some(parent.child()),
+            (None, Some(_)) => names.tracer.begin(None).map(|root| SpanContext {
+                sampled: attempts().any(|attempt| attempt.sampled),
+                ..root
+            }),
+            (None, None) => names.tracer.begin(None),
+        };
+        let Some(context) = place.filter(|place| place.sampled) else {
+            return;
+        };
+        names.record(&names.settle, context, called, |span| {
+            span.parent = parent.map(|parent| parent.span_id);
+            if parent.is_none() {
+                let followed = items.clone().filter_map(|item| {
+                    let remote = || Some(item.message.remote_context()?.context);
+                    Some(link(item.message, item.attempt.or_else(remote)?))
+                });
+                span.links = followed.take(MOST_LINKS).collect();
+            }
+            describe_settlement(span, items);
+        });
+    }
+}
+
+impl SpanNames {
+    /// A root span that ends now, after `describe` has filled it.
+    fn record(
+        &self,
+        form: &SpanForm,
+        context: SpanContext,
+        began: BootInstant,
+        describe: impl FnOnce(&mut Span),
+    ) {
+        let mut span = Span {
+            context,
+            parent: None,
+            name: form.name.clone(),
+            kind: form.kind,
+            began_ns: clock::unix_nanos(began),
+            ended_ns: clock::unix_nanos(clock::now()),
+            shared: form.shared.clone(),
+            attributes: Vec::new(),
+            links: Vec::new(),
+            failure: None,
+            guest: None,
+        };
+        describe(&mut span);
+        self.tracer.record(span);
+    }
+
+    fn describe_attempt(&self, span: &mut Span, active: &ActiveSpan, ended: &[(Job, JobEnding)]) {
+        let mut attributes = Vec::with_capacity(10);
+        if let [(job, _)] = ended {
+            let message = &job.message;
+            let remote = message.remote_context();
+            let parent = |remote: RemoteContext| remote.context.trace_id == span.context.trace_id;
+            match remote {
+                Some(remote) if parent(remote) => span.parent = Some(remote.context.span_id),
+                Some(remote) => span.links.push(link(message, remote.context)),
+                None => {}
+            }
+            let attempt = message.receive_count.max(1).saturating_add(job.tries);
+            attributes.extend([
+                ("messaging.message.id", message.id.clone().into()),
+                ("messaging.message.body.size", message.body.len().into()),
+                (
+                    "dispatcher.message.receive_count",
+                    message.receive_count.into(),
+                ),
+                ("dispatcher.attempt", attempt.into()),
+            ]);
+            if let Some(group) = &message.group {
+                attributes.push(("dispatcher.message.group", group.clone().into()));
+            }
+        } else {
+            span.links = links(ended.iter().map(|(job, _)| &job.message));
+            attributes.push(("messaging.batch.message_count", ended.len().into()));
+        }
+        attributes.push(("dispatcher.lease.seconds", self.visibility_s.into()));
+        if let Some(version) = &active.version {
+            attributes.push((
+                "dispatcher.plugin.version",
+                SpanValue::Shared(version.clone()),
+            ));
+        }
+        let dropped = active.dropped_guest_spans();
+        if dropped > 0 {
+            attributes.push(("dispatcher.dropped_spans", dropped.into()));
+        }
+        let ends: Vec<AttemptEnding> = ended
+            .iter()
+            .map(|(_, ending)| attempt_end(ending))
+            .collect();
+        let outcome = common(ends.iter().map(|end| end.outcome));
+        attributes.push(("dispatcher.outcome", outcome.into()));
+        let failed = ends.iter().filter(|end| end.failure.is_some()).count();
+        if ended.len() > 1 {
+            attributes.push(("dispatcher.failed_messages", failed.into()));
+        }
+        if let Some((kind, why)) = ends.into_iter().find_map(|end| end.failure) {
+            attributes.push(("error.type", kind.label().into()));
+            attributes.push(("dispatcher.reason", why.clone().into()));
+            span.failure = Some(why);
+        }
+        span.attributes = attributes;
+    }
+}
+
+fn describe_settlement<'a>(span: &mut Span, items: impl Iterator<Item = SettledItem<'a>> + Clone) {
+    let refused = items.clone().filter_map(|item| match item.result {
+        Some(Ok(())) => None,
+        Some(Err(error)) => Some(error.to_string()),
+        None => Some("the queue's answer did not contain it".to_owned()),
+    });
+    let refused: Vec<String> = refused.collect();
+    let count = items.clone().count();
+    let outcome = common(items.clone().map(|item| item.end.label()));
+    span.attributes
+        .push(("messaging.batch.message_count", count.into()));
+    span.attributes.push(("dispatcher.outcome", outcome.into()));
+    let mut one = items;
+    if let (Some(item), None) = (one.next(), one.next()) {
+        let id = item.message.id.clone();
+        span.attributes.push(("messaging.message.id", id.into()));
+    }
+    if let Some(why) = refused.first() {
+        let why = bounded(why);
+        span.attributes
+            .push(("dispatcher.failed_messages", refused.len().into()));
+        span.attributes.push(("error.type", "not-settled".into()));
+        span.failure = Some(why);
+    }
+}
+
+/// The only one of these, or `mixed`.
+fn common(mut outcomes: impl Iterator<Item = &'static str>) -> &'static str {
+    let first = outcomes.next().unwrap_or("none");
+    match outcomes.all(|other| other == first) {
+        true => first,
+        false => "mixed",
+    }
+}
+
+/// Links to what sent these, where they say it.
+fn links<'a>(messages: impl Iterator<Item = &'a Message>) -> Vec<SpanLink> {
+    let linked =
+        messages.filter_map(|message| Some(link(message, message.remote_context()?.context)));
+    linked.take(MOST_LINKS).collect()
+}
+
+fn link(message: &Message, context: SpanContext) -> SpanLink {
+    SpanLink {
+        context,
+        attributes: vec![("messaging.message.id", message.id.clone().into())],
+    }
+}
+
+struct AttemptEnding {
+    outcome: &'static str,
+    failure: Option<(ReasonKind, String)>,
+}
+
+/// What came of an attempt. What a downstream throttles is no failure: it is attempted again.
+fn attempt_end(ending: &JobEnding) -> AttemptEnding {
+    let (outcome, failure) = match ending {
+        JobEnding::Verdict(Verdict::Done) => ("done", None),
+        JobEnding::Verdict(Verdict::Retry { why, .. }) => {
+            ("retried", Some((why.kind(), why.to_string())))
+        }
+        JobEnding::Verdict(Verdict::Reject(why)) => {
+            ("rejected", Some((ReasonKind::Rejected, why.clone())))
+        }
+        JobEnding::Verdict(Verdict::Busy { .. }) => ("throttled", None),
+        JobEnding::Verdict(Verdict::Closed(_)) => ("closed", None),
+        JobEnding::Lost => (
+            "lost",
+            Some((ReasonKind::LeaseLost, "the lease was lost".to_owned())),
+        ),
+        JobEnding::Cancelled => ("cancelled", None),
+        JobEnding::Stopped(_) => ("stopped", None),
+        JobEnding::Returned
+        | JobEnding::Behind(_)
+        | JobEnding::AlreadyDone
+        | JobEnding::Exhausted(_)
+        | JobEnding::Unreadable(_)
+        | JobEnding::Shed
+        | JobEnding::Filtered => ("released", None),
+    };
+    AttemptEnding {
+        outcome,
+        failure: failure.map(|(kind, why)| (kind, bounded(&why))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

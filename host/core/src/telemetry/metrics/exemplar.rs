@@ -1,0 +1,73 @@
+//! Exemplars: of each bucket of a histogram the last value that belongs to a sampled trace, so that a
+//! chart of durations leads to the traces of slow messages. Knows no header and no format.
+
+use super::histogram::CHART_EDGES_S;
+use crate::clock::Timestamp;
+use crate::telemetry::trace::TraceId;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// A value with the trace that it belongs to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Exemplar {
+    /// The trace.
+    pub trace: TraceId,
+    /// The value, in seconds.
+    pub value_s: f64,
+    /// When it was measured.
+    pub at: Timestamp,
+}
+
+impl Exemplar {
+    /// The place in `CHART_EDGES_S` of the first edge that it does not exceed; their number where
+    /// there is none.
+    pub fn bucket(&self) -> usize {
+        CHART_EDGES_S.partition_point(|edge| *edge < self.value_s)
+    }
+}
+
+/// The exemplars of one histogram.
+#[derive(Debug, Default)]
+pub(super) struct Exemplars(Mutex<BTreeMap<usize, Exemplar>>);
+
+impl Exemplars {
+    /// Keeps a value as the exemplar of its bucket. Never waits: of two at once one is enough.
+    pub(super) fn keep(&self, value: Duration, trace: TraceId, at: Timestamp) {
+        let exemplar = Exemplar {
+            trace,
+            value_s: value.as_secs_f64(),
+            at,
+        };
+        if let Ok(mut kept) = self.0.try_lock() {
+            kept.insert(exemplar.bucket(), exemplar);
+        }
+    }
+
+    /// One for each bucket that has one, in their order.
+    pub(super) fn all(&self) -> Vec<Exemplar> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.values().copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE: &str = "5759e988bd862e3fe1be46a994272793";
+
+    #[test]
+    fn each_bucket_keeps_its_last_exemplar() {
+        let exemplars = Exemplars::default();
+        let trace = TraceId::read(TRACE).expect("an id");
+        for (ms, at) in [(5, 1), (4, 2), (100_000_000, 3)] {
+            exemplars.keep(Duration::from_millis(ms), trace, Timestamp(at));
+        }
+        let all = exemplars.all();
+        let values: Vec<(f64, u64)> = all.iter().map(|one| (one.value_s, one.at.0)).collect();
+        assert_eq!(values, [(0.004, 2), (100_000.0, 3)]);
+        assert_eq!(CHART_EDGES_S[all[0].bucket()], 0.005);
+        assert_eq!(all[1].bucket(), CHART_EDGES_S.len());
+    }
+}

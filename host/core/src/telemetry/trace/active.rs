@@ -1,0 +1,262 @@
+//! The span that the current thread works for: log lines have its ids, and what is begun meanwhile is
+//! below it. Set for each poll of an attempt, so that nothing needs to pass it on.
+
+use super::context::SpanContext;
+use super::guest::{GuestSpan, GuestSpans};
+use super::span::{Span, SpanAttribute, SpanKind, SpanLink};
+use super::tracer::Tracer;
+use crate::clock;
+use crate::clock::BootInstant;
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// A span that has not ended.
+#[derive(Debug, Clone)]
+pub struct ActiveSpan {
+    tracer: Tracer,
+    context: SpanContext,
+    /// Which version of a plugin works on it, if that is known.
+    pub version: Option<Arc<str>>,
+    guest: GuestSpans,
+}
+
+thread_local! {
+    static ACTIVE: RefCell<Option<ActiveSpan>> = const { RefCell::new(None) };
+}
+
+/// The span that this thread works for.
+pub fn active() -> Option<ActiveSpan> {
+    ACTIVE.with_borrow(Clone::clone)
+}
+
+/// Does something with the span that this thread works for.
+pub fn with_active(change: impl FnOnce(&mut ActiveSpan)) {
+    ACTIVE.with_borrow_mut(|active| {
+        if let Some(active) = active {
+            change(active);
+        }
+    });
+}
+
+/// Its place.
+pub fn active_context() -> Option<SpanContext> {
+    // A log line may be written while the thread ends.
+    ACTIVE
+        .try_with(|active| Some(active.try_borrow().ok()?.as_ref()?.context))
+        .ok()?
+}
+
+/// Notes which version of a plugin works on the active span.
+pub fn note_version(version: &Arc<str>) {
+    with_active(|active| active.version = Some(version.clone()));
+}
+
+/// Does work for a span, if there is one.
+pub fn within<T>(span: &mut Option<ActiveSpan>, work: impl FnOnce() -> T) -> T {
+    if span.is_none() {
+        return work();
+    }
+    exchange(span);
+    let _entered = Entered(span);
+    work()
+}
+
+fn exchange(span: &mut Option<ActiveSpan>) {
+    ACTIVE.with_borrow_mut(|active| std::mem::swap(active, span));
+}
+
+/// Gives the thread back what it worked for before, after a panic as well.
+struct Entered<'a>(&'a mut Option<ActiveSpan>);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        exchange(self.0);
+    }
+}
+
+impl ActiveSpan {
+    /// A span of this tracer.
+    pub fn new(tracer: Tracer, context: SpanContext) -> Self {
+        Self {
+            tracer,
+            context,
+            version: None,
+            guest: GuestSpans::default(),
+        }
+    }
+
+    /// One that only names its place in log lines.
+    pub fn of(context: SpanContext) -> Self {
+        Self::new(Tracer::default(), context)
+    }
+
+    /// Its place.
+    pub fn context(&self) -> SpanContext {
+        self.context
+    }
+
+    /// Whether it is exported, and what is below it.
+    pub fn is_exported(&self) -> bool {
+        self.tracer.is_on() && self.context.sampled
+    }
+
+    /// A guest begins a span of its own; no more than `most` are known.
+    pub fn begin_guest_span(&mut self, context: &SpanContext, most: usize) {
+        if self.is_exported() {
+            self.guest.begin(&self.context, context, most);
+        }
+    }
+
+    /// A guest has ended a span. It is dropped and counted if it cannot be read (`None`), belongs to
+    /// another trace, or is one more than `most`.
+    pub fn end_guest_span(&mut self, span: Option<GuestSpan>, most: usize) {
+        let Some(span) = span else {
+            self.guest.dropped += 1;
+            return;
+        };
+        let Some((parent, span)) = self.guest.end(&self.context, span, most) else {
+            return;
+        };
+        let mut attributes: Vec<SpanAttribute> = Vec::new();
+        if span.details.cut_attributes > 0 {
+            let cut = span.details.cut_attributes.into();
+            attributes.push(("dispatcher.cut_attributes", cut));
+        }
+        let links = span.links.into_iter().map(|context| SpanLink {
+            context,
+            attributes: Vec::new(),
+        });
+        self.tracer.record(Span {
+            context: span.context,
+            parent: Some(parent),
+            name: span.name.into(),
+            kind: span.kind,
+            began_ns: span.began_ns,
+            ended_ns: span.ended_ns,
+            shared: Arc::default(),
+            attributes,
+            links: links.collect(),
+            failure: span.failure,
+            guest: Some(Box::new(span.details)),
+        });
+    }
+
+    /// How many spans of the guest were dropped.
+    pub(crate) fn dropped_guest_spans(&self) -> usize {
+        self.guest.dropped
+    }
+
+    /// Begins a call that is made for this span. `None`: nobody traces.
+    pub fn begin_call(&self) -> Option<CallSpan> {
+        self.tracer.is_on().then(|| CallSpan {
+            tracer: self.tracer.clone(),
+            parent: self.context,
+            context: self.context.child(),
+            began: clock::now(),
+        })
+    }
+}
+
+/// A call of the attempt that is under way: a message is sent, a function invoked, a request made.
+#[derive(Debug)]
+pub struct CallSpan {
+    tracer: Tracer,
+    parent: SpanContext,
+    context: SpanContext,
+    began: BootInstant,
+}
+
+impl CallSpan {
+    /// Its place, for the headers of the call.
+    pub fn context(&self) -> SpanContext {
+        self.context
+    }
+
+    /// Ends it. The parts are made only if the span is sampled.
+    pub fn end(self, kind: SpanKind, parts: impl FnOnce() -> CallParts) {
+        if !self.context.sampled {
+            return;
+        }
+        let ended = clock::now();
+        let CallParts {
+            name,
+            attributes,
+            failure,
+        } = parts();
+        self.tracer.record(Span {
+            context: self.context,
+            parent: Some(self.parent.span_id),
+            name: name.into(),
+            kind,
+            began_ns: clock::unix_nanos(self.began),
+            ended_ns: clock::unix_nanos(ended),
+            shared: Arc::default(),
+            attributes,
+            links: Vec::<SpanLink>::new(),
+            failure,
+            guest: None,
+        });
+    }
+}
+
+/// What a call was.
+#[derive(Debug)]
+pub struct CallParts {
+    /// The span's name.
+    pub name: String,
+    /// Its attributes.
+    pub attributes: Vec<SpanAttribute>,
+    /// Why it failed, if it did.
+    pub failure: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tracer::TraceTerms;
+    use super::*;
+
+    #[test]
+    fn thread_works_for_the_innermost_span_and_then_for_the_one_before() {
+        let (tracer, _receiver) = Tracer::new(TraceTerms::default(), 1);
+        let begin = || Some(ActiveSpan::new(tracer.clone(), tracer.begin(None)?));
+        let (mut outer, mut inner) = (begin(), begin());
+        let ids = [&outer, &inner].map(|span| span.as_ref().map(ActiveSpan::context));
+        within(&mut outer, || {
+            assert_eq!(active_context(), ids[0]);
+            within(&mut None, || assert_eq!(active_context(), ids[0]));
+            let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                within(&mut inner, || {
+                    assert_eq!(active_context(), ids[1]);
+                    panic!("of the test");
+                });
+            }));
+            assert!(panicked.is_err());
+            assert_eq!(active_context(), ids[0]);
+            note_version(&"2".into());
+        });
+        assert_eq!(active_context(), None);
+        assert_eq!(outer.and_then(|span| span.version).as_deref(), Some("2"));
+        assert_eq!(inner.map(|span| span.context()), ids[1]);
+    }
+
+    #[test]
+    fn call_of_a_sampled_span_is_a_span_below_it() {
+        let (tracer, mut receiver) = Tracer::new(TraceTerms::default(), 8);
+        let context = tracer.begin(None).expect("it is on");
+        let parts = || CallParts {
+            name: "send a".to_owned(),
+            attributes: vec![("messaging.operation.name", "send".into())],
+            failure: Some("no room".to_owned()),
+        };
+        let active = ActiveSpan::new(tracer, context);
+        let call = active.begin_call().expect("it is traced");
+        let place = call.context();
+        call.end(SpanKind::Producer, parts);
+        let spans = receiver.take(8);
+        assert_eq!(spans.len(), 1);
+        assert_eq!(spans[0].context, place);
+        assert_eq!(spans[0].parent, Some(context.span_id));
+        assert!(spans[0].began_ns <= spans[0].ended_ns);
+        assert!(ActiveSpan::of(context).begin_call().is_none());
+    }
+}

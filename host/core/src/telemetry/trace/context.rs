@@ -1,0 +1,200 @@
+//! Positions in traces, as X-Ray and W3C Trace Context write them. Pure.
+
+use std::fmt;
+
+/// The id of a trace; never all zeros.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TraceId(pub [u8; 16]);
+
+/// The id of a span; never all zeros.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SpanId(pub [u8; 8]);
+
+/// A span's place in its trace, and whether the span is exported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpanContext {
+    /// The trace.
+    pub trace_id: TraceId,
+    /// The span.
+    pub span_id: SpanId,
+    /// Whether it is exported; those below it follow it.
+    pub sampled: bool,
+}
+
+/// The context that a message or a request brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemoteContext {
+    /// The sender's span.
+    pub context: SpanContext,
+    /// Whether the sender decided on sampling at all: X-Ray may leave it to the receiver.
+    pub is_decided: bool,
+}
+
+impl TraceId {
+    /// From 32 digits in lower case.
+    pub fn read(text: &str) -> Option<Self> {
+        let id = hex(text, 32)?;
+        Some(Self(id.to_be_bytes()))
+    }
+}
+
+impl SpanId {
+    /// From 16 digits in lower case.
+    pub fn read(text: &str) -> Option<Self> {
+        let id = u64::try_from(hex(text, 16)?).ok()?;
+        Some(Self(id.to_be_bytes()))
+    }
+}
+
+/// A number other than 0, in so many hexadecimal digits in lower case.
+fn hex(text: &str, digits: usize) -> Option<u128> {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    let is_hex = text.len() == digits && text.bytes().all(is_digit);
+    let number = is_hex.then(|| u128::from_str_radix(text, 16).ok())??;
+    (number != 0).then_some(number)
+}
+
+impl fmt::Display for TraceId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl fmt::Debug for TraceId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, out)
+    }
+}
+
+impl fmt::Display for SpanId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:016x}", u64::from_be_bytes(self.0))
+    }
+}
+
+impl fmt::Debug for SpanId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, out)
+    }
+}
+
+impl SpanContext {
+    /// As the trace header of X-Ray: `Root=1-5759e988-bd862e3fe1be46a994272793;Parent=…;Sampled=1`.
+    pub fn x_ray(&self) -> String {
+        let trace = self.trace_id.to_string();
+        let (epoch, rest) = trace.split_at(8);
+        let sampled = u8::from(self.sampled);
+        format!(
+            "Root=1-{epoch}-{rest};Parent={};Sampled={sampled}",
+            self.span_id
+        )
+    }
+
+    /// As W3C Trace Context: `00-TRACE-SPAN-FLAGS`.
+    pub fn traceparent(&self) -> String {
+        let flags = u8::from(self.sampled);
+        format!("00-{}-{}-{flags:02x}", self.trace_id, self.span_id)
+    }
+}
+
+impl RemoteContext {
+    /// From a trace header of X-Ray. Without a parent there is no position.
+    pub fn from_x_ray(header: &str) -> Option<Self> {
+        let part = |name: &str| {
+            let mut parts = header.split(';').map(str::trim);
+            parts.find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
+        };
+        let (epoch, rest) = part("Root")?.strip_prefix("1-")?.split_once('-')?;
+        let trace_id = TraceId::read(&format!("{epoch}{rest}").to_ascii_lowercase())?;
+        let span_id = SpanId::read(&part("Parent")?.to_ascii_lowercase())?;
+        let sampled = part("Sampled");
+        Some(Self {
+            context: SpanContext {
+                trace_id,
+                span_id,
+                sampled: sampled == Some("1"),
+            },
+            is_decided: matches!(sampled, Some("0" | "1")),
+        })
+    }
+
+    /// From a `traceparent`; a later version may have more parts.
+    pub fn from_traceparent(text: &str) -> Option<Self> {
+        let mut parts = text.split('-');
+        let mut next = || parts.next().unwrap_or_default();
+        let (version, trace, span, flags) = (next(), next(), next(), next());
+        let is_byte = |part: &str| {
+            let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+            part.len() == 2 && part.bytes().all(is_digit)
+        };
+        let is_first = version == "00";
+        if !is_byte(version) || version == "ff" || !is_byte(flags) {
+            return None;
+        }
+        if is_first && parts.next().is_some() {
+            return None;
+        }
+        let flags = u8::from_str_radix(flags, 16).ok()?;
+        Some(Self {
+            context: SpanContext {
+                trace_id: TraceId::read(trace)?,
+                span_id: SpanId::read(span)?,
+                sampled: flags & 1 == 1,
+            },
+            is_decided: true,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARENT: &str = "00-5759e988bd862e3fe1be46a994272793-53995c3f42cd8ad8-01";
+    const X_RAY: &str =
+        "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1";
+
+    #[test]
+    fn both_formats_name_the_same_position() {
+        let of_x_ray = RemoteContext::from_x_ray(X_RAY).expect("it is one");
+        assert_eq!(RemoteContext::from_traceparent(PARENT), Some(of_x_ray));
+        assert_eq!(of_x_ray.context.traceparent(), PARENT);
+        assert_eq!(of_x_ray.context.x_ray(), X_RAY);
+        assert!(of_x_ray.is_decided && of_x_ray.context.sampled);
+    }
+
+    #[test]
+    fn sampling_that_x_ray_leaves_open_is_undecided() {
+        for open in [
+            "",
+            ";Sampled=?",
+            ";Self=1-5759e988-bd862e3fe1be46a994272793",
+        ] {
+            let header = X_RAY.replace(";Sampled=1", open);
+            let read = RemoteContext::from_x_ray(&header).expect("it is one");
+            assert!(!read.is_decided && !read.context.sampled, "{header}");
+        }
+        let not = RemoteContext::from_x_ray(&X_RAY.replace("Sampled=1", "Sampled=0"));
+        assert!(not.is_some_and(|read| read.is_decided && !read.context.sampled));
+    }
+
+    #[test]
+    fn what_is_no_context_is_none() {
+        for wrong in [
+            "",
+            "Root=1-5759e988-bd862e3fe1be46a994272793",
+            "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=0000000000000000",
+            "Root=2-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8",
+            "00-5759e988bd862e3fe1be46a994272793-53995c3f42cd8ad8-01-more",
+            "ff-5759e988bd862e3fe1be46a994272793-53995c3f42cd8ad8-01",
+            "00-00000000000000000000000000000000-53995c3f42cd8ad8-01",
+            "00-5759E988BD862E3FE1BE46A994272793-53995c3f42cd8ad8-01",
+            "00-é759e988bd862e3fe1be46a99427279-53995c3f42cd8ad8-01",
+        ] {
+            assert_eq!(RemoteContext::from_x_ray(wrong), None, "{wrong}");
+            assert_eq!(RemoteContext::from_traceparent(wrong), None, "{wrong}");
+        }
+        let later = "01-5759e988bd862e3fe1be46a994272793-53995c3f42cd8ad8-01-more";
+        assert!(RemoteContext::from_traceparent(later).is_some());
+    }
+}

@@ -1,0 +1,279 @@
+//! The spans that a guest makes of its own work: below the span of its attempt, in its trace, and
+//! bounded in number and size.
+
+use super::context::{SpanContext, SpanId};
+use super::span::{LONGEST_TEXT, MOST_LINKS, SpanKind, SpanValue};
+
+/// Maximum attributes of a span or an event, as the specification has it.
+const MOST_ATTRIBUTES: usize = 128;
+/// Maximum events of a span, as the specification has it.
+const MOST_EVENTS: usize = 128;
+/// The longest key of an attribute, in bytes.
+const LONGEST_KEY: usize = 256;
+/// Maximum bytes of one span's texts: as many spans may wait for a collector as the queue has room for.
+const LARGEST: usize = 32 << 10;
+
+/// A span as a guest describes it.
+#[derive(Debug)]
+pub struct GuestSpan {
+    /// Its place, as the guest chose it.
+    pub context: SpanContext,
+    /// The span that it is below: of the guest's own, or else the attempt's.
+    pub parent: Option<SpanId>,
+    /// What it is.
+    pub name: String,
+    /// Its part in the exchange.
+    pub kind: SpanKind,
+    /// When it began, in nanoseconds since the Unix epoch.
+    pub began_ns: u64,
+    /// When it ended, in nanoseconds since the Unix epoch.
+    pub ended_ns: u64,
+    /// Spans that it follows from.
+    pub links: Vec<SpanContext>,
+    /// Why it failed, if it did.
+    pub failure: Option<String>,
+    /// The rest.
+    pub details: GuestDetails,
+}
+
+/// What only guests say of their spans.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct GuestDetails {
+    /// The library that made it.
+    pub scope: String,
+    /// Its attributes.
+    pub attributes: Vec<GuestAttribute>,
+    /// What happened meanwhile.
+    pub events: Vec<GuestEvent>,
+    /// Whether the guest calls it a success.
+    pub is_ok: bool,
+    /// Attributes, of events as well, that were too long and are cut.
+    pub cut_attributes: u32,
+    /// Attributes that are missing.
+    pub dropped_attributes: u32,
+    /// Events that are missing.
+    pub dropped_events: u32,
+    /// Links that are missing.
+    pub dropped_links: u32,
+}
+
+/// A key, and its value.
+pub type GuestAttribute = (String, SpanValue);
+
+/// Something that happened while a span lasted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GuestEvent {
+    /// What it was.
+    pub name: String,
+    /// When, in nanoseconds since the Unix epoch.
+    pub at_ns: u64,
+    /// Its attributes.
+    pub attributes: Vec<GuestAttribute>,
+    /// Attributes that are missing.
+    pub dropped_attributes: u32,
+}
+
+/// The spans that a guest has begun and ended in one attempt.
+#[derive(Debug, Clone, Default)]
+pub(super) struct GuestSpans {
+    begun: Vec<SpanId>,
+    taken: usize,
+    pub(super) dropped: usize,
+}
+
+impl GuestSpans {
+    /// One begins. Of more than `most` nothing is known.
+    pub(super) fn begin(&mut self, attempt: &SpanContext, context: &SpanContext, most: usize) {
+        if context.trace_id == attempt.trace_id && self.begun.len() < most {
+            self.begun.push(context.span_id);
+        }
+    }
+
+    /// One has ended: the span that it is below, and the one itself within its bounds; none if it is
+    /// dropped, because it is of another trace or more than `most`.
+    pub(super) fn end(
+        &mut self,
+        attempt: &SpanContext,
+        mut span: GuestSpan,
+        most: usize,
+    ) -> Option<(SpanId, GuestSpan)> {
+        let own = span.context;
+        let is_here = own.trace_id == attempt.trace_id && own.span_id != attempt.span_id;
+        if !is_here || self.taken >= most {
+            self.dropped += 1;
+            return None;
+        }
+        self.taken += 1;
+        let is_own = |parent: &SpanId| self.begun.contains(parent) && *parent != own.span_id;
+        let parent = span.parent.filter(is_own).unwrap_or(attempt.span_id);
+        span.bound();
+        Some((parent, span))
+    }
+}
+
+impl GuestSpan {
+    /// Cuts what is too long, drops what is too much, and counts what is dropped.
+    fn bound(&mut self) {
+        let mut left = LARGEST;
+        cut(&mut self.name, LONGEST_KEY);
+        if let Some(failure) = &mut self.failure {
+            cut(failure, LONGEST_TEXT);
+            left -= failure.len();
+        }
+        let details = &mut self.details;
+        cut(&mut details.scope, LONGEST_KEY);
+        details.dropped_links += beyond(&mut self.links, MOST_LINKS);
+        let mut all = Attributes { left, cut: 0 };
+        details.dropped_attributes += all.bound(&mut details.attributes);
+        details.dropped_events += beyond(&mut details.events, MOST_EVENTS);
+        for event in &mut details.events {
+            cut(&mut event.name, LONGEST_KEY);
+            event.dropped_attributes += all.bound(&mut event.attributes);
+        }
+        details.cut_attributes = all.cut;
+    }
+}
+
+/// The attributes of one span.
+struct Attributes {
+    /// Bytes that they may still have.
+    left: usize,
+    /// How many were cut.
+    cut: u32,
+}
+
+impl Attributes {
+    /// Cuts long texts, and drops attributes that are too many, whose keys are too long, or for which
+    /// no bytes are left. How many were dropped.
+    fn bound(&mut self, attributes: &mut Vec<GuestAttribute>) -> u32 {
+        let mut dropped = beyond(attributes, MOST_ATTRIBUTES);
+        attributes.retain_mut(|(key, value)| {
+            let mut needed = key.len();
+            let mut is_cut = false;
+            if let SpanValue::Text(text) = value {
+                is_cut = text.len() > LONGEST_TEXT;
+                cut(text, LONGEST_TEXT);
+                needed += text.len();
+            }
+            let fits = key.len() <= LONGEST_KEY && needed <= self.left;
+            if fits {
+                self.left -= needed;
+                self.cut += u32::from(is_cut);
+            } else {
+                dropped += 1;
+            }
+            fits
+        });
+        dropped
+    }
+}
+
+fn beyond<T>(all: &mut Vec<T>, most: usize) -> u32 {
+    let dropped = all.len().saturating_sub(most);
+    all.truncate(most);
+    all.shrink_to_fit();
+    count(dropped)
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+fn cut(text: &mut String, most: usize) {
+    text.truncate(text.floor_char_boundary(most));
+    text.shrink_to_fit();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::context::TraceId;
+    use super::*;
+
+    fn context(trace: u8, span: u8) -> SpanContext {
+        SpanContext {
+            trace_id: TraceId([trace; 16]),
+            span_id: SpanId([span; 8]),
+            sampled: true,
+        }
+    }
+
+    fn span(context: SpanContext, parent: Option<SpanId>) -> GuestSpan {
+        GuestSpan {
+            context,
+            parent,
+            name: "load".to_owned(),
+            kind: SpanKind::Internal,
+            began_ns: 1,
+            ended_ns: 2,
+            links: Vec::new(),
+            failure: None,
+            details: GuestDetails::default(),
+        }
+    }
+
+    #[test]
+    fn span_is_below_one_that_the_guest_began_or_else_below_the_attempt() {
+        let attempt = context(1, 1);
+        let mut spans = GuestSpans::default();
+        spans.begin(&attempt, &context(1, 2), 9);
+        spans.begin(&attempt, &context(2, 3), 9);
+        let mut parent = |parent: u8| {
+            let span = span(context(1, 9), Some(SpanId([parent; 8])));
+            spans.end(&attempt, span, 9).map(|(parent, _)| parent)
+        };
+        assert_eq!(parent(2), Some(SpanId([2; 8])));
+        for other in [1, 3, 7] {
+            assert_eq!(parent(other), Some(attempt.span_id), "{other}");
+        }
+    }
+
+    #[test]
+    fn span_of_another_trace_and_more_than_granted_are_dropped_and_counted() {
+        let attempt = context(1, 1);
+        let mut spans = GuestSpans::default();
+        let mut is_taken = |context| spans.end(&attempt, span(context, None), 2).is_some();
+        let taken = [context(2, 2), context(1, 1), context(1, 2)].map(&mut is_taken);
+        assert_eq!(taken, [false, false, true]);
+        assert_eq!([context(1, 3), context(1, 4)].map(is_taken), [true, false]);
+        assert_eq!(spans.dropped, 3);
+    }
+
+    #[test]
+    fn span_is_cut_to_its_bounds_and_what_is_dropped_is_counted() {
+        let attributes = |count: usize| {
+            let one = |number| (format!("key-{number}"), "x".repeat(100).into());
+            (0..count).map(one).collect::<Vec<_>>()
+        };
+        let mut large = span(context(1, 2), None);
+        large.name = "é".repeat(1_000);
+        large.links = vec![context(3, 3); 200];
+        large.details.attributes = attributes(200);
+        large.details.attributes[0].0 = "k".repeat(300);
+        large.details.attributes[1].1 = SpanValue::Text("x".repeat(10_000));
+        let event = GuestEvent {
+            name: "e".to_owned(),
+            at_ns: 1,
+            attributes: attributes(200),
+            dropped_attributes: 0,
+        };
+        large.details.events = vec![event; 200];
+        let ended = GuestSpans::default().end(&context(1, 1), large, 1);
+        let (_, bounded) = ended.expect("it is taken");
+        assert_eq!((bounded.name.len(), bounded.links.len()), (256, 128));
+        let details = bounded.details;
+        assert_eq!(
+            (details.attributes.len(), details.dropped_attributes),
+            (127, 73)
+        );
+        assert_eq!((details.events.len(), details.dropped_events), (128, 72));
+        assert_eq!(details.cut_attributes, 1);
+        let size = |(key, value): &GuestAttribute| match value {
+            SpanValue::Text(text) => key.len() + text.len(),
+            other => panic!("{other:?}"),
+        };
+        let of_events = details.events.iter().flat_map(|event| &event.attributes);
+        let all: usize = details.attributes.iter().chain(of_events).map(size).sum();
+        assert!((LARGEST - 200..=LARGEST).contains(&all), "{all}");
+        assert_eq!(details.dropped_links, 72);
+    }
+}

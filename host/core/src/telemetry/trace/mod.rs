@@ -1,0 +1,18 @@
+//! Traces: which are exported, the spans in them, and the span that a thread works for. Knows
+//! neither messages nor where spans go.
+
+mod active;
+mod context;
+mod guest;
+mod sampler;
+mod span;
+mod tracer;
+
+pub use active::{
+    ActiveSpan, CallParts, CallSpan, active, active_context, note_version, with_active, within,
+};
+pub use context::{RemoteContext, SpanContext, SpanId, TraceId};
+pub use guest::{GuestAttribute, GuestDetails, GuestEvent, GuestSpan};
+pub use sampler::Sampler;
+pub use span::{LONGEST_TEXT, MOST_LINKS, Span, SpanAttribute, SpanKind, SpanLink, SpanValue};
+pub use tracer::{SpanReceiver, TraceTerms, Tracer};

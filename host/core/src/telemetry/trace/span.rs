@@ -1,0 +1,112 @@
+//! A span that has ended, as data. Pure.
+
+use super::context::{SpanContext, SpanId};
+use super::guest::GuestDetails;
+use std::sync::Arc;
+
+/// A step of a message's life that has ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Span {
+    /// Its place.
+    pub context: SpanContext,
+    /// The span that it is below, if there is one.
+    pub parent: Option<SpanId>,
+    /// What it is, with few different values: `process orders`.
+    pub name: Arc<str>,
+    /// Its part in the exchange.
+    pub kind: SpanKind,
+    /// When it began, in nanoseconds since the Unix epoch.
+    pub began_ns: u64,
+    /// When it ended, in nanoseconds since the Unix epoch.
+    pub ended_ns: u64,
+    /// What many spans have in common.
+    pub shared: Arc<[SpanAttribute]>,
+    /// What it has of its own.
+    pub attributes: Vec<SpanAttribute>,
+    /// Spans that it follows from without being below them.
+    pub links: Vec<SpanLink>,
+    /// Why it failed, if it did.
+    pub failure: Option<String>,
+    /// The rest of a span that a guest has made.
+    pub guest: Option<Box<GuestDetails>>,
+}
+
+/// The kinds of OpenTelemetry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpanKind {
+    /// A call to a server.
+    Client,
+    /// A message was sent.
+    Producer,
+    /// A message was handled.
+    Consumer,
+    /// A request was answered.
+    Server,
+    /// Anything else.
+    Internal,
+}
+
+/// A name of the semantic conventions or one that begins with `dispatcher.`, and its value.
+pub type SpanAttribute = (&'static str, SpanValue);
+
+/// The value of an attribute.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SpanValue {
+    /// One of few texts.
+    Word(&'static str),
+    /// A text that many spans share.
+    Shared(Arc<str>),
+    /// Any other text.
+    Text(String),
+    /// A whole number.
+    Number(i64),
+    /// Any other number.
+    Fraction(f64),
+    /// Yes or no.
+    Flag(bool),
+}
+
+/// A span that another follows from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SpanLink {
+    /// Its place.
+    pub context: SpanContext,
+    /// What the link is about.
+    pub attributes: Vec<SpanAttribute>,
+}
+
+/// The most links of one span, as the specification has it.
+pub const MOST_LINKS: usize = 128;
+/// The longest text of an attribute, in bytes; the rest is cut.
+pub const LONGEST_TEXT: usize = 4_096;
+
+impl From<&'static str> for SpanValue {
+    fn from(word: &'static str) -> Self {
+        Self::Word(word)
+    }
+}
+
+impl From<String> for SpanValue {
+    fn from(mut text: String) -> Self {
+        text.truncate(text.floor_char_boundary(LONGEST_TEXT));
+        Self::Text(text)
+    }
+}
+
+impl From<u32> for SpanValue {
+    fn from(number: u32) -> Self {
+        Self::Number(number.into())
+    }
+}
+
+impl From<usize> for SpanValue {
+    fn from(number: usize) -> Self {
+        Self::Number(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<u64> for SpanValue {
+    fn from(number: u64) -> Self {
+        Self::Number(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+}

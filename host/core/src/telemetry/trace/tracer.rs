@@ -1,0 +1,210 @@
+//! Creates spans and hands those that ended to whoever exports them, through a queue of bounded
+//! length: nobody waits for an exporter.
+
+use super::context::{RemoteContext, SpanContext, SpanId, TraceId};
+use super::sampler::Sampler;
+use super::span::Span;
+use crate::clock;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+/// What is traced, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct TraceTerms {
+    /// Which traces are exported.
+    pub sampler: Sampler,
+    /// Whether failed attempts are exported though their traces are not sampled.
+    pub keeps_failures: bool,
+    /// Whether the attempt at a single message is below the span that sent the message, in its trace;
+    /// otherwise it begins a trace that is linked to it.
+    pub continues_trace: bool,
+}
+
+/// Creates spans; by default none. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Tracer(Option<Arc<SpanQueue>>);
+
+#[derive(Debug)]
+struct SpanQueue {
+    terms: TraceTerms,
+    sender: Sender<Span>,
+    capacity: usize,
+    shared: Arc<QueueState>,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    dropped: AtomicU64,
+    half_full: Notify,
+}
+
+/// Where spans come out that have ended.
+#[derive(Debug)]
+pub struct SpanReceiver {
+    receiver: Receiver<Span>,
+    shared: Arc<QueueState>,
+}
+
+impl Tracer {
+    /// One that keeps at most `capacity` spans for the receiver; what is more is dropped and counted.
+    pub fn new(terms: TraceTerms, capacity: usize) -> (Self, SpanReceiver) {
+        let capacity = capacity.max(1);
+        let (sender, receiver) = channel(capacity);
+        let shared = Arc::<QueueState>::default();
+        let tracer = SpanQueue {
+            terms,
+            sender,
+            capacity,
+            shared: shared.clone(),
+        };
+        (
+            Self(Some(Arc::new(tracer))),
+            SpanReceiver { receiver, shared },
+        )
+    }
+
+    /// Whether there may be spans at all.
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// What is traced; nothing where it is off.
+    pub fn terms(&self) -> Option<&TraceTerms> {
+        self.0.as_deref().map(|queue| &queue.terms)
+    }
+
+    /// The place of a span that begins, below `parent` if there is one. Decides on sampling.
+    pub fn begin(&self, parent: Option<&RemoteContext>) -> Option<SpanContext> {
+        let terms = self.terms()?;
+        let trace_id = parent.map_or_else(new_trace_id, |parent| parent.context.trace_id);
+        Some(SpanContext {
+            trace_id,
+            span_id: new_span_id(),
+            sampled: terms.sampler.samples(parent, trace_id),
+        })
+    }
+
+    /// Takes a span that has ended. Never waits.
+    pub fn record(&self, span: Span) {
+        let Some(queue) = &self.0 else { return };
+        if queue.sender.try_send(span).is_err() {
+            queue.shared.dropped.fetch_add(1, Relaxed);
+        }
+        if queue.sender.capacity() <= queue.capacity / 2 {
+            queue.shared.half_full.notify_one();
+        }
+    }
+}
+
+impl SpanContext {
+    /// The place of a new span below this one, sampled as this one is.
+    #[must_use]
+    pub fn child(&self) -> Self {
+        Self {
+            span_id: new_span_id(),
+            ..*self
+        }
+    }
+}
+
+impl SpanReceiver {
+    /// Waits until half of the room is taken.
+    pub async fn half_full(&self) {
+        self.shared.half_full.notified().await;
+    }
+
+    /// What has come, at most so many.
+    pub fn take(&mut self, most: usize) -> Vec<Span> {
+        let mut spans = Vec::new();
+        while spans.len() < most
+            && let Ok(span) = self.receiver.try_recv()
+        {
+            spans.push(span);
+        }
+        spans
+    }
+
+    /// How many were dropped since this was last called.
+    pub fn take_dropped(&self) -> u64 {
+        self.shared.dropped.swap(0, Relaxed)
+    }
+}
+
+/// Begins with the date, as X-Ray wants it; the rest is random, as samplers want it.
+fn new_trace_id() -> TraceId {
+    let seconds = u128::from(clock::wall_clock_now().0 / 1_000);
+    // Of 96 random bits all are hardly ever zero, and the date never is.
+    let random = fastrand::u128(..) >> 32;
+    TraceId((((seconds & 0xffff_ffff) << 96) | random).to_be_bytes())
+}
+
+fn new_span_id() -> SpanId {
+    SpanId(fastrand::u64(1..).to_be_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::span::SpanKind;
+    use super::*;
+
+    fn span(context: SpanContext) -> Span {
+        Span {
+            context,
+            parent: None,
+            name: "process a".into(),
+            kind: SpanKind::Consumer,
+            began_ns: 1,
+            ended_ns: 2,
+            shared: Arc::new([]),
+            attributes: Vec::new(),
+            links: Vec::new(),
+            failure: None,
+            guest: None,
+        }
+    }
+
+    #[test]
+    fn spans_beyond_the_capacity_are_dropped_and_counted() {
+        let (tracer, mut receiver) = Tracer::new(TraceTerms::default(), 4);
+        let context = tracer.begin(None).expect("it is on");
+        for _ in 0..7 {
+            tracer.record(span(context));
+        }
+        assert_eq!(receiver.take(3).len(), 3);
+        assert_eq!(receiver.take(3).len(), 1);
+        assert_eq!([receiver.take_dropped(), receiver.take_dropped()], [3, 0]);
+    }
+
+    #[tokio::test]
+    async fn receiver_is_woken_when_half_of_the_room_is_taken() {
+        let (tracer, receiver) = Tracer::new(TraceTerms::default(), 4);
+        let context = tracer.begin(None).expect("it is on");
+        tracer.record(span(context));
+        let mut woken = std::pin::pin!(receiver.half_full());
+        let mut poll = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(woken.as_mut().poll(&mut poll).is_pending());
+        tracer.record(span(context));
+        woken.await;
+    }
+
+    #[test]
+    fn trace_ids_begin_with_the_date_and_children_stay_in_their_trace() {
+        let (tracer, _receiver) = Tracer::new(TraceTerms::default(), 1);
+        let root = tracer.begin(None).expect("it is on");
+        let [a, b, c, d, ..] = root.trace_id.0;
+        let seconds = u64::from(u32::from_be_bytes([a, b, c, d]));
+        assert!(seconds.abs_diff(clock::wall_clock_now().0 / 1_000) < 60);
+        let child = root.child();
+        assert_eq!(child.trace_id, root.trace_id);
+        assert!(child.span_id != root.span_id && child.sampled);
+        let remote = RemoteContext {
+            context: root,
+            is_decided: true,
+        };
+        let below = tracer.begin(Some(&remote)).expect("it is on");
+        assert_eq!(below.trace_id, root.trace_id);
+        assert!(Tracer::default().begin(None).is_none());
+    }
+}

@@ -1,0 +1,210 @@
+// Keeps a page of the dashboard current: one stream, charts, the theme, and confirmations as dialogs.
+// Every page works without it.
+(() => {
+  'use strict';
+  const root = document.documentElement;
+  const THEME = 'dispatcher-theme';
+  const kept = (value) => {
+    try {
+      return value === undefined ? localStorage.getItem(THEME) : localStorage.setItem(THEME, value);
+    } catch {
+      return null;
+    }
+  };
+  const theme = kept();
+  if (theme) root.dataset.theme = theme;
+
+  const charts = [];
+  const COLUMNS = { rate: [3, 1, 2], time: [4, 5], waiting: [6] };
+
+  const time = (s) => {
+    if (s == null) return '–';
+    if (s === 0) return '0';
+    if (s < 0.001) return `${Math.round(s * 1e6)} µs`;
+    if (s < 1) return `${+(s * 1e3).toPrecision(3)} ms`;
+    return s < 120 ? `${+s.toPrecision(3)} s` : `${Math.round(s / 60)} min`;
+  };
+  const number = (n) => {
+    if (n == null) return '–';
+    return n >= 100 ? Math.round(n).toLocaleString('en-US') : `${+n.toPrecision(3)}`;
+  };
+
+  const clock = (at, apart) => new Date(at * 1e3).toISOString().slice(11, apart < 60 ? 19 : 16);
+
+  // The lines' colours are those of the theme.
+  const colour = (name) => {
+    const probe = document.createElement('span');
+    probe.style.color = `var(--${name})`;
+    document.body.append(probe);
+    const found = getComputedStyle(probe).color;
+    probe.remove();
+    return found;
+  };
+
+  const draw = (row, columns) => {
+    for (const chart of charts.splice(0)) chart.plot.destroy();
+    const seconds = Number(row.dataset.step);
+    for (const figure of row.querySelectorAll('[data-chart]')) {
+      const kind = figure.dataset.chart;
+      const place = figure.querySelector('.plot');
+      const keys = [...figure.querySelectorAll('.key')];
+      const show = kind === 'time' ? time : number;
+      const [soft, line] = [colour('soft'), colour('line')];
+      const lines = keys.map((key) => {
+        const name = key.className.replace('key line-', '');
+        return { stroke: colour(name), width: 1.5, points: { show: false }, spanGaps: false };
+      });
+      const axis = { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: '11px system-ui' };
+      const labels = keys.map((key) => key.dataset.name ?? (key.dataset.name = key.textContent));
+      const write = (plot) => {
+        const at = plot.cursor.idx ?? plot.data[0].length - 1;
+        keys.forEach((key, i) => {
+          const value = document.createElement('b');
+          value.textContent = show(plot.data[i + 1][at]);
+          key.replaceChildren(`${labels[i]} `, value);
+        });
+      };
+      const data = [columns[0], ...COLUMNS[kind].map((at) => columns[at])];
+      place.replaceChildren();
+      const plot = new uPlot({
+        width: place.clientWidth,
+        height: place.clientHeight,
+        legend: { show: false },
+        cursor: { y: false, points: { show: false }, drag: { x: false, y: false }, sync: { key: 'all' } },
+        tzDate: (at) => uPlot.tzDate(new Date(at * 1e3), 'Etc/UTC'),
+        scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
+        axes: [
+          { ...axis, size: 22, gap: 4, space: 70, values: (_, all, __, ___, apart) => all.map((at) => clock(at, apart)) },
+          { ...axis, size: 52, gap: 4, space: 28, values: (_, all) => all.map((one) => show(one)) },
+        ],
+        series: [{}, ...lines],
+        hooks: { setCursor: [write], setData: [write] },
+      }, data, place);
+      write(plot);
+      charts.push({ plot, columns: COLUMNS[kind], place, seconds });
+    }
+  };
+
+  const load = async () => {
+    const row = document.querySelector('[data-points]');
+    if (!row || !window.uPlot) return;
+    const answer = await fetch(row.dataset.points);
+    if (answer.ok) draw(row, await answer.json());
+  };
+
+  const append = (point) => {
+    for (const { plot, columns, seconds } of charts) {
+      if (seconds !== 1 || point[0][0] <= (plot.data[0].at(-1) ?? 0)) continue;
+      const data = [0, ...columns].map((at, i) => [...plot.data[i], point[at][0]]);
+      const from = point[0][0] - Number(document.querySelector('[data-points]').dataset.over);
+      const old = data[0].findIndex((at) => at >= from);
+      plot.setData(old > 0 ? data.map((all) => all.slice(old)) : data);
+    }
+  };
+
+  const follow = (address) => {
+    const state = document.getElementById('connection');
+    let source = null;
+    let last = new Date();
+    let timer = 0;
+    const say = (text) => { if (state.textContent !== text) state.textContent = text; };
+    const lost = () => {
+      say(`Not connected. These are the numbers of ${last.toISOString().slice(11, 19)} UTC.`);
+    };
+    const close = () => {
+      clearTimeout(timer);
+      source?.close();
+      source = null;
+    };
+    const open = () => {
+      if (source || document.hidden) return;
+      source = new EventSource(address);
+      source.addEventListener('open', () => { say(''); root.dataset.live = 'on'; });
+      source.addEventListener('parts', (event) => {
+        last = new Date();
+        const parts = document.createElement('template');
+        parts.innerHTML = event.data;
+        for (const part of parts.content.children) {
+          const target = document.getElementById(part.id);
+          if (target) htmx.swap({ text: part.outerHTML, target, swap: 'outerMorph' });
+        }
+      });
+      source.addEventListener('point', (event) => append(JSON.parse(event.data)));
+      source.addEventListener('stopped', () => { say('The process has stopped.'); });
+      source.addEventListener('error', () => {
+        lost();
+        // After an answer that is no stream the browser does not try again.
+        if (source?.readyState === EventSource.CLOSED) {
+          close();
+          timer = setTimeout(open, 5000);
+        }
+      });
+    };
+    // A tab that nobody sees asks for nothing, and keeps none of the few connections of a browser.
+    document.addEventListener('visibilitychange', () => {
+      if (document.hidden) return close();
+      open();
+      load();
+    });
+    addEventListener('pagehide', close);
+    addEventListener('pageshow', open);
+    open();
+  };
+
+  const confirmations = () => {
+    const dialog = document.getElementById('dialog');
+    if (!dialog) return;
+    document.addEventListener('htmx:after:swap', () => {
+      if (!dialog.open && dialog.querySelector('#confirm')) dialog.showModal();
+    });
+    document.addEventListener('htmx:response:error', (event) => {
+      const link = event.target.closest?.('a[href]');
+      if (link) location.assign(link.href);
+    });
+    dialog.addEventListener('click', (event) => {
+      if (event.target !== dialog && !event.target.closest('[data-close]')) return;
+      event.preventDefault();
+      dialog.close();
+    });
+    dialog.addEventListener('close', () => dialog.replaceChildren());
+  };
+
+  const themes = () => {
+    const button = document.querySelector('[data-theme-switch]');
+    if (!button) return;
+    const isDark = () => getComputedStyle(root).colorScheme === 'dark'
+      || (root.dataset.theme === undefined && matchMedia('(prefers-color-scheme: dark)').matches);
+    const label = () => { button.textContent = isDark() ? 'Light' : 'Dark'; };
+    button.hidden = false;
+    label();
+    button.addEventListener('click', () => {
+      root.dataset.theme = isDark() ? 'light' : 'dark';
+      kept(root.dataset.theme);
+      label();
+      load();
+    });
+  };
+
+  document.addEventListener('DOMContentLoaded', () => {
+    themes();
+    confirmations();
+    load();
+    let resized = 0;
+    addEventListener('resize', () => {
+      clearTimeout(resized);
+      resized = setTimeout(() => {
+        for (const { plot, place } of charts) plot.setSize({ width: place.clientWidth, height: place.clientHeight });
+      }, 100);
+    });
+    addEventListener('keydown', (event) => {
+      const filter = document.querySelector('.filter input');
+      const isTyping = event.target.closest?.('input, textarea, dialog');
+      if (event.key === '/' && filter && !isTyping && !event.ctrlKey && !event.metaKey) {
+        event.preventDefault();
+        filter.focus();
+      }
+    });
+    const live = document.querySelector('[data-live]');
+    if (live && window.EventSource) follow(live.dataset.live);
+  });
+})();

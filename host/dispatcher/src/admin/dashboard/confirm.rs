@@ -1,0 +1,276 @@
+//! The form that asks before an action: what it touches, and how many messages.
+
+use super::actions::{Action, FieldKind, Target};
+use super::format::counted;
+use super::visit::Visit;
+use crate::admin::messages::{LookOrder, SelectionText};
+use crate::admin::operations::{LiveNumber, Page, QueueView, RouteView, RunningView};
+use crate::admin::problem::{CallProblem, StatusCode};
+use maud::{Markup, html};
+
+/// The form that asks whether the action is meant, with what it touches.
+///
+/// # Errors
+/// What it is about is not there, or the caller may not act.
+pub(super) async fn confirmation(visit: &Visit, action: &Action) -> Result<Markup, CallProblem> {
+    if !visit.caller.can_act() {
+        return Err(CallProblem::new(StatusCode::FORBIDDEN, visit.why_not()));
+    }
+    let target = visit.parameters.get("target");
+    let part = visit.parameters.get("part");
+    let (consequence, values) = consequence(visit, action, (target, part)).await?;
+    let links = visit.links();
+    let button = if action.is_destructive {
+        "danger"
+    } else {
+        "primary"
+    };
+    Ok(html! {
+        form #confirm.confirm method="post" action=(links.to(&format!("/ui/act/{}", action.name), &[])) {
+            h1 { (action.title) }
+            @if !target.is_empty() { p.id { (target) } }
+            @if !part.is_empty() { p.id { (part) } }
+            (consequence)
+            input type="hidden" name="target" value=(target);
+            input type="hidden" name="back" value=(visit.from);
+            input type="hidden" name="part" value=(part);
+            @for (at, field) in action.fields.iter().enumerate() {
+                @let value = values.get(at).map_or("", String::as_str);
+                @let help = format!("{}-help", field.name);
+                label for=(field.name) { (field.label) }
+                @if field.kind == FieldKind::Body {
+                    textarea id=(field.name) name=(field.name) rows="12" spellcheck="false" aria-describedby=(help) { "\n" (value) }
+                } @else {
+                    input id=(field.name) name=(field.name) autocomplete="off" value=(value) aria-describedby=(help)
+                        inputmode=[matches!(field.kind, FieldKind::Limit | FieldKind::Number).then_some("decimal")]
+                        required[field.kind == FieldKind::Text];
+                }
+                p.muted.small id=(help) { (field.help) }
+            }
+            div.actions {
+                button.(button) type="submit" { (action.verb) }
+                " " a.button.plain href=(visit.from) data-close { "Keep as it is" }
+            }
+        }
+    })
+}
+
+type Consequence = (Markup, Vec<String>);
+
+/// What the action does, and the values that its fields have now.
+async fn consequence(
+    visit: &Visit,
+    action: &Action,
+    (target, part): (&str, &str),
+) -> Result<Consequence, CallProblem> {
+    match action.target {
+        Target::Queue => {
+            let missing =
+                || CallProblem::not_found(format!("This process has no queue `{target}`."));
+            let mut queues = vec![visit.operations.queue(target).await.ok_or_else(missing)?];
+            if action.fields.is_empty() {
+                visit.operations.add_depths(&mut queues).await;
+            }
+            Ok((
+                of_queue(action, &queues[0]),
+                queue_values(action, &queues[0]),
+            ))
+        }
+        Target::Route => {
+            let routes = visit.scene().routes();
+            let route = routes.iter().find(|route| route.route == target);
+            let missing =
+                || CallProblem::not_found(format!("This process has no route `{target}`."));
+            let route = route.ok_or_else(missing)?;
+            let values = [&route.concurrency, &route.prefetch].map(live).to_vec();
+            Ok((of_route(action, route), values))
+        }
+        Target::Attempt => {
+            let missing = || {
+                CallProblem::not_found(format!(
+                    "No attempt `{target}` runs here: it may have ended."
+                ))
+            };
+            let attempt = visit.operations.attempt(target).ok_or_else(missing)?;
+            Ok((of_attempt(&attempt), Vec::new()))
+        }
+        Target::Messages => of_messages(visit, action, target, part).await,
+        Target::Job => {
+            let missing = || CallProblem::not_found(format!("There is no job `{target}`."));
+            let job = visit
+                .operations
+                .messages()
+                .job(target)
+                .ok_or_else(missing)?;
+            let moved = counted(job.report.moved.0, "message", "messages");
+            let text = html! {
+                p { b { (moved) } " of " span.id { (job.queue) } " moved so far. "
+                    @if action.is_destructive { "It stops after its present batch; what is moved stays so." }
+                    @else { "It goes on with what is left." } }
+            };
+            Ok((text, Vec::new()))
+        }
+        Target::Schedule => {
+            let text = html! {
+                p { b { "1 message" }
+                    @if action.is_destructive { " is removed and does not come again. This cannot be undone." }
+                    @else { " is sent to its queue now. One that comes again keeps its times." } }
+            };
+            Ok((text, Vec::new()))
+        }
+        Target::Program => Ok((of_program(visit, action), Vec::new())),
+    }
+}
+
+async fn of_messages(
+    visit: &Visit,
+    action: &Action,
+    queue: &str,
+    part: &str,
+) -> Result<Consequence, CallProblem> {
+    let one = html! { b { "1 message" } };
+    let text = match action.name {
+        "redrive" => html! {
+            p { (number_of(visit, queue, part).await?) @if !part.is_empty() { " with this reason" }
+                " sent to the queue that each came from, unless another is named, and deleted here once that is confirmed." }
+        },
+        "purge" => {
+            html! { p { (number_of(visit, queue, "").await?) " removed. This cannot be undone." } }
+        }
+        "resend-message" => {
+            html! { p { (one) " is sent to the queue that it came from, and deleted here once that is confirmed." } }
+        }
+        "delete-message" => html! { p { (one) " is deleted. This cannot be undone." } },
+        "look" => {
+            html! { p { "Up to " b { "1,000 messages" } " are received and given back at once. Each then has one receive more, "
+            "and each call is billed. A message whose next receive would be its last is not looked at." } }
+        }
+        _ => {
+            let found = visit.operations.messages().message(queue, part).await?;
+            let body = found
+                .content
+                .map(|content| content.body)
+                .unwrap_or_default();
+            let text = html! { p { (one) " is sent with this body to the queue that it came from; the original is deleted once that is confirmed." } };
+            return Ok((text, vec![body]));
+        }
+    };
+    Ok((text, Vec::new()))
+}
+
+/// How many messages of a queue have a reason, or all of them: as the subject of a sentence.
+async fn number_of(visit: &Visit, queue: &str, reason: &str) -> Result<Markup, CallProblem> {
+    let order = LookOrder {
+        select: SelectionText {
+            reason: Some(super::actions::exactly(reason)).filter(|_| !reason.is_empty()),
+            ..SelectionText::default()
+        },
+        page: Page {
+            limit: 1,
+            after: None,
+        },
+        ..LookOrder::default()
+    };
+    match visit.operations.messages().look(queue, &order).await {
+        Ok(found) => Ok(html! {
+            @if !found.complete { "At least " }
+            b { (counted(found.selected.0, "message", "messages")) }
+            @if found.selected.0 == 1 { " is" } @else { " are" }
+        }),
+        Err(problem) if problem.status == StatusCode::CONFLICT => Ok(html! {
+            b { "All messages" } ", whose number is not known before they are received, are"
+        }),
+        Err(problem) => Err(problem),
+    }
+}
+
+fn queue_values(action: &Action, queue: &QueueView) -> Vec<String> {
+    if action.name != "limit-queue" {
+        return Vec::new();
+    }
+    let rate = queue.rate.value.filter(|_| queue.rate.live);
+    vec![
+        live(&queue.concurrency),
+        rate.map(|rate| rate.to_string()).unwrap_or_default(),
+        live(&queue.prefetch),
+    ]
+}
+
+/// What an operator has set; empty where it is as configured.
+fn live(number: &LiveNumber) -> String {
+    let set = number.value.filter(|_| number.live);
+    set.map(|value| value.0.to_string()).unwrap_or_default()
+}
+
+fn of_queue(action: &Action, queue: &QueueView) -> Markup {
+    let place = if queue.shared {
+        "in all processes that read it, within 5 s"
+    } else {
+        "in this process"
+    };
+    let waiting = queue.depth.as_ref().and_then(|depth| depth.waiting);
+    let waits = html! {
+        @if let Some(waiting) = waiting { b { (counted(waiting.0, "message", "messages")) } " "
+            @if waiting.0 == 1 { "waits" } @else { "wait" } " in it now." }
+        @else { "How many messages wait in it is not known." }
+    };
+    match action.name {
+        "pause-queue" => html! {
+            p { "Nothing more is received from it " (place) ". "
+                b { (counted(queue.in_flight.0, "message", "messages")) } " in attempts here are finished; what is held and not started is given back. " (waits) }
+        },
+        "resume-queue" => html! {
+            p { "It is received from again " (place) ". " (waits) }
+            @if queue.paused_by.as_deref() == Some("route") { p { "Its route is paused as well, and stays so." } }
+        },
+        "limit-queue" => html! { p { "The limits hold " (place) ", beside those of the route." } },
+        _ => html! {
+            p { b { "1 message" } " is deleted and is not handled. If an attempt at it runs, it is stopped. This cannot be undone." }
+        },
+    }
+}
+
+fn of_route(action: &Action, route: &RouteView) -> Markup {
+    let queues = counted(route.queues.0, "queue", "queues");
+    match action.name {
+        "pause-route" => html! {
+            p { "Nothing more is received from its " b { (queues) } " in this process. "
+                b { (counted(route.attempts.0, "attempt", "attempts")) } " under way are finished; "
+                "of " (counted(route.in_flight.0, "message", "messages")) " held, what is not started is given back." }
+        },
+        "resume-route" => html! {
+            p { "Its " b { (queues) } " are received from again. Queues that are paused themselves stay so." }
+        },
+        "roll-back" => html! {
+            p { "The current version of " b { (route.plugin) } " takes all messages again, in this process and until the "
+                "canary's file or share changes. " b { (counted(route.attempts.0, "attempt", "attempts")) }
+                " under way are finished on the version that they began with." }
+        },
+        _ => html! { p { "The limits hold in this process until it ends." } },
+    }
+}
+
+fn of_attempt(attempt: &RunningView) -> Markup {
+    let messages = counted(attempt.messages.len() as u64, "message", "messages");
+    html! {
+        p { "Its handler is stopped, and its " b { (messages) } " of " span.id { (attempt.queue) }
+            " are deleted. They are not handled again. This cannot be undone." }
+    }
+}
+
+fn of_program(visit: &Visit, action: &Action) -> Markup {
+    let routes = visit.scene().routes();
+    if action.name == "reload-plugins" {
+        return html! {
+            p { "The files of the plugins of " b { (counted(routes.len() as u64, "route", "routes")) }
+                " are read again. New work runs what is new; attempts under way finish on their version." }
+        };
+    }
+    let attempts = routes.iter().map(|route| route.attempts.0).sum();
+    let held = routes.iter().map(|route| route.in_flight.0).sum();
+    html! {
+        p { "As at SIGTERM: nothing more is received, "
+            b { (counted(attempts, "attempt", "attempts")) } " under way are finished within the grace time, and of "
+            b { (counted(held, "message", "messages")) } " held what is not started is given back. Then the process ends." }
+    }
+}

@@ -1,0 +1,450 @@
+//! The recent past of a queue, or of all queues together: one ring of points by second and one by
+//! minute. Pure: it is told `now`.
+
+use dispatcher_core::clock::BootInstant;
+use dispatcher_core::telemetry::metrics::histogram::Samples;
+use dispatcher_core::telemetry::metrics::meter::Meter;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Points by second: an hour.
+pub(super) const SECONDS: usize = 3_600;
+/// Points by minute: a day.
+pub(super) const MINUTES: usize = 1_440;
+/// What is current is of the last minute: of readings so far apart.
+const MARKS_APART: Duration = Duration::from_secs(10);
+/// So many readings make a minute.
+const MARKS: usize = 7;
+
+/// Messages and calls since the start of the process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub received: u64,
+    pub done: u64,
+    pub failed: u64,
+    pub dead_lettered: u64,
+    pub calls: u64,
+    /// What the calls cost, at list price.
+    pub nanodollars: u64,
+}
+
+impl Tally {
+    /// Of one queue, whose calls cost so much each.
+    pub(super) fn of(meter: &Meter, nanodollars: u64) -> Self {
+        Self {
+            received: meter.received.get(),
+            done: meter.done.get(),
+            failed: meter.failed.get(),
+            dead_lettered: meter.dead.get(),
+            calls: meter.calls.get(),
+            nanodollars: meter.calls.get().saturating_mul(nanodollars),
+        }
+    }
+
+    fn combine(self, other: Self, each: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            received: each(self.received, other.received),
+            done: each(self.done, other.done),
+            failed: each(self.failed, other.failed),
+            dead_lettered: each(self.dead_lettered, other.dead_lettered),
+            calls: each(self.calls, other.calls),
+            nanodollars: each(self.nanodollars, other.nanodollars),
+        }
+    }
+
+    /// With those of another queue, or of another time.
+    pub(super) fn plus(self, other: Self) -> Self {
+        self.combine(other, u64::saturating_add)
+    }
+
+    /// What was added since.
+    pub(super) fn since(self, earlier: Self) -> Self {
+        self.combine(earlier, u64::saturating_sub)
+    }
+}
+
+/// What is known at one moment.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Reading {
+    pub tally: Tally,
+    /// How long attempts took, since the start.
+    pub durations: Samples,
+    pub in_flight: u64,
+    /// Messages that wait, where that is known.
+    pub waiting: Option<u64>,
+}
+
+/// A second or a minute.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Point {
+    /// Which one, counted from the beginning of the ring.
+    at: u32,
+    pub received: f32,
+    pub done: f32,
+    pub failed: f32,
+    pub in_flight: f32,
+    /// In seconds; NaN without attempts.
+    p50: f32,
+    p99: f32,
+    /// NaN where it is not known.
+    waiting: f32,
+}
+
+impl Point {
+    /// What `tally` and `durations` were in `seconds`.
+    fn new(at: u32, seconds: f32, delta: &Reading) -> Self {
+        let rate = |count: u64| count as f32 / seconds;
+        #[expect(clippy::cast_possible_truncation, reason = "a chart has fewer digits")]
+        let quantile = |of| {
+            delta
+                .durations
+                .quantile(of)
+                .map_or(f32::NAN, |it| it as f32)
+        };
+        Self {
+            at,
+            received: rate(delta.tally.received),
+            done: rate(delta.tally.done),
+            failed: rate(delta.tally.failed),
+            in_flight: delta.in_flight as f32,
+            p50: quantile(0.5),
+            p99: quantile(0.99),
+            waiting: delta.waiting.map_or(f32::NAN, |waiting| waiting as f32),
+        }
+    }
+
+    /// What half of the attempts took at most, in seconds.
+    pub(super) fn median_s(&self) -> Option<f32> {
+        known(self.p50)
+    }
+
+    /// What 99 of 100 attempts took at most, in seconds.
+    pub(super) fn p99_s(&self) -> Option<f32> {
+        known(self.p99)
+    }
+
+    /// Messages that wait, where that is known.
+    pub(super) fn waiting(&self) -> Option<f32> {
+        known(self.waiting)
+    }
+}
+
+fn known(value: f32) -> Option<f32> {
+    (!value.is_nan()).then_some(value)
+}
+
+/// How much of the past.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(super) enum Span {
+    /// 15 minutes by second.
+    #[default]
+    Quarter,
+    /// An hour by second.
+    Hour,
+    /// A day by minute.
+    Day,
+}
+
+impl Span {
+    pub(super) const ALL: [Self; 3] = [Self::Quarter, Self::Hour, Self::Day];
+
+    /// How it is written.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Quarter => "15m",
+            Self::Hour => "1h",
+            Self::Day => "24h",
+        }
+    }
+
+    pub(super) fn read(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|span| span.label() == text)
+    }
+
+    /// How long one point of it lasts, in seconds.
+    pub(super) fn step_s(self) -> u64 {
+        match self {
+            Self::Quarter | Self::Hour => 1,
+            Self::Day => 60,
+        }
+    }
+
+    /// How many points it has.
+    pub(super) fn points(self) -> usize {
+        match self {
+            Self::Quarter => 900,
+            Self::Hour => SECONDS,
+            Self::Day => MINUTES,
+        }
+    }
+}
+
+/// What came in the last minute.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct LastMinute {
+    pub seconds: f64,
+    pub tally: Tally,
+    pub median_s: Option<f64>,
+    pub p99_s: Option<f64>,
+}
+
+/// The rings of one queue, or of all together.
+#[derive(Debug)]
+pub(super) struct History {
+    began: BootInstant,
+    last: Reading,
+    seconds: VecDeque<Point>,
+    minutes: VecDeque<Point>,
+    /// The minute under way, and what there was when it began.
+    minute: (u32, Reading),
+    /// Readings of the last minute.
+    marks: VecDeque<(BootInstant, Tally, Samples)>,
+}
+
+impl History {
+    /// From `now` on.
+    pub(super) fn new(now: BootInstant, reading: Reading) -> Self {
+        Self {
+            began: now,
+            seconds: VecDeque::new(),
+            minutes: VecDeque::new(),
+            minute: (0, reading.clone()),
+            marks: VecDeque::from([(now, reading.tally, reading.durations.clone())]),
+            last: reading,
+        }
+    }
+
+    /// Takes a reading: once a second, and late or twice at times. A second of which there is a point
+    /// already takes nothing: the next has what came in it.
+    pub(super) fn record(&mut self, now: BootInstant, reading: Reading) {
+        let second = whole(now.since(self.began).as_secs());
+        if self.seconds.back().is_some_and(|last| last.at >= second) {
+            return;
+        }
+        // What came while nobody looked came in all these seconds.
+        let before = self.seconds.back().map_or(0, |last| last.at);
+        let passed = second.saturating_sub(before).max(1);
+        let delta = reading.since(&self.last);
+        keep(
+            &mut self.seconds,
+            SECONDS,
+            Point::new(second, passed as f32, &delta),
+        );
+        let minute = second / 60;
+        if minute > self.minute.0 {
+            let (at, earlier) = std::mem::replace(&mut self.minute, (minute, reading.clone()));
+            let seconds = (minute - at) as f32 * 60.0;
+            keep(
+                &mut self.minutes,
+                MINUTES,
+                Point::new(minute - 1, seconds, &reading.since(&earlier)),
+            );
+        }
+        if self
+            .marks
+            .back()
+            .is_none_or(|mark| now.since(mark.0) >= MARKS_APART)
+        {
+            if self.marks.len() == MARKS {
+                self.marks.pop_front();
+            }
+            self.marks
+                .push_back((now, reading.tally, reading.durations.clone()));
+        }
+        self.last = reading;
+    }
+
+    /// What was read last.
+    pub(super) fn last(&self) -> &Reading {
+        &self.last
+    }
+
+    /// The points of a span that is over `now`, with how many seconds ago each ended.
+    pub(super) fn points(&self, now: BootInstant, span: Span) -> Vec<(u64, Point)> {
+        let step = span.step_s();
+        let current = now.since(self.began).as_secs() / step;
+        let ring = if step == 1 {
+            &self.seconds
+        } else {
+            &self.minutes
+        };
+        let since = current.saturating_sub(span.points() as u64);
+        let first = ring.partition_point(|point| u64::from(point.at) < since);
+        let within = ring.iter().skip(first);
+        within
+            .map(|point| (current.saturating_sub(u64::from(point.at)) * step, *point))
+            .collect()
+    }
+
+    /// The last point by second.
+    pub(super) fn newest(&self) -> Option<&Point> {
+        self.seconds.back()
+    }
+
+    /// What came in the last minute; nothing in the first second.
+    pub(super) fn last_minute(&self, now: BootInstant) -> Option<LastMinute> {
+        let (since, tally, durations) = self.marks.front()?;
+        let seconds = now.since(*since).as_secs_f64();
+        if seconds < 1.0 {
+            return None;
+        }
+        let durations = self.last.durations.since(durations);
+        Some(LastMinute {
+            seconds,
+            tally: self.last.tally.since(*tally),
+            median_s: durations.quantile(0.5),
+            p99_s: durations.quantile(0.99),
+        })
+    }
+}
+
+impl Reading {
+    /// What was added since; what there is now.
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            tally: self.tally.since(earlier.tally),
+            durations: self.durations.since(&earlier.durations),
+            in_flight: self.in_flight,
+            waiting: self.waiting,
+        }
+    }
+}
+
+fn keep(ring: &mut VecDeque<Point>, most: usize, point: Point) {
+    if ring.len() == most {
+        ring.pop_front();
+    }
+    ring.push_back(point);
+}
+
+fn whole(seconds: u64) -> u32 {
+    u32::try_from(seconds).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dispatcher_core::telemetry::metrics::Meters;
+    use std::sync::Arc;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(seconds: u64) -> BootInstant {
+        BootInstant::from_boot(Duration::from_secs(100 + seconds))
+    }
+
+    fn done(done: u64) -> Reading {
+        Reading {
+            tally: Tally {
+                done,
+                ..Tally::default()
+            },
+            ..Reading::default()
+        }
+    }
+
+    fn rates(points: &[(u64, Point)]) -> Vec<(u64, f32)> {
+        points
+            .iter()
+            .map(|(ago, point)| (*ago, point.done))
+            .collect()
+    }
+
+    #[test]
+    fn each_second_has_what_was_added_in_it() {
+        let mut history = History::new(at(0), done(100));
+        for (second, total) in [(1, 101), (2, 105), (3, 105)] {
+            history.record(at(second), done(total));
+        }
+        let points = history.points(at(3), Span::Quarter);
+        assert_eq!(rates(&points), [(2, 1.0), (1, 4.0), (0, 0.0)]);
+    }
+
+    #[test]
+    fn a_second_that_is_told_twice_is_one_point_and_loses_nothing() {
+        let mut history = History::new(at(0), done(0));
+        history.record(at(1), done(1));
+        history.record(at(1) + SECOND / 2, done(5));
+        history.record(at(2), done(6));
+        let points = history.points(at(2), Span::Quarter);
+        assert_eq!(rates(&points), [(1, 1.0), (0, 5.0)]);
+    }
+
+    #[test]
+    fn what_came_in_a_gap_is_spread_over_it() {
+        let mut history = History::new(at(0), done(0));
+        history.record(at(1), done(0));
+        history.record(at(11), done(50));
+        assert_eq!(
+            rates(&history.points(at(11), Span::Hour)),
+            [(10, 0.0), (0, 5.0)]
+        );
+    }
+
+    #[test]
+    fn an_hour_is_kept_by_second_and_a_day_by_minute() {
+        let mut history = History::new(at(0), done(0));
+        let days = 2 * 24 * 3_600;
+        for second in 1..=days {
+            history.record(at(second), done(second));
+        }
+        let hour = history.points(at(days), Span::Hour);
+        assert_eq!((hour.len(), hour[0].0), (SECONDS, SECONDS as u64 - 1));
+        let day = history.points(at(days), Span::Day);
+        assert_eq!((day.len(), day[0].0), (MINUTES, 24 * 3_600));
+        assert!(day.iter().all(|(_, point)| point.done == 1.0));
+        let bytes = (SECONDS + MINUTES) * size_of::<Point>();
+        assert!(bytes <= 162_000, "{bytes} bytes for each history");
+        assert!(history.seconds.len() == SECONDS && history.minutes.len() == MINUTES);
+    }
+
+    #[test]
+    fn points_older_than_the_span_are_not_shown() {
+        let mut history = History::new(at(0), done(0));
+        history.record(at(1), done(1));
+        assert_eq!(history.points(at(901), Span::Quarter).len(), 1);
+        assert_eq!(history.points(at(902), Span::Quarter).len(), 0);
+        assert_eq!(history.points(at(902), Span::Hour).len(), 1);
+    }
+
+    #[test]
+    fn the_last_minute_forgets_what_came_before_it() {
+        let meters = Meters::new(["a"]);
+        let meter: Arc<Meter> = meters.of("a").expect("it is there");
+        let reading = |meter: &Meter| {
+            let mut durations = Samples::default();
+            meter.add_durations(&mut durations);
+            Reading {
+                tally: Tally::of(meter, 0),
+                durations,
+                ..Reading::default()
+            }
+        };
+        let mut history = History::new(at(0), reading(&meter));
+        assert_eq!(history.last_minute(at(0)), None);
+        meter.took(10 * SECOND);
+        meter.done.one();
+        for second in 1..=100 {
+            if second > 60 {
+                meter.took(SECOND / 10);
+                meter.done.one();
+            }
+            history.record(at(second), reading(&meter));
+        }
+        let minute = history.last_minute(at(100)).expect("a minute is over");
+        assert_eq!((minute.seconds, minute.tally.done), (60.0, 40));
+        assert!(minute.p99_s.is_some_and(|p99| p99 < 0.2), "{minute:?}");
+        assert_eq!(
+            history.newest().and_then(Point::median_s).map(|s| s < 0.2),
+            Some(true)
+        );
+    }
+
+    #[test]
+    fn spans_are_read_as_they_are_written() {
+        for span in Span::ALL {
+            assert_eq!(Span::read(span.label()), Some(span));
+        }
+        assert_eq!(Span::read("1d"), None);
+    }
+}

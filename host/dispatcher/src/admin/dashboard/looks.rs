@@ -1,0 +1,277 @@
+//! Who looks at what: the live views, each rendered once a second for all who follow it, and the
+//! queues whose depth is worth a call. Pure: it is told `now`.
+
+use dispatcher_core::clock::BootInstant;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// A page that was asked for counts as looked at for this long: somebody without JavaScript reads it.
+const GLANCE: Duration = Duration::from_secs(10);
+
+/// How many views are followed at once: filters make any number of them.
+const MOST: usize = 64;
+
+/// A part of the dashboard that changes by itself.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum View {
+    /// Some queues, and the numbers of all together.
+    Overview { filter: String, after: usize },
+    /// One queue.
+    Queue(String),
+    /// The attempts under way.
+    Running { after: Option<String> },
+    /// The versions of plugins.
+    Plugins,
+    /// What moves or removes messages.
+    Jobs,
+    /// One of these jobs.
+    Job(String),
+}
+
+/// Whom the charts of a view are about: a queue, or all.
+impl View {
+    pub(super) fn charted(&self) -> Option<Option<&str>> {
+        match self {
+            Self::Overview { .. } => Some(None),
+            Self::Queue(queue) => Some(Some(queue)),
+            _ => None,
+        }
+    }
+}
+
+/// What is sent to all who follow a view.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Frame {
+    /// The elements that change, each with an id.
+    pub parts: Arc<[String]>,
+    /// The newest point of its charts, as JSON.
+    pub point: Option<Arc<str>>,
+}
+
+impl Frame {
+    /// Server-sent events with what is new since an earlier frame of the same view.
+    pub(super) fn events_after(&self, earlier: &Self) -> String {
+        let same = |at: usize, part: &String| earlier.parts.get(at) == Some(part);
+        let parts = self.parts.iter().enumerate();
+        let new = parts.filter(|(at, part)| !same(*at, part));
+        let html: String = new.map(|(_, part)| part.as_str()).collect();
+        let mut text = String::new();
+        if !html.is_empty() {
+            text.push_str("event: parts\n");
+            // Other ends of lines would end the data as well.
+            for line in html.replace('\r', "&#13;").split('\n') {
+                text.push_str(&format!("data: {line}\n"));
+            }
+            text.push('\n');
+        }
+        if let Some(point) = &self.point
+            && self.point != earlier.point
+        {
+            text.push_str(&format!("event: point\ndata: {point}\n\n"));
+        }
+        text
+    }
+}
+
+/// One view.
+#[derive(Debug)]
+struct Look {
+    frames: watch::Sender<Frame>,
+    /// When a page of it was asked for.
+    glanced: Option<BootInstant>,
+}
+
+/// All views that somebody looks at.
+#[derive(Debug, Default)]
+pub(super) struct Looks(BTreeMap<View, Look>);
+
+impl Looks {
+    /// Somebody asks for a page of a view. Whether nobody looked at it before.
+    pub(super) fn glance(&mut self, view: &View, now: BootInstant) -> bool {
+        self.forget(now);
+        if self.0.len() >= MOST && !self.0.contains_key(view) {
+            return false;
+        }
+        let is_new = !self.0.contains_key(view);
+        self.look(view).glanced = Some(now);
+        is_new
+    }
+
+    /// Somebody follows a view; nothing if too many are followed.
+    pub(super) fn follow(
+        &mut self,
+        view: &View,
+        now: BootInstant,
+    ) -> Option<watch::Receiver<Frame>> {
+        self.forget(now);
+        if self.0.len() >= MOST && !self.0.contains_key(view) {
+            return None;
+        }
+        Some(self.look(view).frames.subscribe())
+    }
+
+    fn look(&mut self, view: &View) -> &mut Look {
+        self.0.entry(view.clone()).or_insert_with(|| Look {
+            frames: watch::Sender::default(),
+            glanced: None,
+        })
+    }
+
+    /// The views that somebody looks at now.
+    pub(super) fn views(&mut self, now: BootInstant) -> Vec<View> {
+        self.forget(now);
+        self.0.keys().cloned().collect()
+    }
+
+    /// The views that somebody follows now.
+    pub(super) fn followed(&self) -> Vec<View> {
+        let followed = self.0.iter().filter(|(_, look)| look.is_followed());
+        followed.map(|(view, _)| view.clone()).collect()
+    }
+
+    /// Sends a frame to all who follow a view, unless it is what they have.
+    pub(super) fn publish(&self, view: &View, frame: Frame) {
+        if let Some(look) = self.0.get(view) {
+            look.frames.send_if_modified(|sent| {
+                let is_other = *sent != frame;
+                *sent = frame;
+                is_other
+            });
+        }
+    }
+
+    fn forget(&mut self, now: BootInstant) {
+        self.0.retain(|_, look| {
+            let glanced = look.glanced.is_some_and(|at| now.since(at) < GLANCE);
+            glanced || look.is_followed()
+        });
+    }
+}
+
+impl Look {
+    fn is_followed(&self) -> bool {
+        self.frames.receiver_count() > 0
+    }
+}
+
+/// What the depths of queues cost that were asked for while somebody looked.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct DepthCost {
+    /// Calls since the start.
+    pub calls: u64,
+    /// Calls of the last time.
+    pub last_calls: u64,
+    /// What these would cost in a day, in US dollars; nothing where calls are not billed.
+    pub dollars_per_day: Option<f64>,
+}
+
+/// How often depths are asked for while somebody looks.
+pub(super) const DEPTHS_EVERY: Duration = Duration::from_secs(5);
+/// The same where calls are billed.
+pub(super) const BILLED_DEPTHS_EVERY: Duration = Duration::from_secs(15);
+
+impl DepthCost {
+    /// After some more calls, of which those for `prices` are billed, in US dollars for a million.
+    pub(super) fn after(self, calls: usize, prices: &[f64]) -> Self {
+        let calls = calls as u64;
+        let times = 86_400.0 / BILLED_DEPTHS_EVERY.as_secs_f64();
+        let dollars = prices.iter().sum::<f64>() / 1e6 * times;
+        Self {
+            calls: self.calls + calls,
+            last_calls: calls,
+            dollars_per_day: (!prices.is_empty()).then_some(dollars),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> BootInstant {
+        BootInstant::from_boot(Duration::from_secs(seconds))
+    }
+
+    fn queue(name: &str) -> View {
+        View::Queue(name.to_owned())
+    }
+
+    #[test]
+    fn two_hundred_tabs_are_one_view() {
+        let mut looks = Looks::default();
+        let tabs: Vec<_> = (0..200)
+            .filter_map(|_| looks.follow(&queue("a"), at(0)))
+            .collect();
+        assert_eq!(tabs.len(), 200);
+        assert_eq!(looks.views(at(1_000)), [queue("a")]);
+        assert_eq!(looks.followed(), [queue("a")]);
+        drop(tabs);
+        assert!(looks.followed().is_empty());
+        assert!(looks.views(at(1_000)).is_empty());
+    }
+
+    #[test]
+    fn a_page_counts_as_looked_at_for_some_seconds() {
+        let mut looks = Looks::default();
+        assert!(looks.glance(&queue("a"), at(0)));
+        assert!(!looks.glance(&queue("a"), at(5)));
+        assert_eq!(looks.views(at(14)), [queue("a")]);
+        assert!(looks.followed().is_empty(), "nobody follows it");
+        assert!(looks.views(at(15)).is_empty());
+    }
+
+    #[test]
+    fn a_frame_reaches_all_who_follow_and_an_equal_one_is_not_sent_again() {
+        let mut looks = Looks::default();
+        let mut tabs = [0; 2].map(|_| looks.follow(&queue("a"), at(0)).expect("there is room"));
+        let frame = Frame {
+            parts: ["x".to_owned()].into(),
+            point: None,
+        };
+        for expected in [true, false] {
+            looks.publish(&queue("a"), frame.clone());
+            for tab in &mut tabs {
+                assert_eq!(tab.has_changed().ok(), Some(expected));
+                assert_eq!(*tab.borrow_and_update(), frame);
+            }
+        }
+    }
+
+    #[test]
+    fn a_stream_has_what_is_new_in_lines() {
+        let frame = |parts: &[&str], point: Option<&str>| Frame {
+            parts: parts.iter().map(ToString::to_string).collect(),
+            point: point.map(Into::into),
+        };
+        let first = frame(&["<p>a</p>", "<p>b</p>"], Some("[1]"));
+        let all = "event: parts\ndata: <p>a</p><p>b</p>\n\nevent: point\ndata: [1]\n\n";
+        assert_eq!(first.events_after(&Frame::default()), all);
+        assert_eq!(first.events_after(&first), "");
+        let second = frame(&["<p>a</p>", "<p>c\nd\re</p>"], Some("[1]"));
+        let lines = "event: parts\ndata: <p>c\ndata: d&#13;e</p>\n\n";
+        assert_eq!(second.events_after(&first), lines);
+    }
+
+    #[test]
+    fn the_number_of_views_is_bounded() {
+        let mut looks = Looks::default();
+        let names = (0..MOST).map(|number| queue(&number.to_string()));
+        let followed: Vec<_> = names.map(|view| looks.follow(&view, at(0))).collect();
+        assert!(followed.iter().all(Option::is_some));
+        assert!(looks.follow(&queue("more"), at(0)).is_none());
+        assert!(!looks.glance(&queue("more"), at(0)));
+        assert!(looks.follow(&queue("0"), at(0)).is_some());
+    }
+
+    #[test]
+    fn the_cost_of_depths_is_that_of_billed_calls() {
+        let free = DepthCost::default().after(3, &[]);
+        assert_eq!((free.calls, free.dollars_per_day), (3, None));
+        let billed = free.after(2, &[0.4, 0.4]);
+        assert_eq!((billed.calls, billed.last_calls), (5, 2));
+        let dollars = billed.dollars_per_day.expect("it is billed");
+        assert!((dollars - 0.004_608).abs() < 1e-9, "{dollars}");
+    }
+}

@@ -1,0 +1,588 @@
+//! The dashboard: pages for people about what the admin API shows and does. Pages are made by the
+//! server and work without JavaScript; with it they follow one stream. What they show comes from the
+//! port `operations`, from counters, and from the sampler, which asks for the same whether one looks
+//! or two hundred.
+
+mod actions;
+mod assets;
+mod confirm;
+mod format;
+mod history;
+mod links;
+mod looks;
+mod sampler;
+mod scene;
+mod view;
+mod visit;
+
+use super::access::Refusal;
+use super::api;
+use super::api::Audited;
+use super::messages::{LookOrder, SelectionText};
+use super::operations::{Operations, Page};
+use super::problem::{CallProblem, StatusCode};
+use super::session::LASTS;
+use super::{AdminState, PageSettings, ServedState};
+use crate::telemetry::registry::Registry;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, RawQuery, Request, State as From};
+use axum::http::Uri;
+use axum::http::header::{self, HeaderMap};
+use axum::http::request::Parts;
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::{get, post};
+use dispatcher_core::clock;
+use dispatcher_http::{StreamBody, StreamWriter};
+use history::Span;
+use links::Links;
+use looks::{Frame, View};
+use sampler::{EVERY, Sampler};
+use scene::Scene;
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio_util::sync::CancellationToken;
+use view::Section;
+use visit::{Parameters, Visit};
+
+/// How long a page of messages looks and counts: the rest is behind its link to more.
+const LOOKING: Duration = Duration::from_millis(100);
+/// How long a page waits for depths that nobody has looked at before.
+const DEPTH_PATIENCE: Duration = Duration::from_millis(400);
+/// A stream on which nothing happens says so.
+const ALIVE: Duration = Duration::from_secs(15);
+/// How many messages are received at most to be looked at.
+const LOOKED_AT: u64 = 1_000;
+/// A client that takes nothing for so long is dropped.
+const SLOW: Duration = Duration::from_secs(30);
+/// What a list has at most that has no pages.
+const LISTED: usize = 200;
+
+/// The most bytes of the form with a token.
+const LONGEST_FORM: usize = 16 * 1_024;
+
+type PageResult = Result<Response, Response>;
+
+/// The dashboard of a process.
+pub(super) struct Dashboard {
+    links: Links,
+    environment: Option<String>,
+    sampler: Sampler,
+}
+
+impl Dashboard {
+    pub(super) fn new(state: &AdminState) -> Self {
+        let PageSettings {
+            prefix,
+            environment,
+        } = &state.pages;
+        Self {
+            links: Links::below(prefix),
+            environment: environment.clone(),
+            sampler: Sampler::new(&state.metrics.meters, &state.prices),
+        }
+    }
+
+    /// Keeps what pages show current until `stop`.
+    pub(super) async fn run(self: Arc<Self>, state: AdminState, stop: CancellationToken) {
+        let readings = async {
+            let mut next = clock::now();
+            loop {
+                self.sampler.sample(clock::now());
+                // A stall is not caught up with.
+                next = (next + EVERY).max(clock::now());
+                clock::sleep_until(Some(next)).await;
+            }
+        };
+        let frames = async {
+            loop {
+                if let Some(operations) = state.operations.get() {
+                    self.publish(&**operations, &state.metrics).await;
+                }
+                clock::sleep_until(Some(clock::now() + EVERY)).await;
+            }
+        };
+        let depths = async {
+            loop {
+                if let Some(operations) = state.operations.get() {
+                    self.sampler.ask(&**operations, clock::now()).await;
+                }
+                self.sampler.looked().await;
+            }
+        };
+        tokio::select! {
+            () = readings => {}
+            () = frames => {}
+            () = depths => {}
+            () = stop.cancelled() => {}
+        }
+    }
+
+    /// Renders each view that is followed, once for all who follow it.
+    async fn publish(&self, operations: &dyn Operations, metrics: &Registry) {
+        let scene = Scene {
+            dashboard: self,
+            operations,
+            metrics,
+        };
+        for view in self.sampler.followed() {
+            let parts = scene.parts(&view).await;
+            self.sampler.publish(&view, parts);
+        }
+    }
+
+    /// The answer to a request that is refused: a page, or where a token is missing the way to it.
+    pub(super) fn refused(&self, refusal: &Refusal, request: &Parts) -> Response {
+        let is_page = request.method.is_safe();
+        if *refusal == Refusal::Unauthorized && is_page {
+            let here = own_address(&self.links, &request.uri);
+            let site = request.headers.get("sec-fetch-site");
+            if site.is_some_and(|site| site == "cross-site" || site == "same-site") {
+                return visit::html(StatusCode::OK, view::sign_in::again(&here));
+            }
+            return visit::see_other(&self.links.to("/ui/sign-in", &[("back", &here)]));
+        }
+        visit::wrong(
+            &self.links,
+            &CallProblem::new(refusal.status(), refusal.detail()),
+        )
+    }
+
+    /// There is no such page.
+    pub(super) fn unknown(&self) -> Response {
+        visit::wrong(
+            &self.links,
+            &CallProblem::not_found("There is no such page."),
+        )
+    }
+
+    /// Goes to the overview.
+    pub(super) fn enter(&self) -> Response {
+        visit::see_other(&self.links.to("/ui", &[]))
+    }
+}
+
+fn own_address(links: &Links, uri: &Uri) -> String {
+    let path = uri.path_and_query().map_or("/ui", |path| path.as_str());
+    let at = path.find("/ui").unwrap_or_default();
+    links.own(&links.to(&path[at..], &[]))
+}
+
+/// Whether a path is one of the dashboard.
+pub(super) fn is_page(path: &str) -> bool {
+    path == "/ui" || path.starts_with("/ui/")
+}
+
+/// Whether a path can be asked for without a token: what every page loads, and where the token is
+/// entered.
+pub(super) fn needs_no_token(path: &str) -> bool {
+    is_asset(path) || path == "/ui/sign-in"
+}
+
+/// Whether a path is a file that is answered at once.
+pub(super) fn is_asset(path: &str) -> bool {
+    path.starts_with("/ui/assets/")
+}
+
+/// The routes of all pages.
+pub(super) fn router() -> Router<ServedState> {
+    Router::new()
+        .route("/ui", get(overview))
+        .route("/ui/queue", get(queue))
+        .route("/ui/running", get(running))
+        .route("/ui/attempt", get(attempt))
+        .route("/ui/dead-letters", get(dead_letters))
+        .route("/ui/message", get(message))
+        .route("/ui/job", get(job))
+        .route("/ui/schedules", get(schedules))
+        .route("/ui/plugins", get(plugins))
+        .route("/ui/processes", get(processes))
+        .route("/ui/doctor", get(doctor))
+        .route("/ui/confirm/{action}", get(confirmation))
+        .route("/ui/act/{action}", post(act))
+        .route("/ui/sign-in", get(sign_in).post(signed_in))
+        .route("/ui/sign-out", post(sign_out))
+        .route("/ui/live", get(live))
+        .route("/ui/points", get(points))
+        .route("/ui/assets/{name}", get(asset))
+}
+
+async fn asset(Path(name): Path<String>) -> Response {
+    assets::answer(&name)
+}
+
+/// The address of the stream of a view.
+fn stream_of(links: &Links, view: &View) -> String {
+    let after;
+    let parameters: Vec<(&str, &str)> = match view {
+        View::Overview {
+            filter,
+            after: first,
+        } => {
+            after = first.to_string();
+            vec![("view", "overview"), ("q", filter), ("after", &after)]
+        }
+        View::Queue(queue) => vec![("view", "queue"), ("name", queue)],
+        View::Running { after: None } => vec![("view", "running")],
+        View::Running { after: Some(after) } => vec![("view", "running"), ("after", after)],
+        View::Plugins => vec![("view", "plugins")],
+        View::Jobs => vec![("view", "jobs")],
+        View::Job(id) => vec![("view", "job"), ("id", id)],
+    };
+    links.to("/ui/live", &parameters)
+}
+
+/// The view that an address of a stream names.
+async fn view_of(visit: &Visit) -> Result<View, CallProblem> {
+    let parameters = &visit.parameters;
+    match parameters.get("view") {
+        "overview" => Ok(View::Overview {
+            filter: parameters.get("q").to_owned(),
+            after: parameters.number("after"),
+        }),
+        "queue" => {
+            let queue = known_queue(visit, parameters.get("name")).await?;
+            Ok(View::Queue(queue.queue))
+        }
+        "running" => Ok(View::Running {
+            after: Some(parameters.get("after").to_owned()).filter(|after| !after.is_empty()),
+        }),
+        "plugins" => Ok(View::Plugins),
+        "jobs" => Ok(View::Jobs),
+        "job" => Ok(View::Job(parameters.get("id").to_owned())),
+        other => Err(CallProblem::not_found(format!(
+            "There is no view `{other}`."
+        ))),
+    }
+}
+
+async fn known_queue(
+    visit: &Visit,
+    name: &str,
+) -> Result<super::operations::QueueView, CallProblem> {
+    visit.operations.queue(name).await.ok_or_else(|| {
+        CallProblem::not_found(format!(
+            "This process receives from no queue `{name}`. The overview lists its queues."
+        ))
+    })
+}
+
+fn span(visit: &Visit) -> Span {
+    Span::read(visit.parameters.get("span")).unwrap_or_default()
+}
+
+async fn overview(visit: Visit) -> Response {
+    let filter = visit.parameters.get("q").trim().to_owned();
+    let after = visit.parameters.number("after");
+    let view = View::Overview {
+        filter: filter.clone(),
+        after,
+    };
+    visit.sampler().glance(&view, DEPTH_PATIENCE).await;
+    let content = view::overview::page(&visit, &filter, after, span(&visit)).await;
+    let live = stream_of(visit.links(), &view);
+    visit.page(Some(Section::Overview), "Overview", Some(live), content)
+}
+
+async fn queue(visit: Visit) -> PageResult {
+    let name = visit.parameters.get("name");
+    let found = known_queue(&visit, name)
+        .await
+        .map_err(|problem| visit.wrong(&problem))?;
+    let view = View::Queue(found.queue.clone());
+    visit.sampler().glance(&view, DEPTH_PATIENCE).await;
+    let content = view::queue::page(&visit, &found, span(&visit));
+    let live = stream_of(visit.links(), &view);
+    Ok(visit.page(None, name, Some(live), content))
+}
+
+async fn running(visit: Visit) -> Response {
+    let after = Some(visit.parameters.get("after").to_owned()).filter(|after| !after.is_empty());
+    let content = view::attempts::page(&visit, after.as_deref());
+    let live = stream_of(visit.links(), &View::Running { after });
+    visit.page(Some(Section::Running), "Running", Some(live), content)
+}
+
+async fn attempt(visit: Visit) -> PageResult {
+    let id = visit.parameters.get("id");
+    let Some(found) = visit.operations.attempt(id) else {
+        let why = format!(
+            "No attempt `{id}` runs here: it may have ended. Running lists those that run."
+        );
+        return Err(visit.wrong(&CallProblem::not_found(why)));
+    };
+    let content = view::attempts::attempt(&visit, &found);
+    Ok(visit.page(None, &format!("Attempt {id}"), None, content))
+}
+
+async fn dead_letters(visit: Visit) -> PageResult {
+    let queue = visit.parameters.get("queue").trim();
+    let reason = visit.parameters.get("reason").trim();
+    let after = Some(visit.parameters.get("after")).filter(|after| !after.is_empty());
+    let content = if queue.is_empty() {
+        let (mut queues, _) = sampler::shown(&*visit.operations, "", 0).await;
+        visit.operations.add_depths(&mut queues).await;
+        view::letters::queues(&visit, &queues)
+    } else {
+        let order = LookOrder {
+            select: SelectionText {
+                reason: Some(reason.to_owned()).filter(|reason| !reason.is_empty()),
+                ..SelectionText::default()
+            },
+            page: Page {
+                limit: LISTED,
+                after: after.map(str::to_owned),
+            },
+            within: Some(LOOKING),
+            ..LookOrder::default()
+        };
+        match visit.operations.messages().look(queue, &order).await {
+            Ok(found) => view::letters::letters(&visit, &found, reason),
+            // It hands out messages only by receiving them.
+            Err(problem) if problem.status == StatusCode::CONFLICT => {
+                view::letters::unlisted(&visit, queue)
+            }
+            Err(problem) => return Err(visit.wrong(&problem)),
+        }
+    };
+    let live = stream_of(visit.links(), &View::Jobs);
+    Ok(visit.page(
+        Some(Section::DeadLetters),
+        "Dead letters",
+        Some(live),
+        content,
+    ))
+}
+
+async fn message(visit: Visit) -> PageResult {
+    let (queue, id) = (visit.parameters.get("queue"), visit.parameters.get("id"));
+    let found = visit.operations.messages().message(queue, id).await;
+    let found = found.map_err(|problem| visit.wrong(&problem))?;
+    let content = view::letters::message(&visit, queue, &found);
+    Ok(visit.page(Some(Section::DeadLetters), "Message", None, content))
+}
+
+async fn job(visit: Visit) -> PageResult {
+    let id = visit.parameters.get("id");
+    let missing = || visit.wrong(&CallProblem::not_found(format!("There is no job `{id}`.")));
+    let found = visit.operations.messages().job(id).ok_or_else(missing)?;
+    let content = view::letters::job(&visit, &found);
+    let live = stream_of(visit.links(), &View::Job(found.id.clone()));
+    Ok(visit.page(Some(Section::DeadLetters), "Job", Some(live), content))
+}
+
+async fn schedules(visit: Visit) -> PageResult {
+    let chosen = visit.parameters.get("queue").trim();
+    let queues = visit.state.admin.metrics.meters.iter();
+    let queues: Vec<String> = queues
+        .map(|(name, _)| name.to_string())
+        .take(LISTED)
+        .collect();
+    let items = match chosen {
+        "" => None,
+        queue => {
+            let found = visit.operations.schedules(queue, LISTED).await;
+            Some(found.map_err(|problem| visit.wrong(&problem))?)
+        }
+    };
+    let content = view::lists::schedules(&visit, &queues, chosen, items.as_deref());
+    Ok(visit.page(Some(Section::Schedules), "Schedules", None, content))
+}
+
+async fn plugins(visit: Visit) -> Response {
+    let content = view::lists::plugins(&visit);
+    let live = stream_of(visit.links(), &View::Plugins);
+    visit.page(Some(Section::Plugins), "Plugins", Some(live), content)
+}
+
+async fn processes(visit: Visit) -> PageResult {
+    let found = visit.operations.workers(LISTED).await;
+    let found = found.map_err(|problem| visit.wrong(&problem))?;
+    let content = view::lists::processes(&visit, &found);
+    Ok(visit.page(Some(Section::Processes), "Processes", None, content))
+}
+
+async fn doctor(visit: Visit) -> PageResult {
+    let found = visit.operations.findings().await;
+    let (findings, looked_s_ago) = found.map_err(|problem| visit.wrong(&problem))?;
+    let content = view::lists::doctor(&findings, looked_s_ago);
+    Ok(visit.page(Some(Section::Doctor), "Doctor", None, content))
+}
+
+async fn confirmation(Path(name): Path<String>, visit: Visit) -> PageResult {
+    let asked = async { confirm::confirmation(&visit, actions::find(&name)?).await };
+    let content = asked.await.map_err(|problem| visit.wrong(&problem))?;
+    Ok(visit.page(None, "Confirm", None, content))
+}
+
+async fn act(Path(name): Path<String>, visit: Visit, request: Request) -> Response {
+    let done = async {
+        let form = Parameters::read(&api::body(request, api::LONGEST_WITH_BODIES).await?);
+        let action = actions::find(&name)?;
+        if action.name == "look" {
+            return look(&visit, form.get("target")).await;
+        }
+        actions::act(&visit, action, &form).await
+    };
+    done.await.unwrap_or_else(|problem| visit.wrong(&problem))
+}
+
+/// Receives messages of a queue that cannot be listed, and shows them.
+async fn look(visit: &Visit, queue: &str) -> Result<Response, CallProblem> {
+    let order = LookOrder {
+        page: Page {
+            limit: LISTED,
+            after: None,
+        },
+        scan: Some(LOOKED_AT),
+        receives: true,
+        ..LookOrder::default()
+    };
+    let found = visit.operations.messages().look(queue, &order).await?;
+    let content = view::letters::letters(visit, &found, "");
+    let mut answer = visit.page(Some(Section::DeadLetters), "Dead letters", None, content);
+    // For the log.
+    answer.extensions_mut().insert(Audited {
+        target: queue.to_owned(),
+        count: found.received.0,
+    });
+    Ok(answer)
+}
+
+async fn sign_in(From(state): From<ServedState>, RawQuery(query): RawQuery) -> Response {
+    let links = &state.dashboard.links;
+    let parameters = Parameters::read(query.unwrap_or_default().as_bytes());
+    if !state.admin.access.needs_token() {
+        return visit::see_other(&links.to("/ui", &[]));
+    }
+    let back = links.own(parameters.get("back"));
+    visit::html(StatusCode::OK, view::sign_in::page(links, &back, false))
+}
+
+async fn signed_in(From(state): From<ServedState>, request: Request) -> Response {
+    let links = &state.dashboard.links;
+    let (parts, body) = request.into_parts();
+    let form = match api::body(Request::new(body), LONGEST_FORM).await {
+        Ok(form) => Parameters::read(&form),
+        Err(problem) => return visit::wrong(links, &problem),
+    };
+    let back = links.own(form.get("back"));
+    let access = &state.admin.access;
+    let Some((name, value)) = access.sign_in(&parts, form.get("token"), form.get("user")) else {
+        return visit::html(
+            StatusCode::UNAUTHORIZED,
+            view::sign_in::page(links, &back, true),
+        );
+    };
+    let mut answer = visit::see_other(&back);
+    let lasts = LASTS.as_secs();
+    let cookie = session_cookie(
+        links,
+        &parts.headers,
+        &format!("{name}={value}; Max-Age={lasts}"),
+    );
+    visit::set_cookie(&mut answer, &cookie);
+    answer
+}
+
+async fn sign_out(visit: Visit, headers: HeaderMap) -> Response {
+    let links = visit.links();
+    let mut answer = visit::see_other(&links.to("/ui/sign-in", &[]));
+    let name = super::access::session_cookie(&headers);
+    let cookie = session_cookie(links, &headers, &format!("{name}=; Max-Age=0"));
+    visit::set_cookie(&mut answer, &cookie);
+    answer
+}
+
+/// A cookie that scripts cannot read and other sites do not cause to be sent; where the browser speaks
+/// TLS to a proxy, it is sent over TLS alone.
+fn session_cookie(links: &Links, headers: &HeaderMap, pair: &str) -> String {
+    let origin = headers
+        .get(header::ORIGIN)
+        .and_then(|origin| origin.to_str().ok());
+    let is_tls = origin.is_some_and(|origin| origin.starts_with("https://"));
+    let secure = if is_tls { "; Secure" } else { "" };
+    format!(
+        "{pair}; Path={}; HttpOnly; SameSite=Strict{secure}",
+        links.cookie_path()
+    )
+}
+
+/// The points of charts.
+async fn points(visit: Visit) -> PageResult {
+    let queue = Some(visit.parameters.get("queue")).filter(|queue| !queue.is_empty());
+    let Some(points) = visit.sampler().points(queue, span(&visit)) else {
+        return Err(visit.wrong(&CallProblem::not_found("This queue has no history.")));
+    };
+    let now = clock::wall_clock_now().0 / 1_000;
+    let at = points
+        .into_iter()
+        .map(|(ago, point)| (now.saturating_sub(ago), point));
+    Ok(Json(json!(sampler::columns(&at.collect::<Vec<_>>()))).into_response())
+}
+
+/// Follows a view: one stream for all who look at it.
+async fn live(visit: Visit) -> PageResult {
+    let busy = |why: &str| visit.wrong(&CallProblem::new(StatusCode::SERVICE_UNAVAILABLE, why));
+    let view = view_of(&visit)
+        .await
+        .map_err(|problem| visit.wrong(&problem))?;
+    let allowance = visit.state.page_streams.take();
+    let allowance = allowance.ok_or_else(|| busy("Too many streams are open. Close a tab."))?;
+    let connection = visit.connection.as_ref();
+    let connection = connection.ok_or_else(|| busy("This connection cannot stream."))?;
+    let frames = visit.sampler().follow(&view);
+    let frames = frames.ok_or_else(|| busy("Too many different views are open. Close a tab."))?;
+    let stop = visit.state.stop.clone();
+    let body = StreamBody::new(connection.detach(), |writer| {
+        follow(writer, frames, stop, allowance)
+    });
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        // It does not count among the connections any more.
+        (header::CONNECTION, "close"),
+    ];
+    Ok((headers, Body::new(body)).into_response())
+}
+
+/// Sends what of each frame is new, until the client has gone, or is too slow, or the program stops.
+async fn follow(
+    writer: StreamWriter,
+    mut frames: watch::Receiver<Frame>,
+    stop: CancellationToken,
+    _allowance: OwnedSemaphorePermit,
+) {
+    if !writer.send("retry: 2000\n\n".to_owned()) {
+        return;
+    }
+    frames.mark_changed();
+    let mut sent = Frame::default();
+    loop {
+        let alive = clock::now() + ALIVE;
+        let text = tokio::select! {
+            () = stop.cancelled() => {
+                writer.send("event: stopped\ndata:\n\n".to_owned());
+                return;
+            }
+            changed = frames.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                // Frames that come meanwhile are left out.
+                if !writer.until_taken(SLOW).await {
+                    return;
+                }
+                let frame = frames.borrow_and_update().clone();
+                let text = frame.events_after(&sent);
+                sent = frame;
+                text
+            }
+            () = clock::sleep_until(Some(alive)) => ": alive\n\n".to_owned(),
+        };
+        if !text.is_empty() && !writer.send(text) {
+            return;
+        }
+    }
+}

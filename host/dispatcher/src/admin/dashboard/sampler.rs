@@ -1,0 +1,443 @@
+//! Reads all meters once a second, asks for depths only while somebody looks, and renders each view
+//! that is followed once for all who follow it.
+
+use super::format;
+use super::history::{History, LastMinute, Point, Reading, Span, Tally};
+use super::looks::{BILLED_DEPTHS_EVERY, DEPTHS_EVERY, DepthCost, Frame, Looks, View};
+use crate::admin::operations::{DepthView, Operations, Page, QueueView, UnreadQueue};
+use crate::config::prices::Prices;
+use dispatcher_core::clock;
+use dispatcher_core::clock::BootInstant;
+use dispatcher_core::telemetry::metrics::Meters;
+use dispatcher_core::telemetry::metrics::histogram::Samples;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+
+/// How often meters are read.
+pub(super) const EVERY: Duration = Duration::from_secs(1);
+/// How many queues have a history of their own: the first. All together have one in any case.
+pub(super) const HISTORIES: usize = 50;
+/// How often it is asked which queues nobody receives from, while somebody looks at the overview.
+const UNREAD_EVERY: Duration = Duration::from_secs(30);
+/// How old a depth may be that is shown.
+const STALE: Duration = Duration::from_secs(40);
+/// How many queues a page shows.
+pub(super) const QUEUES_SHOWN: usize = 100;
+
+/// What the dashboard knows of the past, and who looks at it.
+pub(super) struct Sampler {
+    meters: Arc<Meters>,
+    /// What a call for each of their queues costs, in nanodollars.
+    prices: Vec<u64>,
+    all_prices: Prices,
+    past: Mutex<Past>,
+    looks: Mutex<Looks>,
+    depths: Mutex<Depths>,
+    unread: Mutex<UnreadQueues>,
+    /// Somebody looks at something new.
+    looked: Notify,
+    /// Depths have come.
+    came: watch::Sender<()>,
+}
+
+struct Past {
+    all: History,
+    queues: HashMap<Arc<str>, History>,
+}
+
+#[derive(Default)]
+struct Depths {
+    by_queue: HashMap<String, KnownDepth>,
+    cost: DepthCost,
+}
+
+/// The queues that nobody receives from, as it was asked last.
+#[derive(Default)]
+struct UnreadQueues {
+    asked: Option<BootInstant>,
+    queues: Vec<UnreadQueue>,
+}
+
+/// How much a queue and its dead-letter queue held, as it was asked last.
+#[derive(Debug, Clone)]
+pub(super) struct KnownDepth {
+    at: BootInstant,
+    pub depth: Option<DepthView>,
+    pub dead_letters: Option<DepthView>,
+}
+
+impl Sampler {
+    pub(super) fn new(meters: &Arc<Meters>, all_prices: &Prices) -> Self {
+        let now = clock::now();
+        let prices = meters.iter();
+        let prices: Vec<u64> = prices
+            .map(|(name, _)| nanodollars(all_prices, name))
+            .collect();
+        let queues = meters.iter().zip(&prices).take(HISTORIES);
+        let queues = queues.map(|((name, meter), price)| {
+            let reading = Reading {
+                tally: Tally::of(meter, *price),
+                ..Reading::default()
+            };
+            (name.clone(), History::new(now, reading))
+        });
+        let past = Past {
+            queues: queues.collect(),
+            all: History::new(now, read_all(meters, &prices, None)),
+        };
+        Self {
+            prices,
+            all_prices: all_prices.clone(),
+            meters: meters.clone(),
+            past: Mutex::new(past),
+            looks: Mutex::default(),
+            depths: Mutex::default(),
+            unread: Mutex::default(),
+            looked: Notify::new(),
+            came: watch::Sender::default(),
+        }
+    }
+
+    /// Takes a reading of all meters.
+    pub(super) fn sample(&self, now: BootInstant) {
+        let waiting: HashMap<String, u64> = {
+            let depths = self.depths();
+            let fresh = depths
+                .by_queue
+                .iter()
+                .filter(|(_, known)| known.is_fresh(now));
+            let waiting = fresh
+                .filter_map(|(name, known)| Some((name.clone(), known.depth.as_ref()?.waiting?.0)));
+            waiting.collect()
+        };
+        let mut past = self.past();
+        let all = read_all(&self.meters, &self.prices, Some(past.all.last()));
+        let known = (!waiting.is_empty()).then(|| waiting.values().sum());
+        past.all.record(
+            now,
+            Reading {
+                waiting: known,
+                ..all
+            },
+        );
+        for ((name, meter), price) in self.meters.iter().zip(&self.prices).take(HISTORIES) {
+            let Some(history) = past.queues.get_mut(name) else {
+                continue;
+            };
+            let tally = Tally::of(meter, *price);
+            let durations = if tally.same_attempts(history.last().tally) {
+                history.last().durations.clone()
+            } else {
+                let mut sum = Samples::default();
+                meter.add_durations(&mut sum);
+                sum
+            };
+            history.record(
+                now,
+                Reading {
+                    tally,
+                    durations,
+                    in_flight: meter.in_flight(),
+                    waiting: waiting.get(&**name).copied(),
+                },
+            );
+        }
+    }
+
+    /// The views that somebody follows.
+    pub(super) fn followed(&self) -> Vec<View> {
+        self.looks().followed()
+    }
+
+    /// Sends what a view shows now to all who follow it.
+    pub(super) fn publish(&self, view: &View, parts: Vec<String>) {
+        let point = view.charted().and_then(|queue| self.newest(queue));
+        let frame = Frame {
+            parts: parts.into(),
+            point: point.map(Into::into),
+        };
+        self.looks().publish(view, frame);
+    }
+
+    /// Returns when somebody looks at something new, and after a second.
+    pub(super) async fn looked(&self) {
+        tokio::select! {
+            () = self.looked.notified() => {}
+            () = clock::sleep_until(Some(clock::now() + EVERY)) => {}
+        }
+    }
+
+    /// Asks for the depths that somebody looks at and that are due: once each, however many look.
+    pub(super) async fn ask(&self, operations: &dyn Operations, now: BootInstant) {
+        self.ask_unread(operations, now).await;
+        let names = self.wanted(operations, now).await;
+        let mut views: Vec<QueueView> = Vec::new();
+        for name in &names {
+            views.extend(operations.queue(name).await);
+        }
+        if views.is_empty() {
+            return;
+        }
+        let calls = operations.add_depths(&mut views).await.calls;
+        let prices = views.iter().flat_map(|view| {
+            let dead = view.dead_letter_queue.as_deref();
+            [
+                self.price(&view.queue),
+                dead.and_then(|dead| self.price(dead)),
+            ]
+        });
+        let prices: Vec<f64> = prices.flatten().collect();
+        let mut depths = self.depths();
+        depths.cost = depths.cost.after(calls, &prices);
+        for view in views {
+            depths.by_queue.insert(
+                view.queue,
+                KnownDepth {
+                    at: now,
+                    depth: view.depth,
+                    dead_letters: view.dead_letter_depth,
+                },
+            );
+        }
+        drop(depths);
+        self.came.send_replace(());
+    }
+
+    /// Asks which queues nobody receives from, where somebody looks at the overview and it is due.
+    async fn ask_unread(&self, operations: &dyn Operations, now: BootInstant) {
+        let views = self.looks().views(now);
+        let is_seen = views
+            .iter()
+            .any(|view| matches!(view, View::Overview { .. }));
+        let asked = self.unread_queues().asked;
+        if is_seen && asked.is_none_or(|asked| now.since(asked) >= UNREAD_EVERY) {
+            let queues = operations.unread().await;
+            *self.unread_queues() = UnreadQueues {
+                asked: Some(now),
+                queues,
+            };
+        }
+    }
+
+    /// The queues that nobody receives from, as far as that was asked lately.
+    pub(super) fn unread(&self) -> Vec<UnreadQueue> {
+        self.unread_queues().queues.clone()
+    }
+
+    fn unread_queues(&self) -> MutexGuard<'_, UnreadQueues> {
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The queues whose depth is due, each once.
+    async fn wanted(&self, operations: &dyn Operations, now: BootInstant) -> Vec<String> {
+        let views = self.looks().views(now);
+        let mut names: Vec<String> = Vec::new();
+        for view in &views {
+            names.extend(queues_of(operations, view).await);
+        }
+        let mut seen = HashSet::new();
+        names.retain(|name| seen.insert(name.clone()));
+        let mut depths = self.depths();
+        depths.by_queue.retain(|_, known| known.is_fresh(now));
+        names.retain(|name| {
+            let every = match self.price(name) {
+                Some(_) => BILLED_DEPTHS_EVERY,
+                None => DEPTHS_EVERY,
+            };
+            let known = depths.by_queue.get(name);
+            known.is_none_or(|known| now.since(known.at) >= every)
+        });
+        names
+    }
+
+    /// Somebody asks for a page of a view: waits for depths that nobody looked at before, for some
+    /// time.
+    pub(super) async fn glance(&self, view: &View, patience: Duration) {
+        let mut came = self.came.subscribe();
+        if !self.looks().glance(view, clock::now()) {
+            return;
+        }
+        self.looked.notify_one();
+        if matches!(view, View::Overview { .. } | View::Queue(_)) {
+            tokio::select! {
+                _ = came.changed() => {}
+                () = clock::sleep_until(Some(clock::now() + patience)) => {}
+            }
+        }
+    }
+
+    /// Follows a view; nothing if too many are followed.
+    pub(super) fn follow(&self, view: &View) -> Option<watch::Receiver<Frame>> {
+        let followed = self.looks().follow(view, clock::now());
+        self.looked.notify_one();
+        followed
+    }
+
+    /// What a million calls for a queue cost in US dollars, where they are billed.
+    pub(super) fn price(&self, queue: &str) -> Option<f64> {
+        self.all_prices.dollars_per_million_calls(queue)
+    }
+
+    /// Whether calls for any of the queues are billed.
+    pub(super) fn is_billed(&self) -> bool {
+        self.prices.iter().any(|price| *price > 0)
+    }
+
+    /// How much a queue holds, if that was asked for lately.
+    pub(super) fn depth(&self, queue: &str) -> Option<KnownDepth> {
+        self.depths().by_queue.get(queue).cloned()
+    }
+
+    /// What asking has cost.
+    pub(super) fn cost(&self) -> DepthCost {
+        self.depths().cost
+    }
+
+    /// What came in the last minute: of a queue, or of all.
+    pub(super) fn last_minute(&self, queue: Option<&str>) -> Option<LastMinute> {
+        let past = self.past();
+        past.of(queue)?.last_minute(clock::now())
+    }
+
+    /// The points of a span, each with how many seconds ago it ended. Nothing for a queue without a
+    /// history.
+    pub(super) fn points(&self, queue: Option<&str>, span: Span) -> Option<Vec<(u64, Point)>> {
+        let past = self.past();
+        Some(past.of(queue)?.points(clock::now(), span))
+    }
+
+    /// The newest point as JSON.
+    fn newest(&self, queue: Option<&str>) -> Option<String> {
+        let past = self.past();
+        let point = *past.of(queue)?.newest()?;
+        let at = clock::wall_clock_now().0 / 1_000;
+        Some(serde_json::json!(columns(&[(at, point)])).to_string())
+    }
+
+    fn past(&self) -> MutexGuard<'_, Past> {
+        self.past.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn looks(&self) -> MutexGuard<'_, Looks> {
+        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn depths(&self) -> MutexGuard<'_, Depths> {
+        self.depths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Past {
+    fn of(&self, queue: Option<&str>) -> Option<&History> {
+        match queue {
+            None => Some(&self.all),
+            Some(queue) => self.queues.get(queue),
+        }
+    }
+}
+
+impl KnownDepth {
+    fn is_fresh(&self, now: BootInstant) -> bool {
+        now.since(self.at) < STALE
+    }
+}
+
+impl Tally {
+    /// Whether no attempt ended in between: then their durations are the same.
+    fn same_attempts(self, other: Self) -> bool {
+        (self.done, self.failed, self.received) == (other.done, other.failed, other.received)
+    }
+}
+
+/// A reading of all queues together. Durations are added up only if an attempt has ended.
+fn read_all(meters: &Meters, prices: &[u64], last: Option<&Reading>) -> Reading {
+    let (mut tally, mut in_flight) = (Tally::default(), 0);
+    for ((_, meter), price) in meters.iter().zip(prices) {
+        tally = tally.plus(Tally::of(meter, *price));
+        in_flight += meter.in_flight();
+    }
+    let durations = match last {
+        Some(last) if last.tally.same_attempts(tally) => last.durations.clone(),
+        _ => {
+            let mut sum = Samples::default();
+            meters
+                .iter()
+                .for_each(|(_, meter)| meter.add_durations(&mut sum));
+            sum
+        }
+    };
+    Reading {
+        tally,
+        durations,
+        in_flight,
+        waiting: None,
+    }
+}
+
+/// The queues that a view shows.
+async fn queues_of(operations: &dyn Operations, view: &View) -> Vec<String> {
+    match view {
+        View::Overview { filter, after } => {
+            let (queues, _) = shown(operations, filter, *after).await;
+            queues.into_iter().map(|queue| queue.queue).collect()
+        }
+        View::Queue(queue) => vec![queue.clone()],
+        _ => Vec::new(),
+    }
+}
+
+/// The queues of a page of the overview, and where the next page begins.
+pub(super) async fn shown(
+    operations: &dyn Operations,
+    filter: &str,
+    after: usize,
+) -> (Vec<QueueView>, Option<usize>) {
+    let all = filter.is_empty();
+    let page = Page {
+        limit: if all { QUEUES_SHOWN } else { usize::MAX },
+        after: (all && after > 0).then(|| after.to_string()),
+    };
+    let (mut queues, next) = operations.queues(&page).await.unwrap_or_default();
+    if all {
+        return (queues, next.and_then(|next| next.parse().ok()));
+    }
+    let filter = filter.to_lowercase();
+    queues.retain(|queue| {
+        [&queue.queue, &queue.route]
+            .iter()
+            .any(|name| name.to_lowercase().contains(&filter))
+    });
+    let end = after.saturating_add(QUEUES_SHOWN);
+    let next = (queues.len() > end).then_some(end);
+    (
+        queues.into_iter().skip(after).take(QUEUES_SHOWN).collect(),
+        next,
+    )
+}
+
+/// What a call for a queue costs.
+fn nanodollars(prices: &Prices, queue: &str) -> u64 {
+    let price = prices.dollars_per_million_calls(queue);
+    price.map_or(0, |dollars| format::rounded(dollars * 1_000.0))
+}
+
+/// Points as charts take them: a list of times and one for each line.
+pub(super) fn columns(points: &[(u64, Point)]) -> [Vec<Option<f64>>; 7] {
+    let column = |value: fn(&Point) -> Option<f32>| {
+        // More digits than a chart shows would only make the answer longer.
+        let short = |value: f32| (f64::from(value) * 1e6).round() / 1e6;
+        let values = points.iter().map(|(_, point)| value(point).map(short));
+        values.collect::<Vec<_>>()
+    };
+    [
+        points.iter().map(|(at, _)| Some(*at as f64)).collect(),
+        column(|point| Some(point.done)),
+        column(|point| Some(point.failed)),
+        column(|point| Some(point.received)),
+        column(Point::median_s),
+        column(Point::p99_s),
+        column(Point::waiting),
+    ]
+}

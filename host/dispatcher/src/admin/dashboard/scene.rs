@@ -1,0 +1,69 @@
+//! What pages are made of: the running program, its metrics, and what the sampler knows.
+
+use super::Dashboard;
+use super::links::Links;
+use super::looks::View;
+use super::view;
+use crate::admin::api::outcome_view;
+use crate::admin::operations::{Operations, OutcomeView, Page, RouteView};
+use crate::telemetry::registry::Registry;
+
+/// The state that pages show.
+#[derive(Clone, Copy)]
+pub(super) struct Scene<'a> {
+    pub dashboard: &'a Dashboard,
+    pub operations: &'a dyn Operations,
+    pub metrics: &'a Registry,
+}
+
+impl Scene<'_> {
+    pub(super) fn links(&self) -> &Links {
+        &self.dashboard.links
+    }
+
+    /// All routes.
+    pub(super) fn routes(&self) -> Vec<RouteView> {
+        let all = Page {
+            limit: usize::MAX,
+            after: None,
+        };
+        self.operations.routes(&all).unwrap_or_default().0
+    }
+
+    /// How many queues there are, of which so many are known.
+    pub(super) fn queue_count(&self, known: usize) -> usize {
+        self.metrics.meters.iter().count().max(known)
+    }
+
+    /// Whether calls for any of the queues are billed.
+    pub(super) fn is_billed(&self) -> bool {
+        self.dashboard.sampler.is_billed()
+    }
+
+    /// How many messages wait in a queue, if that was asked for lately.
+    pub(super) fn waiting(&self, queue: &str) -> Option<u64> {
+        let known = self.dashboard.sampler.depth(queue)?;
+        Some(known.depth?.waiting?.0)
+    }
+
+    /// The last ends of deliveries otherwise than done: of a queue, or of all.
+    pub(super) fn outcomes(&self, queue: Option<&str>, limit: usize) -> Vec<OutcomeView> {
+        let outcomes = self.metrics.meters.outcomes();
+        let found = outcomes.recent(None, limit, |one| {
+            queue.is_none_or(|queue| one.queue == *queue)
+        });
+        found.iter().map(|one| outcome_view(one)).collect()
+    }
+
+    /// The parts of a view that change, each an element with an id.
+    pub(super) async fn parts(&self, view: &View) -> Vec<String> {
+        match view {
+            View::Overview { filter, after } => view::overview::parts(self, filter, *after).await,
+            View::Queue(queue) => view::queue::parts(self, queue).await,
+            View::Running { after } => view::attempts::parts(self, after.as_deref()),
+            View::Plugins => view::lists::plugin_parts(self),
+            View::Jobs => view::letters::parts(self),
+            View::Job(id) => view::letters::job_parts(self, id),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The attempts under way, with their leases, and one of them with its messages.
+
+use super::super::links::Links;
+use super::super::scene::Scene;
+use super::{Visit, action, format, nothing, reading_only, table};
+use crate::admin::operations::{ContentView, Page, RunningMessage, RunningView};
+use maud::{Markup, html};
+
+/// How many attempts a page shows.
+const SHOWN: usize = 100;
+/// A lease that ends so soon is marked, in seconds.
+const SHORT_LEASE_S: f64 = 5.0;
+
+/// The attempts of a page, and where the next begins.
+pub(super) fn first(scene: &Scene<'_>, after: Option<&str>) -> (Vec<RunningView>, Option<String>) {
+    let page = Page {
+        limit: SHOWN,
+        after: after.map(str::to_owned),
+    };
+    scene.operations.running(&page).unwrap_or_default()
+}
+
+/// The page of all.
+pub(in super::super) fn page(visit: &Visit, after: Option<&str>) -> Markup {
+    html! {
+        div.heading { h1 { "Running" } }
+        p.muted { "Attempts under way in this process, the oldest of each route first. "
+            "A lease is extended long before it ends; one that ends soon is marked." }
+        (body(&visit.scene(), after))
+    }
+}
+
+/// The parts of it that change.
+pub(in super::super) fn parts(scene: &Scene<'_>, after: Option<&str>) -> Vec<String> {
+    vec![body(scene, after).into_string()]
+}
+
+fn body(scene: &Scene<'_>, after: Option<&str>) -> Markup {
+    let (attempts, next) = first(scene, after);
+    html! {
+        div #attempts {
+            (list(scene.links(), &attempts, "No attempt runs now."))
+            @if let Some(next) = next {
+                p.pages { a href=(scene.links().to("/ui/running", &[("after", &next)])) { "Next" } }
+            }
+        }
+    }
+}
+
+/// A table of attempts.
+pub(super) fn list(links: &Links, attempts: &[RunningView], none: &str) -> Markup {
+    if attempts.is_empty() {
+        return nothing(none);
+    }
+    let heads = [
+        ("Attempt", ""),
+        ("Queue", ""),
+        ("Message", ""),
+        ("Try", "number"),
+        ("Runs for", "number"),
+        ("Time left", "number"),
+        ("Lease left", "number"),
+        ("Version", ""),
+    ];
+    let rows = html! {
+        @for attempt in attempts {
+            tr id=(format!("attempt-{}", attempt.id)) {
+                th scope="row" {
+                    a href=(links.attempt(&attempt.id)) { (attempt.id) }
+                    @if let Some(why) = attempt.stuck { " " span.badge.bad title=(why) { "Stuck" } }
+                }
+                td { a href=(links.queue(&attempt.queue)) { (attempt.queue) } }
+                td.id {
+                    (attempt.messages.first().map_or("", |message| &message.id))
+                    @if attempt.messages.len() > 1 {
+                        " and " (attempt.messages.len() - 1) " more"
+                    }
+                }
+                td.number { (attempt.messages.iter().map(|message| message.attempt.0).max().unwrap_or(1)) }
+                td.number.nowrap { (format::time(attempt.age_s)) }
+                td.number.nowrap { (format::time(attempt.time_left_s)) }
+                td.number.nowrap { (lease(&attempt.messages)) }
+                td.id { (attempt.version.as_deref().map_or(String::new(), short_version)) }
+            }
+        }
+    };
+    table("Attempts under way", &heads, &rows)
+}
+
+/// A version as `FILE sha256:DIGEST` with the beginning of its digest.
+fn short_version(version: &str) -> String {
+    match version.split_once("sha256:") {
+        Some((file, digest)) => format!("{file}{}", digest.get(..8).unwrap_or(digest)),
+        None => version.to_owned(),
+    }
+}
+
+/// How long the lease lasts that ends first.
+fn lease(messages: &[RunningMessage]) -> Markup {
+    if messages.iter().any(|message| message.cancelled) {
+        return html! { span.badge.warn { "Cancelled" } };
+    }
+    let Some(left) = messages
+        .iter()
+        .map(|message| message.lease_left_s)
+        .reduce(least)
+    else {
+        return html! {};
+    };
+    match left {
+        None => html! { span.badge.bad { "Lost" } },
+        Some(left) if left < SHORT_LEASE_S => html! { span.bad { (format::time(left)) } },
+        Some(left) => html! { (format::time(left)) },
+    }
+}
+
+/// A lost lease is less than any other.
+fn least(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    Some(one?.min(other?))
+}
+
+/// The page of one attempt.
+pub(in super::super) fn attempt(visit: &Visit, attempt: &RunningView) -> Markup {
+    let links = visit.links();
+    let shows_bodies = attempt
+        .messages
+        .iter()
+        .any(|message| message.content.is_some());
+    html! {
+        div.heading {
+            h1 { "Attempt " (attempt.id) }
+            div.actions { (action(visit, "cancel-attempt", &attempt.id, "Cancel", "danger")) }
+        }
+        (reading_only(visit))
+        @if let Some(why) = attempt.stuck { ul.alerts { (super::alert("bad", &html! { strong { "Stuck: " } (why) })) } }
+        dl.pairs {
+            dt { "Queue" } dd { a href=(links.queue(&attempt.queue)) { (attempt.queue) } }
+            dt { "Route" } dd { (attempt.route) }
+            dt { "Runs for" } dd { (format::time(attempt.age_s)) }
+            dt { "Time left" } dd { (format::time(attempt.time_left_s)) }
+            @if let Some(version) = &attempt.version { dt { "Plugin version" } dd.id { (version) } }
+        }
+        @for message in &attempt.messages {
+            (one_message(message))
+        }
+        @if !shows_bodies {
+            p.hint { "Bodies and attributes are hidden. Start the program with --admin-bodies to show them." }
+        }
+    }
+}
+
+fn one_message(message: &RunningMessage) -> Markup {
+    html! {
+        section.message {
+            h2 { "Message " span.id { (message.id) } }
+            dl.pairs {
+                dt { "Attempt" } dd { (message.attempt.0) }
+                dt { "Received" } dd { (format::counted(message.receive_count.0, "time", "times")) }
+                dt { "Lease left" } dd { (lease(std::slice::from_ref(message))) }
+                @if let Some(group) = message.content.as_ref().and_then(|content| content.group.as_ref()) {
+                    dt { "Group" } dd { (group) }
+                }
+            }
+            @if let Some(shown) = &message.content { (content(shown)) }
+        }
+    }
+}
+
+/// What a message says.
+pub(super) fn content(content: &ContentView) -> Markup {
+    html! {
+        h3 { "Body" }
+        pre tabindex="0" { (content.body) }
+        @if !content.attributes.is_empty() {
+            h3 { "Attributes" }
+            dl.pairs {
+                @for attribute in &content.attributes {
+                    dt { (attribute.name) @if attribute.binary { span.muted { " (base64)" } } }
+                    dd { (attribute.value) }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_shown_with_the_beginning_of_its_digest() {
+        assert_eq!(short_version("a.wasm sha256:0123456789"), "a.wasm 01234567");
+        assert_eq!(short_version("canary"), "canary");
+    }
+
+    #[test]
+    fn the_lease_that_is_shown_is_the_one_that_ends_first() {
+        assert_eq!(least(Some(2.0), Some(1.0)), Some(1.0));
+        assert_eq!(least(Some(2.0), None), None);
+    }
+}

@@ -1,0 +1,187 @@
+//! Charts: drawn by the server, so that they are there without JavaScript; a script replaces them by
+//! ones that follow the stream.
+
+use super::super::history::{Point, Span};
+use super::super::links::Links;
+use super::super::sampler::Sampler;
+use super::Visit;
+use maud::{Markup, html};
+
+/// How many points the server draws of a line at most.
+const DRAWN: usize = 180;
+const WIDTH: f32 = 600.0;
+const HEIGHT: f32 = 120.0;
+
+/// A line of a chart: its name, its class, and its value at a point.
+type Line = (&'static str, &'static str, fn(&Point) -> Option<f32>);
+
+/// A chart.
+struct Chart {
+    /// For the script: which columns it shows.
+    kind: &'static str,
+    title: &'static str,
+    lines: &'static [Line],
+}
+
+const CHARTS: [Chart; 3] = [
+    Chart {
+        kind: "rate",
+        title: "Messages/s",
+        lines: &[
+            ("received", "line-b", |point| Some(point.received)),
+            ("done", "line-a", |point| Some(point.done)),
+            ("failed", "line-bad", |point| Some(point.failed)),
+        ],
+    },
+    Chart {
+        kind: "time",
+        title: "Attempt duration",
+        lines: &[
+            ("p50", "line-a", Point::median_s),
+            ("p99", "line-c", Point::p99_s),
+        ],
+    },
+    Chart {
+        kind: "waiting",
+        title: "Backlog",
+        lines: &[("waiting", "line-d", Point::waiting)],
+    },
+];
+
+/// The charts of a queue, or of all together, over a span.
+pub(in super::super) fn charts(visit: &Visit, queue: Option<&str>, span: Span) -> Markup {
+    let sampler = visit.sampler();
+    let Some(points) = sampler.points(queue, span) else {
+        return html! {};
+    };
+    let links = visit.links();
+    html! {
+        section.charts aria-label="Charts" {
+            div.spans {
+                @for one in Span::ALL {
+                    a href=(span_link(links, queue, one)) aria-current=[(one == span).then_some("true")] {
+                        (one.label())
+                    }
+                }
+            }
+            div.row data-points=(points_link(links, queue, span)) data-step=(span.step_s()) data-over=(span.points() as u64 * span.step_s()) {
+                @for chart in &CHARTS {
+                    figure.chart data-chart=(chart.kind) {
+                        figcaption {
+                            (chart.title)
+                            @for (name, class, _) in chart.lines { span.key.(class) { (name) } }
+                        }
+                        div.plot { (drawn(chart, &points, span)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn span_link(links: &Links, queue: Option<&str>, span: Span) -> String {
+    match queue {
+        None => links.to("/ui", &[("span", span.label())]),
+        Some(queue) => links.to("/ui/queue", &[("name", queue), ("span", span.label())]),
+    }
+}
+
+fn points_link(links: &Links, queue: Option<&str>, span: Span) -> String {
+    let span = ("span", span.label());
+    match queue {
+        None => links.to("/ui/points", &[span]),
+        Some(queue) => links.to("/ui/points", &[("queue", queue), span]),
+    }
+}
+
+fn drawn(chart: &Chart, points: &[(u64, Point)], span: Span) -> Markup {
+    let values = points
+        .iter()
+        .flat_map(|(_, point)| chart.lines.iter().filter_map(|(_, _, value)| value(point)));
+    let most = values.fold(0.0_f32, f32::max);
+    // As long as there are points: a process that began a minute ago fills its charts.
+    let oldest = points.first().map_or(0, |(ago, _)| *ago);
+    let over = oldest.max(60 * span.step_s()) as f32;
+    html! {
+        svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) preserveAspectRatio="none" role="img"
+            aria-label=(chart.title) {
+            @for (_, class, value) in chart.lines {
+                path.(class) d=(path(points, *value, most, over)) vector-effect="non-scaling-stroke" {}
+            }
+        }
+    }
+}
+
+/// A line through the points: at most `DRAWN`, each the most of those that it stands for.
+fn path(points: &[(u64, Point)], value: fn(&Point) -> Option<f32>, most: f32, over: f32) -> String {
+    let each = points.len().div_ceil(DRAWN).max(1);
+    let mut text = String::new();
+    let mut is_open = false;
+    for some in points.chunks(each) {
+        let known = some.iter().filter_map(|(_, point)| value(point));
+        let highest = known.reduce(f32::max);
+        let Some((highest, (ago, _))) = highest.zip(some.last()) else {
+            is_open = false;
+            continue;
+        };
+        let x = WIDTH * (1.0 - *ago as f32 / over);
+        let y = HEIGHT - 2.0 - (HEIGHT - 6.0) * if most > 0.0 { highest / most } else { 0.0 };
+        let verb = if is_open { 'L' } else { 'M' };
+        text.push_str(&format!("{verb}{x:.1} {y:.1}"));
+        is_open = true;
+    }
+    text
+}
+
+/// How many messages a queue has handled in each two seconds of the last minute, in a row of a table.
+pub(in super::super) fn spark(sampler: &Sampler, queue: &str) -> Markup {
+    const POINTS: usize = 30;
+    let points = sampler
+        .points(Some(queue), Span::Quarter)
+        .unwrap_or_default();
+    let recent = &points[points.len().saturating_sub(2 * POINTS)..];
+    let rates: Vec<f32> = recent
+        .chunks(2)
+        .map(|pair| pair.iter().map(|(_, point)| point.done).sum())
+        .collect();
+    let most = rates.iter().copied().fold(0.0_f32, f32::max);
+    if most == 0.0 {
+        return html! {};
+    }
+    let mut text = String::new();
+    for (at, rate) in rates.iter().enumerate() {
+        let x = 3 * (POINTS - rates.len() + at);
+        let y = 15.0 - 14.0 * rate / most;
+        text.push_str(&format!("{}{x} {y:.0}", if at == 0 { 'M' } else { 'L' }));
+    }
+    html! { svg.spark viewBox="0 0 90 16" aria-hidden="true" { path d=(text) {} } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::history::{History, Reading};
+    use super::*;
+    use dispatcher_core::clock::BootInstant;
+    use std::time::Duration;
+
+    #[test]
+    fn a_line_has_few_points_and_a_gap_where_nothing_is_known() {
+        let at = |second| BootInstant::from_boot(Duration::from_secs(second));
+        let mut history = History::new(at(0), Reading::default());
+        for second in 1..=900 {
+            let waiting = (second <= 300 || second > 600).then_some(second);
+            history.record(
+                at(second),
+                Reading {
+                    waiting,
+                    ..Reading::default()
+                },
+            );
+        }
+        let points = history.points(at(900), Span::Quarter);
+        let line = path(&points, Point::waiting, 900.0, 900.0);
+        assert_eq!(line.matches('M').count(), 2, "{line}");
+        assert!(line.matches('L').count() < DRAWN);
+        assert_eq!(path(&[], Point::waiting, 0.0, 900.0), "");
+    }
+}

@@ -1,0 +1,222 @@
+//! Pages that are a list: schedules, plugins, processes and findings.
+
+use super::super::scene::Scene;
+use super::{Visit, action, action_on, date, format, nothing, reading_only, table};
+use crate::admin::operations::{FindingView, ScheduleView, WorkerView};
+use crate::telemetry::plugins::{Canary, Figures, Shadow, Version};
+use maud::{Markup, html};
+
+/// The scheduled messages of a queue, once one is chosen.
+pub(in super::super) fn schedules(
+    visit: &Visit,
+    queues: &[String],
+    chosen: &str,
+    items: Option<&[ScheduleView]>,
+) -> Markup {
+    html! {
+        div.heading { h1 { "Schedules" } }
+        p.muted { "Messages that wait for their time, by the queue that they go to; those due first." }
+        form.filter method="get" action=(visit.links().to("/ui/schedules", &[])) {
+            label for="queue" { "Queue" }
+            input #queue name="queue" list="queues" value=(chosen) required autocomplete="off";
+            datalist #queues { @for queue in queues { option value=(queue) {} } }
+            button type="submit" { "Show" }
+        }
+        @match items {
+            None => (nothing("Choose a queue.")),
+            Some([]) => (nothing("No message waits for its time.")),
+            Some(items) => {
+                (table("Scheduled messages", &[("Due (UTC)", ""), ("Comes again", ""), ("Id", ""), ("", "actions")], &html! {
+                    @for item in items {
+                        tr {
+                            td.nowrap { time datetime=(item.due) { (date(&item.due)) } }
+                            td { (item.every.as_deref().unwrap_or("no")) }
+                            td.id { (item.id) }
+                            td.actions {
+                                (action_on(visit, "run-schedule", ("", &item.id), "Run now", "plain")) " "
+                                (action_on(visit, "cancel-schedule", ("", &item.id), "Cancel", "danger"))
+                            }
+                        }
+                    }
+                }))
+            }
+        }
+    }
+}
+
+/// The versions of all plugins.
+pub(in super::super) fn plugins(visit: &Visit) -> Markup {
+    let plugins = visit.scene().metrics.plugins.figures().into_iter();
+    let takes = |figures: &Figures| {
+        figures
+            .canary
+            .as_ref()
+            .is_some_and(|canary| canary.share > 0.0)
+    };
+    let canaries = plugins.filter(|(_, figures)| takes(figures));
+    let canaries: Vec<String> = canaries.map(|(route, _)| route).collect();
+    html! {
+        div.heading {
+            h1 { "Plugins" }
+            div.actions {
+                (action(visit, "reload-plugins", "", "Load new versions", "plain"))
+                @for route in &canaries {
+                    " " (action(visit, "roll-back", route, &format!("Roll the canary of {route} back"), "danger"))
+                }
+            }
+        }
+        (reading_only(visit))
+        (plugin_list(&visit.scene()))
+    }
+}
+
+/// The parts of it that change.
+pub(in super::super) fn plugin_parts(scene: &Scene<'_>) -> Vec<String> {
+    vec![plugin_list(scene).into_string()]
+}
+
+fn plugin_list(scene: &Scene<'_>) -> Markup {
+    let all = scene.metrics.plugins.figures();
+    html! {
+        div #plugins {
+            @if all.is_empty() { (nothing("No route has a plugin: functions are invoked.")) }
+            @for (route, figures) in &all { (plugin(route, figures)) }
+        }
+    }
+}
+
+fn plugin(route: &str, figures: &Figures) -> Markup {
+    let Figures {
+        plugin,
+        current,
+        replaced,
+        refused,
+        instances,
+        canary,
+        shadow,
+        recorded,
+    } = figures;
+    html! {
+        section.plugin {
+            h2 { (plugin) " " span.muted { "on route " (route) } }
+            div.versions {
+                div.version { h3 { "Current" } (version(current)) dl.pairs {
+                    dt { "Replaced" } dd { (format::counted(*replaced, "time", "times")) }
+                    dt { "Refused" } dd { (format::counted(*refused, "version", "versions")) }
+                    dt { "Instances" } dd {
+                        (format::count(instances.running as u64)) " running · " (format::count(instances.idle as u64)) " idle · "
+                        (format::bytes((instances.running_memory_bytes + instances.idle_memory_bytes) as u64))
+                    }
+                    @if let Some(recorded) = recorded {
+                        dt { "Recorded" } dd { (format::count(recorded.kept)) " · " (format::count(recorded.left_out)) " left out" }
+                    }
+                } }
+                @if let Some(canary) = canary { (canary_card(canary)) }
+                @if let Some(shadow) = shadow { (shadow_card(shadow)) }
+            }
+        }
+    }
+}
+
+fn version(version: &Version) -> Markup {
+    html! {
+        p.file { (version.file) }
+        p.id title=(version.sha256) { (version.sha256.get(..16).unwrap_or(&version.sha256)) }
+    }
+}
+
+fn canary_card(canary: &Canary) -> Markup {
+    let share = |failed: u64, all: u64| match all {
+        0 => "–".to_owned(),
+        _ => format!("{:.1} %", failed as f64 / all as f64 * 100.0),
+    };
+    html! {
+        div.version {
+            h3 { "Canary " @if canary.share > 0.0 {
+                span.badge.info { (format!("{:.0} %", canary.share * 100.0)) " of messages" }
+            } @else { span.badge.bad { "Rolled back" } } }
+            (version(&canary.version))
+            dl.pairs {
+                dt { "Attempts" } dd { (format::count(canary.attempts)) }
+                dt { "Failed" } dd { (share(canary.failed, canary.attempts)) " " span.muted { (format::count(canary.failed)) } }
+                dt { "Current meanwhile" } dd { (share(canary.current_failed, canary.current_attempts)) " "
+                    span.muted { (format::count(canary.current_failed)) " of " (format::count(canary.current_attempts)) } }
+            }
+        }
+    }
+}
+
+fn shadow_card(shadow: &Shadow) -> Markup {
+    html! {
+        div.version {
+            h3 { "Shadow " span.badge.(if shadow.different > 0 { "warn" } else { "ok" }) {
+                (format::counted(shadow.different, "difference", "differences"))
+            } }
+            (version(&shadow.version))
+            dl.pairs {
+                dt { "Same" } dd { (format::count(shadow.same)) }
+                dt { "Different" } dd { (format::count(shadow.different)) }
+                dt { "Needed what a shadow may not use" } dd { (format::count(shadow.closed)) }
+                dt { "Skipped" } dd { (format::count(shadow.skipped)) }
+            }
+        }
+    }
+}
+
+/// The processes that receive from the same servers.
+pub(in super::super) fn processes(visit: &Visit, workers: &[WorkerView]) -> Markup {
+    let own = visit.operations.process().id;
+    let rows = html! {
+        @for worker in workers {
+            tr {
+                th scope="row" { (worker.id) @if worker.id == own { " " span.badge.info { "This process" } } }
+                td { (worker.backend.as_deref().unwrap_or("–")) }
+                td.wide {
+                    @for queue in &worker.queues { span.pair { (queue.queue) " " b { (format::count(queue.in_flight.0)) } } }
+                }
+            }
+        }
+    };
+    html! {
+        div.heading {
+            h1 { "Processes" }
+            div.actions { (action(visit, "drain", "", "Stop this process", "danger")) }
+        }
+        (reading_only(visit))
+        p.muted { "Processes that receive from the servers of this process's queues, as far as a backend lists them, "
+            "with their messages in flight." }
+        @if workers.is_empty() { (nothing("No process is known to receive.")) }
+        @else { (table("Processes", &[("Process", ""), ("Listed by", ""), ("Messages in flight", "wide")], &rows)) }
+    }
+}
+
+/// What doctor finds.
+pub(in super::super) fn doctor(findings: &[FindingView], looked_s_ago: f64) -> Markup {
+    let rank = |finding: &&FindingView| match finding.level {
+        "bad" => 0,
+        "warn" => 1,
+        _ => 2,
+    };
+    let mut sorted: Vec<&FindingView> = findings.iter().collect();
+    sorted.sort_by_key(rank);
+    let bad = sorted
+        .iter()
+        .filter(|finding| finding.level != "ok")
+        .count();
+    html! {
+        div.heading { h1 { "Doctor" } }
+        p.muted {
+            @if bad == 0 { "Nothing is wrong. " } @else { (format::counted(bad as u64, "finding needs", "findings need")) " attention. " }
+            "Looked " (format::time(looked_s_ago.floor())) " ago; findings are kept for a minute."
+        }
+        (table("Findings", &[("Level", ""), ("About", ""), ("Finding", "wide")], &html! {
+            @for finding in sorted {
+                tr {
+                    td { span.badge.(finding.level) { (finding.level) } }
+                    th scope="row" { (finding.about) }
+                    td.wide { (finding.message) }
+                }
+            }
+        }))
+    }
+}

@@ -1,0 +1,397 @@
+//! The overview: what all queues do together, what needs attention, and a row for each queue.
+
+use super::super::history::{LastMinute, Span};
+use super::super::looks::DepthCost;
+use super::super::sampler::{KnownDepth, shown};
+use super::super::scene::Scene;
+use super::letters::letters_link;
+use super::{Visit, action, alert, chart, figure, format, nothing, outcomes, reading_only, table};
+use crate::admin::operations::{ProcessView, QueueView, RouteView};
+use maud::{Markup, html};
+
+/// How many queues it warns of that no route reads.
+const OTHERS: usize = 5;
+/// How many of the last outcomes the overview shows.
+const OUTCOMES: usize = 8;
+
+/// The page.
+pub(in super::super) async fn page(
+    visit: &Visit,
+    filter: &str,
+    after: usize,
+    span: Span,
+) -> Markup {
+    let scene = visit.scene();
+    let (queues, next) = shown(scene.operations, filter, after).await;
+    let routes = scene.routes();
+    let links = visit.links();
+    html! {
+        h1.sr { "Overview" }
+        (alerts(&scene, &queues))
+        (figures(&scene, &queues, &routes))
+        @if !routes.is_empty() { (chart::charts(visit, None, span)) }
+        section aria-labelledby="queues-title" {
+            div.heading {
+                h2 #queues-title { "Queues " span.muted { (format::count(scene.queue_count(queues.len()) as u64)) } }
+                form.filter method="get" action=(links.to("/ui", &[])) role="search" {
+                    label.sr for="filter" { "Filter queues by name or route" }
+                    input #filter type="search" name="q" value=(filter) placeholder="Filter" autocomplete="off";
+                    button type="submit" { "Filter" }
+                }
+            }
+            @if queues.is_empty() {
+                (nothing(&format!("No queue or route has “{filter}” in its name.")))
+            } @else {
+                (table("Queues", HEADS, &html! { @for queue in &queues { (row(&scene, queue)) } }))
+            }
+            @if after > 0 || next.is_some() {
+                p.pages {
+                    @if after > 0 { a href=(links.to("/ui", &[("q", filter)])) { "First" } " " }
+                    @if let Some(next) = next {
+                        a href=(links.to("/ui", &[("q", filter), ("after", &next.to_string())])) { "Next" }
+                    }
+                }
+            }
+            (cost(scene.dashboard.sampler.cost()))
+        }
+        @if routes.is_empty() {
+            p.hint { "This process has no routes: it serves queues and handles no message." }
+        } @else {
+        section aria-labelledby="routes-title" {
+            div.heading { h2 #routes-title { "Routes" } }
+            (reading_only(visit))
+            (route_table(visit, &routes))
+        }
+        section aria-labelledby="recent-title" {
+            div.heading { h2 #recent-title { "Recent failures" } }
+            (recent(&scene))
+        }
+        }
+    }
+}
+
+/// The parts of it that change.
+pub(in super::super) async fn parts(scene: &Scene<'_>, filter: &str, after: usize) -> Vec<String> {
+    let (queues, _) = shown(scene.operations, filter, after).await;
+    let routes = scene.routes();
+    let mut parts = vec![
+        alerts(scene, &queues),
+        figures(scene, &queues, &routes),
+        cost(scene.dashboard.sampler.cost()),
+        recent(scene),
+    ];
+    parts.extend(queues.iter().map(|queue| row(scene, queue)));
+    parts.into_iter().map(|part| part.into_string()).collect()
+}
+
+fn recent(scene: &Scene<'_>) -> Markup {
+    let found = scene.outcomes(None, OUTCOMES);
+    html! { div #recent { (outcomes(scene.links(), &found, true)) } }
+}
+
+/// What needs attention, worst first.
+fn alerts(scene: &Scene<'_>, queues: &[QueueView]) -> Markup {
+    let ProcessView {
+        state, not_ready, ..
+    } = scene.operations.process();
+    let unread: Vec<&QueueView> = queues.iter().filter(|queue| queue.paused).collect();
+    let others = scene.dashboard.sampler.unread();
+    html! {
+        ul #alerts.alerts aria-label="Attention" {
+            @if state == "draining" {
+                (alert("warn", &html! { strong { "Draining." } " This process receives nothing more and ends when its attempts have." }))
+            }
+            @for one in &not_ready {
+                (alert("bad", &html! { strong { (one.what) } ": " (one.reason) }))
+            }
+            @if let [one] = &unread[..] {
+                (alert("warn", &unread_alert(scene, one)))
+            } @else if !unread.is_empty() {
+                (alert("warn", &html! {
+                    strong { (format::count(unread.len() as u64)) " queues are paused: nobody receives from them here. " }
+                    @for queue in unread.iter().take(5) {
+                        a href=(scene.links().queue(&queue.queue)) { (queue.queue) } " "
+                    }
+                    @if unread.len() > 5 { "…" }
+                }))
+            }
+            @for one in others.iter().take(OTHERS) {
+                (alert("warn", &html! {
+                    strong { "Nobody receives from " (one.queue) ". " }
+                    "No route reads it, and " (format::counted(one.waiting, "message waits.", "messages wait."))
+                }))
+            }
+        }
+    }
+}
+
+/// Says that nobody receives from a queue, and for whom that holds.
+pub(super) fn unread_alert(scene: &Scene<'_>, queue: &QueueView) -> Markup {
+    let by_route = queue.paused_by.as_deref() == Some("route");
+    html! {
+        strong { "Nobody receives from " a href=(scene.links().queue(&queue.queue)) { (queue.queue) } "." }
+        @if by_route {
+            " Its route " (queue.route) " is paused in this process; other processes may receive from it."
+        } @else if queue.shared {
+            " It is paused for all processes that read it."
+        } @else {
+            " It is paused in this process; other processes may receive from it."
+        }
+        @if let Some(waiting) = scene.waiting(&queue.queue) {
+            @if waiting > 0 { " " (format::counted(waiting, "message waits.", "messages wait.")) }
+        }
+    }
+}
+
+fn figures(scene: &Scene<'_>, queues: &[QueueView], routes: &[RouteView]) -> Markup {
+    let sampler = &scene.dashboard.sampler;
+    let minute = sampler.last_minute(None);
+    let depths: Vec<KnownDepth> = queues
+        .iter()
+        .filter_map(|queue| sampler.depth(&queue.queue))
+        .collect();
+    let waiting = sum(&depths, |depth| Some(depth.depth.as_ref()?.waiting?.0));
+    let dead = sum(&depths, |depth| {
+        Some(depth.dead_letters.as_ref()?.waiting?.0)
+    });
+    let ages = depths
+        .iter()
+        .filter_map(|known| known.depth.as_ref()?.oldest_s);
+    let oldest = ages.reduce(f64::max);
+    let in_flight: u64 = routes.iter().map(|route| route.in_flight.0).sum();
+    let (attempts, limit) = routes.iter().fold((0, 0), |(attempts, limit), route| {
+        (
+            attempts + route.attempts.0,
+            limit + route.concurrency.value.map_or(0, |value| value.0),
+        )
+    });
+    let all = scene.queue_count(queues.len());
+    let partial = (depths.len() < all && !depths.is_empty()).then(|| {
+        format!(
+            "of {} of {} queues",
+            depths.len(),
+            format::count(all as u64)
+        )
+    });
+    html! {
+        dl #figures.figures {
+            (rate_figure(minute.as_ref()))
+            (time_figure(minute.as_ref()))
+            (figure("Backlog", &waiting.map_or("–".to_owned(), format::count), &html! {
+                @if let Some(partial) = &partial { (partial) } @else { "messages wait" }
+            }))
+            (figure("Oldest", &oldest.map_or("–".to_owned(), format::time), &html! { "not in flight" }))
+            (drain_figure(waiting, minute.as_ref()))
+            (figure("Running", &format::count(attempts), &html! {
+                "of " (format::count(limit)) " · " (format::count(in_flight)) " held"
+            }))
+            (figure("Dead letters", &dead.map_or("–".to_owned(), format::count), &html! { "in all DLQs" }))
+            (calls_figure(minute.as_ref(), scene.is_billed()))
+        }
+    }
+}
+
+fn sum(depths: &[KnownDepth], value: impl Fn(&KnownDepth) -> Option<u64>) -> Option<u64> {
+    depths.iter().filter_map(value).reduce(u64::saturating_add)
+}
+
+pub(super) fn rate_figure(minute: Option<&LastMinute>) -> Markup {
+    let per_second = |count: u64, seconds: f64| format::rate(count as f64 / seconds);
+    match minute {
+        None => figure("Rate", "–", &html! { "in the last minute" }),
+        Some(LastMinute { seconds, tally, .. }) => figure(
+            "Rate",
+            &format!("{}/s", per_second(tally.done, *seconds)),
+            &html! {
+                "failed " span.bad[tally.failed > 0] { (per_second(tally.failed, *seconds)) "/s" }
+            },
+        ),
+    }
+}
+
+pub(super) fn time_figure(minute: Option<&LastMinute>) -> Markup {
+    let shown = |seconds: Option<f64>| seconds.map_or("–".to_owned(), format::time);
+    let (median, p99) = minute.map_or((None, None), |minute| (minute.median_s, minute.p99_s));
+    figure(
+        "Attempt p50",
+        &shown(median),
+        &html! { "p99 " (shown(p99)) },
+    )
+}
+
+pub(super) fn drain_figure(waiting: Option<u64>, minute: Option<&LastMinute>) -> Markup {
+    figure(
+        "Time to drain",
+        &drain_time(waiting, minute),
+        &html! { "at the current rate" },
+    )
+}
+
+/// How long what waits takes at the rate of the last minute.
+fn drain_time(waiting: Option<u64>, minute: Option<&LastMinute>) -> String {
+    match (waiting, minute) {
+        (Some(0), _) => "0 s".to_owned(),
+        (Some(waiting), Some(minute)) if minute.tally.done > 0 => {
+            format::time(waiting as f64 * minute.seconds / minute.tally.done as f64)
+        }
+        (Some(_), Some(_)) => "never".to_owned(),
+        _ => "–".to_owned(),
+    }
+}
+
+pub(super) fn calls_figure(minute: Option<&LastMinute>, is_billed: bool) -> Markup {
+    let Some(LastMinute { seconds, tally, .. }) = minute else {
+        return figure("Calls", "–", &html! { "to queues" });
+    };
+    let rate = format!("{}/s", format::rate(tally.calls as f64 / seconds));
+    let dollars = tally.nanodollars as f64 / 1e9 * 86_400.0 / seconds;
+    figure(
+        "Calls",
+        &rate,
+        &html! {
+            @if is_billed { span title="At the price of call-price; by default the list price of US East" { (format::dollars(dollars)) " a day" } }
+            @else { "to queues, free" }
+        },
+    )
+}
+
+/// What it costs that somebody looks.
+pub(super) fn cost(cost: DepthCost) -> Markup {
+    html! {
+        p #cost.muted.small {
+            "Depths are asked only while somebody looks: "
+            (format::counted(cost.last_calls, "call", "calls")) " the last time, "
+            (format::count(cost.calls)) " since the start"
+            @if let Some(dollars) = cost.dollars_per_day {
+                ". While a page is open that costs " (format::dollars(dollars)) " a day"
+            }
+            "."
+        }
+    }
+}
+
+const HEADS: &[(&str, &str)] = &[
+    ("Queue", ""),
+    ("Last minute", ""),
+    ("Done/s", "number"),
+    ("Failed/s", "number"),
+    ("Waiting", "number"),
+    ("Oldest", "number"),
+    ("Drains in", "number"),
+    ("In flight", "number"),
+    ("Dead letters", "number"),
+];
+
+fn row(scene: &Scene<'_>, queue: &QueueView) -> Markup {
+    let sampler = &scene.dashboard.sampler;
+    let known = sampler.depth(&queue.queue);
+    let depth = known.as_ref().and_then(|known| known.depth.as_ref());
+    let dead = known.as_ref().and_then(|known| known.dead_letters.as_ref());
+    let rates = queue.per_second.as_ref();
+    let waiting = depth.and_then(|depth| depth.waiting);
+    let drains = match (
+        waiting.map(|waiting| waiting.0),
+        rates.map(|rates| rates.done),
+    ) {
+        (Some(0), _) => "–".to_owned(),
+        (Some(waiting), Some(done)) if done > 0.0 => format::time(waiting as f64 / done),
+        (Some(_), Some(_)) => "never".to_owned(),
+        _ => "–".to_owned(),
+    };
+    let error = depth.and_then(|depth| depth.error.as_deref());
+    html! {
+        tr id=(row_id(&queue.queue)) {
+            th scope="row" {
+                a href=(scene.links().queue(&queue.queue)) { (queue.queue) }
+                @if queue.paused { " " span.badge.warn { "Paused" } }
+                @if let Some(error) = error { " " span.badge.bad title=(error) { "Depth unknown" } }
+                span.route { (queue.route) }
+            }
+            td { (chart::spark(sampler, &queue.queue)) }
+            td.number { (rates.map_or("–".to_owned(), |rates| format::rate(rates.done))) }
+            td.number.bad[rates.is_some_and(|rates| rates.failed > 0.0)] {
+                (rates.map_or("–".to_owned(), |rates| format::rate(rates.failed)))
+            }
+            td.number { (waiting.map_or("–".to_owned(), |waiting| format::count(waiting.0))) }
+            td.number.nowrap { (depth.and_then(|depth| depth.oldest_s).map_or("–".to_owned(), format::time)) }
+            td.number.nowrap { (drains) }
+            td.number { (format::count(queue.in_flight.0)) }
+            td.number {
+                @match dead.and_then(|dead| dead.waiting) {
+                    Some(count) => a.bad[count.0 > 0] href=(letters_link(scene.links(), queue.dead_letter_queue.as_deref().unwrap_or_default(), "")) { (format::count(count.0)) },
+                    None => "–",
+                }
+            }
+        }
+    }
+}
+
+/// The id of a queue's row: an id may have no blanks, and any other character.
+fn row_id(queue: &str) -> String {
+    format!("queue-{queue}")
+}
+
+fn route_table(visit: &Visit, routes: &[RouteView]) -> Markup {
+    let heads = [
+        ("Route", ""),
+        ("Plugin", ""),
+        ("Queues", "number"),
+        ("Attempts", "number"),
+        ("Concurrency", "number"),
+        ("Prefetch", "number"),
+        ("Median attempt", "number"),
+        ("", "actions"),
+    ];
+    let number = |value: Option<u64>| value.map_or("–".to_owned(), format::count);
+    let rows = html! {
+        @for route in routes {
+            tr {
+                th scope="row" { (route.route) @if route.paused { " " span.badge.warn { "Paused" } } }
+                td { (route.plugin) }
+                td.number { (format::count(route.queues.0)) }
+                td.number { (format::count(route.attempts.0)) }
+                td.number {
+                    (number(route.concurrency.value.map(|value| value.0)))
+                    @if route.concurrency.live { " " span.badge.info title="An operator has set it" { "live" } }
+                }
+                td.number {
+                    (number(route.prefetch.value.map(|value| value.0)))
+                    @if route.prefetch.live { " " span.badge.info title="An operator has set it" { "live" } }
+                }
+                td.number { (route.median_attempt_s.map_or("–".to_owned(), format::time)) }
+                td.actions {
+                    @if route.paused {
+                        (action(visit, "resume-route", &route.route, "Resume", "plain"))
+                    } @else {
+                        (action(visit, "pause-route", &route.route, "Pause", "plain"))
+                    }
+                    " " (action(visit, "limit-route", &route.route, "Limits", "plain"))
+                }
+            }
+        }
+    };
+    table("Routes", &heads, &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::history::Tally;
+    use super::*;
+
+    #[test]
+    fn the_time_to_drain_is_that_of_the_current_rate() {
+        let minute = |done| LastMinute {
+            seconds: 60.0,
+            tally: Tally {
+                done,
+                ..Tally::default()
+            },
+            median_s: None,
+            p99_s: None,
+        };
+        assert_eq!(drain_time(Some(100), Some(&minute(60))), "1 min 40 s");
+        assert_eq!(drain_time(Some(100), Some(&minute(0))), "never");
+        assert_eq!(drain_time(Some(0), None), "0 s");
+        assert_eq!(drain_time(None, Some(&minute(60))), "–");
+    }
+}

@@ -1,0 +1,36 @@
+//! Where a browser's user enters a token.
+
+use super::super::links::Links;
+use super::bare;
+use maud::{DOCTYPE, Markup, html};
+
+/// The page, after a wrong token or before any.
+pub(in super::super) fn page(links: &Links, back: &str, is_wrong: bool) -> Markup {
+    let content = html! {
+        h1 { "Sign in" }
+        @if is_wrong { p.alert.bad role="alert" { "This is not the token. Nothing was changed." } }
+        form.card method="post" action=(links.to("/ui/sign-in", &[])) {
+            input type="hidden" name="back" value=(back);
+            label for="token" { "Token" }
+            input #token type="password" name="token" required autofocus autocomplete="current-password"
+                spellcheck="false" aria-describedby="token-help";
+            p #token-help.muted.small { "What is in the file of --admin-token-file, or for reading alone in that of --admin-read-token-file." }
+            label for="user" { "Your name, for the log" }
+            input #user name="user" maxlength="64" autocomplete="username";
+            button.primary type="submit" { "Sign in" }
+        }
+    };
+    bare(links, "Sign in", &content)
+}
+
+/// A page that goes to itself: a browser that follows a link from another site sends no session, but
+/// does when the page itself asks again.
+pub(in super::super) fn again(address: &str) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head { meta charset="utf-8"; title { "dispatcher" } meta http-equiv="refresh" content=(format!("0;url={address}")); }
+            body { p { a href=(address) { "Continue" } } }
+        }
+    }
+}

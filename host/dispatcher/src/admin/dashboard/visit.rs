@@ -1,0 +1,274 @@
+//! One request for a page: who asks, for what, and what of the program it may see.
+
+use super::Dashboard;
+use super::links::Links;
+use super::sampler::Sampler;
+use super::scene::Scene;
+use super::view;
+use super::view::Section;
+use crate::admin::ServedState;
+use crate::admin::access::Caller;
+use crate::admin::api;
+use crate::admin::audit::Asked;
+use crate::admin::operations::Operations;
+use crate::admin::problem::{CallProblem, StatusCode};
+use crate::admin::session::cookies;
+use axum::extract::FromRequestParts;
+use axum::http::header::{self, COOKIE, HeaderMap, REFERER};
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue, Uri};
+use axum::response::{IntoResponse, Response};
+use dispatcher_http::ServedConnection;
+use maud::Markup;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The cookie with what an action came to, which the next page shows once.
+const NOTICE: &str = "dispatcher-notice";
+
+/// Headers of pages: only what is served here is run, shown and asked, and no page frames it. A
+/// browser names its own page to this address alone, which shows that no other site acts.
+const HEADERS: [(&str, &str); 3] = [
+    (
+        "content-security-policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src \
+         'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    ),
+    ("referrer-policy", "same-origin"),
+    ("content-type", "text/html; charset=utf-8"),
+];
+
+/// A request.
+pub(super) struct Visit {
+    pub state: ServedState,
+    pub operations: Arc<dyn Operations>,
+    pub caller: Caller,
+    pub asked: Asked,
+    pub parameters: Parameters,
+    pub notice: Option<String>,
+    pub connection: Option<ServedConnection>,
+    /// The page that the browser comes from, if that is one of ours.
+    pub from: String,
+    path: String,
+}
+
+/// The parameters of a query or of a form.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Parameters(BTreeMap<String, String>);
+
+impl Parameters {
+    pub(super) fn read(text: &[u8]) -> Self {
+        Self(form_urlencoded::parse(text).into_owned().collect())
+    }
+
+    /// A parameter; empty where there is none.
+    pub(super) fn get(&self, name: &str) -> &str {
+        self.0.get(name).map_or("", String::as_str)
+    }
+
+    /// A number; 0 where there is none.
+    pub(super) fn number(&self, name: &str) -> usize {
+        self.get(name).parse().unwrap_or_default()
+    }
+}
+
+impl FromRequestParts<ServedState> for Visit {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &ServedState) -> Result<Self, Response> {
+        let dashboard = &state.dashboard;
+        let operations = api::running(state).map_err(|problem| {
+            let mut answer = wrong(&dashboard.links, &problem);
+            // The program has begun a moment ago.
+            answer
+                .headers_mut()
+                .insert("refresh", HeaderValue::from_static("1"));
+            answer
+        })?;
+        let caller = parts.extensions.get::<Caller>().cloned();
+        let query = parts.uri.query().unwrap_or_default();
+        let notices = parts.headers.get_all(COOKIE).iter();
+        let notice = notices
+            .filter_map(|header| header.to_str().ok())
+            .flat_map(|header| cookies(header, NOTICE))
+            .next();
+        let path = parts.uri.path();
+        let path = path.find("/ui").map_or("/ui", |at| &path[at..]);
+        Ok(Self {
+            operations,
+            caller: caller.unwrap_or_default(),
+            asked: parts.extensions.get::<Asked>().cloned().unwrap_or_default(),
+            parameters: Parameters::read(query.as_bytes()),
+            notice: notice.and_then(decoded),
+            connection: parts.extensions.get::<ServedConnection>().cloned(),
+            from: dashboard.links.own(&came_from(&parts.headers)),
+            path: if query.is_empty() {
+                path.to_owned()
+            } else {
+                format!("{path}?{query}")
+            },
+            state: state.clone(),
+        })
+    }
+}
+
+/// The path of the page that the browser comes from.
+fn came_from(headers: &HeaderMap) -> String {
+    let referer = headers.get(REFERER).and_then(|value| value.to_str().ok());
+    let uri: Option<Uri> = referer.and_then(|referer| referer.parse().ok());
+    uri.and_then(|uri| uri.path_and_query().map(ToString::to_string))
+        .unwrap_or_default()
+}
+
+impl Visit {
+    pub(super) fn dashboard(&self) -> &Dashboard {
+        &self.state.dashboard
+    }
+
+    pub(super) fn links(&self) -> &Links {
+        &self.dashboard().links
+    }
+
+    pub(super) fn sampler(&self) -> &Sampler {
+        &self.dashboard().sampler
+    }
+
+    pub(super) fn environment(&self) -> Option<&str> {
+        self.dashboard().environment.as_deref()
+    }
+
+    pub(super) fn scene(&self) -> Scene<'_> {
+        Scene {
+            dashboard: self.dashboard(),
+            operations: &*self.operations,
+            metrics: &self.state.admin.metrics,
+        }
+    }
+
+    /// The address of this page.
+    pub(super) fn here(&self) -> String {
+        self.links().to(&self.path, &[])
+    }
+
+    /// Whether there is a session to end.
+    pub(super) fn can_sign_out(&self) -> bool {
+        self.state.admin.access.needs_token()
+    }
+
+    /// Why this caller may not act.
+    pub(super) fn why_not(&self) -> &'static str {
+        if self.state.admin.access.permits_actions() {
+            "This session permits reading alone. Sign in with the token of --admin-token-file to act."
+        } else {
+            "Actions need a token: start the program with --admin-token-file FILE."
+        }
+    }
+
+    /// A page with status 200.
+    pub(super) fn page(
+        &self,
+        section: Option<Section>,
+        title: &str,
+        live: Option<String>,
+        content: Markup,
+    ) -> Response {
+        let page = view::Page {
+            section,
+            title,
+            live,
+            content,
+        };
+        let mut answer = html(StatusCode::OK, view::page(self, page));
+        if self.notice.is_some() {
+            let over = format!(
+                "{NOTICE}=; Path={}; Max-Age=0; HttpOnly; SameSite=Strict",
+                self.links().cookie_path()
+            );
+            set_cookie(&mut answer, &over);
+        }
+        answer
+    }
+
+    /// What is wrong.
+    pub(super) fn wrong(&self, problem: &CallProblem) -> Response {
+        wrong(self.links(), problem)
+    }
+
+    /// Goes to one of our pages, which shows a notice.
+    pub(super) fn go(&self, back: &str, notice: &str) -> Response {
+        let mut answer = see_other(&self.links().own(back));
+        let value: String = form_urlencoded::byte_serialize(notice.as_bytes()).collect();
+        let cookie = format!(
+            "{NOTICE}={value}; Path={}; Max-Age=30; HttpOnly; SameSite=Strict",
+            self.links().cookie_path()
+        );
+        set_cookie(&mut answer, &cookie);
+        answer
+    }
+}
+
+fn decoded(value: &str) -> Option<String> {
+    let text = format!("n={value}");
+    let mut pairs = form_urlencoded::parse(text.as_bytes());
+    let (_, notice) = pairs.next()?;
+    Some(notice.into_owned()).filter(|notice| !notice.is_empty())
+}
+
+/// Goes to another page.
+pub(super) fn see_other(address: &str) -> Response {
+    (StatusCode::SEE_OTHER, [(header::LOCATION, address)]).into_response()
+}
+
+/// A page.
+pub(super) fn html(status: StatusCode, page: Markup) -> Response {
+    let mut answer = (status, page.into_string()).into_response();
+    for (name, value) in HEADERS {
+        let name = HeaderName::from_static(name);
+        answer
+            .headers_mut()
+            .insert(name, HeaderValue::from_static(value));
+    }
+    answer
+}
+
+/// A page that says what is wrong.
+pub(super) fn wrong(links: &Links, problem: &CallProblem) -> Response {
+    let errors: Vec<String> = problem.errors.iter().map(ToString::to_string).collect();
+    let status = problem.status;
+    html(
+        status,
+        view::problem(links, status.as_u16(), &problem.detail, &errors),
+    )
+}
+
+/// Adds a cookie. One that cannot be a header is left out.
+pub(super) fn set_cookie(answer: &mut Response, cookie: &str) {
+    if let Ok(cookie) = HeaderValue::from_str(cookie) {
+        answer.headers_mut().append(header::SET_COOKIE, cookie);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notice_is_read_as_it_was_written() {
+        let notice = "Paused “a”; 1 + 1 = 2";
+        let value: String = form_urlencoded::byte_serialize(notice.as_bytes()).collect();
+        assert_eq!(decoded(&value).as_deref(), Some(notice));
+        assert_eq!(decoded(""), None);
+    }
+
+    #[test]
+    fn the_page_that_the_browser_comes_from_is_a_path() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(came_from(&headers), "");
+        headers.insert(REFERER, HeaderValue::from_static("http://evil.com/ui?x=1"));
+        assert_eq!(
+            came_from(&headers),
+            "/ui?x=1",
+            "of it only the path is used"
+        );
+    }
+}

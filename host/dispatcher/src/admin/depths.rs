@@ -1,0 +1,65 @@
+//! Asks queues how much they hold when somebody reads `/metrics`, each at most once an interval. Nobody
+//! reads, nothing is asked.
+
+use super::AdminState;
+use dispatcher_core::clock;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+/// How long a reader waits for answers; those that come later are shown to the next.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How many queues are asked before what they answered is shown.
+const TOGETHER: usize = 100;
+
+/// Asks in a task of its own, so that a reader who leaves cuts no call off.
+#[derive(Debug, Default)]
+pub(super) struct DepthAsker {
+    wanted: Notify,
+    came: watch::Sender<()>,
+}
+
+impl DepthAsker {
+    /// Asks whenever somebody reads, until `stop`.
+    pub(super) async fn run(self: Arc<Self>, state: AdminState, stop: CancellationToken) {
+        let asking = async {
+            loop {
+                self.wanted.notified().await;
+                self.ask(&state).await;
+                self.came.send_replace(());
+            }
+        };
+        tokio::select! {
+            () = asking => {}
+            () = stop.cancelled() => {}
+        }
+    }
+
+    async fn ask(&self, state: &AdminState) {
+        let Some(operations) = state.operations.get() else {
+            return;
+        };
+        let due = state.metrics.due_depths(clock::now());
+        for names in due.chunks(TOGETHER) {
+            let mut views = Vec::new();
+            for name in names {
+                views.extend(operations.queue(name).await);
+            }
+            operations.add_depths(&mut views).await;
+        }
+    }
+
+    /// Has the queues asked that are due, and waits for some time.
+    pub(super) async fn refresh(&self, state: &AdminState) {
+        if state.operations.get().is_none() || state.metrics.due_depths(clock::now()).is_empty() {
+            return;
+        }
+        let mut came = self.came.subscribe();
+        self.wanted.notify_one();
+        tokio::select! {
+            _ = came.changed() => {}
+            () = clock::sleep_until(Some(clock::now() + PATIENCE)) => {}
+        }
+    }
+}

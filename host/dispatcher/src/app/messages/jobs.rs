@@ -1,0 +1,418 @@
+//! The jobs of a process: started, followed, cancelled, kept. Knows nothing of what they do.
+
+use super::record::{JobFiles, JobRecord, JobState};
+use crate::admin::audit::Requester;
+use crate::admin::messages::{JobOrder, JobView};
+use crate::admin::operations::{Listed, Page};
+use crate::admin::problem::{CallProblem, StatusCode};
+use dispatcher_core::clock;
+use dispatcher_core::redrive::RedriveReport;
+use dispatcher_core::tasks;
+use dispatcher_core::tasks::Group;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+/// How many jobs run at once.
+const AT_ONCE: usize = 16;
+/// How many that have ended are known.
+const KNOWN: usize = 100;
+/// How often a running job is written down.
+const KEPT_EVERY: Duration = Duration::from_secs(1);
+/// How long a stop waits for jobs to give back what they hold.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// A job, for whoever does it.
+pub(super) struct Job {
+    record: Mutex<JobRecord>,
+    /// Where it is kept, if it changes something.
+    files: Option<Arc<Mutex<JobFiles>>>,
+    /// Set when it must end after its present batch.
+    pub cancel: CancellationToken,
+    ended: CancellationToken,
+}
+
+/// How a job ended.
+pub(super) enum JobEnd {
+    /// It did what it could.
+    Complete,
+    /// Somebody stopped it.
+    Stopped,
+    /// Something failed.
+    Failed(String),
+}
+
+impl Job {
+    fn lock(&self) -> MutexGuard<'_, JobRecord> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it did so far.
+    pub(super) fn report(&self, report: &RedriveReport) {
+        let kept = {
+            let mut record = self.lock();
+            let has_moved = record.report.moved != report.moved;
+            record.report = report.clone();
+            // What is left of a number must be known after a kill, too.
+            let counts = has_moved && record.order.first.is_some();
+            counts.then(|| record.clone())
+        };
+        if let (Some(record), Some(files)) = (kept, &self.files) {
+            log_kept(&record.id, lock_files(files).keep(&record));
+        }
+    }
+
+    /// How many messages a purge has removed so far; nothing where the backend does not tell.
+    pub(super) fn removed(&self, removed: Option<u64>) {
+        self.lock().removed = removed;
+    }
+
+    /// How many messages there were.
+    pub(super) fn waiting(&self, waiting: u64) {
+        self.lock().waiting = Some(waiting);
+    }
+
+    fn view(&self) -> JobView {
+        self.lock().view()
+    }
+}
+
+/// All jobs of a process, and those that earlier ones left behind.
+pub(super) struct Jobs {
+    /// By their ids, which grow with time.
+    known: Mutex<BTreeMap<String, Arc<Job>>>,
+    files: Option<Arc<Mutex<JobFiles>>>,
+    owner: String,
+    tasks: Mutex<Group<()>>,
+    stop: CancellationToken,
+}
+
+impl Jobs {
+    /// `folder` keeps them over the end of the process.
+    pub(super) fn new(folder: Option<PathBuf>, stop: CancellationToken) -> Self {
+        let files = folder.map(JobFiles::new);
+        let left = files.as_ref().map(JobFiles::left).unwrap_or_default();
+        let known = left.into_iter().map(|record| {
+            let job = Job {
+                files: None,
+                cancel: CancellationToken::new(),
+                ended: CancellationToken::new(),
+                record: Mutex::new(record),
+            };
+            job.ended.cancel();
+            let id = job.lock().id.clone();
+            (id, Arc::new(job))
+        });
+        let jobs = Self {
+            known: Mutex::new(known.collect()),
+            owner: files
+                .as_ref()
+                .map(|files| files.owner().to_owned())
+                .unwrap_or_default(),
+            files: files.map(|files| Arc::new(Mutex::new(files))),
+            tasks: Mutex::default(),
+            stop,
+        };
+        jobs.forget_oldest();
+        jobs
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Job>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, Group<()>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something to its end, whether or not somebody waits for it: what is leased is given back.
+    pub(super) async fn to_the_end<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, CallProblem> {
+        let (answer, answered) = oneshot::channel();
+        {
+            let mut tasks = self.tasks();
+            tasks.take_finished();
+            tasks.spawn(async move {
+                // Whoever asked may have gone.
+                let _ = answer.send(work.await);
+            });
+        }
+        answered.await.map_err(|_| stopping())
+    }
+
+    /// Starts a job. At most one at a time takes messages from a queue.
+    pub(super) fn start<W>(
+        &self,
+        order: JobOrder,
+        by: Requester,
+        work: impl FnOnce(Arc<Job>) -> W,
+    ) -> Result<Arc<Job>, CallProblem>
+    where
+        W: Future<Output = JobEnd> + Send + 'static,
+    {
+        if self.stop.is_cancelled() {
+            return Err(stopping());
+        }
+        let job = {
+            let mut known = self.lock();
+            let running = known.values().filter(|job| !job.ended.is_cancelled());
+            let running: Vec<(String, String)> = running
+                .map(|job| {
+                    let record = job.lock();
+                    (record.order.queue.clone(), record.id.clone())
+                })
+                .collect();
+            if let Some((queue, id)) = running.iter().find(|(queue, _)| *queue == order.queue) {
+                let why = format!(
+                    "Nothing was done. Job `{id}` already takes messages from `{queue}`: cancel it, \
+                     or wait for its end."
+                );
+                return Err(CallProblem::new(StatusCode::CONFLICT, why));
+            }
+            if running.len() >= AT_ONCE {
+                let why = format!("Nothing was done. {AT_ONCE} jobs run already. Try again later.");
+                return Err(CallProblem::new(StatusCode::SERVICE_UNAVAILABLE, why));
+            }
+            // What changes nothing is not worth a file.
+            let files = self.files.clone().filter(|_| order.apply);
+            let record = JobRecord::new(order, by, &self.owner);
+            let id = record.id.clone();
+            let job = Arc::new(Job {
+                record: Mutex::new(record),
+                files,
+                cancel: self.stop.child_token(),
+                ended: CancellationToken::new(),
+            });
+            known.insert(id, job.clone());
+            job
+        };
+        {
+            let record = job.lock();
+            record.by.log_start(&record.order.queue, &record.id);
+        }
+        let work = work(job.clone());
+        let running = follow(job.clone(), self.stop.clone(), work);
+        let mut tasks = self.tasks();
+        tasks.take_finished();
+        tasks.spawn(running);
+        drop(tasks);
+        self.forget_oldest();
+        Ok(job)
+    }
+
+    /// Waits for the end of a job, though no longer than this.
+    pub(super) async fn wait(&self, job: &Job, patience: Duration) -> JobView {
+        tokio::select! {
+            () = job.ended.cancelled() => {}
+            () = clock::sleep_until(Some(clock::now() + patience)) => {}
+        }
+        job.view()
+    }
+
+    /// The newest first.
+    pub(super) fn list(&self, page: &Page) -> Result<Listed<JobView>, CallProblem> {
+        let known: Vec<Arc<Job>> = self.lock().values().rev().cloned().collect();
+        page.of(known.len(), |at| Some(known.get(at)?.view()))
+    }
+
+    pub(super) fn view(&self, id: &str) -> Option<JobView> {
+        let job = self.lock().get(id).cloned();
+        Some(job?.view())
+    }
+
+    pub(super) fn cancel(&self, id: &str) -> Result<JobView, CallProblem> {
+        let job = self.find(id)?;
+        if job.ended.is_cancelled() {
+            let why = format!("Job `{id}` has ended already.");
+            return Err(CallProblem::new(StatusCode::CONFLICT, why));
+        }
+        job.cancel.cancel();
+        Ok(job.view())
+    }
+
+    /// What is left of a job.
+    pub(super) fn rest(&self, id: &str) -> Result<JobOrder, CallProblem> {
+        let job = self.find(id)?;
+        let rest = job.lock().rest();
+        rest.map_err(|why| {
+            let why = format!("Job `{id}` cannot be started again: {why}.");
+            CallProblem::new(StatusCode::CONFLICT, why)
+        })
+    }
+
+    fn find(&self, id: &str) -> Result<Arc<Job>, CallProblem> {
+        let job = self.lock().get(id).cloned();
+        job.ok_or_else(|| {
+            CallProblem::not_found(format!(
+                "There is no job `{id}`. GET /api/v1/jobs lists the last ones."
+            ))
+        })
+    }
+
+    fn forget_oldest(&self) {
+        let mut known = self.lock();
+        while known.len() > KNOWN {
+            let ended = known.iter().find(|(_, job)| job.ended.is_cancelled());
+            let Some(id) = ended.map(|(id, _)| id.clone()) else {
+                return;
+            };
+            known.remove(&id);
+            if let Some(files) = &self.files {
+                lock_files(files).forget(&id);
+            }
+        }
+    }
+
+    /// Waits until all have given back what they held; not for ever.
+    pub(super) async fn finish(&self) {
+        let mut tasks = std::mem::take(&mut *self.tasks());
+        let latest = clock::now() + ENDING;
+        while !tasks.is_empty() {
+            tokio::select! {
+                biased;
+                () = tasks.next() => {}
+                () = clock::sleep_until(Some(latest)) => {
+                    tracing::warn!("jobs did not end; what they hold becomes visible when its lease ends");
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn stopping() -> CallProblem {
+    let why = "Nothing was done. The process is stopping.";
+    CallProblem::new(StatusCode::SERVICE_UNAVAILABLE, why)
+}
+
+fn lock_files(files: &Mutex<JobFiles>) -> MutexGuard<'_, JobFiles> {
+    files.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a job, and writes down how it stands from time to time.
+async fn follow(job: Arc<Job>, stop: CancellationToken, work: impl Future<Output = JobEnd> + Send) {
+    keep(&job).await;
+    let mut work = std::pin::pin!(work);
+    let end = loop {
+        tokio::select! {
+            biased;
+            end = &mut work => break end,
+            () = clock::sleep_until(Some(clock::now() + KEPT_EVERY)) => {
+                keep(&job).await;
+            }
+        }
+    };
+    let (state, error) = match end {
+        JobEnd::Complete => (JobState::Done, None),
+        JobEnd::Failed(error) => (JobState::Failed, Some(error)),
+        JobEnd::Stopped if stop.is_cancelled() => {
+            (JobState::Cut, Some("the process was stopped".to_owned()))
+        }
+        JobEnd::Stopped => (JobState::Cancelled, None),
+    };
+    {
+        let mut record = job.lock();
+        record.order.edits = Vec::new();
+        record.end(state, error);
+    }
+    keep(&job).await;
+    job.ended.cancel();
+}
+
+/// Writes a job down.
+async fn keep(job: &Job) {
+    let Some(files) = job.files.clone() else {
+        return;
+    };
+    let record = job.lock().clone();
+    let id = record.id.clone();
+    let kept = tasks::blocking(move || lock_files(&files).keep(&record)).finished();
+    log_kept(&id, kept.await);
+}
+
+/// A job that cannot be written down is forgotten with the process.
+fn log_kept(job: &str, kept: io::Result<()>) {
+    if let Err(error) = kept {
+        tracing::warn!(job, %error, "job not kept");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::messages::JobKind;
+
+    fn order(queue: &str) -> JobOrder {
+        JobOrder {
+            apply: true,
+            ..JobOrder::new(JobKind::Redrive, queue)
+        }
+    }
+
+    #[tokio::test]
+    async fn one_job_at_a_time_takes_messages_from_a_queue_and_can_be_cancelled() {
+        let jobs = Jobs::new(None, CancellationToken::new());
+        let until_cancelled = |job: Arc<Job>| async move {
+            job.cancel.cancelled().await;
+            JobEnd::Stopped
+        };
+        let start = |queue: &str| jobs.start(order(queue), Requester::default(), until_cancelled);
+        let Ok(first) = start("local:a") else {
+            panic!("it starts");
+        };
+        let refused = start("local:a").err().expect("it is refused");
+        assert_eq!(refused.status, StatusCode::CONFLICT);
+        assert!(start("local:b").is_ok());
+        let id = first.view().id;
+        jobs.cancel(&id).expect("it runs");
+        let view = jobs.wait(&first, Duration::from_secs(60)).await;
+        assert_eq!((&*view.state, view.can_restart), ("cancelled", true));
+        assert!(jobs.cancel(&id).is_err(), "it has ended");
+        assert!(start("local:a").is_ok());
+        let page = Page {
+            limit: 2,
+            after: None,
+        };
+        let (items, next) = jobs.list(&page).expect("a good page");
+        assert_eq!((items.len(), next.is_some()), (2, true));
+        assert_eq!(items[0].state, "running", "the newest is first");
+    }
+
+    #[tokio::test]
+    async fn a_stop_cuts_jobs_and_a_later_process_knows_them() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = Some(folder.path().join("jobs"));
+        let stop = CancellationToken::new();
+        let jobs = Jobs::new(place.clone(), stop.clone());
+        let started = jobs.start(order("local:a"), Requester::default(), |job| async move {
+            job.report(&RedriveReport {
+                moved: 3,
+                ..RedriveReport::default()
+            });
+            job.cancel.cancelled().await;
+            JobEnd::Stopped
+        });
+        let Ok(started) = started else {
+            panic!("it starts");
+        };
+        let id = started.view().id;
+        stop.cancel();
+        jobs.finish().await;
+        assert!(
+            jobs.start(order("local:b"), Requester::default(), |_| async {
+                JobEnd::Complete
+            })
+            .is_err()
+        );
+        let later = Jobs::new(place, CancellationToken::new());
+        let cut = later.view(&id).expect("it is known");
+        assert_eq!((&*cut.state, cut.report.moved.0), ("cut", 3));
+        assert!(cut.can_restart);
+    }
+}

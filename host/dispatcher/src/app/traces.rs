@@ -1,0 +1,45 @@
+//! Starts the export of traces, and ends it once the last of them are sent.
+
+use crate::config::otel::Otlp;
+use crate::config::problem::Problem;
+use crate::telemetry::otlp::{OtlpTransport, export_spans};
+use dispatcher_core::tasks;
+use dispatcher_core::tasks::Task;
+use dispatcher_core::telemetry::trace::Tracer;
+use tokio_util::sync::CancellationToken;
+
+/// What exports; ends with `finish`.
+pub(crate) struct Exporting {
+    over: CancellationToken,
+    task: Option<Task<()>>,
+}
+
+/// Starts what the settings ask for: what makes spans, and what exports them.
+///
+/// # Errors
+/// The certificates or headers for the collector cannot be used.
+pub(crate) fn start(otlp: &Otlp) -> Result<(Tracer, Exporting), Problem> {
+    let over = CancellationToken::new();
+    let Some(traces) = &otlp.traces else {
+        return Ok((Tracer::default(), Exporting { over, task: None }));
+    };
+    let transport = OtlpTransport::new(&traces.signal).map_err(|why| {
+        Problem::new("OTEL_EXPORTER_OTLP", why, "what a request can be sent with")
+    })?;
+    let (tracer, receiver) = Tracer::new(traces.terms, traces.batches.capacity);
+    let (resource, batches) = (otlp.resource.clone(), traces.batches);
+    let exporting = export_spans(receiver, transport, resource, batches, over.clone());
+    tracing::info!(endpoint = traces.signal.url, "traces are exported");
+    let task = Some(tasks::spawn(exporting));
+    Ok((tracer, Exporting { over, task }))
+}
+
+impl Exporting {
+    /// The run is over: sends what is left, for at most 3 s.
+    pub(crate) async fn finish(self) {
+        self.over.cancel();
+        if let Some(task) = self.task {
+            task.finished().await;
+        }
+    }
+}

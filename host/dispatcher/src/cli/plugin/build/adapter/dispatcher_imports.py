@@ -1,0 +1,234 @@
+"""Takes in what a project imports, since a component has no files to import from while it runs: what its
+functions import is loaded when it is built. What cannot work there is refused. Knows no contract."""
+
+import ast
+import importlib
+import os
+import sys
+import traceback
+
+import componentize_py_types
+
+# What the Python within a component cannot do, by the name that needs it.
+NO_NETWORK = "the Python within a component cannot call out over the network"
+NO_THREADS = "the Python within a component has no threads and no processes"
+UNUSABLE = {
+    **dict.fromkeys(("urllib.request", "http.client", "ssl", "smtplib", "ftplib"), NO_NETWORK),
+    **dict.fromkeys(("requests", "httpx", "aiohttp", "urllib3", "boto3", "botocore"), NO_NETWORK),
+    **dict.fromkeys(("subprocess", "multiprocessing", "concurrent.futures"), NO_THREADS),
+    **dict.fromkeys(("threading.Thread", "threading.Timer", "os.fork", "os.system"), NO_THREADS),
+}
+
+# A `try` that expects an import to fail.
+EXPECTS = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
+
+# What the standard library itself imports late.
+LATE = (
+    "_strptime",
+    "encodings.ascii",
+    "encodings.cp1252",
+    "encodings.idna",
+    "encodings.latin_1",
+    "encodings.utf_16",
+    "encodings.utf_8_sig",
+    "heapq",
+    "unicodedata",
+)
+
+NO_FILES = "a component has no files to import from while it runs"
+
+
+class Refused(Exception):
+    """Why the project cannot become a component."""
+
+
+class Imports(ast.NodeVisitor):
+    """The imports of a module, each with whether a function does it and whether it may fail; and what
+    else it names that cannot work."""
+
+    def __init__(self, module):
+        self.module = module
+        self.found = []
+        self.named = []
+        self.depth = 0
+        self.guards = 0
+
+    def visit_FunctionDef(self, node):
+        self.depth += 1
+        self.generic_visit(node)
+        self.depth -= 1
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+    visit_Lambda = visit_FunctionDef
+
+    def visit_Try(self, node):
+        is_guard = expects_failure(node)
+        self.guards += is_guard
+        for child in node.body:
+            self.visit(child)
+        self.guards -= is_guard
+        for child in [*node.handlers, *node.orelse, *node.finalbody]:
+            self.visit(child)
+
+    def visit_Import(self, node):
+        for alias in node.names:
+            self.add(node, alias.name, None)
+
+    def visit_ImportFrom(self, node):
+        name = node.module or ""
+        if node.level > 0:
+            package = getattr(sys.modules.get(self.module), "__package__", None) or ""
+            parts = package.split(".") if package else []
+            parts = parts[: len(parts) - node.level + 1]
+            name = ".".join([*parts, *([node.module] if node.module else [])])
+        for alias in node.names:
+            self.add(node, name, alias.name)
+
+    def visit_Call(self, node):
+        # `importlib.import_module("name")`
+        called = getattr(node.func, "attr", getattr(node.func, "id", None))
+        name = node.args[0] if node.args else None
+        if called in ("import_module", "__import__") and isinstance(name, ast.Constant):
+            if isinstance(name.value, str) and not name.value.startswith("."):
+                self.add(node, name.value, None)
+        self.generic_visit(node)
+
+    def visit_Attribute(self, node):
+        if isinstance(node.value, ast.Name):
+            self.named.append((node, f"{node.value.id}.{node.attr}"))
+        self.generic_visit(node)
+
+    def add(self, node, name, member):
+        self.found.append((node, name, member, self.depth > 0, self.guards > 0))
+
+
+def expects_failure(node):
+    """Whether a `try` handles what an import raises."""
+    for handler in node.handlers:
+        kinds = [handler.type] if not isinstance(handler.type, ast.Tuple) else handler.type.elts
+        if any(kind is None or getattr(kind, "id", None) in EXPECTS for kind in kinds):
+            return True
+    return False
+
+
+def is_loaded(name, member):
+    module = sys.modules.get(name)
+    if module is None:
+        return False
+    return member in (None, "*") or hasattr(module, member) or f"{name}.{member}" in sys.modules
+
+
+def load(name, member):
+    """Imports a module, and what is taken of it if that is a module as well."""
+    module = importlib.import_module(name)
+    if member not in (None, "*") and not hasattr(module, member):
+        importlib.import_module(f"{name}.{member}")
+
+
+def unusable(*names):
+    """Why one of these names, or a package that it is in, cannot work."""
+    for name in names:
+        parts = name.split(".")
+        for count in range(len(parts), 0, -1):
+            reason = UNUSABLE.get(".".join(parts[:count]))
+            if reason:
+                return reason
+    return None
+
+
+class Project:
+    """The modules of a project and of the packages that it has installed."""
+
+    def __init__(self, root, generated):
+        self.root = root
+        # Folders with modules of neither.
+        library = (os.path.dirname(module.__file__) for module in (os, ast, componentize_py_types))
+        self.others = (*library, *generated)
+        self.seen = set()
+
+    def modules(self):
+        """Loaded modules that have not been looked at: names, files, and the place in the project of
+        its own."""
+        for name, module in sorted(sys.modules.items()):
+            file = getattr(module, "__file__", None) or ""
+            if name in self.seen or not file.endswith(".py"):
+                continue
+            self.seen.add(name)
+            inside = os.path.relpath(file, self.root) if file.startswith(self.root + os.sep) else ""
+            if inside and not inside.startswith((".venv", "build" + os.sep)):
+                yield name, file, inside
+            elif not inside and not file.startswith(tuple(folder + os.sep for folder in self.others)):
+                yield name, file, None
+
+    def take_in(self):
+        """Loads what functions import, and what the modules loaded by this import in turn."""
+        while modules := list(self.modules()):
+            for name, file, inside in modules:
+                with open(file, encoding="utf-8", errors="replace") as source:
+                    text = source.read()
+                if inside is None:
+                    take_in_package(name, text)
+                else:
+                    take_in_own(name, text, inside)
+        for name in LATE:
+            importlib.import_module(name)
+
+
+def take_in_package(module, text):
+    """What the functions of a package import is loaded if it can be: it may never be called."""
+    imports = Imports(module)
+    try:
+        imports.visit(ast.parse(text))
+    except SyntaxError:
+        return
+    for _, name, member, in_function, _ in imports.found:
+        if in_function and not unusable(name) and not is_loaded(name, member):
+            try:
+                load(name, member)
+            except (Exception, SystemExit):
+                continue
+
+
+def take_in_own(module, text, inside):
+    imports = Imports(module)
+    imports.visit(ast.parse(text))
+    lines = text.splitlines()
+
+    def refuse(node, reason):
+        raise Refused(f"{inside}:{node.lineno}: {lines[node.lineno - 1].strip()}\n  {reason}")
+
+    for node, name, member, in_function, is_guarded in imports.found:
+        reason = unusable(f"{name}.{member}" if member else name)
+        if reason and not is_guarded:
+            refuse(node, reason)
+        if reason or not in_function or is_loaded(name, member):
+            continue
+        try:
+            load(name, member)
+        except ImportError as error:
+            if not is_guarded:
+                refuse(node, f"{error}; {compiled(error) or NO_FILES}")
+    for node, name in imports.named:
+        if name in UNUSABLE and name.split(".")[0] in sys.modules:
+            refuse(node, UNUSABLE[name])
+
+
+def compiled(error):
+    """Why an import failed within a package of compiled code; None for any other."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        folder = os.path.dirname(frame.filename)
+        if os.path.exists(os.path.join(folder, "__init__.py")) and "importlib" not in folder:
+            if any(name.endswith((".so", ".pyd", ".dylib")) for _, _, names in os.walk(folder) for name in names):
+                return f"the package {os.path.basename(folder)} is compiled code, which a component cannot load"
+    return None
+
+
+def handler_module():
+    """The project's `app.py`."""
+    try:
+        return importlib.import_module("app")
+    except ImportError as error:
+        reason = compiled(error)
+        if reason:
+            raise Refused(f"{error}\n  {reason}") from error
+        raise

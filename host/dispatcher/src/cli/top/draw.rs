@@ -1,0 +1,346 @@
+//! Draws what `dispatcher top` shows, within 80 columns.
+
+use super::model::{DepthData, OutcomeData, QueueData, RunningData, Tab, TopModel};
+use dispatcher_core::clock::BootInstant;
+use dispatcher_core::telemetry::escape::escape_control_characters;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table, TableState};
+
+const KEYS: &str =
+    " q quit  Tab list  \u{2191}\u{2193} select  d depths  P pause  C cancel  D stop  ? help";
+
+const HELP: [&str; 13] = [
+    "1 2 3, Tab    Queues, Running, Outcomes",
+    "\u{2191} \u{2193}, j k      select a row; PgUp, PgDn, Home, End",
+    "d             ask how much queues hold, or not:",
+    "              on SQS each queue is a call that is billed",
+    "?             this help",
+    "q, Esc        quit",
+    "",
+    "These change something, and ask first:",
+    "P             pause or resume the selected queue",
+    "C             cancel the selected attempt",
+    "D             stop the process, as SIGTERM does",
+    "",
+    "Any key closes this.",
+];
+
+/// Draws everything.
+pub(super) fn draw(frame: &mut Frame, model: &TopModel, now: BootInstant) {
+    let [head, counts, tabs, list, foot] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(2),
+        Constraint::Length(1),
+        Constraint::Min(3),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    frame.render_widget(head_line(model), head);
+    frame.render_widget(Paragraph::new(count_lines(model)), counts);
+    frame.render_widget(tab_line(model), tabs);
+    draw_list(frame, model, list);
+    frame.render_widget(foot_line(model, now), foot);
+    if model.shows_help {
+        draw_help(frame);
+    }
+}
+
+fn head_line(model: &TopModel) -> Line<'static> {
+    if let Some(failure) = &model.failure {
+        return Line::from(vec![
+            Span::from(" dispatcher ").bold(),
+            Span::from(shown(failure)).fg(Color::Red),
+        ]);
+    }
+    let process = &model.overview.process;
+    let mut spans = vec![
+        Span::from(format!(" dispatcher {}", process.version)).bold(),
+        Span::from(format!(
+            "  {}  up {}  ",
+            shown(&process.id),
+            duration(process.uptime_s)
+        )),
+    ];
+    if process.state == "draining" {
+        spans.push(Span::from("stopping").fg(Color::Yellow));
+    } else if let Some(first) = process.not_ready.first() {
+        let why = format!(
+            "not ready: {}: {}",
+            shown(&first.what),
+            shown(&first.reason)
+        );
+        spans.push(Span::from(why).fg(Color::Yellow));
+    } else if !process.state.is_empty() {
+        spans.push(Span::from("ready").fg(Color::Green));
+    }
+    spans.push(Span::from(format!("  {}", model.place)).dim());
+    Line::from(spans)
+}
+
+fn count_lines(model: &TopModel) -> Vec<Line<'static>> {
+    let overview = &model.overview;
+    let messages = &overview.messages;
+    let rates = model.rates.map_or_else(
+        || " \u{2026}".to_owned(),
+        |rates| {
+            format!(
+                " received {}/s  done {}/s  failed {}/s  running {}  leases {}",
+                rate(rates.received),
+                rate(rates.done),
+                rate(rates.failed),
+                overview.running,
+                overview.leases
+            )
+        },
+    );
+    let totals = format!(
+        " since start: {} received, {} done, {} retried, {} dead-lettered, {} lost",
+        messages.received, messages.done, messages.retried, messages.dead_lettered, messages.lost
+    );
+    vec![Line::from(rates), Line::from(totals).dim()]
+}
+
+fn tab_line(model: &TopModel) -> Line<'static> {
+    let mut spans = Vec::new();
+    for (number, tab) in (1..).zip(Tab::ALL) {
+        let count = match tab {
+            Tab::Queues => format!(" ({})", model.overview.queues),
+            Tab::Running => format!(" ({})", model.overview.running),
+            Tab::Outcomes => String::new(),
+        };
+        let title = format!(" {number} {}{count} ", tab.title());
+        let style = if tab == model.tab {
+            Style::new().add_modifier(Modifier::REVERSED)
+        } else {
+            Style::new()
+        };
+        spans.push(Span::styled(title, style));
+    }
+    if model.tab == Tab::Queues && model.calls > 0 {
+        spans.push(Span::from(format!("  {} calls for depths", model.calls)).dim());
+    }
+    Line::from(spans)
+}
+
+fn draw_list(frame: &mut Frame, model: &TopModel, area: Rect) {
+    let (header, widths, rows): (&[&str], &[Constraint], Vec<Row>) = match model.tab {
+        Tab::Queues => (
+            &QUEUE_HEADER,
+            &QUEUE_WIDTHS,
+            model.queues.iter().map(queue_row).collect(),
+        ),
+        Tab::Running => (
+            &RUNNING_HEADER,
+            &RUNNING_WIDTHS,
+            model.running.iter().map(running_row).collect(),
+        ),
+        Tab::Outcomes => (
+            &OUTCOME_HEADER,
+            &OUTCOME_WIDTHS,
+            model.outcomes.iter().map(outcome_row).collect(),
+        ),
+    };
+    if rows.is_empty() {
+        let nothing = match model.tab {
+            Tab::Queues => " No queues.",
+            Tab::Running => " No attempt runs.",
+            Tab::Outcomes => " Every delivery since the start was done.",
+        };
+        frame.render_widget(Line::from(nothing).dim(), area);
+        return;
+    }
+    let header = Row::new(header.iter().map(|title| Cell::from(*title))).bold();
+    let table = Table::new(rows, widths.iter().copied())
+        .header(header)
+        .column_spacing(1)
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+    let mut state = TableState::default().with_selected(model.selected());
+    frame.render_stateful_widget(table, area, &mut state);
+}
+
+const QUEUE_HEADER: [&str; 8] = [
+    " queue", "waiting", "oldest", "running", "recv/s", "done/s", "fail/s", "dead",
+];
+const QUEUE_WIDTHS: [Constraint; 8] = [
+    Constraint::Min(20),
+    Constraint::Length(9),
+    Constraint::Length(7),
+    Constraint::Length(7),
+    Constraint::Length(7),
+    Constraint::Length(7),
+    Constraint::Length(7),
+    Constraint::Length(7),
+];
+
+fn queue_row(queue: &QueueData) -> Row<'static> {
+    let mark = if queue.paused { " \u{2016} " } else { " " };
+    let depth = queue.depth.clone().unwrap_or_default();
+    let waiting = match &depth {
+        DepthData { error: Some(_), .. } => "error".to_owned(),
+        depth => count(
+            depth
+                .waiting
+                .map(|waiting| waiting + depth.delayed.unwrap_or(0)),
+        ),
+    };
+    let dead = queue.dead_letter_depth.clone().unwrap_or_default().waiting;
+    let rates = queue.per_second.clone().unwrap_or_default();
+    let row = Row::new([
+        format!("{mark}{}", shown(&queue.queue)),
+        waiting,
+        depth.oldest_s.map(duration).unwrap_or_default(),
+        queue.in_flight.to_string(),
+        rate(rates.received),
+        rate(rates.done),
+        rate(rates.failed),
+        count(dead),
+    ]);
+    if queue.paused {
+        row.fg(Color::Yellow)
+    } else if dead.is_some_and(|dead| dead > 0) || rates.failed > 0.0 {
+        row.fg(Color::Red)
+    } else {
+        row
+    }
+}
+
+const RUNNING_HEADER: [&str; 6] = [" message", "queue", "attempt", "age", "lease", "state"];
+const RUNNING_WIDTHS: [Constraint; 6] = [
+    Constraint::Min(24),
+    Constraint::Length(20),
+    Constraint::Length(7),
+    Constraint::Length(6),
+    Constraint::Length(6),
+    Constraint::Length(9),
+];
+
+fn running_row(attempt: &RunningData) -> Row<'static> {
+    let first = attempt.messages.first().cloned().unwrap_or_default();
+    let more = match attempt.messages.len() {
+        0 | 1 => String::new(),
+        all => format!(" +{}", all - 1),
+    };
+    let least = attempt
+        .messages
+        .iter()
+        .filter_map(|message| message.lease_left_s)
+        .reduce(f64::min);
+    let state = if attempt.messages.iter().any(|message| message.cancelled) {
+        "cancelled"
+    } else if attempt.stuck.is_some() {
+        "stuck"
+    } else {
+        ""
+    };
+    let row = Row::new([
+        format!(" {}{more}", shown(&first.id)),
+        shown(&attempt.queue),
+        first.attempt.to_string(),
+        duration(attempt.age_s),
+        least.map_or_else(|| "lost".to_owned(), duration),
+        state.to_owned(),
+    ]);
+    if state.is_empty() {
+        row
+    } else {
+        row.fg(Color::Yellow)
+    }
+}
+
+const OUTCOME_HEADER: [&str; 4] = [" at", "event", "queue", "reason"];
+const OUTCOME_WIDTHS: [Constraint; 4] = [
+    Constraint::Length(9),
+    Constraint::Length(14),
+    Constraint::Length(18),
+    Constraint::Min(20),
+];
+
+fn outcome_row(outcome: &OutcomeData) -> Row<'static> {
+    // `2026-11-23T07:31:08.5Z` without its date and fraction.
+    let time: String = outcome.at.chars().skip(11).take(8).collect();
+    let reason = outcome.reason.as_ref().or(outcome.reason_kind.as_ref());
+    let id = outcome.ids.first().map(|id| format!("{} ", shown(id)));
+    let many = match outcome.messages {
+        0 | 1 => String::new(),
+        messages => format!("{messages}\u{d7} "),
+    };
+    Row::new([
+        format!(" {time}"),
+        shown(&outcome.event),
+        shown(&outcome.queue),
+        format!(
+            "{many}{}{}",
+            reason
+                .map(|reason| shown(reason) + "  ")
+                .unwrap_or_default(),
+            id.unwrap_or_default()
+        ),
+    ])
+}
+
+fn foot_line(model: &TopModel, now: BootInstant) -> Line<'static> {
+    if let Some(question) = &model.question {
+        let text = format!(" {}  y: yes, any other key: no", shown(&question.text));
+        return Line::from(text).fg(Color::Yellow).bold();
+    }
+    match model.notice(now) {
+        Some((text, true)) => Line::from(format!(" {}", shown(text))).fg(Color::Red),
+        Some((text, false)) => Line::from(format!(" {}", shown(text))).fg(Color::Green),
+        None => Line::from(KEYS).dim(),
+    }
+}
+
+fn draw_help(frame: &mut Frame) {
+    let area = frame.area();
+    let width = area.width.min(62);
+    #[expect(clippy::cast_possible_truncation, reason = "a dozen lines")]
+    let height = area.height.min(HELP.len() as u16 + 2);
+    let at = Rect::new(
+        (area.width - width) / 2,
+        (area.height - height) / 2,
+        width,
+        height,
+    );
+    let lines: Vec<Line> = HELP.iter().map(|line| Line::from(*line)).collect();
+    frame.render_widget(Clear, at);
+    let block = Block::bordered().title(" dispatcher top ");
+    frame.render_widget(Paragraph::new(lines).block(block), at);
+}
+
+fn shown(text: &str) -> String {
+    escape_control_characters(text)
+}
+
+fn count(count: Option<u64>) -> String {
+    count.map(|count| count.to_string()).unwrap_or_default()
+}
+
+fn rate(rate: f64) -> String {
+    if rate > 0.0 && rate < 9.95 {
+        format!("{rate:.1}")
+    } else {
+        format!("{rate:.0}")
+    }
+}
+
+/// In two units at most: `850ms`, `12s`, `3m20s`, `5h12m`, `3d4h`.
+pub(super) fn duration(seconds: f64) -> String {
+    if seconds < 1.0 {
+        return format!("{:.0}ms", seconds.max(0.0) * 1_000.0);
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "at least one, and saturates"
+    )]
+    let whole = seconds as u64;
+    let (days, hours, minutes) = (whole / 86_400, whole / 3_600 % 24, whole / 60 % 60);
+    match whole {
+        0..60 => format!("{whole}s"),
+        60..3_600 => format!("{minutes}m{}s", whole % 60),
+        3_600..86_400 => format!("{hours}h{minutes}m"),
+        _ => format!("{days}d{hours}h"),
+    }
+}

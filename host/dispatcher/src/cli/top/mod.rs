@@ -1,0 +1,179 @@
+//! `dispatcher top`: what a running process does, in a terminal, by its admin API. Asks once a second
+//! for what is on the screen.
+
+mod draw;
+mod model;
+#[cfg(test)]
+mod tests;
+
+use super::admin::AdminClient;
+use super::{Typed, block_on, flags};
+use crate::error::{Exit, Failure};
+use dispatcher_core::clock;
+use dispatcher_core::tasks::{self, Task};
+use model::{Action, Step, TopModel};
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use serde_json::Value;
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+const EXAMPLES: &str = "\
+Examples:
+  dispatcher top --admin 127.0.0.1:9090
+  dispatcher top --admin 127.0.0.1:9090 --admin-token-file token    to pause, cancel and stop, too
+
+The address is the setting `admin` of `dispatcher run`. Keys that change something are capitals and
+ask first; ? shows them all.";
+
+/// How long a look for a key waits, and so how late the end of the program is noticed.
+const KEY_WAIT: Duration = Duration::from_millis(200);
+
+/// Show a running process in the terminal: queues, attempts under way and outcomes
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// How often it asks
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = interval)]
+    pub every: Duration,
+    #[command(flatten)]
+    pub admin: flags::AdminArgs,
+    #[command(flatten)]
+    pub file: flags::FileArgs,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval: Result<Duration, _> = humantime::parse_duration(text);
+    let interval = interval.ok().filter(|every| *every >= KEY_WAIT);
+    interval.ok_or_else(|| "wanted a duration of at least 200ms, as in 2s".to_owned())
+}
+
+/// Runs until `q`.
+pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+    let (place, problems) = flags::admin(&typed.matches);
+    if !problems.is_empty() {
+        return Err(problems.into());
+    }
+    let Some(client) = AdminClient::of(&place)? else {
+        let line = "--admin: no address; wanted ADDRESS:PORT, as in 127.0.0.1:9090, by the flag, \
+                    DISPATCHER_ADMIN or the file of --config";
+        return Err(Failure::new(Exit::Usage, line));
+    };
+    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        let line = "dispatcher top needs a terminal; GET /api/v1/overview and /api/v1/queues have \
+                    the same for programs";
+        return Err(Failure::new(Exit::Usage, line));
+    }
+    block_on(async {
+        // What keeps it from the first answer is said on the usual screen.
+        let overview = client.get("/api/v1/overview").await?.json()?;
+        let mut model = TopModel::new(client.place());
+        accept(model.take_overview(overview, clock::now()))?;
+        on_screen(async |terminal| show(terminal, &client, &mut model, args.every).await).await
+    })?
+}
+
+/// Runs `body` with the terminal in raw mode on its second screen, and restores it: also when `body`
+/// panics, by a panic hook.
+async fn on_screen(
+    body: impl AsyncFnOnce(&mut DefaultTerminal) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut terminal = ratatui::try_init().map_err(|error| broken(&error))?;
+    let ended = body(&mut terminal).await;
+    ratatui::restore();
+    ended
+}
+
+fn broken(error: &io::Error) -> Failure {
+    Failure::new(Exit::Failed, format!("the terminal: {error}"))
+}
+
+fn accept(taken: Result<(), serde_json::Error>) -> Result<(), Failure> {
+    taken.map_err(|error| {
+        let line = format!("the answer is not that of the admin API: {error}");
+        Failure::new(Exit::Failed, line)
+    })
+}
+
+async fn show(
+    terminal: &mut DefaultTerminal,
+    client: &AdminClient,
+    model: &mut TopModel,
+    every: Duration,
+) -> Result<(), Failure> {
+    let (sender, mut events) = mpsc::channel(16);
+    let _reading = keys(sender);
+    let mut ticks = tokio::time::interval(every);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        let step = tokio::select! {
+            event = events.recv() => match event {
+                Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => model.press(key),
+                Some(Ok(_)) => Step::Redraw,
+                Some(Err(error)) => return Err(broken(&error)),
+                None => Step::Quit,
+            },
+            _ = ticks.tick() => Step::Fetch,
+        };
+        match step {
+            Step::Quit => return Ok(()),
+            Step::Redraw => {}
+            Step::Fetch => fetch(client, model).await,
+            Step::Act(action) => {
+                act(client, model, &action).await;
+                fetch(client, model).await;
+            }
+        }
+        let drawn = terminal.draw(|frame| draw::draw(frame, model, clock::now()));
+        drawn.map_err(|error| broken(&error))?;
+    }
+}
+
+/// Sends keys and changes of size, until nobody receives them or after an error.
+fn keys(sender: mpsc::Sender<io::Result<Event>>) -> Task<()> {
+    tasks::blocking(move || {
+        while !sender.is_closed() {
+            let found = event::poll(KEY_WAIT).and_then(|found| found.then(event::read).transpose());
+            let Some(found) = found.transpose() else {
+                continue;
+            };
+            let is_last = found.is_err();
+            if sender.blocking_send(found).is_err() || is_last {
+                return;
+            }
+        }
+    })
+}
+
+/// Asks for what is on the screen. A process that does not answer is shown as such, with what it
+/// answered last.
+async fn fetch(client: &AdminClient, model: &mut TopModel) {
+    if let Err(failure) = try_fetch(client, model).await {
+        model.failure = Some(failure.lines.join("; "));
+    }
+}
+
+async fn try_fetch(client: &AdminClient, model: &mut TopModel) -> Result<(), Failure> {
+    let tab = model.tab;
+    let path = model.path();
+    let (overview, list) = tokio::join!(get(client, "/api/v1/overview"), get(client, &path));
+    accept(model.take_overview(overview?, clock::now()))?;
+    accept(model.take_list(tab, list?))
+}
+
+async fn get(client: &AdminClient, path: &str) -> Result<Value, Failure> {
+    client.get(path).await?.json()
+}
+
+async fn act(client: &AdminClient, model: &mut TopModel, action: &Action) {
+    let answer = match client.post(&action.path, &Action::body()).await {
+        Ok(answer) => answer.json(),
+        Err(failure) => Err(failure),
+    };
+    let (text, is_error) = match answer {
+        Ok(_) => (action.done.clone(), false),
+        Err(failure) => (failure.lines.join("; "), true),
+    };
+    model.notify(text, is_error, clock::now());
+}

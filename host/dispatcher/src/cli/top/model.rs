@@ -1,0 +1,437 @@
+//! What `dispatcher top` shows, and what its keys do: the last answers of the admin API, the selected
+//! row, a question that waits for its answer. Pure: it draws nothing and asks nobody.
+
+use dispatcher_core::clock::BootInstant;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+use crate::cli::admin::in_path;
+
+/// The most rows of a list that are fetched.
+const ROWS: usize = 200;
+/// For how long a result is shown in place of the keys.
+const NOTICE: Duration = Duration::from_secs(6);
+
+/// The process at a glance, as `GET /api/v1/overview` has it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct OverviewData {
+    pub process: ProcessData,
+    pub queues: u64,
+    pub running: u64,
+    pub leases: u64,
+    pub messages: MessageData,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ProcessData {
+    pub id: String,
+    pub version: String,
+    pub uptime_s: f64,
+    pub state: String,
+    pub not_ready: Vec<NotReadyData>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct NotReadyData {
+    pub what: String,
+    pub reason: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct MessageData {
+    pub received: u64,
+    pub done: u64,
+    pub retried: u64,
+    pub dead_lettered: u64,
+    pub lost: u64,
+}
+
+/// A queue, as `GET /api/v1/queues` has it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct QueueData {
+    pub queue: String,
+    pub paused: bool,
+    pub shared: bool,
+    pub in_flight: u64,
+    pub per_second: Option<RateData>,
+    pub depth: Option<DepthData>,
+    pub dead_letter_depth: Option<DepthData>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct RateData {
+    pub received: f64,
+    pub done: f64,
+    pub failed: f64,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct DepthData {
+    pub waiting: Option<u64>,
+    pub delayed: Option<u64>,
+    pub oldest_s: Option<f64>,
+    pub error: Option<String>,
+}
+
+/// An attempt under way, as `GET /api/v1/running` has it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct RunningData {
+    pub id: String,
+    pub queue: String,
+    pub age_s: f64,
+    pub stuck: Option<String>,
+    pub messages: Vec<RunningMessageData>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct RunningMessageData {
+    pub id: String,
+    pub attempt: u64,
+    pub lease_left_s: Option<f64>,
+    pub cancelled: bool,
+}
+
+/// A delivery that ended otherwise than done, as `GET /api/v1/outcomes` has it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct OutcomeData {
+    pub at: String,
+    pub queue: String,
+    pub event: String,
+    pub reason: Option<String>,
+    pub reason_kind: Option<String>,
+    pub messages: u64,
+    pub ids: Vec<String>,
+}
+
+/// One of the lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tab {
+    Queues,
+    Running,
+    Outcomes,
+}
+
+impl Tab {
+    pub(crate) const ALL: [Self; 3] = [Self::Queues, Self::Running, Self::Outcomes];
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Queues => "Queues",
+            Self::Running => "Running",
+            Self::Outcomes => "Outcomes",
+        }
+    }
+}
+
+/// A change that the process is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Action {
+    pub path: String,
+    /// What is shown once it is done.
+    pub done: String,
+}
+
+/// What must be confirmed before it happens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Question {
+    pub text: String,
+    action: Action,
+}
+
+/// What a key asks the shell for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    Redraw,
+    Fetch,
+    Act(Action),
+    Quit,
+}
+
+/// Messages per second of the whole process, between the last two answers.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct ProcessRates {
+    pub received: f64,
+    pub done: f64,
+    pub failed: f64,
+}
+
+struct Notice {
+    text: String,
+    is_error: bool,
+    until: BootInstant,
+}
+
+pub(super) struct TopModel {
+    pub place: String,
+    pub tab: Tab,
+    pub shows_help: bool,
+    pub overview: OverviewData,
+    pub rates: Option<ProcessRates>,
+    pub queues: Vec<QueueData>,
+    pub running: Vec<RunningData>,
+    pub outcomes: Vec<OutcomeData>,
+    /// The calls to queues that the last answer took.
+    pub calls: u64,
+    pub question: Option<Question>,
+    /// Why there is no newer answer.
+    pub failure: Option<String>,
+    /// How much queues hold is fetched: not by itself where that is billed.
+    depths: Option<bool>,
+    selected: [usize; Tab::ALL.len()],
+    notice: Option<Notice>,
+    counted_at: Option<BootInstant>,
+}
+
+impl TopModel {
+    pub(crate) fn new(place: &str) -> Self {
+        Self {
+            place: place.to_owned(),
+            tab: Tab::Queues,
+            shows_help: false,
+            overview: OverviewData::default(),
+            rates: None,
+            queues: Vec::new(),
+            running: Vec::new(),
+            outcomes: Vec::new(),
+            calls: 0,
+            question: None,
+            failure: None,
+            depths: None,
+            selected: [0; Tab::ALL.len()],
+            notice: None,
+            counted_at: None,
+        }
+    }
+
+    /// Whether how much queues hold is fetched: unless somebody chose, where that costs nothing.
+    pub(crate) fn fetches_depths(&self) -> bool {
+        let is_free = |queue: &QueueData| {
+            queue.queue.starts_with("local:") || queue.queue.starts_with("redis:")
+        };
+        self.depths
+            .unwrap_or_else(|| !self.queues.is_empty() && self.queues.iter().all(is_free))
+    }
+
+    /// What the list that is shown is fetched from.
+    pub(crate) fn path(&self) -> String {
+        match self.tab {
+            Tab::Queues => format!(
+                "/api/v1/queues?limit={ROWS}&depth={}",
+                self.fetches_depths()
+            ),
+            Tab::Running => format!("/api/v1/running?limit={ROWS}"),
+            Tab::Outcomes => format!("/api/v1/outcomes?limit={ROWS}"),
+        }
+    }
+
+    /// Takes an overview.
+    ///
+    /// # Errors
+    /// It is of another form than the API has.
+    pub(crate) fn take_overview(
+        &mut self,
+        answer: Value,
+        now: BootInstant,
+    ) -> Result<(), serde_json::Error> {
+        let next: OverviewData = serde_json::from_value(answer)?;
+        let before = self.overview.messages.clone();
+        self.rates = self.counted_at.map(|then| {
+            let seconds = now.since(then).as_secs_f64().max(0.001);
+            let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
+            let failures =
+                |messages: &MessageData| messages.retried + messages.dead_lettered + messages.lost;
+            ProcessRates {
+                received: rate(next.messages.received, before.received),
+                done: rate(next.messages.done, before.done),
+                failed: rate(failures(&next.messages), failures(&before)),
+            }
+        });
+        self.counted_at = Some(now);
+        self.overview = next;
+        self.failure = None;
+        Ok(())
+    }
+
+    /// Takes the answer to what `path` named for `tab`.
+    ///
+    /// # Errors
+    /// It is of another form than the API has.
+    pub(crate) fn take_list(
+        &mut self,
+        tab: Tab,
+        mut answer: Value,
+    ) -> Result<(), serde_json::Error> {
+        let items = answer["items"].take();
+        match tab {
+            Tab::Queues => {
+                self.queues = serde_json::from_value(items)?;
+                self.calls = answer["calls"].as_u64().unwrap_or_default();
+            }
+            Tab::Running => self.running = serde_json::from_value(items)?,
+            Tab::Outcomes => self.outcomes = serde_json::from_value(items)?,
+        }
+        let last = self.rows().saturating_sub(1);
+        let selected = &mut self.selected[self.tab as usize];
+        *selected = (*selected).min(last);
+        Ok(())
+    }
+
+    /// How many rows the list that is shown has.
+    pub(crate) fn rows(&self) -> usize {
+        match self.tab {
+            Tab::Queues => self.queues.len(),
+            Tab::Running => self.running.len(),
+            Tab::Outcomes => self.outcomes.len(),
+        }
+    }
+
+    pub(crate) fn selected(&self) -> usize {
+        self.selected[self.tab as usize]
+    }
+
+    /// Shows the result of an action for a while.
+    pub(crate) fn notify(&mut self, text: String, is_error: bool, now: BootInstant) {
+        self.notice = Some(Notice {
+            text,
+            is_error,
+            until: now + NOTICE,
+        });
+    }
+
+    /// The result to show, and whether it is an error.
+    pub(crate) fn notice(&self, now: BootInstant) -> Option<(&str, bool)> {
+        let notice = self.notice.as_ref().filter(|notice| now < notice.until)?;
+        Some((&notice.text, notice.is_error))
+    }
+
+    /// What a key does.
+    pub(crate) fn press(&mut self, key: KeyEvent) -> Step {
+        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+        if is_control && matches!(key.code, KeyCode::Char('c' | 'd')) {
+            return Step::Quit;
+        }
+        if let Some(question) = self.question.take() {
+            return match key.code {
+                KeyCode::Char('y' | 'Y') => Step::Act(question.action),
+                _ => Step::Redraw,
+            };
+        }
+        if self.shows_help {
+            self.shows_help = false;
+            return Step::Redraw;
+        }
+        match key.code {
+            KeyCode::Char('q') | KeyCode::Esc => return Step::Quit,
+            KeyCode::Char('?' | 'h') => self.shows_help = true,
+            KeyCode::Char(digit @ '1'..='3') => {
+                return self.show(Tab::ALL[digit as usize - '1' as usize]);
+            }
+            KeyCode::Tab | KeyCode::Right => {
+                return self.show(Tab::ALL[(self.tab as usize + 1) % Tab::ALL.len()]);
+            }
+            KeyCode::BackTab | KeyCode::Left => {
+                let before = self.tab as usize + Tab::ALL.len() - 1;
+                return self.show(Tab::ALL[before % Tab::ALL.len()]);
+            }
+            KeyCode::Down | KeyCode::Char('j') => self.select(self.selected().saturating_add(1)),
+            KeyCode::Up | KeyCode::Char('k') => self.select(self.selected().saturating_sub(1)),
+            KeyCode::PageDown => self.select(self.selected().saturating_add(10)),
+            KeyCode::PageUp => self.select(self.selected().saturating_sub(10)),
+            KeyCode::Home | KeyCode::Char('g') => self.select(0),
+            KeyCode::End | KeyCode::Char('G') => self.select(usize::MAX),
+            KeyCode::Char('d') => {
+                self.depths = Some(!self.fetches_depths());
+                return Step::Fetch;
+            }
+            KeyCode::Char('P') => self.question = self.ask_pause(),
+            KeyCode::Char('C') => self.question = self.ask_cancel(),
+            KeyCode::Char('D') => self.question = Some(self.ask_drain()),
+            _ => {}
+        }
+        Step::Redraw
+    }
+
+    fn show(&mut self, tab: Tab) -> Step {
+        self.tab = tab;
+        Step::Fetch
+    }
+
+    fn select(&mut self, row: usize) {
+        self.selected[self.tab as usize] = row.min(self.rows().saturating_sub(1));
+    }
+
+    fn ask_pause(&self) -> Option<Question> {
+        if self.tab != Tab::Queues {
+            return None;
+        }
+        let queue = self.queues.get(self.selected())?;
+        let name = &queue.queue;
+        let (verb, done) = if queue.paused {
+            ("resume", "resumed")
+        } else {
+            ("pause", "paused")
+        };
+        let reach = if queue.shared {
+            "for all processes that read it"
+        } else {
+            "in this process"
+        };
+        Some(Question {
+            text: format!("{verb} {name} {reach}?"),
+            action: Action {
+                path: format!("/api/v1/queues/{}/{verb}", in_path(name)),
+                done: format!("{name} {done} {reach}"),
+            },
+        })
+    }
+
+    fn ask_cancel(&self) -> Option<Question> {
+        if self.tab != Tab::Running {
+            return None;
+        }
+        let attempt = self.running.get(self.selected())?;
+        let messages = match attempt.messages.len() {
+            1 => "its message".to_owned(),
+            count => format!("its {count} messages"),
+        };
+        Some(Question {
+            text: format!("cancel attempt {} and delete {messages}?", attempt.id),
+            action: Action {
+                path: format!("/api/v1/running/{}/cancel", in_path(&attempt.id)),
+                done: format!("attempt {} cancelled", attempt.id),
+            },
+        })
+    }
+
+    fn ask_drain(&self) -> Question {
+        Question {
+            text: format!(
+                "stop process {}? What runs ({}) is finished first.",
+                self.overview.process.id, self.overview.running
+            ),
+            action: Action {
+                path: "/api/v1/process/drain".to_owned(),
+                done: "the process stops".to_owned(),
+            },
+        }
+    }
+}
+
+impl Action {
+    /// The body of its request.
+    pub(crate) fn body() -> Value {
+        json!({})
+    }
+}

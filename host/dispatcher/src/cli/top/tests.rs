@@ -1,0 +1,236 @@
+//! The screen at 80×24, and what keys do.
+
+use super::draw::{draw, duration};
+use super::model::{Step, Tab, TopModel};
+use super::on_screen;
+use dispatcher_core::clock::BootInstant;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use serde_json::{Value, json};
+use std::process::Command;
+use std::time::Duration;
+
+fn at(seconds: u64) -> BootInstant {
+    BootInstant::from_boot(Duration::from_secs(seconds))
+}
+
+fn overview(received: u64, done: u64, retried: u64) -> Value {
+    json!({
+        "process": {
+            "id": "4711@host", "version": "0.1.0", "started_at": "2026-11-23T08:00:00Z",
+            "uptime_s": 200.0, "state": "running", "ready": true, "not_ready": [],
+        },
+        "routes": 1, "queues": 2, "paused": ["local:b"], "running": 1, "leases": 3,
+        "messages": {
+            "received": received, "done": done, "retried": retried, "dead_lettered": 1,
+            "shed": 0, "cancelled": 0, "lost": 0, "released": 0, "not_settled": 0,
+        },
+        "streams": 0,
+    })
+}
+
+fn queues() -> Value {
+    let queue = |name: &str, paused: bool, shared: bool| {
+        json!({
+            "queue": name, "route": "default", "paused": paused, "shared": shared,
+            "in_flight": 3, "per_second": {"received": 12.0, "done": 11.5, "failed": 0.5},
+            "depth": {"waiting": 120, "delayed": 5, "oldest_s": 75.0, "error": null},
+            "dead_letter_depth": {"waiting": 7},
+        })
+    };
+    json!({"items": [queue("local:a", false, true), queue("local:b", true, false)], "calls": 0})
+}
+
+fn model() -> TopModel {
+    let mut model = TopModel::new("http://127.0.0.1:9090");
+    model.take_overview(overview(100, 90, 2), at(10)).unwrap();
+    model.take_overview(overview(120, 100, 3), at(12)).unwrap();
+    model.take_list(Tab::Queues, queues()).unwrap();
+    model
+}
+
+fn screen(model: &TopModel, now: BootInstant) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+    terminal.draw(|frame| draw(frame, model, now)).unwrap();
+    terminal.backend().to_string()
+}
+
+fn press(model: &mut TopModel, key: char) -> Step {
+    model.press(KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE))
+}
+
+#[test]
+fn queues_with_their_figures_fit_80_columns() {
+    let shown = screen(&model(), at(12));
+    for part in [
+        "dispatcher 0.1.0",
+        "4711@host",
+        "up 3m20s",
+        "ready",
+        "received 10/s",
+        "done 5.0/s",
+        "failed 0.5/s",
+        "1 Queues (2)",
+        "2 Running (1)",
+        "local:a",
+        "125",
+        "1m15s",
+        "q quit",
+    ] {
+        assert!(shown.contains(part), "{part} in\n{shown}");
+    }
+    let row = shown.lines().find(|line| line.contains("local:a")).unwrap();
+    let cells: Vec<&str> = row.trim_matches('"').split_whitespace().collect();
+    let wanted = ["local:a", "125", "1m15s", "3", "12", "12", "0.5", "7"];
+    assert_eq!(cells, wanted, "{row}");
+}
+
+#[test]
+fn depths_are_fetched_by_themselves_only_where_they_are_free() {
+    let mut model = model();
+    assert!(model.path().contains("depth=true"));
+    assert_eq!(press(&mut model, 'd'), Step::Fetch);
+    assert!(model.path().contains("depth=false"));
+    let sqs = json!({"items": [{"queue": "payments"}], "calls": 0});
+    let mut billed = TopModel::new("x");
+    assert!(
+        billed.path().contains("depth=false"),
+        "nothing is known yet"
+    );
+    billed.take_list(Tab::Queues, sqs).unwrap();
+    assert!(billed.path().contains("depth=false"));
+    press(&mut billed, 'd');
+    assert!(billed.path().contains("depth=true"));
+}
+
+#[test]
+fn pause_asks_first_and_says_who_obeys() {
+    let mut model = model();
+    assert_eq!(press(&mut model, 'p'), Step::Redraw);
+    assert!(model.question.is_none(), "only the capital pauses");
+    press(&mut model, 'P');
+    let shown = screen(&model, at(12));
+    assert!(
+        shown.contains("pause local:a for all processes that read it?  y: yes"),
+        "{shown}"
+    );
+    assert_eq!(press(&mut model, 'x'), Step::Redraw, "any other key is no");
+    assert!(model.question.is_none());
+
+    press(&mut model, 'j');
+    press(&mut model, 'P');
+    let Step::Act(action) = press(&mut model, 'y') else {
+        panic!("it was confirmed");
+    };
+    assert_eq!(action.path, "/api/v1/queues/local%3Ab/resume");
+    model.notify(action.done, false, at(12));
+    assert!(screen(&model, at(13)).contains("local:b resumed in this process"));
+    assert!(screen(&model, at(30)).contains("q quit"), "the keys again");
+}
+
+#[test]
+fn cancel_names_how_many_messages_are_deleted() {
+    let mut model = model();
+    assert_eq!(press(&mut model, '2'), Step::Fetch);
+    press(&mut model, 'C');
+    assert!(model.question.is_none(), "nothing runs");
+    let message = |id: &str| json!({"id": id, "attempt": 2, "lease_left_s": 21.0});
+    let running = json!({"items": [{
+        "id": "r-1", "queue": "local:a", "age_s": 9.0, "stuck": "it was cancelled",
+        "messages": [message("m-1"), message("m-2")],
+    }]});
+    model.take_list(Tab::Running, running).unwrap();
+    let shown = screen(&model, at(12));
+    assert!(shown.contains("m-1 +1") && shown.contains("21s") && shown.contains("stuck"));
+    press(&mut model, 'C');
+    let shown = screen(&model, at(12));
+    assert!(shown.contains("cancel attempt r-1 and delete its 2 messages?"));
+    let Step::Act(action) = press(&mut model, 'y') else {
+        panic!("it was confirmed");
+    };
+    assert_eq!(action.path, "/api/v1/running/r-1/cancel");
+}
+
+#[test]
+fn control_characters_of_others_do_not_reach_the_terminal() {
+    let mut model = model();
+    press(&mut model, '3');
+    let outcomes = json!({"items": [{
+        "at": "2026-11-23T07:31:08.5Z", "queue": "local:\u{1b}[2J", "event": "dead-lettered",
+        "reason": "bad\r\u{1b}]0;x\u{7}", "messages": 1, "ids": ["m-1"],
+    }]});
+    model.take_list(Tab::Outcomes, outcomes).unwrap();
+    let shown = screen(&model, at(12));
+    assert!(shown.contains("07:31:08") && shown.contains("dead-lettered"));
+    assert!(!shown.contains(['\u{1b}', '\u{7}', '\r']), "{shown:?}");
+}
+
+#[test]
+fn selection_stays_within_a_list_that_shrinks() {
+    let mut model = model();
+    press(&mut model, 'G');
+    assert_eq!(model.selected(), 1);
+    model
+        .take_list(Tab::Queues, json!({"items": [], "calls": 0}))
+        .unwrap();
+    assert_eq!(model.selected(), 0);
+    press(&mut model, 'P');
+    assert!(model.question.is_none());
+    assert!(screen(&model, at(12)).contains("No queues."));
+}
+
+#[test]
+fn process_that_does_not_answer_is_shown_with_its_last_figures() {
+    let mut model = model();
+    model.failure = Some("http://127.0.0.1:9090: connection refused".to_owned());
+    let shown = screen(&model, at(12));
+    assert!(shown.contains("connection refused") && shown.contains("local:a"));
+}
+
+#[test]
+fn durations_have_two_units() {
+    let shown = [0.0, 0.85, 12.3, 200.0, 18_720.0, 273_600.0].map(duration);
+    assert_eq!(shown, ["0ms", "850ms", "12s", "3m20s", "5h12m", "3d4h"]);
+}
+
+/// Run by the next test in a terminal of its own.
+#[test]
+#[ignore = "it panics, in another process"]
+fn panics_on_the_screen() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let shown = runtime.block_on(on_screen(async |terminal| {
+        terminal
+            .draw(|frame| draw(frame, &model(), at(12)))
+            .unwrap();
+        panic!("as the test wants");
+    }));
+    shown.unwrap();
+}
+
+#[test]
+fn terminal_is_restored_after_a_panic() {
+    let child = std::env::current_exe().unwrap();
+    let command = format!(
+        "stty -a > /dev/null; '{}' --ignored --nocapture panics_on_the_screen; stty -a",
+        child.display()
+    );
+    // util-linux has it, which every Debian has.
+    let ended = Command::new("script")
+        .args(["-qec", &command, "/dev/null"])
+        .env("TERM", "xterm")
+        .output()
+        .expect("script is there");
+    let shown = String::from_utf8_lossy(&ended.stdout);
+    let (entered, left) = ("\u{1b}[?1049h", "\u{1b}[?1049l");
+    assert!(shown.contains(entered), "{shown:?}");
+    let (_, after) = shown.rsplit_once(left).expect("the usual screen is back");
+    assert!(after.contains("as the test wants"), "{after:?}");
+    // Raw mode has these off.
+    let modes: Vec<&str> = after.split_whitespace().collect();
+    for mode in ["icanon", "echo", "isig"] {
+        assert!(modes.contains(&mode), "{mode} {after:?}");
+    }
+}

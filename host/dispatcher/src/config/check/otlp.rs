@@ -1,0 +1,340 @@
+//! Checks what is exported by OTLP, and where to: settings, and the variables of OpenTelemetry.
+
+use super::Check;
+use crate::config::otel::{Otlp, Traces};
+use crate::config::problem::Problem;
+use crate::config::section::{Given, Layers, Section};
+use crate::config::value;
+use crate::telemetry::otlp::{OtlpSignal, Resource, SpanBatches};
+use dispatcher_core::telemetry::trace::{Sampler, TraceTerms};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where collectors listen by default.
+const ENDPOINT: &str = "http://localhost:4318";
+/// The default of the specification.
+const TIMEOUT: Duration = Duration::from_secs(10);
+const MOST_WAITING: usize = 1_000_000;
+const LONGEST_MS: u64 = 3_600_000;
+
+impl Check {
+    /// What is exported by OTLP. `otel`: the variables of OpenTelemetry.
+    pub(in crate::config) fn otlp(
+        &mut self,
+        program: Layers<'_>,
+        otel: &Section,
+        name: Option<&str>,
+    ) -> Otlp {
+        let disabled = otel.one("OTEL_SDK_DISABLED");
+        if self.read(disabled, value::switch) == Some(true) {
+            return Otlp::default();
+        }
+        let terms = self.trace_terms(program);
+        let batches = self.batches_of_spans(otel);
+        let signal = self.signal(program, otel, "TRACES", "v1/traces");
+        Otlp {
+            resource: self.resource(otel, name),
+            traces: signal.map(|signal| Traces {
+                signal,
+                terms,
+                batches,
+            }),
+        }
+    }
+
+    /// Where one signal goes. Nowhere unless a collector is named, or the exporter by its name.
+    fn signal(
+        &mut self,
+        program: Layers<'_>,
+        otel: &Section,
+        signal: &str,
+        path: &str,
+    ) -> Option<OtlpSignal> {
+        let own = |end: &str| otel.one(&format!("OTEL_EXPORTER_OTLP_{signal}_{end}"));
+        let either =
+            |end: &str| own(end).or_else(|| otel.one(&format!("OTEL_EXPORTER_OTLP_{end}")));
+        let exporter = otel.one(&format!("OTEL_{signal}_EXPORTER"));
+        let exporters = [("otlp", true), ("none", false)];
+        let chosen = self.read(exporter, |given| value::choice(given, &exporters));
+        let (base, whole) = (program.one("otlp-endpoint"), own("ENDPOINT"));
+        let is_named = base.is_some() || whole.is_some();
+        if !chosen.unwrap_or(is_named && exporter.is_none()) {
+            return None;
+        }
+        let base_url = self.read(base, value::url);
+        let url = self.read(whole, value::url).unwrap_or_else(|| {
+            let base = base_url.as_deref().unwrap_or(ENDPOINT);
+            format!("{}/{path}", base.trim_end_matches('/'))
+        });
+        self.read(either("PROTOCOL"), |given| {
+            let protocols = [("http/protobuf", ())];
+            value::choice(given, &protocols)
+        });
+        self.read(either("COMPRESSION"), |given| {
+            value::choice(given, &[("none", ())])
+        });
+        let headers = self.read(either("HEADERS"), |given| pairs(given, "NAME=VALUE"));
+        let timeout = self.read(either("TIMEOUT"), milliseconds);
+        let ca_file = self.read(either("CERTIFICATE"), |given| {
+            value::text(given, "a file").map(PathBuf::from)
+        });
+        Some(OtlpSignal {
+            url,
+            headers: headers.unwrap_or_default(),
+            timeout: timeout
+                .filter(|timeout| !timeout.is_zero())
+                .unwrap_or(TIMEOUT),
+            ca_file,
+        })
+    }
+
+    fn trace_terms(&mut self, program: Layers<'_>) -> TraceTerms {
+        let samplers = [
+            ("always_on", (Some(1.0), false)),
+            ("always_off", (Some(0.0), false)),
+            ("traceidratio", (None, false)),
+            ("parentbased_always_on", (Some(1.0), true)),
+            ("parentbased_always_off", (Some(0.0), true)),
+            ("parentbased_traceidratio", (None, true)),
+        ];
+        let sampler = self.read(program.one("trace-sampler"), |given| {
+            value::choice(given, &samplers)
+        });
+        let share = self.read(program.one("trace-share"), share);
+        let alone = program.one("trace-sampler").is_none();
+        let by_share = || share.unwrap_or(1.0);
+        let sampler = match sampler {
+            Some((fixed, follows_parent)) => Sampler {
+                share: fixed.unwrap_or_else(by_share),
+                follows_parent,
+            },
+            None => Sampler {
+                share: if alone { by_share() } else { 1.0 },
+                ..Sampler::default()
+            },
+        };
+        let errors = [("sampled", false), ("always", true)];
+        let parents = [("link", false), ("message", true)];
+        let choose =
+            |words: [(&'static str, bool); 2]| move |given: &Given| value::choice(given, &words);
+        let keeps_failures = self.read(program.one("trace-errors"), choose(errors));
+        let continues_trace = self.read(program.one("trace-parent"), choose(parents));
+        TraceTerms {
+            sampler,
+            keeps_failures: keeps_failures.unwrap_or_default(),
+            continues_trace: continues_trace.unwrap_or_default(),
+        }
+    }
+
+    fn batches_of_spans(&mut self, otel: &Section) -> SpanBatches {
+        let default = SpanBatches::default();
+        let number = |given: &Given| value::number(given, &(1..=MOST_WAITING));
+        let capacity = self.read(otel.one("OTEL_BSP_MAX_QUEUE_SIZE"), number);
+        let most = self.read(otel.one("OTEL_BSP_MAX_EXPORT_BATCH_SIZE"), number);
+        let delay = self.read(otel.one("OTEL_BSP_SCHEDULE_DELAY"), milliseconds);
+        let capacity = capacity.unwrap_or(default.capacity);
+        SpanBatches {
+            capacity,
+            most: most.unwrap_or(default.most).min(capacity),
+            delay: delay.unwrap_or(default.delay),
+        }
+    }
+
+    /// `service.name` is that of the variables, else the program's name.
+    fn resource(&mut self, otel: &Section, name: Option<&str>) -> Resource {
+        let attributes = otel.one("OTEL_RESOURCE_ATTRIBUTES");
+        let attributes = self.read(attributes, |given| pairs(given, "key=value"));
+        let mut resource = attributes.unwrap_or_default();
+        let is_named = |resource: &Resource| resource.iter().any(|(key, _)| key == "service.name");
+        if let Some(given) = otel.one("OTEL_SERVICE_NAME") {
+            resource.retain(|(key, _)| key != "service.name");
+            resource.push(("service.name".to_owned(), given.text.trim().to_owned()));
+        } else if !is_named(&resource) {
+            let name = name.unwrap_or("dispatcher").to_owned();
+            resource.push(("service.name".to_owned(), name));
+        }
+        let fixed = [
+            ("service.version", env!("CARGO_PKG_VERSION")),
+            ("telemetry.sdk.name", "dispatcher"),
+            ("telemetry.sdk.language", "rust"),
+            ("telemetry.sdk.version", env!("CARGO_PKG_VERSION")),
+        ];
+        for (key, value) in fixed {
+            if !resource.iter().any(|(own, _)| own == key) {
+                resource.push((key.to_owned(), value.to_owned()));
+            }
+        }
+        resource
+    }
+}
+
+/// From 0 to 1.
+fn share(given: &Given) -> Result<f64, Problem> {
+    let text = given.text.trim();
+    let number = text.parse::<f64>().ok();
+    number
+        .filter(|share| (0.0..=1.0).contains(share))
+        .ok_or_else(|| {
+            let found = format!("`{text}` is not a share");
+            Problem::new(&given.at, found, "a number from 0 to 1").hint("written like 0.1")
+        })
+}
+
+fn milliseconds(given: &Given) -> Result<Duration, Problem> {
+    let ms = value::number(given, &(0..=LONGEST_MS)).map_err(|problem| {
+        let hint = "a whole number of milliseconds, written like 10000";
+        problem.hint(hint)
+    })?;
+    Ok(Duration::from_millis(ms))
+}
+
+/// Pairs with commas between them, whose values are percent-encoded, as in `a=1,b=x%20y`.
+fn pairs(given: &Given, wanted: &str) -> Result<Vec<(String, String)>, Problem> {
+    let parts = given.text.split(',').map(str::trim);
+    let parts = parts.filter(|part| !part.is_empty());
+    let pairs = parts.map(|part| {
+        let (name, value) = part.split_once('=')?;
+        let name = name.trim();
+        (!name.is_empty()).then(|| Some((name.to_owned(), decoded(value.trim())?)))?
+    });
+    pairs.collect::<Option<Vec<_>>>().ok_or_else(|| {
+        // The value of a header is a secret.
+        let found = "a part that is not a pair";
+        let wanted = format!("{wanted} with commas between them, values percent-encoded");
+        Problem::new(&given.at, found, wanted)
+    })
+}
+
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let digits = [rest.next()?, rest.next()?];
+            let digits = std::str::from_utf8(&digits).ok()?;
+            bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        } else {
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::flags::Flags;
+    use crate::config::otel::take;
+
+    fn read(variables: &[(&str, &str)], flag: Option<(&str, &str)>) -> (Otlp, Vec<String>) {
+        let mut flags = Flags::default();
+        if let Some((name, text)) = flag {
+            assert!(flags.take(name, Given::new(format!("--{name}"), text)));
+        }
+        let variables = variables.iter();
+        let variables = variables.map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
+        take(&mut flags, variables);
+        let mut check = Check::default();
+        let otlp = check.otlp(Layers(&[&flags.program]), &flags.otel, Some("orders"));
+        let problems = check.problems.iter().map(ToString::to_string);
+        (otlp, problems.collect())
+    }
+
+    #[test]
+    fn nothing_is_exported_unless_a_collector_is_named() {
+        let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/");
+        let is_on = |variables: &[(&str, &str)]| read(variables, None).0.traces.is_some();
+        assert!(!is_on(&[]) && !is_on(&[("OTEL_SERVICE_NAME", "a")]));
+        assert!(!is_on(&[(endpoint.0, "")]));
+        assert!(is_on(&[endpoint]) && is_on(&[("OTEL_TRACES_EXPORTER", "otlp")]));
+        assert!(!is_on(&[endpoint, ("OTEL_TRACES_EXPORTER", "none")]));
+        assert!(!is_on(&[endpoint, ("OTEL_SDK_DISABLED", "true")]));
+    }
+
+    #[test]
+    fn endpoint_of_the_signal_is_taken_as_it_is_and_the_common_one_gets_the_path() {
+        let url = |variables: &[(&str, &str)], flag| {
+            read(variables, flag)
+                .0
+                .traces
+                .map(|traces| traces.signal.url)
+        };
+        let common = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/");
+        let own = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://traces/x");
+        let url = |variables: &[_], flag| url(variables, flag).expect("it is on");
+        assert_eq!(url(&[common], None), "http://collector:4318/v1/traces");
+        assert_eq!(url(&[common, own], None), "https://traces/x");
+        let flag = Some(("otlp-endpoint", "http://flag:1"));
+        assert_eq!(url(&[common], flag), "http://flag:1/v1/traces");
+        let exporter = ("OTEL_TRACES_EXPORTER", "otlp");
+        assert_eq!(url(&[exporter], None), "http://localhost:4318/v1/traces");
+    }
+
+    #[test]
+    fn variables_of_the_specification_are_obeyed() {
+        let (otlp, problems) = read(
+            &[
+                ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318"),
+                ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=a%20b, other=1"),
+                ("OTEL_EXPORTER_OTLP_TIMEOUT", "250"),
+                ("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"),
+                ("OTEL_TRACES_SAMPLER_ARG", "0.25"),
+                ("OTEL_BSP_MAX_QUEUE_SIZE", "100"),
+                ("OTEL_BSP_SCHEDULE_DELAY", "10"),
+                ("OTEL_RESOURCE_ATTRIBUTES", "service.name=x,team=a%2Cb"),
+            ],
+            Some(("trace-errors", "always")),
+        );
+        assert_eq!(problems, [""; 0]);
+        let traces = otlp.traces.expect("it is on");
+        let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let headers = [header("api-key", "a b"), header("other", "1")];
+        assert_eq!(traces.signal.headers, headers);
+        assert!(!format!("{:?}", traces.signal).contains("a b"));
+        assert_eq!(traces.signal.timeout, Duration::from_millis(250));
+        assert_eq!(traces.terms.sampler.share.to_string(), "0.25");
+        assert!(traces.terms.sampler.follows_parent && traces.terms.keeps_failures);
+        let batches = SpanBatches {
+            capacity: 100,
+            most: 100,
+            delay: Duration::from_millis(10),
+        };
+        assert_eq!(traces.batches, batches);
+        assert_eq!(otlp.resource[0], header("service.name", "x"));
+        assert_eq!(otlp.resource[1], header("team", "a,b"));
+        let (named, _) = read(&[], None);
+        assert!(named.resource.contains(&header("service.name", "orders")));
+    }
+
+    #[test]
+    fn wrong_values_are_named_with_what_was_wanted() {
+        let (_, problems) = read(
+            &[
+                ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318"),
+                ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+                ("OTEL_EXPORTER_OTLP_HEADERS", "secret-key"),
+                ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s"),
+                ("OTEL_TRACES_SAMPLER", "parentbased_alwayson"),
+                ("OTEL_TRACES_SAMPLER_ARG", "10%"),
+                ("OTEL_BSP_MAX_QUEUE_SIZE", "0"),
+            ],
+            None,
+        );
+        let all = problems.join("\n");
+        assert_eq!(problems.len(), 7, "{all}");
+        for wanted in [
+            "OTEL_EXPORTER_OTLP_ENDPOINT: `collector:4318` is not the address of a service; wanted http:// or https://",
+            "OTEL_EXPORTER_OTLP_PROTOCOL: `grpc` is not known; wanted http/protobuf",
+            "OTEL_EXPORTER_OTLP_HEADERS: a part that is not a pair; wanted NAME=VALUE",
+            "OTEL_EXPORTER_OTLP_TIMEOUT: `10s` is not a whole number; wanted 0 to 3600000",
+            "did you mean `parentbased_always_on`?",
+            "OTEL_TRACES_SAMPLER_ARG: `10%` is not a share; wanted a number from 0 to 1",
+            "OTEL_BSP_MAX_QUEUE_SIZE: `0` is out of range; wanted 1 to 1000000",
+        ] {
+            assert!(all.contains(wanted), "{wanted} is not in\n{all}");
+        }
+        assert!(!all.contains("secret-key"), "{all}");
+        let exporter = [("OTEL_TRACES_EXPORTER", "zipkin")];
+        assert_eq!(read(&exporter, None).1.len(), 1);
+    }
+}

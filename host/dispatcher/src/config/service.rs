@@ -1,0 +1,218 @@
+//! Parses the URL of an HTTP service that messages are forwarded to, and the headers of its
+//! requests. Calls nothing.
+
+use super::HttpHost;
+use super::problem::Problem;
+use super::secret;
+use super::secret::Secret;
+use super::section::Given;
+use dispatcher_aws::hide_userinfo;
+use http::uri::{Authority, Uri};
+use std::fmt;
+
+/// The longest URL that a component's request may have.
+const LONGEST: usize = 8 << 10;
+
+/// How messages are forwarded to an HTTP service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpForward {
+    /// Where each message or batch is posted to.
+    pub url: ServiceUrl,
+    /// Headers of every request.
+    pub headers: Vec<(String, String)>,
+    /// Headers whose values are secret.
+    pub secret_headers: Vec<(String, Secret)>,
+    /// The key that signs requests.
+    pub key: Option<Secret>,
+}
+
+/// The URL of a service: a scheme, a host and perhaps a port, path and query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceUrl {
+    text: String,
+    host: HttpHost,
+    authority: String,
+}
+
+impl ServiceUrl {
+    /// Parses `http://HOST[:PORT][/PATH][?QUERY]`, or with `https`.
+    ///
+    /// # Errors
+    /// What is wanted.
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        const WANTED: &str = "http:// or https://, a host and perhaps a port and a path";
+        if text.len() > LONGEST {
+            return Err("at most 8192 bytes");
+        }
+        if text.contains('#') {
+            return Err("a URL without a fragment");
+        }
+        let uri: Uri = text.parse().map_err(|_| WANTED)?;
+        let authority = uri.authority().map(Authority::as_str).ok_or(WANTED)?;
+        if authority.contains('@') {
+            return Err("a URL without a user, and the header `authorization` by forward-header");
+        }
+        if authority.contains('*') {
+            return Err("one host");
+        }
+        let scheme = uri.scheme_str().unwrap_or_default();
+        let host = format!("{scheme}://{authority}").parse();
+        let host: HttpHost = host.map_err(|_| WANTED)?;
+        Ok(Self {
+            text: text.to_owned(),
+            host: host.anywhere(),
+            authority: authority.to_owned(),
+        })
+    }
+
+    /// What requests to the service need to be granted.
+    pub fn host(&self) -> HttpHost {
+        self.host.clone()
+    }
+
+    /// The host, and the port where one was given.
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+}
+
+impl fmt::Display for ServiceUrl {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.text)
+    }
+}
+
+/// The URL of a service.
+pub fn url(given: &Given) -> Result<ServiceUrl, Problem> {
+    let text = given.text.trim();
+    ServiceUrl::parse(text).map_err(|wanted| {
+        // A password in it is nobody's to read in the log.
+        let found = format!("`{}` is not the URL of a service", hide_userinfo(text));
+        let problem = Problem::new(&given.at, found, wanted);
+        let with_scheme = format!("http://{text}");
+        if !text.contains("://") && ServiceUrl::parse(&with_scheme).is_ok() {
+            return problem.hint(format!("did you mean `{with_scheme}`?"));
+        }
+        problem.hint("written like http://127.0.0.1:8080/jobs")
+    })
+}
+
+/// Headers that the connection needs for itself, or that say what a message is.
+const OWN: [&str; 6] = [
+    "connection",
+    "content-length",
+    "host",
+    "transfer-encoding",
+    "upgrade",
+    "x-dispatcher-signature",
+];
+
+/// The value of the header `name`.
+pub fn header(name: &str, given: &Given) -> Result<String, Problem> {
+    let refused = |found: String, wanted: &str| Err(Problem::new(&given.at, found, wanted));
+    if http::HeaderName::from_bytes(name.as_bytes()).is_err() {
+        let found = format!("`{name}` cannot be the name of a header");
+        return refused(found, "letters, digits and dashes, as in authorization");
+    }
+    if OWN.contains(&name.to_ascii_lowercase().as_str()) {
+        let found = format!("the header `{name}`, which every request has by itself");
+        return refused(found, "another header");
+    }
+    let text = given.text.trim();
+    if http::HeaderValue::from_str(text).is_err() {
+        // It may be secret.
+        let found =
+            format!("the value of the header `{name}` has characters that no header may have");
+        return refused(found, "one line of visible characters");
+    }
+    Ok(text.to_owned())
+}
+
+/// The value of the header `name`, from a file.
+pub fn header_of_file(name: &str, given: &Given) -> Result<Secret, Problem> {
+    let secret = secret::read(given, &format!("value of `{name}`"))?;
+    let text = header(name, &Given::new(&given.at, secret.text()))?;
+    Ok(secret.with_text(text))
+}
+
+/// The key that signs requests, from a file.
+pub fn key(given: &Given) -> Result<Secret, Problem> {
+    secret::read(given, "key")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<ServiceUrl, String> {
+        url(&Given::new("--forward", text)).map_err(|problem| problem.to_string())
+    }
+
+    #[test]
+    fn url_names_the_one_host_that_is_granted() {
+        for (text, host, authority) in [
+            (
+                "http://127.0.0.1:8080/jobs",
+                "http://127.0.0.1:8080",
+                "127.0.0.1:8080",
+            ),
+            (
+                " https://Api.example.com ",
+                "https://api.example.com",
+                "Api.example.com",
+            ),
+            ("http://worker/jobs?queue=a", "http://worker", "worker"),
+            ("http://[::1]:3000", "http://[::1]:3000", "[::1]:3000"),
+            ("http://10.0.0.0/8", "http://10.0.0.0", "10.0.0.0"),
+        ] {
+            let url = read(text).expect(text);
+            assert_eq!(url.to_string(), text.trim());
+            assert_eq!(url.host().to_string(), host);
+            assert_eq!(url.authority(), authority);
+        }
+    }
+
+    #[test]
+    fn what_is_no_service_is_refused_with_a_hint() {
+        for (text, says) in [
+            ("", "written like http://127.0.0.1:8080/jobs"),
+            (
+                "127.0.0.1:8080/jobs",
+                "did you mean `http://127.0.0.1:8080/jobs`?",
+            ),
+            ("localhost:8080", "did you mean `http://localhost:8080`?"),
+            ("ftp://example.com/", "wanted http:// or https://"),
+            ("http:///jobs", "wanted http:// or https://"),
+            ("http://a b/", "is not the URL of a service"),
+            ("http://h/#top", "a URL without a fragment"),
+            ("http://u:secret@h/", "a URL without a user"),
+            ("http://*.example.com/", "is not the URL of a service"),
+        ] {
+            let problem = read(text).expect_err(text);
+            assert!(problem.contains(says), "{text}: {problem}");
+            assert!(!problem.contains("secret"), "{problem}");
+        }
+    }
+
+    #[test]
+    fn headers_are_checked_and_their_values_never_shown() {
+        let read = |name: &str, value: &str| {
+            header(name, &Given::new("--forward-header", value))
+                .map_err(|problem| problem.to_string())
+        };
+        assert_eq!(
+            read("Authorization", " Bearer x ").as_deref(),
+            Ok("Bearer x")
+        );
+        for (name, value) in [
+            ("a b", "x"),
+            ("Host", "x"),
+            ("content-length", "1"),
+            ("x-secret", "one\ntwo"),
+        ] {
+            let problem = read(name, value).expect_err(name);
+            assert!(problem.starts_with("--forward-header: "), "{problem}");
+            assert!(!problem.contains("two"), "{problem}");
+        }
+    }
+}

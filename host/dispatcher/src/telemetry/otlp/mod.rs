@@ -1,0 +1,35 @@
+//! Sends telemetry by OTLP over HTTP. `transport.rs` is the only place that knows the collector, for
+//! every signal; `proto.rs` has the messages, `spans.rs` sends spans.
+
+mod proto;
+mod spans;
+mod transport;
+
+pub use spans::{SpanBatches, export_spans};
+pub use transport::OtlpTransport;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where one signal goes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct OtlpSignal {
+    /// With the path of the signal.
+    pub url: String,
+    /// Sent with every request; their values may be secret.
+    pub headers: Vec<(String, String)>,
+    /// How long one request may take, its answer included.
+    pub timeout: Duration,
+    /// Certificate authorities in PEM that are trusted besides those of the machine.
+    pub ca_file: Option<PathBuf>,
+}
+
+impl std::fmt::Debug for OtlpSignal {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
+        write!(out, "OtlpSignal({}, headers {names:?})", self.url)
+    }
+}
+
+/// What all signals say about this process: names of the conventions, and their values.
+pub type Resource = Vec<(String, String)>;

@@ -1,0 +1,127 @@
+//! The span of one request, and the headers by which the other side continues the trace.
+
+use super::host::RequestTarget;
+use dispatcher_core::telemetry::trace::{ActiveSpan, CallParts, CallSpan, SpanContext, SpanKind};
+use http::header::{HeaderMap, HeaderValue};
+use http::{Method, Request, Response};
+use wasmtime_wasi_http::Error;
+
+const TRACEPARENT: &str = "traceparent";
+const TRACESTATE: &str = "tracestate";
+const X_RAY: &str = "x-amzn-trace-id";
+
+/// A request of an attempt that is traced.
+pub(super) struct RequestSpan {
+    call: CallSpan,
+    method: Method,
+    target: String,
+}
+
+impl RequestSpan {
+    /// Begins it, unless nobody traces. `forwards`: the request passes on the headers of a message,
+    /// which this span follows; any other guest's own are kept.
+    pub(super) fn begin<B>(
+        attempt: &ActiveSpan,
+        request: &mut Request<B>,
+        target: &RequestTarget,
+        forwards: bool,
+    ) -> Option<Self> {
+        let call = attempt.begin_call()?;
+        continue_trace(request.headers_mut(), call.context(), forwards);
+        Some(Self {
+            call,
+            method: request.method().clone(),
+            target: target.to_string(),
+        })
+    }
+
+    /// Ends it with the head of the answer.
+    pub(super) fn end<B>(self, answer: &Result<Response<B>, Error>) {
+        let Self {
+            call,
+            method,
+            target,
+        } = self;
+        call.end(SpanKind::Client, || {
+            let mut attributes = vec![
+                ("http.request.method", method.as_str().to_owned().into()),
+                ("server.address", target.into()),
+            ];
+            let mut failure = None;
+            match answer {
+                Ok(answer) => {
+                    let status = answer.status();
+                    let code = u32::from(status.as_u16());
+                    attributes.push(("http.response.status_code", code.into()));
+                    if status.is_client_error() || status.is_server_error() {
+                        attributes.push(("error.type", status.as_str().to_owned().into()));
+                        failure = Some(format!("answered {status}"));
+                    }
+                }
+                Err(error) => {
+                    attributes.push(("error.type", "no-answer".into()));
+                    failure = Some(format!("{error:?}"));
+                }
+            }
+            CallParts {
+                name: method.to_string(),
+                attributes,
+                failure,
+            }
+        });
+    }
+}
+
+/// Names the span in the headers.
+fn continue_trace(headers: &mut HeaderMap, context: SpanContext, forwards: bool) {
+    if headers.contains_key(TRACEPARENT) && !forwards {
+        return;
+    }
+    let value = |text: String| HeaderValue::try_from(text).ok();
+    if let Some(parent) = value(context.traceparent()) {
+        headers.insert(TRACEPARENT, parent);
+        headers.remove(TRACESTATE);
+    }
+    if headers.contains_key(X_RAY)
+        && let Some(header) = value(context.x_ray())
+    {
+        headers.insert(X_RAY, header);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dispatcher_core::telemetry::trace::RemoteContext;
+
+    #[test]
+    fn forwarded_headers_follow_the_span_and_those_of_a_guest_are_kept() {
+        let own = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let mine = "00-5759e988bd862e3fe1be46a994272793-53995c3f42cd8ad8-01";
+        let context = RemoteContext::from_traceparent(mine)
+            .expect("it is one")
+            .context;
+        let headers = |names: &[&'static str]| {
+            let all = names.iter().map(|name| {
+                let name = http::HeaderName::from_static(name);
+                (name, HeaderValue::from_static(own))
+            });
+            all.collect::<HeaderMap>()
+        };
+        let mut plain = HeaderMap::new();
+        continue_trace(&mut plain, context, false);
+        assert_eq!(plain[TRACEPARENT], mine);
+        assert!(!plain.contains_key(X_RAY));
+        let mut kept = headers(&[TRACEPARENT, TRACESTATE]);
+        continue_trace(&mut kept, context, false);
+        assert_eq!(
+            (&kept[TRACEPARENT], kept.len()),
+            (&own.parse().expect("text"), 2)
+        );
+        let mut forwarded = headers(&[TRACEPARENT, TRACESTATE, X_RAY]);
+        continue_trace(&mut forwarded, context, true);
+        assert_eq!(forwarded[TRACEPARENT], mine);
+        assert_eq!(forwarded[X_RAY], context.x_ray());
+        assert!(!forwarded.contains_key(TRACESTATE));
+    }
+}

@@ -1,0 +1,42 @@
+//! Spans that a plugin makes of its own work, by `wasi:otel`. Experimental: the interfaces are those of
+//! a release candidate.
+
+mod otel;
+
+use super::caller::{Grant, GrantedTo, Recipient};
+use super::description::{Description, Interface};
+use wasmtime::component::Linker;
+
+/// Maximum spans of each attempt; none without a grant.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SpanGrant(pub Option<usize>);
+
+impl Grant for SpanGrant {
+    const DESCRIPTION: Description = Description {
+        name: "spans",
+        key: "allow-spans",
+        value: "N",
+        requested_by: &["wasi:otel/tracing"],
+        interfaces: &[
+            Interface::new("wasi:otel/types", &[otel::VERSION]),
+            Interface::new("wasi:otel/tracing", &[otel::VERSION]),
+        ],
+        suspends: &[],
+        documented_as: "`wasi:otel/tracing@0.2.0-rc.2`",
+        without_grant: "spans are dropped",
+    };
+
+    type Granted = Self;
+
+    fn link<C: GrantedTo<Self>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
+        otel::link(linker)
+    }
+
+    fn give(self, _: &Recipient<'_>) -> Self::Granted {
+        self
+    }
+
+    fn for_shadow(self) -> Self {
+        Self::default()
+    }
+}

@@ -1,0 +1,180 @@
+//! `wasi:otel`: its bindings, and the conversion to spans below that of the attempt.
+
+use super::SpanGrant;
+use crate::capability::caller::{Grant, GrantedTo, View, ViewOf, view};
+use crate::capability::refusals::Denial;
+use bindings::wasi::clocks::wall_clock::{self, Datetime};
+use bindings::wasi::otel::tracing::{self, SpanData, Status, TraceFlags};
+use bindings::wasi::otel::types::{self, KeyValue};
+use dispatcher_core::telemetry::trace::{
+    self, GuestAttribute, GuestDetails, GuestEvent, GuestSpan, SpanContext, SpanId, SpanKind,
+    SpanValue, TraceId,
+};
+use serde_json::Value;
+use wasmtime::component::Linker;
+
+/// The version that is granted: a candidate, to which no other is compatible.
+pub(super) const VERSION: &str = "0.2.0-rc.2";
+
+const REFUSED: Denial = Denial::ungranted(&SpanGrant::DESCRIPTION, "export spans");
+
+mod bindings {
+    wasmtime::component::bindgen!({
+        path: "src/capability/spans/wit",
+        inline: "
+            package dispatcher:host;
+            world traced {
+                import wasi:otel/tracing@0.2.0-rc.2;
+            }
+        ",
+        world: "dispatcher:host/traced",
+        imports: { default: tracing | verbose_tracing },
+    });
+}
+
+/// Adds it to a linker. What is granted is the guest's to know.
+pub(super) fn link<C: GrantedTo<SpanGrant>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
+    types::add_to_linker::<_, ViewOf<C>>(linker, view)?;
+    tracing::add_to_linker::<_, ViewOf<C>>(linker, view)
+}
+
+impl<C: GrantedTo<SpanGrant>> wall_clock::Host for View<'_, C> {}
+impl<C: GrantedTo<SpanGrant>> types::Host for View<'_, C> {}
+
+impl<C: GrantedTo<SpanGrant>> tracing::Host for View<'_, C> {
+    fn on_start(&mut self, context: tracing::SpanContext) {
+        if let (SpanGrant(Some(most)), Some(context)) = (self.0.granted(), place(&context)) {
+            trace::with_active(|attempt| attempt.begin_guest_span(&context, *most));
+        }
+    }
+
+    fn on_end(&mut self, span: SpanData) {
+        let SpanGrant(Some(most)) = self.0.granted() else {
+            self.0.refusals().refuse(&REFUSED, &span.name);
+            return;
+        };
+        trace::with_active(|attempt| {
+            if attempt.is_exported() && span.span_context.trace_flags.contains(TraceFlags::SAMPLED)
+            {
+                attempt.end_guest_span(guest_span(span), *most);
+            }
+        });
+    }
+
+    /// One that is no span's where nothing is granted or traced.
+    fn outer_span_context(&mut self) -> tracing::SpanContext {
+        let context = trace::active_context().filter(|_| self.0.granted().0.is_some());
+        let (trace_id, span_id, sampled) = match context {
+            Some(context) => (
+                context.trace_id.to_string(),
+                context.span_id.to_string(),
+                context.sampled,
+            ),
+            None => ("0".repeat(32), "0".repeat(16), false),
+        };
+        tracing::SpanContext {
+            trace_id,
+            span_id,
+            trace_flags: if sampled {
+                TraceFlags::SAMPLED
+            } else {
+                TraceFlags::empty()
+            },
+            is_remote: true,
+            trace_state: Vec::new(),
+        }
+    }
+}
+
+/// None if its ids are none.
+fn place(context: &tracing::SpanContext) -> Option<SpanContext> {
+    Some(SpanContext {
+        trace_id: TraceId::read(&context.trace_id)?,
+        span_id: SpanId::read(&context.span_id)?,
+        sampled: context.trace_flags.contains(TraceFlags::SAMPLED),
+    })
+}
+
+fn guest_span(span: SpanData) -> Option<GuestSpan> {
+    let (is_ok, failure) = match span.status {
+        Status::Unset => (false, None),
+        Status::Ok => (true, None),
+        Status::Error(why) => (false, Some(why)),
+    };
+    let events = span.events.into_iter().map(|event| GuestEvent {
+        name: event.name,
+        at_ns: nanoseconds(event.time),
+        attributes: attributes(event.attributes),
+        dropped_attributes: 0,
+    });
+    let links = span.links.iter();
+    Some(GuestSpan {
+        context: place(&span.span_context)?,
+        parent: SpanId::read(&span.parent_span_id),
+        name: span.name,
+        kind: match span.span_kind {
+            tracing::SpanKind::Client => SpanKind::Client,
+            tracing::SpanKind::Server => SpanKind::Server,
+            tracing::SpanKind::Producer => SpanKind::Producer,
+            tracing::SpanKind::Consumer => SpanKind::Consumer,
+            tracing::SpanKind::Internal => SpanKind::Internal,
+        },
+        began_ns: nanoseconds(span.start_time),
+        ended_ns: nanoseconds(span.end_time),
+        links: links.filter_map(|link| place(&link.span_context)).collect(),
+        failure,
+        details: GuestDetails {
+            scope: span.instrumentation_scope.name,
+            attributes: attributes(span.attributes),
+            events: events.collect(),
+            is_ok,
+            cut_attributes: 0,
+            dropped_attributes: span.dropped_attributes,
+            dropped_events: span.dropped_events,
+            dropped_links: span.dropped_links,
+        },
+    })
+}
+
+fn nanoseconds(time: Datetime) -> u64 {
+    let seconds = time.seconds.saturating_mul(1_000_000_000);
+    seconds.saturating_add(time.nanoseconds.into())
+}
+
+fn attributes(all: Vec<KeyValue>) -> Vec<GuestAttribute> {
+    let all = all.into_iter();
+    all.map(|one| (one.key, value(one.value))).collect()
+}
+
+/// The value of a JSON text; lists, maps and what is no JSON stay the text that they are.
+fn value(json: String) -> SpanValue {
+    match serde_json::from_str(&json) {
+        Ok(Value::String(text)) => SpanValue::Text(text),
+        Ok(Value::Bool(flag)) => SpanValue::Flag(flag),
+        Ok(Value::Number(number)) => match (number.as_i64(), number.as_f64()) {
+            (Some(whole), _) => SpanValue::Number(whole),
+            (None, Some(fraction)) => SpanValue::Fraction(fraction),
+            (None, None) => SpanValue::Text(json),
+        },
+        Ok(Value::Null | Value::Array(_) | Value::Object(_)) | Err(_) => SpanValue::Text(json),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn value_of_an_attribute_is_read_from_json_and_other_texts_are_kept() {
+        for (json, wanted) in [
+            ("\"a\"", SpanValue::Text("a".to_owned())),
+            ("7", SpanValue::Number(7)),
+            ("0.5", SpanValue::Fraction(0.5)),
+            ("true", SpanValue::Flag(true)),
+            ("[1,2]", SpanValue::Text("[1,2]".to_owned())),
+            ("no JSON", SpanValue::Text("no JSON".to_owned())),
+        ] {
+            assert_eq!(value(json.to_owned()), wanted, "{json}");
+        }
+    }
+}

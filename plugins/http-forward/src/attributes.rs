@@ -1,0 +1,68 @@
+//! Attributes of messages as HTTP headers.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use dispatcher_guest::AttributeValue;
+use std::fmt::Write;
+
+/// A name that can be a header's: what may not be in one is left out. Nothing if nothing is left.
+pub fn name(text: &str) -> Option<String> {
+    let legal = |c: &char| c.is_ascii_alphanumeric() || "-_.".contains(*c);
+    let name: String = text.chars().filter(legal).collect();
+    (!name.is_empty()).then_some(name)
+}
+
+/// A value that can be a header's: visible ASCII and single spaces as they are, all else, and `%`,
+/// percent-encoded as UTF-8 where the text has any of it.
+pub fn value(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
+    if text.bytes().all(is_plain) && text.trim() == text {
+        return text.to_owned();
+    }
+    let mut encoded = String::with_capacity(text.len() * 3);
+    for byte in text.bytes() {
+        if byte.is_ascii_graphic() && byte != b'%' {
+            encoded.push(byte.into());
+        } else {
+            write!(encoded, "%{byte:02X}").expect("a string takes any text");
+        }
+    }
+    encoded
+}
+
+/// The value of an attribute: bytes in base64.
+pub fn of_attribute(attribute: &AttributeValue) -> String {
+    match attribute {
+        AttributeValue::Text(text) => value(text),
+        AttributeValue::Binary(bytes) => STANDARD.encode(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_sent_as_they_are_or_percent_encoded() {
+        for (text, sent) in [
+            ("", ""),
+            ("order", "order"),
+            ("100% of it", "100% of it"),
+            ("Zürich", "Z%C3%BCrich"),
+            ("50% in Zürich", "50%25%20in%20Z%C3%BCrich"),
+            ("a\r\nx-admin: yes", "a%0D%0Ax-admin:%20yes"),
+            (" padded", "%20padded"),
+        ] {
+            assert_eq!(value(text), sent);
+        }
+        let bytes = AttributeValue::Binary(vec![0, 255]);
+        assert_eq!(of_attribute(&bytes), "AP8=");
+    }
+
+    #[test]
+    fn names_keep_what_a_header_may_have() {
+        assert_eq!(name("order.kind_2").as_deref(), Some("order.kind_2"));
+        assert_eq!(name("a b:c\r\n").as_deref(), Some("abc"));
+        assert_eq!(name("ü"), None);
+    }
+}

@@ -1,0 +1,502 @@
+//! Messages become requests to an HTTP service that people already have, and the response's status
+//! is their outcome.
+
+use crate::lambda_scene::{queue, queue_with_redrive};
+use crate::scene::{depth, field, send, until_depth};
+use aws_sdk_sqs::types::MessageAttributeValue;
+use dispatcher_core::message::{Attribute, AttributeValue, Outgoing};
+use dispatcher_core::queue::{Depth, Queue};
+use dispatcher_local::queue::LocalStore;
+use dispatcher_tests::child::{Program, RunningProgram, Signal};
+use dispatcher_tests::servers::{MiniStack, free_port};
+use dispatcher_tests::service::{JobService, PostedRequest, ServiceAnswer, ServiceStep};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// `dispatcher run --forward` with log lines that a test can read.
+fn forward(url: &str, more: &[&str]) -> Program {
+    let mut arguments = vec!["run", "--log-format", "json", "--forward", url];
+    arguments.extend(more);
+    Program::new(arguments)
+}
+
+fn stop(mut running: RunningProgram) -> Arc<tempfile::TempDir> {
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+    Arc::clone(running.data())
+}
+
+/// Waits until the default queue is empty, and stops.
+async fn finish(running: RunningProgram) -> Arc<tempfile::TempDir> {
+    let data = Arc::clone(running.data());
+    until_depth(data.path(), "default", |depth| depth == Depth::default()).await;
+    stop(running)
+}
+
+/// Answers the first request as its body says, `STATUS` or `STATUS AFTER`, and others with 200.
+fn told(request: &PostedRequest) -> ServiceStep {
+    let mut words = request.body.split(' ');
+    let status = words.next().and_then(|status| status.parse().ok());
+    let status = status.filter(|_| request.index == 0);
+    let answer = ServiceAnswer::new(status.unwrap_or(200)).body("because");
+    ServiceStep::Answer(match words.next() {
+        Some(after) => answer.header("Retry-After", after),
+        None => answer,
+    })
+}
+
+/// What a message that the service answers in this way went through: the receive counts of its
+/// requests, and its dead letters' reasons.
+async fn fate(body: &str) -> (Vec<u32>, Vec<String>) {
+    let service = JobService::start(told);
+    let running = forward(&service.url(), &[]).start();
+    send(running.data().path(), "default", [body.to_owned()]).await;
+    service.wait_for(1);
+    let data = finish(running).await;
+    let requests = service.record().requests;
+    let counts = requests.iter().map(PostedRequest::receive_count).collect();
+    (counts, dead_letters(data.path()).await)
+}
+
+async fn dead_letters(data: &Path) -> Vec<String> {
+    let store = LocalStore::open(data).expect("opens");
+    let dead = store.queue("default.dead", None).expect("opens");
+    let letters = dead.peek(10).await.expect("looks");
+    let reason = |attribute: &Attribute| match &attribute.value {
+        AttributeValue::Text(text) if attribute.name == "dispatcher-dead-letter-reason" => {
+            Some(text.clone())
+        }
+        _ => None,
+    };
+    let attributes = letters.iter().flat_map(|letter| &letter.attributes);
+    attributes.filter_map(reason).collect()
+}
+
+#[tokio::test]
+async fn success_ends_the_message() {
+    for status in ["200", "202", "204"] {
+        assert_eq!(fate(status).await, (vec![1], vec![]), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn client_error_dead_letters_the_message_with_the_response() {
+    for status in ["400", "404", "422"] {
+        let reason = format!("HTTP status {status}: because");
+        assert_eq!(fate(status).await, (vec![1], vec![reason]), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn server_error_is_retried_and_costs_an_attempt() {
+    for status in ["500", "502", "408", "425 1", "301"] {
+        assert_eq!(fate(status).await, (vec![1, 2], vec![]), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn busy_service_gets_the_message_again_without_another_receive() {
+    for status in ["429", "503", "429 1", "503 1"] {
+        assert_eq!(fate(status).await, (vec![1, 1], vec![]), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn refused_credential_holds_the_route_and_spends_no_receive() {
+    for status in ["401", "403"] {
+        assert_eq!(fate(status).await, (vec![1, 1], vec![]), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn slow_service_keeps_the_message_leased_and_gets_it_once() {
+    let service = JobService::start(|request| match request.body.as_str() {
+        "slow" => ServiceStep::Hold(ServiceAnswer::new(200)),
+        _ => ServiceStep::status(200),
+    });
+    let running = forward(&service.url(), &["--visibility", "2"]).start();
+    send(running.data().path(), "default", ["slow".to_owned()]).await;
+    service.wait_for(1);
+    // Twice the visibility timeout passes before this is received.
+    let later = Program::new(["send", "local:default", "later", "--delay", "4s"]);
+    assert_eq!(later.sharing(running.data()).run().code, 0);
+    let requests = service.wait_for(2);
+    assert_eq!(requests[1].body, "later");
+    service.release();
+    finish(running).await;
+    assert_eq!(service.record().requests.len(), 2);
+}
+
+#[tokio::test]
+async fn dead_service_spends_no_receive_and_gets_everything_once_it_is_back() {
+    let port = free_port();
+    let url = format!("http://127.0.0.1:{port}/jobs");
+    let running = forward(&url, &["--max-attempts", "2"]).start();
+    let bodies = (0..20).map(|n| format!("n{n}"));
+    send(running.data().path(), "default", bodies).await;
+    let line = running.wait_for_line(|line| line.contains("downstream busy"));
+    assert!(line.contains("ConnectionRefused"), "{line}");
+    let service = JobService::start_at(port, |_| ServiceStep::status(204));
+    let requests = service.wait_for(20);
+    let data = finish(running).await;
+    assert!(requests.iter().all(|request| request.receive_count() == 1));
+    assert_eq!(depth(data.path(), "default.dead").await, Depth::default());
+}
+
+/// What may have been handled is not sent again before its attempt's time is over: a line says so,
+/// and the second request is another receive.
+async fn may_have_run(first: ServiceStep) {
+    let service = JobService::start(move |request| match request.receive_count() {
+        1 => first.clone(),
+        _ => ServiceStep::status(200),
+    });
+    let running = forward(&service.url(), &["--timeout", "3s"]).start();
+    send(running.data().path(), "default", ["job".to_owned()]).await;
+    let line = running.wait_for_line(|line| line.contains("may have handled it"));
+    let requests = service.wait_for(2);
+    assert!(
+        line.contains(requests[0].header("x-aws-sqsd-msgid").unwrap_or("none")),
+        "{line}"
+    );
+    finish(running).await;
+    let counts: Vec<_> = requests.iter().map(PostedRequest::receive_count).collect();
+    assert_eq!(counts, [1, 2]);
+    let keys = requests
+        .iter()
+        .map(|request| request.header("idempotency-key"));
+    let keys: Vec<_> = keys.collect();
+    assert!(keys[0].is_some() && keys[0] == keys[1], "{keys:?}");
+}
+
+#[tokio::test]
+async fn response_that_is_cut_off_may_mean_that_the_message_was_handled() {
+    may_have_run(ServiceStep::Cut(
+        ServiceAnswer::new(200).body("x".repeat(999)),
+    ))
+    .await;
+}
+
+#[tokio::test]
+async fn connection_that_is_reset_may_mean_that_the_message_was_handled() {
+    may_have_run(ServiceStep::Reset).await;
+}
+
+#[tokio::test]
+async fn missing_response_may_mean_that_the_message_was_handled() {
+    may_have_run(ServiceStep::Never).await;
+}
+
+#[tokio::test]
+async fn gateway_that_gave_up_may_mean_that_the_message_was_handled() {
+    may_have_run(ServiceStep::status(504)).await;
+}
+
+#[tokio::test]
+async fn thousand_messages_are_in_flight_at_once_and_connections_are_used_again() {
+    const MANY: usize = 1_000;
+    let service = JobService::start(|_| ServiceStep::Hold(ServiceAnswer::new(200)));
+    let more = ["--concurrency", "1000", "--admin", "127.0.0.1:0"];
+    let running = forward(&service.url(), &more).start();
+    let data = running.data().clone();
+    send(data.path(), "default", (0..MANY).map(|n| n.to_string())).await;
+    service.wait(|record| record.in_flight == MANY);
+    service.release();
+    until_depth(data.path(), "default", |depth| depth == Depth::default()).await;
+    send(
+        data.path(),
+        "default",
+        (0..MANY).map(|n| format!("again {n}")),
+    )
+    .await;
+    let record = service.wait(|record| record.requests.len() == 2 * MANY);
+    finish(running).await;
+    assert_eq!(record.most_in_flight, MANY);
+    assert!(
+        record.connections <= MANY + MANY / 10,
+        "{} connections",
+        record.connections
+    );
+    assert_eq!(depth(data.path(), "default.dead").await, Depth::default());
+}
+
+#[tokio::test]
+async fn batch_is_one_request_and_only_the_messages_it_names_are_retried() {
+    let service = JobService::start(|request| {
+        let batch: serde_json::Value = serde_json::from_str(&request.body).expect("JSON");
+        let messages = batch["messages"].as_array().expect("a list");
+        let bad = messages
+            .iter()
+            .filter(|message| message["body"] == "bad" && message["receive_count"] == 1)
+            .map(|message| serde_json::json!({ "itemIdentifier": message["id"] }));
+        let failures: Vec<_> = bad.collect();
+        let body = serde_json::json!({ "batchItemFailures": failures });
+        ServiceStep::Answer(ServiceAnswer::new(200).body(body.to_string()))
+    });
+    let batch = ["--batch-size", "10", "--batch-window", "1"];
+    let running = forward(&service.url(), &batch).start();
+    let bodies = ["one", "bad", "two"].map(String::from);
+    send(running.data().path(), "default", bodies).await;
+    finish(running).await;
+    let requests = service.record().requests;
+    let bodies = |request: &PostedRequest| -> Vec<String> {
+        let batch: serde_json::Value = serde_json::from_str(&request.body).expect("JSON");
+        let messages = batch["messages"].as_array().expect("a list").iter();
+        let body = |message: &serde_json::Value| message["body"].as_str().map(String::from);
+        messages.filter_map(body).collect()
+    };
+    assert_eq!(requests.len(), 2, "{requests:#?}");
+    assert_eq!(bodies(&requests[0]), ["one", "bad", "two"]);
+    assert_eq!(bodies(&requests[1]), ["bad"]);
+    assert_eq!(requests[0].header("content-type"), Some("application/json"));
+}
+
+/// HMAC-SHA256 in hexadecimal, written out: the service's side of the signature.
+fn hmac(key: &[u8], text: &str) -> String {
+    let mut block = [0; 64];
+    block[..key.len()].copy_from_slice(key);
+    let pad = |byte: u8| block.map(|of_key| of_key ^ byte);
+    let inner = Sha256::new().chain_update(pad(0x36)).chain_update(text);
+    let outer = Sha256::new()
+        .chain_update(pad(0x5c))
+        .chain_update(inner.finalize());
+    let digest = outer.finalize();
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[tokio::test]
+async fn signature_of_the_key_in_a_file_can_be_checked() {
+    let service = JobService::start(|_| ServiceStep::status(200));
+    let settings = format!(
+        "[plugin.api]\nforward = \"{}\"\nforward-key-file = \"key\"\n\
+         forward-header = {{ authorization = \"Bearer t0ken\", user-agent = \"aws-sqsd/3.0\" }}\n",
+        service.url()
+    );
+    let running = Program::new(["run", "--config", "d.toml", "--log-format", "json"])
+        .file("d.toml", &settings)
+        .file("key", "s3cret\n")
+        .start();
+    send(running.data().path(), "default", ["{\"a\":1}".to_owned()]).await;
+    let request = service.wait_for(1).remove(0);
+    finish(running).await;
+    let signature = request.header("x-dispatcher-signature").expect("signed");
+    let (time, of) = signature
+        .strip_prefix("t=")
+        .and_then(|rest| rest.split_once(",v1="))
+        .expect("t=SECONDS,v1=HEX");
+    assert_eq!(of, hmac(b"s3cret", &format!("{time}.{{\"a\":1}}")));
+    assert_eq!(request.header("authorization"), Some("Bearer t0ken"));
+    assert_eq!(request.header("user-agent"), Some("aws-sqsd/3.0"));
+}
+
+#[test]
+fn key_that_cannot_be_read_is_refused_at_the_start() {
+    let url = "http://127.0.0.1:1/";
+    let refused = forward(url, &["--forward-key-file", "nowhere"]).run();
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(
+        refused
+            .stderr
+            .contains("--forward-key-file: the key in `nowhere`: no such file"),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
+async fn message_and_its_attributes_are_the_request() {
+    let service = JobService::start(|_| ServiceStep::status(200));
+    let running = forward(&service.url(), &["--queues", "local:orders"]).start();
+    let store = LocalStore::open(running.data().path()).expect("opens");
+    let orders = store.queue("orders", None).expect("opens");
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let message = Outgoing {
+        body: "{\"n\":1}".into(),
+        attributes: vec![
+            Attribute::text("kind", "Zürich"),
+            Attribute::text("traceparent", trace),
+            Attribute {
+                name: "raw".into(),
+                data_type: "Binary".into(),
+                value: AttributeValue::Binary(vec![0, 255]),
+            },
+        ],
+        group: Some("customer-1".into()),
+        ..Outgoing::default()
+    };
+    let sent = orders.send(&[message]).await.remove(0).expect("sent");
+    let request = service.wait_for(1).remove(0);
+    until_depth(running.data().path(), "orders", |depth| {
+        depth == Depth::default()
+    })
+    .await;
+    stop(running);
+    assert_eq!(request.line, "POST /jobs");
+    assert_eq!(request.body, "{\"n\":1}");
+    for (name, value) in [
+        ("content-type", "application/json"),
+        ("x-aws-sqsd-msgid", sent.as_str()),
+        ("idempotency-key", sent.as_str()),
+        ("x-aws-sqsd-queue", "orders"),
+        ("x-dispatcher-queue", "local:orders"),
+        ("x-aws-sqsd-receive-count", "1"),
+        ("x-aws-sqsd-attr-kind", "Z%C3%BCrich"),
+        ("x-aws-sqsd-attr-raw", "AP8="),
+        ("x-dispatcher-group", "customer-1"),
+        ("traceparent", trace),
+    ] {
+        assert_eq!(request.header(name), Some(value), "{name}: {request:#?}");
+    }
+}
+
+#[tokio::test]
+async fn kill_while_requests_are_in_flight_loses_nothing() {
+    let service = JobService::start(|request| match request.receive_count() {
+        1 => ServiceStep::Hold(ServiceAnswer::new(200)),
+        _ => ServiceStep::status(200),
+    });
+    let more = ["--visibility", "2"];
+    let mut running = forward(&service.url(), &more).start();
+    let data = running.data().clone();
+    send(data.path(), "default", (0..10).map(|n| n.to_string())).await;
+    service.wait_for(10);
+    running.signal(Signal::KILL);
+    assert_eq!(running.wait_exit(), 137);
+    let again = forward(&service.url(), &more).sharing(&data).start();
+    let record = service.wait(|record| record.requests.len() == 20);
+    finish(again).await;
+    let mut counts: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    for request in &record.requests {
+        let count = request.receive_count();
+        counts.entry(&request.body).or_default().push(count);
+    }
+    assert_eq!(counts.len(), 10);
+    assert!(
+        counts.values().all(|counts| counts == &[1, 2]),
+        "{counts:?}"
+    );
+    assert_eq!(depth(data.path(), "default.dead").await, Depth::default());
+}
+
+#[tokio::test]
+async fn stop_waits_for_requests_in_flight() {
+    let service = JobService::start(|_| ServiceStep::Hold(ServiceAnswer::new(200)));
+    let mut running = forward(&service.url(), &[]).start();
+    let data = running.data().clone();
+    send(data.path(), "default", ["job".to_owned()]).await;
+    service.wait_for(1);
+    running.signal(Signal::TERM);
+    running.wait_for_line(|line| line.contains("stop"));
+    service.release();
+    assert_eq!(running.wait_exit(), 0);
+    assert_eq!(depth(data.path(), "default").await, Depth::default());
+}
+
+#[tokio::test]
+async fn request_that_outlasts_a_stop_is_not_sent_to_others_meanwhile() {
+    let service = JobService::start(|_| ServiceStep::Hold(ServiceAnswer::new(200)));
+    let more = ["--timeout", "1h", "--shutdown-grace", "1s"];
+    let mut running = forward(&service.url(), &more).start();
+    let data = running.data().clone();
+    send(data.path(), "default", ["job".to_owned()]).await;
+    service.wait_for(1);
+    running.signal(Signal::TERM);
+    let line = running.wait_for_line(|line| line.contains("\"message\":\"message released\""));
+    assert_eq!(field(&line, "reason_kind"), "stopped");
+    running.wait_exit();
+    let left = depth(data.path(), "default").await;
+    // Invisible until the attempt would have been over.
+    assert_eq!((left.waiting, left.delayed + left.in_flight), (0, 1));
+}
+
+#[tokio::test]
+async fn messages_of_sqs_are_forwarded_and_settled_by_the_status() {
+    let ((server, name, url), dead) = queue_with_redrive("forward", 2, "2").await;
+    let service = JobService::start(|request| match request.body.as_str() {
+        "bad" => ServiceStep::status(422),
+        "again" if request.receive_count() == 1 => ServiceStep::status(500),
+        _ => ServiceStep::status(200),
+    });
+    let more = ["--queues", &name, "--poll-for", "1"];
+    let aws = MiniStack::shared().url();
+    let running = forward(&service.url(), &more).aws(&aws).start();
+    let colour = MessageAttributeValue::builder();
+    let colour = colour.data_type("String").string_value("blue").build();
+    let call = server.client.send_message().queue_url(&url);
+    let call = call
+        .message_body("first")
+        .message_attributes("colour", colour.expect("a type"));
+    call.send().await.expect("sent");
+    server
+        .send_many(&url, ["again", "bad"].map(String::from))
+        .await;
+    server.wait_until_empty(&url).await;
+    stop(running);
+    let requests = service.record().requests;
+    let of = |body: &'static str| requests.iter().filter(move |request| request.body == body);
+    let first = of("first").next().expect("it came");
+    assert_eq!(first.header("x-aws-sqsd-attr-colour"), Some("blue"));
+    assert_eq!(first.header("x-aws-sqsd-queue"), Some(name.as_str()));
+    assert!(first.header("x-aws-sqsd-first-received-at").is_some());
+    assert!(first.header("x-aws-sqsd-sender-id").is_some());
+    let counts: Vec<_> = of("again").map(PostedRequest::receive_count).collect();
+    assert_eq!(counts, [1, 2]);
+    assert_eq!(server.counts(&dead).await.waiting, 1);
+}
+
+#[tokio::test]
+async fn thousand_messages_of_sqs_are_forwarded_once_each() {
+    let (server, name, url) = queue("forward-many", &[]).await;
+    let service = JobService::start(|_| ServiceStep::status(200));
+    server
+        .send_many(&url, (0..1_000).map(|n| n.to_string()))
+        .await;
+    let more = ["--queues", &name, "--poll-for", "1", "--concurrency", "200"];
+    let aws = MiniStack::shared().url();
+    let running = forward(&service.url(), &more).aws(&aws).start();
+    server.wait_until_empty(&url).await;
+    stop(running);
+    let requests = service.record().requests;
+    let bodies: std::collections::BTreeSet<_> =
+        requests.iter().map(|request| &request.body).collect();
+    assert_eq!((requests.len(), bodies.len()), (1_000, 1_000));
+}
+
+#[test]
+fn what_cannot_be_forwarded_is_refused_with_a_hint() {
+    for (flags, says) in [
+        (
+            &["--forward", "127.0.0.1:80/x"][..],
+            "did you mean `http://127.0.0.1:80/x`?",
+        ),
+        (
+            &["--forward", "http://h/", "--plugin", "p.wasm"],
+            "wanted one of a component, a function and a service",
+        ),
+        (
+            &["--forward", "http://h/", "--allow-http", "h"],
+            "HTTP requests for a plugin that forwards to a service",
+        ),
+        (
+            &["--function", "f", "--forward-header", "a=b"],
+            "`forward-header` says how a service is called, and this is a function",
+        ),
+        (
+            &["--forward", "http://h/", "--forward-header", "host=b"],
+            "the header `host`, which every request has by itself",
+        ),
+        (
+            &["--forward", "http://h/", "--invocation", "sync"],
+            "`invocation` says how a function is invoked, and this is a service",
+        ),
+        (
+            &["--forward", "http://h/", "--canary", "c.wasm"],
+            "a trial beside a plugin that forwards to a service",
+        ),
+    ] {
+        let arguments = ["check"].iter().chain(flags);
+        let refused = Program::new(arguments).run();
+        assert_eq!(refused.code, 2, "{flags:?}: {refused:?}");
+        assert!(refused.stderr.contains(says), "{flags:?}: {refused:?}");
+    }
+}

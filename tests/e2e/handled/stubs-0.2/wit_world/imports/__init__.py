@@ -1,0 +1,1 @@
+"""The contract's nouns, which no check of a project needs."""

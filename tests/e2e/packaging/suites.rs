@@ -1,0 +1,143 @@
+//! `dispatcher local` as the SQS of a test suite: the examples for Docker Compose and GitHub Actions
+//! as far as they go without Docker, and the recipes for pytest and Node.
+
+use super::deployed::documents;
+use dispatcher_tests::child::{Program, Signal, binary};
+use dispatcher_tests::packaging::{output_of, script};
+use dispatcher_tests::servers::free_port;
+use dispatcher_tests::toolchains::{node_package, python};
+use serde_json::Value;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const PYTEST: [&str; 2] = ["pytest==9.2.0", "boto3==1.43.106"];
+const JAVASCRIPT: &str = "@aws-sdk/client-sqs@3.1169.0";
+
+fn example(name: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    root.join("host/docs/examples").join(name)
+}
+
+/// A search path on which the program comes first.
+fn path() -> OsString {
+    let program = binary();
+    let folder = program.parent().expect("a file is in a folder").to_owned();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::iter::once(folder).chain(std::env::split_paths(&path));
+    std::env::join_paths(folders).expect("the folders of a PATH make one")
+}
+
+#[test]
+fn pytest_recipe_works() {
+    let python = python(&PYTEST);
+    let mut suite = Command::new(python);
+    suite.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]);
+    suite
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("PATH", path());
+    let output = output_of(suite.arg(example("pytest")));
+    assert!(output.contains("2 passed"), "{output}");
+}
+
+#[test]
+fn node_recipe_works() {
+    let Some(modules) = node_package(JAVASCRIPT) else {
+        return;
+    };
+    for file in ["queue.mjs", "orders.test.mjs"] {
+        let copied = fs::copy(example("node-test").join(file), modules.join(file));
+        copied.expect("the folder is ours");
+    }
+    let mut suite = Command::new("node");
+    suite
+        .args(["--test", "orders.test.mjs"])
+        .current_dir(modules);
+    let output = output_of(
+        suite
+            .env("PATH", path())
+            .env("AWS_CONFIG_FILE", "/dev/null"),
+    );
+    assert!(output.contains("pass 2"), "{output}");
+}
+
+/// The arguments of a container that serves the queue, with what is mounted and free here.
+fn arguments(command: &[&str], listen: u16, admin: u16) -> Vec<String> {
+    let queues = script("compose/queues.toml").display().to_string();
+    let here = |word: &str| {
+        word.replace("0.0.0.0:9324", &format!("127.0.0.1:{listen}"))
+            .replace("127.0.0.1:9090", &format!("127.0.0.1:{admin}"))
+            .replace("/etc/dispatcher/queues.toml", &queues)
+    };
+    command.iter().map(|word| here(word)).collect()
+}
+
+/// The queue serves what the file declares, and the probe says so.
+fn serves_the_declared_queues(command: &[&str], probe: &[&str]) {
+    let (listen, admin) = (free_port(), free_port());
+    let mut server = Program::new(arguments(command, listen, admin)).start();
+    server.wait_for_line(|line| line.contains("AWS_ENDPOINT_URL_SQS"));
+    let probed = Program::new(arguments(probe, listen, admin)).run();
+    assert_eq!(probed.code, 0, "{probed:?}");
+    let list = "import boto3; print(boto3.client('sqs').list_queues()['QueueUrls'])";
+    let mut client = Command::new(python(&PYTEST));
+    client
+        .args(["-c", list])
+        .env("AWS_CONFIG_FILE", "/dev/null");
+    client.env("AWS_ENDPOINT_URL_SQS", format!("http://127.0.0.1:{listen}"));
+    for (name, value) in [
+        ("AWS_DEFAULT_REGION", "us-east-1"),
+        ("AWS_ACCESS_KEY_ID", "local"),
+        ("AWS_SECRET_ACCESS_KEY", "local"),
+    ] {
+        client.env(name, value);
+    }
+    let queues = output_of(&mut client);
+    assert!(
+        queues.contains("/orders'") && queues.contains("/orders-dead'"),
+        "{queues}"
+    );
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait_exit(), 0);
+}
+
+fn words(list: &Value) -> Vec<&str> {
+    let list = list.as_array().expect("a list");
+    list.iter().filter_map(Value::as_str).collect()
+}
+
+#[test]
+fn compose_example_serves_the_declared_queues() {
+    let text = fs::read_to_string(script("compose/compose.yaml")).expect("the file");
+    let file = &documents(&text, None)[0];
+    let queue = &file["services"]["queue"];
+    let probe = words(&queue["healthcheck"]["test"]);
+    let [kind, program, probe @ ..] = &probe[..] else {
+        panic!("{probe:?}");
+    };
+    assert_eq!((*kind, *program), ("CMD", "/usr/bin/dispatcher"));
+    serves_the_declared_queues(&words(&queue["command"]), probe);
+    let found = &file["services"]["application"]["environment"]["AWS_ENDPOINT_URL_SQS"];
+    assert_eq!(found, "http://queue:9324");
+}
+
+#[test]
+fn github_actions_example_serves_the_declared_queues() {
+    let text = fs::read_to_string(script("github-actions/test.yml")).expect("the file");
+    let file = &documents(&text, None)[0];
+    let steps = file["jobs"]["test"]["steps"].as_array().expect("steps");
+    let step = steps.iter().find(|step| step["name"] == "SQS");
+    let run = step.expect("the step")["run"].as_str().expect("a script");
+    let (start, wait) = run.split_once("timeout").expect("it waits");
+    let (_, command) = start.split_once("dispatcher:0.1.0").expect("an image");
+    let command = command.replace('\\', " ");
+    let (_, probe) = wait.split_once("/usr/bin/dispatcher").expect("a probe");
+    let (probe, _) = probe.split_once(';').expect("its end");
+    let words =
+        |text: &'_ str| -> Vec<String> { text.split_whitespace().map(str::to_owned).collect() };
+    let (command, probe) = (words(&command), words(probe));
+    let command: Vec<_> = command.iter().map(String::as_str).collect();
+    let probe: Vec<_> = probe.iter().map(String::as_str).collect();
+    serves_the_declared_queues(&command, &probe);
+}

@@ -1,0 +1,417 @@
+// The dashboard in a real browser: `node page.cjs CASE`, run by page.rs, which starts the program.
+'use strict';
+const { chromium } = require('playwright-core');
+const axe = require('axe-core');
+const assert = require('node:assert/strict');
+const http = require('node:http');
+const { execFileSync } = require('node:child_process');
+const { env } = process;
+const URL_ = env.PAGE_URL;
+const QUEUE = 'local:default';
+const DEAD = 'local:default.dead';
+const PAGES = ['/ui', `/ui/queue?name=${encodeURIComponent(QUEUE)}`, '/ui/running', '/ui/schedules',
+  `/ui/schedules?queue=${encodeURIComponent(QUEUE)}`, '/ui/dead-letters',
+  `/ui/dead-letters?queue=${encodeURIComponent(QUEUE)}`, '/ui/plugins', '/ui/processes', '/ui/doctor', '/ui/sign-in'];
+
+let browser;
+const send = (queue, body, ...more) =>
+  execFileSync(env.DISPATCHER, ['send', queue, body, '--data', env.DATA, ...more], { stdio: 'pipe' });
+
+// A tab; whatever it logs as an error, what the content security policy refuses included, fails the case.
+const errors = [];
+async function tab(options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+  context.setDefaultTimeout(30_000);
+  const page = await context.newPage();
+  page.on('pageerror', (error) => errors.push(`${page.url()}: ${error.message}`));
+  page.on('console', (message) => {
+    const isAnswer = message.text().startsWith('Failed to load resource');
+    if (message.type() === 'error' && !isAnswer) errors.push(`${page.url()}: ${message.text()}`);
+  });
+  page.on('response', (answer) => {
+    if (answer.url().includes('/ui/assets/') && answer.status() !== 200) errors.push(`${answer.status()} ${answer.url()}`);
+  });
+  page.on('dialog', (dialog) => { errors.push(`a dialog: ${dialog.message()}`); dialog.dismiss(); });
+  return page;
+}
+
+async function signIn(page, token = 'operator', base = URL_) {
+  await page.goto(`${base}/ui`);
+  await page.getByLabel('Token').fill(token);
+  await page.getByLabel('Your name').fill('Ann');
+  await page.getByRole('button', { name: 'Sign in' }).click();
+  await page.getByRole('heading', { name: 'Overview' }).waitFor({ state: 'attached' });
+}
+
+async function signedIn(options, token) {
+  const page = await tab(options);
+  await signIn(page, token);
+  return page;
+}
+
+const queuePage = (name = QUEUE) => `${URL_}/ui/queue?name=${encodeURIComponent(name)}`;
+const following = (page) => page.waitForSelector('html[data-live="on"]');
+
+async function violations(page) {
+  await page.evaluate(axe.source);
+  const found = await page.evaluate(() => axe.run());
+  const serious = found.violations.filter((one) => ['serious', 'critical'].includes(one.impact));
+  return serious.map((one) => `${one.id}: ${one.nodes.map((node) => node.html).slice(0, 3).join(' ')}`);
+}
+
+const CASES = {
+  async accessible() {
+    for (const colorScheme of ['light', 'dark']) {
+      for (const viewport of [{ width: 1280, height: 800 }, { width: 360, height: 740 }]) {
+        const page = await signedIn({ colorScheme, viewport });
+        for (const address of PAGES) {
+          await page.goto(URL_ + address);
+          assert.deepEqual(await violations(page), [], `${address} ${colorScheme} ${viewport.width}`);
+          const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+          assert.ok(wide <= 0, `${address} is ${wide} px wider than a screen of ${viewport.width}`);
+        }
+        const background = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+        const bright = Number(background.match(/\d+/)[0]) > 128;
+        assert.equal(bright, colorScheme === 'light', background);
+        await page.goto(queuePage());
+        await page.getByRole('link', { name: 'Pause' }).click();
+        await page.locator('dialog[open]').waitFor();
+        assert.deepEqual(await violations(page), [], `the dialog, ${colorScheme}`);
+        await page.context().close();
+      }
+    }
+    const page = await signedIn({ colorScheme: 'light' });
+    await page.getByRole('button', { name: 'Dark' }).click();
+    await page.goto(`${URL_}/ui/running`);
+    assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), 'dark');
+  },
+
+  async live() {
+    const page = await signedIn();
+    await page.goto(queuePage());
+    await following(page);
+    await page.evaluate(() => { window.same = true; });
+    const done = page.locator('#state-of-queue dt:text-is("Done") + dd');
+    assert.equal(await done.textContent(), '0');
+    send(QUEUE, 'print:x', '--count', '1234');
+    await page.waitForFunction((at) => document.querySelector(at)?.textContent === '1,234',
+      '#state-of-queue section:nth-child(2) dd:nth-of-type(2)');
+    await page.waitForSelector('.chart canvas');
+    send(QUEUE, 'reject:seen live');
+    await page.getByText('seen live').waitFor();
+    assert.ok(await page.evaluate(() => window.same), 'the page was not loaded again');
+    await page.goto(`${URL_}/ui`);
+    await following(page);
+    send(QUEUE, 'sleep:600000');
+    await page.waitForFunction(() => /Running\s*1\s*of/.test(document.getElementById('figures').textContent));
+    await page.goto(`${URL_}/ui/running`);
+    await following(page);
+    const lease = page.locator('#attempts td').nth(5);
+    const first = await lease.textContent();
+    await page.waitForFunction((first) => document.querySelectorAll('#attempts td')[5].textContent !== first, first);
+    // The program ends: the page says so and keeps its numbers.
+    process.kill(Number(env.PROGRAM), 'SIGKILL');
+    await page.getByText('Not connected.').waitFor();
+    assert.equal(await page.locator('#attempts tbody tr').count(), 1);
+  },
+
+  async actions() {
+    const page = await signedIn();
+    send(QUEUE, 'sleep:600000');
+    await page.goto(queuePage());
+    await following(page);
+    await page.locator('#running tbody tr').waitFor();
+    const pause = page.getByRole('link', { name: 'Pause' });
+    await pause.focus();
+    await page.keyboard.press('Enter');
+    const dialog = page.locator('dialog[open]');
+    await dialog.getByText('1 message in attempts here are finished').waitFor();
+    await page.keyboard.press('Escape');
+    await dialog.waitFor({ state: 'detached' });
+    assert.ok(await pause.evaluate((link) => link === document.activeElement), 'the focus returns');
+    await pause.click();
+    await dialog.getByRole('button', { name: 'Pause' }).click();
+    await page.getByText(`${QUEUE} is paused in all processes, within 5 s.`).waitFor();
+    await page.getByText('Nobody receives from').waitFor();
+    send(QUEUE, 'print:x', '--count', '3');
+    await page.getByText('3 messages wait.').waitFor();
+    await page.getByRole('link', { name: 'Resume' }).click();
+    await dialog.getByText('3 messages wait in it now.').waitFor();
+    await dialog.getByRole('button', { name: 'Resume' }).click();
+    await page.getByText(`${QUEUE} is resumed`).waitFor();
+    await page.getByRole('link', { name: 'Limits' }).click();
+    await dialog.getByLabel('Rate').fill('fast');
+    await dialog.getByRole('button', { name: 'Change' }).click();
+    await page.getByText('rate: "fast" cannot be used').waitFor();
+    await page.goto(queuePage());
+    await page.getByRole('link', { name: 'Limits' }).click();
+    await dialog.getByLabel('Rate').fill('2.5');
+    await dialog.getByRole('button', { name: 'Change' }).click();
+    await page.getByText('2.5 per second').waitFor();
+    await page.goto(`${URL_}/ui/running`);
+    await page.locator('#attempts tbody a').first().click();
+    await page.getByRole('link', { name: 'Cancel' }).click();
+    await dialog.getByText('its 1 message of').waitFor();
+    await dialog.getByRole('button', { name: 'Cancel the attempt' }).click();
+    await page.getByText('1 message cancelled').waitFor();
+    await page.getByText('No attempt runs now.').waitFor();
+    // With the token for reading nothing can be done, and the page says why.
+    const reader = await signedIn({}, 'reader');
+    await reader.goto(queuePage());
+    await reader.getByText('permits reading alone').first().waitFor();
+    assert.equal(await reader.getByRole('link', { name: 'Pause' }).count(), 0);
+    const confirm = await reader.goto(`${URL_}/ui/confirm/pause-queue?target=${QUEUE}`);
+    assert.equal(confirm.status(), 403);
+    await page.getByRole('button', { name: 'Sign out' }).click();
+    await page.getByLabel('Token').fill('wrong');
+    await page.getByRole('button', { name: 'Sign in' }).click();
+    await page.getByText('This is not the token.').waitFor();
+  },
+
+  async dead_letters() {
+    const page = await signedIn();
+    const dialog = page.locator('dialog[open]');
+    const confirm = async (link, text, button) => {
+      await link.click();
+      await dialog.getByText(text).waitFor();
+      await dialog.getByRole('button', { name: button }).click();
+    };
+    const letters = async (count) => {
+      for (;;) {
+        await page.goto(`${URL_}/ui/dead-letters?queue=${encodeURIComponent(DEAD)}`);
+        if ((await page.locator('#letters tbody tr').count()) === count) return;
+      }
+    };
+    for (const reason of ['card declined', 'card declined', 'no (stock)']) send(QUEUE, `reject:${reason}`);
+    await letters(3);
+    await page.goto(queuePage());
+    await confirm(page.getByRole('link', { name: 'Pause' }), 'Nothing more is received', 'Pause');
+    await page.getByText('is paused in all processes').waitFor();
+    await page.goto(`${URL_}/ui/dead-letters`);
+    await page.getByRole('link', { name: DEAD }).click();
+    const reasons = page.locator('section:has(#reasons-title) tbody tr');
+    assert.match(await reasons.first().textContent(), /^2card declined/);
+    await confirm(reasons.first().getByRole('link', { name: 'Redrive these' }), '2 messages', 'Redrive');
+    await page.getByText('Done: 2 messages, 0 stay.').waitFor();
+    await letters(1);
+    await page.locator('#letters tbody a').click();
+    await page.locator('pre').getByText('reject:no (stock)').waitFor();
+    await page.getByRole('link', { name: 'Edit and redrive' }).click();
+    assert.equal(await dialog.getByLabel('Body').inputValue(), 'reject:no (stock)');
+    await dialog.getByLabel('Body').fill('print:corrected\nbody');
+    await dialog.getByRole('button', { name: 'Redrive' }).click();
+    await page.getByText('Done: 1 message, 0 stay.').waitFor();
+    await page.goto(queuePage());
+    await page.getByText('3 messages wait.').waitFor();
+    await confirm(page.getByRole('link', { name: 'Resume' }), '3 messages wait in it now', 'Resume');
+    await letters(2);
+    await page.locator('#letters tbody a').first().click();
+    await confirm(page.getByRole('link', { name: 'Delete' }), '1 message', 'Delete');
+    await page.getByText('1 message deleted.').waitFor();
+    await confirm(page.getByRole('link', { name: 'Purge' }), '1 message is removed. This cannot be undone.', 'Purge');
+    await page.getByText('Done: 1 message').waitFor();
+    await letters(0);
+    await page.getByText('No message waits here.').waitFor();
+    assert.equal(await page.locator('#jobs tbody tr').count(), 3);
+  },
+
+  async without_javascript() {
+    const page = await signedIn({ javaScriptEnabled: false });
+    await page.locator('noscript .hint').waitFor();
+    assert.equal(await page.locator('.chart svg').count(), 3);
+    assert.equal(await page.locator('table').first().locator('tbody tr').count(), 1);
+    await page.getByLabel('Filter queues').fill('nothing-like-it');
+    await page.getByRole('button', { name: 'Filter' }).click();
+    await page.getByText('has “nothing-like-it” in its name').waitFor();
+    await page.goto(queuePage());
+    await page.getByRole('link', { name: 'Pause' }).click();
+    await page.getByText('0 messages in attempts here').waitFor();
+    await page.getByRole('button', { name: 'Pause' }).click();
+    await page.getByText(`${QUEUE} is paused`).waitFor();
+    assert.ok(page.url().includes('/ui/queue?name='), page.url());
+    await page.reload();
+    assert.equal(await page.getByText(`${QUEUE} is paused in all`).count(), 0, 'a notice is shown once');
+    await page.getByText('Nobody receives from').waitFor();
+    for (const address of PAGES) {
+      const answer = await page.goto(URL_ + address);
+      assert.equal(answer.status(), 200, address);
+    }
+  },
+
+  async text_is_text() {
+    const script = '<script>window.hacked = 1</script><img src=x onerror="window.hacked = 1">';
+    const page = await signedIn();
+    const shows = async (address) => {
+      await page.goto(URL_ + address);
+      await page.getByText('<script>').first().waitFor();
+      await page.waitForTimeout(50);
+      assert.equal(await page.evaluate(() => window.hacked), undefined, address);
+    };
+    send(QUEUE, `reject:${script}`);
+    send(QUEUE, `cancelled:${script}`, '--attribute', `name=${script}`, '--group', '<script>group');
+    await page.goto(`${URL_}/ui`);
+    await following(page);
+    await page.getByText(script).first().waitFor();
+    await shows('/ui');
+    await shows(`/ui?q=${encodeURIComponent(script)}`);
+    await shows(queuePage().replace(URL_, ''));
+    await page.goto(`${URL_}/ui/running`);
+    await page.locator('#attempts tbody a').first().click();
+    await page.locator('pre').getByText(script).waitFor();
+    await page.locator('dd').getByText(script).waitFor();
+    await page.locator('dd').getByText('<script>group').waitFor();
+    assert.equal(await page.evaluate(() => window.hacked), undefined);
+    await page.getByRole('link', { name: 'Cancel' }).click();
+    await page.locator('dialog[open]').getByRole('button', { name: 'Cancel the attempt' }).click();
+    await page.getByText('1 message cancelled').waitFor();
+    const name = encodeURIComponent(script);
+    for (const address of [`/ui/queue?name=${name}`, `/ui/attempt?id=${name}`, `/ui/schedules?queue=${name}`,
+      `/ui/confirm/pause-queue?target=${name}`, `/ui/confirm/${name}`]) {
+      await shows(address);
+    }
+    await page.context().addCookies([{ name: 'dispatcher-notice', value: encodeURIComponent(script), url: `${URL_}/ui`, sameSite: 'Strict' }]);
+    await shows('/ui');
+    await shows(`/ui/dead-letters?queue=${encodeURIComponent(DEAD)}`);
+    await page.locator('#letters tbody a').first().click();
+    await page.locator('pre').getByText('<script>').waitFor();
+    assert.equal(await page.evaluate(() => window.hacked), undefined);
+  },
+
+  async behind_a_proxy() {
+    for (const keeps of [true, false]) {
+      const target = new URL(URL_);
+      const proxy = http.createServer((request, answer) => {
+        if (!request.url.startsWith('/ops/')) return answer.writeHead(404).end('not behind the prefix');
+        const path = keeps ? request.url : request.url.slice('/ops'.length);
+        const forward = { host: target.hostname, port: target.port, path, method: request.method, headers: request.headers };
+        const further = http.request(forward, (got) => {
+          answer.writeHead(got.statusCode, got.headers);
+          got.pipe(answer);
+        });
+        further.on('error', () => answer.destroy());
+        answer.on('close', () => further.destroy());
+        request.pipe(further);
+      });
+      await new Promise((ready) => proxy.listen(0, '127.0.0.1', ready));
+      const base = `http://127.0.0.1:${proxy.address().port}/ops`;
+      const page = await tab();
+      const failed = [];
+      page.on('response', (answer) => {
+        if (answer.status() >= 400 || !answer.url().startsWith(`${base}/ui`)) failed.push(`${answer.status()} ${answer.url()}`);
+      });
+      await signIn(page, 'operator', base);
+      await following(page);
+      for (const name of ['Running', 'Schedules', 'Plugins', 'Processes', 'Doctor', 'Overview']) {
+        await page.getByRole('navigation').getByRole('link', { name }).click();
+        await page.getByRole('heading', { level: 1, name }).waitFor({ state: 'attached' });
+      }
+      await page.getByRole('link', { name: QUEUE }).first().click();
+      await following(page);
+      for (const verb of ['Pause', 'Resume']) {
+        await page.getByRole('link', { name: verb }).click();
+        await page.locator('dialog[open]').getByRole('button', { name: verb }).click();
+        await page.getByRole('status').getByText(QUEUE).waitFor();
+      }
+      assert.deepEqual(failed, []);
+      await page.context().close();
+      proxy.closeAllConnections();
+      proxy.close();
+    }
+  },
+
+  async forged() {
+    const page = await signedIn();
+    // A page of another site, by a name that the browser resolves to loopback.
+    const evil = http.createServer((request, answer) => {
+      answer.writeHead(200, { 'content-type': 'text/html' });
+      answer.end(`<form method="post" action="${URL_}/ui/act/pause-queue">
+        <input name="target" value="${QUEUE}"><button>Win</button></form><a href="${URL_}/ui">Look</a>`);
+    });
+    await new Promise((ready) => evil.listen(0, '127.0.0.1', ready));
+    const place = `http://evil.localhost:${evil.address().port}/`;
+    await page.goto(place);
+    const [answer] = await Promise.all([page.waitForResponse(/act/), page.getByRole('button').click()]);
+    assert.equal(answer.status(), 403);
+    await page.getByText('Cross-site actions are refused').waitFor();
+    // A link from another site reaches the page without a second sign-in.
+    await page.goto(place);
+    await page.getByRole('link', { name: 'Look' }).click();
+    await page.getByRole('heading', { name: 'Overview' }).waitFor({ state: 'attached' });
+    await page.goto(queuePage());
+    assert.equal(await page.getByRole('link', { name: 'Pause' }).count(), 1, 'it was not paused');
+    const cookie = (await page.context().cookies()).find((one) => one.name.startsWith('dispatcher-session'));
+    assert.ok(cookie.httpOnly && cookie.sameSite === 'Strict' && cookie.path === '/ui', JSON.stringify(cookie));
+    const ask = (method, path, headers) => new Promise((done) => {
+      const request = http.request(URL_ + path, { method, headers: { cookie: `${cookie.name}=${cookie.value}`, ...headers } },
+        (got) => { got.resume(); done(got.statusCode); });
+      request.end(method === 'POST' ? `target=${QUEUE}` : undefined);
+    });
+    const host = new URL(URL_).host;
+    for (const [wanted, method, headers] of [
+      [200, 'GET', {}],
+      [421, 'GET', { host: 'evil.example.com' }],
+      [421, 'POST', { host: 'evil.example.com', origin: 'http://evil.example.com' }],
+      [403, 'POST', { origin: 'http://evil.example.com' }],
+      [403, 'POST', { origin: 'null' }],
+      [403, 'POST', { origin: `http://${host}`, 'sec-fetch-site': 'cross-site' }],
+      // A session alone does not show that a page from here asks.
+      [403, 'POST', {}],
+    ]) {
+      const path = method === 'GET' ? '/ui' : '/ui/act/pause-queue';
+      assert.equal(await ask(method, path, headers), wanted, JSON.stringify([method, headers]));
+    }
+    const changed = await ask('GET', '/ui', { cookie: `${cookie.name}=${cookie.value.replace('o.', 'r.')}` });
+    assert.equal(changed, 303, 'a changed session leads to the sign-in');
+    evil.closeAllConnections();
+    evil.close();
+  },
+
+  async pictures() {
+    const page = await signedIn({ colorScheme: 'light', viewport: { width: 1200, height: 760 } });
+    // What a small shop would send.
+    const work = (second) => {
+      const wave = 1 + Math.sin(second / 9) / 2;
+      send('local:orders', 'sleep:45', '--count', `${Math.round(70 * wave)}`);
+      send('local:emails', 'sleep:20', '--count', `${Math.round(30 * wave)}`);
+      if (second % 3 === 0) send('local:invoices', 'sleep:180', '--count', '12');
+      if (second % 5 === 0) send('local:orders', 'reject:card declined');
+      if (second % 7 === 0) send('local:webhooks', 'reject:404 from https://shop.example.com/hook', '--count', '2');
+      if (second === 4) send('local:orders', 'reject:no price for SKU 4711', '--count', '3');
+      if (second % 10 === 0) send('local:webhooks', 'retry:2');
+    };
+    await page.goto(`${URL_}/ui`);
+    await following(page);
+    for (let second = 0; second < 40; second += 1) {
+      const next = Date.now() + 1_000;
+      work(second);
+      await page.waitForTimeout(Math.max(0, next - Date.now()));
+    }
+    send('local:invoices', 'sleep:180', '--count', '400');
+    const picture = async (name, address) => {
+      await page.goto(URL_ + address);
+      await following(page);
+      await page.waitForTimeout(6_000);
+      await page.screenshot({ path: `${env.PICTURES}/${name}.png` });
+    };
+    await picture('dashboard', '/ui');
+    await picture('dashboard-dead-letters', '/ui/dead-letters?queue=local%3Aorders.dead');
+  },
+};
+
+(async () => {
+  const launch = {
+    executablePath: env.CHROMIUM,
+    args: ['--no-sandbox', '--disable-gpu'],
+    env: { ...env, LD_LIBRARY_PATH: env.BROWSER_LIBRARIES },
+  };
+  browser = await chromium.launch(launch);
+  try {
+    await CASES[process.argv[2]]();
+    assert.deepEqual(errors, []);
+  } finally {
+    await browser.close();
+  }
+})().catch((error) => {
+  console.error(error, errors);
+  process.exit(1);
+});

@@ -1,0 +1,249 @@
+//! The dashboard as a client without a browser sees it: warnings, what a look costs, and forms.
+
+use crate::admin_api::ApiScene;
+use crate::lambda_scene::stop;
+use crate::scene::{printed, run, send};
+use dispatcher_core::message::{Attribute, Outgoing};
+use dispatcher_core::queue::{Ask, DEAD_LETTER_REASON, Queue};
+use dispatcher_dynamodb::queue::{Dynamo, Options};
+use dispatcher_sqs::queue::Sqs;
+use dispatcher_tests::MOST_PATIENCE;
+use dispatcher_tests::child::Program;
+use dispatcher_tests::dynamodb::{Dates, Tables};
+use dispatcher_tests::http;
+use dispatcher_tests::proxy::{Mode, Proxy};
+use dispatcher_tests::queues;
+use dispatcher_tests::servers::MiniStack;
+use dispatcher_tests::sqs::{SqsServer, configuration};
+use serde_json::json;
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+const OPERATE: (&str, &str) = ("Authorization", "Bearer operator");
+
+fn page(scene: &ApiScene, path: &str) -> (u16, String) {
+    let answer = http::get_with(&format!("{}{path}", scene.url), &[OPERATE]);
+    (answer.status, answer.body)
+}
+
+/// Sends the form of an action, as the button of its page does.
+fn submit(scene: &ApiScene, action: &str, fields: &[(&str, &str)]) -> (u16, String) {
+    let encode = |text: &str| {
+        let bytes = text.bytes().map(|byte| format!("%{byte:02X}"));
+        bytes.collect::<String>()
+    };
+    let form = fields
+        .iter()
+        .map(|(name, value)| format!("{name}={}", encode(value)));
+    let headers = [
+        OPERATE,
+        ("Content-Type", "application/x-www-form-urlencoded"),
+    ];
+    let address = format!("{}/ui/act/{action}", scene.url);
+    let answer = http::post(&address, &headers, &form.collect::<Vec<_>>().join("&"));
+    (answer.status, answer.body)
+}
+
+/// The overview once it says this.
+fn until_overview(scene: &ApiScene, wanted: &str) -> String {
+    let deadline = Instant::now() + MOST_PATIENCE;
+    loop {
+        let (status, text) = page(scene, "/ui");
+        assert_eq!(status, 200, "{text}");
+        if text.contains(wanted) {
+            return text;
+        }
+        assert!(Instant::now() < deadline, "wanted {wanted}: {text}");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+}
+
+#[tokio::test]
+async fn a_queue_with_a_backlog_that_no_route_reads_is_a_warning() {
+    let data = std::sync::Arc::new(tempfile::tempdir().expect("a folder"));
+    let bodies = |count: u32| (0..count).map(|n| format!("print:{n}"));
+    send(data.path(), "forgotten", bodies(3)).await;
+    send(data.path(), "default.dead", bodies(2)).await;
+    send(data.path(), "other.dead", bodies(2)).await;
+    let mut scene = ApiScene::of(|flags| run("verdicts", flags).sharing(&data), &[]);
+    let text = until_overview(&scene, "Nobody receives from local:forgotten.");
+    assert!(text.contains("3 messages wait."), "{text}");
+    for read in ["local:default.", "local:default.dead.", "local:other.dead."] {
+        let warning = format!("Nobody receives from {read} ");
+        assert!(!text.contains(&warning), "{read}: {text}");
+    }
+    stop(&mut scene.running);
+}
+
+#[tokio::test]
+async fn a_paused_queue_with_a_backlog_is_a_warning_with_what_waits() {
+    let mut scene = ApiScene::verdicts(&[]);
+    scene.act("/api/v1/queues/local%3Adefault/pause", "");
+    send(scene.data(), "default", ["print:x".to_owned()]).await;
+    until_overview(&scene, "1 message waits.");
+    let (_, text) = page(&scene, "/ui/queue?name=local%3Adefault");
+    assert!(text.contains("Nobody receives from"), "{text}");
+    scene.act("/api/v1/queues/local%3Adefault/resume", "");
+    scene.running.wait_for_line(printed);
+    stop(&mut scene.running);
+}
+
+#[test]
+fn run_now_sends_a_scheduled_message_and_leaves_its_times() {
+    let mut scene = ApiScene::verdicts(&[]);
+    let add = [
+        "schedule",
+        "add",
+        "local:default",
+        "--body",
+        "print:early",
+        "--cron",
+        "0 3 1 1 *",
+    ];
+    let added = Program::new(add).sharing(scene.running.data()).run();
+    assert_eq!(added.code, 0, "{added:?}");
+    let (status, text) = page(&scene, "/ui/schedules?queue=local%3Adefault");
+    assert_eq!(status, 200, "{text}");
+    assert!(text.contains("/ui/confirm/run-schedule"), "{text}");
+    let list = scene.get("/api/v1/schedules?queue=local%3Adefault");
+    let id = list["items"][0]["id"].as_str().expect("an id");
+    let encoded: String = id.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    let (_, asked) = page(&scene, &format!("/ui/confirm/run-schedule?part={encoded}"));
+    assert!(asked.contains("1 message"), "{asked}");
+    assert!(
+        scene
+            .running
+            .lines(|line| line.contains("early"))
+            .is_empty()
+    );
+
+    let (status, text) = submit(&scene, "run-schedule", &[("part", id), ("back", "/ui")]);
+    assert!((200..400).contains(&status), "{status}: {text}");
+    scene.running.wait_for_line(|line| line.contains("early"));
+    let after = scene.get("/api/v1/schedules?queue=local%3Adefault");
+    assert_eq!(after["items"][0]["id"], json!(id), "it comes again");
+    let audited = scene.audit("admin action", 1);
+    assert_eq!(audited[0]["path"], "/ui/act/run-schedule", "{audited:?}");
+    stop(&mut scene.running);
+}
+
+/// A process on a queue of SQS whose dead letters go to a second, which holds some.
+async fn on_sqs(policy: Option<u32>) -> (ApiScene, dispatcher_sqs::queue::SqsQueue, String) {
+    let url = MiniStack::shared().url();
+    let server = SqsServer::at(&url);
+    let [work, dead, last] = ["work", "work-dlq", "last"].map(SqsServer::fresh_name);
+    server.create(&work, &[]).await;
+    server.create(&last, &[]).await;
+    let arn = format!("arn:aws:sqs:us-east-1:000000000000:{last}");
+    let policy =
+        policy.map(|most| json!({"deadLetterTargetArn": arn, "maxReceiveCount": most}).to_string());
+    let attributes: Vec<(&str, &str)> = policy
+        .iter()
+        .map(|text| ("RedrivePolicy", &**text))
+        .collect();
+    server.create(&dead, &attributes).await;
+    let sqs = Sqs::connect(&configuration(&url));
+    let queue = sqs.open(&dead, None).await.expect("it is there");
+    let letter = |n: u32| Outgoing {
+        body: format!("print:{n}"),
+        attributes: vec![Attribute::text(DEAD_LETTER_REASON, "bad address")],
+        ..Outgoing::default()
+    };
+    let letters: Vec<Outgoing> = (0..5).map(letter).collect();
+    assert!(queue.send(&letters).await.iter().all(Result::is_ok));
+    let flags = [
+        "--queues",
+        &work,
+        "--dead-letter",
+        &dead,
+        "--max-attempts",
+        "3",
+        "--admin-bodies",
+    ];
+    let program = |more: &[&str]| run("verdicts", more).aws(&url);
+    (ApiScene::of(program, &flags), queue, dead)
+}
+
+#[tokio::test]
+async fn a_look_at_messages_of_sqs_says_that_it_costs_a_receive_and_gives_them_back() {
+    let (mut scene, queue, dead) = on_sqs(None).await;
+    let (status, text) = page(&scene, &format!("/ui/dead-letters?queue={dead}"));
+    assert_eq!(status, 200, "{text}");
+    assert!(text.contains("one receive more"), "{text}");
+    assert!(
+        !text.contains("bad address"),
+        "nothing was received: {text}"
+    );
+    let (_, asked) = page(&scene, &format!("/ui/confirm/look?target={dead}"));
+    assert!(
+        asked.contains("one receive more") && asked.contains("billed"),
+        "{asked}"
+    );
+
+    let (status, text) = submit(&scene, "look", &[("target", &dead), ("back", "/ui")]);
+    assert_eq!(status, 200, "{text}");
+    assert!(text.contains("bad address") && text.contains("5"), "{text}");
+    let depth = queue.depth().await.expect("it tells");
+    assert_eq!(
+        (depth.waiting, depth.in_flight),
+        (5, 0),
+        "all were given back"
+    );
+    let ask = Ask {
+        max: 10,
+        ..Ask::PLAIN
+    };
+    let again = queue.receive(ask, &CancellationToken::new()).await;
+    let again = again.expect("it answers").messages;
+    assert!(
+        again.iter().all(|message| message.receive_count == 2),
+        "the look was a receive: {again:?}"
+    );
+    stop(&mut scene.running);
+}
+
+#[tokio::test]
+async fn a_look_that_would_be_the_last_receive_is_refused() {
+    let (mut scene, queue, dead) = on_sqs(Some(1)).await;
+    let (status, text) = submit(&scene, "look", &[("target", &dead), ("back", "/ui")]);
+    assert_eq!(status, 409, "{text}");
+    assert!(text.contains("looking is a receive"), "{text}");
+    assert_eq!(queue.depth().await.expect("it tells").waiting, 5);
+    stop(&mut scene.running);
+}
+
+#[tokio::test]
+async fn a_page_of_many_dead_letters_takes_a_short_time_and_leads_to_the_rest() {
+    let server = MiniStack::shared();
+    let tables = Tables::at(&server.url());
+    let [work, dead] = [
+        tables.create("work", Dates::Number).await,
+        tables.create("dead", Dates::Number).await,
+    ];
+    let dynamo = Dynamo::connect(&configuration(&server.url()), Options::default());
+    let queue = dynamo.open(&dead, None).await.expect("it is there");
+    queues::send(&queue, (0..250).map(|number| number.to_string())).await;
+    let proxy = Proxy::before(server.address());
+    let names = [work, dead].map(|table| format!("dynamodb:{table}"));
+    let flags = ["--queues", &names[0], "--dead-letter", &names[1]];
+    let mut scene = ApiScene::of(|more| run("verdicts", more).aws(&proxy.url()), &flags);
+    let dead = names[1].replace(':', "%3A");
+    // Each call takes longer than the page may.
+    proxy.set(Mode::Delay(Duration::from_millis(300)));
+    let (status, text) = page(&scene, &format!("/ui/dead-letters?queue={dead}"));
+    assert_eq!(status, 200, "{text}");
+    for wanted in [
+        "100 messages of 100 looked at; there are more (its time of 0.1 s was over)",
+        "after=",
+    ] {
+        assert!(text.contains(wanted), "wanted {wanted}: {text}");
+    }
+    let counted = scene.get(&format!("/api/v1/queues/{dead}/messages"));
+    assert_eq!(
+        (&counted["selected"], &counted["complete"]),
+        (&json!(250), &json!(true)),
+        "the API counts on"
+    );
+    proxy.set(Mode::Pass);
+    stop(&mut scene.running);
+}

@@ -1,0 +1,80 @@
+//! Secrets come from files: their values are never shown, and a reload takes new ones.
+
+use crate::scene::{guest, run, send};
+use dispatcher_tests::child::{Program, Signal};
+
+/// A file with a plugin whose setting `token` and variable `TOKEN` are the text of `token`.
+fn settings() -> String {
+    format!(
+        "[plugin.capable]\nfile = \"{}\"\nsetting-file = {{ token = \"token\" }}\n\
+         env-file = {{ TOKEN = \"token\" }}\n",
+        guest("capable")
+    )
+}
+
+#[tokio::test]
+async fn new_secret_holds_after_a_reload_and_none_is_shown() {
+    let arguments = ["run", "--config", "d.toml", "--log-format", "json"];
+    let running = Program::new(arguments)
+        .file("d.toml", &settings())
+        .file("token", "first-secret\n")
+        .start();
+    let data = running.data().path().to_owned();
+    send(&data, "default", ["setting token".to_owned()]).await;
+    running.wait_for_line(|line| line.contains("dead-lettered") && line.contains("first-secret"));
+    // Whoever asks is shown what he is granted; nobody else is.
+    let others = |line: &str| line.contains("first-secret") && !line.contains("dead-lettered");
+    assert_eq!(running.lines(others), [""; 0]);
+
+    std::fs::remove_file(data.join("token")).expect("removed");
+    running.signal(Signal::HUP);
+    running.wait_for_line(|line| {
+        line.contains("the value of `token` in") && line.contains("no such file")
+    });
+    running.wait_for_line(|line| line.contains("settings not reloaded"));
+
+    std::fs::write(data.join("token"), "second-secret").expect("written");
+    running.signal(Signal::HUP);
+    running.wait_for_line(|line| line.contains("replaced: new attempts run this version"));
+    send(&data, "default", ["setting token".to_owned()]).await;
+    running.wait_for_line(|line| line.contains("dead-lettered") && line.contains("second-secret"));
+}
+
+#[test]
+fn secret_file_that_others_may_read_is_named_in_a_warning() {
+    let step = "umask 022 && echo s3cret > token && chmod 644 token";
+    let running = run("hello", &["--setting-file", "token=token"])
+        .after(step)
+        .start();
+    let line = running.wait_for_line(|line| line.contains("secret file is readable by every user"));
+    assert!(
+        line.contains("\"mode\":\"644\"") && !line.contains("s3cret"),
+        "{line}"
+    );
+}
+
+#[test]
+fn secret_that_cannot_be_read_or_is_there_twice_is_refused() {
+    let check = |more: &[&str]| {
+        let plugin = guest("hello");
+        let arguments = [&["check", "--plugin", &plugin][..], more].concat();
+        let refused = Program::new(arguments)
+            .file("token", "s3cret")
+            .file("empty", "\n")
+            .run();
+        assert_eq!(refused.code, 2, "{refused:?}");
+        refused.stderr
+    };
+    let stderr = check(&["--setting-file", "a=nowhere", "--env-file", "B=empty"]);
+    assert!(
+        stderr.contains("--setting-file: the value of `a` in `nowhere`: no such file"),
+        "{stderr}"
+    );
+    assert!(
+        stderr.contains("--env-file: the value of `B` in `empty`: it is empty"),
+        "{stderr}"
+    );
+    let stderr = check(&["--setting-file", "a=token", "--setting", "a=1"]);
+    let says = "--setting-file: `a`, which `setting` of --setting has as well; wanted one of them";
+    assert!(stderr.contains(says), "{stderr}");
+}

@@ -1,0 +1,164 @@
+//! The admin API of `dispatcher local`: queues and their messages, without a route.
+
+use crate::admin_api::until_ended;
+use crate::lambda_scene::admin;
+use dispatcher_core::message::{Attribute, Outgoing};
+use dispatcher_core::queue::{DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, Queue};
+use dispatcher_sqs::queue::Sqs;
+use dispatcher_tests::child::{Program, RunningProgram, Signal};
+use dispatcher_tests::http;
+use dispatcher_tests::sqs::configuration;
+use serde_json::{Value, json};
+
+/// What precedes the address in the line that it prints for a shell.
+const EXPORT: &str = "export AWS_ENDPOINT_URL_SQS=";
+const OPERATE: (&str, &str) = ("Authorization", "Bearer operator");
+
+/// `dispatcher local` with an admin address.
+struct ServedScene {
+    running: RunningProgram,
+    url: String,
+    _token: tempfile::TempDir,
+}
+
+impl ServedScene {
+    /// With a letter in `orders-dlq`, sent as an SDK does.
+    async fn with_letter(more: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let token = folder.path().join("token");
+        std::fs::write(&token, "operator").expect("written");
+        let token = token.display().to_string();
+        let arguments = [
+            "local",
+            "--listen",
+            "127.0.0.1:0",
+            "--admin",
+            "127.0.0.1:0",
+            "--admin-token-file",
+            &token,
+            "--admin-bodies",
+        ];
+        let running = Program::new([&arguments, more].concat()).start();
+        let url = admin(&running);
+        let line = running.wait_for_line(|line| line.starts_with(EXPORT));
+        let sqs = line.trim_start_matches(EXPORT).trim().to_owned();
+        let server = dispatcher_tests::sqs::SqsServer::at(&sqs);
+        for name in ["orders", "orders-dlq"] {
+            server.create(name, &[]).await;
+        }
+        let client = Sqs::connect(&configuration(&sqs));
+        let queue = client.open("orders-dlq", None).await;
+        let letter = Outgoing {
+            body: "hello".into(),
+            attributes: vec![
+                Attribute::text(DEAD_LETTER_REASON, "trap"),
+                Attribute::text(DEAD_LETTER_SOURCE, "local:orders"),
+            ],
+            ..Outgoing::default()
+        };
+        let queue = queue.expect("it is there");
+        queue.send(&[letter]).await.remove(0).expect("sent");
+        Self {
+            running,
+            url,
+            _token: folder,
+        }
+    }
+
+    fn get(&self, path: &str) -> Value {
+        let answer = http::get_with(&format!("{}{path}", self.url), &[OPERATE]);
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
+        serde_json::from_str(&answer.body).expect("JSON")
+    }
+
+    fn act(&self, path: &str, body: &Value) -> Value {
+        let answer = http::post(
+            &format!("{}{path}", self.url),
+            &[OPERATE],
+            &body.to_string(),
+        );
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
+        serde_json::from_str(&answer.body).expect("JSON")
+    }
+
+    /// Starts a job, and shows it once it has ended.
+    fn run_job(&self, path: &str, order: &Value) -> Value {
+        until_ended(&self.act(path, order), |path| self.get(path))
+    }
+}
+
+async fn look_and_act(more: &[&str]) {
+    let mut scene = ServedScene::with_letter(more).await;
+    let apply = json!({"apply": true});
+    let queues = scene.get("/api/v1/queues?depth=true");
+    let mut listed = queues["items"].as_array().expect("a list").iter();
+    let dead = listed.find(|one| one["queue"] == "local:orders-dlq");
+    assert_eq!(dead.expect("listed")["depth"]["waiting"], 1, "{queues}");
+    let messages = scene.get("/api/v1/queues/local%3Aorders-dlq/messages");
+    assert_eq!(messages["items"][0]["content"]["body"], "hello");
+    let job = scene.run_job("/api/v1/queues/local%3Aorders-dlq/redrive", &apply);
+    assert_eq!(
+        (&job["state"], &job["report"]["moved"]),
+        (&json!("done"), &json!(1)),
+        "{job}"
+    );
+    let orders = scene.get("/api/v1/queues/local%3Aorders");
+    assert_eq!(orders["queue"]["depth"]["waiting"], 1);
+    let purged = scene.run_job("/api/v1/queues/local%3Aorders/purge", &apply);
+    assert_eq!(purged["report"]["removed"], 1);
+    for path in [
+        "overview",
+        "routes",
+        "running",
+        "outcomes",
+        "plugins",
+        "processes",
+        "findings",
+    ] {
+        scene.get(&format!("/api/v1/{path}"));
+    }
+    let page = http::get_with(&format!("{}/ui", scene.url), &[OPERATE]);
+    assert_eq!(page.status, 200, "{page:?}");
+    assert!(page.body.contains("local:orders-dlq"), "{}", page.body);
+    let letters = format!("{}/ui/dead-letters?queue=local%3Aorders", scene.url);
+    assert_eq!(http::get_with(&letters, &[OPERATE]).status, 200);
+    let unknown = format!("{}/api/v1/queues/local%3Aothers/messages", scene.url);
+    let unknown = http::get_with(&unknown, &[OPERATE]);
+    assert_eq!(unknown.status, 404, "a look makes no queue: {unknown:?}");
+    assert_eq!(
+        http::get(&format!("{}/api/v1/queues", scene.url)).status,
+        401
+    );
+    scene.act("/api/v1/process/drain", &json!({}));
+    assert_eq!(scene.running.wait_exit(), 0, "it was drained");
+    let audited = |line: &str| line.contains("admin action");
+    assert_eq!(scene.running.lines(audited).len(), 3);
+}
+
+#[tokio::test]
+async fn the_served_queues_are_looked_at_redriven_and_purged() {
+    look_and_act(&[]).await;
+}
+
+#[tokio::test]
+async fn queues_in_memory_are_looked_at_and_redriven_as_well() {
+    look_and_act(&["--memory"]).await;
+}
+
+#[test]
+fn the_admin_address_of_the_file_is_that_of_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("dispatcher.toml");
+    std::fs::write(&file, "[dispatcher]\nadmin = \"127.0.0.1:1\"\n").expect("written");
+    let file = file.display().to_string();
+    let mut running = Program::new(["local", "--listen", "127.0.0.1:0", "--config", &file]).start();
+    running.wait_for_line(|line| line.starts_with(EXPORT));
+    assert_eq!(
+        running
+            .lines(|line| line.contains("health and metrics"))
+            .len(),
+        0
+    );
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+}

@@ -1,0 +1,195 @@
+//! `dispatcher top` in a pseudo-terminal of 80×24, as over ssh.
+
+use crate::admin_api::ApiScene;
+use crate::lambda_scene::stop;
+use crate::scene::send;
+use dispatcher_tests::child::{Program, binary};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::num::NonZero;
+use std::process::{Child, Command};
+use std::sync::mpsc::Receiver;
+
+fn lines(count: u16) -> NonZero<u16> {
+    NonZero::new(count).expect("not zero")
+}
+
+/// A terminal with a command in it.
+struct TerminalScene {
+    ours: File,
+    theirs: File,
+    /// What the command writes; read at all times, since a full terminal would stop it.
+    written: Receiver<Vec<u8>>,
+    screen: vt100::Parser,
+    child: Child,
+}
+
+impl TerminalScene {
+    fn start(args: &[&str]) -> Self {
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
+        grantpt(&ours).expect("granted");
+        unlockpt(&ours).expect("unlocked");
+        let name = ptsname(&ours, Vec::new()).expect("it has a name");
+        let theirs = File::options()
+            .read(true)
+            .write(true)
+            .open(name.to_str().expect("UTF-8"));
+        let theirs = theirs.expect("the other end");
+        let size = Winsize {
+            ws_row: 24,
+            ws_col: 80,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(&theirs, size).expect("it has a size");
+        let end = || theirs.try_clone().expect("a second handle");
+        let child = Command::new(binary())
+            .args(args)
+            .env("TERM", "xterm")
+            .stdin(end())
+            .stdout(end())
+            .stderr(end())
+            .spawn()
+            .expect("it starts");
+        let ours = File::from(ours);
+        let (sender, written) = std::sync::mpsc::channel();
+        let mut reader = ours.try_clone().expect("a second handle");
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4_096];
+            // Ends with an error when all other ends are closed.
+            while let Ok(read @ 1..) = reader.read(&mut buffer) {
+                if sender.send(buffer[..read].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Self {
+            ours,
+            theirs,
+            written,
+            screen: vt100::Parser::new(lines(24), lines(80), 0),
+            child,
+        }
+    }
+
+    /// What the screen shows once it holds this.
+    fn wait_for(&mut self, part: &str) -> String {
+        self.wait_until(part, |shown| shown.contains(part))
+    }
+
+    fn wait_until(&mut self, wanted: &str, holds: impl Fn(&str) -> bool) -> String {
+        let deadline = std::time::Instant::now() + dispatcher_tests::PATIENCE;
+        loop {
+            let shown = self.screen.screen().contents();
+            if holds(&shown) {
+                return shown;
+            }
+            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            match self.written.recv_timeout(left) {
+                Ok(written) => self.screen.process(&written),
+                Err(error) => panic!(
+                    "{error}; {wanted} in\n{shown}\nended: {:?}",
+                    self.child.try_wait()
+                ),
+            }
+        }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.ours.write_all(keys.as_bytes()).expect("it reads");
+    }
+
+    fn is_raw(&self) -> bool {
+        let modes = tcgetattr(&self.theirs)
+            .expect("it is a terminal")
+            .local_modes;
+        !modes.contains(LocalModes::ICANON | LocalModes::ECHO)
+    }
+}
+
+impl Drop for TerminalScene {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test]
+async fn queues_are_watched_paused_and_resumed_at_80_columns() {
+    let mut scene = ApiScene::verdicts(&[]);
+    let folder = scene.running.data().clone();
+    let tokens = tempfile::tempdir().expect("a folder");
+    let token = tokens.path().join("token");
+    std::fs::write(&token, "operator").expect("written");
+    let token = token.display().to_string();
+    let admin = scene.url.clone();
+    let mut top = TerminalScene::start(&["top", "--admin", &admin, "--admin-token-file", &token]);
+    let shown = top.wait_for("local:default");
+    for part in ["dispatcher ", "ready", "1 Queues (1)", "waiting", "q quit"] {
+        assert!(shown.contains(part), "{part} in\n{shown}");
+    }
+    assert!(top.is_raw(), "keys come at once");
+    send(
+        folder.path(),
+        "default",
+        ["done".to_owned(), "reject".to_owned()],
+    )
+    .await;
+    top.wait_for("1 done");
+    top.wait_for("1 dead-lettered");
+
+    top.press("P");
+    top.wait_for("pause local:default for all processes that read it?");
+    top.press("n");
+    top.wait_for("q quit");
+    top.press("P");
+    top.wait_for("y: yes");
+    top.press("y");
+    top.wait_for("local:default paused");
+    scene
+        .running
+        .wait_for_line(|line| line.contains("\"message\":\"queue paused\""));
+    top.wait_for("\u{2016} local:default");
+    top.press("P");
+    top.wait_for("resume local:default");
+    top.press("y");
+    scene
+        .running
+        .wait_for_line(|line| line.contains("\"message\":\"queue resumed\""));
+
+    top.press("3");
+    top.wait_for("dead-lettered  local:default");
+    top.press("?");
+    top.wait_for("Any key closes this.");
+    top.press(" ");
+    top.press("2");
+    top.wait_for("No attempt runs.");
+    top.press("D");
+    top.wait_for("stop process");
+    top.press("y");
+    top.wait_until("the end of the process", |shown| {
+        shown.contains("stopping") || shown.contains("127.0.0.1")
+    });
+    top.press("q");
+    assert!(top.child.wait().expect("it ends").success());
+    assert!(!top.is_raw(), "the terminal is as it was");
+    assert_eq!(scene.running.wait_exit(), 0);
+}
+
+#[test]
+fn top_says_what_it_needs() {
+    let nowhere = Program::new(["top"]).run();
+    assert_eq!(nowhere.code, 2);
+    assert!(
+        nowhere.stderr.contains("--admin: no address"),
+        "{nowhere:?}"
+    );
+    let mut scene = ApiScene::verdicts(&[]);
+    let piped = Program::new(["top", "--admin", &scene.url]).run();
+    assert_eq!(piped.code, 2);
+    assert!(piped.stderr.contains("needs a terminal"), "{piped:?}");
+    stop(&mut scene.running);
+}

@@ -1,0 +1,174 @@
+//! A collector of OTLP over HTTP that is not ours: Python's HTTP server, with the messages of PyPI's
+//! `opentelemetry-proto`. Knows nothing of the program.
+
+use crate::PATIENCE;
+use crate::servers::{python_with, tools_folder};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Instant;
+
+const PACKAGES: [&str; 1] = ["opentelemetry-proto==1.45.2"];
+
+/// Prints its port, then a line for each span before it answers the request that brought it. Ends with
+/// its standard input.
+const SCRIPT: &str = r#"
+import json, os, sys, threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
+
+def value(any):
+    return getattr(any, any.WhichOneof('value'))
+
+def attributes(pairs):
+    found = {}
+    for pair in pairs:
+        assert pair.key not in found, pair.key
+        found[pair.key] = value(pair.value)
+    return found
+
+KINDS = {1: 'internal', 2: 'server', 3: 'client', 4: 'producer', 5: 'consumer'}
+printing = threading.Lock()
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = 'HTTP/1.1'
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers['Content-Length']))
+        assert self.path == '/v1/traces', self.path
+        assert self.headers['Content-Type'] == 'application/x-protobuf'
+        request = traces.ExportTraceServiceRequest.FromString(body)
+        with printing:
+            for of_resource in request.resource_spans:
+                for of_scope in of_resource.scope_spans:
+                    for span in of_scope.spans:
+                        assert len(span.trace_id) == 16 and len(span.span_id) == 8
+                        assert len(span.parent_span_id) in (0, 8)
+                        assert 0 < span.start_time_unix_nano <= span.end_time_unix_nano
+                        print(json.dumps({
+                            'name': span.name,
+                            'kind': KINDS[span.kind],
+                            'trace': span.trace_id.hex(),
+                            'id': span.span_id.hex(),
+                            'parent': span.parent_span_id.hex() or None,
+                            'began': span.start_time_unix_nano,
+                            'ended': span.end_time_unix_nano,
+                            'attributes': attributes(span.attributes),
+                            'links': [{'trace': link.trace_id.hex(), 'id': link.span_id.hex(),
+                                       'attributes': attributes(link.attributes)} for link in span.links],
+                            'error': span.status.message if span.status.code == 2 else None,
+                            'ok': span.status.code == 1,
+                            'events': [{'name': event.name, 'attributes': attributes(event.attributes)}
+                                       for event in span.events],
+                            'dropped_attributes': span.dropped_attributes_count,
+                            'sampled': bool(span.flags & 1),
+                            'scope': of_scope.scope.name,
+                            'resource': attributes(of_resource.resource.attributes),
+                            'key': self.headers.get('api-key'),
+                        }), flush=True)
+        answer = traces.ExportTraceServiceResponse().SerializeToString()
+        self.send_response(200)
+        self.send_header('Content-Type', 'application/x-protobuf')
+        self.send_header('Content-Length', str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_):
+        pass
+
+server = ThreadingHTTPServer(('127.0.0.1', 0), Handler)
+print(json.dumps({'port': server.server_port}), flush=True)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+sys.stdin.read()
+os._exit(0)
+"#;
+
+/// The collector. Ends when dropped.
+#[derive(Debug)]
+pub struct Collector {
+    child: Child,
+    /// It ends with this pipe.
+    _alive: Option<ChildStdin>,
+    url: String,
+    received: Arc<(Mutex<Vec<Value>>, Condvar)>,
+}
+
+impl Collector {
+    /// Starts one.
+    pub fn start() -> Self {
+        let python = python_with(&tools_folder(), &PACKAGES);
+        let mut child = Command::new(python)
+            .args(["-c", SCRIPT])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .expect("python starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let first = lines.next().and_then(Result::ok).unwrap_or_default();
+        let first: Value = serde_json::from_str(&first).expect("the port");
+        let received = Arc::<(Mutex<Vec<Value>>, Condvar)>::default();
+        let shared = Arc::clone(&received);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let span = serde_json::from_str(&line).expect("a span");
+                let (spans, changed) = &*shared;
+                spans
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(span);
+                changed.notify_all();
+            }
+        });
+        Self {
+            url: format!("http://127.0.0.1:{}", first["port"]),
+            _alive: child.stdin.take(),
+            child,
+            received,
+        }
+    }
+
+    /// What `OTEL_EXPORTER_OTLP_ENDPOINT` is set to.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The spans that came, once this holds of them, in the order in which they began.
+    pub fn wait(&self, holds: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+        let (spans, changed) = &*self.received;
+        let deadline = Instant::now() + PATIENCE;
+        let mut spans = spans.lock().unwrap_or_else(PoisonError::into_inner);
+        while !holds(&spans) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "these spans came: {spans:#?}");
+            let waited = changed.wait_timeout(spans, left);
+            spans = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let mut found = spans.clone();
+        drop(spans);
+        found.sort_by_key(|span| span["began"].as_u64());
+        found
+    }
+
+    /// The spans of this name, once there are so many.
+    pub fn wait_for(&self, name: &str, count: usize) -> Vec<Value> {
+        let all = self.wait(|spans| named(spans, name).len() >= count);
+        let mut found = named(&all, name);
+        assert_eq!(found.len(), count, "{all:#?}");
+        found.drain(..).cloned().collect()
+    }
+}
+
+/// The spans of this name.
+pub fn named<'a>(spans: &'a [Value], name: &str) -> Vec<&'a Value> {
+    spans.iter().filter(|span| span["name"] == name).collect()
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
