@@ -202,7 +202,11 @@ async fn thousand_messages_are_in_flight_at_once_and_connections_are_used_again(
     let data = running.data().clone();
     send(data.path(), "default", (0..MANY).map(|n| n.to_string())).await;
     service.wait(|record| record.in_flight == MANY);
+    // It finds all answers at once.
+    running.signal(Signal::STOP);
     service.release();
+    service.wait(|record| record.in_flight == 0);
+    running.signal(Signal::CONT);
     until_depth(data.path(), "default", |depth| depth == Depth::default()).await;
     send(
         data.path(),

@@ -191,7 +191,7 @@ fn compiling(functions: usize, more: &[&str]) -> (RunningProgram, tempfile::Temp
     std::fs::write(&file, slow_module(functions)).expect("written");
     let file = file.display().to_string();
     let arguments = [&["run", "--log-format", "json", "--plugin", &file], more].concat();
-    let running = Program::new(arguments).start();
+    let running = Program::new(arguments).compiling().start();
     running.wait_for_line(|line| line.contains("compiling plugin"));
     (running, folder)
 }

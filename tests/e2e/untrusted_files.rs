@@ -217,7 +217,7 @@ async fn finding_17_compiled_plugin_writable_by_another_user_is_not_run() {
     let plugin = guest("hello");
     let program = || Program::new(["run", "--log-format", "json", "--plugin", &plugin]);
     let untrusted = |line: &str| line.contains("compiled-plugin cache refused");
-    let mut running = program().start();
+    let mut running = program().compiling().start();
     prints(&running, "default", "first").await;
     stop(&mut running);
     assert_eq!(running.lines(untrusted), Vec::<String>::new());

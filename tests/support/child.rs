@@ -1,12 +1,14 @@
 //! The real program as a child process: its own data folder, a clean environment, every line of
 //! output kept. Knows nothing of what the program does.
 
+use crate::servers::caches_folder;
 use crate::{MOST_PATIENCE, PATIENCE};
 pub use rustix::process::Signal;
 use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError};
@@ -14,6 +16,20 @@ use std::time::Instant;
 
 /// This many lines of a program are shown when its test fails.
 const SHOWN: usize = 60;
+
+/// Where the program keeps compiled plugins in its data folder.
+const COMPILED: &str = "compiled";
+
+/// Where all programs of the tests keep them: each plugin is compiled once, not once per test, which
+/// took most of the tests' time.
+fn compiled() -> &'static Path {
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+        let folder = caches_folder().join("compiled");
+        fs::create_dir_all(&folder).expect("a folder of the tests");
+        folder
+    });
+    &FOLDER
+}
 
 /// How to start the program.
 #[derive(Debug)]
@@ -35,6 +51,7 @@ impl Program {
         arguments: impl IntoIterator<Item = S>,
     ) -> Self {
         let data = Arc::new(tempfile::tempdir().expect("a temporary folder"));
+        symlink(compiled(), data.path().join(COMPILED)).expect("the folder is new");
         let mut command = Command::new(binary.as_ref());
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy().into_owned();
@@ -58,6 +75,12 @@ impl Program {
             data,
             stdin: None,
         }
+    }
+
+    /// With nothing compiled before it starts.
+    pub fn compiling(self) -> Self {
+        fs::remove_file(self.data.path().join(COMPILED)).expect("no start has replaced the link");
+        self
     }
 
     /// In the data folder of another start, whose queues it then shares.

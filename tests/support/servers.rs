@@ -181,6 +181,11 @@ pub(crate) fn tools_folder() -> PathBuf {
     target.join("test-tools")
 }
 
+/// What compilers keep for their next run.
+pub(crate) fn caches_folder() -> PathBuf {
+    tools_folder().join("caches")
+}
+
 /// The Python of an environment that holds these packages. Made by whichever test comes first; the
 /// others wait for its lock.
 pub(crate) fn python_with(tools: &Path, packages: &[&str]) -> PathBuf {

@@ -1,7 +1,7 @@
 //! The compilers of the languages that handlers are written in, and packages of languages. What pip
 //! and npm can install is installed once per machine; the rest is the machine's. Knows no project.
 
-use crate::servers::{python_with, run, tools_folder};
+use crate::servers::{caches_folder, python_with, run, tools_folder};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub fn environment() -> Vec<(&'static str, OsString)> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::iter::once(PathBuf::from(own)).chain(std::env::split_paths(&path));
     let path = std::env::join_paths(folders).expect("the folders of a PATH make one");
-    let cache = |name: &str| tools.join("caches").join(name).into_os_string();
+    let cache = |name: &str| caches_folder().join(name).into_os_string();
     vec![
         ("PATH", path),
         ("CARGO_TARGET_DIR", cache("cargo")),

@@ -38,6 +38,8 @@ pub(super) struct GuestSettings {
     pub(super) is_command: bool,
     /// The most memory of one instance, in bytes.
     pub(super) max_memory: usize,
+    /// The most attempts at once in one instance.
+    pub(super) attempts: usize,
     /// The most files, folders and sockets that one instance holds open.
     pub(super) max_open: usize,
     /// The longest that an attempt may take, where it is known.
@@ -54,6 +56,13 @@ pub(super) struct GuestSettings {
     pub(super) witness: SharedWitness,
     /// Counts its instances.
     pub(super) tally: Arc<Tally>,
+}
+
+impl GuestSettings {
+    /// What the host keeps for one instance at most.
+    pub(super) fn budget(&self) -> HostBudget {
+        HostBudget::of(self.max_memory, self.attempts)
+    }
 }
 
 /// What an instance works on.
@@ -251,7 +260,7 @@ impl Caller for Guest {
     }
 
     fn budget(&self) -> HostBudget {
-        HostBudget::of(self.settings.max_memory)
+        self.settings.budget()
     }
 
     fn max_open(&self) -> usize {
@@ -336,7 +345,7 @@ impl Wasi {
         attempt: Option<&Attempt>,
     ) -> Self {
         let output = Output::new(&settings.name, attempt.map(label), settings.quiet_output);
-        let budget = HostBudget::of(settings.max_memory);
+        let budget = settings.budget();
         match attempt.filter(|_| settings.is_command) {
             Some(attempt) => give(&mut context, settings, attempt),
             None => drop(context.envs(&settings.granted.env.0)),

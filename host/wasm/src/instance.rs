@@ -55,11 +55,11 @@ impl LiveInstance {
     ) -> Result<Self, Box<InstantiationError>> {
         loop {
             let mut guest = guest();
-            let max_memory = guest.settings().max_memory;
+            let budget = guest.settings().budget();
             let opened = guest.open().await;
             let mut store = Store::new(pre.engine(), guest);
             store.limiter(|guest| &mut guest.limits);
-            limits::apply(&mut store, max_memory);
+            limits::apply(&mut store, budget);
             store.epoch_deadline_callback(at_tick);
             store.set_epoch_deadline(1);
             let made = match opened {

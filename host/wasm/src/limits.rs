@@ -31,6 +31,13 @@ const OPEN_AT_LEAST: usize = 16;
 /// Guests may hold one in this many of the files that the process may open.
 const SHARE_OF_FILES: u64 = 4;
 
+/// The handles of WASI, and as many of the component model, that each of many attempts in an instance
+/// can hold: a request over HTTP takes about six of the latter, and its attempt two.
+const HANDLES_EACH: usize = 32;
+/// The same of an instance that has called HTTP. A request takes four at most while its response is
+/// read; all may be answered in the same moment.
+const HTTP_HANDLES_EACH: usize = 8;
+
 /// How much of the host's own memory an instance may take beside its own, by how much that may be.
 /// Whoever has little to compute with is given little to keep with us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,24 +48,30 @@ pub(super) struct HostBudget {
     pub(super) call: usize,
     /// The most handles of WASI that it holds: streams, pollables, descriptors. Each costs some hundred
     /// bytes to some KiB. As many of the component model's own: tasks, streams, futures. 1,000 to
-    /// 20,000.
+    /// 20,000, or what many attempts need.
     pub(super) handles: usize,
     /// The most handles of an instance that has called HTTP: a request takes several, of which
-    /// some may be lists of headers or keep what is about to be sent. 64 to 1,000.
+    /// some may be lists of headers or keep what is about to be sent. 64 to 1,000, or what many attempts need.
     pub(super) http_handles: usize,
     /// The most streams that it reads from: each may keep what it has read. 64 to 1,000.
     pub(super) buffers: usize,
 }
 
 impl HostBudget {
-    /// The budget of an instance with this much memory. Handles take at most about four times
-    /// that; lists of headers, of at most 32 KiB each, up to sixteen times.
-    pub(super) fn of(max_memory: usize) -> Self {
+    /// The budget of an instance with this much memory, in which up to `attempts` run at once. Handles
+    /// take at most about four times its memory; lists of headers, of at most 32 KiB each, up to
+    /// sixteen times. Each attempt has enough of both, whatever the others hold.
+    pub(super) fn of(max_memory: usize, attempts: usize) -> Self {
         let handles = max_memory.saturating_mul(4);
+        let least = |each: usize| attempts.saturating_mul(each);
         Self {
             call: max_memory.clamp(1 << 20, 32 << 20),
-            handles: (handles / (4 << 10)).clamp(1_000, 20_000),
-            http_handles: (handles / (8 << 10)).clamp(64, 1_000),
+            handles: (handles / (4 << 10))
+                .clamp(1_000, 20_000)
+                .max(least(HANDLES_EACH)),
+            http_handles: (handles / (8 << 10))
+                .clamp(64, 1_000)
+                .max(least(HTTP_HANDLES_EACH)),
             buffers: (handles / (64 << 10)).clamp(64, 1_000),
         }
     }
@@ -76,8 +89,7 @@ pub(super) fn open_each(files: u64, instances: usize) -> usize {
 pub(super) const REASON: usize = 8 * 1024;
 
 /// Sets what the store itself keeps to.
-pub(super) fn apply<T>(store: &mut Store<T>, max_memory: usize) {
-    let budget = HostBudget::of(max_memory);
+pub(super) fn apply<T>(store: &mut Store<T>, budget: HostBudget) {
     store.set_hostcall_fuel(budget.call);
     store.set_max_component_handles(budget.handles);
 }
@@ -193,7 +205,7 @@ mod tests {
 
     #[test]
     fn finding_16_host_budget_of_a_guest_follows_its_memory() {
-        let small = HostBudget::of(1 << 20);
+        let small = HostBudget::of(1 << 20, 1);
         let least = HostBudget {
             call: 1 << 20,
             handles: 1_024,
@@ -201,7 +213,7 @@ mod tests {
             buffers: 64,
         };
         assert_eq!(small, least);
-        assert_eq!(HostBudget::of(0).call, 1 << 20);
+        assert_eq!(HostBudget::of(0, 1).call, 1 << 20);
         // By default.
         let usual = HostBudget {
             call: 32 << 20,
@@ -209,8 +221,10 @@ mod tests {
             http_handles: 1_000,
             buffers: 1_000,
         };
-        assert_eq!(HostBudget::of(64 << 20), usual);
-        assert_eq!(HostBudget::of(usize::MAX), usual);
+        assert_eq!(HostBudget::of(64 << 20, 1), usual);
+        assert_eq!(HostBudget::of(usize::MAX, 1), usual);
+        let shared = HostBudget::of(64 << 20, 1_000);
+        assert_eq!((shared.handles, shared.http_handles), (32_000, 8_000));
     }
 
     #[test]

@@ -85,6 +85,7 @@ impl Runtime {
             name: options.name,
             is_command: way.is_command(),
             max_memory: options.max_memory,
+            attempts: options.instance_concurrency,
             max_open: self.inner.max_open,
             timeout: options.timeout,
             granted,

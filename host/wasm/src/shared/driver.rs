@@ -179,7 +179,7 @@ async fn try_to_make(
     let opened = guest.open().await;
     let mut store = Store::new(recipe.pre.engine(), guest);
     store.limiter(|guest| &mut guest.limits);
-    limits::apply(&mut store, recipe.settings.max_memory);
+    limits::apply(&mut store, recipe.settings.budget());
     store.epoch_deadline_callback(at_tick);
     store.set_epoch_deadline(1);
     let made = match opened {

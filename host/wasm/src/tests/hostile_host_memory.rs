@@ -199,7 +199,7 @@ fn finding_16_listings_streams_and_open_files_are_bounded() {
     let open = open_each(files::raise_limit().1, 2) - 2;
     for (call, allowed) in [
         (LISTING, LISTINGS),
-        (READING, HostBudget::of(SMALL).buffers),
+        (READING, HostBudget::of(SMALL, 1).buffers),
         (OPENING, open),
     ] {
         let handle = hoarding(call, allowed);
