@@ -5,9 +5,8 @@ use super::DynamoQueue;
 use super::claim::{Candidate, ClaimPass, candidate};
 use super::item::{self, CREATED, Readiness, STATUS, TASK_ID, TTL, TaskItem};
 use super::status::{self, PENDING};
-use super::table::{Seek, Table, side_by_side};
+use super::table::{ConditionalRemoval, Seek, Stepped, Table, side_by_side};
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
-use dispatcher_aws::failure::is_unmet;
 use dispatcher_core::clock;
 use dispatcher_core::message::{Message, Receipt};
 use dispatcher_core::queue::{BrowseCursor, BrowsePage, ErrorKind, PurgeStep, QueueError};
@@ -15,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// So many tasks are removed side by side.
-const PURGED_AT_ONCE: usize = 100;
+pub(super) const PURGED_AT_ONCE: usize = 100;
 
 /// What a cursor says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -110,15 +109,7 @@ impl DynamoQueue {
         after: Option<&BrowseCursor>,
         max: usize,
     ) -> Result<BrowsePage, QueueError> {
-        let keys = self.table.shards.keys(PENDING);
-        let place = Place::read(after).and_then(|place| Some((keys.get(place.key)?, place)));
-        let Some((key, place)) = place else {
-            return Err(another_queue(&self.identity.name));
-        };
-        let page = self
-            .table
-            .page(&place.seek(key.clone(), max.clamp(1, 1_000)))
-            .await?;
+        let (items, next) = page(&self.table, PENDING, &self.identity.name, after, max).await?;
         let today = clock::wall_clock_now();
         let waits = |item: &&TaskItem| item::readiness(item, today) == Readiness::Ready;
         let message = |item: &TaskItem| {
@@ -127,15 +118,8 @@ impl DynamoQueue {
             Some(message)
         };
         Ok(BrowsePage {
-            messages: page
-                .items
-                .iter()
-                .filter(waits)
-                .filter_map(message)
-                .collect(),
-            next: place
-                .following(page.next, keys.len())
-                .map(|next| next.cursor()),
+            messages: items.iter().filter(waits).filter_map(message).collect(),
+            next,
         })
     }
 
@@ -188,12 +172,26 @@ impl DynamoQueue {
     }
 }
 
-/// The error for a cursor that this queue has not made.
-pub(super) fn another_queue(name: &str) -> QueueError {
-    QueueError {
-        kind: ErrorKind::Invalid,
-        message: format!("`{name}`: the cursor is of another queue"),
-    }
+/// A page of one key of a status, and where the next one begins; `queue` names who asks in an error.
+pub(super) async fn page(
+    table: &Table,
+    status: &str,
+    queue: &str,
+    after: Option<&BrowseCursor>,
+    max: usize,
+) -> Result<(Vec<TaskItem>, Option<BrowseCursor>), QueueError> {
+    let keys = table.shards.keys(status);
+    let place = Place::read(after).and_then(|place| Some((keys.get(place.key)?, place)));
+    let Some((key, place)) = place else {
+        return Err(QueueError {
+            kind: ErrorKind::Invalid,
+            message: format!("`{queue}`: the cursor is of another queue"),
+        });
+    };
+    let seek = place.seek(key.clone(), max.clamp(1, 1_000));
+    let page = table.page(&seek).await?;
+    let next = place.following(page.next, keys.len());
+    Ok((page.items, next.map(|next| next.cursor())))
 }
 
 /// Removes tasks; each answers whether it did.
@@ -248,25 +246,13 @@ async fn waiting(table: &Arc<Table>, task: &str) -> Result<Option<Candidate>, Qu
 
 /// Removes a task that still waits; false if it does not.
 async fn remove(table: &Arc<Table>, task: String, key: String) -> Result<bool, QueueError> {
-    let deleted = table
-        .client
-        .delete_item()
-        .table_name(&table.name)
-        .key(TASK_ID, item::text(task))
-        .condition_expression("#status = :key")
-        .expression_attribute_names("#status", STATUS)
-        .expression_attribute_values(":key", item::text(key))
-        .return_consumed_capacity(ReturnConsumedCapacity::Total)
-        .send()
-        .await;
-    match deleted {
-        Ok(answer) => {
-            table.spent.wrote(answer.consumed_capacity());
-            Ok(true)
-        }
-        Err(error) if is_unmet(&error) => Ok(false),
-        Err(error) => Err(table.call("DeleteItem").failed(&error)),
-    }
+    let removal = ConditionalRemoval {
+        task: &task,
+        condition: "#status = :key",
+        names: &[],
+        values: vec![(":key", item::text(key))],
+    };
+    Ok(matches!(table.remove(removal).await?, Stepped::Done(_)))
 }
 
 #[cfg(test)]

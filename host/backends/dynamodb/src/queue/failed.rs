@@ -2,17 +2,14 @@
 //! redrive, and removed. A lease on one is a token and a date, as on a task that runs, while its status
 //! stays `FAILURE`: so whatever crashes, no failed task ever runs by itself.
 
-use super::browse::{Place, another_queue, purge_side_by_side};
+use super::browse::{self, PURGED_AT_ONCE, Place, purge_side_by_side};
 use super::item::{self, MOVED, REASON, Readiness, STATUS, TASK_ID, TOKEN, TaskItem, UNTIL};
 use super::item_errors::of_item;
 use super::receipt::TaskDelivery;
-use super::settle::gone;
+use super::settle::{HELD, LEASE, extension, gone, held, held_values};
 use super::status::FAILURE;
-use super::table::{ConditionalStep, Seek, Stepped, Table, side_by_side};
+use super::table::{ConditionalRemoval, ConditionalStep, Seek, Stepped, Table, side_by_side};
 use super::{BATCH, DynamoQueue};
-use aws_sdk_dynamodb::error::SdkError;
-use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
-use aws_sdk_dynamodb::types::{ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::{Attribute, Message, Outcome, Outgoing, Receipt};
@@ -30,10 +27,6 @@ pub const FAILED: &str = FAILURE;
 /// A failed task that nobody holds.
 const FREE: &str =
     "begins_with(#status, :failure) AND (attribute_not_exists(#until) OR #until < :now)";
-/// A failed task that this delivery holds.
-const HELD: &str =
-    "begins_with(#status, :failure) AND #token = :token AND attribute_exists(#until)";
-const LEASE: &[(&str, &str)] = &[("#token", TOKEN), ("#until", UNTIL)];
 
 /// The failed tasks of an open table.
 #[derive(Debug)]
@@ -85,15 +78,7 @@ impl FailedTasks {
         after: Option<&BrowseCursor>,
         max: usize,
     ) -> Result<(Vec<TaskItem>, Option<BrowseCursor>), QueueError> {
-        let keys = self.table.shards.keys(FAILURE);
-        let place = Place::read(after).and_then(|place| Some((keys.get(place.key)?, place)));
-        let Some((key, place)) = place else {
-            return Err(another_queue(&self.identity.name));
-        };
-        let seek = place.seek(key.clone(), max.clamp(1, 1_000));
-        let page = self.table.page(&seek).await?;
-        let next = place.following(page.next, keys.len());
-        Ok((page.items, next.map(|next| next.cursor())))
+        browse::page(&self.table, FAILURE, &self.identity.name, after, max).await
     }
 
     /// Takes a failed task that nobody holds.
@@ -135,20 +120,8 @@ impl FailedTasks {
                 let delivery = TaskDelivery::parse(&receipt)?;
                 match end {
                     LeaseEnd::Removed => remove_held(&table, &delivery).await,
-                    LeaseEnd::Extended(more) => {
-                        let until = clock::wall_clock_now() + more;
-                        if until > delivery.taken + VISIBILITY_CEILING {
-                            let why = "it would be held for more than 12 h";
-                            return Err(ItemError::Refused(why.to_owned()));
-                        }
-                        let until = vec![(":until", item::number(until.0))];
-                        let update = "SET #until = :until, #updated = :date";
-                        change_held(&table, &delivery, update, until).await
-                    }
-                    LeaseEnd::GivenBack => {
-                        let update = "SET #updated = :date REMOVE #until";
-                        change_held(&table, &delivery, update, Vec::new()).await
-                    }
+                    LeaseEnd::Extended(more) => extend_held(&table, &delivery, more).await,
+                    LeaseEnd::GivenBack => give_back(&table, &delivery).await,
                 }
             }
         });
@@ -179,31 +152,27 @@ fn is_held(item: &TaskItem, now: Timestamp) -> bool {
     item::whole(item, UNTIL).is_some_and(|until| Timestamp(until) >= now)
 }
 
-async fn change_held(
+async fn extend_held(
     table: &Table,
     delivery: &TaskDelivery,
-    update: &'static str,
-    more: Vec<(&'static str, aws_sdk_dynamodb::types::AttributeValue)>,
+    more: Duration,
 ) -> Result<(), ItemError> {
-    let mut values = vec![
-        (":failure", item::text(FAILURE)),
-        (":token", item::text(delivery.token.clone())),
-    ];
-    values.extend(more);
-    let step = ConditionalStep {
-        task: delivery.task.clone(),
-        update,
-        condition: HELD,
-        names: LEASE,
-        values,
-    };
+    let step = extension(delivery, FAILURE, more)?;
     match table.step(step).await.map_err(of_item)? {
         Stepped::Done(_) => Ok(()),
-        // Given back before: the answer was lost.
+        Stepped::Not(found) => Err(gone(found.as_ref())),
+    }
+}
+
+/// Ends the lease. A task that has this delivery's token and no lease was given back before: the answer
+/// was lost.
+async fn give_back(table: &Table, delivery: &TaskDelivery) -> Result<(), ItemError> {
+    let update = "SET #updated = :date REMOVE #until";
+    let step = held(delivery, FAILURE, update, LEASE, Vec::new());
+    match table.step(step).await.map_err(of_item)? {
+        Stepped::Done(_) => Ok(()),
         Stepped::Not(Some(item))
-            if !item.contains_key(UNTIL)
-                && item::string(&item, TOKEN) == Some(&delivery.token)
-                && update.contains("REMOVE") =>
+            if !item.contains_key(UNTIL) && item::string(&item, TOKEN) == Some(&delivery.token) =>
         {
             Ok(())
         }
@@ -213,65 +182,30 @@ async fn change_held(
 
 /// Removes a task that this delivery holds. One that is gone was removed before.
 async fn remove_held(table: &Table, delivery: &TaskDelivery) -> Result<(), ItemError> {
-    let deleted = table
-        .client
-        .delete_item()
-        .table_name(&table.name)
-        .key(TASK_ID, item::text(&delivery.task))
-        .condition_expression(HELD)
-        .expression_attribute_names("#status", STATUS)
-        .expression_attribute_names("#token", TOKEN)
-        .expression_attribute_names("#until", UNTIL)
-        .expression_attribute_values(":failure", item::text(FAILURE))
-        .expression_attribute_values(":token", item::text(&delivery.token))
-        .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-        .return_consumed_capacity(ReturnConsumedCapacity::Total)
-        .send()
-        .await;
-    match deleted {
-        Ok(answer) => {
-            table.spent.wrote(answer.consumed_capacity());
-            Ok(())
-        }
-        Err(SdkError::ServiceError(answer))
-            if answer.err().is_conditional_check_failed_exception() =>
-        {
-            table.spent.conflict();
-            match answer.into_err() {
-                DeleteItemError::ConditionalCheckFailedException(failed) => match failed.item {
-                    None => Ok(()),
-                    found => Err(gone(found.as_ref())),
-                },
-                _ => Err(gone(None)),
-            }
-        }
-        Err(error) => Err(of_item(table.call("DeleteItem").failed(&error))),
+    let removal = ConditionalRemoval {
+        task: &delivery.task,
+        condition: HELD,
+        names: LEASE,
+        values: held_values(delivery, FAILURE),
+    };
+    match table.remove(removal).await.map_err(of_item)? {
+        Stepped::Done(_) | Stepped::Not(None) => Ok(()),
+        Stepped::Not(found) => Err(gone(found.as_ref())),
     }
 }
 
 /// Removes a failed task that nobody holds; false if there is none.
 async fn remove_free(table: &Table, task: &str) -> Result<bool, QueueError> {
-    let deleted = table
-        .client
-        .delete_item()
-        .table_name(&table.name)
-        .key(TASK_ID, item::text(task))
-        .condition_expression(FREE)
-        .expression_attribute_names("#status", STATUS)
-        .expression_attribute_names("#until", UNTIL)
-        .expression_attribute_values(":failure", item::text(FAILURE))
-        .expression_attribute_values(":now", item::number(clock::wall_clock_now().0))
-        .return_consumed_capacity(ReturnConsumedCapacity::Total)
-        .send()
-        .await;
-    match deleted {
-        Ok(answer) => {
-            table.spent.wrote(answer.consumed_capacity());
-            Ok(true)
-        }
-        Err(error) if dispatcher_aws::failure::is_unmet(&error) => Ok(false),
-        Err(error) => Err(table.call("DeleteItem").failed(&error)),
-    }
+    let removal = ConditionalRemoval {
+        task,
+        condition: FREE,
+        names: &[("#until", UNTIL)],
+        values: vec![
+            (":failure", item::text(FAILURE)),
+            (":now", item::number(clock::wall_clock_now().0)),
+        ],
+    };
+    Ok(matches!(table.remove(removal).await?, Stepped::Done(_)))
 }
 
 #[async_trait::async_trait]
@@ -445,9 +379,6 @@ impl Queue for FailedTasks {
         purge_side_by_side(futures.collect()).await
     }
 }
-
-/// So many tasks are removed side by side.
-const PURGED_AT_ONCE: usize = 100;
 
 #[cfg(test)]
 mod tests {

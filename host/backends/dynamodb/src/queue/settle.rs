@@ -6,6 +6,7 @@ use super::item_errors::of_item;
 use super::receipt::TaskDelivery;
 use super::status::{self, FAILURE, PENDING, SUCCESS, TAKEN};
 use super::table::{ConditionalStep, Stepped, side_by_side};
+use aws_sdk_dynamodb::types::AttributeValue;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::{Message, Outcome, Receipt};
@@ -14,9 +15,11 @@ use std::time::Duration;
 
 type SettleResult = Result<(), ItemError>;
 
-/// Still ours: a task that the sample has taken since carries no lease.
-const OURS: &str = "begins_with(#status, :ours) AND #token = :token AND attribute_exists(#until)";
-const HELD: &[(&str, &str)] = &[("#token", TOKEN), ("#until", UNTIL)];
+/// A delivery still holds its task: one that the sample has taken since carries no lease.
+pub(super) const HELD: &str =
+    "begins_with(#status, :held) AND #token = :token AND attribute_exists(#until)";
+/// The columns of a lease.
+pub(super) const LEASE: &[(&str, &str)] = &[("#token", TOKEN), ("#until", UNTIL)];
 
 /// Where a delivery goes from `TAKEN`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,19 +54,7 @@ impl DynamoQueue {
                 if more.is_zero() {
                     return end(&table, &delivery, &TableEnd::Pending(Duration::ZERO)).await;
                 }
-                let until = clock::wall_clock_now() + more;
-                if until > delivery.taken + VISIBILITY_CEILING {
-                    return Err(ItemError::Refused(format!(
-                        "{more:?} more would keep the message invisible beyond {} h after its receive",
-                        VISIBILITY_CEILING.as_secs() / 3600
-                    )));
-                }
-                let step = held(
-                    &delivery,
-                    "SET #until = :until, #updated = :date",
-                    HELD,
-                    vec![(":until", item::number(until.0))],
-                );
+                let step = extension(&delivery, TAKEN, more)?;
                 match table.step(step).await.map_err(of_item)? {
                     Stepped::Done(_) => Ok(()),
                     Stepped::Not(found) => Err(gone(found.as_ref())),
@@ -133,25 +124,52 @@ fn finality(outcome: &Outcome) -> u8 {
     }
 }
 
-/// A step of a delivery that is still ours.
-fn held(
+/// What a condition that a delivery still holds its task stands on.
+pub(super) fn held_values(
     delivery: &TaskDelivery,
+    status: &str,
+) -> Vec<(&'static str, AttributeValue)> {
+    vec![
+        (":held", item::text(status)),
+        (":token", item::text(delivery.token.clone())),
+    ]
+}
+
+/// A step of a delivery that still holds its task in this status.
+pub(super) fn held(
+    delivery: &TaskDelivery,
+    status: &str,
     update: &'static str,
     names: &'static [(&'static str, &'static str)],
-    more: Vec<(&'static str, aws_sdk_dynamodb::types::AttributeValue)>,
+    more: Vec<(&'static str, AttributeValue)>,
 ) -> ConditionalStep {
-    let mut values = vec![
-        (":ours", item::text(TAKEN)),
-        (":token", item::text(delivery.token.clone())),
-    ];
+    let mut values = held_values(delivery, status);
     values.extend(more);
     ConditionalStep {
         task: delivery.task.clone(),
         update,
-        condition: OURS,
+        condition: HELD,
         names,
         values,
     }
+}
+
+/// The step that keeps a delivery for this long from now.
+pub(super) fn extension(
+    delivery: &TaskDelivery,
+    status: &str,
+    more: Duration,
+) -> Result<ConditionalStep, ItemError> {
+    let until = clock::wall_clock_now() + more;
+    if until > delivery.taken + VISIBILITY_CEILING {
+        return Err(ItemError::Refused(format!(
+            "{more:?} more would keep the message invisible beyond {} h after its receive",
+            VISIBILITY_CEILING.as_secs() / 3600
+        )));
+    }
+    let update = "SET #until = :until, #updated = :date";
+    let until = vec![(":until", item::number(until.0))];
+    Ok(held(delivery, status, update, LEASE, until))
 }
 
 /// The step that ends a delivery.
@@ -164,12 +182,14 @@ pub(super) fn ending(
     match end {
         TableEnd::Success => held(
             delivery,
+            TAKEN,
             "SET #status = :to, #updated = :date REMOVE #until",
-            HELD,
+            LEASE,
             vec![(":to", to)],
         ),
         TableEnd::Failure(why) => held(
             delivery,
+            TAKEN,
             "SET #status = :to, #updated = :date, #reason = :why, #ttl = :end \
              REMOVE #until, #expires",
             &[
@@ -187,6 +207,7 @@ pub(super) fn ending(
         ),
         TableEnd::Moved { why, to: copied } => held(
             delivery,
+            TAKEN,
             "SET #status = :to, #updated = :date, #reason = :why, #ttl = :end, #moved = :moved \
              REMOVE #until, #expires",
             &[
@@ -206,12 +227,14 @@ pub(super) fn ending(
         ),
         TableEnd::Pending(Duration::ZERO) => held(
             delivery,
+            TAKEN,
             "SET #status = :to, #updated = :date REMOVE #until",
-            HELD,
+            LEASE,
             vec![(":to", to)],
         ),
         TableEnd::Pending(after) => held(
             delivery,
+            TAKEN,
             "SET #status = :to, #updated = :date, #not_before = :at REMOVE #until",
             &[
                 ("#token", TOKEN),
@@ -224,7 +247,7 @@ pub(super) fn ending(
 }
 
 /// Until when a dead letter of now is kept.
-fn life_ends(table: &super::table::Table) -> aws_sdk_dynamodb::types::AttributeValue {
+fn life_ends(table: &super::table::Table) -> AttributeValue {
     item::number(item::ttl(due(table.dead_letter_lifetime())))
 }
 

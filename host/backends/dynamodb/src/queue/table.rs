@@ -6,6 +6,7 @@ use super::recent::Recent;
 use super::status::Shards;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{
     AttributeValue, ConsumedCapacity, ReturnConsumedCapacity, ReturnValue,
@@ -170,6 +171,16 @@ pub(super) struct ConditionalStep {
     pub values: Vec<(&'static str, AttributeValue)>,
 }
 
+/// The removal of one task under a condition.
+#[derive(Debug)]
+pub(super) struct ConditionalRemoval<'a> {
+    pub task: &'a str,
+    /// `#status` names the column of the status; `names` has the others.
+    pub condition: &'static str,
+    pub names: &'static [(&'static str, &'static str)],
+    pub values: Vec<(&'static str, AttributeValue)>,
+}
+
 /// What the words of a step stand for: names of columns, and values.
 pub(super) type ExpressionParts = (HashMap<String, String>, HashMap<String, AttributeValue>);
 
@@ -189,7 +200,7 @@ impl ConditionalStep {
 /// How a step ended that DynamoDB answered.
 #[derive(Debug)]
 pub(super) enum Stepped {
-    /// It was made; the item as it is now.
+    /// It was made; the item as it is now, without attributes if it was removed.
     Done(TaskItem),
     /// The condition did not hold; the item as it is, if there is one.
     Not(Option<TaskItem>),
@@ -300,6 +311,44 @@ impl Table {
                 Ok(Stepped::Not(item))
             }
             Err(error) => Err(self.call("UpdateItem").failed(&error)),
+        }
+    }
+
+    /// Removes one task if the condition holds.
+    pub(super) async fn remove(
+        &self,
+        removal: ConditionalRemoval<'_>,
+    ) -> Result<Stepped, QueueError> {
+        let names = [("#status", STATUS)];
+        let mut delete = self
+            .client
+            .delete_item()
+            .table_name(&self.name)
+            .key(TASK_ID, item::text(removal.task))
+            .condition_expression(removal.condition)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        for (name, column) in names.iter().chain(removal.names) {
+            delete = delete.expression_attribute_names(*name, *column);
+        }
+        for (name, value) in removal.values {
+            delete = delete.expression_attribute_values(name, value);
+        }
+        match delete.send().await {
+            Ok(answer) => {
+                self.spent.wrote(answer.consumed_capacity());
+                Ok(Stepped::Done(TaskItem::new()))
+            }
+            Err(SdkError::ServiceError(answer))
+                if answer.err().is_conditional_check_failed_exception() =>
+            {
+                self.spent.conflict();
+                Ok(Stepped::Not(match answer.into_err() {
+                    DeleteItemError::ConditionalCheckFailedException(failed) => failed.item,
+                    _ => None,
+                }))
+            }
+            Err(error) => Err(self.call("DeleteItem").failed(&error)),
         }
     }
 }
