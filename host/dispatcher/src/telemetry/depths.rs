@@ -132,13 +132,9 @@ impl QueueDepths {
             let known = asked.known.iter();
             known.filter(|(_, known)| known.is_fresh(now, every))
         };
-        let level = |queue: &str, label: Option<&str>, value: f64| MetricSample {
-            labels: [queue]
-                .into_iter()
-                .chain(label)
-                .map(str::to_owned)
-                .collect(),
-            value: MetricValue::Level(value),
+        let level = |queue: &str, label: Option<&str>, value: f64| {
+            let labels = std::iter::once(queue).chain(label);
+            MetricSample::new(labels, MetricValue::Level(value))
         };
         let messages = fresh().filter_map(|(queue, known)| {
             let depth = known.depth?;
@@ -157,15 +153,15 @@ impl QueueDepths {
         });
         let dead = fresh()
             .filter_map(|(queue, known)| Some(level(queue, None, known.dead_letters? as f64)));
-        let calls = asked.calls.iter().map(|(queue, calls)| MetricSample {
-            labels: vec![queue.clone()],
-            value: MetricValue::Count(*calls),
-        });
+        let calls = asked
+            .calls
+            .iter()
+            .map(|(queue, calls)| MetricSample::new([queue.as_str()], MetricValue::Count(*calls)));
         vec![
-            family(MESSAGES, BY_STATE, messages.flatten().collect()),
-            family(OLDEST, BY_QUEUE, oldest.collect()),
-            family(DEAD_LETTERS, BY_QUEUE, dead.collect()),
-            family(CALLS, BY_QUEUE, calls.collect()),
+            MESSAGES.family(BY_STATE, messages.flatten()),
+            OLDEST.family(BY_QUEUE, oldest),
+            DEAD_LETTERS.family(BY_QUEUE, dead),
+            CALLS.family(BY_QUEUE, calls),
         ]
     }
 
@@ -178,18 +174,6 @@ impl KnownDepth {
     /// One answer may come late, or be missing.
     fn is_fresh(&self, now: BootInstant, every: Duration) -> bool {
         now.since(self.at) <= every * 2 + Duration::from_secs(60)
-    }
-}
-
-fn family(
-    metric: Metric,
-    labels: &'static [&'static str],
-    samples: Vec<MetricSample>,
-) -> MetricFamily {
-    MetricFamily {
-        metric,
-        labels,
-        samples,
     }
 }
 

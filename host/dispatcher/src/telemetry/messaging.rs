@@ -46,25 +46,13 @@ const LABELS: &[&str] = &[
 
 /// These metrics of all queues since the start.
 pub(crate) fn families(meters: &Meters, facts: &QueueFacts) -> Vec<MetricFamily> {
-    let family = |metric, operation: &str, value: fn(&Meter) -> MetricValue| {
+    let family = |metric: Metric, operation: &str, value: fn(&Meter) -> MetricValue| {
         let sample = |(queue, meter): (&std::sync::Arc<str>, &std::sync::Arc<Meter>)| {
             let fact = facts.get(&**queue).cloned().unwrap_or_default();
-            let labels = [
-                queue.to_string(),
-                fact.system.to_owned(),
-                fact.destination,
-                operation.to_owned(),
-            ];
-            MetricSample {
-                labels: labels.into(),
-                value: value(meter),
-            }
+            let labels = [&**queue, fact.system, &fact.destination, operation];
+            MetricSample::new(labels, value(meter))
         };
-        MetricFamily {
-            metric,
-            labels: LABELS,
-            samples: meters.iter().map(sample).collect(),
-        }
+        metric.family(LABELS, meters.iter().map(sample))
     };
     vec![
         family(CONSUMED, "receive", |meter| {

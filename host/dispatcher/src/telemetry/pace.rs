@@ -92,10 +92,7 @@ impl Paces {
     ) -> Vec<MetricFamily> {
         let mut samples: [Vec<MetricSample>; 4] = Default::default();
         let [drain, calls, dollars, cost] = &mut samples;
-        let level = |queue: &str, value: f64| MetricSample {
-            labels: vec![queue.to_owned()],
-            value: MetricValue::Level(value),
-        };
+        let level = |queue, value| MetricSample::new([queue], MetricValue::Level(value));
         for (queue, meter) in meters.iter() {
             let asked = depth_calls.get(&**queue).copied().unwrap_or_default();
             let counted = counted(meter, asked);
@@ -121,12 +118,8 @@ impl Paces {
             cost.extend(price(facts, queue).map(|price| spent(queue, *calls, price)));
         }
         let metrics = [DRAIN, CALLS, DOLLARS, COST].into_iter().zip(samples);
-        let family = |(metric, samples)| MetricFamily {
-            metric,
-            labels: &["queue"],
-            samples,
-        };
-        metrics.map(family).collect()
+        let families = metrics.map(|(metric, samples)| metric.family(&["queue"], samples));
+        families.collect()
     }
 }
 
@@ -143,10 +136,8 @@ fn price(facts: &QueueFacts, queue: &str) -> Option<f64> {
 }
 
 fn spent(queue: &str, calls: u64, dollars_per_million: f64) -> MetricSample {
-    MetricSample {
-        labels: vec![queue.to_owned()],
-        value: MetricValue::Sum(calls as f64 * dollars_per_million / 1e6),
-    }
+    let dollars = calls as f64 * dollars_per_million / 1e6;
+    MetricSample::new([queue], MetricValue::Sum(dollars))
 }
 
 /// How long the rest takes at the pace of some time; nothing while nothing is done.

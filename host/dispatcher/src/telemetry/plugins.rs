@@ -132,18 +132,11 @@ impl Plugins {
             let samples = all.iter().flat_map(|(route, figures)| {
                 let rows = read(figures).into_iter();
                 rows.map(|(label, value)| {
-                    let of = [route.clone(), figures.plugin.clone()];
-                    MetricSample {
-                        labels: of.into_iter().chain(label).collect(),
-                        value,
-                    }
+                    let of = [route.as_str(), &figures.plugin];
+                    MetricSample::new(of.into_iter().chain(label.as_deref()), value)
                 })
             });
-            MetricFamily {
-                metric: *metric,
-                labels,
-                samples: samples.collect(),
-            }
+            metric.family(labels, samples)
         };
         METRICS.iter().map(family).collect()
     }

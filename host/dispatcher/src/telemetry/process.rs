@@ -138,25 +138,11 @@ pub(crate) fn families() -> Vec<MetricFamily> {
         std::env::consts::OS,
         std::env::consts::ARCH,
     ];
-    let build = MetricFamily {
-        metric: BUILD,
-        labels: &["version", "os", "arch"],
-        samples: vec![MetricSample {
-            labels: build.map(str::to_owned).into(),
-            value: MetricValue::Level(1.0),
-        }],
-    };
+    let build = [MetricSample::new(build, MetricValue::Level(1.0))];
+    let build = BUILD.family(&["version", "os", "arch"], build);
     let of_process = |(metric, read): &ProcessMetric| {
-        let value = read(&figures);
-        let samples = value.into_iter().map(|value| MetricSample {
-            labels: Vec::new(),
-            value,
-        });
-        MetricFamily {
-            metric: *metric,
-            labels: &[],
-            samples: samples.collect(),
-        }
+        let value = read(&figures).map(|value| MetricSample::new([], value));
+        metric.family(&[], value)
     };
     [build]
         .into_iter()

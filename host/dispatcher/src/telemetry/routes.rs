@@ -94,16 +94,10 @@ impl Routes {
             routes.iter().map(|(name, ask)| (name, ask())).collect();
         let family = |(metric, read): &RouteGauge| {
             let sample = |(route, figures): &(&String, Figures)| {
-                Some(MetricSample {
-                    labels: vec![(*route).clone()],
-                    value: MetricValue::Level(read(figures)?),
-                })
+                let value = MetricValue::Level(read(figures)?);
+                Some(MetricSample::new([route.as_str()], value))
             };
-            MetricFamily {
-                metric: *metric,
-                labels: &["route"],
-                samples: asked.iter().filter_map(sample).collect(),
-            }
+            metric.family(&["route"], asked.iter().filter_map(sample))
         };
         GAUGES.iter().map(family).collect()
     }

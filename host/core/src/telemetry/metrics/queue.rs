@@ -104,10 +104,7 @@ impl QueueMetric {
     }
 
     fn samples(&self, queue: &str, meter: &Meter, totals: &Totals) -> Vec<MetricSample> {
-        let one = |value| {
-            let labels = vec![queue.to_owned()];
-            vec![MetricSample { labels, value }]
-        };
+        let one = |value| vec![MetricSample::new([queue], value)];
         match self.read {
             Read::Count(read) => one(MetricValue::Count(read(totals))),
             Read::Times(read) => one(MetricValue::Times(read(totals).clone(), Vec::new())),
@@ -119,13 +116,8 @@ impl QueueMetric {
             // What did not happen has no sample.
             Read::Events => {
                 let counted = meter.events.counted();
-                let sample = |(event, reason, count): (EventKind, &str, u64)| MetricSample {
-                    labels: vec![
-                        queue.to_owned(),
-                        event.label().to_owned(),
-                        reason.to_owned(),
-                    ],
-                    value: MetricValue::Count(count),
+                let sample = |(event, reason, count): (EventKind, &str, u64)| {
+                    MetricSample::new([queue, event.label(), reason], MetricValue::Count(count))
                 };
                 counted.map(sample).collect()
             }
@@ -268,16 +260,14 @@ pub fn families(meters: &Meters) -> Vec<MetricFamily> {
         .map(|(name, meter)| (name, meter, meter.totals()))
         .collect();
     let exposed = QUEUE_METRICS.iter().filter(|one| one.is_exposed());
-    let family = |one: &QueueMetric| MetricFamily {
-        metric: one.metric,
-        labels: match one.read {
+    let family = |one: &QueueMetric| {
+        let labels: &[_] = match one.read {
             Read::Events => &["queue", "event", "reason"],
             _ => &["queue"],
-        },
-        samples: queues
-            .iter()
-            .flat_map(|(name, meter, totals)| one.samples(name, meter, totals))
-            .collect(),
+        };
+        let queues = queues.iter();
+        let samples = queues.flat_map(|(name, meter, totals)| one.samples(name, meter, totals));
+        one.metric.family(labels, samples)
     };
     exposed.map(family).collect()
 }

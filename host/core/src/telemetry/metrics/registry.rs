@@ -163,11 +163,19 @@ impl Metric {
 
     /// The metric with one value for the whole process.
     pub fn of_process(self, value: MetricValue) -> MetricFamily {
-        let labels = Vec::new();
+        self.family(&[], [MetricSample::new([], value)])
+    }
+
+    /// The metric with these values, whose labels have these names.
+    pub fn family(
+        self,
+        labels: &'static [&'static str],
+        samples: impl IntoIterator<Item = MetricSample>,
+    ) -> MetricFamily {
         MetricFamily {
             metric: self,
-            labels: &[],
-            samples: vec![MetricSample { labels, value }],
+            labels,
+            samples: samples.into_iter().collect(),
         }
     }
 }
@@ -192,6 +200,14 @@ pub struct MetricSample {
     pub labels: Vec<String>,
     /// What was counted.
     pub value: MetricValue,
+}
+
+impl MetricSample {
+    /// A value with the values of its labels.
+    pub fn new<'a>(labels: impl IntoIterator<Item = &'a str>, value: MetricValue) -> Self {
+        let labels = labels.into_iter().map(str::to_owned).collect();
+        Self { labels, value }
+    }
 }
 
 /// A metric with all its values.
