@@ -16,11 +16,7 @@ const TRACEPARENT: &str = "traceparent";
 impl Message {
     /// Where the sender's span is, if the message says so.
     pub fn remote_context(&self) -> Option<RemoteContext> {
-        let header = self.trace_header();
-        header.and_then(RemoteContext::from_x_ray).or_else(|| {
-            let parent = text(&self.attributes, TRACEPARENT)?;
-            RemoteContext::from_traceparent(parent)
-        })
+        context(self.trace_header(), &self.attributes)
     }
 
     /// The trace header of X-Ray, wherever its backend carries it.
@@ -42,10 +38,7 @@ impl Outgoing {
     pub fn remote_context(&self) -> Option<RemoteContext> {
         let header = self.trace_header.as_deref();
         let header = header.or_else(|| text(&self.attributes, TRACE_HEADER));
-        header.and_then(RemoteContext::from_x_ray).or_else(|| {
-            let parent = text(&self.attributes, TRACEPARENT)?;
-            RemoteContext::from_traceparent(parent)
-        })
+        context(header, &self.attributes)
     }
 
     /// With the trace header in its place, which a backend without system attributes, or a store of
@@ -141,6 +134,12 @@ impl SendSpan {
             guest: None,
         });
     }
+}
+
+/// What the trace header says, else `traceparent`.
+fn context(header: Option<&str>, attributes: &[Attribute]) -> Option<RemoteContext> {
+    let of_header = header.and_then(RemoteContext::from_x_ray);
+    of_header.or_else(|| RemoteContext::from_traceparent(text(attributes, TRACEPARENT)?))
 }
 
 fn text<'a>(attributes: &'a [Attribute], name: &str) -> Option<&'a str> {

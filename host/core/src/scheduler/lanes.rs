@@ -5,7 +5,7 @@ use super::lane::Lane;
 use super::ready::Waiting;
 use crate::clock::BootInstant;
 use std::collections::BTreeSet;
-use std::ops::{Index, IndexMut};
+use std::ops::{Bound, Index, IndexMut};
 
 /// All queues of a route, in its order. Decisions look only at the active ones, so thousands of idle
 /// queues cost nothing. A queue becomes active when anything of it may change, by `IndexMut`, and
@@ -87,8 +87,8 @@ impl<J: Waiting> Lanes<J> {
     /// When the next rest is over. Those that are over already are `wake`'s, which nobody calls after
     /// the last receive of a stop.
     pub(super) fn rest_ends(&self, now: BootInstant) -> Option<BootInstant> {
-        let mut ends = self.resting.iter().map(|(until, _)| *until);
-        ends.find(|until| *until > now)
+        let later = (Bound::Excluded((now, usize::MAX)), Bound::Unbounded);
+        self.resting.range(later).next().map(|(until, _)| *until)
     }
 
     /// Those that are quiet are active no longer.

@@ -60,7 +60,8 @@ impl Depths {
             wanted.push((view.queue.clone(), opened(&view.queue)));
             wanted.extend(view.dead_letter_queue.clone().map(|name| (name, None)));
         }
-        wanted.retain(|(name, _)| !self.is_known(name));
+        self.forget_old();
+        wanted.retain(|(name, _)| !self.kept().contains_key(name));
         let mut calls = 0;
         for some in wanted.chunks(ABREAST) {
             let asked = some
@@ -91,11 +92,10 @@ impl Depths {
         }
     }
 
-    fn is_known(&self, name: &str) -> bool {
+    fn forget_old(&self) {
         let now = clock::now();
         let mut kept = self.kept();
         kept.retain(|name, (at, _)| now.since(*at) < self.kept_for(name));
-        kept.contains_key(name)
     }
 
     async fn ask(&self, name: &str, queue: Option<Arc<dyn Queue>>) -> usize {
