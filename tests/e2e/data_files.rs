@@ -273,7 +273,7 @@ fn finding_15_data_files_are_private_whatever_the_umask() {
     let more = ["--idempotency", "1h", "--store", "s=local:b"];
     let words = ["-c", script, &program, "run", "--log-format", "json"];
     let words = words.into_iter().chain(["--plugin", &plugin]).chain(more);
-    let mut running = Program::of("/bin/sh", words).start();
+    let mut running = Program::of("/bin/sh", words).compiling().start();
     let data = running.data().clone();
     fs::set_permissions(data.path(), Permissions::from_mode(0o755)).expect("it is ours");
     until_started(&running);

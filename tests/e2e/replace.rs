@@ -148,12 +148,12 @@ async fn lesson_23_hundred_swaps_under_load_lose_nothing_and_mix_no_versions() {
 #[tokio::test]
 async fn lesson_23_running_attempts_finish_on_their_version_and_new_ones_use_the_next() {
     let (_folder, file) = place(&shipped("verdicts"));
-    let mut running = started(&file, &["--timeout", "5m"]);
+    let mut running = started(&file, &["--timeout", "5m", "--log-level", "debug"]);
     let data = running.data().path().to_owned();
     // Ends when it is told that it is cancelled, which a stop does: it outlives the swap.
     send(&data, "default", ["print:begun".into(), "cancelled".into()]).await;
+    running.wait_for_lines(2, |line| line.contains("\"an attempt begins\""));
     running.wait_for_line(|line| printed(line) && line.contains("begun"));
-    until_depth(&data, "default", |depth| depth.in_flight == 1).await;
     replace(&file, &version(7));
     running.wait_for_line(replaced);
     send(&data, "default", ["new".to_owned()]).await;

@@ -38,7 +38,7 @@ fn checking() -> Program {
 
 #[test]
 fn a_test_suite_finds_declared_queues_and_moves_the_clock_and_resets() {
-    let server = LocalServer::of(declaring(&["--memory"], FILE));
+    let server = LocalServer::of(declaring(&["--memory"], FILE).compiling());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("e2e/served/memory.py");
     let output = Sdk::Boto3.run(&script, server.url()).expect("python");
     let (out, err) = (

@@ -6,9 +6,9 @@ use crate::{MOST_PATIENCE, PATIENCE};
 pub use rustix::process::Signal;
 use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError};
@@ -26,6 +26,8 @@ fn compiled() -> &'static Path {
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
         let folder = caches_folder().join("compiled");
         fs::create_dir_all(&folder).expect("a folder of the tests");
+        // As the program makes it. One that others may write is not trusted.
+        fs::set_permissions(&folder, Permissions::from_mode(0o700)).expect("it is ours");
         folder
     });
     &FOLDER
