@@ -616,3 +616,129 @@ async fn spans_of_a_guest_are_dropped_without_a_grant() {
     assert_eq!(named(&all, "load"), Vec::<&Value>::new());
     stop(running);
 }
+
+/// The points of this metric.
+fn points<'a>(metrics: &'a [Value], name: &str) -> Vec<&'a Value> {
+    metrics.iter().filter(|one| one["name"] == name).collect()
+}
+
+#[tokio::test]
+async fn metrics_are_exported_with_the_names_of_the_conventions() {
+    let collector = Collector::start();
+    let running = traced(run("verdicts", &[]), &collector)
+        .env("OTEL_METRIC_EXPORT_INTERVAL", "200")
+        .env("OTEL_SERVICE_NAME", "orders")
+        .start();
+    send(
+        running.data().path(),
+        "default",
+        &["done", "reject:no"],
+        None,
+    )
+    .await;
+    let processed = |metrics: &[Value]| {
+        let last = points(metrics, "messaging.process.duration").pop().cloned();
+        last.is_some_and(|last| last["count"] == 2)
+    };
+    let metrics = collector.wait_for_metrics(processed);
+    let last = points(&metrics, "messaging.process.duration").pop();
+    let last = last.expect("it came");
+    assert_eq!(
+        (&last["kind"], &last["unit"]),
+        (&json!("histogram"), &json!("s"))
+    );
+    for (name, value) in [
+        ("messaging.system", "dispatcher_local"),
+        ("messaging.destination.name", "default"),
+        ("messaging.operation.name", "process"),
+        ("queue", "local:default"),
+    ] {
+        assert_eq!(of(last, name), value, "{name}");
+    }
+    assert_eq!(last["resource"]["service.name"], "orders");
+    // Traced attempts, too.
+    let exemplars = last["traces"].as_array().expect("a list");
+    assert!(!exemplars.is_empty(), "{last}");
+    let build = |metrics: &[Value]| {
+        let build = points(metrics, "dispatcher_build_info").pop();
+        build.is_some_and(|one| one["kind"] == "gauge" && one["value"] == 1.0)
+    };
+    collector.wait_for_metrics(build);
+    // The depths of queues are asked for as by whoever scrapes.
+    let dead = |metrics: &[Value]| {
+        let all = points(metrics, "dispatcher_queue_dead_letter_queue_messages");
+        all.iter().any(|one| one["value"] == 1.0)
+    };
+    collector.wait_for_metrics(dead);
+    let events = |metrics: &[Value]| {
+        let all = points(metrics, "dispatcher_queue_events");
+        let dead = all.iter().find(|one| of(one, "event") == "dead-lettered");
+        dead.is_some_and(|one| one["kind"] == "sum" && one["value"] == 1)
+    };
+    collector.wait_for_metrics(events);
+    stop(running);
+}
+
+#[tokio::test]
+async fn stop_exports_metrics_that_were_due_in_an_hour() {
+    let collector = Collector::start();
+    let running = traced(run("verdicts", &[]), &collector)
+        .env("OTEL_METRIC_EXPORT_INTERVAL", "3600000")
+        .env("OTEL_TRACES_EXPORTER", "none")
+        .start();
+    send(running.data().path(), "default", &["print:it ran"], None).await;
+    running.wait_for_line(|line| line.contains("it ran"));
+    until_depth(running.data().path(), "default", |depth| {
+        depth == Depth::default()
+    })
+    .await;
+    stop(running);
+    let metrics = collector.wait_for_metrics(|metrics| !metrics.is_empty());
+    let done = points(&metrics, "messaging.process.duration");
+    assert_eq!(done.len(), 1, "{done:?}");
+    assert_eq!(done[0]["count"], 1);
+    assert_eq!(collector.wait(|_| true), Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn logs_are_exported_on_request_with_the_span_of_their_attempt() {
+    let collector = Collector::start();
+    let running = traced(run("verdicts", &[]), &collector)
+        .env("OTEL_LOGS_EXPORTER", "otlp")
+        .env("OTEL_BLRP_SCHEDULE_DELAY", "20")
+        .start();
+    send(
+        running.data().path(),
+        "default",
+        &["print:hello", "reject:no customer"],
+        Some(X_RAY),
+    )
+    .await;
+    let said = |logs: &[Value], body: &str| {
+        let found = logs.iter().find(|one| one["body"] == body);
+        found.cloned()
+    };
+    let attempts = collector.wait_for("process local:default", 2);
+    let logs = collector.wait_for_logs(|logs| {
+        said(logs, "hello").is_some() && said(logs, "message dead-lettered").is_some()
+    });
+    let of_attempt = |line: &Value| {
+        let is_its = |attempt: &&Value| attempt["id"] == line["span"];
+        attempts.iter().find(is_its).cloned().expect("an attempt")
+    };
+    let hello = said(&logs, "hello").expect("it came");
+    assert_eq!(
+        (&hello["level"], &hello["severity"]),
+        (&json!("INFO"), &json!(9))
+    );
+    assert_eq!(of(&hello, "target"), "guest");
+    assert_eq!(of(&of_attempt(&hello), "dispatcher.outcome"), "done");
+    let dead = said(&logs, "message dead-lettered").expect("it came");
+    assert_eq!(of(&dead, "queue"), "local:default");
+    assert_eq!(of(&dead, "receive_count"), 1);
+    assert_eq!(of(&of_attempt(&dead), "dispatcher.reason"), "no customer");
+    stop(running);
+    // The last line as well.
+    let stopping = |logs: &[Value]| logs.iter().any(|one| one["body"] == "stopped");
+    collector.wait_for_logs(stopping);
+}

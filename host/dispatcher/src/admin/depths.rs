@@ -1,9 +1,10 @@
-//! Asks queues how much they hold when somebody reads `/metrics`, each at most once an interval. Nobody
+//! Asks queues how much they hold when somebody reads metrics, each at most once an interval. Nobody
 //! reads, nothing is asked.
 
-use super::AdminState;
+use super::operations::Operations;
+use crate::telemetry::registry::Registry;
 use dispatcher_core::clock;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -14,19 +15,33 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const TOGETHER: usize = 100;
 
 /// Asks in a task of its own, so that a reader who leaves cuts no call off.
-#[derive(Debug, Default)]
-pub(super) struct DepthAsker {
+pub(crate) struct DepthAsker {
+    metrics: Registry,
+    operations: Arc<OnceLock<Arc<dyn Operations>>>,
     wanted: Notify,
     came: watch::Sender<()>,
 }
 
 impl DepthAsker {
+    /// For readers of these metrics.
+    pub(crate) fn new(
+        metrics: Registry,
+        operations: Arc<OnceLock<Arc<dyn Operations>>>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            metrics,
+            operations,
+            wanted: Notify::default(),
+            came: watch::Sender::default(),
+        })
+    }
+
     /// Asks whenever somebody reads, until `stop`.
-    pub(super) async fn run(self: Arc<Self>, state: AdminState, stop: CancellationToken) {
+    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let asking = async {
             loop {
                 self.wanted.notified().await;
-                self.ask(&state).await;
+                self.ask().await;
                 self.came.send_replace(());
             }
         };
@@ -36,11 +51,11 @@ impl DepthAsker {
         }
     }
 
-    async fn ask(&self, state: &AdminState) {
-        let Some(operations) = state.operations.get() else {
+    async fn ask(&self) {
+        let Some(operations) = self.operations.get() else {
             return;
         };
-        let due = state.metrics.due_depths(clock::now());
+        let due = self.metrics.due_depths(clock::now());
         for names in due.chunks(TOGETHER) {
             let mut views = Vec::new();
             for name in names {
@@ -51,8 +66,8 @@ impl DepthAsker {
     }
 
     /// Has the queues asked that are due, and waits for some time.
-    pub(super) async fn refresh(&self, state: &AdminState) {
-        if state.operations.get().is_none() || state.metrics.due_depths(clock::now()).is_empty() {
+    pub(crate) async fn refresh(&self) {
+        if self.operations.get().is_none() || self.metrics.due_depths(clock::now()).is_empty() {
             return;
         }
         let mut came = self.came.subscribe();

@@ -29,7 +29,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
 use axum::{Router, routing::get};
 use dashboard::Dashboard;
-use depths::DepthAsker;
+pub(crate) use depths::DepthAsker;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::lease::Ledger;
@@ -222,8 +222,8 @@ async fn serve_within(
     let dashboard = Arc::new(Dashboard::new(&state));
     let sampling = Arc::clone(&dashboard).run(state.clone(), stop.clone());
     let sampling = tasks::spawn(sampling);
-    let depths = Arc::new(DepthAsker::default());
-    let asking = tasks::spawn(Arc::clone(&depths).run(state.clone(), stop.clone()));
+    let depths = DepthAsker::new(state.metrics.clone(), Arc::clone(&state.operations));
+    let asking = tasks::spawn(Arc::clone(&depths).run(stop.clone()));
     let prefix = state.pages.prefix.clone();
     let door = AdminService {
         dashboard: Arc::clone(&dashboard),
@@ -432,7 +432,7 @@ async fn ready(From(ServedState { admin: state, .. }): From<ServedState>) -> Res
 
 async fn metrics(From(state): From<ServedState>, headers: HeaderMap) -> Response {
     let ServedState { admin, depths, .. } = state;
-    depths.refresh(&admin).await;
+    depths.refresh().await;
     let accepted = headers.get_all(header::ACCEPT).iter();
     let format = TextFormat::accepted(accepted.filter_map(|value| value.to_str().ok()));
     let of_plugins = admin.metrics.counters.of_plugins.all();

@@ -21,6 +21,8 @@ pub mod stop;
 pub(crate) mod traces;
 pub(crate) mod watch;
 
+pub(crate) use traces::export_logs;
+
 use crate::admin::access::Access;
 use crate::admin::operations::Operations;
 use crate::config::flags::Flags;

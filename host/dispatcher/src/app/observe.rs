@@ -1,18 +1,21 @@
 //! Starts the monitoring of a run: metrics to CloudWatch or stdout, and the admin page.
 
-use super::ProcessContext;
 use super::replace::{ReloadRequests, RollBack};
+use super::{ProcessContext, traces};
 use crate::admin;
-use crate::admin::Reload;
 use crate::admin::access::Access;
 use crate::admin::operations::Operations;
 use crate::admin::problem::{CallProblem, StatusCode};
+use crate::admin::{DepthAsker, Reload};
+use crate::config::otel::OtlpMetrics;
 use crate::config::prices::Prices;
 use crate::config::problem::Problem;
-use crate::config::{Admin, MetricsSink, Settings};
+use crate::config::{MetricsSink, Settings};
 use crate::name::QueueName;
+use crate::telemetry::depths::DepthTerms;
 use crate::telemetry::embedded::Embedded;
 use crate::telemetry::messaging::{QueueFact, QueueFacts};
+use crate::telemetry::otlp::{LAST, MetricsExport};
 use crate::telemetry::publish::{ToCloudWatch, publish, resolution_s};
 use crate::telemetry::registry::Registry;
 use dispatcher_aws::cloudwatch::CloudWatch;
@@ -31,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Watching {
     over: CancellationToken,
     publishing: Option<Task<()>>,
+    exporting: Option<Task<()>>,
     serving: Option<Task<()>>,
     files: Task<()>,
 }
@@ -65,7 +69,7 @@ pub(crate) async fn start(
                 .await
                 .map_err(|why| Problem::new("--admin", why, "an address that is free"))?;
             let state = admin::AdminState {
-                metrics: watched.metrics(served),
+                metrics: watched.metrics(served.depths, &served.prices),
                 prices: served.prices.clone(),
                 readiness: shared.readiness.clone(),
                 reload: Some(reload(wishes.clone())),
@@ -79,9 +83,11 @@ pub(crate) async fn start(
         }
     };
     let publishing = publishing(settings, shared, over.clone()).await;
+    let exporting = watched.export_metrics(operations, over.clone())?;
     Ok(Watching {
         over,
         publishing,
+        exporting,
         serving,
         files,
     })
@@ -101,16 +107,38 @@ impl<'a> Watched<'a> {
         }
     }
 
-    fn metrics(self, served: &Admin) -> Registry {
+    /// Exports metrics by OTLP, where the settings ask for that.
+    fn export_metrics(
+        self,
+        operations: &Arc<OnceLock<Arc<dyn Operations>>>,
+        over: CancellationToken,
+    ) -> Result<Option<Task<()>>, Problem> {
+        let otlp = &self.settings.otlp;
+        let Some(OtlpMetrics { signal, interval }) = &otlp.metrics else {
+            return Ok(None);
+        };
+        let export = MetricsExport::new(signal, otlp.resource.clone());
+        let export = export.map_err(|why| traces::unusable(&why))?;
+        tracing::info!(endpoint = signal.url, "metrics are exported");
+        let metrics = match &self.settings.admin {
+            Some(served) => self.metrics(served.depths, &served.prices),
+            None => self.metrics(DepthTerms::default(), &Prices::default()),
+        };
+        let asker = DepthAsker::new(metrics.clone(), Arc::clone(operations));
+        let exporting = export_metrics(export, metrics, asker, *interval, over);
+        Ok(Some(tasks::spawn(exporting)))
+    }
+
+    fn metrics(self, depth_terms: DepthTerms, prices: &Prices) -> Registry {
         let Self { shared, queues, .. } = self;
         Registry {
             counters: shared.counters.clone(),
             meters: shared.meters.clone(),
             routes: shared.routes.clone(),
             plugins: shared.plugins.clone(),
-            facts: Arc::new(facts(queues, &served.prices)),
+            facts: Arc::new(facts(queues, prices)),
             depths: shared.depths.clone(),
-            depth_terms: served.depths,
+            depth_terms,
             paces: Arc::default(),
         }
     }
@@ -201,6 +229,40 @@ fn roll_back(wishes: ReloadRequests) -> admin::RollBack {
     })
 }
 
+/// Exports metrics every `interval`, and once more at the end, for which there are 3 s.
+async fn export_metrics(
+    mut export: MetricsExport,
+    metrics: Registry,
+    asker: Arc<DepthAsker>,
+    interval: Duration,
+    over: CancellationToken,
+) {
+    let asking = Arc::clone(&asker).run(CancellationToken::new());
+    let exporting = async {
+        loop {
+            tokio::select! {
+                () = over.cancelled() => {}
+                () = clock::sleep_until(Some(clock::now() + interval)) => asker.refresh().await,
+            }
+            let is_last = over.is_cancelled();
+            export.send(&metrics).await;
+            if is_last {
+                return;
+            }
+        }
+    };
+    let end = async {
+        over.cancelled().await;
+        clock::sleep_until(Some(clock::now() + LAST)).await;
+    };
+    tokio::select! {
+        biased;
+        () = exporting => {}
+        () = asking => {}
+        () = end => {}
+    }
+}
+
 async fn publishing(
     settings: &Settings,
     shared: &ProcessContext,
@@ -231,7 +293,12 @@ impl Watching {
     /// The run is over: publishes what was measured last, and answers no more.
     pub(crate) async fn finish(self) {
         self.over.cancel();
-        let tasks = [self.publishing, self.serving, Some(self.files)];
+        let tasks = [
+            self.publishing,
+            self.exporting,
+            self.serving,
+            Some(self.files),
+        ];
         for task in tasks.into_iter().flatten() {
             task.finished().await;
         }

@@ -1,8 +1,8 @@
-//! Starts the export of traces, and ends it once the last of them are sent.
+//! Starts the export of traces and logs, and ends it once the last of them are sent.
 
 use crate::config::otel::Otlp;
 use crate::config::problem::Problem;
-use crate::telemetry::otlp::{OtlpTransport, export_spans};
+use crate::telemetry::otlp::{LogRecords, OtlpTransport, export_spans};
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
 use dispatcher_core::telemetry::trace::Tracer;
@@ -23,15 +23,38 @@ pub(crate) fn start(otlp: &Otlp) -> Result<(Tracer, Exporting), Problem> {
     let Some(traces) = &otlp.traces else {
         return Ok((Tracer::default(), Exporting { over, task: None }));
     };
-    let transport = OtlpTransport::new(&traces.signal).map_err(|why| {
-        Problem::new("OTEL_EXPORTER_OTLP", why, "what a request can be sent with")
-    })?;
+    let transport = OtlpTransport::new(&traces.signal).map_err(|why| unusable(&why))?;
     let (tracer, receiver) = Tracer::new(traces.terms, traces.batches.capacity);
     let (resource, batches) = (otlp.resource.clone(), traces.batches);
     let exporting = export_spans(receiver, transport, resource, batches, over.clone());
     tracing::info!(endpoint = traces.signal.url, "traces are exported");
     let task = Some(tasks::spawn(exporting));
     Ok((tracer, Exporting { over, task }))
+}
+
+/// The certificates or headers for the collector cannot be used.
+pub(super) fn unusable(why: &str) -> Problem {
+    Problem::new("OTEL_EXPORTER_OTLP", why, "what a request can be sent with")
+}
+
+/// Starts the export of log records, where the settings ask for that. It is to end last.
+///
+/// # Errors
+/// The certificates or headers for the collector cannot be used.
+pub(crate) fn export_logs(
+    otlp: &Otlp,
+    records: Option<LogRecords>,
+) -> Result<Exporting, Vec<Problem>> {
+    let over = CancellationToken::new();
+    let Some((logs, records)) = otlp.logs.as_ref().zip(records) else {
+        return Ok(Exporting { over, task: None });
+    };
+    let (resource, batches) = (otlp.resource.clone(), logs.batches);
+    let exporting = records.export(&logs.signal, resource, batches, over.clone());
+    let exporting = exporting.map_err(|why| vec![unusable(&why)])?;
+    tracing::info!(endpoint = logs.signal.url, "logs are exported");
+    let task = Some(tasks::spawn(exporting));
+    Ok(Exporting { over, task })
 }
 
 impl Exporting {

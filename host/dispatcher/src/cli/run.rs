@@ -5,6 +5,7 @@ use crate::app;
 use crate::config;
 use crate::error::Failure;
 use crate::telemetry::log;
+use crate::telemetry::otlp::LogRecords;
 use dispatcher_core::telemetry::counters::Counters;
 use std::sync::Arc;
 
@@ -49,7 +50,10 @@ pub(super) fn run(typed: Typed) -> Result<(), Failure> {
     let flags = flags::with_classic(&typed.matches);
     let (settings, mut problems) = config::settings(&flags);
     problems.splice(0..0, typed.unknown);
-    let screen = log::start(settings.log.format, &settings.log.level);
+    let logs = settings.otlp.logs.as_ref();
+    let records = logs.map(|logs| LogRecords::new(logs.batches.capacity));
+    let log = &settings.log;
+    let screen = log::start_with_export(log.format, &log.level, records.clone());
     flags::log_notices(&flags);
     if !problems.is_empty() {
         problems.extend(block_on(app::check(&settings))?);
@@ -58,5 +62,10 @@ pub(super) fn run(typed: Typed) -> Result<(), Failure> {
     let counters = Arc::new(Counters::default());
     let shown = Arc::clone(&counters);
     let _progress = screen.progress(move || shown.snapshot());
-    Ok(block_on(app::run(settings, flags, counters))??)
+    block_on(async move {
+        let exporting = app::export_logs(&settings.otlp, records)?;
+        let ended = app::run(settings, flags, counters).await;
+        exporting.finish().await;
+        Ok(ended?)
+    })?
 }

@@ -4,8 +4,9 @@
 use super::declared;
 use super::flags::Flags;
 use super::section::Given;
-use crate::telemetry::otlp::{OtlpSignal, Resource, SpanBatches};
+use crate::telemetry::otlp::{Batches, OtlpSignal, Resource};
 use dispatcher_core::telemetry::trace::TraceTerms;
+use std::time::Duration;
 
 /// Variables that name a setting, and the setting.
 const SETTINGS: &[(&str, &str)] = &[
@@ -20,6 +21,28 @@ pub struct Otlp {
     pub resource: Resource,
     /// Traces; none without.
     pub traces: Option<Traces>,
+    /// Metrics; none without.
+    pub metrics: Option<OtlpMetrics>,
+    /// The log; not exported without.
+    pub logs: Option<OtlpLogs>,
+}
+
+/// Where the log is exported to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OtlpLogs {
+    /// Where to.
+    pub signal: OtlpSignal,
+    /// How lines are batched.
+    pub batches: Batches,
+}
+
+/// Where metrics are exported to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OtlpMetrics {
+    /// Where to.
+    pub signal: OtlpSignal,
+    /// How often.
+    pub interval: Duration,
 }
 
 /// Which traces are exported, and where to.
@@ -30,7 +53,7 @@ pub struct Traces {
     /// Which.
     pub terms: TraceTerms,
     /// How they are batched.
-    pub batches: SpanBatches,
+    pub batches: Batches,
 }
 
 /// Takes the variables whose names begin with `OTEL_`. An empty one counts as none.

@@ -131,13 +131,13 @@ fn write_escaped(out: &mut impl Write, text: &str, in_quotes: bool) -> fmt::Resu
 }
 
 /// What a field of a list holds.
-fn list(field: &Field, value: &str) -> Option<Vec<String>> {
+pub(super) fn list(field: &Field, value: &str) -> Option<Vec<String>> {
     let is_list = LISTS.contains(&field.name());
     is_list.then(|| serde_json::from_str(value).ok()).flatten()
 }
 
 /// What a field of a map holds.
-fn map(field: &Field, value: &str) -> Option<BTreeMap<String, String>> {
+pub(super) fn map(field: &Field, value: &str) -> Option<BTreeMap<String, String>> {
     let is_map = MAPS.contains(&field.name());
     is_map.then(|| serde_json::from_str(value).ok()).flatten()
 }

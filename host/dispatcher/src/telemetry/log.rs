@@ -3,6 +3,7 @@
 
 use super::calls::Calls;
 use super::fields::{JsonLines, TextFields};
+use super::otlp::LogRecords;
 use dispatcher_core::clock;
 use indicatif::{MultiProgress, ProgressDrawTarget};
 use std::fmt;
@@ -62,15 +63,24 @@ pub struct Screen {
 /// Sets the program's log up: the given format and filter, once per process; a second call keeps
 /// the first set-up. A filter that does not parse counts as `info`.
 pub fn start(format: LogFormat, level: &str) -> Screen {
-    set_up(format, level, false)
+    set_up(format, level, false, None)
+}
+
+/// Starts the log and keeps what is logged for export as well.
+pub(crate) fn start_with_export(
+    format: LogFormat,
+    level: &str,
+    records: Option<LogRecords>,
+) -> Screen {
+    set_up(format, level, false, records)
 }
 
 /// Starts the log and shows every call of a guest to the host, whatever the filter says.
 pub(crate) fn start_with_calls(format: LogFormat, level: &str) -> Screen {
-    set_up(format, level, true)
+    set_up(format, level, true, None)
 }
 
-fn set_up(format: LogFormat, level: &str, calls: bool) -> Screen {
+fn set_up(format: LogFormat, level: &str, calls: bool, records: Option<LogRecords>) -> Screen {
     let terminal = io::stderr().is_terminal();
     let shows_progress = terminal && format == LogFormat::Text;
     let target = match shows_progress {
@@ -95,14 +105,16 @@ fn set_up(format: LogFormat, level: &str, calls: bool) -> Screen {
             .boxed(),
         LogFormat::Json => lines.event_format(JsonLines(Date)).boxed(),
     };
-    let filter = filter(level).unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = || filter(level).unwrap_or_else(|_| EnvFilter::new("info"));
     let calls = calls.then(|| Calls {
         screen: screen.clone(),
         json: format == LogFormat::Json,
     });
-    let lines = lines.with_filter(filter);
+    let lines = lines.with_filter(filter());
+    let records = records.map(|records| records.with_filter(filter()));
     let already_set_up = tracing_subscriber::registry()
         .with(lines)
+        .with(records)
         .with(calls)
         .try_init();
     drop(already_set_up);

@@ -1,11 +1,11 @@
 //! Checks what is exported by OTLP, and where to: settings, and the variables of OpenTelemetry.
 
 use super::Check;
-use crate::config::otel::{Otlp, Traces};
+use crate::config::otel::{Otlp, OtlpLogs, OtlpMetrics, Traces};
 use crate::config::problem::Problem;
 use crate::config::section::{Given, Layers, Section};
 use crate::config::value;
-use crate::telemetry::otlp::{OtlpSignal, Resource, SpanBatches};
+use crate::telemetry::otlp::{Batches, OtlpSignal, Resource};
 use dispatcher_core::telemetry::trace::{Sampler, TraceTerms};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,8 +14,20 @@ use std::time::Duration;
 const ENDPOINT: &str = "http://localhost:4318";
 /// The default of the specification.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long spans and log records wait for others by default, as the specification says.
+const SPANS: Duration = Duration::from_secs(5);
+const LOGS: Duration = Duration::from_secs(1);
+/// How often metrics are exported by default, as it says.
+const METRICS_INTERVAL: Duration = Duration::from_secs(60);
 const MOST_WAITING: usize = 1_000_000;
 const LONGEST_MS: u64 = 3_600_000;
+
+/// How requests are made, where that is said.
+struct OtlpRequests {
+    headers: Option<Vec<(String, String)>>,
+    timeout: Option<Duration>,
+    ca_file: Option<PathBuf>,
+}
 
 impl Check {
     /// What is exported by OTLP. `otel`: the variables of OpenTelemetry.
@@ -30,62 +42,88 @@ impl Check {
             return Otlp::default();
         }
         let terms = self.trace_terms(program);
-        let batches = self.batches_of_spans(otel);
-        let signal = self.signal(program, otel, "TRACES", "v1/traces");
+        let of_spans = self.otlp_batches(otel, "BSP", Batches::within(SPANS));
+        let of_logs = self.otlp_batches(otel, "BLRP", Batches::within(LOGS));
+        let resource = self.resource(otel, name);
+        let every = self.read(otel.one("OTEL_METRIC_EXPORT_INTERVAL"), milliseconds);
+        let every = every.filter(|every| !every.is_zero());
+        let base = program.one("otlp-endpoint");
+        let traces = self.is_exported(base, otel, "TRACES");
+        let metrics = self.is_exported(base, otel, "METRICS");
+        // They are on stderr already, from where most collectors take them.
+        let logs = self.is_exported(None, otel, "LOGS");
+        if !traces && !metrics && !logs {
+            return Otlp {
+                resource,
+                ..Otlp::default()
+            };
+        }
+        let base = self.read(base, value::url);
+        let base = base.unwrap_or_else(|| ENDPOINT.to_owned());
+        let base = base.trim_end_matches('/');
+        let shared = self.requests(&|end| otel.one(&format!("OTEL_EXPORTER_OTLP_{end}")));
+        let mut signal = |name: &str, path: &str| {
+            let own = |end: &str| otel.one(&format!("OTEL_EXPORTER_OTLP_{name}_{end}"));
+            let whole = self.read(own("ENDPOINT"), value::url);
+            let requests = self.requests(&own);
+            OtlpSignal {
+                url: whole.unwrap_or_else(|| format!("{base}/{path}")),
+                headers: requests
+                    .headers
+                    .or_else(|| shared.headers.clone())
+                    .unwrap_or_default(),
+                timeout: requests.timeout.or(shared.timeout).unwrap_or(TIMEOUT),
+                ca_file: requests.ca_file.or_else(|| shared.ca_file.clone()),
+            }
+        };
+        let traces = traces.then(|| Traces {
+            signal: signal("TRACES", "v1/traces"),
+            terms,
+            batches: of_spans,
+        });
+        let metrics = metrics.then(|| OtlpMetrics {
+            signal: signal("METRICS", "v1/metrics"),
+            interval: every.unwrap_or(METRICS_INTERVAL),
+        });
+        let logs = logs.then(|| OtlpLogs {
+            signal: signal("LOGS", "v1/logs"),
+            batches: of_logs,
+        });
         Otlp {
-            resource: self.resource(otel, name),
-            traces: signal.map(|signal| Traces {
-                signal,
-                terms,
-                batches,
-            }),
+            resource,
+            traces,
+            metrics,
+            logs,
         }
     }
 
-    /// Where one signal goes. Nowhere unless a collector is named, or the exporter by its name.
-    fn signal(
-        &mut self,
-        program: Layers<'_>,
-        otel: &Section,
-        signal: &str,
-        path: &str,
-    ) -> Option<OtlpSignal> {
-        let own = |end: &str| otel.one(&format!("OTEL_EXPORTER_OTLP_{signal}_{end}"));
-        let either =
-            |end: &str| own(end).or_else(|| otel.one(&format!("OTEL_EXPORTER_OTLP_{end}")));
+    /// Whether a signal goes anywhere: where a collector is named, unless its exporter says otherwise.
+    fn is_exported(&mut self, base: Option<&Given>, otel: &Section, signal: &str) -> bool {
         let exporter = otel.one(&format!("OTEL_{signal}_EXPORTER"));
         let exporters = [("otlp", true), ("none", false)];
         let chosen = self.read(exporter, |given| value::choice(given, &exporters));
-        let (base, whole) = (program.one("otlp-endpoint"), own("ENDPOINT"));
-        let is_named = base.is_some() || whole.is_some();
-        if !chosen.unwrap_or(is_named && exporter.is_none()) {
-            return None;
-        }
-        let base_url = self.read(base, value::url);
-        let url = self.read(whole, value::url).unwrap_or_else(|| {
-            let base = base_url.as_deref().unwrap_or(ENDPOINT);
-            format!("{}/{path}", base.trim_end_matches('/'))
-        });
-        self.read(either("PROTOCOL"), |given| {
+        let own = otel.one(&format!("OTEL_EXPORTER_OTLP_{signal}_ENDPOINT"));
+        let is_named = base.is_some() || own.is_some();
+        chosen.unwrap_or(is_named && exporter.is_none())
+    }
+
+    /// How requests are made, of one signal or of all.
+    fn requests<'a>(&mut self, one: &dyn Fn(&str) -> Option<&'a Given>) -> OtlpRequests {
+        self.read(one("PROTOCOL"), |given| {
             let protocols = [("http/protobuf", ())];
             value::choice(given, &protocols)
         });
-        self.read(either("COMPRESSION"), |given| {
+        self.read(one("COMPRESSION"), |given| {
             value::choice(given, &[("none", ())])
         });
-        let headers = self.read(either("HEADERS"), |given| pairs(given, "NAME=VALUE"));
-        let timeout = self.read(either("TIMEOUT"), milliseconds);
-        let ca_file = self.read(either("CERTIFICATE"), |given| {
-            value::text(given, "a file").map(PathBuf::from)
-        });
-        Some(OtlpSignal {
-            url,
-            headers: headers.unwrap_or_default(),
-            timeout: timeout
-                .filter(|timeout| !timeout.is_zero())
-                .unwrap_or(TIMEOUT),
-            ca_file,
-        })
+        let timeout = self.read(one("TIMEOUT"), milliseconds);
+        OtlpRequests {
+            headers: self.read(one("HEADERS"), |given| pairs(given, "NAME=VALUE")),
+            timeout: timeout.filter(|timeout| !timeout.is_zero()),
+            ca_file: self.read(one("CERTIFICATE"), |given| {
+                value::text(given, "a file").map(PathBuf::from)
+            }),
+        }
     }
 
     fn trace_terms(&mut self, program: Layers<'_>) -> TraceTerms {
@@ -126,14 +164,15 @@ impl Check {
         }
     }
 
-    fn batches_of_spans(&mut self, otel: &Section) -> SpanBatches {
-        let default = SpanBatches::default();
+    /// `processor`: what the specification calls that which batches.
+    fn otlp_batches(&mut self, otel: &Section, processor: &str, default: Batches) -> Batches {
+        let one = |end: &str| otel.one(&format!("OTEL_{processor}_{end}"));
         let number = |given: &Given| value::number(given, &(1..=MOST_WAITING));
-        let capacity = self.read(otel.one("OTEL_BSP_MAX_QUEUE_SIZE"), number);
-        let most = self.read(otel.one("OTEL_BSP_MAX_EXPORT_BATCH_SIZE"), number);
-        let delay = self.read(otel.one("OTEL_BSP_SCHEDULE_DELAY"), milliseconds);
+        let capacity = self.read(one("MAX_QUEUE_SIZE"), number);
+        let most = self.read(one("MAX_EXPORT_BATCH_SIZE"), number);
+        let delay = self.read(one("SCHEDULE_DELAY"), milliseconds);
         let capacity = capacity.unwrap_or(default.capacity);
-        SpanBatches {
+        Batches {
             capacity,
             most: most.unwrap_or(default.most).min(capacity),
             delay: delay.unwrap_or(default.delay),
@@ -249,6 +288,13 @@ mod tests {
         assert!(is_on(&[endpoint]) && is_on(&[("OTEL_TRACES_EXPORTER", "otlp")]));
         assert!(!is_on(&[endpoint, ("OTEL_TRACES_EXPORTER", "none")]));
         assert!(!is_on(&[endpoint, ("OTEL_SDK_DISABLED", "true")]));
+        let is_on = |variables: &[(&str, &str)]| read(variables, None).0.metrics.is_some();
+        assert!(!is_on(&[]) && is_on(&[endpoint]) && is_on(&[("OTEL_METRICS_EXPORTER", "otlp")]));
+        assert!(!is_on(&[endpoint, ("OTEL_METRICS_EXPORTER", "none")]));
+        let is_on = |variables: &[(&str, &str)]| read(variables, None).0.logs.is_some();
+        let own = ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "http://collector/logs");
+        assert!(!is_on(&[endpoint]) && is_on(&[endpoint, ("OTEL_LOGS_EXPORTER", "otlp")]));
+        assert!(is_on(&[own]) && !is_on(&[own, ("OTEL_LOGS_EXPORTER", "none")]));
     }
 
     #[test]
@@ -268,6 +314,8 @@ mod tests {
         assert_eq!(url(&[common], flag), "http://flag:1/v1/traces");
         let exporter = ("OTEL_TRACES_EXPORTER", "otlp");
         assert_eq!(url(&[exporter], None), "http://localhost:4318/v1/traces");
+        let metrics = read(&[common, own], None).0.metrics.expect("they are on");
+        assert_eq!(metrics.signal.url, "http://collector:4318/v1/metrics");
     }
 
     #[test]
@@ -281,6 +329,8 @@ mod tests {
                 ("OTEL_TRACES_SAMPLER_ARG", "0.25"),
                 ("OTEL_BSP_MAX_QUEUE_SIZE", "100"),
                 ("OTEL_BSP_SCHEDULE_DELAY", "10"),
+                ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "500"),
+                ("OTEL_METRIC_EXPORT_INTERVAL", "1500"),
                 ("OTEL_RESOURCE_ATTRIBUTES", "service.name=x,team=a%2Cb"),
             ],
             Some(("trace-errors", "always")),
@@ -293,8 +343,12 @@ mod tests {
         assert!(!format!("{:?}", traces.signal).contains("a b"));
         assert_eq!(traces.signal.timeout, Duration::from_millis(250));
         assert_eq!(traces.terms.sampler.share.to_string(), "0.25");
+        let metrics = otlp.metrics.expect("they are on");
+        assert_eq!(metrics.interval, Duration::from_millis(1_500));
+        assert_eq!(metrics.signal.timeout, Duration::from_millis(500));
+        assert_eq!(metrics.signal.headers, headers);
         assert!(traces.terms.sampler.follows_parent && traces.terms.keeps_failures);
-        let batches = SpanBatches {
+        let batches = Batches {
             capacity: 100,
             most: 100,
             delay: Duration::from_millis(10),

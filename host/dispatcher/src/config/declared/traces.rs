@@ -7,8 +7,8 @@ settings! {
     /// Settings of `[dispatcher]` that are read together, with the variables of OpenTelemetry.
     TRACES of SettingPart::Program, in &[Table::Dispatcher];
 
-    /// Export traces by OTLP over HTTP to this collector, as in http://127.0.0.1:4318; the same as
-    /// OTEL_EXPORTER_OTLP_ENDPOINT, and the other OTEL_ variables are obeyed as well
+    /// Export traces and metrics by OTLP over HTTP to this collector, as in http://127.0.0.1:4318;
+    /// the same as OTEL_EXPORTER_OTLP_ENDPOINT, and the other OTEL_ variables are obeyed as well
     "otlp-endpoint" => Setting::new("URL").default("none").flag(Group::Traces);
 
     /// Which traces are exported: always_on, always_off, traceidratio, or one of them after

@@ -1,11 +1,19 @@
 //! Sends telemetry by OTLP over HTTP. `transport.rs` is the only place that knows the collector, for
-//! every signal; `proto.rs` has the messages, `spans.rs` sends spans.
+//! every signal; `proto` has the messages, `spans.rs`, `metrics.rs` and `logs.rs` have what
+//! is sent, `batches.rs` sends it.
 
+mod batches;
+mod logs;
+mod metrics;
 mod proto;
 mod spans;
 mod transport;
 
-pub use spans::{SpanBatches, export_spans};
+pub use batches::Batches;
+pub(crate) use batches::LAST;
+pub use logs::LogRecords;
+pub(crate) use metrics::MetricsExport;
+pub use spans::export_spans;
 pub use transport::OtlpTransport;
 
 use std::path::PathBuf;

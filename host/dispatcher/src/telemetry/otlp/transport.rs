@@ -4,6 +4,7 @@
 use super::OtlpSignal;
 use super::proto::ExportAnswer;
 use crate::telemetry::publish::SendError;
+use bytes::Bytes;
 use prost::Message;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Response, StatusCode};
@@ -66,7 +67,7 @@ impl OtlpTransport {
     /// # Errors
     /// `Failed` where sending it again may help; then `Refused`, also where the collector took a part
     /// of it only.
-    pub async fn send(&self, body: Vec<u8>) -> Result<(), SendError> {
+    pub async fn send(&self, body: Bytes) -> Result<(), SendError> {
         let sent = self.client.post(&self.url).body(body).send().await;
         let answer = sent.map_err(|error| SendError::Failed(chain(&error.without_url())))?;
         let status = answer.status();

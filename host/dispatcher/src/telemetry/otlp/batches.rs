@@ -1,0 +1,168 @@
+//! Sends what waits in batches. A collector that is away, slow or broken costs one batch beside what
+//! waits, and one log line a minute; what does not fit is dropped and counted. Knows no signal.
+
+use super::transport::OtlpTransport;
+use crate::telemetry::publish::SendError;
+use bytes::Bytes;
+use dispatcher_core::backoff;
+use dispatcher_core::clock;
+use dispatcher_core::telemetry::log_throttle::LogThrottle;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// The first and the longest pause before a batch is sent again.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// How often a batch is sent.
+const TRIES: u32 = 5;
+/// How long the last batches may take after the stop, which is to be over within 28 s by default.
+pub(crate) const LAST: Duration = Duration::from_secs(3);
+
+/// How spans and log records are batched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Batches {
+    /// Maximum that wait.
+    pub capacity: usize,
+    /// Maximum of one request.
+    pub most: usize,
+    /// How long one waits for others.
+    pub delay: Duration,
+}
+
+impl Batches {
+    /// As the specification has it, but for the delay, which each signal has its own of.
+    pub const fn within(delay: Duration) -> Self {
+        Self {
+            capacity: 2_048,
+            most: 512,
+            delay,
+        }
+    }
+}
+
+/// What waits to be exported.
+pub(super) trait Waiting {
+    /// Returns once there is much of it.
+    async fn half_full(&self);
+
+    /// The next of it as the body of a request, and how many that has; nothing once none waits.
+    fn take(&mut self, most: usize) -> Option<(Bytes, u64)>;
+
+    /// How many did not fit since this was asked last.
+    fn take_dropped(&mut self) -> u64;
+
+    /// Removes all that wait, and says how many.
+    fn clear(&mut self) -> u64;
+
+    /// Logs that so many will never arrive, and why where that is known.
+    fn log_lost(&self, reason: Option<&str>, lost: u64);
+}
+
+/// Exports what waits until `over`, and then what is left, for which there are 3 s.
+pub(super) async fn export(
+    waiting: impl Waiting,
+    transport: OtlpTransport,
+    batches: Batches,
+    over: CancellationToken,
+) {
+    let mut export = BatchExport {
+        waiting,
+        transport,
+        most: batches.most.max(1),
+        logged: LogThrottle::default(),
+        pending: 0,
+        lost: 0,
+    };
+    let end = async {
+        over.cancelled().await;
+        clock::sleep_until(Some(clock::now() + LAST)).await;
+    };
+    tokio::select! {
+        biased;
+        () = export.run(batches.delay, &over) => {}
+        () = end => {}
+    }
+    export.log_rest();
+}
+
+struct BatchExport<W> {
+    waiting: W,
+    transport: OtlpTransport,
+    most: usize,
+    logged: LogThrottle,
+    /// How many are on their way.
+    pending: u64,
+    /// How many no collector will get, since that was last logged.
+    lost: u64,
+}
+
+impl<W: Waiting> BatchExport<W> {
+    /// Sends batches as they come, and returns when the last are sent after `over`.
+    async fn run(&mut self, delay: Duration, over: &CancellationToken) {
+        loop {
+            tokio::select! {
+                () = over.cancelled() => {}
+                () = self.waiting.half_full() => {}
+                () = clock::sleep_until(Some(clock::now() + delay)) => {}
+            }
+            let is_last = over.is_cancelled();
+            self.send_all(over).await;
+            if is_last {
+                return;
+            }
+        }
+    }
+
+    /// Sends what waits, batch by batch.
+    async fn send_all(&mut self, over: &CancellationToken) {
+        while let Some((batch, count)) = self.waiting.take(self.most) {
+            self.pending = count;
+            let arrived = self.send(batch, over).await;
+            let pending = std::mem::take(&mut self.pending);
+            if !arrived {
+                self.lost += pending;
+            }
+            self.lost += self.waiting.take_dropped();
+            if self.lost > 0 && arrived {
+                self.log_failure("the collector takes less than there is");
+            }
+        }
+    }
+
+    /// Sends one batch, again after a failure that may pass. Whether it arrived.
+    async fn send(&mut self, body: Bytes, over: &CancellationToken) -> bool {
+        for tries in 1..=TRIES {
+            let (reason, may_pass) = match self.transport.send(body.clone()).await {
+                Ok(()) => return true,
+                Err(SendError::Failed(reason)) => (reason, tries < TRIES),
+                Err(SendError::Refused(reason)) => (reason, false),
+            };
+            self.log_failure(&reason);
+            if !may_pass || over.is_cancelled() {
+                return false;
+            }
+            let pause = backoff::ceiling(AGAIN.0, AGAIN.1, tries);
+            tokio::select! {
+                () = over.cancelled() => {}
+                () = clock::sleep_until(Some(clock::now() + pause)) => {}
+            }
+        }
+        false
+    }
+
+    fn log_failure(&mut self, reason: &str) {
+        if self.logged.should_log(clock::now()) {
+            self.lost += self.waiting.take_dropped();
+            let lost = std::mem::take(&mut self.lost);
+            self.waiting.log_lost(Some(reason), lost);
+        }
+    }
+
+    /// Logs what never arrived. For the end.
+    fn log_rest(&mut self) {
+        let waiting = self.waiting.clear();
+        let lost = self.lost + self.pending + waiting + self.waiting.take_dropped();
+        if lost > 0 {
+            self.waiting.log_lost(None, lost);
+        }
+    }
+}
