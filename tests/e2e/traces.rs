@@ -649,7 +649,7 @@ async fn metrics_are_exported_with_the_names_of_the_conventions() {
     );
     for (name, value) in [
         ("messaging.system", "dispatcher_local"),
-        ("messaging.destination.name", "default"),
+        ("messaging.destination.name", "local:default"),
         ("messaging.operation.name", "process"),
         ("queue", "local:default"),
     ] {

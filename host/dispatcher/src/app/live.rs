@@ -93,7 +93,7 @@ pub(crate) async fn read(
     }
     for (queue, control) in &controls {
         if *control != QueueControl::default() {
-            log_control(queue, control, "live control in force at start");
+            log_control(queue, control);
         }
     }
     controls
@@ -115,14 +115,21 @@ async fn ask(
     }
 }
 
-fn log_control(queue: &str, control: &QueueControl, event: &'static str) {
+fn log_control(queue: &str, control: &QueueControl) {
     let QueueControl {
         paused,
         concurrency,
         rate,
         prefetch,
     } = control;
-    tracing::info!(queue, paused, concurrency, rate, prefetch, "{event}");
+    tracing::info!(
+        queue,
+        paused,
+        concurrency,
+        rate,
+        prefetch,
+        "live control in force at start"
+    );
 }
 
 impl Live {

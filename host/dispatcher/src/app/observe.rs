@@ -155,12 +155,11 @@ fn facts(queues: &[Arc<dyn Queue>], prices: &Prices) -> QueueFacts {
             .into_iter()
             .flatten()
         {
-            let Ok(QueueName { backend, name }) = text.parse() else {
+            let Ok(QueueName { backend, .. }) = text.parse() else {
                 continue;
             };
             let fact = QueueFact {
                 system: backend.messaging_system(),
-                destination: name,
                 has_cheap_depth: backend.has_cheap_depth(),
                 dollars_per_million_calls: prices.dollars_per_million_calls(&text),
             };

@@ -2,7 +2,7 @@
 //! running parts applies them.
 
 use super::declared::{self, Reload, Setting, SettingPart, Table};
-use super::otel::{Otlp, Traces};
+use super::otel::Otlp;
 use super::redis_place::RedisPlace;
 use super::{
     Admin, Code, Forward, HttpForward, PluginConfig, Record, Retry, Reuse, Route, Settings,
@@ -150,14 +150,19 @@ fn compare_program(old: &Settings, new: &Settings) -> Vec<(&'static str, bool)> 
 
 /// The same of traces. Where they begin or end, only that is another value.
 fn compare_traces(old: &Otlp, new: &Otlp) -> Vec<(&'static str, bool)> {
+    let addresses = |otlp: &Otlp| {
+        let traces = otlp.traces.as_ref().map(|traces| &traces.signal);
+        let metrics = otlp.metrics.as_ref().map(|metrics| &metrics.signal);
+        [traces, metrics].map(|signal| signal.map(|signal| signal.url.clone()))
+    };
+    let is_elsewhere = addresses(old) != addresses(new);
     let (old, new) = (old.traces.as_ref(), new.traces.as_ref());
-    let address = |traces: Option<&Traces>| traces.map(|traces| traces.signal.url.clone());
     let differs = |is_other: fn(&TraceTerms, &TraceTerms) -> bool| {
         old.zip(new)
             .is_some_and(|(old, new)| is_other(&old.terms, &new.terms))
     };
     vec![
-        ("otlp-endpoint", address(old) != address(new)),
+        ("otlp-endpoint", is_elsewhere),
         (
             "trace-sampler",
             differs(|old, new| old.sampler.follows_parent != new.sampler.follows_parent),

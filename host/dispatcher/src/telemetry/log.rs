@@ -33,6 +33,7 @@ pub enum LogFormat {
 const QUIET: &[&str] = &[
     "aws",
     "hyper",
+    "reqwest",
     "h2",
     "rustls",
     "tower",

@@ -13,8 +13,6 @@ use std::collections::HashMap;
 pub(crate) struct QueueFact {
     /// `messaging.system`.
     pub system: &'static str,
-    /// `messaging.destination.name`.
-    pub destination: String,
     /// Whether its depth is asked for unless that is turned off.
     pub has_cheap_depth: bool,
     /// What a million calls cost in US dollars, where they are billed.
@@ -48,8 +46,10 @@ const LABELS: &[&str] = &[
 pub(crate) fn families(meters: &Meters, facts: &QueueFacts) -> Vec<MetricFamily> {
     let family = |metric: Metric, operation: &str, value: fn(&Meter) -> MetricValue| {
         let sample = |(queue, meter): (&std::sync::Arc<str>, &std::sync::Arc<Meter>)| {
-            let fact = facts.get(&**queue).cloned().unwrap_or_default();
-            let labels = [&**queue, fact.system, &fact.destination, operation];
+            let system = facts.get(&**queue).map(|fact| fact.system);
+            let queue = &**queue;
+            // The destination is named as in spans.
+            let labels = [queue, system.unwrap_or_default(), queue, operation];
             MetricSample::new(labels, value(meter))
         };
         metric.family(LABELS, meters.iter().map(sample))

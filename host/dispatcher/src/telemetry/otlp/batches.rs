@@ -16,6 +16,8 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 const TRIES: u32 = 5;
 /// How long the last batches may take after the stop, which is to be over within 28 s by default.
 pub(crate) const LAST: Duration = Duration::from_secs(3);
+/// The same of the log, which goes on until everything else has ended.
+pub(super) const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// How spans and log records are batched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,12 +59,13 @@ pub(super) trait Waiting {
     fn log_lost(&self, reason: Option<&str>, lost: u64);
 }
 
-/// Exports what waits until `over`, and then what is left, for which there are 3 s.
+/// Exports what waits until `over`, and then what is left, which may take so long.
 pub(super) async fn export(
     waiting: impl Waiting,
     transport: OtlpTransport,
     batches: Batches,
     over: CancellationToken,
+    last: Duration,
 ) {
     let mut export = BatchExport {
         waiting,
@@ -74,7 +77,7 @@ pub(super) async fn export(
     };
     let end = async {
         over.cancelled().await;
-        clock::sleep_until(Some(clock::now() + LAST)).await;
+        clock::sleep_until(Some(clock::now() + last)).await;
     };
     tokio::select! {
         biased;

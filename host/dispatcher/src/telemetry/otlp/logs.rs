@@ -1,7 +1,7 @@
 //! Exports log lines: each as a record with the fields that it has as JSON, and with the place of its
 //! span. What is logged waits in memory, within a bound; a line never waits for it.
 
-use super::batches::{self, Batches, Waiting};
+use super::batches::{self, Batches, LAST_LINES, Waiting};
 use super::proto::logs::{LogRecord, request};
 use super::proto::{AnyValueKind, KeyValue, entry};
 use super::transport::OtlpTransport;
@@ -79,7 +79,7 @@ impl LogRecords {
         }
     }
 
-    /// Exports records until `over`, and then those that are left, for which there are 3 s.
+    /// Exports records until `over`, and then those that are left, for which there is 1 s.
     ///
     /// # Errors
     /// In words: the certificates or headers for the collector cannot be used.
@@ -93,14 +93,16 @@ impl LogRecords {
         let transport = OtlpTransport::new(signal)?;
         let records = self;
         let waiting = WaitingLogs { records, resource };
-        Ok(batches::export(waiting, transport, batches, over))
+        Ok(batches::export(
+            waiting, transport, batches, over, LAST_LINES,
+        ))
     }
 }
 
 impl<S: Subscriber> Layer<S> for LogRecords {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let metadata = event.metadata();
-        let mut fields = Fields::default();
+        let mut fields = LogFields::default();
         event.record(&mut fields);
         let (severity, level) = severity(*metadata.level());
         let target = AnyValueKind::Text(metadata.target().to_owned());
@@ -131,12 +133,12 @@ fn severity(level: Level) -> (i32, &'static str) {
 }
 
 #[derive(Default)]
-struct Fields {
+struct LogFields {
     message: String,
     attributes: Vec<KeyValue>,
 }
 
-impl Fields {
+impl LogFields {
     fn add(&mut self, field: &Field, value: AnyValueKind) {
         match (field.name(), value) {
             ("message", AnyValueKind::Text(message)) => self.message = message,
@@ -145,7 +147,7 @@ impl Fields {
     }
 }
 
-impl Visit for Fields {
+impl Visit for LogFields {
     fn record_f64(&mut self, field: &Field, value: f64) {
         self.add(field, AnyValueKind::Fraction(value));
     }

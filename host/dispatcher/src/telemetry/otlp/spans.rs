@@ -1,6 +1,6 @@
 //! Exports spans.
 
-use super::batches::{self, Batches, Waiting};
+use super::batches::{self, Batches, LAST, Waiting};
 use super::transport::OtlpTransport;
 use super::{Resource, proto};
 use bytes::Bytes;
@@ -16,7 +16,7 @@ pub async fn export_spans(
     over: CancellationToken,
 ) {
     let waiting = WaitingSpans { receiver, resource };
-    batches::export(waiting, transport, batches, over).await;
+    batches::export(waiting, transport, batches, over, LAST).await;
 }
 
 struct WaitingSpans {
