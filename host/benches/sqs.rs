@@ -1,7 +1,9 @@
 //! The real program on SQS: what a message costs beside a bare loop on the SDK in the same run,
 //! how many calls it costs on a slow server, what waiting costs, how fast it starts and stops, how
 //! late leases are extended beside guests that never end. `cargo bench --bench sqs -- [PART…]`. With
-//! `DISPATCHER_PEER=FILE`, `calls` measures another build beside this one. Prints and judges nothing.
+//! `DISPATCHER_PEER=FILE`, `calls` measures another build beside this one. `peers [FILE…]` measures npm
+//! sqs-consumer, a loop on boto3, the program with these components, and an Express application that it
+//! forwards to. Prints and judges nothing.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 #![allow(
@@ -24,6 +26,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 use support::figures::Samples;
+use support::peers::Peers;
 use support::program::{AWS, BINARY, Program, command_of, dispatcher, plugin, print_size};
 
 const MESSAGES: usize = 100_000;
@@ -32,8 +35,9 @@ const BODY: usize = 256;
 const CONCURRENCIES: [(usize, usize); 3] = [(10, 1), (50, 5), (200, 16)];
 const IDLE: Duration = Duration::from_secs(20);
 type BenchPart = fn(&Path);
-const PARTS: [(&str, BenchPart); 6] = [
+const PARTS: [(&str, BenchPart); 7] = [
     ("drain", drain),
+    ("peers", peers),
     ("calls", calls),
     ("idle", idle),
     ("start", start),
@@ -49,7 +53,10 @@ fn main() {
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["--server", port] => server::serve(port.parse().expect("a port")),
         ["--bare", url, queue, loops, asks] => bare(url, queue, loops, asks == "all"),
-        ref parts => measure(parts),
+        ref words => {
+            let is_part = |word: &&&str| !word.ends_with(".wasm");
+            measure(&words.iter().filter(is_part).copied().collect::<Vec<_>>());
+        }
     }
 }
 
@@ -57,7 +64,8 @@ fn measure(parts: &[&str]) {
     print_size();
     let data = tempfile::tempdir().expect("a folder");
     for (name, part) in PARTS {
-        if parts.is_empty() || parts.contains(&name) {
+        // Peers must be installed first.
+        if parts.contains(&name) || parts.is_empty() && name != "peers" {
             println!("\n{name}");
             part(data.path());
         }
@@ -111,6 +119,7 @@ async fn receive_and_delete(client: &Client, url: &str, all: bool) -> bool {
 /// What one drain came to.
 struct Drain {
     name: String,
+    messages: usize,
     per_second: f64,
     /// CPU-seconds for each 10,000 messages.
     cpu: f64,
@@ -175,7 +184,7 @@ impl Drain {
             "{:<32} {:>8.0} {:>7.4} {:>9.3} {:>9.3} {:>7} {:>7} {:>7.1}   {receive} ({empty} empty), {delete}, {change}",
             self.name,
             self.per_second,
-            (receive + delete + change) as f64 / MESSAGES as f64,
+            (receive + delete + change) as f64 / self.messages as f64,
             self.cpu,
             self.server_cpu,
             ratio(bare),
@@ -188,26 +197,112 @@ impl Drain {
 /// Drains its own queue with one program, which is started and idle before it is filled.
 fn drained(server: &mut BenchServer, queue: &str, name: &str, command: Command) -> Drain {
     server.queue(queue, 30);
-    let program = Program::start(command);
+    let programs = [Program::start(command)];
+    drained_by(server, queue, name, &programs, &"x".repeat(BODY), MESSAGES)
+}
+
+/// The same with programs that run, so many messages and this body.
+fn drained_by(
+    server: &mut BenchServer,
+    queue: &str,
+    name: &str,
+    programs: &[Program],
+    body: &str,
+    messages: usize,
+) -> Drain {
+    let cpu = || programs.iter().map(Program::cpu).sum::<Duration>();
     // Warm: connections, code, and the first instances.
-    server.fill(queue, 2_000, &"x".repeat(BODY));
+    server.fill(queue, 2_000, body);
     server.drained(queue);
     sleep(Duration::from_millis(300));
     server.calls();
-    let before = program.cpu();
-    server.fill(queue, MESSAGES, &"x".repeat(BODY));
+    let before = cpu();
+    server.fill(queue, messages, body);
     // Filling is not a part of it.
     let filled = server.cpu();
     let took = server.drained(queue).as_secs_f64();
-    let per_10_000 = |cpu: Duration| cpu.as_secs_f64() / (MESSAGES as f64 / 1e4);
+    let per_10_000 = |cpu: Duration| cpu.as_secs_f64() / (messages as f64 / 1e4);
     Drain {
         name: name.to_owned(),
-        per_second: MESSAGES as f64 / took,
-        cpu: per_10_000(program.cpu() - before),
+        messages,
+        per_second: messages as f64 / took,
+        cpu: per_10_000(cpu() - before),
         server_cpu: per_10_000(server.cpu() - filled),
         calls: server.calls(),
-        peak: program.memory().1,
+        peak: programs.iter().map(|program| program.memory().1).sum(),
     }
+}
+
+/// What people use instead, and the program with handlers of other languages: all look at the same
+/// order, at 50 at once or with five loops.
+fn peers(data: &Path) {
+    const MESSAGES: usize = 20_000;
+    const LOOPS: &str = "5";
+    let peers = match Peers::install() {
+        Ok(peers) => peers,
+        Err(why) => return println!("left out: {why}"),
+    };
+    let order = format!(
+        "{{\"id\": \"o-1\", \"amount\": 250, \"note\": \"{}\"}}",
+        "x".repeat(200)
+    );
+    println!(
+        "{:<32} {:>8} {:>7} {:>9} {:>9} {:>10} {:>7} {:>7}",
+        "", "msg/s", "calls", "CPU-s", "server's", "of singly", "of", "peak"
+    );
+    println!(
+        "{:<32} {:>8} {:>7} {:>9} {:>9} {:>10} {:>7} {:>7}   receives, deletes, changes",
+        "", "", "/msg", "/10,000", "/10,000", "", "batch", "MiB"
+    );
+    let mut server = BenchServer::start();
+    let url = server.url.clone();
+    let mut drain = |queue: &str, name: &str, commands: Vec<Command>| {
+        server.queue(queue, 30);
+        let programs: Vec<_> = commands.into_iter().map(Program::start).collect();
+        drained_by(&mut server, queue, name, &programs, &order, MESSAGES)
+    };
+    let consumers = |mode: &str| vec![peers.consumers(&url, mode, mode, LOOPS)];
+    let singly = drain("singly", "sqs-consumer × 5, singly", consumers("singly"));
+    singly.print(None, None);
+    let batch = drain("batch", "sqs-consumer × 5, batch", consumers("batch"));
+    batch.print(Some(&singly), None);
+    let boto3 = vec![peers.boto3(&url, "boto3", LOOPS)];
+    drain("boto3", "boto3 loop × 5 threads", boto3).print(Some(&singly), Some(&batch));
+    let run = |words: &[&str]| {
+        let common = [
+            "--endpoint-url",
+            &url,
+            "--concurrency",
+            "50",
+            "--log-level",
+            "warn,guest=off",
+        ];
+        dispatcher(data, &[words, &common].concat())
+    };
+    let example = plugin("order-check");
+    let given = std::env::args().filter(|word| word.ends_with(".wasm"));
+    for file in std::iter::once(example).chain(given) {
+        let stem = Path::new(&file).file_stem().unwrap_or_default();
+        let stem = stem.to_string_lossy().into_owned();
+        for (kind, reuse) in [("fresh", "1"), ("reused", "1000000")] {
+            let queue = format!("{stem}-{kind}");
+            let words = [
+                "run", "--plugin", &file, "--queues", &queue, "--reuse", reuse,
+            ];
+            let name = format!("dispatcher, {stem}, {kind}");
+            drain(&queue, &name, vec![run(&words)]).print(Some(&singly), Some(&batch));
+        }
+    }
+    let mut express = Program::start(peers.express());
+    let (_, line) = express.line("listening");
+    let port = line.rsplit(' ').next().unwrap_or_default();
+    let jobs = format!("http://127.0.0.1:{port}/jobs");
+    server.queue("express", 30);
+    let forward = Program::start(run(&["run", "--forward", &jobs, "--queues", "express"]));
+    let both = [express, forward];
+    let name = "dispatcher --forward and Express";
+    drained_by(&mut server, "express", name, &both, &order, MESSAGES)
+        .print(Some(&singly), Some(&batch));
 }
 
 /// Handlers of 0 to 5 ms on a server whose answers take their time: how many calls a message costs.

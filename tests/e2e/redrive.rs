@@ -9,6 +9,7 @@ use dispatcher_local::queue::LocalStore;
 use dispatcher_sqs::queue::{Sqs, SqsQueue};
 use dispatcher_tests::child::{ExitedProgram, Program, Signal};
 use dispatcher_tests::proxy::Proxy;
+use dispatcher_tests::queues::received;
 use dispatcher_tests::served::LocalServer;
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::{SqsServer, configuration};
@@ -56,17 +57,11 @@ async fn with_letters(data: &Path, letters: &[Outgoing]) {
 async fn drained(queue: &dyn Queue) -> Vec<Message> {
     let mut messages = Vec::new();
     loop {
-        let ask = Ask {
-            max: queue.identity().batch,
-            wait: queue.identity().proof_wait,
-            ..Ask::PLAIN
-        };
-        let received = queue.receive(ask, &CancellationToken::new()).await;
-        let received = received.expect("it answers").messages;
-        if received.is_empty() {
+        let more = received(queue).await;
+        if more.is_empty() {
             return messages;
         }
-        messages.extend(received);
+        messages.extend(more);
     }
 }
 
@@ -644,13 +639,7 @@ async fn a_fifo_dead_letter_queue_is_moved_whole_in_order() {
 
 /// One receive, deleted.
 async fn drained_once(queue: &SqsQueue) -> Vec<Message> {
-    let ask = Ask {
-        max: 10,
-        wait: queue.identity().proof_wait,
-        ..Ask::PLAIN
-    };
-    let received = queue.receive(ask, &CancellationToken::new()).await;
-    let messages = received.expect("it answers").messages;
+    let messages = received(queue).await;
     let delete = |one: &Message| (one.clone(), dispatcher_core::message::Outcome::Delete);
     let items: Vec<_> = messages.iter().map(delete).collect();
     assert!(queue.settle(&items).await.iter().all(Result::is_ok));

@@ -3,7 +3,7 @@
 
 use crate::redis_scene::RedisScene;
 use dispatcher_core::message::{Attribute, Message, Outcome, Outgoing};
-use dispatcher_core::queue::{Ask, DEAD_LETTER_REASON, Queue};
+use dispatcher_core::queue::{DEAD_LETTER_REASON, Queue};
 use dispatcher_dynamodb::queue::{Dynamo, Options};
 use dispatcher_local::queue::LocalStore;
 use dispatcher_redis::queue::Redis;
@@ -18,7 +18,6 @@ use dispatcher_tests::sqs::{SqsServer, configuration};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 
 /// The program with these arguments.
 type Start = Box<dyn Fn(&[&str]) -> Program>;
@@ -64,14 +63,7 @@ impl KillScene {
     /// Everything in a queue, by body.
     async fn counted(&self, queue: &dyn Queue, counts: &mut BTreeMap<String, usize>) {
         loop {
-            let ask = Ask {
-                max: queue.identity().batch,
-                wait: queue.identity().proof_wait,
-                visibility: Duration::from_secs(600),
-                ..Ask::PLAIN
-            };
-            let received = queue.receive(ask, &CancellationToken::new()).await;
-            let messages = received.expect("it answers").messages;
+            let messages = queues::received(queue).await;
             if messages.is_empty() {
                 return;
             }

@@ -3,7 +3,7 @@
 use crate::replay::record;
 use crate::scene::{guest, send};
 use dispatcher_tests::child::binary;
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use dispatcher_tests::terminal;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -18,14 +18,7 @@ struct TerminalOutput {
 
 impl TerminalOutput {
     fn of(data: &Path, arguments: &[&str]) -> Self {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
-        grantpt(&ours).expect("granted");
-        unlockpt(&ours).expect("unlocked");
-        let name = ptsname(&ours, Vec::new()).expect("it has a name");
-        let theirs = File::options()
-            .read(true)
-            .write(true)
-            .open(name.to_str().expect("UTF-8"));
+        let (ours, theirs) = terminal::open();
         let child = Command::new(binary())
             .args(arguments)
             .arg("--data")
@@ -33,11 +26,11 @@ impl TerminalOutput {
             .env("TERM", "xterm")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(theirs.expect("the other end"))
+            .stderr(theirs)
             .spawn()
             .expect("it starts");
         Self {
-            ours: File::from(ours),
+            ours,
             child,
             shown: String::new(),
         }

@@ -4,7 +4,7 @@ use crate::admin_api::ApiScene;
 use crate::lambda_scene::stop;
 use crate::scene::send;
 use dispatcher_tests::child::{Program, binary};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use dispatcher_tests::terminal;
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -28,15 +28,7 @@ struct TerminalScene {
 
 impl TerminalScene {
     fn start(args: &[&str]) -> Self {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
-        grantpt(&ours).expect("granted");
-        unlockpt(&ours).expect("unlocked");
-        let name = ptsname(&ours, Vec::new()).expect("it has a name");
-        let theirs = File::options()
-            .read(true)
-            .write(true)
-            .open(name.to_str().expect("UTF-8"));
-        let theirs = theirs.expect("the other end");
+        let (ours, theirs) = terminal::open();
         let size = Winsize {
             ws_row: 24,
             ws_col: 80,
@@ -53,7 +45,6 @@ impl TerminalScene {
             .stderr(end())
             .spawn()
             .expect("it starts");
-        let ours = File::from(ours);
         let (sender, written) = std::sync::mpsc::channel();
         let mut reader = ours.try_clone().expect("a second handle");
         std::thread::spawn(move || {

@@ -34,6 +34,7 @@ pub mod servers;
 pub mod service;
 pub mod slow_module;
 pub mod sqs;
+pub mod terminal;
 pub mod tied;
 pub mod toolchains;
 pub mod waiting;

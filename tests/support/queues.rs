@@ -40,16 +40,21 @@ pub async fn until_depth(queue: &dyn Queue, wanted: impl Fn(Depth) -> bool) -> D
     told.expect("the queue becomes as wanted")
 }
 
+/// The messages of one call that proves, where it brings none, that none is ready.
+pub async fn received(queue: &dyn Queue) -> Vec<Message> {
+    let ask = Ask {
+        max: queue.identity().batch,
+        wait: queue.identity().proof_wait,
+        ..Ask::PLAIN
+    };
+    let received = queue.receive(ask, &CancellationToken::new()).await;
+    received.expect("it answers").messages
+}
+
 /// Receives everything that waits and dead-letters it with this reason.
 pub async fn fail_all(queue: &dyn Queue, reason: &str) {
     loop {
-        let ask = Ask {
-            max: queue.identity().batch,
-            wait: queue.identity().proof_wait,
-            ..Ask::PLAIN
-        };
-        let received = queue.receive(ask, &CancellationToken::new()).await;
-        let messages = received.expect("it answers").messages;
+        let messages = received(queue).await;
         if messages.is_empty() {
             return;
         }

@@ -1,8 +1,9 @@
 //! What the benchmarks of the whole program share: programs as child processes with their cost,
-//! and figures. Beside it: a server of SQS that is fast enough to measure against. Knows no
+//! peers, and figures. Beside it: a server of SQS that is fast enough to measure against. Knows no
 //! measurement.
 
 #![allow(dead_code, reason = "each benchmark uses a part of it")]
 
 pub(crate) mod figures;
+pub(crate) mod peers;
 pub(crate) mod program;
