@@ -9,6 +9,8 @@ const HOMES: &[(&str, &[&str])] = &[
     ("wasmtime", &["wasm/"]),
     ("wasmparser", &["wasm/"]),
     ("aws_config", &["aws/"]),
+    ("aws_runtime", &["aws/"]),
+    ("aws_sigv4", &["aws/"]),
     ("aws_sdk_sqs", &["backends/sqs/queue/"]),
     (
         "aws_sdk_dynamodb",

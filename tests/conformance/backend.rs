@@ -7,7 +7,7 @@ use dispatcher_directory::DirectoryBackend;
 use dispatcher_dynamodb::queue::{Dynamo, Options};
 use dispatcher_local::queue::LocalStore;
 use dispatcher_redis::queue::Redis;
-use dispatcher_sqs::queue::Sqs;
+use dispatcher_sqs::queue::{ClientKind, Sqs};
 use dispatcher_tests::account::Account;
 use dispatcher_tests::child::{Program, binary};
 use dispatcher_tests::dynamodb::{Dates, Tables};
@@ -35,7 +35,10 @@ const PREFIX: &str = "conformance";
 
 /// Where queues live.
 pub(crate) enum Backend {
-    Sqs(&'static MiniStack),
+    Sqs {
+        server: &'static MiniStack,
+        client: ClientKind,
+    },
     DynamoDb {
         server: &'static MiniStack,
         dates: Dates,
@@ -81,7 +84,18 @@ pub(crate) struct Opened {
 
 impl Backend {
     pub(crate) fn sqs() -> Self {
-        Self::Sqs(MiniStack::shared())
+        Self::Sqs {
+            server: MiniStack::shared(),
+            client: ClientKind::Direct,
+        }
+    }
+
+    /// The same, with each call through the SDK.
+    pub(crate) fn sqs_by_sdk() -> Self {
+        Self::Sqs {
+            server: MiniStack::shared(),
+            client: ClientKind::Sdk,
+        }
     }
 
     pub(crate) fn served() -> Self {
@@ -136,8 +150,8 @@ impl Backend {
 
     pub(crate) async fn open(&self, wanted: Wanted) -> Opened {
         match self {
-            Self::Sqs(server) => open_sqs(&server.url(), wanted).await,
-            Self::Served(server) => open_sqs(server.url(), wanted).await,
+            Self::Sqs { server, client } => open_sqs(&server.url(), *client, wanted).await,
+            Self::Served(server) => open_sqs(server.url(), ClientKind::Direct, wanted).await,
             Self::Local { store, .. } => open_local(store, wanted),
             Self::Redis(server) => open_redis(&server.url(), wanted).await,
             Self::Directory { folder, .. } => open_directory(folder.path(), wanted).await,
@@ -165,7 +179,7 @@ impl Backend {
             | Self::DynamoDb { .. }
             | Self::Directory { .. } => true,
             // Its protocol has no word for it.
-            Self::Sqs(_) | Self::Served(_) => false,
+            Self::Sqs { .. } | Self::Served(_) => false,
             Self::Account { tables, .. } => tables.is_some(),
         }
     }
@@ -175,7 +189,7 @@ impl Backend {
     pub(crate) fn dispatcher(&self, queue: &Opened, guest: &str, visibility: Duration) -> Program {
         let visibility = visibility.as_secs().to_string();
         let backend = match self {
-            Self::Sqs(_) | Self::Served(_) => "sqs",
+            Self::Sqs { .. } | Self::Served(_) => "sqs",
             Self::Local { .. } => "local",
             Self::Redis(_) => "redis",
             Self::Directory { .. } => "directory",
@@ -193,7 +207,17 @@ impl Backend {
         };
         let with = |more: &[&str]| run_of(&binary, guest, &[&common[..], more].concat());
         match self {
-            Self::Sqs(server) => with(&[]).aws(&server.url()),
+            Self::Sqs {
+                server,
+                client: ClientKind::Direct,
+            } => with(&[]).aws(&server.url()),
+            Self::Sqs {
+                server,
+                client: ClientKind::Sdk,
+            } => with(&[])
+                .aws(&server.url())
+                .file("dispatcher.toml", "[backend.sqs]\nclient = \"sdk\"\n")
+                .env("DISPATCHER_CONFIG", "dispatcher.toml"),
             Self::Served(server) => with(&[]).aws(server.url()),
             Self::Local { folder, .. } | Self::Directory { folder, .. } => {
                 with(&["--data", &folder.path().to_string_lossy()])
@@ -231,7 +255,7 @@ fn tables(options: &Options) -> String {
     format!("[backend.dynamodb]\nshards = {}\n{body}", options.shards)
 }
 
-async fn open_sqs(url: &str, wanted: Wanted) -> Opened {
+async fn open_sqs(url: &str, client: ClientKind, wanted: Wanted) -> Opened {
     let server = SqsServer::at(url);
     let kind: &[(&str, &str)] = match wanted.ordered {
         true => &[("FifoQueue", "true")],
@@ -240,7 +264,7 @@ async fn open_sqs(url: &str, wanted: Wanted) -> Opened {
     let suffix = if wanted.ordered { ".fifo" } else { "" };
     let name = SqsServer::fresh_name("conformance") + suffix;
     server.create(&name, kind).await;
-    let sqs = Sqs::connect(&configuration(url));
+    let sqs = Sqs::connect(&configuration(url)).with_client(client);
     let mut dead_letter_queue = None;
     let mut dead_letter_queue_name = None;
     if wanted.dead_letter_queue {

@@ -45,6 +45,7 @@ macro_rules! conformance {
 }
 
 conformance!(sqs, crate::backend::Backend::sqs());
+conformance!(sqs_by_sdk, crate::backend::Backend::sqs_by_sdk());
 conformance!(served, crate::backend::Backend::served());
 conformance!(local, crate::backend::Backend::local());
 conformance!(

@@ -6,8 +6,8 @@ use crate::scene::{field, prints, run};
 use dispatcher::app::build::Backends;
 use dispatcher::app::build::outlet::OpenedQueues;
 use dispatcher::app::build::schedule::Schedules;
+use dispatcher::config::StoreConfig;
 use dispatcher::config::redis_place::RedisPlace;
-use dispatcher::config::{DynamoDb, StoreConfig};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::Outgoing;
@@ -247,13 +247,11 @@ async fn delayed_send_of_a_plugin_uses_the_delay_of_the_queue() {
     let scene = RedisScene::plain();
     let stores = StoreConfig {
         data: "unused".into(),
-        endpoint_url: None,
         redis: RedisPlace {
             url: scene.server.url(),
             ..RedisPlace::default()
         },
-        dynamodb: DynamoDb::default(),
-        refused: false,
+        ..StoreConfig::default()
     };
     let backends = Arc::new(Backends::new(stores));
     let queues = OpenedQueues(Arc::new(Schedules::new(backends, None)));

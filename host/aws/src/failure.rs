@@ -46,6 +46,10 @@ impl CallName<'_> {
     {
         let words = error_text(error);
         let kind = match error {
+            // It cannot be read, so it is none of the service's; what was asked may have been done.
+            SdkError::ServiceError(answer) if answer.raw().status().is_success() => {
+                ErrorKind::Transient
+            }
             SdkError::ServiceError(answer) => {
                 let status = answer.raw().status().as_u16();
                 match self.about {

@@ -3,6 +3,7 @@
 //! CloudWatch, each in its own file. Knows nothing else of this program.
 
 pub mod cloudwatch;
+pub mod direct;
 pub mod failure;
 pub mod lambda;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The SQS backend for the program.
 
 use crate::iam;
-use crate::queue::{Encryption, Sqs as Queues};
+use crate::queue::{ClientKind, Encryption, Sqs as Queues};
 use dispatcher_aws as aws;
 use dispatcher_core::backend::{
     Backend, BackendClient, BackendConfig, Permission, Purpose, QueueKey, QueueTerms, ScheduleHome,
@@ -72,7 +72,11 @@ impl Backend for SqsBackend {
 
     async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, CallError> {
         let sdk = aws::shared_configuration(config.endpoint_url.as_deref()).await;
-        Ok(Arc::new(SqsClient(Queues::connect(&sdk))))
+        let kind = match config.get("client") {
+            Some("sdk") => ClientKind::Sdk,
+            _ => ClientKind::Direct,
+        };
+        Ok(Arc::new(SqsClient(Queues::connect(&sdk).with_client(kind))))
     }
 }
 

@@ -20,7 +20,7 @@ use super::queues;
 use super::redis_place::{self, RedisPlace, TlsPaths};
 use super::section::{Given, Layers, Section};
 use super::value::{self, BareUnit};
-use super::{DynamoDb, Places, PluginConfig, Retry, Route, Settings, StoreConfig};
+use super::{DynamoDb, Places, PluginConfig, Retry, Route, Settings, SqsSettings, StoreConfig};
 use crate::name::QueueName;
 use dispatcher_core::queue::VISIBILITY_CEILING;
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,6 +69,7 @@ impl Check {
         let problems = self.problems.len();
         let endpoint_url = self.read(program.one("endpoint-url"), value::url);
         let redis = self.redis(program);
+        let sqs = SqsSettings::read(program, &mut self.problems);
         let dynamodb = DynamoDb::read(program, &mut self.problems);
         // What stands in for an address that cannot be read is another server.
         let refused = self.problems.len() > problems;
@@ -77,6 +78,7 @@ impl Check {
                 data: data.unwrap_or_default(),
                 endpoint_url,
                 redis,
+                sqs,
                 dynamodb,
                 refused,
             },

@@ -27,7 +27,7 @@ use crate::name::QueueName;
 use crate::telemetry::depths::DepthTerms;
 pub use crate::telemetry::log::LogFormat;
 pub use declared::{
-    DynamoDb, LogSettings, PluginSettings, ProgramSettings, RouteSettings, TIMEOUT,
+    DynamoDb, LogSettings, PluginSettings, ProgramSettings, RouteSettings, SqsSettings, TIMEOUT,
 };
 use dispatcher_core::backend::{BackendConfig, QueueDeclaration};
 use dispatcher_core::envelope::S3Pointers;
@@ -76,7 +76,7 @@ pub struct Settings {
 }
 
 /// Where queues live, of all backends.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreConfig {
     /// The folder of the embedded queue and of compiled plugins. Not created yet.
     pub data: PathBuf,
@@ -84,6 +84,8 @@ pub struct StoreConfig {
     pub endpoint_url: Option<String>,
     /// Where Redis is.
     pub redis: RedisPlace,
+    /// How queues of SQS are used.
+    pub sqs: SqsSettings,
     /// How tables of DynamoDB are used as queues.
     pub dynamodb: DynamoDb,
     /// Some of this could not be read, and a default is in its place: nothing may be opened.
@@ -98,10 +100,21 @@ impl StoreConfig {
             endpoint_url: self.endpoint_url.clone(),
             section: match backend {
                 "redis" => self.redis.section(),
+                "sqs" => self.sqs.section(),
                 "dynamodb" => self.dynamodb.section(),
                 _ => BTreeMap::new(),
             },
         }
+    }
+}
+
+impl SqsSettings {
+    /// Its keys and values as in its section.
+    fn section(&self) -> BTreeMap<&'static str, Vec<String>> {
+        let client = self
+            .client
+            .map(|client| ("client", vec![client.to_owned()]));
+        client.into_iter().collect()
     }
 }
 

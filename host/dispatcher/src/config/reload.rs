@@ -104,6 +104,7 @@ fn compare_program(old: &Settings, new: &Settings) -> Vec<(&'static str, bool)> 
         data,
         endpoint_url,
         redis,
+        sqs,
         dynamodb,
         refused: _,
     } = stores;
@@ -140,6 +141,7 @@ fn compare_program(old: &Settings, new: &Settings) -> Vec<(&'static str, bool)> 
     [
         program.compare(&new.program),
         log.compare(&new.log),
+        sqs.compare(&new.stores.sqs),
         dynamodb.compare(&new.stores.dynamodb),
         together,
         compare_admin(admin.as_ref(), new.admin.as_ref()),

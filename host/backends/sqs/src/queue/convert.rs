@@ -4,7 +4,6 @@ use aws_sdk_sqs::primitives::Blob;
 use aws_sdk_sqs::types::{self as sdk, MessageAttributeValue};
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::{Attribute, AttributeValue, ContentError, Message, Receipt};
-use std::collections::HashMap;
 use std::time::Duration;
 
 /// The order in which AWS writes these in its events; the SDK's map has lost it. Attributes that
@@ -21,27 +20,75 @@ const SYSTEM_ORDER: [&str; 9] = [
     "DeadLetterQueueSourceArn",
 ];
 
+/// A message as either client receives it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct SqsDelivery {
+    pub id: Option<String>,
+    pub receipt: Option<String>,
+    pub body: Option<String>,
+    pub body_md5: Option<String>,
+    pub attributes_md5: Option<String>,
+    /// In any order.
+    pub system_attributes: Vec<(String, String)>,
+    /// In any order.
+    pub attributes: Vec<DeliveredAttribute>,
+}
+
+/// An attribute of the sender's, as it was delivered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct DeliveredAttribute {
+    pub name: String,
+    pub data_type: String,
+    pub text: Option<String>,
+    pub binary: Option<Vec<u8>>,
+}
+
+impl From<sdk::Message> for SqsDelivery {
+    fn from(message: sdk::Message) -> Self {
+        let system = message.attributes.unwrap_or_default().into_iter();
+        let attributes = message.message_attributes.unwrap_or_default().into_iter();
+        Self {
+            id: message.message_id,
+            receipt: message.receipt_handle,
+            body: message.body,
+            body_md5: message.md5_of_body,
+            attributes_md5: message.md5_of_message_attributes,
+            system_attributes: system
+                .map(|(name, value)| (name.as_str().to_owned(), value))
+                .collect(),
+            attributes: attributes
+                .map(|(name, value)| DeliveredAttribute {
+                    name,
+                    data_type: value.data_type,
+                    text: value.string_value,
+                    binary: value.binary_value.map(Blob::into_inner),
+                })
+                .collect(),
+        }
+    }
+}
+
 /// A delivery as the program knows it. `None` for one without id or receipt, which could be
 /// neither told apart nor settled.
-pub(super) fn message(delivery: sdk::Message, queue: &str, source: &str) -> Option<Message> {
-    let system = system_attributes(delivery.attributes.unwrap_or_default());
+pub(super) fn message(delivery: SqsDelivery, queue: &str, source: &str) -> Option<Message> {
+    let mut system = delivery.system_attributes;
+    sort_system_attributes(&mut system);
     let mut unreadable = delivery
         .body
         .is_none()
         .then(|| "no body in SQS's answer".to_owned());
-    let attributes =
-        attributes(delivery.message_attributes.unwrap_or_default()).unwrap_or_else(|why| {
-            unreadable.get_or_insert(why);
-            Vec::new()
-        });
+    let attributes = attributes(delivery.attributes).unwrap_or_else(|why| {
+        unreadable.get_or_insert(why);
+        Vec::new()
+    });
     let text = |name: &str| find(&system, name);
     let number = |name: &str| text(name).and_then(|value| value.parse::<u64>().ok());
     Some(Message {
-        id: delivery.message_id?,
+        id: delivery.id?,
         queue: queue.to_owned(),
         body: delivery.body.unwrap_or_default(),
         source: source.to_owned(),
-        receipt: Receipt(delivery.receipt_handle?),
+        receipt: Receipt(delivery.receipt?),
         receive_count: number("ApproximateReceiveCount")
             .and_then(|count| u32::try_from(count).ok())
             .unwrap_or(1)
@@ -50,8 +97,8 @@ pub(super) fn message(delivery: sdk::Message, queue: &str, source: &str) -> Opti
         first_received_at: number("ApproximateFirstReceiveTimestamp").map(Timestamp),
         group: text("MessageGroupId").map(str::to_owned),
         attributes,
-        body_md5: delivery.md5_of_body,
-        attributes_md5: delivery.md5_of_message_attributes,
+        body_md5: delivery.body_md5,
+        attributes_md5: delivery.attributes_md5,
         unreadable: unreadable.map(ContentError::Unreadable),
         system_attributes: system,
     })
@@ -63,36 +110,33 @@ pub(super) fn find<'a>(system: &'a [(String, String)], name: &str) -> Option<&'a
     Some(value)
 }
 
-fn system_attributes(
-    map: HashMap<sdk::MessageSystemAttributeName, String>,
-) -> Vec<(String, String)> {
-    let mut list: Vec<(String, String)> = map
-        .into_iter()
-        .map(|(name, value)| (name.as_str().to_owned(), value))
-        .collect();
+fn sort_system_attributes(list: &mut [(String, String)]) {
     let place = |name: &str| SYSTEM_ORDER.iter().position(|known| *known == name);
     list.sort_by(|(a, _), (b, _)| {
         let rank = |name: &str| place(name).unwrap_or(SYSTEM_ORDER.len());
         rank(a).cmp(&rank(b)).then_with(|| a.cmp(b))
     });
-    list
 }
 
 /// The sender's attributes by name. The error names one that has no value.
-fn attributes(map: HashMap<String, MessageAttributeValue>) -> Result<Vec<Attribute>, String> {
-    let attribute = |(name, value): (String, MessageAttributeValue)| {
-        let value_of = match (value.binary_value, value.string_value) {
-            (Some(bytes), _) => AttributeValue::Binary(bytes.into_inner()),
+fn attributes(delivered: Vec<DeliveredAttribute>) -> Result<Vec<Attribute>, String> {
+    let attribute = |found: DeliveredAttribute| {
+        let value = match (found.binary, found.text) {
+            (Some(bytes), _) => AttributeValue::Binary(bytes),
             (None, Some(text)) => AttributeValue::Text(text),
-            (None, None) => return Err(format!("its attribute `{name}` has no value")),
+            (None, None) => {
+                let name = found.name;
+                return Err(format!("its attribute `{name}` has no value"));
+            }
         };
         Ok(Attribute {
-            name,
-            data_type: value.data_type,
-            value: value_of,
+            name: found.name,
+            data_type: found.data_type,
+            value,
         })
     };
-    let mut list: Vec<Attribute> = map.into_iter().map(attribute).collect::<Result<_, _>>()?;
+    let list = delivered.into_iter().map(attribute);
+    let mut list: Vec<Attribute> = list.collect::<Result<_, _>>()?;
     list.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(list)
 }

@@ -3,7 +3,7 @@
 
 use super::batch::{MOST_BYTES, Plan, answers, calls};
 use super::send::SendEntry;
-use super::{BATCH, Clients, QueueTarget, address, convert, dead};
+use super::{BATCH, ClientKind, Clients, QueueTarget, address, convert, dead};
 use aws_sdk_sqs::types::{self as sdk, BatchResultErrorEntry, MessageSystemAttributeName};
 use dispatcher_aws::{BehaviorVersion, SdkConfig};
 use dispatcher_core::fuzz::Choices;
@@ -72,7 +72,7 @@ fn deliveries(choices: &mut Choices<'_>) -> Vec<Message> {
             delivery.receipt_handle().is_some(),
         );
         let (body, system) = (delivery.body.clone(), delivery.attributes.clone());
-        let message = convert::message(delivery, "q", "arn");
+        let message = convert::message(delivery.into(), "q", "arn");
         assert_eq!(message.is_some(), told == (true, true));
         let message = message?;
         assert_eq!(message.body, body.unwrap_or_default());
@@ -98,6 +98,7 @@ fn target(fifo: bool) -> &'static QueueTarget {
             &SdkConfig::builder()
                 .behavior_version(BehaviorVersion::latest())
                 .build(),
+            ClientKind::Sdk,
         )),
     };
     &TARGETS.get_or_init(|| [false, true].map(make))[usize::from(fifo)]

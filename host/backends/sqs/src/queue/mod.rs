@@ -3,6 +3,7 @@
 mod address;
 pub mod attempts;
 mod batch;
+mod calls;
 mod convert;
 mod dead;
 mod entry_errors;
@@ -15,9 +16,11 @@ mod settle;
 pub use open::{Encryption, Sqs};
 
 use aws_sdk_sqs::Client;
-use aws_sdk_sqs::types::{MessageSystemAttributeName, QueueAttributeName};
+use aws_sdk_sqs::types::QueueAttributeName;
+use calls::ReceiveCall;
 use dispatcher_aws as aws;
 use dispatcher_aws::SdkConfig;
+use dispatcher_aws::direct::DirectClient;
 use dispatcher_aws::failure::{About, CallName};
 use dispatcher_core::clock;
 use dispatcher_core::memory::Budget;
@@ -27,7 +30,7 @@ use dispatcher_core::queue::{
 };
 use send::SendEntry;
 use settle::SAFE_CEILING_S;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -45,24 +48,47 @@ const LONGEST_WAIT_S: u16 = 20;
 /// The longest visibility timeout, in seconds.
 const LONGEST_VISIBILITY_S: u16 = 43_200;
 
-/// The clients for one region and endpoint. Two, since they differ in patience: an extension that
-/// hangs as long as a long poll may would lose the lease.
+/// How messages are received, deleted and extended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ClientKind {
+    /// Without the SDK's orchestration; see `dispatcher_aws::direct`.
+    #[default]
+    Direct,
+    /// Each call through the SDK.
+    Sdk,
+}
+
+/// The clients for one region and endpoint. Two of the SDK, since they differ in patience: an
+/// extension that hangs as long as a long poll may would lose the lease.
 #[derive(Debug)]
 struct Clients {
     control: Client,
     polls: Client,
+    kind: ClientKind,
+    /// Known once the SDK has made a call.
+    direct: OnceLock<DirectClient>,
     /// The endpoint, or the region where the SDK finds it; for messages.
     place: String,
     has_region: bool,
 }
 
 impl Clients {
-    fn of(config: &SdkConfig) -> Self {
+    fn of(config: &SdkConfig, kind: ClientKind) -> Self {
         Self {
             control: Client::new(config),
             polls: Client::new(&aws::for_long_polls(config)),
+            kind,
+            direct: OnceLock::new(),
             place: aws::place(config, "SQS"),
             has_region: config.region().is_some(),
+        }
+    }
+
+    /// The client that makes calls directly, if they are to be made so.
+    fn direct(&self) -> Option<&DirectClient> {
+        match self.kind {
+            ClientKind::Sdk => None,
+            ClientKind::Direct => self.direct.get(),
         }
     }
 }
@@ -262,31 +288,21 @@ impl Queue for SqsQueue {
             .fifo
             .then(|| self.lost.next(max, fresh, clock::now()));
         let max = attempt.as_ref().map_or(max, |attempt| attempt.max);
-        let answer = self
-            .target
-            .clients
-            .polls
-            .receive_message()
-            .queue_url(&self.target.url)
-            .max_number_of_messages(i32::try_from(max).expect("at most ten"))
-            .visibility_timeout(convert::seconds(ask.visibility, LONGEST_VISIBILITY_S))
-            .wait_time_seconds(wait)
-            .message_system_attribute_names(MessageSystemAttributeName::All)
-            .message_attribute_names("All")
-            .set_receive_request_attempt_id(attempt.as_ref().map(|attempt| attempt.id.clone()))
-            .send()
-            .await;
-        let answer = match answer {
-            Ok(answer) => answer,
+        let call = ReceiveCall {
+            max: i32::try_from(max).expect("at most ten"),
+            visibility_s: convert::seconds(ask.visibility, LONGEST_VISIBILITY_S),
+            wait_s: wait,
+            attempt: attempt.as_ref().map(|attempt| attempt.id.clone()),
+        };
+        let deliveries = match self.target.receive(call).await {
+            Ok(deliveries) => deliveries,
             Err(error) => {
-                let error = self.target.call("ReceiveMessage").failed(&error);
                 if let Some(attempt) = attempt {
                     self.lost.failed(attempt, error.kind);
                 }
                 return Err(error);
             }
         };
-        let deliveries = answer.messages.unwrap_or_default();
         let news = attempt.is_none_or(|attempt| attempt.is_first_try());
         let drained = news && wait > 0 && deliveries.len() < max;
         let Identity { name, source, .. } = &self.identity;

@@ -2,10 +2,11 @@
 //! failed if any.
 
 use super::address::{Address, name_in_url};
-use super::{Clients, QueueTarget};
+use super::{ClientKind, Clients, QueueTarget};
 use aws_sdk_sqs::types::QueueAttributeName;
 use dispatcher_aws as aws;
 use dispatcher_aws::SdkConfig;
+use dispatcher_aws::direct::Learner;
 use dispatcher_aws::failure::{About, CallName};
 use dispatcher_core::queue::QueueError;
 use std::collections::HashMap;
@@ -22,6 +23,7 @@ const DEFAULT_VISIBILITY: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Sqs {
     config: SdkConfig,
+    client: ClientKind,
     /// One pair of clients for each other region or endpoint that a queue's address names.
     clients: Mutex<HashMap<Reach, Arc<Clients>>>,
 }
@@ -34,8 +36,15 @@ impl Sqs {
     pub fn connect(config: &SdkConfig) -> Self {
         Self {
             config: config.clone(),
+            client: ClientKind::default(),
             clients: Mutex::default(),
         }
+    }
+
+    /// The same with another client for the calls of a message's life.
+    #[must_use]
+    pub fn with_client(self, client: ClientKind) -> Self {
+        Self { client, ..self }
     }
 
     /// The names of the queues that exist in the configured account and region, sorted; at most
@@ -140,7 +149,7 @@ impl Sqs {
             if endpoint.is_some() {
                 config = aws::for_endpoint(&config, endpoint);
             }
-            Arc::new(Clients::of(&config))
+            Arc::new(Clients::of(&config, self.client))
         });
         Arc::clone(clients)
     }
@@ -232,14 +241,21 @@ async fn attributes(
         about: About::Queue(queue),
         place: &clients.place,
     };
+    let learner = Learner::default();
     let answer = clients
         .control
         .get_queue_attributes()
         .queue_url(url)
         .attribute_names(QueueAttributeName::All)
+        .customize()
+        .interceptor(learner.clone())
         .send()
         .await
         .map_err(|error| call.failed(&error))?;
+    if let Some(direct) = learner.take() {
+        // Another queue may have been opened meanwhile; both calls showed the same.
+        let _ = clients.direct.set(direct);
+    }
     Ok(answer.attributes.unwrap_or_default())
 }
 

@@ -1,15 +1,13 @@
 //! Settles deliveries: deletes, releases and dead letters, one call for each kind in the slice.
 
-use super::batch::{BatchStep, Plan, answers, entry_id};
+use super::batch::{BatchStep, Plan, answers};
+use super::calls::BatchAnswer;
 use super::entry_errors::{every_item, is_beyond_ceiling};
 use super::{SqsQueue, convert, dead, send};
-use aws_sdk_sqs::types::{
-    ChangeMessageVisibilityBatchRequestEntry, DeleteMessageBatchRequestEntry,
-};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::{Message, Outcome, Receipt};
-use dispatcher_core::queue::ItemError;
+use dispatcher_core::queue::{ItemError, QueueError};
 use std::time::Duration;
 
 /// What AWS advises to ask for instead of the full 12 hours, since asking for a second more than
@@ -147,32 +145,7 @@ impl SqsQueue {
         if receipts.is_empty() {
             return Vec::new();
         }
-        let entries = receipts.iter().enumerate().map(|(position, receipt)| {
-            DeleteMessageBatchRequestEntry::builder()
-                .id(entry_id(position))
-                .receipt_handle(&receipt.0)
-                .build()
-                .expect("id and receipt are set")
-        });
-        let deleted = self
-            .target
-            .clients
-            .control
-            .delete_message_batch()
-            .queue_url(&self.target.url)
-            .set_entries(Some(entries.collect()))
-            .send()
-            .await;
-        match deleted {
-            Ok(answer) => {
-                let done = answer.successful.into_iter().map(|e| (e.id, ()));
-                answers(receipts.len(), done, &answer.failed)
-            }
-            Err(error) => {
-                let error = self.target.call("DeleteMessageBatch").failed(&error);
-                vec![Err(every_item(&error)); receipts.len()]
-            }
-        }
+        answers_of(receipts.len(), self.target.delete(receipts).await)
     }
 
     /// Sets how long deliveries stay invisible, in seconds from now.
@@ -180,36 +153,18 @@ impl SqsQueue {
         if changes.is_empty() {
             return Vec::new();
         }
-        let entries = changes
-            .iter()
-            .enumerate()
-            .map(|(position, (receipt, seconds))| {
-                ChangeMessageVisibilityBatchRequestEntry::builder()
-                    .id(entry_id(position))
-                    .receipt_handle(&receipt.0)
-                    .visibility_timeout(*seconds)
-                    .build()
-                    .expect("id and receipt are set")
-            });
-        let changed = self
-            .target
-            .clients
-            .control
-            .change_message_visibility_batch()
-            .queue_url(&self.target.url)
-            .set_entries(Some(entries.collect()))
-            .send()
-            .await;
-        match changed {
-            Ok(answer) => {
-                let done = answer.successful.into_iter().map(|e| (e.id, ()));
-                answers(changes.len(), done, &answer.failed)
-            }
-            Err(error) => {
-                let call = self.target.call("ChangeMessageVisibilityBatch");
-                vec![Err(every_item(&call.failed(&error))); changes.len()]
-            }
+        answers_of(changes.len(), self.target.change_visibility(changes).await)
+    }
+}
+
+/// One answer for each entry of a call.
+fn answers_of(count: usize, answer: Result<BatchAnswer, QueueError>) -> Vec<SettleResult> {
+    match answer {
+        Ok(answer) => {
+            let done = answer.done.into_iter().map(|id| (id, ()));
+            answers(count, done, &answer.failed)
         }
+        Err(error) => vec![Err(every_item(&error)); count],
     }
 }
 

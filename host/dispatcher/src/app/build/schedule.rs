@@ -436,9 +436,7 @@ mod tests {
                 url: format!("redis://{}", silent.local_addr().expect("an address")),
                 ..RedisPlace::default()
             },
-            endpoint_url: None,
-            dynamodb: crate::config::DynamoDb::default(),
-            refused: false,
+            ..StoreConfig::default()
         };
         let schedules = Schedules::new(Arc::new(Backends::new(stores)), None);
         let names = ["redis:silent", "local:near"];

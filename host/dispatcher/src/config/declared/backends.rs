@@ -65,6 +65,20 @@ settings! {
 }
 
 settings! {
+    /// `[backend.sqs]`.
+    SQS of SettingPart::Program, in &[Table::Backend("sqs")];
+    /// How queues of SQS are used; what is `None` is as the backend has it.
+    struct SqsSettings;
+
+    /// How messages are received, deleted and extended: by requests of its own, or each through the
+    /// AWS SDK
+    "client" => Setting::new("direct|sdk").default("direct"),
+        client: Option<&'static str> = |given| {
+            given.one(|given| value::choice(given, &[("direct", "direct"), ("sdk", "sdk")]))
+        };
+}
+
+settings! {
     /// `[backend.dynamodb]`.
     DYNAMODB of SettingPart::Program, in &[Table::Backend("dynamodb")];
     /// How tables of DynamoDB are used as queues; what is `None` is as the backend has it.

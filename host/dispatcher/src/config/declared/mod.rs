@@ -14,7 +14,7 @@ mod traces;
 
 use super::problem::Problem;
 use super::section::{Given, Layers};
-pub use backends::DynamoDb;
+pub use backends::{DynamoDb, SqsSettings};
 pub(in crate::config) use plugin::LEAST_MEMORY;
 pub use plugin::{PluginSettings, TIMEOUT};
 pub use program::{LocalSettings, LogSettings, ProgramSettings};
@@ -34,6 +34,7 @@ const TABLES: &[&[Setting]] = &[
     queue::SETTINGS,
     backends::STORES,
     backends::REDIS,
+    backends::SQS,
     backends::DYNAMODB,
     program::LOG,
 ];

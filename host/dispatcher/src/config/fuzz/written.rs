@@ -83,6 +83,8 @@ pub(super) fn file(settings: &Settings) -> String {
     for queue in &settings.stores.redis.worqr {
         out.line(&format!("format.{queue:?} = \"worqr\""));
     }
+    out.line("[backend.sqs]");
+    out.all(settings.stores.sqs.written());
     out.line("[backend.dynamodb]");
     out.all(settings.stores.dynamodb.written());
     for queue in &settings.queues {
@@ -280,6 +282,7 @@ macro_rules! toml_of_display {
 }
 
 toml_of_display!(
+    &'static str,
     u16,
     u32,
     u64,

@@ -92,8 +92,7 @@ async fn handed_over(queue: &dyn Queue, message: Outgoing) -> Result<String, Lat
 mod tests {
     use super::*;
     use crate::app::build::Backends;
-    use crate::config::redis_place::RedisPlace;
-    use crate::config::{DynamoDb, StoreConfig};
+    use crate::config::StoreConfig;
     use dispatcher_core::schedule::cron::Periodic;
     use dispatcher_local::queue::{LocalStore, QueueSettings};
     use std::sync::Arc;
@@ -110,10 +109,7 @@ mod tests {
         store.create("jobs.fifo", fifo).await.expect("a queue");
         let stores = StoreConfig {
             data: folder.path().to_owned(),
-            endpoint_url: None,
-            redis: RedisPlace::default(),
-            dynamodb: DynamoDb::default(),
-            refused: false,
+            ..StoreConfig::default()
         };
         let schedules = Schedules::new(Arc::new(Backends::new(stores)), None);
         let name: QueueName = "local:jobs.fifo".parse().expect("a name");
