@@ -8,7 +8,7 @@ use crate::{Failure, Message};
 pub struct Failed {
     /// The id of a message of the batch. An id that is not in the batch fails the whole batch.
     pub id: String,
-    /// What befell it.
+    /// What happened to it.
     pub failure: Failure,
 }
 

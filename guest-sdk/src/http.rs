@@ -1,4 +1,4 @@
-//! HTTP requests to the hosts that the configuration lends to this plugin. Sending one makes the
+//! HTTP requests to the hosts that the configuration grants to this plugin. Sending one makes the
 //! component import `wasi:http`; knows nothing of messages.
 //!
 //! ```
@@ -17,16 +17,16 @@
 //!
 //! handler!(handle);
 //! # fn main() {
-//! let lent = testing::lend().http(|request| match request.url.as_str() {
+//! let granted = testing::grant().http(|request| match request.url.as_str() {
 //!     "https://api.example.com/orders" => Ok(Response::new(201).with_body("o-1")),
 //!     _ => Ok(Response::new(404)),
 //! });
 //! assert_eq!(testing::run(handle, testing::message("two shoes")), Ok(()));
-//! assert_eq!(lent.requests()[0].body, br#""two shoes""#);
+//! assert_eq!(granted.requests()[0].body, br#""two shoes""#);
 //! # }
 //! ```
 //!
-//! The configuration lends hosts by `--allow-http`. Any other, and a private address that is not
+//! The configuration grants hosts by `--allow-http`. Any other, and a private address that is not
 //! named, is [`Error::Refused`]. No redirect is followed.
 //!
 //! [`Request::send`] holds the instance until there is an answer, in an `async` handler, too: the other
@@ -97,7 +97,7 @@ pub(crate) enum Advice {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The configuration does not lend this host to this plugin, or its name leads to an address that
+    /// The configuration does not grant this host to this plugin, or its name leads to an address that
     /// is not granted. A retry by policy: the URL may be the message's own, and no message may stop the
     /// others of its route.
     Refused(String),

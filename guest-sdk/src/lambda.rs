@@ -1,4 +1,4 @@
-//! The AWS Lambda functions that the configuration lends to this plugin. Calling anything here
+//! The AWS Lambda functions that the configuration grants to this plugin. Calling anything here
 //! makes the component import `dispatcher:plugin/lambda`; knows nothing of messages.
 //!
 //! ```
@@ -17,14 +17,14 @@
 //!
 //! handler!(handle);
 //! # fn main() {
-//! let lent = testing::lend()
+//! let granted = testing::grant()
 //!     .lambda("thumbnails", |_| Ok(Response::new(r#"{"url": "https://…/small.png"}"#)));
 //! assert_eq!(testing::run(handle, testing::message("large.png")), Ok(()));
-//! assert_eq!(lent.invoked()[0].payload, br#""large.png""#);
+//! assert_eq!(granted.invoked()[0].payload, br#""large.png""#);
 //! # }
 //! ```
 //!
-//! The configuration lends functions by `--allow-lambda`. Any other is [`InvokeError::Forbidden`].
+//! The configuration grants functions by `--allow-lambda`. Any other is [`InvokeError::Forbidden`].
 
 use crate::bindings::imports::dispatcher::plugin as wire;
 use crate::{Failure, attempt};
@@ -50,7 +50,7 @@ pub enum InvokeError {
     Refused(String),
     /// No retry will help until somebody acts: no such function, access denied.
     Permanent(String),
-    /// The configuration does not lend this function to this plugin.
+    /// The configuration does not grant this function to this plugin.
     Forbidden(String),
 }
 
@@ -215,7 +215,7 @@ impl Failure {
     /// function may run twice; a payload that Lambda refuses is rejected; a function that Lambda does
     /// not have or does not let us invoke closes the route until somebody acts. One that is not granted is
     /// a retry by policy: its name may be the message's own, and no message may stop the others of its
-    /// route. Where a pattern lends many and messages name them, look at the name first.
+    /// route. Where a pattern grants many and messages name them, look at the name first.
     #[must_use]
     pub fn of_invocation(error: InvokeError) -> Self {
         match error {

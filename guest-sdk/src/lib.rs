@@ -60,7 +60,7 @@
 //! # }
 //! ```
 //!
-//! What the configuration may lend to a plugin is in [`queues`], [`lambda`], [`settings`], [`store`]
+//! What the configuration may grant to a plugin is in [`queues`], [`lambda`], [`settings`], [`store`]
 //! and [`http`]. `testing`, which is there off WebAssembly only, runs a handler in a plain
 //! `cargo test`, with fakes for all of these.
 //!

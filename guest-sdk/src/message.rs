@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Whether the attempt on this message is over for the outside world: its lease is lost or the
 /// host is past its grace. What it still answers is ignored, so it may stop.
 ///
-/// Off WebAssembly it is what [`testing::Lent::cancelled`](crate::testing::Lent::cancelled) says, and
-/// false where nothing is lent.
+/// Off WebAssembly it is what [`testing::Granted::cancelled`](crate::testing::Granted::cancelled) says, and
+/// false where nothing is granted.
 #[must_use]
 pub fn cancelled(message: &Message) -> bool {
     #[cfg(target_family = "wasm")]

@@ -1,4 +1,4 @@
-//! The queues that the configuration lends to this plugin. Calling anything here makes the
+//! The queues that the configuration grants to this plugin. Calling anything here makes the
 //! component import `dispatcher:plugin/queues`; knows nothing of the message at hand.
 //!
 //! ```
@@ -17,13 +17,13 @@
 //!
 //! handler!(handle);
 //! # fn main() {
-//! let lent = testing::lend().queue("local:reminders");
+//! let granted = testing::grant().queue("local:reminders");
 //! assert_eq!(testing::run(handle, testing::message("o-17")), Ok(()));
-//! assert_eq!(lent.sent("local:reminders")[0].body, "was o-17 paid for?");
+//! assert_eq!(granted.sent("local:reminders")[0].body, "was o-17 paid for?");
 //! # }
 //! ```
 //!
-//! The configuration lends queues by `--allow-send`. Any other is [`SendError::Forbidden`].
+//! The configuration grants queues by `--allow-send`. Any other is [`SendError::Forbidden`].
 
 use crate::Failure;
 use crate::bindings::imports::dispatcher::plugin as wire;
@@ -41,7 +41,7 @@ pub use wire::queues_types::Outgoing;
 /// `?` makes of it what [`Failure::of_sending`] does. For that it is no [`std::error::Error`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SendError {
-    /// The configuration does not lend this queue to this plugin.
+    /// The configuration does not grant this queue to this plugin.
     Forbidden(String),
     /// The backend refused it for good, and why.
     Refused(String),

@@ -13,7 +13,7 @@
 //!
 //! handler!(handle);
 //! # fn main() {
-//! let lent = testing::lend().setting("TIMES", "twice");
+//! let granted = testing::grant().setting("TIMES", "twice");
 //! let why = "the setting `TIMES`: invalid digit found in string: `twice`";
 //! assert_eq!(testing::run(handle, testing::message("you")), Err(Failure::closed(why)));
 //! # }
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn setting_is_read_as_text_or_parsed_value_or_is_missing() {
-        let _lent = testing::lend().setting("N", " 7 ").setting("S", "x");
+        let _granted = testing::grant().setting("N", " 7 ").setting("S", "x");
         assert_eq!(required("N"), Ok(7));
         assert_eq!(required("S"), Ok("x".to_owned()));
         assert_eq!(parse::<u8>("ABSENT"), Ok(None));

@@ -1,4 +1,4 @@
-//! The stores of keys and values that the configuration lends to this plugin. Opening one makes the
+//! The stores of keys and values that the configuration grants to this plugin. Opening one makes the
 //! component import `wasi:keyvalue`; knows nothing of messages, or of where the values are kept.
 //!
 //! ```
@@ -13,13 +13,13 @@
 //!
 //! handler!(handle);
 //! # fn main() {
-//! let lent = testing::lend().store("seen").value("seen", "o-1", "6");
+//! let granted = testing::grant().store("seen").value("seen", "o-1", "6");
 //! assert_eq!(testing::run(handle, testing::message("o-1")), Ok(()));
-//! assert_eq!(lent.stored("seen", "o-1"), Some(b"7".to_vec()));
+//! assert_eq!(granted.stored("seen", "o-1"), Some(b"7".to_vec()));
 //! # }
 //! ```
 //!
-//! The configuration lends a store by `--store NAME=WHERE`; the name is what the plugin opens. A key
+//! The configuration grants a store by `--store NAME=WHERE`; the name is what the plugin opens. A key
 //! has 1 to 1,024 bytes, a value at most 1 MiB. Each
 //! call waits, and holds the instance: in an `async` handler, too, since the interface has no
 //! asynchronous twin.
@@ -33,13 +33,13 @@ use std::fmt;
 /// What did not work.
 ///
 /// `?` makes a [`Failure`] of it: a retry by policy, with the reason on stderr. So is a store that is
-/// not lent: its name may be the message's own, and no message may stop the others of its route. It is
-/// no [`std::error::Error`], as the errors of all that is lent.
+/// not granted: its name may be the message's own, and no message may stop the others of its route. It is
+/// no [`std::error::Error`], as the errors of all that is granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The configuration does not lend a store of this name to this plugin.
-    NotLent(String),
+    /// The configuration does not grant a store of this name to this plugin.
+    NotGranted(String),
     /// The store could not be reached, or refuses what it was asked, and why: a key or a value that
     /// is too long, a number that is none.
     Failed(String),
@@ -48,7 +48,7 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotLent(name) => {
+            Self::NotGranted(name) => {
                 write!(out, "the store `{name}` is not granted: --store {name}=…")
             }
             Self::Failed(why) => write!(out, "the store: {why}"),
@@ -71,10 +71,10 @@ pub struct Store {
     bucket: crate::bindings::wasi::keyvalue::store::Bucket,
 }
 
-/// Opens the store that the configuration lends by this name.
+/// Opens the store that the configuration grants by this name.
 ///
 /// # Errors
-/// [`Error::NotLent`], where it lends none of this name; [`Error::Failed`].
+/// [`Error::NotGranted`], where it grants none of this name; [`Error::Failed`].
 pub fn open(name: impl Into<String>) -> Result<Store, Error> {
     let name = name.into();
     #[cfg(target_family = "wasm")]
@@ -288,7 +288,7 @@ mod wire {
 
     pub(super) fn of(error: Error, name: &str) -> super::Error {
         match error {
-            Error::NoSuchStore | Error::AccessDenied => super::Error::NotLent(name.into()),
+            Error::NoSuchStore | Error::AccessDenied => super::Error::NotGranted(name.into()),
             Error::Other(why) => super::Error::Failed(why),
         }
     }
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn store_returns_what_was_written() {
-        let _lent = testing::lend().store("s");
+        let _granted = testing::grant().store("s");
         let store = open("s").unwrap();
         assert_eq!(store.get("k"), Ok(None));
         store.set("k", "1").unwrap();
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn test_store_refuses_what_the_host_refuses() {
-        let lent = testing::lend().store("s");
+        let granted = testing::grant().store("s");
         let store = open("s").unwrap();
         let long = "k".repeat(LONGEST_KEY + 1);
         for key in ["", &long] {
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(store.set(&long[1..], vec![0; LONGEST_VALUE]), Ok(()));
         let more = vec![0; LONGEST_VALUE + 1];
         assert!(matches!(store.set("k", more), Err(Error::Failed(_))));
-        let _lent = lent
+        let _granted = granted
             .value("s", "plus", "+5")
             .value("s", "zeros", "007")
             .value("s", "minus", "-7");
@@ -374,9 +374,9 @@ mod tests {
 
     #[test]
     fn store_without_grant_is_denied_and_others_still_work() {
-        let _lent = testing::lend().store("s");
+        let _granted = testing::grant().store("s");
         let error = open("t").unwrap_err();
-        assert_eq!(error, Error::NotLent("t".into()));
+        assert_eq!(error, Error::NotGranted("t".into()));
         assert_eq!(Failure::from(error), Failure::retry());
         assert_eq!(Failure::from(Error::Failed("x".into())), Failure::retry());
     }

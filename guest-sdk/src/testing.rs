@@ -3,8 +3,8 @@
 //!
 //! A handler is run by [`run`] (or [`run_async`], [`run_batch`], [`run_batch_async`]) on what
 //! [`message`] makes, as the host would run it: the body is read as the handler's type, the time that
-//! is left counts, and what comes back is what the host would be told. What a plugin is lent is lent
-//! here by [`lend`], with fakes that remember what they were asked.
+//! is left counts, and what comes back is what the host would be told. What a plugin is granted is granted
+//! here by [`grant`], with fakes that remember what they were asked.
 //!
 //! ```
 //! use dispatcher_guest::{Failure, Json, testing};
@@ -21,24 +21,24 @@
 //!     Ok(())
 //! }
 //!
-//! let lent = testing::lend().queue("local:printer");
+//! let granted = testing::grant().queue("local:printer");
 //!
 //! let order = testing::json(r#"{"id": "o-1", "copies": 2}"#).attempt(3);
 //! assert_eq!(testing::run(handle, order), Ok(()));
-//! assert_eq!(lent.sent("local:printer")[0].body, "o-1");
+//! assert_eq!(granted.sent("local:printer")[0].body, "o-1");
 //!
 //! let large = testing::json(r#"{"id": "o-2", "copies": 101}"#);
 //! assert_eq!(testing::run(handle, large), Err(Failure::reject("too many copies")));
-//! assert_eq!(lent.sent("local:printer").len(), 1);
+//! assert_eq!(granted.sent("local:printer").len(), 1);
 //! ```
 //!
-//! What is lent is lent to the thread: tests run beside each other as they always do. A handler that
-//! uses what a plugin is lent, in a test that lends nothing, panics and says so.
+//! What is granted is granted to the thread: tests run beside each other as they always do. A handler that
+//! uses what a plugin is granted, in a test that grants nothing, panics and says so.
 
 pub(crate) mod fakes;
-mod lent;
+mod granted;
 
-pub use lent::{Lent, lend};
+pub use granted::{Granted, grant};
 
 use crate::answer::{self, Answer, BatchAnswer};
 use crate::queues::put;
@@ -71,7 +71,7 @@ pub fn run<I: FromMessage, A: Answer>(
 ///     Ok(())
 /// }
 ///
-/// let lent = testing::lend().lambda("resize", |_| Ok(Response::failed("out of memory")));
+/// let granted = testing::grant().lambda("resize", |_| Ok(Response::failed("out of memory")));
 /// assert_eq!(testing::run_async(handle, testing::message("7")), Err(Failure::retry()));
 /// ```
 ///

@@ -7,8 +7,8 @@
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::scheduler::lane::LaneRules;
+use dispatcher_core::scheduler::permits::Permit;
 use dispatcher_core::scheduler::ready::{Sequence, Waiting};
-use dispatcher_core::scheduler::room::Permit;
 use dispatcher_core::scheduler::{
     FinishedAttempt, MessageFate, Poll, Rules, Scheduler, SchedulerLimits,
 };

@@ -106,7 +106,7 @@ fn sdk_api_offers_what_users_import() {
         "impl Message: fn attempt(&self) -> u32",
         "const http::LIMIT: usize",
         "impl From<Error> for Failure in http",
-        "fn testing::lend() -> Lent",
+        "fn testing::grant() -> Granted",
         "struct Reject<E>(pub E) derive(Debug, Clone, Copy, PartialEq, Eq)",
     ] {
         assert!(items.contains(line), "not found: {line}\n{items:#?}");

@@ -231,7 +231,7 @@ async fn unreachable_server_is_reported_until_it_is_up() {
     server.kill();
     let answers = queue.settle(&[(message.clone(), Outcome::Delete)]).await;
     assert!(
-        matches!(answers[..], [Err(ItemError::Passing(_))]),
+        matches!(answers[..], [Err(ItemError::Transient(_))]),
         "{answers:?}"
     );
     let error = queue
@@ -242,7 +242,7 @@ async fn unreachable_server_is_reported_until_it_is_up() {
     // Calls that come at once share the answer of the last attempt to connect.
     let answers = loop {
         let answers = queue.settle(&[(message.clone(), Outcome::Delete)]).await;
-        if !matches!(answers[..], [Err(ItemError::Passing(_))]) {
+        if !matches!(answers[..], [Err(ItemError::Transient(_))]) {
             break answers;
         }
         tokio::task::yield_now().await;
@@ -263,7 +263,7 @@ async fn server_that_becomes_a_replica_is_transient_and_reconnected() {
         .call(&["REPLICAOF", "127.0.0.1", &master])
         .expect("an answer");
     let answers = queue.send(&[plain("refused")]).await;
-    let [Err(ItemError::Passing(words))] = &answers[..] else {
+    let [Err(ItemError::Transient(words))] = &answers[..] else {
         panic!("{answers:?}");
     };
     assert!(words.contains("read only replica"), "{words}");
@@ -357,7 +357,7 @@ async fn acl_user_needs_access_only_to_its_own_keys() {
     let other = other.queue("q", None).await.expect("it is let in");
     let refused = other.send(&[plain("x")]).await;
     assert!(
-        matches!(refused[..], [Err(ItemError::Passing(_))]),
+        matches!(refused[..], [Err(ItemError::Transient(_))]),
         "{refused:?}"
     );
 }

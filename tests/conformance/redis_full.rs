@@ -19,7 +19,7 @@ async fn fill(queue: &dyn Queue) -> usize {
         let answers = queue.send(&[plain(&body)]).await;
         match &answers[..] {
             [Ok(_)] => {}
-            [Err(ItemError::Passing(_))] => return sent,
+            [Err(ItemError::Transient(_))] => return sent,
             other => panic!("{other:?}"),
         }
     }

@@ -130,7 +130,7 @@ async fn dead_lettering_long_messages_does_not_delay_short_calls() {
     ];
     let told = queue.settle(&items).await;
     assert!(
-        matches!(told[..], [Err(ItemError::Passing(_)), Ok(())]),
+        matches!(told[..], [Err(ItemError::Transient(_)), Ok(())]),
         "{told:?}"
     );
     let lost = tokio::time::timeout(Duration::ZERO, queue.lost()).await;

@@ -85,9 +85,12 @@ async fn partial_failure_is_reported_entry_by_entry(client: ClientKind) {
     });
     proxy.answer_next(1, "DeleteMessageBatch", 200, &answer.to_string());
     let answers = queue.settle(&deletes(&messages)).await;
-    let words = ItemError::Passing("InternalError: busy".into());
+    let words = ItemError::Transient("InternalError: busy".into());
     assert_eq!(answers[0], Err(words));
-    assert!(matches!(answers[1], Err(ItemError::Passing(_))), "silence");
+    assert!(
+        matches!(answers[1], Err(ItemError::Transient(_))),
+        "silence"
+    );
     assert_eq!(answers[2], Ok(()));
 }
 
@@ -99,7 +102,7 @@ async fn call_error_fails_every_entry(client: ClientKind) {
     let answers = queue.settle(&deletes(&messages)).await;
     assert_eq!(answers.len(), 3);
     for answer in &answers {
-        let Err(ItemError::Passing(words)) = answer else {
+        let Err(ItemError::Transient(words)) = answer else {
             panic!("{answers:?}");
         };
         assert!(words.contains("DeleteMessageBatch") && words.contains("on fire"));
@@ -154,7 +157,10 @@ async fn unreachable_server_is_reported_until_it_is_up(client: ClientKind) {
     assert!(!error.message.contains('\n'), "{error}");
     let answers = queue.settle(&deletes(&messages)).await;
     for answer in &answers {
-        assert!(matches!(answer, Err(ItemError::Passing(_))), "{answers:?}");
+        assert!(
+            matches!(answer, Err(ItemError::Transient(_))),
+            "{answers:?}"
+        );
     }
     proxy.set(Mode::Pass);
     let answers = queue.settle(&deletes(&messages)).await;
@@ -167,7 +173,10 @@ async fn truncated_response_settles_no_message(client: ClientKind) {
     proxy.set(Mode::Cut);
     let answers = queue.settle(&deletes(&messages)).await;
     for answer in &answers {
-        assert!(matches!(answer, Err(ItemError::Passing(_))), "{answers:?}");
+        assert!(
+            matches!(answer, Err(ItemError::Transient(_))),
+            "{answers:?}"
+        );
     }
 }
 

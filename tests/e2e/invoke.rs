@@ -88,14 +88,14 @@ fn trace(name: &str, body: &Value, grants: &[&str]) -> Vec<String> {
 fn trace_shows_every_host_call_with_arguments_and_result() {
     let setting = json!({"do": "setting", "name": "size"});
     assert_eq!(
-        trace("lent", &setting, &["--setting", "size=7"]),
+        trace("granted", &setting, &["--setting", "size=7"]),
         [
             r#"wasi:config/store get(key: "size") → Ok(Some("7"))"#,
             r#"wasi:config/store get-all() → Ok([("size", "7")])"#,
         ]
     );
     let count = json!({"do": "store", "store": "mine", "key": "k", "to": 1});
-    let calls = trace("lent", &count, &["--store", "mine=local:b"]);
+    let calls = trace("granted", &count, &["--store", "mine=local:b"]);
     assert_eq!(
         calls[0],
         r##"wasi:keyvalue/store open(identifier: "mine") → Ok(#0)"##
@@ -147,7 +147,7 @@ fn traced_calls_are_truncated_and_include_sends_and_clocks() {
     let send =
         json!({"do": "send", "queue": "local:out", "value": body, "delay_ms": 0, "waits": true});
     let grants = ["--allow-send", "local:out", "--allow-lambda", "none"];
-    let calls = trace("lent-sends", &send, &grants);
+    let calls = trace("granted-sends", &send, &grants);
     let clock = calls[0].split('{').next();
     assert_eq!(clock, Some("wasi:clocks/wall-clock now() → Datetime "));
     let sent = calls.last().expect("a call");

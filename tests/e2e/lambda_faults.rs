@@ -275,7 +275,7 @@ async fn batches_survive_a_mix_of_faults() {
 
 #[tokio::test]
 async fn plugin_can_invoke_only_granted_functions() {
-    let (server, name, url) = queue("lent", &[("VisibilityTimeout", "30")]).await;
+    let (server, name, url) = queue("granted", &[("VisibilityTimeout", "30")]).await;
     let lambda = Arc::new(FaultyLambda::start());
     let more = [
         &["--queues", name.as_str(), "--poll-for", "1"][..],

@@ -7,7 +7,7 @@ use dispatcher_tests::child::{Program, RunningProgram, Signal};
 use serde_json::Value;
 
 const QUEUES: &str = "local:orders,local:reminders";
-const LENT: [&str; 2] = ["--allow-send", "local:reminders"];
+const GRANTS: [&str; 2] = ["--allow-send", "local:reminders"];
 
 fn start(more: &[&str]) -> RunningProgram {
     let arguments = [&["--queues", QUEUES], more].concat();
@@ -27,7 +27,7 @@ fn call(running: &RunningProgram, words: &[&str]) -> String {
 
 #[tokio::test]
 async fn reminder_waits_36_hours_and_can_be_cancelled() {
-    let mut running = start(&LENT);
+    let mut running = start(&GRANTS);
     call(&running, &["send", "local:orders", "o-17"]);
     running.wait_for_line(|line| printed(line) && line.contains("in 129600 s"));
     let listed = call(&running, &["schedule", "list", "--json"]);
@@ -51,7 +51,7 @@ async fn reminder_waits_36_hours_and_can_be_cancelled() {
 
 #[tokio::test]
 async fn short_reminder_is_delivered_in_time() {
-    let mut running = start(&[&LENT[..], &["--env", "AFTER_S=1"]].concat());
+    let mut running = start(&[&GRANTS[..], &["--env", "AFTER_S=1"]].concat());
     call(&running, &["send", "local:orders", "o-18"]);
     running.wait_for_line(|line| printed(line) && line.contains("reminder: was o-18 paid for?"));
     stop(&mut running);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The verdict on one body, without a queue, by the guest that does what it says.
 fn invoke(body: &Value, grants: &[&str]) -> String {
-    let (guest, body) = (guest("lent"), body.to_string());
+    let (guest, body) = (guest("granted"), body.to_string());
     let mut arguments = vec!["plugin", "invoke", &guest, &body];
     arguments.extend(grants);
     Program::new(arguments).run().stdout.trim().to_owned()

@@ -71,8 +71,11 @@ struct At {
 impl At {
     fn obey(&self) {
         let route = &self.routes[0];
-        route.board.lock().set_limits(&self.limits, clock::now());
-        route.board.replan.notify_one();
+        route
+            .scheduler
+            .lock()
+            .set_limits(&self.limits, clock::now());
+        route.scheduler.replan.notify_one();
         route.executor.start_workers();
     }
 }
@@ -109,7 +112,7 @@ impl Process {
             records: records(sim, life, &scenario),
         };
         let running = route::start(built, 0, &shared, spawner(sim.clone(), workers.clone()));
-        sim.lock().lives[life].room = Some(running.board.lock().room().clone());
+        sim.lock().lives[life].room = Some(running.scheduler.lock().permits().clone());
         Self {
             life,
             broken: shared.broken.clone(),

@@ -31,7 +31,7 @@ enum BytesFate {
 pub struct OnItsWay(#[expect(dead_code, reason = "its end is the signal")] Sender<()>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Direction {
     Calls,
     Answers,
 }
@@ -53,8 +53,8 @@ impl Relay {
                     continue;
                 };
                 let (calls, answers) = (orders.clone(), orders.clone());
-                std::thread::spawn(move || copy(from, to, Way::Calls, &calls));
-                std::thread::spawn(move || copy(server, client, Way::Answers, &answers));
+                std::thread::spawn(move || copy(from, to, Direction::Calls, &calls));
+                std::thread::spawn(move || copy(server, client, Direction::Answers, &answers));
             }
         });
         Self { address, order }
@@ -92,11 +92,11 @@ impl Relay {
     }
 }
 
-fn copy(mut from: TcpStream, mut to: TcpStream, way: Way, order: &BytesOrder) {
+fn copy(mut from: TcpStream, mut to: TcpStream, direction: Direction, order: &BytesOrder) {
     let mut buffer = vec![0; 65_536];
     while let Ok(count) = from.read(&mut buffer) {
         let bytes = &buffer[..count];
-        match befalls(bytes, way, order) {
+        match befalls(bytes, direction, order) {
             _ if count == 0 => break,
             None if to.write_all(bytes).is_ok() => {}
             None | Some(BytesFate::Swallowed) => break,
@@ -120,12 +120,12 @@ fn copy(mut from: TcpStream, mut to: TcpStream, way: Way, order: &BytesOrder) {
     let _ = to.shutdown(Shutdown::Both);
 }
 
-fn befalls(bytes: &[u8], way: Way, order: &BytesOrder) -> Option<BytesFate> {
+fn befalls(bytes: &[u8], direction: Direction, order: &BytesOrder) -> Option<BytesFate> {
     let mut order = order.lock().expect("nobody panicked");
     let (needle, fate) = order.as_ref()?;
     let meant = match fate {
-        BytesFate::Swallowed => way == Way::Answers,
-        BytesFate::Late { .. } => way == Way::Calls,
+        BytesFate::Swallowed => direction == Direction::Answers,
+        BytesFate::Late { .. } => direction == Direction::Calls,
         BytesFate::Stalled { .. } => true,
     };
     let there = bytes.windows(needle.len()).any(|window| window == needle);

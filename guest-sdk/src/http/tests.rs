@@ -66,11 +66,11 @@ fn timeout_never_exceeds_the_attempt() {
 #[test]
 fn denied_and_oversized_requests_are_refused() {
     {
-        let _lent = testing::lend();
+        let _granted = testing::grant();
         let answer = Request::get("http://a/").send();
         assert!(matches!(answer, Err(Error::Refused(_))), "{answer:?}");
     }
-    let _lent = testing::lend().http(|_| Ok(Response::new(200).with_body("12345")));
+    let _granted = testing::grant().http(|_| Ok(Response::new(200).with_body("12345")));
     let request = Request::get("http://a/");
     assert_eq!(request.clone().limit(4).send(), Err(Error::TooLarge(4)));
     assert_eq!(

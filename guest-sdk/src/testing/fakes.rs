@@ -1,4 +1,4 @@
-//! What the calls of this crate do off WebAssembly: they ask what the test of this thread lends, and
+//! What the calls of this crate do off WebAssembly: they ask what the test of this thread grants, and
 //! it remembers. Knows nothing of handlers.
 
 use crate::http::{self, Response};
@@ -16,7 +16,7 @@ type Function = Rc<dyn Fn(&lambda::Request) -> Result<lambda::Response, InvokeEr
 type Queue = Rc<dyn Fn(&Outgoing) -> Result<(), SendError>>;
 type Web = Rc<dyn Fn(&http::Request) -> Result<Response, http::Error>>;
 
-/// All that is lent to this thread.
+/// All that is granted to this thread.
 #[derive(Default)]
 pub(super) struct World {
     functions: HashMap<String, Function>,
@@ -42,7 +42,7 @@ pub(super) fn begin() {
     });
     assert!(
         before,
-        "something is lent to this thread already: drop the first `testing::Lent` before the next"
+        "something is granted to this thread already: drop the first `testing::Granted` before the next"
     );
 }
 
@@ -58,8 +58,8 @@ pub(super) fn world<T>(call: &str, ask: impl FnOnce(&mut World) -> T) -> T {
     let answer = WORLD.with_borrow_mut(|world| world.as_mut().map(ask));
     answer.unwrap_or_else(|| {
         panic!(
-            "`{call}` was called off WebAssembly, where nothing is lent: \
-             begin the test with `let lent = dispatcher_guest::testing::lend();`"
+            "`{call}` was called off WebAssembly, where nothing is granted: \
+             begin the test with `let granted = dispatcher_guest::testing::grant();`"
         )
     })
 }
@@ -94,7 +94,7 @@ impl World {
     }
 }
 
-/// Unlike the rest it may be asked where nothing is lent: no plugin has to be lent this.
+/// Unlike the rest it may be asked where nothing is granted: no plugin has to be granted this.
 pub(crate) fn cancelled(id: &str) -> bool {
     WORLD.with_borrow(|world| {
         let named = |world: &World| world.cancelled.iter().any(|cancelled| cancelled == id);
@@ -112,13 +112,13 @@ pub(crate) fn invoke(request: &lambda::Request) -> Result<lambda::Response, Invo
         function
     });
     let forbidden =
-        || InvokeError::Forbidden(format!("the test does not lend the function {name}"));
+        || InvokeError::Forbidden(format!("the test does not grant the function {name}"));
     function.ok_or_else(forbidden)?(request)
 }
 
 pub(crate) fn send(queue: &str, message: &Outgoing) -> Result<String, SendError> {
     let answer = world("queues::send", |world| world.queues.get(queue).cloned());
-    let forbidden = || SendError::Forbidden(format!("the test does not lend the queue {queue}"));
+    let forbidden = || SendError::Forbidden(format!("the test does not grant the queue {queue}"));
     answer.ok_or_else(forbidden)?(message)?;
     Ok(world("queues::send", |world| {
         world.sent.push((queue.to_owned(), message.clone()));
@@ -141,7 +141,7 @@ pub(crate) fn values<T>(
 ) -> Result<T, store::Error> {
     world("store::open", |world| match world.stores.get_mut(name) {
         Some(values) => ask(values),
-        None => Err(store::Error::NotLent(name.to_owned())),
+        None => Err(store::Error::NotGranted(name.to_owned())),
     })
 }
 
@@ -150,7 +150,7 @@ pub(crate) fn http(request: &http::Request) -> Result<Response, http::Error> {
         world.requests.push(request.clone());
         world.web.clone()
     });
-    let refused = || http::Error::Refused(format!("the test lends no host: {}", request.url));
+    let refused = || http::Error::Refused(format!("the test grants no host: {}", request.url));
     let answer = web.ok_or_else(refused)?(request)?;
     match answer.body.len() > request.limit {
         true => Err(http::Error::TooLarge(request.limit)),

@@ -17,7 +17,7 @@
 //!
 //! handler!(order);
 //! # fn main() {
-//! let _granted = testing::lend().http(|_| Ok(Response::new(503).with_header("retry-after", "7")));
+//! let _granted = testing::grant().http(|_| Ok(Response::new(503).with_header("retry-after", "7")));
 //! let retry = Retry::after(Duration::from_secs(7)).because("the answer: 503");
 //! assert_eq!(v0_2::run(order, Delivery::of(testing::message("shoes"))), Err(retry.into()));
 //! # }

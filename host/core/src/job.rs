@@ -5,8 +5,8 @@ use crate::clock::{BootInstant, Timestamp};
 use crate::lease::Lease;
 use crate::memory::HeldBytes;
 use crate::message::{ContentError, Message, Verdict};
+use crate::scheduler::permits::Permit;
 use crate::scheduler::ready::Waiting;
-use crate::scheduler::room::Permit;
 use crate::telemetry::trace::{SpanContext, TraceId};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
@@ -190,7 +190,7 @@ pub mod samples {
     use crate::lease::Ledger;
     use crate::lease::book::LeaseTerms;
     use crate::message::samples;
-    use crate::scheduler::room::Room;
+    use crate::scheduler::permits::Permits;
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -208,7 +208,7 @@ pub mod samples {
         Job {
             message,
             lease,
-            permit: Room::new(1).reserve(1),
+            permit: Permits::new(1).reserve(1),
             held: None,
             sent_at: Timestamp::default(),
             expires: None,

@@ -234,9 +234,9 @@ pub enum Verdict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FailureReason {
     /// The handler asked for it.
-    Asked,
+    Requested,
     /// The handler requested it, with this reason.
-    AskedFor(String),
+    RequestedWith(String),
     /// The Lambda function that the handler invoked failed, or reported the message as failed.
     Function(String),
     /// Nobody knows whether the Lambda function that the handler invoked ran.
@@ -257,7 +257,7 @@ impl FailureReason {
     /// What it is for labels.
     pub const fn kind(&self) -> ReasonKind {
         match self {
-            Self::Asked | Self::AskedFor(_) => ReasonKind::RetryRequested,
+            Self::Requested | Self::RequestedWith(_) => ReasonKind::RetryRequested,
             Self::Function(_) => ReasonKind::FunctionError,
             Self::FunctionUnknown(_) => ReasonKind::FunctionUnknown,
             Self::Failed(_) => ReasonKind::HandlerFailed,
@@ -272,8 +272,8 @@ impl FailureReason {
 impl std::fmt::Display for FailureReason {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Asked => write!(out, "the handler asked for a retry"),
-            Self::AskedFor(why) => write!(out, "the handler asked for a retry: {why}"),
+            Self::Requested => write!(out, "the handler asked for a retry"),
+            Self::RequestedWith(why) => write!(out, "the handler asked for a retry: {why}"),
             Self::Function(why) | Self::FunctionUnknown(why) => write!(out, "{why}"),
             Self::Failed(why) => write!(out, "the handler failed: {why}"),
             Self::Trapped(why) => write!(out, "the plugin trapped: {why}"),

@@ -142,7 +142,7 @@ impl From<QueueError> for Fault {
 impl From<ItemError> for Fault {
     fn from(error: ItemError) -> Self {
         let kind = match error {
-            ItemError::Passing(_) => FaultKind::Unavailable,
+            ItemError::Transient(_) => FaultKind::Unavailable,
             ItemError::Gone(_) | ItemError::Cancelled | ItemError::Refused(_) => {
                 FaultKind::InternalError
             }

@@ -5,7 +5,7 @@
 //! `wire` is which protocol a request speaks. `query` is the older one
 //! in the shapes of the newer. `service` is who answers; `queues`, `sending`, `receiving`, `settling`
 //! and `moving` are its operations. `input`, `content`, `attributes` and `fault` are what they
-//! read, check and refuse. `uploads` is how bodies of requests arrive. `chores` is what is done without being asked,
+//! read, check and refuse. `uploads` is how bodies of requests arrive. `background` is what is done without being asked,
 //! `test_calls` what only test suites ask.
 
 mod attempts;

@@ -7,7 +7,7 @@ use super::receiving::LONGEST_VISIBILITY_S;
 use super::sending::{Outcome, batch_ids};
 use super::service::Service;
 use dispatcher_core::message::Receipt;
-use dispatcher_local::queue::Unheld;
+use dispatcher_local::queue::SettleRefusal;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
@@ -119,22 +119,22 @@ fn change(asked: ReceiptInput) -> Result<(Receipt, Duration), Fault> {
 }
 
 /// In SQS's words, which SDKs and people look for.
-fn judge(answer: Option<&Result<(), Unheld>>, receipt: &Receipt) -> Result<(), Fault> {
+fn judge(answer: Option<&Result<(), SettleRefusal>>, receipt: &Receipt) -> Result<(), Fault> {
     let Some(Err(why)) = answer else {
         return Ok(());
     };
     let of_receipt = |reason: &str| Fault::value(&receipt.0, "ReceiptHandle", reason);
     Err(match why {
-        Unheld::Unreadable => Fault::no_receipt(&receipt.0),
-        Unheld::Expired => of_receipt("The receipt handle has expired."),
-        Unheld::Vanished => {
+        SettleRefusal::Unreadable => Fault::no_receipt(&receipt.0),
+        SettleRefusal::Expired => of_receipt("The receipt handle has expired."),
+        SettleRefusal::Vanished => {
             of_receipt("Message does not exist or is not available for visibility timeout change.")
         }
-        Unheld::Visible => Fault::new(
+        SettleRefusal::Visible => Fault::new(
             FaultKind::MessageNotInflight,
             format!("The message referred to by {} is not in flight.", receipt.0),
         ),
-        Unheld::BeyondCeiling => Fault::new(
+        SettleRefusal::BeyondCeiling => Fault::new(
             FaultKind::InvalidParameterValue,
             "Total VisibilityTimeout for the message is beyond the limit [43200 seconds]",
         ),

@@ -25,7 +25,7 @@ impl Causes {
         for (message, verdict) in messages.iter().zip(verdicts) {
             let cause = self.0.remove(&message.id);
             if let (Verdict::Retry { why, .. }, Some(cause)) = (verdict, cause)
-                && *why == FailureReason::Asked
+                && *why == FailureReason::Requested
             {
                 *why = cause;
             }

@@ -87,7 +87,7 @@ pub(crate) fn ended(guest: &Guest, attempt: &Attempt, verdicts: &[Verdict]) {
 /// knows which of them a line is about.
 pub(crate) fn explain(guest: &Guest, verdicts: &mut [Verdict]) {
     if let [Verdict::Retry { why, .. }] = verdicts {
-        *why = with_last_line(std::mem::replace(why, FailureReason::Asked), guest);
+        *why = with_last_line(std::mem::replace(why, FailureReason::Requested), guest);
     }
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn explain(guest: &Guest, verdicts: &mut [Verdict]) {
 pub(crate) fn with_last_line(why: FailureReason, guest: &Guest) -> FailureReason {
     let says_little = matches!(
         why,
-        FailureReason::Asked | FailureReason::Failed(_) | FailureReason::Trapped(_)
+        FailureReason::Requested | FailureReason::Failed(_) | FailureReason::Trapped(_)
     );
     if !says_little || guest.settings().witness.is_some() {
         return why;
@@ -107,7 +107,7 @@ pub(crate) fn with_last_line(why: FailureReason, guest: &Guest) -> FailureReason
     };
     let line = format!("it printed last: {line}");
     match why {
-        FailureReason::Asked => FailureReason::AskedFor(line),
+        FailureReason::Requested => FailureReason::RequestedWith(line),
         FailureReason::Failed(what) => FailureReason::Failed(format!("{what}; {line}")),
         FailureReason::Trapped(what) => FailureReason::Trapped(format!("{what}; {line}")),
         other => other,

@@ -107,7 +107,7 @@ impl<H: Host> Courier<'_, H> {
         settled
     }
 
-    /// Settles those messages of a step that must not be sent after what befell others, and returns
+    /// Settles those messages of a step that must not be sent after what happened to others, and returns
     /// the rest.
     fn without_followers(&self, step: Step, settled: &mut Vec<Settled>) -> Option<Step> {
         if !self.ordered {

@@ -25,17 +25,17 @@ static ROOM: Room = Room::new();
 
 async fn forward(messages: Vec<Message>) -> Result<Vec<Failed>, Failure> {
     match SETTINGS.get_or_init(|| Settings::read(|name| std::env::var(name).ok())) {
-        Ok(settings) => Ok(deliver::deliver(messages, settings, &ROOM, &Lent).await),
+        Ok(settings) => Ok(deliver::deliver(messages, settings, &ROOM, &Granted).await),
         Err(why) => Err(Failure::closed(format!("lambda-forward: {why}"))),
     }
 }
 
 async_batch_handler!(forward);
 
-/// What the host lends.
-struct Lent;
+/// What the host grants.
+struct Granted;
 
-impl Host for Lent {
+impl Host for Granted {
     async fn invoke(&self, request: Request) -> Result<Response, InvokeError> {
         invoke_async(request).await
     }

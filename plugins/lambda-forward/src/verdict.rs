@@ -1,4 +1,4 @@
-//! What an invocation means for its messages. Pure: the clock is lent, and nothing is printed.
+//! What an invocation means for its messages. Pure: the clock is granted, and nothing is printed.
 
 use crate::answer::{self, Reading};
 use crate::journal;
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// One message and how it failed, if it did.
 pub type Settled = (Slip, Option<Failure>);
 
-/// What befell the messages of one invocation.
+/// What happened to the messages of one invocation.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Verdicts {
     /// Of each message how it failed; none where it is done.
@@ -139,7 +139,7 @@ pub fn oversized(settings: &Settings, bytes: usize) -> Failure {
     ))
 }
 
-/// Why a message of an ordered batch must not be sent after what befell those before it, if it
+/// Why a message of an ordered batch must not be sent after what happened to those before it, if it
 /// must not. One of a group that failed comes again at once, behind the one that did. Of the others
 /// none is sent to a function that is busy or closed: as little was done for them as for the one
 /// that found out. Nothing else holds them up, so that no attempt counts that was none.

@@ -18,7 +18,7 @@ pub(crate) struct Actor {
 
 /// How one attempt goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum HandlerCourse {
     At(Duration),
     Instant,
     Panics(Duration),
@@ -28,7 +28,7 @@ enum Way {
 /// What a handler makes of one message.
 struct Act {
     said: Said,
-    way: Way,
+    way: HandlerCourse,
     /// It will take nothing more until somebody acts.
     closed: bool,
 }
@@ -51,7 +51,7 @@ impl World {
         if self.quiet {
             return Act {
                 said: Said::Done,
-                way: Way::At(Duration::from_millis(1)),
+                way: HandlerCourse::At(Duration::from_millis(1)),
                 closed: false,
             };
         }
@@ -79,11 +79,11 @@ impl World {
             .visibility_s(self.messages[message].queue)
             .min(600);
         let way = match (panics, stalls, slow, instant) {
-            (true, ..) => Way::Panics(wait),
-            (_, true, ..) => Way::Stalls,
-            (_, _, true, _) => Way::At(Duration::from_secs(3 * visibility) + wait),
-            (.., true) => Way::Instant,
-            _ => Way::At(wait),
+            (true, ..) => HandlerCourse::Panics(wait),
+            (_, true, ..) => HandlerCourse::Stalls,
+            (_, _, true, _) => HandlerCourse::At(Duration::from_secs(3 * visibility) + wait),
+            (.., true) => HandlerCourse::Instant,
+            _ => HandlerCourse::At(wait),
         };
         let said = match said {
             Said::Retry(Some(_)) => Said::Retry(Some(Duration::from_millis(rng.u64(0..20_000)))),
@@ -152,13 +152,13 @@ impl Handler for Actor {
         let mut longest = None;
         for act in &acts {
             match act.way {
-                Way::At(time) => longest = longest.max(Some(time)),
-                Way::Instant => {}
-                Way::Panics(after) => {
+                HandlerCourse::At(time) => longest = longest.max(Some(time)),
+                HandlerCourse::Instant => {}
+                HandlerCourse::Panics(after) => {
                     sleep(after).await;
                     panic!("a handler panics, as the scenario wants");
                 }
-                Way::Stalls => std::future::pending().await,
+                HandlerCourse::Stalls => std::future::pending().await,
             }
         }
         if let Some(time) = longest {
@@ -175,7 +175,7 @@ fn verdict(act: &Act, number: usize) -> Verdict {
         Said::Done => Verdict::Done,
         Said::Retry(after) => Verdict::Retry {
             after: *after,
-            why: FailureReason::Asked,
+            why: FailureReason::Requested,
         },
         Said::Reject => Verdict::Reject("as the scenario wants".into()),
         _ if act.closed => Verdict::Closed("as the scenario wants".into()),

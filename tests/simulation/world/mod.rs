@@ -19,7 +19,7 @@ use crate::circumstances::Met;
 use crate::scenario::{Flavour, Scenario};
 use dispatcher_core::clock;
 use dispatcher_core::clock::{BootInstant, Timestamp};
-use dispatcher_core::scheduler::room::Room;
+use dispatcher_core::scheduler::permits::Permits;
 pub(crate) use events::{Broken, Calls, Event};
 use fastrand::Rng;
 use receives::Told;
@@ -214,7 +214,7 @@ pub(crate) struct Life {
     /// Until then a stop waits for outstanding receives.
     pub patient_until: BootInstant,
     pub views: Vec<View>,
-    pub room: Option<Room>,
+    pub room: Option<Permits>,
     /// What it was done with, and when.
     pub done: BTreeMap<usize, BootInstant>,
     /// What it asked for under an id.

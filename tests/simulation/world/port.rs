@@ -97,7 +97,7 @@ impl Port {
         let count = items.len();
         if passage.throttled {
             sleep(passage.to).await;
-            return vec![Err(ItemError::Passing("too many requests".into())); count];
+            return vec![Err(ItemError::Transient("too many requests".into())); count];
         }
         let sim = self.sim.clone();
         let work = async move {
@@ -105,7 +105,7 @@ impl Port {
             let mut one = |item: &T| {
                 let often = world.scenario.faults.entry;
                 match world.roll(often, Met::FailedEntry) {
-                    true => Err(ItemError::Passing("this entry failed".into())),
+                    true => Err(ItemError::Transient("this entry failed".into())),
                     false => apply(&mut world, item),
                 }
             };
@@ -116,7 +116,7 @@ impl Port {
             }
         };
         let answer = self.remote(passage, PATIENCE, work).await;
-        answer.unwrap_or_else(|| vec![Err(ItemError::Passing("no answer".into())); count])
+        answer.unwrap_or_else(|| vec![Err(ItemError::Transient("no answer".into())); count])
     }
 
     fn message(&self, world: &World, delivery: usize) -> Message {
@@ -376,7 +376,7 @@ impl Queue for Port {
         let mut world = self.sim.lock();
         for (one, answer) in told.into_iter().zip(&answers) {
             world.deliveries[one].confirmed = answer.is_ok();
-            let passing = matches!(answer, Err(ItemError::Passing(_)));
+            let passing = matches!(answer, Err(ItemError::Transient(_)));
             world.deliveries[one].unheard = passing.then(clock::now);
             if let Err(error) = answer {
                 let note = error.to_string();

@@ -175,7 +175,7 @@ impl World {
         }
         let often = self.scenario.faults.entry;
         if !self.flavour(queue).is_exact() && self.roll(often, Met::FailedEntry) {
-            return Err(ItemError::Passing(
+            return Err(ItemError::Transient(
                 "copied to the dead-letter queue and not deleted".into(),
             ));
         }

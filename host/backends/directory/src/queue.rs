@@ -39,7 +39,7 @@ fn item_failed(path: &Path, error: &Error) -> ItemError {
     let message = format!("{}: {error}", path.display());
     match error.kind() {
         io::ErrorKind::NotFound => ItemError::Gone(message),
-        _ => ItemError::Passing(message),
+        _ => ItemError::Transient(message),
     }
 }
 
@@ -125,7 +125,7 @@ impl DirectoryQueue {
     /// The file of a delivery, as long as nobody has received the message since.
     fn held(&self, receipt: &Receipt) -> Result<Name, ItemError> {
         let names = self.names();
-        let names = names.map_err(|error| ItemError::Passing(error.message))?;
+        let names = names.map_err(|error| ItemError::Transient(error.message))?;
         let mut names = names.into_iter();
         let held = names.find(|name| name.receipt() == receipt.0);
         held.ok_or_else(|| ItemError::Gone("it was deleted, or received again".to_owned()))

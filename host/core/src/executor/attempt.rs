@@ -9,7 +9,7 @@ use crate::job::{Job, JobEnding};
 use crate::lease::Lease;
 use crate::memory::HeldBytes;
 use crate::message::{FailureReason, Message, Verdict};
-use crate::scheduler::room::Permit;
+use crate::scheduler::permits::Permit;
 use crate::telemetry::trace;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;

@@ -58,11 +58,11 @@ pub(super) fn count_tries(ended: &mut [(Job, JobEnding)]) {
     }
 }
 
-/// Returns what happens to each message of an attempt whose groups are in order. `outlook` is the
+/// Returns what happens to each message of an attempt whose groups are in order. `preview` is the
 /// outcome that settlement will choose, as far as groups must wait for it.
 pub(super) fn fates(
     ended: &[(Job, JobEnding)],
-    outlook: impl Fn(&Job, &JobEnding) -> Option<Outcome>,
+    preview: impl Fn(&Job, &JobEnding) -> Option<Outcome>,
 ) -> Vec<MessageFate> {
     let mut failed: Vec<&str> = Vec::new();
     let mut list = Vec::with_capacity(ended.len());
@@ -76,7 +76,7 @@ pub(super) fn fates(
                 last_chance: !job.may_be_given_back(),
             },
             JobEnding::Verdict(Verdict::Retry { .. } | Verdict::Reject(_)) => {
-                match outlook(job, ending) {
+                match preview(job, ending) {
                     Some(Outcome::Release(pause)) => MessageFate::Again(pause),
                     Some(Outcome::DeadLetter(_)) => MessageFate::DeadLettered,
                     Some(Outcome::Delete) | None => MessageFate::Failed,

@@ -18,7 +18,7 @@ fn done() -> JobEnding {
 fn failed() -> JobEnding {
     JobEnding::Verdict(Verdict::Retry {
         after: None,
-        why: FailureReason::Asked,
+        why: FailureReason::Requested,
     })
 }
 

@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 /// The executor of one route.
 pub struct Executor {
     /// The route's scheduler.
-    pub board: Arc<SharedScheduler<Job>>,
+    pub scheduler: Arc<SharedScheduler<Job>>,
     /// What handles its messages.
     pub handler: Arc<dyn Handler>,
     /// The longest that one attempt may take.
@@ -55,7 +55,7 @@ pub struct Executor {
     /// Says when what the handler needs is busy or closed.
     pub downstream: Downstream,
     /// What becomes of messages whose attempts fail.
-    pub prospects: Arc<dyn Prospects>,
+    pub preview: Arc<dyn OutcomePreview>,
     /// The attempts under way.
     pub running: Arc<RunningAttempts>,
     /// Makes the spans of attempts; of each queue, in the route's order.
@@ -64,11 +64,11 @@ pub struct Executor {
 
 /// What the stage after this one makes of failed attempts, as far as what waits behind them in their
 /// groups depends on it.
-pub trait Prospects: Send + Sync {
+pub trait OutcomePreview: Send + Sync {
     /// Returns what will happen to a message of the queue `lane` whose attempt ended so. `None` if
     /// releasing the messages behind it costs nothing but a receive, because nobody counts
     /// receives.
-    fn outlook(&self, lane: usize, job: &Job, ending: &JobEnding) -> Option<Outcome>;
+    fn preview(&self, lane: usize, job: &Job, ending: &JobEnding) -> Option<Outcome>;
     /// A message whose attempt ended so is attempted again in the same delivery, after a pause.
     fn tries_again(&self, lane: usize, job: &Job, ending: &JobEnding, pause: Duration);
 }
@@ -104,7 +104,7 @@ impl Executor {
     pub fn start_workers(self: &Arc<Self>) {
         let now = clock::now();
         let (expired, overtaking, hired) = {
-            let mut scheduler = self.board.lock();
+            let mut scheduler = self.scheduler.lock();
             // After the halt a worker starts nothing; its end would only ask for another.
             let hired = match self.halt.is_cancelled() {
                 true => 0,
@@ -117,7 +117,7 @@ impl Executor {
         for _ in 0..hired {
             self.workers.run(self.clone().work(), || {
                 // The pool is closed only once nothing runs or waits any more.
-                self.board.lock().release_worker();
+                self.scheduler.lock().release_worker();
             });
         }
     }
@@ -126,7 +126,7 @@ impl Executor {
     pub fn give_back(&self) {
         let now = clock::now();
         let released = {
-            let mut scheduler = self.board.lock();
+            let mut scheduler = self.scheduler.lock();
             let mut released = scheduler.stop(|_, _| true, now);
             released.extend(scheduler.overtaking());
             released
@@ -149,14 +149,14 @@ impl Executor {
 
     async fn work(self: Arc<Self>) {
         let mut hire = WorkerGuard {
-            board: self.board.clone(),
+            scheduler: self.scheduler.clone(),
             ended: false,
         };
         // What waits at the halt is released by whoever set it.
         while !self.halt.is_cancelled() {
             let now = clock::now();
             let (expired, next) = {
-                let mut scheduler = self.board.lock();
+                let mut scheduler = self.scheduler.lock();
                 (scheduler.expired(now), scheduler.next_jobs(now))
             };
             self.shed(expired);
@@ -165,7 +165,7 @@ impl Executor {
                 return;
             };
             if replan {
-                self.board.replan.notify_one();
+                self.scheduler.replan.notify_one();
             }
             if self.run(lane, jobs).await {
                 self.start_workers();
@@ -176,7 +176,7 @@ impl Executor {
     /// One attempt: start, verdicts, hand-over. Whether there may be work for more workers.
     async fn run(&self, lane: usize, jobs: Vec<Job>) -> bool {
         let began = clock::now();
-        let ordered = self.board.lock().orders_groups(lane);
+        let ordered = self.scheduler.lock().orders_groups(lane);
         let (ours, gone) = still_ours(jobs, ordered);
         let mut ended = match ours.is_empty() {
             true => Vec::new(),
@@ -191,9 +191,9 @@ impl Executor {
         }
         conclude::count_tries(&mut ended);
         ended.extend(gone);
-        let outlook = |job: &Job, ending: &JobEnding| self.prospects.outlook(lane, job, ending);
+        let preview = |job: &Job, ending: &JobEnding| self.preview.preview(lane, job, ending);
         let fates = match ordered && !halted {
-            true => conclude::fates(&ended, outlook),
+            true => conclude::fates(&ended, preview),
             false => ended
                 .iter()
                 .map(|(_, ending)| conclude::fate(ending))
@@ -283,7 +283,7 @@ impl Executor {
         let group = |job: &Job| job.message.group.clone();
         let groups: Vec<_> = ended.iter().map(|(job, _)| group(job)).collect();
         let groups = || groups.iter().map(Option::as_deref);
-        let mut scheduler = self.board.lock();
+        let mut scheduler = self.scheduler.lock();
         let stays = scheduler.stays(lane, groups().zip(fates.iter().copied()));
         let staying = |group: Option<&str>| group.and_then(|group| stays.get(group)).copied();
         let (mut held, mut over, mut behind) = (Vec::new(), Vec::new(), Vec::new());
@@ -297,7 +297,7 @@ impl Executor {
                     over.push((job, ending));
                 }
                 (MessageFate::Again(pause), Some(_)) => {
-                    self.prospects.tries_again(lane, &job, &ending, pause);
+                    self.preview.tries_again(lane, &job, &ending, pause);
                     let job = Job {
                         not_before: Some(now + pause),
                         ..job
@@ -361,7 +361,7 @@ impl Executor {
             });
             scheduler.hold(lane, again.collect(), not_before, until);
             if scheduler.give_back_paused(lane, now) {
-                self.board.replan.notify_one();
+                self.scheduler.replan.notify_one();
             }
         }
         why
@@ -370,7 +370,7 @@ impl Executor {
 
 /// One reserved worker. However its future ends, the scheduler gets it back.
 struct WorkerGuard {
-    board: Arc<SharedScheduler<Job>>,
+    scheduler: Arc<SharedScheduler<Job>>,
     /// The scheduler ended it.
     ended: bool,
 }
@@ -378,9 +378,9 @@ struct WorkerGuard {
 impl Drop for WorkerGuard {
     fn drop(&mut self) {
         if !self.ended {
-            self.board.lock().release_worker();
+            self.scheduler.lock().release_worker();
         }
-        self.board.replan.notify_one();
-        self.board.retired.notify_one();
+        self.scheduler.replan.notify_one();
+        self.scheduler.retired.notify_one();
     }
 }

@@ -71,7 +71,7 @@ pub struct Intake {
     /// The route's name.
     pub route: String,
     /// The route's scheduler.
-    pub board: Arc<SharedScheduler<Job>>,
+    pub scheduler: Arc<SharedScheduler<Job>>,
     /// The route's queues, in the order of its lanes.
     pub sources: Vec<Source>,
     /// Where leases are entered.
@@ -110,12 +110,12 @@ impl Intake {
             .iter()
             .map(|_| ReceiveFailures::default())
             .collect();
-        let room = self.board.lock().room().clone();
+        let permits = self.scheduler.lock().permits().clone();
         let (mut stopping, mut awaited) = (false, false);
         while !stopping || !polls.is_empty() {
             let now = clock::now();
             let (plan, next) = {
-                let mut scheduler = self.board.lock();
+                let mut scheduler = self.scheduler.lock();
                 (scheduler.plan(now), scheduler.next_attention(now))
             };
             for poll in plan {
@@ -137,8 +137,8 @@ impl Intake {
                     self.arrivals.arrived();
                 }
                 () = clock::sleep_until(next) => self.arrivals.arrived(),
-                () = room.freed() => {}
-                () = self.board.replan.notified() => self.arrivals.arrived(),
+                () = permits.freed() => {}
+                () = self.scheduler.replan.notified() => self.arrivals.arrived(),
             }
         }
         if awaited {
@@ -148,7 +148,7 @@ impl Intake {
 
     /// Logs which receives a stop must wait for, and how long at most. Whether there are any.
     fn report_outstanding(&self) -> bool {
-        let mut outstanding = self.board.lock().outstanding();
+        let mut outstanding = self.scheduler.lock().outstanding();
         outstanding.retain(|(lane, _)| !self.sources[*lane].queue.ends_waits());
         let latest = outstanding.iter().map(|(_, answered_by)| *answered_by);
         let Some(latest) = latest.max() else {
@@ -173,7 +173,7 @@ impl Intake {
             visibility: source.visibility,
             wait: poll.wait,
             newest_first: source.newest_first,
-            groups: GroupShare::Spread(self.board.lock().group_share()),
+            groups: GroupShare::Spread(self.scheduler.lock().group_share()),
             overdraw: false,
         };
         let budget = self.budget.clone();
@@ -226,7 +226,7 @@ impl Intake {
                         .set(format!("queue {name}"), error.to_string());
                 }
                 self.counters.failed_calls.one();
-                self.board.lock().failed(poll, rest, now);
+                self.scheduler.lock().failed(poll, rest, now);
             }
             Ok(Received {
                 mut messages,
@@ -249,7 +249,7 @@ impl Intake {
                 let jobs = self.jobs(&mut poll, taken, messages, held);
                 let jobs = self.sort_out(lane, jobs, &known);
                 let surplus = {
-                    let mut scheduler = self.board.lock();
+                    let mut scheduler = self.scheduler.lock();
                     scheduler.answered(poll, jobs, drained, now);
                     scheduler.surplus(lane)
                 };
@@ -326,7 +326,7 @@ impl Intake {
     fn sort_out(&self, lane: usize, jobs: Vec<Job>, known: &[bool]) -> Vec<Job> {
         let stopping = self.stop.is_cancelled();
         let now = clock::now();
-        let ordered = self.board.lock().orders_groups(lane);
+        let ordered = self.scheduler.lock().orders_groups(lane);
         let ending = |(at, job): (usize, &Job)| {
             let done = known.get(at).is_some_and(|known| *known);
             let too_old = job.expires.is_some_and(|at| at <= now);
@@ -359,7 +359,7 @@ impl Intake {
     fn pass_by(&self, lane: usize, jobs: &[Job], endings: &[Option<JobEnding>]) {
         let now = clock::now();
         let kept_here = self.sources[lane].group_by.is_some();
-        let mut scheduler = self.board.lock();
+        let mut scheduler = self.scheduler.lock();
         for (job, ending) in jobs.iter().zip(endings) {
             let waits = match ending {
                 None | Some(JobEnding::AlreadyDone) => false,
@@ -378,7 +378,7 @@ impl Intake {
     fn release_waiting(&self) {
         let chosen = |_, job: &Job| job.may_be_given_back();
         let now = clock::now();
-        let released = self.board.lock().stop(chosen, now);
+        let released = self.scheduler.lock().stop(chosen, now);
         for (lane, job) in released {
             let ending = job.given_back(now);
             hand_on(&self.outbox, lane, job, ending);

@@ -344,7 +344,7 @@ impl Book {
                     entry.deadline = called + asked;
                     entry.extend_at = called + asked / 2;
                 }
-                Err(ItemError::Passing(_)) => {
+                Err(ItemError::Transient(_)) => {
                     let left = entry.deadline.since(now);
                     entry.extend_at = now + (left / 4).max(Duration::from_millis(50));
                 }

@@ -123,7 +123,7 @@ fn lesson_05_each_lease_has_its_own_deadline_counted_from_the_call() {
         early,
         at(15.0),
         Duration::from_secs(30),
-        &Err(ItemError::Passing("busy".into())),
+        &Err(ItemError::Transient("busy".into())),
         at(16.0),
     );
     // Nobody answers for the early one again: it alone is lost, at its own deadline.
@@ -277,7 +277,7 @@ proptest! {
                     let (id, called, asked) = under_way[which % under_way.len()];
                     let answer = match how {
                         0 | 1 => Ok(()),
-                        2 => Err(ItemError::Passing("busy".into())),
+                        2 => Err(ItemError::Transient("busy".into())),
                         _ => Err(ItemError::Gone("stale".into())),
                     };
                     book.extended(id, called, asked, &answer, now);

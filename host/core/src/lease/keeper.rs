@@ -136,7 +136,7 @@ async fn extend(queue: Arc<dyn Queue>, call: ExtensionCall) -> ExtensionResult {
         biased; // an answer in time is one
         results = queue.extend(&items) => results,
         () = clock::sleep_until(Some(patience)) => {
-            vec![Err(ItemError::Passing("no answer in time".into())); items.len()]
+            vec![Err(ItemError::Transient("no answer in time".into())); items.len()]
         }
     };
     ExtensionResult {

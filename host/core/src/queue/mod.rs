@@ -152,7 +152,7 @@ pub enum ItemError {
     Cancelled,
     /// May pass; the same item may be retried.
     #[error("{0}")]
-    Passing(String),
+    Transient(String),
     /// Will never succeed as it is.
     #[error("{0}")]
     Refused(String),

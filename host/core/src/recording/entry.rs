@@ -105,8 +105,8 @@ impl RecordedVerdict {
             Verdict::Retry { after, why } => Self::Retry {
                 after_ms: ms(after),
                 cause: match why {
-                    FailureReason::Asked
-                    | FailureReason::AskedFor(_)
+                    FailureReason::Requested
+                    | FailureReason::RequestedWith(_)
                     | FailureReason::Function(_)
                     | FailureReason::FunctionUnknown(_) => Cause::Asked,
                     FailureReason::Failed(_) => Cause::Failed,

@@ -313,7 +313,7 @@ impl<'a> Handover<'a> {
             match answer {
                 Ok(_) => sent.push(letter),
                 Err(error) => {
-                    self.report.uncertain += u64::from(matches!(error, ItemError::Passing(_)));
+                    self.report.uncertain += u64::from(matches!(error, ItemError::Transient(_)));
                     self.keep(letter, &error.to_string(), kept);
                 }
             }
@@ -341,7 +341,7 @@ impl<'a> Handover<'a> {
                 for ((letter, _), answer) in items.into_iter().zip(answers) {
                     match answer {
                         Ok(()) => self.report.note_moved(&letter, to),
-                        Err(ItemError::Passing(_)) if tries < DELETES => again.push(letter),
+                        Err(ItemError::Transient(_)) if tries < DELETES => again.push(letter),
                         Err(error) => self.note_not_deleted(&letter, to, &error),
                     }
                 }

@@ -397,7 +397,7 @@ async fn what_is_not_confirmed_is_not_deleted() {
     for lists in [true, false] {
         let scene = scene(lists, many(12));
         let answers = [
-            (r#"{"n":3}"#, ItemError::Passing("no answer".into())),
+            (r#"{"n":3}"#, ItemError::Transient("no answer".into())),
             (r#"{"n":4}"#, ItemError::Refused("too long".into())),
         ];
         let answers = answers.map(|(body, error)| (body.to_owned(), error));
@@ -488,7 +488,7 @@ async fn a_destination_that_takes_nothing_ends_the_run() {
     let scene = scene(true, many(100));
     let away = many(100)
         .into_iter()
-        .map(|one| (one.body, ItemError::Passing("away".into())));
+        .map(|one| (one.body, ItemError::Transient("away".into())));
     *scene.to.refused.lock().unwrap() = away.collect();
     let report = ran(&scene, &APPLY()).await.unwrap();
     assert_eq!(report.end, Some(End::DestinationFails));

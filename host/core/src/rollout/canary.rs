@@ -217,7 +217,7 @@ mod tests {
     fn batch_counts_as_one_attempt() {
         let retry = Verdict::Retry {
             after: None,
-            why: crate::message::FailureReason::Asked,
+            why: crate::message::FailureReason::Requested,
         };
         let closed = Verdict::Closed("gone".into());
         let mut tally = Tally::default();

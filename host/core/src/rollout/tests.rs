@@ -58,7 +58,7 @@ fn attempt(id: u64) -> Arc<Attempt> {
 fn retry() -> Verdict {
     Verdict::Retry {
         after: None,
-        why: FailureReason::Asked,
+        why: FailureReason::Requested,
     }
 }
 

@@ -253,7 +253,7 @@ impl Outlet for Taken {
     async fn send(&self, queue: &str, items: Vec<Outgoing>) -> Vec<Result<(), NotSent>> {
         if queue.starts_with("dead") {
             self.taken.cancelled().await;
-            let away = || Err(NotSent::Passing("no answer".into()));
+            let away = || Err(NotSent::Transient("no answer".into()));
             return items.iter().map(|_| away()).collect();
         }
         assert!(items.len() <= 10);
@@ -264,7 +264,7 @@ impl Outlet for Taken {
             let mut busy = self.busy.lock().unwrap();
             if item.body.contains("busy") && !*busy {
                 *busy = true;
-                return Err(NotSent::Passing("slow down".into()));
+                return Err(NotSent::Transient("slow down".into()));
             }
             self.messages.lock().unwrap().push(item);
             self.dates.lock().unwrap().push(clock::wall_clock_now());

@@ -281,7 +281,7 @@ impl Mover {
                         let job = &ours[place].0.job;
                         let why = match not_sent {
                             NotSent::Refused(why) => why,
-                            NotSent::Passing(why) => {
+                            NotSent::Transient(why) => {
                                 known.stop(job);
                                 why
                             }

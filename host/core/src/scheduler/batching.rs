@@ -19,7 +19,7 @@ pub(super) struct FreePermits {
     pub comes_free: bool,
     /// How long to wait for that.
     pub wait: Duration,
-    /// Whether the outstanding receives are as many as all their room and the free room need together.
+    /// Whether the outstanding receives are as many as all their permits and the free permits need together.
     pub fits: bool,
     /// How long to wait for the answer to one of them; zero: not at all.
     pub join: Duration,
@@ -28,7 +28,7 @@ pub(super) struct FreePermits {
 /// What waits to be asked for.
 #[derive(Debug, Default)]
 pub(super) struct BatchingDelay {
-    /// Since when little room is free.
+    /// Since when few permits are free.
     since: Option<BootInstant>,
     /// Since when it waits for the answer to a receive.
     joining: Option<BootInstant>,
@@ -39,14 +39,14 @@ pub(super) struct BatchingDelay {
 }
 
 impl BatchingDelay {
-    /// Whether little room is to be asked for now. Counted from when it came free: the latency of
-    /// outstanding calls is not waited for besides, but for those whose room it joins.
+    /// Whether few permits are to be asked for now. Counted from when it came free: the latency of
+    /// outstanding calls is not waited for besides, but for those whose permits it joins.
     ///
     /// Two receives that ask for less than a full call each would continue so forever, since each
-    /// asks again for what it brought. So now and then the room of one waits for the other.
+    /// asks again for what it brought. So now and then the permits of one waits for the other.
     pub(super) fn is_over(&mut self, little: &FreePermits, now: BootInstant) -> bool {
         if self.joining.is_some() && !little.fits {
-            // Answered: what it brought gives its room back as any other does.
+            // Answered: what it brought returns its permits as any other does.
             self.end_joining(little.free, little.capacity, now);
             self.since = Some(now);
         }
@@ -68,13 +68,13 @@ impl BatchingDelay {
         until <= now
     }
 
-    /// Little room was asked for, or none is left.
+    /// Few permits were asked for, or none is left.
     pub(super) fn ends(&mut self, free: usize, capacity: usize, now: BootInstant) {
         self.end_joining(free, capacity, now);
         self.full_call();
     }
 
-    /// A full call was asked for. What is left of the room continues waiting for the answer that it
+    /// A full call was asked for. What is left of the permits continues waiting for the answer that it
     /// waits for.
     pub(super) fn full_call(&mut self) {
         (self.since, self.due) = (None, None);
@@ -129,7 +129,7 @@ mod tests {
         let mut gathering = BatchingDelay::default();
         assert!(!gathering.is_over(&little(3, false, true), at(100)));
         assert_eq!(gathering.due(), Some(at(150)));
-        // Answered at 120: seven run, and give their room back within the wait.
+        // Answered at 120: seven run, and return their permits within the wait.
         assert!(!gathering.is_over(&little(3, true, false), at(120)));
         assert_eq!(gathering.due(), Some(at(125)));
         gathering.full_call();

@@ -3,8 +3,8 @@
 use super::*;
 use crate::clock::Timestamp;
 use crate::scheduler::lane::LaneRules;
+use crate::scheduler::permits::Permit;
 use crate::scheduler::ready::Sequence;
-use crate::scheduler::room::Permit;
 use crate::scheduler::start::LONGEST_PAUSE;
 use crate::scheduler::{
     FinishedAttempt, MessageFate, Poll, Rules, Scheduler, SchedulerLimits, Start,

@@ -17,7 +17,7 @@ pub struct Figures {
     pub attempts: usize,
     /// The most of them.
     pub attempts_limit: usize,
-    /// How long little room is left to collect before it is asked for.
+    /// How long few permits are left to collect before it is asked for.
     pub wait: Duration,
     /// Outstanding receives.
     pub polls: usize,
@@ -30,8 +30,8 @@ impl<J: Waiting> Scheduler<J> {
         Figures {
             hand_over: self.pace.hand_over(),
             // What a poll has reserved has not come yet.
-            in_flight: self.room.used().saturating_sub(reserved),
-            in_flight_limit: self.room.capacity(),
+            in_flight: self.permits.used().saturating_sub(reserved),
+            in_flight_limit: self.permits.capacity(),
             attempts: self.lanes.iter().map(|lane| lane.attempts).sum(),
             attempts_limit: self.control.open_limit(),
             wait: self.longest_batching_delay(),

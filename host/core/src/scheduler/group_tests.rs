@@ -163,7 +163,7 @@ fn failure_returns_messages_that_would_overtake_it() {
     while scheduler.running > 0 {
         scheduler.release_worker();
     }
-    assert!(scheduler.is_at_rest() && scheduler.room().used() == 0);
+    assert!(scheduler.is_at_rest() && scheduler.permits().used() == 0);
 }
 
 #[test]

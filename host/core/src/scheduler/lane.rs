@@ -5,8 +5,8 @@ use super::Poll;
 use super::blocked::{BlockedGroups, Unblocked};
 use super::group_order::GroupOrder;
 use super::held::HeldMessages;
+use super::permits::Permits;
 use super::ready::{Gather, Ready, Sequence, Waiting};
-use super::room::Room;
 use super::variety::Variety;
 use crate::clock::BootInstant;
 use crate::throttle::bucket::Bucket;
@@ -15,9 +15,9 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// What a idle long poll asks for: two, since a long poll that brings fewer than it asked for has
-/// shown that nothing else was there. What it brings is held beyond the room if need be.
-const PARKED: usize = 2;
+/// What an idle long poll asks for: two, since a long poll that brings fewer than it asked for has
+/// shown that nothing else was there. What it brings is held beyond the permits if need be.
+const IDLE_POLL_MESSAGES: usize = 2;
 /// This many failed polls in a row do not change what is believed of a queue.
 const FORGIVEN: u32 = 2;
 /// The shortest rest after an empty poll that did not wait: asking again at once would spin.
@@ -32,7 +32,7 @@ const REFILL: Duration = Duration::from_millis(10);
 pub struct LaneRules {
     /// Maximum messages of one receive.
     pub batch: usize,
-    /// The wait of a idle long poll.
+    /// The wait of an idle long poll.
     pub poll_for: Duration,
     /// The shortest wait after which an answer can prove that the queue is empty.
     pub proof_wait: Duration,
@@ -92,7 +92,7 @@ pub(super) struct Lane<J> {
     variety: Variety,
     /// How long those took that brought about as much as they asked for.
     call_times: Median,
-    /// What they asked for with room reserved.
+    /// What they asked for with permits reserved.
     pub reserved: usize,
     /// No poll before this.
     pub rest_until: BootInstant,
@@ -376,14 +376,14 @@ impl<J: Waiting> Lane<J> {
         index: usize,
         ahead: bool,
         now: BootInstant,
-        room: &Room,
+        permits: &Permits,
     ) -> Option<Poll> {
         let in_hand = self.started > 0 || !self.ready.is_empty() || !self.held.is_empty();
         let free = self.lacks_poll(ahead, now)
             && self.rest_until <= now
             && self.appetite(now) > 0
-            && (!in_hand || room.free() > 0);
-        free.then(|| self.parked_poll(index, room))
+            && (!in_hand || permits.free() > 0);
+        free.then(|| self.parked_poll(index, permits))
     }
 
     /// Whether it has no outstanding poll and no startable message, unless more are to be held
@@ -402,19 +402,19 @@ impl<J: Waiting> Lane<J> {
         self.rest_until = now + rest;
     }
 
-    pub(super) fn parked_poll(&mut self, index: usize, room: &Room) -> Poll {
+    pub(super) fn parked_poll(&mut self, index: usize, permits: &Permits) -> Poll {
         self.polls += 1;
         let wait = match self.knowledge {
             Knowledge::Drained => self.rules.poll_for,
             _ => self.proof_wait(),
         };
-        let max = PARKED.min(self.rules.batch);
+        let max = IDLE_POLL_MESSAGES.min(self.rules.batch);
         Poll {
             lane: index,
             max,
             wait,
-            room: room.reserve(0),
-            parked: true,
+            permits: permits.reserve(0),
+            is_idle: true,
             asked: BootInstant::default(),
             brought: 0,
         }
@@ -425,13 +425,13 @@ impl<J: Waiting> Lane<J> {
         &mut self,
         brought: usize,
         drained: bool,
-        parked: bool,
+        is_idle: bool,
         waited: Duration,
         now: BootInstant,
     ) {
         self.failures = 0;
         // A user who allows no long polls gets no proof; then an empty answer must do.
-        let proven = drained || (brought == 0 && (parked || waited >= self.rules.proof_wait));
+        let proven = drained || (brought == 0 && (is_idle || waited >= self.rules.proof_wait));
         self.knowledge = match (brought, proven) {
             (_, true) => Knowledge::Drained,
             (0, false) => Knowledge::Doubted,

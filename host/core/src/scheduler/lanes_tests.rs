@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::scheduler::lane::LaneRules;
-use crate::scheduler::room::Permit;
+use crate::scheduler::permits::Permit;
 use crate::scheduler::{
     FinishedAttempt, MessageFate, Poll, Rules, Scheduler, SchedulerLimits, ready,
 };

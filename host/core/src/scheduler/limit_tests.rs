@@ -183,7 +183,7 @@ fn lesson_17_busy_messages_are_held_and_receives_shrink() {
     assert_eq!(
         answer(&mut scheduler, at(4), |_| true),
         0,
-        "there is no room"
+        "there is no permit"
     );
     assert!(start(&mut scheduler, at(5)).is_empty(), "nothing is due");
     assert_eq!(scheduler.next_attention(at(5)), Some(at(5_003)));
@@ -268,7 +268,7 @@ fn stop_returns_held_messages() {
     }
     assert!(!scheduler.is_at_rest());
     assert_eq!(scheduler.stop(|_, _| true, at(3)).len(), 2);
-    assert!(scheduler.is_at_rest() && scheduler.room().used() == 0);
+    assert!(scheduler.is_at_rest() && scheduler.permits().used() == 0);
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn rate_limited_single_queue_is_not_drained_into_memory() {
         for start in start(&mut scheduler, at(ms)) {
             end(&mut scheduler, start, Signal::Open, at(ms));
         }
-        let used = scheduler.room().used();
+        let used = scheduler.permits().used();
         assert!(used <= 3, "{used} are held with room for one");
     }
 }

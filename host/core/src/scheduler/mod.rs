@@ -11,10 +11,10 @@ pub mod lane;
 mod lanes;
 mod line;
 pub mod live;
+pub mod permits;
 mod plan;
 pub mod priority;
 pub mod ready;
-pub mod room;
 mod sending;
 pub mod shared;
 mod start;
@@ -28,12 +28,12 @@ use crate::throttle::pace::{Bounds, Pace};
 use batching::BatchingDelay;
 use lane::{Lane, LaneLimits, LaneRules};
 use lanes::Lanes;
+use permits::{Permit, Permits};
 use priority::QueueOrder;
 use ready::{Gather, Waiting};
-use room::{Permit, Room};
 use std::time::Duration;
 
-/// For how long the messages of one group that are received at once may take room.
+/// For how long the messages of one group that are received at once may take permits.
 const GROUP_TIME: Duration = Duration::from_millis(100);
 
 /// What a route's scheduler is made from.
@@ -74,8 +74,8 @@ pub struct Poll {
     pub max: usize,
     /// How long to wait for the first.
     pub wait: Duration,
-    room: Permit,
-    parked: bool,
+    permits: Permit,
+    is_idle: bool,
     /// When it was asked for.
     asked: BootInstant,
     /// Messages that it brought, whether they are to run or not.
@@ -86,7 +86,7 @@ impl Poll {
     /// A place for one of the messages that the poll brought; to be taken for each of them.
     pub fn seat(&mut self) -> Permit {
         self.brought += 1;
-        self.room.split_one()
+        self.permits.split_one()
     }
 }
 
@@ -95,7 +95,7 @@ impl Poll {
 pub struct Scheduler<J> {
     lanes: Lanes<J>,
     order: QueueOrder,
-    room: Room,
+    permits: Permits,
     control: Control,
     batch: usize,
     /// Running attempts.
@@ -132,7 +132,7 @@ impl<J: Waiting> Scheduler<J> {
         let mut scheduler = Self {
             order: QueueOrder::new(rules.weights.as_deref()),
             lanes: Lanes::new(lanes.map(|(at, rules)| Lane::new(rules, own(at), gather))),
-            room: Room::new(0),
+            permits: Permits::new(0),
             control: Control::new(limits.attempts),
             batch: rules.batch,
             running: 0,
@@ -172,9 +172,9 @@ impl<J: Waiting> Scheduler<J> {
         self.lanes[lane].paused
     }
 
-    /// The room that its polls reserve; other holders of permits release to it.
-    pub fn room(&self) -> &Room {
-        &self.room
+    /// The permits that its polls reserve; other holders of permits release to it.
+    pub fn permits(&self) -> &Permits {
+        &self.permits
     }
 
     /// Whether jobs of one group of this queue run in order.
@@ -188,7 +188,7 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     /// How many messages are worth receiving behind others of their group: they run one after the
-    /// other and take room meanwhile, so no more than are done within `GROUP_TIME`.
+    /// other and take permits meanwhile, so no more than are done within `GROUP_TIME`.
     pub(crate) fn group_share(&self) -> usize {
         let share = |time: Duration| {
             let micros = time.as_micros().max(1);
@@ -221,7 +221,7 @@ impl<J: Waiting> Scheduler<J> {
     fn resize_room(&mut self) {
         let room = self.bounds().in_flight(self.pace.hand_over());
         let spare = self.spare(room);
-        self.room.resize(room + spare);
+        self.permits.resize(room + spare);
     }
 
     /// A poll was answered: `jobs` in the queue's order, each with a `seat` of the poll. What it
@@ -237,8 +237,8 @@ impl<J: Waiting> Scheduler<J> {
         lane.keep_at_most(self.most_kept);
         lane.polls -= 1;
         lane.note_groups(&jobs);
-        lane.learn(poll.brought, drained, poll.parked, poll.wait, now);
-        if poll.parked {
+        lane.learn(poll.brought, drained, poll.is_idle, poll.wait, now);
+        if poll.is_idle {
             self.order.charge(poll.lane, jobs.len());
         } else {
             lane.pace_polls(poll.max, poll.brought, poll.wait, now.since(poll.asked));
@@ -256,7 +256,7 @@ impl<J: Waiting> Scheduler<J> {
     /// A poll failed; the queue rests for `rest`.
     pub fn failed(&mut self, poll: Poll, rest: Duration, now: BootInstant) {
         let lane = &mut self.lanes[poll.lane];
-        if !poll.parked {
+        if !poll.is_idle {
             lane.reserved -= poll.max;
             self.order.refund(poll.lane, poll.max);
         }

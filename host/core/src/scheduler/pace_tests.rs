@@ -207,7 +207,7 @@ fn prefetch_follows_the_speed_of_the_handler() {
     let mut world = PaceWorld::new(4, 300, 20, 5);
     world.holds[0] = ENDLESS;
     world.pass(5_000, 4);
-    assert_eq!(world.scheduler.room().capacity(), 4 + 300);
+    assert_eq!(world.scheduler.permits().capacity(), 4 + 300);
     // 4 × 15 s / 1 s = 60 are started within half of the visibility.
     world.attempt_ms = 1_000;
     world.pass(20_000, 4);
@@ -223,7 +223,7 @@ fn prefetch_follows_the_speed_of_the_handler() {
     );
     world.attempt_ms = 20;
     world.pass(5_000, 4);
-    assert_eq!(world.scheduler.room().capacity(), 4 + 300);
+    assert_eq!(world.scheduler.permits().capacity(), 4 + 300);
 }
 
 #[test]
@@ -303,14 +303,14 @@ fn prefetch_can_change_at_run_time_and_held_messages_are_kept() {
     let mut world = PaceWorld::new(2, 0, 50_000, 0);
     world.holds[0] = ENDLESS;
     world.pass(1_000, 2);
-    assert_eq!(world.scheduler.room().used(), 2);
+    assert_eq!(world.scheduler.permits().used(), 2);
     world.scheduler.set_limits(&limits(2, 20), world.now());
     world.pass(1_000, 2);
-    assert_eq!(world.scheduler.room().used(), 22);
+    assert_eq!(world.scheduler.permits().used(), 22);
     world.scheduler.set_limits(&limits(2, 0), world.now());
     world.pass(1_000, 2);
-    assert_eq!(world.scheduler.room().used(), 22);
-    assert_eq!(world.scheduler.room().capacity(), 2);
+    assert_eq!(world.scheduler.permits().used(), 22);
+    assert_eq!(world.scheduler.permits().capacity(), 2);
 }
 
 #[test]
@@ -321,7 +321,7 @@ fn slowly_filling_queue_is_polled_again_while_prefetch_has_room() {
         world.pass(100, 1);
     }
     let held = 20 - usize::try_from(world.holds[0]).expect("few");
-    // A idle long poll may bring one more than there is room for.
+    // An idle long poll may bring one more than there is room for.
     assert!((6..=7).contains(&held), "{held}");
 }
 
@@ -340,7 +340,7 @@ fn lesson_15_prefetch_of_a_lower_queue_takes_no_capacity_of_a_higher() {
     let (_, busy) = world.pass(20_000, 4);
     assert!(world.running.iter().all(|(start, ..)| start.lane == 0));
     assert!(busy >= 0.9, "{busy} busy");
-    assert!(world.scheduler.room().used() <= 4 + 200 + 4);
+    assert!(world.scheduler.permits().used() <= 4 + 200 + 4);
 }
 
 #[test]
@@ -376,7 +376,7 @@ fn throttle_lowers_the_prefetch() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(30))]
 
-    /// Whatever the times and whatever changes: the room is kept but for what a idle long poll brings,
+    /// Whatever the times and whatever changes: the permits are kept but for what an idle long poll brings,
     /// and never beyond what was allowed.
     #[test]
     fn permits_are_never_overdrawn_by_pacing(
@@ -393,10 +393,10 @@ proptest! {
             let showed = [Signal::Open, Signal::Open, Signal::Nothing, Signal::Busy][shown];
             for _ in 0..500 {
                 world.tick(showed);
-                let used = world.scheduler.room().used();
+                let used = world.scheduler.permits().used();
                 prop_assert!(used <= attempts + most + 2, "{} of {} and {}", used, attempts, most);
                 prop_assert!(world.running.len() <= attempts);
-                let capacity = world.scheduler.room().capacity();
+                let capacity = world.scheduler.permits().capacity();
                 prop_assert!(capacity <= attempts + prefetch);
             }
         }

@@ -56,7 +56,7 @@ impl<J: Waiting> Scheduler<J> {
                 }
                 polls.extend(self.rescue(lane, now));
             } else if !holds {
-                polls.extend(self.lanes[lane].park(lane, ahead, now, &self.room));
+                polls.extend(self.lanes[lane].park(lane, ahead, now, &self.permits));
             }
             if blocks {
                 break;
@@ -68,7 +68,7 @@ impl<J: Waiting> Scheduler<J> {
         polls
     }
 
-    /// Gives free room to the queues that hold messages, by weight.
+    /// Gives free permits to the queues that hold messages, by weight.
     fn share_room(&mut self, now: BootInstant) -> Vec<Poll> {
         let mut polls = Vec::new();
         'again: loop {
@@ -93,25 +93,25 @@ impl<J: Waiting> Scheduler<J> {
         if lane.polls >= lane.most_polls() || appetite == 0 {
             return None;
         }
-        let full = lane.rules.batch.min(self.room.capacity()).min(appetite);
+        let full = lane.rules.batch.min(self.permits.capacity()).min(appetite);
         let free = self.free_for(index);
         if free > 0 && free < full && !self.is_gathered(index, free, now) {
             return None;
         }
         match free > 0 && free >= full {
             true => self.gathering.full_call(),
-            false => self.gathering.ends(free, self.room.capacity(), now),
+            false => self.gathering.ends(free, self.permits.capacity(), now),
         }
         if free == 0 {
             return None;
         }
-        let room = match free > self.room.free() {
-            true => self.room.overdraw(full.min(free)),
-            false => self.room.reserve(full),
+        let permits = match free > self.permits.free() {
+            true => self.permits.overdraw(full.min(free)),
+            false => self.permits.reserve(full),
         };
-        self.order.charge(index, room.count());
+        self.order.charge(index, permits.count());
         let lane = &mut self.lanes[index];
-        lane.reserved += room.count();
+        lane.reserved += permits.count();
         lane.polls += 1;
         // Room that others want is not tied up in a wait.
         let wait = if contended {
@@ -121,10 +121,10 @@ impl<J: Waiting> Scheduler<J> {
         };
         Some(Poll {
             lane: index,
-            max: room.count(),
+            max: permits.count(),
             wait,
-            room,
-            parked: false,
+            permits,
+            is_idle: false,
             asked: now,
             brought: 0,
         })
@@ -134,31 +134,31 @@ impl<J: Waiting> Scheduler<J> {
     /// order cannot start before its own and takes none of the places in which they run, also
     /// where more is held than there should be since attempts became slower.
     fn free_for(&self, index: usize) -> usize {
-        let free = self.room.free();
+        let free = self.permits.free();
         if self.prefetch == 0 || !self.order.is_strict() {
             return free;
         }
         let below = self.lanes.active_behind(index);
         let below: usize = below.map(|lane| lane.ready.len()).sum();
-        let counts = self.room.used().saturating_sub(below);
+        let counts = self.permits.used().saturating_sub(below);
         free.max(self.bounds().running().saturating_sub(counts))
     }
 
-    /// Whether little room has been free for long enough to be asked for.
+    /// Whether few permits has been free for long enough to be asked for.
     fn is_gathered(&mut self, index: usize, free: usize, now: BootInstant) -> bool {
         let lane = &self.lanes[index];
         let (hand_over, call) = (self.pace.hand_over(), lane.call_time());
         let join = self.bounds().join(hand_over, call);
-        // What waits and can start gives its room back soon, where attempts are quick beside calls.
+        // What waits and can start returns its permits soon, where attempts are quick beside calls.
         let starts = !join.is_zero() && self.covered;
         let waiting = if starts { 0 } else { self.waiting() };
         let reserved: usize = self.lanes.active().map(|lane| lane.reserved).sum();
         let stays = waiting + self.held() + self.aside() + reserved;
-        let batch = lane.rules.batch.min(self.room.capacity()).max(1);
+        let batch = lane.rules.batch.min(self.permits.capacity()).max(1);
         let little = FreePermits {
             free,
-            capacity: self.room.capacity(),
-            comes_free: self.room.used() > stays,
+            capacity: self.permits.capacity(),
+            comes_free: self.permits.used() > stays,
             wait: self.batching_delay(index),
             fits: lane.polls >= (lane.reserved + free).div_ceil(batch),
             join,
@@ -188,17 +188,17 @@ impl<J: Waiting> Scheduler<J> {
             .any(|lane| lane.knowledge == Knowledge::Holds || !lane.ready.is_empty())
     }
 
-    /// In strict order, messages held for lower queues can take all the room that the higher one
-    /// needs to be asked; then it is asked beyond the room.
+    /// In strict order, messages held for lower queues can take all the permits that the higher one
+    /// needs to be asked; then it is asked beyond the permits.
     fn rescue(&mut self, index: usize, now: BootInstant) -> Option<Poll> {
-        let full_of_waiting = self.room.free() == 0
-            && self.waiting() + self.held() + self.aside() >= self.room.used();
+        let full_of_waiting = self.permits.free() == 0
+            && self.waiting() + self.held() + self.aside() >= self.permits.used();
         let stuck = self.running == 0 && full_of_waiting;
         let lane = &mut self.lanes[index];
         // What it has itself, started or not, is not helped by more.
         let has_none = lane.ready.is_empty() && lane.held.is_empty();
         let needed = stuck && lane.polls == 0 && has_none && lane.appetite(now) > 0;
-        needed.then(|| lane.parked_poll(index, &self.room))
+        needed.then(|| lane.parked_poll(index, &self.permits))
     }
 
     /// While the circuit is open, nothing is received; but when it is time for a probe, and no
@@ -208,10 +208,10 @@ impl<J: Waiting> Scheduler<J> {
         if self.control.limit(now) == 0 || busy {
             return Vec::new();
         }
-        let room = &self.room;
-        let parked = self
+        let permits = &self.permits;
+        let is_idle = self
             .lanes
-            .change_active(|index, lane| lane.park(index, false, now, room));
-        parked.flatten().collect()
+            .change_active(|index, lane| lane.park(index, false, now, permits));
+        is_idle.flatten().collect()
     }
 }

@@ -142,7 +142,7 @@ impl SchedulerWorld {
         }
     }
 
-    /// Ends one attempt, which frees its room; its worker asks for the next.
+    /// Ends one attempt, which frees its permit; its worker asks for the next.
     fn end(&mut self, which: usize) {
         self.end_showing(which, Signal::Open);
     }
@@ -367,7 +367,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     /// Any sends, answers, ends and troubles downstream: nothing is lost, nothing starts twice,
-    /// the room is kept but for what idle long polls may bring, and everything starts in the end.
+    /// the permits are kept but for what idle long polls may bring, and everything starts in the end.
     #[test]
     fn nothing_is_lost_and_everything_starts(
         lanes in 1_usize..6,
@@ -387,7 +387,7 @@ proptest! {
             let showed = showed.get(trouble).copied().unwrap_or(Signal::Open);
             (0..ends).for_each(|which| world.end_showing(which, showed));
             let allowed = attempts * batch + 2 * lanes;
-            prop_assert!(world.scheduler.room().used() <= allowed);
+            prop_assert!(world.scheduler.permits().used() <= allowed);
             prop_assert!(world.running.len() <= attempts);
         }
         for _ in 0..20_000 {
@@ -396,7 +396,7 @@ proptest! {
         }
         prop_assert_eq!(world.pending(), 0);
         prop_assert_eq!(world.started.len() as u64, sent);
-        prop_assert_eq!(world.scheduler.room().used(), 0);
+        prop_assert_eq!(world.scheduler.permits().used(), 0);
         prop_assert!(world.running.is_empty());
     }
 }

@@ -11,7 +11,7 @@ fn precious(world: &SendingWorld, number: u64) -> SendingJob {
         group: "g".into(),
         sent: number,
         precious: true,
-        _seat: world.scheduler.room().overdraw(1),
+        _seat: world.scheduler.permits().overdraw(1),
     }
 }
 

@@ -4,8 +4,8 @@
 use super::*;
 use crate::clock::Timestamp;
 use crate::scheduler::lane::LaneRules;
+use crate::scheduler::permits::Permit;
 use crate::scheduler::ready::Sequence;
-use crate::scheduler::room::Permit;
 use crate::scheduler::{After, FinishedAttempt, Poll, Rules, SchedulerLimits};
 use crate::throttle::control::Signal;
 use fastrand::Rng;

@@ -10,7 +10,7 @@ use crate::lease::invisible::LATE_EFFECT;
 use crate::memory::HeldBytes;
 use crate::message::{Message, Outcome};
 use crate::queue::{ItemError, Queue};
-use crate::scheduler::room::Permit;
+use crate::scheduler::permits::Permit;
 use crate::spans::{QueueSpans, SettledItem};
 use crate::telemetry::trace::SpanContext;
 use std::sync::Arc;

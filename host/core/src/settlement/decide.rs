@@ -181,7 +181,7 @@ mod tests {
     fn retry(after: Option<Duration>) -> JobEnding {
         JobEnding::Verdict(Verdict::Retry {
             after,
-            why: FailureReason::Asked,
+            why: FailureReason::Requested,
         })
     }
 

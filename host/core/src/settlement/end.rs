@@ -186,7 +186,7 @@ mod tests {
             (JobEnding::Verdict(Verdict::Done), Outcome::Delete),
             (JobEnding::AlreadyDone, Outcome::Delete),
             (JobEnding::Cancelled, Outcome::Delete),
-            (retry(FailureReason::Asked), release()),
+            (retry(FailureReason::Requested), release()),
             (retry(FailureReason::Trapped("t".into())), dead()),
             (JobEnding::Verdict(Verdict::Reject("no".into())), dead()),
             (JobEnding::Verdict(Verdict::Reject("no".into())), release()),

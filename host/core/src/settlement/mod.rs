@@ -20,7 +20,7 @@ use crate::idempotency::guard::Guard;
 use crate::job::{Finished, Job, JobEnding};
 use crate::message::{Message, Outcome, Verdict};
 use crate::queue::{DeadLettered, ItemError, Queue};
-use crate::scheduler::room::Room;
+use crate::scheduler::permits::Permits;
 use crate::spans::QueueSpans;
 use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
@@ -61,7 +61,7 @@ const TOO_LATE: &str = "the lease ended before";
 pub struct Settlement {
     queue: Arc<dyn Queue>,
     policy: Policy,
-    room: Room,
+    permits: Permits,
     memory: Mutex<Memory>,
     halt: CancellationToken,
     counters: Arc<Counters>,
@@ -84,7 +84,7 @@ impl Settlement {
     pub fn new(
         queue: Arc<dyn Queue>,
         policy: Policy,
-        room: Room,
+        permits: Permits,
         halt: CancellationToken,
         counters: Arc<Counters>,
         meter: Arc<Meter>,
@@ -94,7 +94,7 @@ impl Settlement {
             events: MessageEvents::new(name, counters.clone(), meter.clone()),
             queue,
             policy,
-            room,
+            permits,
             memory: Mutex::default(),
             halt,
             counters,
@@ -169,7 +169,7 @@ impl Settlement {
 
     /// Returns the outcome of an ending, if groups must wait for it: a failed attempt at a message
     /// whose attempts are limited, and dead letters.
-    pub fn outlook(&self, message: &Message, tries: u32, ending: &JobEnding) -> Option<Outcome> {
+    pub fn preview(&self, message: &Message, tries: u32, ending: &JobEnding) -> Option<Outcome> {
         let attempts = attempts(&self.memory(), message, tries);
         let outcome = decide(ending, attempts, &self.policy, fastrand::u64(..));
         let kept_here = self.order.as_ref().is_some_and(OrderPort::is_kept_here);
@@ -289,7 +289,7 @@ impl Settlement {
     /// messages are in flight or requested, because theirs will follow.
     fn patience(&self, call_time: Option<Duration>) -> Duration {
         let ordered = self.queue.identity().ordered_groups || self.order.is_some();
-        match call_time.filter(|_| !ordered && self.room.used() > 0) {
+        match call_time.filter(|_| !ordered && self.permits.used() > 0) {
             Some(took) => took.saturating_mul(2).min(LONGEST_LINGER),
             None => LINGER,
         }
@@ -531,7 +531,7 @@ impl Settlement {
         }
         let mut ended = Vec::with_capacity(answer.items.len());
         let missing = || {
-            Err(ItemError::Passing(
+            Err(ItemError::Transient(
                 "the queue's answer did not contain it".into(),
             ))
         };
@@ -550,7 +550,7 @@ impl Settlement {
                     }
                     ended.push((item.message, item.end, item.attempt));
                 }
-                Err(ItemError::Passing(why)) => self.again(item, &why, now, batch),
+                Err(ItemError::Transient(why)) => self.again(item, &why, now, batch),
                 Err(ItemError::Cancelled) => {
                     self.cancelled(&item.message, item.attempt);
                     self.comes_again(&item.message.id, item.latest(now));
@@ -569,7 +569,7 @@ impl Settlement {
         batch: &mut Batcher<SettleItem>,
     ) {
         item.tries += 1;
-        item.seat.get_or_insert_with(|| self.room.overdraw(1));
+        item.seat.get_or_insert_with(|| self.permits.overdraw(1));
         let at = now + backoff::full_jitter(AGAIN.0, AGAIN.1, item.tries, fastrand::u64(..));
         if at < item.claim.until() && !self.halt.is_cancelled() {
             batch.push_later(item, at);

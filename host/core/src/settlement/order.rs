@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// Reports settlements to the scheduler.
 pub struct OrderPort {
-    board: Arc<SharedScheduler<Job>>,
+    scheduler: Arc<SharedScheduler<Job>>,
     lane: usize,
     /// Whether the queue keeps the order: then only dead letters are waited for.
     by_queue: bool,
@@ -18,9 +18,9 @@ pub struct OrderPort {
 
 impl OrderPort {
     /// Creates the port of the queue `lane`, which keeps the order of its groups or does not.
-    pub fn new(board: Arc<SharedScheduler<Job>>, lane: usize, by_queue: bool) -> Self {
+    pub fn new(scheduler: Arc<SharedScheduler<Job>>, lane: usize, by_queue: bool) -> Self {
         Self {
-            board,
+            scheduler,
             lane,
             by_queue,
         }
@@ -56,11 +56,13 @@ impl OrderPort {
     }
 
     fn report(&self, id: &str, due: Option<BootInstant>) {
-        self.board.lock().settled(self.lane, id, due, clock::now());
+        self.scheduler
+            .lock()
+            .settled(self.lane, id, due, clock::now());
         if due.is_none() || self.by_queue {
             // What waited for it may start; intake sees to that, and after a stop the drain.
-            self.board.replan.notify_one();
-            self.board.retired.notify_one();
+            self.scheduler.replan.notify_one();
+            self.scheduler.retired.notify_one();
         }
     }
 }

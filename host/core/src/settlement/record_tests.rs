@@ -38,7 +38,7 @@ impl Queue for Told {
                     // It may work meanwhile.
                     *self.records.mood.lock().unwrap() = FakeBehaviour::Well;
                     *failing -= 1;
-                    return Err(ItemError::Passing("as a test wants".into()));
+                    return Err(ItemError::Transient("as a test wants".into()));
                 }
                 Ok(())
             })
@@ -102,9 +102,9 @@ async fn settled(jobs: Vec<(Job, JobEnding)>, failing: usize, mood: FakeBehaviou
         shedding: None,
         unmatched: crate::settlement::decide::Unmatched::Delete,
     };
-    let room = crate::scheduler::room::Room::new(1);
+    let permits = crate::scheduler::permits::Permits::new(1);
     let (halt, meter) = (CancellationToken::new(), Arc::default());
-    let settlement = Settlement::new(Arc::new(queue), policy, room, halt, counters, meter);
+    let settlement = Settlement::new(Arc::new(queue), policy, permits, halt, counters, meter);
     let (sender, finished) = unbounded_channel();
     for (job, ending) in jobs {
         sender.send(job.finish(ending)).unwrap();

@@ -201,7 +201,7 @@ fn call_that_settles_one_attempt_is_below_it_and_of_several_linked_to_them() {
 #[test]
 fn settlement_that_a_queue_does_not_accept_says_why() {
     let (spans, mut receiver) = traced(TraceTerms::default());
-    let refused = Err(ItemError::Passing("busy".into()));
+    let refused = Err(ItemError::Transient("busy".into()));
     for result in [Some(&refused), None] {
         let job = job("a");
         let item = SettledItem {

@@ -191,7 +191,7 @@ fn broken() -> Problem {
 /// until `latest` is given up; attempts and what waits for one do not wait for it.
 async fn finish(route: RunningRoute, halt: CancellationToken, latest: BootInstant) {
     let RunningRoute {
-        board,
+        scheduler,
         intake,
         mut settlements,
         executor,
@@ -209,18 +209,18 @@ async fn finish(route: RunningRoute, halt: CancellationToken, latest: BootInstan
     let mut received = pin!(received);
     let mut receiving = true;
     loop {
-        let retired = board.retired.notified();
+        let retired = scheduler.retired.notified();
         if halt.is_cancelled() {
             executor.give_back();
         } else {
             executor.start_workers();
         }
         // What was released may have been all there was; then nobody retires any more.
-        if !receiving && board.lock().is_at_rest() {
+        if !receiving && scheduler.lock().is_at_rest() {
             break;
         }
         let now = clock::now();
-        let attention = board.lock().next_attention(now);
+        let attention = scheduler.lock().next_attention(now);
         tokio::select! {
             biased; // for simulations; every round looks at everything
             () = &mut received, if receiving => receiving = false,

@@ -77,7 +77,7 @@ pub(crate) struct RunOperations {
 
 /// What runs of a route. Nothing that would keep it from ending.
 struct ShownRoute {
-    board: Arc<SharedScheduler<Job>>,
+    scheduler: Arc<SharedScheduler<Job>>,
     running: Arc<RunningAttempts>,
     queues: Vec<Arc<dyn Queue>>,
     redact: Vec<Rule>,
@@ -107,7 +107,7 @@ impl RunOperations {
         let mut queues = queues.into_iter();
         let shown = routes.iter().zip(&settings.routes);
         let shown = shown.map(|(running, route)| ShownRoute {
-            board: running.board.clone(),
+            scheduler: running.scheduler.clone(),
             running: running.executor.running.clone(),
             queues: queues.by_ref().take(route.queues.len()).collect(),
             redact: redaction(route),
@@ -148,7 +148,7 @@ impl RunOperations {
     }
 
     fn figures(&self, route: usize) -> Figures {
-        self.routes[route].board.lock().figures()
+        self.routes[route].scheduler.lock().figures()
     }
 
     fn route_view(&self, at: usize, route: &LiveRoute) -> RouteView {

@@ -7,7 +7,7 @@ use dispatcher_core::clock;
 use dispatcher_core::control::QueueControl;
 use dispatcher_core::executor::downstream::Downstream;
 use dispatcher_core::executor::opening::Opening;
-use dispatcher_core::executor::{Executor, Prospects, Workers};
+use dispatcher_core::executor::{Executor, OutcomePreview, Workers};
 use dispatcher_core::filter::Filter;
 use dispatcher_core::idempotency::Records;
 use dispatcher_core::idempotency::guard::Guard;
@@ -18,8 +18,8 @@ use dispatcher_core::message::{Message, Outcome};
 use dispatcher_core::queue::{DeadLettered, Identity, Queue};
 use dispatcher_core::scheduler::lane::LaneRules;
 use dispatcher_core::scheduler::live::{RouteControl, effective};
+use dispatcher_core::scheduler::permits::Permits;
 use dispatcher_core::scheduler::ready::Sequence;
-use dispatcher_core::scheduler::room::Room;
 use dispatcher_core::scheduler::shared::SharedScheduler;
 use dispatcher_core::scheduler::{Rules, Scheduler, SchedulerLimits};
 use dispatcher_core::settlement::decide::Policy;
@@ -36,7 +36,7 @@ use tokio::sync::mpsc::unbounded_channel;
 /// A route at work.
 pub struct RunningRoute {
     /// What is waiting and running.
-    pub board: Arc<SharedScheduler<Job>>,
+    pub scheduler: Arc<SharedScheduler<Job>>,
     /// Ends after the stop, when the last poll was answered.
     pub intake: Task<()>,
     /// End when the last job is settled and no stage can send another.
@@ -51,7 +51,7 @@ impl RunningRoute {
     /// What of it can be changed while it runs.
     pub(crate) fn adjustable(&self) -> Adjustable {
         Adjustable {
-            board: self.board.clone(),
+            scheduler: self.scheduler.clone(),
             executor: Arc::downgrade(&self.executor),
         }
     }
@@ -59,7 +59,7 @@ impl RunningRoute {
 
 /// What can be changed of a route at work.
 pub(crate) struct Adjustable {
-    board: Arc<SharedScheduler<Job>>,
+    scheduler: Arc<SharedScheduler<Job>>,
     /// Not held: its end ends the settlements.
     executor: Weak<Executor>,
 }
@@ -67,8 +67,8 @@ pub(crate) struct Adjustable {
 impl Adjustable {
     /// Other limits from now on.
     pub(crate) fn adjust(&self, limits: &SchedulerLimits) {
-        self.board.lock().set_limits(limits, clock::now());
-        self.board.replan.notify_one();
+        self.scheduler.lock().set_limits(limits, clock::now());
+        self.scheduler.replan.notify_one();
         if let Some(executor) = self.executor.upgrade() {
             executor.start_workers();
         }
@@ -91,9 +91,10 @@ pub fn start(
     let name = route.name.clone();
     let guard = guard(&route, records, shared);
     let rules = rules(&route, &queues, &shared.controls);
-    let board = Arc::new(SharedScheduler::new(Scheduler::new(rules)));
+    let scheduler = Arc::new(SharedScheduler::new(Scheduler::new(rules)));
     let spans = spans(&route, &queues, shared);
-    let settlements = settlements(&route, &queues, (&board, &spans), guard.as_ref(), shared);
+    let order = (&scheduler, &*spans);
+    let settlements = settlements(&route, &queues, order, guard.as_ref(), shared);
     let mut outbox = Vec::new();
     let mut running = Group::new();
     for settlement in &settlements {
@@ -103,7 +104,7 @@ pub fn start(
         running.spawn(tasks::watched(&shared.broken, settling));
     }
     let executor = Arc::new(Executor {
-        board: board.clone(),
+        scheduler: scheduler.clone(),
         handler: Opening::before(loaded.handler, route.settings.envelope),
         timeout: loaded.timeout,
         outbox: outbox.clone(),
@@ -113,11 +114,11 @@ pub fn start(
         counters: shared.counters.clone(),
         meters: queues.iter().map(|queue| shared.meter(queue)).collect(),
         downstream: Downstream::new(&route.name, shared.readiness.clone()),
-        prospects: Arc::new(SettlementOutlook(settlements.clone())),
+        preview: Arc::new(SettlementPreview(settlements.clone())),
         running: Arc::default(),
         spans: spans.clone(),
     });
-    let watched = board.clone();
+    let watched = scheduler.clone();
     let figures = move || watched.lock().figures();
     shared.routes.add(&route.name, figures);
     let source = |(at, queue): (usize, &Arc<dyn Queue>)| Source {
@@ -133,7 +134,7 @@ pub fn start(
     };
     let intake = Intake {
         route: name.clone(),
-        board: board.clone(),
+        scheduler: scheduler.clone(),
         sources: queues.iter().enumerate().map(source).collect(),
         ledger: shared.ledger.clone(),
         outbox,
@@ -148,7 +149,7 @@ pub fn start(
         budget: shared.budget.clone(),
     };
     RunningRoute {
-        board,
+        scheduler,
         intake: tasks::spawn(tasks::watched(&shared.broken, intake.run())),
         settlements: running,
         executor,
@@ -172,22 +173,22 @@ fn spans(route: &Route, queues: &[Arc<dyn Queue>], shared: &ProcessContext) -> V
 fn settlements(
     route: &Route,
     queues: &[Arc<dyn Queue>],
-    (board, spans): (&Arc<SharedScheduler<Job>>, &[QueueSpans]),
+    (scheduler, spans): (&Arc<SharedScheduler<Job>>, &[QueueSpans]),
     guard: Option<&Arc<Guard>>,
     shared: &ProcessContext,
 ) -> Vec<Arc<Settlement>> {
     let in_order = |lane| {
         let by_queue = route.settings.group_by.is_none();
         if !by_queue {
-            board.lock().keep_sending_order(lane);
-        } else if !board.lock().orders_groups(lane) {
+            scheduler.lock().keep_sending_order(lane);
+        } else if !scheduler.lock().orders_groups(lane) {
             return None;
         }
-        Some(OrderPort::new(board.clone(), lane, by_queue))
+        Some(OrderPort::new(scheduler.clone(), lane, by_queue))
     };
     let filters: Arc<[Filter]> = route.settings.filter.clone().into();
     let one = |(lane, queue): (usize, &Arc<dyn Queue>)| {
-        let room = board.lock().room().clone();
+        let room = scheduler.lock().permits().clone();
         let settlement = settlement(route, queue, room, shared);
         let settlement = settlement
             .filtered(Arc::clone(&filters))
@@ -199,11 +200,11 @@ fn settlements(
 }
 
 /// What settlement makes of failed attempts, as the executor asks it.
-struct SettlementOutlook(Vec<Arc<Settlement>>);
+struct SettlementPreview(Vec<Arc<Settlement>>);
 
-impl Prospects for SettlementOutlook {
-    fn outlook(&self, lane: usize, job: &Job, ending: &JobEnding) -> Option<Outcome> {
-        self.0[lane].outlook(&job.message, job.tries, ending)
+impl OutcomePreview for SettlementPreview {
+    fn preview(&self, lane: usize, job: &Job, ending: &JobEnding) -> Option<Outcome> {
+        self.0[lane].preview(&job.message, job.tries, ending)
     }
 
     fn tries_again(&self, lane: usize, job: &Job, ending: &JobEnding, pause: Duration) {
@@ -290,7 +291,7 @@ fn rules(
 fn settlement(
     route: &Route,
     queue: &Arc<dyn Queue>,
-    room: Room,
+    permits: Permits,
     shared: &ProcessContext,
 ) -> Settlement {
     let policy = Policy {
@@ -305,7 +306,7 @@ fn settlement(
     Settlement::new(
         queue.clone(),
         policy,
-        room,
+        permits,
         shared.halt.clone(),
         shared.counters.clone(),
         shared.meter(queue),

@@ -69,7 +69,10 @@ fn exit_code_of_a_module_is_the_verdict() {
     let rows = [
         ("", Verdict::Done),
         ("(call $exit (i32.const 0))", Verdict::Done),
-        ("(call $exit (i32.const 75))", retry(FailureReason::Asked)),
+        (
+            "(call $exit (i32.const 75))",
+            retry(FailureReason::Requested),
+        ),
         ("(call $exit (i32.const 1))", failed("it exited with 1")),
         ("(call $exit (i32.const 65))", failed("it exited with 65")),
         ("(call $exit (i32.const 255))", failed("it exited with 255")),
@@ -131,10 +134,10 @@ fn exit_code_of_a_component_is_the_verdict() {
                 "it exited with 1; it printed last: Error: Custom { kind: Other, error: \"no\" }",
             ),
         ),
-        ("until:4", retry(FailureReason::Asked)),
+        ("until:4", retry(FailureReason::Requested)),
         ("until:3", Verdict::Done),
         ("code:0", Verdict::Done),
-        ("code:75", retry(FailureReason::Asked)),
+        ("code:75", retry(FailureReason::Requested)),
         ("code:3", failed("it exited with 3")),
         // Rust 1.95 tells success from failure, and no more.
         ("exit:75", failed("it exited with 1")),
@@ -158,7 +161,7 @@ fn exit_code_of_an_async_component_is_the_verdict() {
         ("done", Verdict::Done),
         ("fail", failed("it exited with 1")),
         ("exit:0", Verdict::Done),
-        ("exit:75", retry(FailureReason::Asked)),
+        ("exit:75", retry(FailureReason::Requested)),
         ("exit:3", failed("it exited with 3")),
         ("sleep:1", Verdict::Done),
     ];

@@ -82,10 +82,10 @@ fn retry_of_0_2_has_a_reason() {
     let plugin = plain();
     let asked = Verdict::Retry {
         after: Some(Duration::from_millis(5_000)),
-        why: FailureReason::AskedFor("not yet".into()),
+        why: FailureReason::RequestedWith("not yet".into()),
     };
     assert_eq!(one(&plugin, "retry 5000 not yet"), asked);
-    let failed = retry(FailureReason::AskedFor("broken".into()));
+    let failed = retry(FailureReason::RequestedWith("broken".into()));
     assert_eq!(one(&plugin, "error broken"), failed);
 }
 
@@ -131,7 +131,7 @@ fn metrics_of_a_handler_are_kept_by_plugin() {
     let refused = one(&plugin, "metric 7orders 1");
     let why = "wanted a letter";
     assert!(
-        matches!(&refused, Verdict::Retry { why: FailureReason::AskedFor(told), .. } if told.contains(why)),
+        matches!(&refused, Verdict::Retry { why: FailureReason::RequestedWith(told), .. } if told.contains(why)),
         "{refused:?}"
     );
 }
@@ -196,7 +196,7 @@ fn message_of_0_2_is_sent_as_text_or_refused() {
 #[test]
 fn batch_of_0_2_has_one_verdict_for_each_message() {
     let plugin = load(&runtime(2), "candidate-batch", options());
-    let why = |why: &str| retry(FailureReason::AskedFor(why.into()));
+    let why = |why: &str| retry(FailureReason::RequestedWith(why.into()));
     let answered = drive(plugin.handle(attempt(&["done", "reject", "later"], LONG)));
     assert_eq!(
         answered,

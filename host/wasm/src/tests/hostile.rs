@@ -254,7 +254,7 @@ fn many_answers_about_one_message_count_once() {
     let bodies = vec!["x"; 10_000];
     let mut verdicts = drive(plugin.handle(attempt(&bodies, LONG)));
     let last = verdicts.pop().unwrap();
-    assert_eq!(failure_reason(last), FailureReason::Asked);
+    assert_eq!(failure_reason(last), FailureReason::Requested);
     assert!(verdicts.iter().all(|one| *one == Verdict::Done));
 }
 

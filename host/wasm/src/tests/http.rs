@@ -25,7 +25,7 @@ fn failed(why: &str) -> Verdict {
 }
 
 fn requested_retry(after: Option<Duration>, why: &str) -> Verdict {
-    let why = FailureReason::AskedFor(why.into());
+    let why = FailureReason::RequestedWith(why.into());
     Verdict::Retry { after, why }
 }
 

@@ -229,7 +229,10 @@ fn refused_component_can_still_be_inspected() {
             .imports
             .contains(&"dispatcher:plugin/lambda@0.1.0".to_owned())
     );
-    assert!(forbidden.problems.is_empty(), "functions may be lent to it");
+    assert!(
+        forbidden.problems.is_empty(),
+        "functions may be granted to it"
+    );
     assert_eq!(look("wrong-world").kind, Kind::Component);
     assert_eq!(look("core-module").kind, Kind::CoreModule);
     assert_eq!(inspect::bytes(b"MZ").kind, Kind::Unknown);

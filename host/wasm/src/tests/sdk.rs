@@ -59,7 +59,7 @@ fn post() -> Arc<Post> {
 
 /// The verdicts on a body with `"waits"` true and false: by both twins of a call.
 fn both(options: &PluginOptions, body: &str) -> [Verdict; 2] {
-    let plugin = load(&runtime(1), "lent-sends", options.clone());
+    let plugin = load(&runtime(1), "granted-sends", options.clone());
     [true, false].map(|waits| one(&plugin, &format!(r#"{{{body}, "waits": {waits}}}"#)))
 }
 
@@ -79,7 +79,10 @@ fn assert_retry(verdicts: [Verdict; 2]) {
     for verdict in verdicts {
         let why = failure_reason(verdict);
         assert!(
-            matches!(why, FailureReason::Asked | FailureReason::AskedFor(_)),
+            matches!(
+                why,
+                FailureReason::Requested | FailureReason::RequestedWith(_)
+            ),
             "{why}"
         );
     }

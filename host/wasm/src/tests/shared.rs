@@ -299,7 +299,7 @@ fn batches_can_share_an_instance() {
         Verdict::Closed("why".into()),
         Verdict::Retry {
             after: after(5),
-            why: FailureReason::Asked,
+            why: FailureReason::Requested,
         },
         Verdict::Reject("no".into()),
     ];

@@ -6,7 +6,7 @@ use dispatcher_core::message::{Attribute, AttributeValue};
 fn requested_retry(after: Option<u64>) -> Verdict {
     Verdict::Retry {
         after: after.map(Duration::from_millis),
-        why: FailureReason::Asked,
+        why: FailureReason::Requested,
     }
 }
 

@@ -86,7 +86,7 @@ fn verdict(code: i32, struck: Option<usize>) -> Verdict {
     let retry = |why| Verdict::Retry { after: None, why };
     match (code, struck) {
         (0, _) => Verdict::Done,
-        (TRY_AGAIN, _) => retry(FailureReason::Asked),
+        (TRY_AGAIN, _) => retry(FailureReason::Requested),
         (_, Some(limit)) => retry(FailureReason::OutOfMemory(limit)),
         (code, None) => retry(FailureReason::Failed(format!("it exited with {code}"))),
     }

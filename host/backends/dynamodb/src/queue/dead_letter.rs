@@ -133,7 +133,7 @@ fn sort(
             let words = reasons.iter().find_map(CancellationReason::message);
             Tried::Impossible(words.unwrap_or(INVALID).to_owned())
         }
-        (Some(_), _) => Tried::Ended(Err(ItemError::Passing(format!(
+        (Some(_), _) => Tried::Ended(Err(ItemError::Transient(format!(
             "{call} was cancelled: {}",
             reasons
                 .iter()

@@ -7,7 +7,7 @@ pub(super) fn of_item(error: QueueError) -> ItemError {
     match error.kind {
         // Credentials and policies are put right while we run; the lease outlives that.
         ErrorKind::Transient | ErrorKind::Unreachable | ErrorKind::AccessDenied => {
-            ItemError::Passing(error.message)
+            ItemError::Transient(error.message)
         }
         ErrorKind::NotFound | ErrorKind::Invalid => ItemError::Refused(error.message),
     }

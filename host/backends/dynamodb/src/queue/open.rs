@@ -54,7 +54,7 @@ impl Dynamo {
     }
 
     /// Opens a table, and the table that its dead letters go to; without one they stay where they
-    /// are, as `FAILURE`. Errors name the step: `Missing`, `Denied`, `Unreachable`, `Passing`,
+    /// are, as `FAILURE`. Errors name the step: `Missing`, `Denied`, `Unreachable`, `Transient`,
     /// `Refused` (no region; another kind of table; or its own dead-letter table).
     pub async fn open(
         &self,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Why a delivery could not be deleted or kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unheld {
+pub enum SettleRefusal {
     /// The receipt is none of ours, or of another queue.
     Unreadable,
     /// The delivery is over: its time expired, or the message has been received again.
@@ -33,20 +33,20 @@ pub(super) fn delete(
     queue: QueueId,
     receipt: &Receipt,
     ordered: bool,
-) -> rusqlite::Result<Result<(), Unheld>> {
+) -> rusqlite::Result<Result<(), SettleRefusal>> {
     let Ok(delivery) = LocalDelivery::parse(receipt) else {
-        return Ok(Err(Unheld::Unreadable));
+        return Ok(Err(SettleRefusal::Unreadable));
     };
     if of_another(turn, queue, delivery)? {
-        return Ok(Err(Unheld::Unreadable));
+        return Ok(Err(SettleRefusal::Unreadable));
     }
     match entry(turn, queue, delivery)? {
-        Ok(entry) if ordered && entry.visible_at <= turn.now => Ok(Err(Unheld::Expired)),
+        Ok(entry) if ordered && entry.visible_at <= turn.now => Ok(Err(SettleRefusal::Expired)),
         Ok(entry) => {
             remove(turn, queue, delivery.seq, entry.group.as_deref())?;
             Ok(Ok(()))
         }
-        Err(NoEntry::Void(_)) if ordered => Ok(Err(Unheld::Expired)),
+        Err(NoEntry::Void(_)) if ordered => Ok(Err(SettleRefusal::Expired)),
         Err(_) => Ok(Ok(())),
     }
 }
@@ -64,24 +64,24 @@ pub(super) fn change_visibility(
     queue: QueueId,
     receipt: &Receipt,
     more: Duration,
-) -> rusqlite::Result<Result<(), Unheld>> {
+) -> rusqlite::Result<Result<(), SettleRefusal>> {
     let Ok(delivery) = LocalDelivery::parse(receipt) else {
-        return Ok(Err(Unheld::Unreadable));
+        return Ok(Err(SettleRefusal::Unreadable));
     };
     if of_another(turn, queue, delivery)? {
-        return Ok(Err(Unheld::Unreadable));
+        return Ok(Err(SettleRefusal::Unreadable));
     }
     let entry = match entry(turn, queue, delivery)? {
         Ok(entry) => entry,
-        Err(NoEntry::Vanished) => return Ok(Err(Unheld::Vanished)),
-        Err(NoEntry::Void(_)) => return Ok(Err(Unheld::Expired)),
+        Err(NoEntry::Vanished) => return Ok(Err(SettleRefusal::Vanished)),
+        Err(NoEntry::Void(_)) => return Ok(Err(SettleRefusal::Expired)),
     };
     if !entry.in_flight || entry.visible_at <= turn.now {
-        return Ok(Err(Unheld::Visible));
+        return Ok(Err(SettleRefusal::Visible));
     }
     let until = turn.now + more;
     if until > entry.received_at + VISIBILITY_CEILING {
-        return Ok(Err(Unheld::BeyondCeiling));
+        return Ok(Err(SettleRefusal::BeyondCeiling));
     }
     // Still received: until somebody else receives it, this receipt may delete it.
     postpone(turn, queue, delivery, true, until)?;

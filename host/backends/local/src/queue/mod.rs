@@ -73,7 +73,7 @@ use tokio_util::sync::CancellationToken;
 use turn::LocalDelivery;
 use work::{Durability, Handle};
 
-pub use holding::Unheld;
+pub use holding::SettleRefusal;
 pub use moves::{Move, Status};
 pub use registry::KnownQueue;
 pub use sending::{QueuedSend, SentMessage, content_id, once_key};

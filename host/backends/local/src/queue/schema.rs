@@ -180,7 +180,9 @@ impl StoreFiles {
 /// A whole call's failure as the answer to one of its items.
 pub(super) fn item_error(error: &QueueError) -> ItemError {
     match error.kind {
-        ErrorKind::Transient | ErrorKind::Unreachable => ItemError::Passing(error.message.clone()),
+        ErrorKind::Transient | ErrorKind::Unreachable => {
+            ItemError::Transient(error.message.clone())
+        }
         ErrorKind::NotFound | ErrorKind::AccessDenied | ErrorKind::Invalid => {
             ItemError::Refused(error.message.clone())
         }

@@ -185,11 +185,11 @@ async fn receipt_of_another_queue_is_refused() {
             .delete_from(other.id, receipts, ordered)
             .await
             .unwrap();
-        assert_eq!(told, [Err(Unheld::Unreadable)]);
+        assert_eq!(told, [Err(SettleRefusal::Unreadable)]);
     }
     let changes = vec![(receipt.clone(), LONG)];
     let told = store.change_visibility(other.id, changes).await.unwrap();
-    assert_eq!(told, [Err(Unheld::Unreadable)]);
+    assert_eq!(told, [Err(SettleRefusal::Unreadable)]);
     let told = store
         .delete_from(one.id, vec![receipt.clone()], false)
         .await;

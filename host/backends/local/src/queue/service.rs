@@ -3,7 +3,7 @@
 
 use super::declare;
 use super::deliver::DeliveryTerms;
-use super::holding::{self, Unheld};
+use super::holding::{self, SettleRefusal};
 use super::moves::{self, Move};
 use super::registry::{self, KnownQueue};
 use super::sending::{self, QueuedSend, SentMessage};
@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// The answer to one item of a call.
-pub(super) type Held = Result<(), Unheld>;
+pub(super) type LeaseCheck = Result<(), SettleRefusal>;
 
 /// Queues. All by their bare names; what is not there is no error but `None` or false.
 impl LocalStore {
@@ -202,7 +202,7 @@ impl LocalStore {
         queue: QueueId,
         receipts: Vec<Receipt>,
         ordered: bool,
-    ) -> Result<Vec<Held>, QueueError> {
+    ) -> Result<Vec<LeaseCheck>, QueueError> {
         self.handle
             .run(Durability::Full, move |turn| {
                 let receipts = receipts.iter();
@@ -218,7 +218,7 @@ impl LocalStore {
         &self,
         queue: QueueId,
         items: Vec<(Receipt, Duration)>,
-    ) -> Result<Vec<Held>, QueueError> {
+    ) -> Result<Vec<LeaseCheck>, QueueError> {
         self.handle
             .run(Durability::Light, move |turn| {
                 let items = items.iter();

@@ -2,7 +2,7 @@
 
 use super::schema;
 use super::*;
-use crate::queue::service::Held;
+use crate::queue::service::LeaseCheck;
 use rusqlite::Connection;
 use std::time::Duration;
 
@@ -56,7 +56,12 @@ async fn take(store: &LocalStore, queue: &KnownQueue, visibility: Duration) -> V
         .messages
 }
 
-async fn delete(store: &LocalStore, queue: &KnownQueue, message: &Message, ordered: bool) -> Held {
+async fn delete(
+    store: &LocalStore,
+    queue: &KnownQueue,
+    message: &Message,
+    ordered: bool,
+) -> LeaseCheck {
     let receipts = vec![message.receipt.clone()];
     let mut answers = store
         .delete_from(queue.id, receipts, ordered)
@@ -382,12 +387,12 @@ async fn late_delete_is_an_error_only_on_fifo_queues() {
     let first = take(&store, &queue, Duration::ZERO).await.remove(0);
     assert_eq!(
         delete(&store, &queue, &first, true).await,
-        Err(Unheld::Expired)
+        Err(SettleRefusal::Expired)
     );
     let second = take(&store, &queue, Duration::ZERO).await.remove(0);
     assert_eq!(
         delete(&store, &queue, &first, true).await,
-        Err(Unheld::Expired)
+        Err(SettleRefusal::Expired)
     );
     assert_eq!(
         delete(&store, &queue, &first, false).await,
@@ -419,13 +424,16 @@ async fn visibility_is_changed_only_while_it_lasts() {
     };
     let first = take(&store, &queue, LONG).await.remove(0);
     let ceiling = VISIBILITY_CEILING + Duration::from_secs(1);
-    assert_eq!(change(&first, ceiling).await, Err(Unheld::BeyondCeiling));
+    assert_eq!(
+        change(&first, ceiling).await,
+        Err(SettleRefusal::BeyondCeiling)
+    );
     assert_eq!(change(&first, Duration::ZERO).await, Ok(()));
-    assert_eq!(change(&first, LONG).await, Err(Unheld::Visible));
+    assert_eq!(change(&first, LONG).await, Err(SettleRefusal::Visible));
     let second = take(&store, &queue, LONG).await.remove(0);
-    assert_eq!(change(&first, LONG).await, Err(Unheld::Expired));
+    assert_eq!(change(&first, LONG).await, Err(SettleRefusal::Expired));
     assert_eq!(delete(&store, &queue, &second, false).await, Ok(()));
-    assert_eq!(change(&second, LONG).await, Err(Unheld::Vanished));
+    assert_eq!(change(&second, LONG).await, Err(SettleRefusal::Vanished));
 }
 
 #[tokio::test]

@@ -216,7 +216,7 @@ async fn full_disk_is_a_transient_error() {
     let (first, second) = (vec![big.clone(), big], [text("small")]);
     let (answers, _) = tokio::join!(queue.send(&first), queue.send(&second));
     for answer in answers {
-        let Err(ItemError::Passing(why)) = answer else {
+        let Err(ItemError::Transient(why)) = answer else {
             panic!("{answer:?}");
         };
         assert!(why.contains("full"), "{why}");

@@ -8,7 +8,7 @@ pub(super) fn item(error: &QueueError) -> ItemError {
     match error.kind {
         // A password that changes is known to us a moment later than to the server.
         ErrorKind::Transient | ErrorKind::Unreachable | ErrorKind::AccessDenied => {
-            ItemError::Passing(error.message.clone())
+            ItemError::Transient(error.message.clone())
         }
         ErrorKind::NotFound | ErrorKind::Invalid => ItemError::Refused(error.message.clone()),
     }
@@ -31,6 +31,6 @@ mod tests {
             kind: ErrorKind::AccessDenied,
             message: "WRONGPASS".into(),
         };
-        assert!(matches!(item(&denied), ItemError::Passing(_)), "{denied}");
+        assert!(matches!(item(&denied), ItemError::Transient(_)), "{denied}");
     }
 }

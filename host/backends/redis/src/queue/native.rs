@@ -384,7 +384,7 @@ impl Queue for NativeQueue {
             places.zip(told).for_each(|(at, told)| answers[at] = told);
         }
         let over = items.iter().zip(&answers).filter(|(_, answer)| {
-            !matches!(answer, Err(ItemError::Passing(_) | ItemError::Refused(_)))
+            !matches!(answer, Err(ItemError::Transient(_) | ItemError::Refused(_)))
         });
         let receipts = over.map(|((message, _), _)| &message.receipt);
         self.worker.ended(&self.base, receipts);

@@ -22,7 +22,7 @@ pub(super) fn answers<T>(
     successful: impl IntoIterator<Item = (String, T)>,
     failed: &[BatchResultErrorEntry],
 ) -> Vec<Result<T, ItemError>> {
-    let silent = || ItemError::Passing("SQS answered for the call but not for this entry".into());
+    let silent = || ItemError::Transient("SQS answered for the call but not for this entry".into());
     let mut list: Vec<Result<T, ItemError>> = (0..count).map(|_| Err(silent())).collect();
     let mut set = |id: &str, answer| {
         if let Some(place) = id.parse().ok().and_then(|at: usize| list.get_mut(at)) {

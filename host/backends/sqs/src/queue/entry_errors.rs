@@ -17,8 +17,8 @@ pub(super) fn entry_failed(entry: &BatchResultErrorEntry) -> ItemError {
     match code {
         "ReceiptHandleIsInvalid" | "MessageNotInflight" => ItemError::Gone(words),
         "InvalidParameterValue" if is_about_receipt(text) => ItemError::Gone(words),
-        "InternalError" | "InternalFailure" | "ServiceUnavailable" => ItemError::Passing(words),
-        _ if is_throttle(code) || !entry.sender_fault() => ItemError::Passing(words),
+        "InternalError" | "InternalFailure" | "ServiceUnavailable" => ItemError::Transient(words),
+        _ if is_throttle(code) || !entry.sender_fault() => ItemError::Transient(words),
         _ => ItemError::Refused(words),
     }
 }
@@ -48,7 +48,7 @@ pub(super) fn every_item(error: &QueueError) -> ItemError {
     match error.kind {
         // Credentials and policies are put right while we run; the receipt outlives that.
         ErrorKind::Transient | ErrorKind::Unreachable | ErrorKind::AccessDenied => {
-            ItemError::Passing(words)
+            ItemError::Transient(words)
         }
         ErrorKind::NotFound => ItemError::Gone(words),
         ErrorKind::Invalid => ItemError::Refused(words),

@@ -188,7 +188,7 @@ fn settle(messages: Vec<Message>, choices: &mut Choices<'_>) {
             assert!(told.contains(&id));
         }
         if !told.contains(&id) && !failed.iter().any(|entry| entry.id().parse() == Ok(at)) {
-            assert!(matches!(result, Err(ItemError::Passing(_))));
+            assert!(matches!(result, Err(ItemError::Transient(_))));
         }
     }
     assert_eq!(plan.spread(&results).len(), items.len());

@@ -142,7 +142,7 @@ impl Sqs {
     /// Opens a queue by name, URL or ARN, and the queue that its dead letters go to: for a FIFO queue
     /// where none is named, the target of its redrive policy, if that can be opened. Errors name
     /// the step: `Missing` (and then `names` tells which queues there are), `Denied`,
-    /// `Unreachable`, `Passing`, `Refused` (no region; or its own dead-letter queue).
+    /// `Unreachable`, `Transient`, `Refused` (no region; or its own dead-letter queue).
     pub async fn open(
         &self,
         name: &str,

@@ -8,7 +8,7 @@ fn verdicts() -> Vec<Verdict> {
     let retry = |after, why| Verdict::Retry { after, why };
     vec![
         Verdict::Done,
-        retry(after, FailureReason::Asked),
+        retry(after, FailureReason::Requested),
         retry(None, FailureReason::Trapped("unreachable".into())),
         retry(None, FailureReason::TimedOut(Duration::from_secs(1))),
         Verdict::Reject("no".into()),
@@ -44,7 +44,7 @@ fn answer_without_guest_text_keeps_only_host_facts() {
     let secret = "4111-1111";
     let retry = |why| Verdict::Retry { after: None, why };
     for guests in [
-        retry(FailureReason::AskedFor(secret.into())),
+        retry(FailureReason::RequestedWith(secret.into())),
         retry(FailureReason::Failed(secret.into())),
         retry(FailureReason::Trapped(secret.into())),
         retry(FailureReason::Host(secret.into())),

@@ -18,7 +18,7 @@ const CALLS: usize = 10;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotSent {
     /// It may be later.
-    Passing(String),
+    Transient(String),
     /// It never will, as it is.
     Refused(String),
 }
@@ -53,7 +53,7 @@ impl Outlet for TracedOutlet {
         if let Some(span) = span {
             let failures = answers.iter().filter_map(|answer| match answer {
                 Ok(()) => None,
-                Err(NotSent::Passing(why) | NotSent::Refused(why)) => Some(why.clone()),
+                Err(NotSent::Transient(why) | NotSent::Refused(why)) => Some(why.clone()),
             });
             span.end(queue, "schedule", &failures.collect::<Vec<_>>());
         }
@@ -133,7 +133,7 @@ impl Load {
                 if answer.is_err() {
                     stopped.insert(Lane::Job(parcel.job));
                 }
-                if matches!(answer, Err(NotSent::Passing(_))) {
+                if matches!(answer, Err(NotSent::Transient(_))) {
                     stopped.insert(parcel.lane);
                 }
                 answers.push((parcel.job, answer));
@@ -200,7 +200,7 @@ async fn send_step(
         let (number, answer) = calls.next().await;
         answers[number] = Some(answer);
     }
-    let late = || Err(NotSent::Passing("its claim was about to expire".into()));
+    let late = || Err(NotSent::Transient("its claim was about to expire".into()));
     let mut all = Vec::with_capacity(step.len());
     for (batch, answer) in batches.into_iter().zip(answers) {
         let mut answer = answer.unwrap_or_default().into_iter();

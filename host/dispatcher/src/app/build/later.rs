@@ -40,7 +40,7 @@ pub fn of_queue(error: &QueueError) -> LaterError {
 /// A failure of one message.
 pub fn of_item(error: &ItemError) -> LaterError {
     LaterError {
-        passing: matches!(error, ItemError::Passing(_)),
+        passing: matches!(error, ItemError::Transient(_)),
         message: error.to_string(),
     }
 }

@@ -45,7 +45,7 @@ impl Outlet for OpenedQueues {
     }
 
     async fn send(&self, queue: &str, items: Vec<Outgoing>) -> Vec<Result<(), NotSent>> {
-        let passing = |why: String| vec![Err(NotSent::Passing(why)); items.len()];
+        let passing = |why: String| vec![Err(NotSent::Transient(why)); items.len()];
         let name = match queue.parse::<QueueName>() {
             Ok(name) => name,
             Err(why) => return passing(why),
@@ -58,7 +58,7 @@ impl Outlet for OpenedQueues {
         answers
             .map(|answer| match answer {
                 Ok(_) => Ok(()),
-                Err(ItemError::Passing(why)) => Err(NotSent::Passing(why)),
+                Err(ItemError::Transient(why)) => Err(NotSent::Transient(why)),
                 Err(error) => Err(NotSent::Refused(error.to_string())),
             })
             .collect()

@@ -172,7 +172,7 @@ fn files_that_never_open_block_no_thread_of_the_host() {
 #[test]
 fn deleted_folder_is_a_host_failure_and_not_a_verdict() {
     let folder = tempfile::tempdir().unwrap();
-    let granted = folder.path().join("lent");
+    let granted = folder.path().join("granted");
     let fill = || {
         std::fs::create_dir(&granted).unwrap();
         std::fs::write(granted.join("menu.txt"), "soup").unwrap();

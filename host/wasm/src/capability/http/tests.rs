@@ -341,7 +341,7 @@ fn awaited_request_blocks_no_other_message_of_its_instance() {
             };
         })
     };
-    let plugin = load(&runtime, "lent", options);
+    let plugin = load(&runtime, "granted", options);
     let get = |path: &str| {
         format!(
             r#"{{"do": "http", "method": "GET", "url": "http://{granted}{path}", "body": "",

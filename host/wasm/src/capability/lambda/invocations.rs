@@ -184,7 +184,7 @@ mod tests {
     fn asked() -> Verdict {
         Verdict::Retry {
             after: None,
-            why: FailureReason::Asked,
+            why: FailureReason::Requested,
         }
     }
 

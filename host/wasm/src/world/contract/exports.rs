@@ -30,7 +30,7 @@ pub(super) fn handle(
 }
 
 /// The exports of a version. Beside it the version has: its bindings, as the modules `single` and
-/// `batch`; `Lists`, which lends a delivery to the guest, and `Message`, which copies it; and
+/// `batch`; `Lists`, which hands a delivery to the guest, and `Message`, which copies it; and
 /// `verdict`, of a failure.
 macro_rules! exports {
     () => {

@@ -72,7 +72,7 @@ fn verdict(failure: types::Failure) -> Verdict {
     match failure {
         types::Failure::Retry(after) => Verdict::Retry {
             after: after.map(Duration::from_millis),
-            why: FailureReason::Asked,
+            why: FailureReason::Requested,
         },
         types::Failure::Reject(why) => Verdict::Reject(reason(why)),
         types::Failure::Busy(busy) => Verdict::Busy {

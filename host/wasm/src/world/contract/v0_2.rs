@@ -144,8 +144,8 @@ fn verdict(failure: types::Failure) -> Verdict {
         types::Failure::Retry(retry) => Verdict::Retry {
             after: retry.after.map(Duration::from_millis),
             why: match retry.reason {
-                Some(why) => FailureReason::AskedFor(reason(why)),
-                None => FailureReason::Asked,
+                Some(why) => FailureReason::RequestedWith(reason(why)),
+                None => FailureReason::Requested,
             },
         },
         types::Failure::Reject(why) => Verdict::Reject(reason(why)),

@@ -106,7 +106,7 @@ impl HandlerResponse {
             },
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Verdict::Retry {
                 after: self.retry_after.and_then(|text| wait(&text, today)),
-                why: FailureReason::AskedFor(told),
+                why: FailureReason::RequestedWith(told),
             },
             StatusCode::REQUEST_TIMEOUT => failed(told),
             status if status.is_client_error() => Verdict::Reject(told),

@@ -21,7 +21,7 @@ fn results_are_matched_to_their_entries() {
     assert_eq!(list[0], Ok("a"));
     assert!(matches!(list[1], Err(ItemError::Gone(_))));
     assert_eq!(list[2], Ok("c"));
-    assert!(matches!(list[3], Err(ItemError::Passing(_))));
+    assert!(matches!(list[3], Err(ItemError::Transient(_))));
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn entry_errors_are_classified_by_code_text_and_fault() {
         ("SomethingNew", false),
     ] {
         let error = entry_failed(&entry(code, "later", fault));
-        assert!(matches!(error, ItemError::Passing(_)), "{code}: {error}");
+        assert!(matches!(error, ItemError::Transient(_)), "{code}: {error}");
     }
     let error = entry_failed(&entry("InvalidMessageContents", "bad\ncharacters", true));
     assert_eq!(
@@ -61,7 +61,7 @@ fn failed_call_fails_every_entry() {
             message: "m".into(),
         })
     };
-    let passing = ItemError::Passing("m".into());
+    let passing = ItemError::Transient("m".into());
     assert_eq!(of(ErrorKind::Transient), passing);
     assert_eq!(of(ErrorKind::Unreachable), passing);
     assert_eq!(of(ErrorKind::AccessDenied), passing);

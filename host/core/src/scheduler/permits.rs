@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
-/// How many messages may be held at once. Clones share the room.
+/// How many messages may be held at once. Clones share the permits.
 #[derive(Debug, Clone)]
-pub struct Room(Arc<Inner>);
+pub struct Permits(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -16,7 +16,7 @@ struct Inner {
     freed: Notify,
 }
 
-impl Room {
+impl Permits {
     /// Creates this many permits.
     pub fn new(capacity: usize) -> Self {
         Self(Arc::new(Inner {
@@ -61,16 +61,16 @@ impl Room {
             .used
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
         Permit {
-            room: self.clone(),
+            permits: self.clone(),
             count: taken,
         }
     }
 
-    /// Takes room that may not be there: for what a idle long poll brought, which must be held.
+    /// Takes permits that may not be there: for what an idle long poll brought, which must be held.
     pub fn overdraw(&self, count: usize) -> Permit {
         self.0.used.fetch_add(count, Ordering::AcqRel);
         Permit {
-            room: self.clone(),
+            permits: self.clone(),
             count,
         }
     }
@@ -81,10 +81,10 @@ impl Room {
     }
 }
 
-/// The right to hold some messages; its drop gives the room back.
+/// The right to hold some messages; its drop returns them.
 #[derive(Debug)]
 pub struct Permit {
-    room: Room,
+    permits: Permits,
     count: usize,
 }
 
@@ -97,11 +97,11 @@ impl Permit {
     /// Takes the right for one message out of this; overdraws when there is none left.
     pub(crate) fn split_one(&mut self) -> Permit {
         if self.count == 0 {
-            return self.room.overdraw(1);
+            return self.permits.overdraw(1);
         }
         self.count -= 1;
         Permit {
-            room: self.room.clone(),
+            permits: self.permits.clone(),
             count: 1,
         }
     }
@@ -110,8 +110,8 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if self.count > 0 {
-            self.room.0.used.fetch_sub(self.count, Ordering::AcqRel);
-            self.room.0.freed.notify_one();
+            self.permits.0.used.fetch_sub(self.count, Ordering::AcqRel);
+            self.permits.0.freed.notify_one();
         }
     }
 }
@@ -122,35 +122,35 @@ mod tests {
 
     #[test]
     fn dropped_permit_is_returned() {
-        let room = Room::new(3);
-        let mut permit = room.reserve(10);
-        assert_eq!((permit.count(), room.free()), (3, 0));
-        assert_eq!(room.reserve(1).count(), 0);
+        let permits = Permits::new(3);
+        let mut permit = permits.reserve(10);
+        assert_eq!((permit.count(), permits.free()), (3, 0));
+        assert_eq!(permits.reserve(1).count(), 0);
         let one = permit.split_one();
         drop(permit);
-        assert_eq!(room.free(), 2);
+        assert_eq!(permits.free(), 2);
         drop(one);
-        assert_eq!(room.free(), 3);
+        assert_eq!(permits.free(), 3);
     }
 
     #[test]
     fn shrunk_permits_give_none_until_drained() {
-        let room = Room::new(4);
-        let held = room.reserve(4);
-        room.resize(2);
-        assert_eq!((room.free(), room.reserve(1).count()), (0, 0));
+        let permits = Permits::new(4);
+        let held = permits.reserve(4);
+        permits.resize(2);
+        assert_eq!((permits.free(), permits.reserve(1).count()), (0, 0));
         drop(held);
-        assert_eq!(room.free(), 2);
-        room.resize(5);
-        assert_eq!(room.free(), 5);
+        assert_eq!(permits.free(), 2);
+        permits.resize(5);
+        assert_eq!(permits.free(), 5);
     }
 
     #[test]
     fn overdraft_is_repaid_before_new_permits_are_given() {
-        let room = Room::new(2);
-        let over = room.overdraw(5);
-        assert_eq!((room.used(), room.free()), (5, 0));
+        let permits = Permits::new(2);
+        let over = permits.overdraw(5);
+        assert_eq!((permits.used(), permits.free()), (5, 0));
         drop(over);
-        assert_eq!(room.free(), 2);
+        assert_eq!(permits.free(), 2);
     }
 }

@@ -1,46 +1,46 @@
-//! What a test lends to the handlers that it runs, and what came of it. Knows nothing of the calls
+//! What a test grants to the handlers that it runs, and what came of it. Knows nothing of the calls
 //! that use it.
 
 use super::fakes::{self, World};
 use crate::{http, lambda, queues};
 use std::marker::PhantomData;
 
-/// Begins to lend: to the handlers that this thread runs, until the value is dropped.
+/// Begins to grant: to the handlers that this thread runs, until the value is dropped.
 ///
 /// ```
 /// use dispatcher_guest::{settings, store, testing};
 ///
-/// let lent = testing::lend().setting("REGION", "north").store("seen");
+/// let granted = testing::grant().setting("REGION", "north").store("seen");
 /// assert_eq!(settings::get("REGION").as_deref(), Some("north"));
 /// store::open("seen").unwrap().set("o-1", "yes").unwrap();
-/// assert_eq!(lent.stored("seen", "o-1").as_deref(), Some(&b"yes"[..]));
+/// assert_eq!(granted.stored("seen", "o-1").as_deref(), Some(&b"yes"[..]));
 /// ```
 ///
 /// # Panics
-/// Where something is lent to this thread already.
-pub fn lend() -> Lent {
+/// Where something is granted to this thread already.
+pub fn grant() -> Granted {
     fakes::begin();
-    Lent(PhantomData)
+    Granted(PhantomData)
 }
 
-/// What is lent, as long as this value lives; [`lend`] makes one.
+/// What is granted, as long as this value lives; [`grant`] makes one.
 ///
 /// What is not named here is answered as the host answers what the configuration does not name: an
 /// error says that it is not granted.
 #[derive(Debug)]
-#[must_use = "what is lent is taken back when this is dropped: `let lent = testing::lend();`"]
+#[must_use = "what is granted is taken back when this is dropped: `let granted = testing::grant();`"]
 // It is of the thread that made it.
-pub struct Lent(PhantomData<*const ()>);
+pub struct Granted(PhantomData<*const ()>);
 
-impl Drop for Lent {
+impl Drop for Granted {
     fn drop(&mut self) {
         fakes::end();
     }
 }
 
-impl Lent {
+impl Granted {
     fn set(self, change: impl FnOnce(&mut World)) -> Self {
-        fakes::world("testing::Lent", change);
+        fakes::world("testing::Granted", change);
         self
     }
 
@@ -81,7 +81,7 @@ impl Lent {
         })
     }
 
-    /// Puts a value into a store, which is lent by it.
+    /// Puts a value into a store, which is granted by it.
     pub fn value(
         self,
         store: impl Into<String>,
@@ -110,25 +110,25 @@ impl Lent {
     /// What the queue of this name took, in its order.
     #[must_use]
     pub fn sent(&self, queue: &str) -> Vec<queues::Outgoing> {
-        fakes::world("testing::Lent", |world| world.sent(queue))
+        fakes::world("testing::Granted", |world| world.sent(queue))
     }
 
-    /// Every invocation of a function that is lent, in their order.
+    /// Every invocation of a function that is granted, in their order.
     #[must_use]
     pub fn invoked(&self) -> Vec<lambda::Request> {
-        fakes::world("testing::Lent", |world| world.invoked.clone())
+        fakes::world("testing::Granted", |world| world.invoked.clone())
     }
 
     /// Every HTTP request, in their order.
     #[must_use]
     pub fn requests(&self) -> Vec<http::Request> {
-        fakes::world("testing::Lent", |world| world.requests.clone())
+        fakes::world("testing::Granted", |world| world.requests.clone())
     }
 
     /// The value of a key in a store, if there is one.
     #[must_use]
     pub fn stored(&self, store: &str, key: &str) -> Option<Vec<u8>> {
-        fakes::world("testing::Lent", |world| {
+        fakes::world("testing::Granted", |world| {
             world.stores.get(store)?.get(key).cloned()
         })
     }
@@ -147,7 +147,7 @@ mod tests {
         let panic = catch_unwind(|| settings::get("X")).unwrap_err();
         let said = panic.downcast_ref::<String>().unwrap();
         assert!(
-            said.contains("settings::get") && said.contains("testing::lend()"),
+            said.contains("settings::get") && said.contains("testing::grant()"),
             "{said}"
         );
     }
@@ -155,26 +155,26 @@ mod tests {
     #[test]
     fn grants_are_per_thread_and_end_with_their_guard() {
         {
-            let _lent = lend().setting("X", "1");
+            let _granted = grant().setting("X", "1");
             assert_eq!(settings::get("X").as_deref(), Some("1"));
             let other = std::thread::spawn(|| catch_unwind(|| settings::get("X")).is_err());
             assert!(other.join().unwrap());
         }
-        let _lent = lend();
+        let _granted = grant();
         assert_eq!(settings::get("X"), None);
     }
 
     #[test]
     fn granting_twice_panics() {
-        let _lent = lend();
-        assert!(catch_unwind(|| drop(lend())).is_err());
+        let _granted = grant();
+        assert!(catch_unwind(|| drop(grant())).is_err());
         assert_eq!(settings::get("X"), None);
     }
 
     #[test]
     fn fake_queue_can_refuse_and_other_queues_are_denied() {
         let full = |_: &Outgoing| Err(SendError::Unavailable("full".into()));
-        let lent = lend().queue("a").queue_that("b", full);
+        let granted = grant().queue("a").queue_that("b", full);
         assert!(send("a", Outgoing::new("1")).is_ok());
         assert!(matches!(
             send("b", Outgoing::new("2")),
@@ -184,7 +184,7 @@ mod tests {
             send("c", Outgoing::new("3")),
             Err(SendError::Forbidden(_))
         ));
-        assert_eq!((lent.sent("a").len(), lent.sent("b").len()), (1, 0));
+        assert_eq!((granted.sent("a").len(), granted.sent("b").len()), (1, 0));
     }
 
     #[test]
@@ -194,14 +194,14 @@ mod tests {
                 settings::get("X").unwrap_or_default(),
             ))
         };
-        let _lent = lend().setting("X", "7").lambda("f", answer);
+        let _granted = grant().setting("X", "7").lambda("f", answer);
         let answer = lambda::invoke(lambda::Request::new("f"));
         assert_eq!(answer.map(|answer| answer.payload), Ok(b"7".to_vec()));
     }
 
     #[test]
     fn handler_sees_its_attempt() {
-        let _lent = lend().cancelled("m");
+        let _granted = grant().cancelled("m");
         let handle = |message: Message| match message.cancelled() {
             true => Err(Failure::busy(message.attempt().to_string())),
             false => Ok(()),
