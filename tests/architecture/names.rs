@@ -227,3 +227,51 @@ fn type_name_is_defined_at_most_three_times() {
     }
     nothing_wrong(&complaints);
 }
+
+/// What a record of the log has besides its fields, and `id`, which does not say of what.
+const RESERVED_FIELDS: &[&str] = &["timestamp", "level", "message", "target", "id"];
+
+/// The fields that the log macros of a file set.
+#[derive(Default)]
+struct LogFields(Vec<String>);
+
+impl<'a> Visit<'a> for LogFields {
+    fn visit_macro(&mut self, call: &'a syn::Macro) {
+        if call
+            .path
+            .segments
+            .first()
+            .is_none_or(|first| first.ident != "tracing")
+        {
+            return;
+        }
+        let tokens = call.tokens.clone().into_iter().map(|one| one.to_string());
+        let tokens: Vec<String> = tokens.filter(|one| one != "%" && one != "?").collect();
+        for argument in tokens.split(|one| one == ",") {
+            if let [field] | [field, "=", ..] =
+                &argument.iter().map(String::as_str).collect::<Vec<_>>()[..]
+            {
+                self.0.push((*field).to_owned());
+            }
+        }
+    }
+}
+
+#[test]
+fn finding_05_no_log_field_has_a_name_of_the_record() {
+    let mut complaints = Vec::new();
+    let mut count = 0;
+    for (file, text) in sources("host") {
+        let parsed = syn::parse_file(&text).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let mut fields = LogFields::default();
+        fields.visit_file(&parsed);
+        count += fields.0.len();
+        let reserved = fields
+            .0
+            .iter()
+            .filter(|one| RESERVED_FIELDS.contains(&one.as_str()));
+        complaints.extend(reserved.map(|field| format!("{file} logs a field `{field}`")));
+    }
+    assert!(count > 200, "the fields were not found: {count}");
+    nothing_wrong(&complaints);
+}

@@ -2,7 +2,7 @@
 //! other sends, and what the other held when it died.
 
 use crate::redis_scene::{RedisScene, begins};
-use crate::scene::{printed, prints};
+use crate::scene::{field, printed, prints};
 use dispatcher_tests::PATIENCE;
 use dispatcher_tests::child::{Program, RunningProgram, Signal};
 use dispatcher_tests::worqr::{Process, WorqrPeer};
@@ -181,6 +181,52 @@ async fn mixed_fleet_with_kills_loses_nothing() {
     assert_eq!(handled.len(), TASKS, "every task is handled");
     let again: usize = handled.values().map(|times| times - 1).sum();
     println!("{again} of {TASKS} came twice");
+}
+
+/// It is dead-lettered without being loaded, and its lock ends with it, as when it is finished.
+#[tokio::test]
+async fn finding_04_task_beyond_message_memory_is_dead_lettered_and_others_handled() {
+    let scene = RedisScene::plain();
+    let mut peer = WorqrPeer::new(&scene.server);
+    let large = format!("print:{}", "x".repeat(3_000_000));
+    // The MD5 of the task.
+    let lock = "worqr:uniqueTasks:b9a7e73ee910a665b51520202853392d";
+    let mut server = scene.server.connect();
+    server.call(&["SET", lock, "1"]).expect("an answer");
+    peer.enqueue(
+        &scene.name,
+        &["print:a".to_owned(), large, "print:b".to_owned()],
+    );
+    let running = program(&scene, &["--message-memory", "2MiB"]).start();
+    let line = running.wait_for_line(|line| line.contains("\"message dead-lettered\""));
+    assert_eq!(field(&line, "reason_kind"), "too-large");
+    running.wait_for_lines(2, printed);
+    until(|| keys(&scene, "worqr:processes:*").is_empty().then_some(()));
+    let mut handled = prints(&running);
+    handled.sort();
+    assert_eq!(handled, ["a", "b"]);
+    let dead = format!("worqr:queues:{}.dead", scene.name);
+    let letters = server
+        .call(&["LRANGE", &dead, "0", "-1"])
+        .expect("an answer");
+    let lengths: Vec<_> = letters.texts().iter().map(String::len).collect();
+    assert_eq!(lengths, [3_000_006], "it is whole");
+    assert!(keys(&scene, "worqr:uniqueTasks:*").is_empty());
+}
+
+/// More than may be held waits in the queue, and all of it is handled in the end.
+#[tokio::test]
+async fn finding_04_tasks_wait_for_memory_and_all_are_handled() {
+    let scene = RedisScene::plain();
+    let mut peer = WorqrPeer::new(&scene.server);
+    let tasks: Vec<String> = (0..20)
+        .map(|number| format!("done:{number}{}", "x".repeat(700_000)))
+        .collect();
+    peer.enqueue(&scene.name, &tasks);
+    let more = ["--message-memory", "2MiB", "--concurrency", "20"];
+    let _running = program(&scene, &more).start();
+    until(|| keys(&scene, "worqr:queues:*").is_empty().then_some(()));
+    until(|| keys(&scene, "worqr:processes:*").is_empty().then_some(()));
 }
 
 /// What a run has printed, as the tasks that told it to.

@@ -3,8 +3,10 @@
 
 use crate::scene::{guest, run};
 use aws_sdk_sqs::types::QueueAttributeName;
+use dispatcher_core::tasks::Group;
 use dispatcher_tests::child::{Program, Signal};
 use dispatcher_tests::http;
+use dispatcher_tests::limited::MemoryLimit;
 use dispatcher_tests::served::{LocalServer, Sdk};
 use dispatcher_tests::sqs::SqsServer;
 use std::path::Path;
@@ -87,6 +89,36 @@ fn calls_of_tests_are_refused_unless_everything_about_them_is_right() {
     }
     let got = http::get(&format!("{}/_dispatcher/reset", in_memory.url()));
     assert_eq!(got.status, 405, "{}", got.body);
+}
+
+/// Many clients receive the largest messages at once: more than the server's memory has room for.
+#[tokio::test]
+async fn finding_04_large_receives_of_many_clients_stay_within_the_memory_limit() {
+    const MESSAGES: usize = 300;
+    let Some(limit) = MemoryLimit::new(160 * 1024 * 1024) else {
+        return;
+    };
+    let mut local = LocalServer::of(limit.run(Program::new(LOCAL)));
+    let sdk = SqsServer::at(local.url());
+    let url = sdk.create("large", &[]).await;
+    let body = "\\".repeat(1_000_000);
+    for _ in 0..MESSAGES {
+        let send = sdk.client.send_message().queue_url(&url);
+        send.message_body(&body).send().await.expect("sent");
+    }
+    let mut receives = Group::new();
+    for _ in 0..MESSAGES / 5 {
+        let receive = sdk.client.receive_message().queue_url(&url);
+        let receive = receive.max_number_of_messages(10).wait_time_seconds(20);
+        receives.spawn(async move { receive.send().await.map(|some| some.messages().len()) });
+    }
+    let mut received = 0;
+    while !receives.is_empty() && received < MESSAGES {
+        received += receives.next().await.expect("an answer");
+    }
+    assert_eq!(received, MESSAGES);
+    local.process().signal(Signal::TERM);
+    assert_eq!(local.process().wait_exit(), 0);
 }
 
 #[test]

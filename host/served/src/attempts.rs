@@ -4,7 +4,7 @@
 
 use super::service::lock;
 use dispatcher_core::clock::BootInstant;
-use dispatcher_core::message::Receipt;
+use dispatcher_core::message::{Message, Receipt};
 use dispatcher_local::queue::{QueueId, StoreTime};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
@@ -22,6 +22,8 @@ pub(crate) struct Attempt {
     at: BootInstant,
     /// With which receipts.
     pub receipts: Vec<Receipt>,
+    /// The bytes of its messages.
+    pub bytes: u64,
     /// Until when they are invisible.
     pub until: StoreTime,
 }
@@ -60,7 +62,7 @@ impl Attempts {
         &self,
         queue: QueueId,
         id: &str,
-        receipts: Vec<Receipt>,
+        messages: &[Message],
         until: StoreTime,
         now: BootInstant,
     ) {
@@ -69,7 +71,8 @@ impl Attempts {
         kept.order.push_back((now, key.clone()));
         let attempt = Attempt {
             at: now,
-            receipts,
+            receipts: messages.iter().map(|one| one.receipt.clone()).collect(),
+            bytes: messages.iter().map(Message::held_bytes).sum(),
             until,
         };
         kept.by_name.insert(key, attempt);
@@ -111,8 +114,11 @@ mod tests {
     }
 
     fn keep(attempts: &Attempts, id: &str, ms: u64) {
-        let receipts = vec![Receipt(format!("{id}.1"))];
-        attempts.keep(1, id, receipts, StoreTime(0), at(ms));
+        let message = Message {
+            receipt: Receipt(format!("{id}.1")),
+            ..Message::default()
+        };
+        attempts.keep(1, id, &[message], StoreTime(0), at(ms));
     }
 
     #[test]

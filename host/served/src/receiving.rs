@@ -5,19 +5,23 @@ use super::content;
 use super::fault::{Fault, FaultKind};
 use super::input::Receive;
 use super::sending::{fifo_id, sequence};
-use super::service::Service;
+use super::service::{Reply, Service};
 use dispatcher_core::clock;
+use dispatcher_core::memory::HeldBytes;
 use dispatcher_core::message::{Attribute, AttributeValue, Message, Outcome};
-use dispatcher_core::queue::{Ask, GroupShare, Queue};
+use dispatcher_core::queue::{Ask, GroupShare, Queue, Received};
 use dispatcher_core::tasks;
 use dispatcher_local::queue::KnownQueue;
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// SQS's limits.
 const MOST_MESSAGES: i64 = 10;
 const LONGEST_WAIT_S: i64 = 20;
 pub(crate) const LONGEST_VISIBILITY_S: i64 = 43_200;
+/// How long a receive waits for memory at least: answers to others are written meanwhile.
+const SHORT_OF_MEMORY: Duration = Duration::from_secs(5);
 /// Who has sent, which nobody here knows.
 const SENDER: &str = "000000000000";
 /// The queue's own attributes of a message.
@@ -40,7 +44,7 @@ struct WantedAttributes {
 }
 
 impl Service {
-    pub(super) async fn receive(&self, path: Option<&str>, asked: Receive) -> Result<Value, Fault> {
+    pub(super) async fn receive(&self, path: Option<&str>, asked: Receive) -> Result<Reply, Fault> {
         let queue = self.queue(path, asked.queue_url.as_deref()).await?;
         let ask = ask(&queue, &asked)?;
         let wanted = WantedAttributes::of(&asked)?;
@@ -51,12 +55,9 @@ impl Service {
                 "ReceiveRequestAttemptId is only valid for FIFO queues.",
             ));
         }
-        let messages = match attempt {
+        let Received { messages, held, .. } = match attempt {
             Some(attempt) => self.receive_once(&queue, ask, &attempt).await?,
-            None => {
-                let received = self.store.receive_from(&queue, ask, &self.hurry);
-                received.await?.messages
-            }
+            None => self.receive_within_budget(&queue, ask).await?,
         };
         let messages = self.set_aside(&queue, messages).await?;
         let mut fields = Map::new();
@@ -66,7 +67,51 @@ impl Service {
                 .map(|message| show(&queue, message, &wanted));
             fields.insert("Messages".into(), shown.collect());
         }
-        Ok(Value::Object(fields))
+        let value = Value::Object(fields);
+        Ok(Reply { value, held })
+    }
+
+    /// Receives as far as the answers under way leave memory: the rest stays in the queue.
+    async fn receive_within_budget(
+        &self,
+        queue: &KnownQueue,
+        mut ask: Ask,
+    ) -> Result<Received, Fault> {
+        let until = clock::now() + ask.wait.max(SHORT_OF_MEMORY);
+        loop {
+            let budget = Arc::clone(&self.budget);
+            let received = self.store.receive_from(queue, ask, budget, &self.hurry);
+            let received = received.await?;
+            let nothing = received.messages.is_empty();
+            let Some(bytes) = received.short_of.filter(|_| nothing) else {
+                return Ok(received);
+            };
+            if ask.overdraw {
+                return Err(out_of_memory());
+            }
+            tokio::select! {
+                () = self.budget.available(bytes) => {}
+                () = clock::sleep_until(Some(until)) => ask.overdraw = true,
+                () = self.hurry.cancelled() => return Ok(received),
+            }
+            ask.wait = ask.wait.min(until.since(clock::now()));
+        }
+    }
+
+    /// Takes so many bytes once the answers under way leave them.
+    async fn reserve(&self, bytes: u64, wait: Duration) -> Result<HeldBytes, Fault> {
+        let until = clock::now() + wait.max(SHORT_OF_MEMORY);
+        loop {
+            if let Some(held) = self.budget.try_take(bytes) {
+                return Ok(held);
+            }
+            tokio::select! {
+                () = self.budget.available(bytes) => {}
+                () = clock::sleep_until(Some(until)) => {
+                    return self.budget.overdraw(bytes).ok_or_else(out_of_memory);
+                }
+            }
+        }
     }
 
     /// Moves messages whose content is missing or cannot be read to the dead-letter queue, and
@@ -113,27 +158,38 @@ impl Service {
         queue: &KnownQueue,
         ask: Ask,
         attempt: &str,
-    ) -> Result<Vec<Message>, Fault> {
+    ) -> Result<Received, Fault> {
         if let Some(before) = self.attempts.get(queue.id, attempt, clock::now()) {
+            let held = vec![self.reserve(before.bytes, ask.wait).await?];
             let again = self
                 .store
                 .take_again(queue, before.receipts, before.until, ask.visibility);
             if let Some((messages, until)) = again.await? {
                 self.attempts.renew(queue.id, attempt, until);
-                return Ok(messages);
+                return Ok(Received {
+                    messages,
+                    held,
+                    ..Received::default()
+                });
             }
         }
-        let received = self.store.receive_from(queue, ask, &self.hurry).await?;
+        let received = self.receive_within_budget(queue, ask).await?;
         if let Some(first) = received.messages.first()
             && let Some(until) = self.store.until(queue.id, first.receipt.clone()).await?
         {
-            let messages = received.messages.iter();
-            let receipts = messages.map(|message| message.receipt.clone()).collect();
-            let now = clock::now();
-            self.attempts.keep(queue.id, attempt, receipts, until, now);
+            let (messages, now) = (&received.messages, clock::now());
+            self.attempts.keep(queue.id, attempt, messages, until, now);
         }
-        Ok(received.messages)
+        Ok(received)
     }
+}
+
+/// SDKs try again by themselves.
+fn out_of_memory() -> Fault {
+    Fault::new(
+        FaultKind::Unavailable,
+        "Answers that clients have not read yet hold all memory for messages.",
+    )
 }
 
 fn ask(queue: &KnownQueue, asked: &Receive) -> Result<Ask, Fault> {

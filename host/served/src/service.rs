@@ -6,6 +6,7 @@ use super::fault::{Fault, FaultKind};
 use dispatcher_core::backend::QueueDeclaration;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
+use dispatcher_core::memory::{self, Budget, HeldBytes};
 use dispatcher_local::queue::{KnownQueue, LocalStore, QueueId};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -31,6 +32,8 @@ pub(crate) struct Service {
     pub hurry: CancellationToken,
     /// Receives that may be asked for again.
     pub attempts: Attempts,
+    /// The bytes that messages in answers under way may have.
+    pub budget: Arc<Budget>,
     /// Rung when a task is begun that moves messages.
     pub moves: Notify,
     /// What a reset makes anew; without it the calls for tests are not answered.
@@ -49,6 +52,22 @@ pub(crate) struct Request {
     pub path_queue: Option<String>,
     /// What was said.
     pub body: Body,
+}
+
+/// What a request is answered with.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    /// In the shapes of the JSON protocol; null where the operation has no result.
+    pub value: Value,
+    /// The bytes of the messages in it, held until it is written.
+    pub held: Vec<HeldBytes>,
+}
+
+impl From<Value> for Reply {
+    fn from(value: Value) -> Self {
+        let held = Vec::new();
+        Self { value, held }
+    }
 }
 
 /// What a request says, in the shapes of the JSON protocol.
@@ -81,14 +100,15 @@ impl Service {
             tests: None,
             hurry,
             attempts: Attempts::default(),
+            budget: Budget::new(memory::default_budget(memory::limit())),
             moves: Notify::new(),
             known: Mutex::default(),
             purged: Mutex::default(),
         }
     }
 
-    /// Does what a request asks; null where the operation has no result.
-    pub(crate) async fn answer(&self, request: Request) -> Result<Value, Fault> {
+    /// Does what a request asks.
+    pub(crate) async fn answer(&self, request: Request) -> Result<Reply, Fault> {
         let Request {
             action,
             host,
@@ -96,10 +116,10 @@ impl Service {
             body,
         } = request;
         let path = path_queue.as_deref();
-        match action.as_str() {
+        let answered = match action.as_str() {
             "SendMessage" => self.send(path, body.read()?).await,
             "SendMessageBatch" => self.send_batch(path, body.read()?).await,
-            "ReceiveMessage" => self.receive(path, body.read()?).await,
+            "ReceiveMessage" => return self.receive(path, body.read()?).await,
             "DeleteMessage" => self.delete_message(path, body.read()?).await,
             "DeleteMessageBatch" => self.delete_batch(path, body.read()?).await,
             "ChangeMessageVisibility" => self.change(path, body.read()?).await,
@@ -123,7 +143,8 @@ impl Service {
                 FaultKind::InvalidAction,
                 format!("The action {other} is not valid for this endpoint."),
             )),
-        }
+        };
+        answered.map(Reply::from)
     }
 
     /// The queue that a request is about, by its URL or the path that it was sent to.

@@ -2,7 +2,7 @@
 
 use super::fault::{Fault, FaultKind};
 use super::query;
-use super::service::{Body, Request, Service};
+use super::service::{Body, Reply, Request, Service};
 use super::test_calls;
 use super::uploads::{UploadLimits, UploadedBody, Uploads};
 use axum::Router;
@@ -10,6 +10,7 @@ use axum::body::{Body as Answer, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::Response;
+use dispatcher_core::memory::HeldBytes;
 use dispatcher_http as http;
 use dispatcher_http::ConnectionLimits;
 use serde_json::{Value, json};
@@ -100,8 +101,8 @@ async fn answer(State(counter): State<Counter>, asked: axum::extract::Request) -
         tracing::warn!(action, error = fault.message, "cannot answer");
     }
     match protocol {
-        Protocol::Json => in_json(&outcome, &request),
-        Protocol::Query => in_xml(&action, &outcome, &request),
+        Protocol::Json => in_json(outcome, &request),
+        Protocol::Query => in_xml(&action, outcome, &request),
     }
 }
 
@@ -163,10 +164,15 @@ fn path_queue(path: &str) -> Option<String> {
     (!account.is_empty() && !name.is_empty()).then(|| name.to_owned())
 }
 
-fn in_json(outcome: &Result<Value, Fault>, request: &str) -> Response {
+fn in_json(outcome: Result<Reply, Fault>, request: &str) -> Response {
     let (status, text, code) = match outcome {
-        Ok(Value::Null) => (200, "{}".to_owned(), None),
-        Ok(value) => (200, value.to_string(), None),
+        Ok(Reply { value, held }) => {
+            let text = match value {
+                Value::Null => "{}".to_owned(),
+                value => value.to_string(),
+            };
+            (200, WrittenText { text, _held: held }, None)
+        }
         Err(fault) => {
             let (name, status) = fault.kind.json();
             let text = json!({"__type": name, "message": fault.message}).to_string();
@@ -174,7 +180,8 @@ fn in_json(outcome: &Result<Value, Fault>, request: &str) -> Response {
                 true => "Sender",
                 false => "Receiver",
             };
-            (status, text, Some(format!("{};{who}", fault.kind.query())))
+            let code = format!("{};{who}", fault.kind.query());
+            (status, text.into(), Some(code))
         }
     };
     let mut answer = written(status, JSON, text, request);
@@ -184,23 +191,43 @@ fn in_json(outcome: &Result<Value, Fault>, request: &str) -> Response {
     answer
 }
 
-fn in_xml(action: &str, outcome: &Result<Value, Fault>, request: &str) -> Response {
+fn in_xml(action: &str, outcome: Result<Reply, Fault>, request: &str) -> Response {
     match outcome {
-        Ok(value) => written(
-            200,
-            "text/xml",
-            query::answer(action, value, request),
-            request,
-        ),
+        Ok(Reply { value, held }) => {
+            let text = query::answer(action, &value, request);
+            let text = WrittenText { text, _held: held };
+            written(200, "text/xml", text, request)
+        }
         Err(fault) => {
             let (_, status) = fault.kind.json();
-            written(status, "text/xml", query::refusal(fault, request), request)
+            let text = query::refusal(&fault, request).into();
+            written(status, "text/xml", text, request)
         }
     }
 }
 
-fn written(status: u16, kind: &'static str, text: String, request: &str) -> Response {
-    let mut answer = Response::new(Answer::from(text));
+/// The text of an answer, and the bytes of its messages, which are free again once it has been
+/// written: a client may be slow to read.
+struct WrittenText {
+    text: String,
+    _held: Vec<HeldBytes>,
+}
+
+impl From<String> for WrittenText {
+    fn from(text: String) -> Self {
+        let _held = Vec::new();
+        Self { text, _held }
+    }
+}
+
+impl AsRef<[u8]> for WrittenText {
+    fn as_ref(&self) -> &[u8] {
+        self.text.as_bytes()
+    }
+}
+
+fn written(status: u16, kind: &'static str, text: WrittenText, request: &str) -> Response {
+    let mut answer = Response::new(Answer::from(Bytes::from_owner(text)));
     *answer.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
@@ -222,6 +249,7 @@ mod tests {
     /// A server of its own, for as long as what this returns is kept.
     struct RunningServer {
         at: std::net::SocketAddr,
+        desk: Arc<Service>,
         uploads: Arc<Uploads>,
         _served: dispatcher_core::tasks::Task<()>,
         _folder: tempfile::TempDir,
@@ -235,9 +263,11 @@ mod tests {
         let stop = CancellationToken::new();
         let desk = Arc::new(Service::new(store, stop.clone()));
         let uploads = Arc::new(Uploads::new(uploads));
-        let served = serve_within(limits, Arc::clone(&uploads), listener, desk, stop);
+        let answering = (Arc::clone(&uploads), Arc::clone(&desk));
+        let served = serve_within(limits, answering.0, listener, answering.1, stop);
         RunningServer {
             at,
+            desk,
             uploads,
             _served: dispatcher_core::tasks::spawn(served),
             _folder: folder,
@@ -380,6 +410,51 @@ mod tests {
         let mut status = [0; 12];
         slow.read_exact(&mut status).await.expect("an answer");
         assert_eq!(&status, b"HTTP/1.1 408");
+    }
+
+    /// The status and the number of messages of an answer to one request.
+    async fn call(at: std::net::SocketAddr, action: &str, body: String) -> (String, usize) {
+        let mut stream = TcpStream::connect(at).await.expect("it listens");
+        let words = format!(
+            "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+             X-Amz-Target: AmazonSQS.{action}\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(words.as_bytes()).await.expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("an answer");
+        (answer[9..12].to_owned(), answer.matches("\"Body\"").count())
+    }
+
+    #[tokio::test]
+    async fn finding_04_receive_brings_what_unread_answers_leave_memory_for() {
+        let served = start(LIMITS, UPLOADS).await;
+        let queue = r#"{"QueueUrl":"http://x/000000000000/q""#;
+        call(served.at, "CreateQueue", r#"{"QueueName":"q"}"#.to_owned()).await;
+        for _ in 0..3 {
+            let body = "x".repeat(1_000_000);
+            let send = format!(r#"{queue},"MessageBody":"{body}"}}"#);
+            assert_eq!(call(served.at, "SendMessage", send).await.0, "200");
+        }
+        let budget = &served.desk.budget;
+        let free = budget.free();
+        let receive = || {
+            let ask = format!(r#"{queue},"MaxNumberOfMessages":10,"WaitTimeSeconds":20}}"#);
+            call(served.at, "ReceiveMessage", ask)
+        };
+        // Of answers that nobody has read.
+        let unread = budget.take(free - 1_500_000);
+        assert_eq!(receive().await, ("200".to_owned(), 1));
+        assert_eq!(budget.free(), 1_500_000, "what was read is free again");
+        let rest = budget.take(1_500_000);
+        let beyond = budget.overdraw(1).expect("nobody else does");
+        let freed = async {
+            drop(unread);
+        };
+        let (received, ()) = tokio::join!(receive(), freed);
+        assert_eq!(received, ("200".to_owned(), 2));
+        drop((rest, beyond));
+        assert_eq!(budget.free(), free);
     }
 
     #[tokio::test]

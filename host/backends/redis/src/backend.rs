@@ -126,7 +126,7 @@ impl BackendClient for RedisClient {
         if self.is_worqr(queue) {
             let prefix = &self.worqr_prefix;
             let open = self.queues.worqr(prefix, queue, terms.dead_letter).await?;
-            return Ok(Arc::new(open));
+            return Ok(Arc::new(open.within(terms.budget.cloned())));
         }
         let open = self.queues.queue(queue, terms.dead_letter).await?;
         Ok(Arc::new(open.within(terms.budget.cloned())))

@@ -14,6 +14,7 @@ use super::work::Durability;
 use super::{LocalStore, controls, look};
 use dispatcher_core::backend::{Contradiction, QueueDeclaration};
 use dispatcher_core::control::{ControlChange, QueueControl};
+use dispatcher_core::memory::Budget;
 use dispatcher_core::message::{Message, Receipt};
 use dispatcher_core::queue::{Ask, Depth, ItemError, QueueError, Received};
 use std::sync::Arc;
@@ -182,15 +183,20 @@ impl LocalStore {
             .await
     }
 
-    /// Receives as the port does. `ask` must keep to its bounds: at least one, at most 12 hours.
+    /// Receives as the port does, as far as `budget` has bytes for the messages. `ask` must keep to
+    /// its bounds: at least one, at most 12 hours.
     pub async fn receive_from(
         &self,
         known: &KnownQueue,
         ask: Ask,
+        budget: Arc<Budget>,
         hurry: &CancellationToken,
     ) -> Result<Received, QueueError> {
         let name: Arc<str> = format!("local:{}", known.name).into();
-        let terms = DeliveryTerms::default();
+        let terms = DeliveryTerms {
+            budget: Some(budget),
+            ..DeliveryTerms::default()
+        };
         self.handle
             .receive((known.id, name), ask, terms, hurry)
             .await

@@ -50,7 +50,7 @@ async fn take(store: &LocalStore, queue: &KnownQueue, visibility: Duration) -> V
     };
     let hurry = CancellationToken::new();
     store
-        .receive_from(queue, ask, &hurry)
+        .receive_from(queue, ask, Budget::new(u64::MAX), &hurry)
         .await
         .unwrap()
         .messages

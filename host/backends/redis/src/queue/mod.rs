@@ -25,6 +25,7 @@ pub use worqr::WorqrQueue;
 
 use crate::server::{link, notifier, slot};
 use dispatcher_core::backend::{CancelCount, WorkerInfo};
+use dispatcher_core::memory::Budget;
 use dispatcher_core::queue::{ErrorKind, Identity, QueueError};
 use keys::{DEAD, Keys};
 use link::{RedisAddress, RedisConnections};
@@ -244,6 +245,12 @@ fn identity(name: &str, ordered_groups: bool, dead_letters: bool) -> Identity {
         most_receives: None,
         redrive_target: false,
     }
+}
+
+/// Maximum bytes of a body that is loaded.
+fn largest(budget: Option<&Arc<Budget>>) -> u64 {
+    let longest = wire::LONGEST as u64;
+    budget.map_or(longest, |budget| budget.capacity())
 }
 
 /// Where the dead letters of a queue go.

@@ -92,20 +92,13 @@ impl NativeQueue {
         Self { budget, ..self }
     }
 
-    /// Maximum bytes of a body that is loaded.
-    fn largest(&self) -> u64 {
-        let longest = wire::LONGEST as u64;
-        let budget = self.budget.as_ref();
-        budget.map_or(longest, |budget| budget.capacity())
-    }
-
     /// One look for messages.
     async fn claim(&self, ask: Ask, bytes: u64) -> Result<Claimed, QueueError> {
         let worker = self.worker.join(&self.name, &self.base).await?;
         let number = self.doubts.number();
         let doubts = self.doubts.take(&worker);
         let list: String = doubts.iter().map(|claim| format!("{claim},")).collect();
-        let largest = self.largest();
+        let largest = super::largest(self.budget.as_ref());
         let mut call = script::CLAIM.key(&self.base);
         call.arg(&*worker)
             .arg(number)
@@ -430,7 +423,7 @@ impl Queue for NativeQueue {
 
     async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError> {
         let mut call = script::PEEK.key(&self.base);
-        let largest = self.largest();
+        let largest = super::largest(self.budget.as_ref());
         call.arg(max).arg(wire::CALL).arg(largest);
         let _turn = self.lines.turn().await;
         let answer: Vec<redis::Value> = self.lines.link.run(&call).await?;

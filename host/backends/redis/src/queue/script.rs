@@ -90,6 +90,8 @@ macro_rules! of_worqr {
 pub(super) static WORQR_JOIN: LazyLock<Script> = of_worqr!("join");
 /// Takes tasks of the package.
 pub(super) static WORQR_TAKE: LazyLock<Script> = of_worqr!("take");
+/// Reads a part of a taken one.
+pub(super) static WORQR_PART: LazyLock<Script> = of_worqr!("part");
 /// Removes one wherever it is.
 pub(super) static WORQR_CANCEL: LazyLock<Script> = of_worqr!("cancel");
 /// Ends them.

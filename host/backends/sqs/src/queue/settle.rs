@@ -119,7 +119,7 @@ impl SqsQueue {
                 if !left_out.is_empty() {
                     tracing::warn!(
                         queue = self.identity.name,
-                        message = step.message.id,
+                        message_id = step.message.id,
                         reason,
                         ?left_out,
                         "no space for these attributes besides the message's own; it is dead-lettered without them"

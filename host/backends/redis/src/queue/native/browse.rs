@@ -2,7 +2,7 @@
 //! the queue.
 
 use super::super::wire::Claimed;
-use super::super::{item_errors, script, wire};
+use super::super::{item_errors, largest, script, wire};
 use super::NativeQueue;
 use dispatcher_core::message::{Message, Receipt};
 use dispatcher_core::queue::{BrowseCursor, BrowsePage, PurgeStep, QueueError};
@@ -19,7 +19,7 @@ impl NativeQueue {
         after: Option<&BrowseCursor>,
         max: usize,
     ) -> Result<BrowsePage, QueueError> {
-        let largest = self.largest();
+        let largest = largest(self.budget.as_ref());
         let mut call = script::BROWSE.key(&self.base);
         call.arg(after.map_or("", |cursor| cursor.0.as_str()))
             .arg(max.clamp(1, self.identity.batch))
@@ -74,7 +74,7 @@ impl NativeQueue {
         loop {
             let worker = self.worker.join(&self.name, &self.base).await?;
             let number = self.doubts.number();
-            let largest = self.largest();
+            let largest = largest(self.budget.as_ref());
             let mut call = script::TAKE.key(&self.base);
             call.arg(&*worker)
                 .arg(number)

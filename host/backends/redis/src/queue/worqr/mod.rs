@@ -9,6 +9,7 @@ use super::notifier::Notifier;
 use super::turns::{self, LongAnswerTurns};
 use super::{item_errors, script};
 use dispatcher_core::clock;
+use dispatcher_core::memory::Budget;
 use dispatcher_core::message::{Loss, Message, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{
     Ask, Delays, Depth, ErrorKind, Identity, ItemError, MessageLimits, Queue, QueueError, Received,
@@ -16,6 +17,7 @@ use dispatcher_core::queue::{
 };
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
+use md5::{Digest, Md5};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -25,6 +27,9 @@ use worker::{Inner, LIFE, PendingReceive, WorqrProcess, live};
 /// How often to look for what nobody was told of: the package says nothing of returned tasks.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// Bytes of a task that are read at once to know its digest.
+const PART: usize = 1_000_000;
+
 /// One open queue, and this process as a worker of it.
 pub struct WorqrQueue {
     inner: Arc<Inner>,
@@ -32,6 +37,8 @@ pub struct WorqrQueue {
     joining: tokio::sync::Mutex<()>,
     beating: OnceLock<Task<()>>,
     turns: LongAnswerTurns,
+    /// The bytes that the process may hold.
+    budget: Option<Arc<Budget>>,
 }
 
 impl WorqrQueue {
@@ -57,7 +64,14 @@ impl WorqrQueue {
             joining: tokio::sync::Mutex::default(),
             beating: OnceLock::new(),
             turns: LongAnswerTurns::default(),
+            budget: None,
         }
+    }
+
+    /// The same for a process that may hold so many bytes.
+    #[must_use]
+    pub fn within(self, budget: Option<Arc<Budget>>) -> Self {
+        Self { budget, ..self }
     }
 
     /// The worker's name; begins one if there is none.
@@ -98,7 +112,12 @@ impl WorqrQueue {
         Ok(id)
     }
 
-    async fn take(&self, max: usize, visibility: Duration) -> Result<wire::Taken, QueueError> {
+    async fn take(
+        &self,
+        max: usize,
+        bytes: u64,
+        visibility: Duration,
+    ) -> Result<wire::Taken, QueueError> {
         let inner = &self.inner;
         let worker = self.join().await?;
         // Version 7 sorts as it was made.
@@ -107,20 +126,23 @@ impl WorqrQueue {
         let sent = clock::now();
         let mut call = script::WORQR_TAKE.key(&inner.prefix);
         call.arg(&inner.name).arg(&*worker);
-        call.arg(super::wire::CALL).arg(asked.ids());
+        let largest = super::largest(self.budget.as_ref());
+        call.arg(bytes).arg(largest).arg(asked.ids());
         let answer: Vec<redis::Value> = inner.lines.link.run(&call).await?;
-        let taken = wire::taken(&answer, &inner.identity.name)
+        let taken = wire::taken(&answer, &inner.identity.name, largest)
             .ok_or_else(|| item_errors::unexpected_answer(inner.lines.link.place(), "a dequeue"))?;
         match &taken {
             wire::Taken::Stranger => inner.fail(&worker),
-            wire::Taken::Messages { messages, .. } => {
+            wire::Taken::Messages {
+                messages, digests, ..
+            } => {
                 let mut state = inner.lock();
                 if state.id.as_ref() != Some(&worker) {
                     return Ok(wire::Taken::Stranger);
                 }
-                for message in messages {
+                for (message, digest) in messages.iter().zip(digests) {
                     let held = WorqrProcess {
-                        task: message.body.clone(),
+                        digest: digest.clone(),
                         until: sent + visibility.min(VISIBILITY_CEILING),
                     };
                     state.held.insert(message.id.clone(), held);
@@ -129,6 +151,29 @@ impl WorqrQueue {
             wire::Taken::Nothing(_) => {}
         }
         Ok(taken)
+    }
+
+    /// What the lock of a process's task is called after. A task that was too large to be held is
+    /// read in parts.
+    async fn digest(&self, process: &str) -> Result<String, QueueError> {
+        let inner = &self.inner;
+        if let Some(held) = inner.lock().held.get(process)
+            && let Some(digest) = &held.digest
+        {
+            return Ok(digest.clone());
+        }
+        let mut md5 = Md5::new();
+        let mut first = 1;
+        loop {
+            let mut call = script::WORQR_PART.key(&inner.prefix);
+            call.arg(process).arg(first).arg(first + PART - 1);
+            let part: Vec<u8> = inner.lines.link.run(&call).await?;
+            if part.is_empty() {
+                return Ok(wire::hexadecimal(md5));
+            }
+            md5.update(&part);
+            first += PART;
+        }
     }
 }
 
@@ -189,13 +234,23 @@ impl Queue for WorqrQueue {
                 }),
             };
             let at = clock::now();
-            let taken = self.take(max, ask.visibility).await;
+            // One message comes whatever its size.
+            let (most, budget) = (super::wire::CALL as u64, self.budget.as_ref());
+            let bytes = budget.map_or(most, |budget| budget.free().min(most));
+            let reserved = budget.map(|budget| budget.take(bytes));
+            let taken = self.take(max, bytes, ask.visibility).await;
             drop(turn);
             let brought = taken.as_ref().ok();
             self.turns.note(brought.map(wire::Taken::messages));
             let soonest = match taken? {
-                wire::Taken::Messages { messages, more } => {
+                wire::Taken::Messages { messages, more, .. } => {
+                    let held = budget.map(|budget| {
+                        let bytes = messages.iter().map(Message::held_bytes);
+                        bytes.map(|bytes| budget.take(bytes)).collect()
+                    });
+                    drop(reserved);
                     return Ok(Received {
+                        held: held.unwrap_or_default(),
                         drained: !more && messages.len() < max,
                         messages,
                         taken: Some(at),
@@ -205,6 +260,7 @@ impl Queue for WorqrQueue {
                 wire::Taken::Stranger => continue,
                 wire::Taken::Nothing(soonest) => soonest,
             };
+            drop(reserved);
             let now = clock::now();
             if now < until && !hurry.is_cancelled() {
                 let look = soonest
@@ -254,9 +310,19 @@ impl Queue for WorqrQueue {
                 }
                 Outcome::DeadLetter(_) => ("b", Duration::ZERO),
             };
+            let digest = match letter {
+                // Its lock stays.
+                "r" => String::new(),
+                _ => match self.digest(&message.receipt.0).await {
+                    Ok(digest) => digest,
+                    Err(error) => {
+                        answers.push(Err(item_errors::item(&error)));
+                        continue;
+                    }
+                },
+            };
             call.arg(&message.receipt.0).arg(letter);
-            call.arg(super::wire::ms(delay))
-                .arg(wire::md5(&message.body));
+            call.arg(super::wire::ms(delay)).arg(digest);
             answers.push(Ok(()));
         }
         let open = answers.iter().filter(|answer| answer.is_ok()).count();

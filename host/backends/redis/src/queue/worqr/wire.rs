@@ -14,6 +14,8 @@ pub(super) enum Taken {
     Messages {
         /// At least one.
         messages: Vec<Message>,
+        /// The digest of each task; `None` for one that was not loaded.
+        digests: Vec<Option<String>>,
         /// More may be there, and would have been too much for one answer.
         more: bool,
     },
@@ -33,8 +35,8 @@ impl Taken {
     }
 }
 
-/// Reads an answer of `take`; `None` if it is not one.
-pub(super) fn taken(answer: &[Value], queue: &str) -> Option<Taken> {
+/// Reads an answer of `take`, which loads tasks of at most so many bytes; `None` if it is not one.
+pub(super) fn taken(answer: &[Value], queue: &str, most: u64) -> Option<Taken> {
     let (first, rest) = answer.split_first()?;
     let Value::Int(first) = first else {
         return None;
@@ -53,12 +55,19 @@ pub(super) fn taken(answer: &[Value], queue: &str) -> Option<Taken> {
     let messages = rest.chunks(3).map(|fields| match fields {
         [id, task, count] => {
             let count = text(count)?.parse().unwrap_or(u32::MAX);
-            Some(message(text(id)?, task, count, queue))
+            let mut message = message(text(id)?, task, count, queue);
+            if let Value::Int(bytes) = task {
+                let bytes = bytes.unsigned_abs();
+                message.unreadable = Some(ContentError::TooLarge { bytes, most });
+            }
+            Some(message)
         }
         _ => None,
     });
+    let tasks = rest.iter().skip(1).step_by(3);
     Some(Taken::Messages {
         messages: messages.collect::<Option<_>>()?,
+        digests: tasks.map(digest).collect(),
         more: *first == 1,
     })
 }
@@ -125,15 +134,39 @@ pub(super) fn gone() -> ItemError {
     ItemError::Gone("the task no longer belongs to this worker".into())
 }
 
+fn digest(task: &Value) -> Option<String> {
+    match task {
+        Value::BulkString(bytes) => Some(hexadecimal(Md5::new_with_prefix(bytes))),
+        _ => None,
+    }
+}
+
 /// What the package calls the lock of a unique task after.
 pub(super) fn md5(task: &str) -> String {
-    let digest = Md5::digest(task.as_bytes());
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal(Md5::new_with_prefix(task))
+}
+
+/// A digest as the package writes it.
+pub(super) fn hexadecimal(digest: Md5) -> String {
+    let bytes = digest.finalize();
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn finding_04_task_that_was_not_loaded_is_too_large() {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let answer = [Value::Int(0), text("q_1"), Value::Int(70), text("1")];
+        let read = taken(&answer, "redis:q", 10).expect("an answer");
+        let too_large = ContentError::TooLarge {
+            bytes: 70,
+            most: 10,
+        };
+        assert_eq!(read.messages()[0].unreadable, Some(too_large));
+    }
 
     #[test]
     fn script_digest_matches_the_npm_package() {
@@ -144,14 +177,21 @@ mod tests {
     #[test]
     fn answers_are_decoded() {
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
-        assert_eq!(taken(&[Value::Int(-2)], "redis:q"), Some(Taken::Stranger));
+        let taken = |answer: &[Value]| taken(answer, "redis:q", 10);
+        assert_eq!(taken(&[Value::Int(-2)]), Some(Taken::Stranger));
         let answer = [Value::Int(0), text("q_1"), text("task"), text("2")];
-        let Some(Taken::Messages { messages, more }) = taken(&answer, "redis:q") else {
+        let Some(Taken::Messages {
+            messages,
+            digests,
+            more,
+        }) = taken(&answer)
+        else {
             panic!("messages");
         };
         assert_eq!((&*messages[0].body, messages[0].receive_count), ("task", 2));
+        assert_eq!(digests, [Some(md5("task"))]);
         assert!(!more);
-        assert_eq!(taken(&answer[..3], "redis:q"), None);
+        assert_eq!(taken(&answer[..3]), None);
         let words = ["1", "1", "q_1", "q_2", "q_3"].map(String::from);
         let read = Heartbeat {
             alive: true,

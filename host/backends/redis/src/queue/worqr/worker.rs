@@ -51,8 +51,8 @@ pub(super) struct WorqrState {
 
 /// A process of ours.
 pub(super) struct WorqrProcess {
-    /// The payload.
-    pub task: String,
+    /// The digest of its task; `None` if that was not loaded.
+    pub digest: Option<String>,
     /// When it is to go back unless it is kept.
     pub until: BootInstant,
 }
@@ -194,12 +194,14 @@ impl Inner {
 
     /// Ends the processes of a cancelled task.
     async fn cancel(&self, task: &str) {
+        let digest = wire::md5(task);
         let (worker, ids) = {
             let state = self.lock();
             let Some(worker) = state.id.clone() else {
                 return;
             };
-            let ours = state.held.iter().filter(|(_, held)| held.task == task);
+            let held = state.held.iter();
+            let ours = held.filter(|(_, held)| held.digest.as_ref() == Some(&digest));
             (worker, ours.map(|(id, _)| id.clone()).collect::<Vec<_>>())
         };
         if ids.is_empty() {
@@ -209,7 +211,7 @@ impl Inner {
         self.notifier.lose(cancelled.collect());
         let mut call = self.finish(&worker);
         for id in &ids {
-            call.arg(id).arg("d").arg(0).arg(wire::md5(task));
+            call.arg(id).arg("d").arg(0).arg(&digest);
         }
         match self.lines.urgent.run::<Vec<i64>>(&call).await {
             Ok(_) => ids.iter().for_each(|id| drop(self.lock().held.remove(id))),
