@@ -100,13 +100,13 @@ impl Policy {
     }
 
     /// The verdict on a message that has had all its attempts and comes back all the same: they
-    /// killed the process or outlived their leases. Its receive count is the only witness.
+    /// killed the process or outlived their leases, another program received it, or more attempts
+    /// were allowed then. Only its receive count is known.
     pub fn on_arrival(&self, attempt: u32) -> Option<JobEnding> {
         let made = attempt.saturating_sub(1);
         let attempts = self.exhausted(made)?;
-        let why = format!(
-            "delivered {made} times without an answer from the handler; {attempts} attempts are allowed"
-        );
+        let why =
+            format!("received {made} times before and not done; {attempts} attempts are allowed");
         Some(JobEnding::Exhausted(why))
     }
 }
@@ -318,7 +318,11 @@ mod tests {
     #[test]
     fn message_that_kills_the_process_is_dead_lettered_by_its_receive_count() {
         assert_eq!(policy(Some(3), true).on_arrival(3), None);
-        assert!(policy(Some(3), true).on_arrival(4).is_some());
+        let why = "received 3 times before and not done; 3 attempts are allowed";
+        assert_eq!(
+            policy(Some(3), true).on_arrival(4),
+            Some(JobEnding::Exhausted(why.into()))
+        );
         assert_eq!(policy(Some(3), false).on_arrival(4), None);
     }
 }
