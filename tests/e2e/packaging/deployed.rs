@@ -124,8 +124,54 @@ fn scaled_overlay_leaves_the_number_of_pods_to_keda() {
     );
     let target = &of_kind(&scaled, "ScaledObject")["spec"]["scaleTargetRef"];
     assert_eq!(target["name"], json!("dispatcher"));
+    keda_reaches_the_program(&scaled, "dispatcher", "default");
     let endpoint = &of_kind(&scaled, "PodMonitor")["spec"]["podMetricsEndpoints"][0];
     assert_eq!(endpoint["port"], json!("admin"));
+}
+
+/// KEDA may call the address that it is given, by a name that the program accepts, with a token.
+fn keda_reaches_the_program(resources: &[Value], name: &str, namespace: &str) {
+    let host = format!("{name}.{namespace}.svc");
+    let triggers = &of_kind(resources, "ScaledObject")["spec"]["triggers"];
+    let triggers = triggers.as_array().expect("triggers");
+    let kind = json!("metrics-api");
+    let trigger = triggers.iter().find(|one| one["type"] == kind);
+    let trigger = trigger.expect("it asks the program");
+    let url = trigger["metadata"]["url"].as_str().expect("an address");
+    let path = url.strip_prefix(&format!("http://{host}:9090"));
+    assert!(
+        path.is_some_and(|path| path.starts_with("/api/v1/scale?drain=")),
+        "{url}"
+    );
+
+    let secret = trigger["authenticationRef"]["name"].clone();
+    let secret = resources.iter().find(|one| {
+        one["kind"] == json!("TriggerAuthentication") && one["metadata"]["name"] == secret
+    });
+    let token = &secret.expect("it is there")["spec"]["secretTargetRef"][0];
+    assert_eq!(token["name"], json!("dispatcher-admin"));
+
+    let service = of_kind(resources, "Service");
+    assert_eq!(service["metadata"]["name"], json!(name));
+    let pod = &of_kind(resources, "Deployment")["spec"]["template"];
+    let selector = service["spec"]["selector"].as_object().expect("labels");
+    for (label, value) in selector {
+        assert_eq!(&pod["metadata"]["labels"][label], value);
+    }
+    let port = json!({"name": "admin", "port": 9090, "targetPort": "admin"});
+    assert_eq!(service["spec"]["ports"], json!([port]));
+    let environment = pod["spec"]["containers"][0]["env"].as_array();
+    let accepted = json!({"name": "DISPATCHER_ADMIN_HOST", "value": host});
+    assert!(environment.expect("variables").contains(&accepted));
+
+    let from = &of_kind(resources, "NetworkPolicy")["spec"]["ingress"][0]["from"];
+    let namespaces = from.as_array().expect("a list").iter();
+    let namespaces = namespaces
+        .map(|one| &one["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]);
+    assert_eq!(
+        namespaces.collect::<Vec<_>>(),
+        [&json!("monitoring"), &json!("keda")]
+    );
 }
 
 fn chart(settings: &[&str]) -> Vec<Value> {
@@ -163,7 +209,10 @@ fn helm_chart_is_valid_with_everything_on_and_everything_off() {
         "volumeMounts[0].mountPath=/handlers",
     ]);
     pod_is_sound(&most);
-    assert_eq!(most.len(), 7, "{:?}", kinds(&most));
+    assert_eq!(most.len(), 9, "{:?}", kinds(&most));
+    keda_reaches_the_program(&most, "orders-dispatcher", "default");
+    let scaled = chart(&["autoscaling.enabled=true"]);
+    keda_reaches_the_program(&scaled, "orders-dispatcher", "default");
     let pod = &of_kind(&most, "Deployment")["spec"]["template"]["spec"];
     assert_eq!(
         pod["containers"][0]["image"],
@@ -175,6 +224,21 @@ fn helm_chart_is_valid_with_everything_on_and_everything_off() {
         "serviceAccount.create=false",
     ]);
     assert_eq!(kinds(&least), ["ConfigMap", "Deployment"]);
+}
+
+#[test]
+fn helm_chart_refuses_to_scale_to_nothing_by_asking_the_pods() {
+    let mut render = checker("helm");
+    render
+        .arg("template")
+        .arg("orders")
+        .arg(script("helm/dispatcher"));
+    let settings = ["autoscaling.enabled=true", "autoscaling.minReplicas=0"];
+    render.args(settings.map(|setting| format!("--set={setting}")));
+    let refused = render.output().expect("helm starts");
+    assert!(!refused.status.success());
+    let why = String::from_utf8_lossy(&refused.stderr);
+    assert!(why.contains("autoscaling.triggers"), "{why}");
 }
 
 #[test]

@@ -17,6 +17,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{ .Values.serviceAccount.name | default (ternary (include "dispatcher.name" .) "default" .Values.serviceAccount.create) }}
 {{- end }}
 
+{{- /* By which KEDA calls the service, from its own namespace. */ -}}
+{{- define "dispatcher.host" -}}
+{{ include "dispatcher.name" . }}.{{ .Release.Namespace }}.svc
+{{- end }}
+
 {{- /* A stop takes this long at most; the pod gets ten seconds more. */ -}}
 {{- define "dispatcher.terminationGrace" -}}
 {{ add (max (int .Values.shutdownGraceSeconds) (add (int .Values.pollForSeconds) 4)) 14 }}
