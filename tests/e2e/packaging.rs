@@ -5,6 +5,7 @@ mod deployed;
 mod image;
 mod manual;
 mod suites;
+mod tools;
 
 use dispatcher_tests::child::{Program, RunningProgram};
 use dispatcher_tests::packaging::{as_root, confined};
@@ -46,6 +47,11 @@ impl Confined<'_> {
         assert_eq!(code, 0, "{arguments}: {text}");
         text
     }
+}
+
+/// The documents of a YAML text.
+pub(crate) fn yaml_documents(text: &str) -> Vec<serde_json::Value> {
+    deployed::documents(text, None)
 }
 
 fn program_of(command: &Command) -> Program {

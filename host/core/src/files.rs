@@ -5,7 +5,7 @@
 pub mod bounded;
 pub mod owner;
 
-use rustix::fs::Mode;
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit, umask};
 use sha2::{Digest, Sha256};
 use std::fs::{File, OpenOptions, Permissions};
@@ -36,8 +36,8 @@ pub fn address_space() -> Option<u64> {
     getrlimit(Resource::As).current
 }
 
-/// Makes a folder that is not there, and those above it, for our user alone. One that is there keeps
-/// its permissions.
+/// Makes a folder that is not there, and those above it, for our user alone, or for the owner of the
+/// folder around them if we are root. One that is there keeps its permissions.
 ///
 /// # Errors
 /// As the system has them.
@@ -46,7 +46,35 @@ pub fn make_folder(folder: &Path) -> io::Result<()> {
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder)
+    if !geteuid().is_root() {
+        return builder.create(folder);
+    }
+    let missing = folder.ancestors().take_while(|path| !path.exists());
+    let missing: Vec<&Path> = missing.filter(|path| *path != Path::new("")).collect();
+    builder.create(folder)?;
+    for made in missing.into_iter().rev() {
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(made, flags, Mode::empty())?;
+        leave_to_owner(&File::from(opened), made)?;
+    }
+    Ok(())
+}
+
+/// Gives what root has made to the owner of the folder around it: whoever has the data folder of a
+/// service must be able to use all in it, also after a command of an administrator. By the handle,
+/// since that owner may put something else in its place.
+fn leave_to_owner(made: &File, path: &Path) -> io::Result<()> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let around = std::fs::metadata(folder.unwrap_or(Path::new(".")))?;
+    if around.uid() == made.metadata()?.uid() {
+        return Ok(());
+    }
+    std::os::unix::fs::fchown(made, Some(around.uid()), Some(around.gid()))
 }
 
 /// From now on files and folders that this process makes are for our user alone, those that
@@ -55,7 +83,8 @@ pub fn keep_private() {
     umask(Mode::RWXG | Mode::RWXO);
 }
 
-/// Makes a file for our user alone, whatever the umask; one that is there is an error.
+/// Makes a file for our user alone, whatever the umask, or for the owner of its folder if we are root;
+/// one that is there is an error.
 ///
 /// # Errors
 /// As the system has them.
@@ -64,6 +93,7 @@ pub fn create_private(path: &Path) -> io::Result<File> {
     options.write(true).create_new(true).mode(PRIVATE);
     let file = options.open(path)?;
     file.set_permissions(Permissions::from_mode(PRIVATE))?;
+    leave_to_owner(&file, path)?;
     Ok(file)
 }
 

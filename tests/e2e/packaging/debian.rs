@@ -1,6 +1,7 @@
 //! The Debian package: built by its script, checked by lintian, its unit by systemd, installed, run,
 //! removed and purged in a minimal system.
 
+use super::tools::search_path_of;
 use super::{Confined, main_job_is_done};
 use dispatcher_tests::packaging::{checker, minimal_root, output_of, script, stripped};
 use std::fs;
@@ -19,6 +20,8 @@ fn package() -> &'static Path {
         build.arg(stripped()).arg(folder.path());
         // The quickest that a checker accepts.
         build.env("DEB_COMPRESSION", "gzip").env("DEB_LEVEL", "1");
+        let path = search_path_of("debian/build");
+        build.env("PATH", path.path());
         let printed = output_of(&mut build);
         (folder, PathBuf::from(printed.trim()))
     });
@@ -99,6 +102,11 @@ fn package_is_installed_run_removed_and_purged() {
         writable: "var/lib/dispatcher",
         environment: vec!["XDG_DATA_HOME=/var/lib".into()],
     };
+    // An administrator may check as root: nothing is left that the service cannot use.
+    let check = ["check", "--config", "/etc/dispatcher/dispatcher.toml"];
+    output_of(system.command("dispatcher").args(check));
+    let of_root = ["/var/lib/dispatcher", "-user", "root"];
+    assert_eq!(output_of(system.command("find").args(of_root)), "");
     service.run("check --config /etc/dispatcher/dispatcher.toml");
     main_job_is_done(&service, "run --config /etc/dispatcher/dispatcher.toml");
 
@@ -118,7 +126,7 @@ fn package_is_installed_run_removed_and_purged() {
 }
 
 #[test]
-fn script_names_what_is_missing_and_how_to_get_it() {
+fn script_refuses_a_binary_that_is_not_there() {
     let folder = tempfile::tempdir().expect("a folder");
     let refused = |binary: &str| {
         let mut build = Command::new(script("debian/build"));

@@ -1,6 +1,7 @@
 //! The container image: built by its script without a daemon, twice the same, and run as a container
 //! would run it.
 
+use super::tools::search_path_of;
 use super::{Confined, main_job_is_done};
 use dispatcher_tests::packaging::{as_root, output_of, script, stripped};
 use serde_json::{Value, json};
@@ -16,6 +17,8 @@ fn built(folder: &Path, name: &str) -> (PathBuf, String) {
     let mut build = Command::new(script("image/build"));
     build.arg(stripped()).arg(&layout).env("IMAGE_GZIP", "1");
     build.env("IMAGE_REVISION", "0123abc");
+    let path = search_path_of("image/build");
+    build.env("PATH", path.path());
     let printed = output_of(&mut build);
     (layout, printed.trim().to_owned())
 }
@@ -46,6 +49,75 @@ fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     }
     found.sort();
     found
+}
+
+/// What a Dockerfile's last stage says with this word, in one line each.
+fn said<'a>(stage: &'a str, word: &'a str) -> impl Iterator<Item = &'a str> {
+    let lines = stage.lines();
+    lines.filter_map(move |line| line.strip_prefix(word)?.strip_prefix(' '))
+}
+
+/// Its commands are run without Docker, in folders in the place of the container's.
+fn dockerfile_makes_the_same(folder: &Path, root: &Path, config: &Value) {
+    let text = fs::read_to_string(script("image/Dockerfile")).expect("the file");
+    let (first, last) = text.split_once("\nFROM scratch\n").expect("two stages");
+    let (_, commands) = first
+        .split_once("\nRUN /context")
+        .expect("it runs the script");
+    let context = folder.join("context");
+    fs::create_dir(&context).expect("a folder");
+    fs::copy(script("image/build"), context.join("build")).expect("copied");
+    fs::copy(stripped(), context.join("dispatcher")).expect("copied");
+    let commands = format!("/context{commands}").replace("\\\n", "\n");
+    let here = |path: &str| folder.join(path).display().to_string();
+    let commands = commands
+        .replace("/context", &here("context"))
+        .replace("/layout", &here("layout"))
+        .replace("/image", &here("docker"));
+    let mut run = as_root("bash", "this").expect("as before");
+    run.args(["-euo", "pipefail", "-c", &commands]);
+    output_of(run.env("IMAGE_GZIP", "1"));
+    let listed = |root: &Path| {
+        let mut list = as_root("sh", "this").expect("as before");
+        let every = "cd \"$0\" && find . -mindepth 1 ! -type d -printf '%p %U %m ' -exec md5sum {} \\; | sort; \
+                     find . -mindepth 1 -type d -printf '%p %U %m\\n' | sort";
+        output_of(list.args(["-c", every]).arg(root))
+    };
+    let ours = listed(root);
+    assert!(ours.contains("/usr/bin/dispatcher"), "{ours}");
+    assert_eq!(listed(&folder.join("docker")), ours);
+    let mut remove = as_root("rm", "this").expect("as before");
+    output_of(remove.arg("-rf").args([here("docker"), here("layout")]));
+
+    let one = |word| said(last, word).next().map(Value::from);
+    let list = |word| {
+        said(last, word)
+            .next()
+            .map(|list| serde_json::from_str(list).expect("JSON"))
+    };
+    let wanted = |name: &str| Some(config[name].clone());
+    assert_eq!(one("USER"), wanted("User"));
+    assert_eq!(one("WORKDIR"), wanted("WorkingDir"));
+    assert_eq!(one("STOPSIGNAL"), wanted("StopSignal"));
+    assert_eq!(list("ENTRYPOINT"), wanted("Entrypoint"));
+    assert_eq!(list("CMD"), wanted("Cmd"));
+    let variables = said(last, "ENV").flat_map(|line| line.split(' '));
+    assert_eq!(json!(variables.collect::<Vec<_>>()), config["Env"]);
+    let volumes = said(last, "VOLUME").map(|path| (path.to_owned(), json!({})));
+    assert_eq!(Value::Object(volumes.collect()), config["Volumes"]);
+    let mut labels = config["Labels"].as_object().expect("labels").clone();
+    // Docker dates an image itself.
+    labels.remove("org.opencontainers.image.created");
+    for label in said(last, "LABEL") {
+        let (name, value) = label.split_once('=').expect("a value");
+        let given = labels.remove(name).expect("the script has it");
+        let is_argument = value.starts_with('$');
+        assert!(
+            is_argument || given == json!(value.trim_matches('"')),
+            "{label}"
+        );
+    }
+    assert!(labels.is_empty(), "{labels:?}");
 }
 
 #[test]
@@ -84,6 +156,7 @@ fn image_is_the_same_when_built_twice_and_does_the_main_job() {
     });
     let layers: Vec<_> = layers.collect();
     output_of(unpack.args(["-c", &layers.join(" && ")]));
+    dockerfile_makes_the_same(folder.path(), &root, &config["config"]);
     fs::copy(
         dispatcher_tests::guests::guest("hello"),
         folder.path().join("hello.wasm"),

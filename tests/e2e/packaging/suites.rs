@@ -37,6 +37,8 @@ fn pytest_recipe_works() {
     suite
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("PATH", path());
+    // More than a pipe holds, if nobody reads it.
+    suite.env("DISPATCHER_LOG_LEVEL", "trace");
     let output = output_of(suite.arg(example("pytest")));
     assert!(output.contains("2 passed"), "{output}");
 }
@@ -130,7 +132,8 @@ fn github_actions_example_serves_the_declared_queues() {
     let step = steps.iter().find(|step| step["name"] == "SQS");
     let run = step.expect("the step")["run"].as_str().expect("a script");
     let (start, wait) = run.split_once("timeout").expect("it waits");
-    let (_, command) = start.split_once("dispatcher:0.1.0").expect("an image");
+    let (_, command) = start.split_once(" dispatcher:").expect("an image");
+    let (_, command) = command.split_once(' ').expect("its version");
     let command = command.replace('\\', " ");
     let (_, probe) = wait.split_once("/usr/bin/dispatcher").expect("a probe");
     let (probe, _) = probe.split_once(';').expect("its end");

@@ -55,7 +55,8 @@ pub enum Untrusted {
 
 /// Whether only our user, or root, can have put anything into a folder: it and all in it is owned by
 /// them, and either nobody else gets into it or nothing in it is writable by others. One that is not
-/// there is trusted; a link to it must be theirs as well.
+/// there is trusted, unless root would make it in the folder of another user, who could not read it
+/// later; a link to it must be theirs as well.
 ///
 /// # Errors
 /// The first thing that somebody else could have put there.
@@ -77,7 +78,16 @@ fn check_for(user: u32, folder: &Path) -> Result<(), Untrusted> {
         }),
     };
     let place = match std::fs::symlink_metadata(folder) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let mut above = folder.ancestors().skip(1).filter(|path| path.exists());
+            return match above.next() {
+                Some(above) if user == ROOT => {
+                    let about = std::fs::metadata(above).map_err(|error| unknown(above, error))?;
+                    owned(above, about.uid())
+                }
+                _ => Ok(()),
+            };
+        }
         about => about.map_err(|error| unknown(folder, error))?,
     };
     owned(folder, place.uid())?;
@@ -181,6 +191,29 @@ mod tests {
                 if found == path && *owner == stranger));
             chown(path, Some(ours), None).expect("we are root");
         }
+    }
+
+    /// As `sudo dispatcher check` does with the configuration of a service.
+    #[test]
+    fn root_makes_nothing_in_the_folder_of_another_user_that_this_user_cannot_use() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let ours = rustix::process::geteuid().as_raw();
+        let owner = if ours == ROOT { 4711 } else { ours };
+        if ours == ROOT {
+            chown(folder.path(), Some(owner), Some(owner)).expect("we are root");
+        }
+        let inner = folder.path().join("data");
+        crate::files::make_folder(&inner.join("deep")).expect("made");
+        drop(crate::files::create_private(&inner.join("file")).expect("made"));
+        for made in [&inner, &inner.join("deep"), &inner.join("file")] {
+            let about = std::fs::metadata(made).expect("it is there");
+            assert_eq!(about.uid(), owner, "{}", made.display());
+        }
+        let why = check_for(ROOT, &inner.join("compiled")).expect_err("it would be root's");
+        assert!(
+            matches!(&why, Untrusted::Owner { path, .. } if *path == inner),
+            "{why}"
+        );
     }
 
     #[test]

@@ -1,7 +1,9 @@
 """One `dispatcher local` for all tests, empty at the start of each."""
 
 import subprocess
+import threading
 import urllib.request
+from collections import deque
 
 import boto3
 import pytest
@@ -17,6 +19,8 @@ def sqs_endpoint():
         # It prints its address, with the port that it got, once it answers.
         lines = iter(server.stderr.readline, "")
         exported = next(line for line in lines if line.startswith(EXPORT))
+        # Nobody reads the rest of its log: it would wait once the pipe is full.
+        threading.Thread(target=deque, args=(lines, 0), daemon=True).start()
         yield exported.removeprefix(EXPORT).split()[0]
     finally:
         server.terminate()
