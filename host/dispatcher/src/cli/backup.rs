@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 const EXAMPLES: &str = "\
 Examples:
   dispatcher backup /backups/monday
-      copies this user's data folder; /backups/monday must not exist, or be empty
+      copies this user's data folder; /backups/monday is new, or empty
   dispatcher backup --data ./queues /backups/monday
   dispatcher queues --data /backups/monday
       inspects the copy, which is a data folder

@@ -8,8 +8,8 @@ use crate::name::QueueName;
 
 const EXAMPLES: &str = "\
 Examples:
-  dispatcher cancel redis:connections wss://example.net/feed    every task with this body
-  dispatcher cancel redis:default 1763764000123456-0123abcd     the message with this id
+  dispatcher cancel redis:feeds wss://example.net/1        each of these tasks
+  dispatcher cancel redis:default 1763764000123456-0123abcd   one message, by id
 
 A waiting task is removed. A running one is removed as well, and its attempt is stopped: `cancelled`
 becomes true for the handler. Prints the number of each, and fails if there was none. Only Redis

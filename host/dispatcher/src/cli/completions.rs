@@ -6,7 +6,8 @@ use clap_complete::Shell;
 
 const EXAMPLES: &str = "\
 Examples:
-  dispatcher completions bash > ~/.local/share/bash-completion/completions/dispatcher
+  dispatcher completions bash \\
+      > ~/.local/share/bash-completion/completions/dispatcher
   dispatcher completions zsh > ~/.zfunc/_dispatcher
   dispatcher completions fish > ~/.config/fish/completions/dispatcher.fish";
 

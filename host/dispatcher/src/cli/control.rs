@@ -18,7 +18,8 @@ no place for it, it holds for one process until that ends: name the process by -
 const PAUSE: &str = "\
 Examples:
   dispatcher pause redis:payments
-  dispatcher pause payments --admin 127.0.0.1:9090 --admin-token-file token    one process, on SQS
+  dispatcher pause payments --admin 127.0.0.1:9090 --admin-token-file token
+      one process, on SQS
 
 Nothing more is received. What runs is finished, what waits is given back, and no attempt is counted
 for it.";

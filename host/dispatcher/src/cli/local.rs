@@ -18,13 +18,13 @@ use tokio_util::sync::CancellationToken;
 const EXAMPLES: &str = "\
 Examples:
   dispatcher local
-      any AWS SDK can use the embedded queue with the `export` lines that this prints
+      any AWS SDK uses the embedded queue with the `export` lines it prints
   eval \"$(dispatcher local --print-env)\"
       in another shell: sets the variables for SDKs; serves nothing
   dispatcher local --listen 127.0.0.1:0 --data ./queues
       on a free port, with a separate folder
   dispatcher local --memory --config dispatcher.toml
-      for a test suite: the queues of its [queue.NAME] sections, and nothing on disk
+      for a test suite: the queues of its [queue.NAME] sections, all in memory
   dispatcher local --admin 127.0.0.1:9090 --admin-token-file token
       with the admin API, to look at queues and messages, redrive and purge
 

@@ -50,14 +50,14 @@ const EXAMPLES: &str = "\
 Examples:
   dispatcher run --plugin handler.wasm        handle messages of local:default
   dispatcher send local:default hello         send one, from another terminal
-  dispatcher dev orders                       build, run and rebuild a handler as you write it
+  dispatcher dev orders                       build and run it at each save
   dispatcher run --plugin handler.wasm --queues payments:3,default:1
   dispatcher run --function my-function --queues payments:3,default:1
   dispatcher check --config dispatcher.toml   find every problem, start nothing
   dispatcher schedule add local:default --in 36h --body hello
-  dispatcher redrive local:default.dead       what dead letters there are; --apply moves them back
+  dispatcher redrive local:default.dead       dead letters; --apply moves them
   dispatcher top --admin 127.0.0.1:9090       watch a running process
-  dispatcher doctor --config dispatcher.toml  inspect queues and functions for problems
+  dispatcher doctor --config dispatcher.toml  problems of queues and functions
 
 A queue is a name (SQS), an SQS URL or ARN, local:NAME (a file on this machine), redis:NAME, or
 dynamodb:TABLE (the newest first).

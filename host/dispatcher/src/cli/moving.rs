@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 const EXAMPLES: &str = "\
 Examples:
-  dispatcher move local:old local:new             say how many there are, move nothing
+  dispatcher move local:old local:new             count, move nothing
   dispatcher move local:old local:new --apply
   dispatcher move orders redis:orders --first 100 --rate 50/s --apply
 

@@ -21,7 +21,7 @@ const EXAMPLES: &str = "\
 Examples:
   dispatcher peek local:default
   dispatcher peek local:default -n 100 --json | jq -r '.[].body'
-  dispatcher peek local:default.dead --reason timeout --where /customer/country=CH
+  dispatcher peek local:default.dead --reason timeout --where /country=CH
   dispatcher peek orders-dlq --receive
 
 `unreadable` is the reason why the content of a message is missing or cannot be read, `reason` why

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 const EXAMPLES: &str = "\
 Examples:
-  dispatcher purge local:orders.dead              say how many there are, remove nothing
+  dispatcher purge local:orders.dead              count, remove nothing
   dispatcher purge local:orders.dead --apply
 
 Removes what waits and what is delayed, for good. What is in flight stays with its handlers, save on

@@ -28,11 +28,13 @@ use tokio_util::sync::CancellationToken;
 
 const EXAMPLES: &str = "\
 Examples:
-  dispatcher redrive local:orders.dead                        count, move nothing
+  dispatcher redrive local:orders.dead                      count, move nothing
   dispatcher redrive local:orders.dead --apply
   dispatcher redrive orders-dlq --reason 'time.?out' --first 10 --apply
-  dispatcher redrive orders-dlq --where /customer/country=CH --older 1h --rate 10/s --apply
-  dispatcher redrive redis:orders.dead --edit 'jq -c .version=2' --try handler.wasm --apply
+  dispatcher redrive orders-dlq --where /customer/country=CH --older 1h \\
+                     --rate 10/s --apply
+  dispatcher redrive redis:orders.dead --edit 'jq -c .version=2' \\
+                     --try handler.wasm --apply
 
 Without --apply nothing is moved: the messages are counted by reason and destination. A message goes to
 --to, else to the queue that its attribute dispatcher-dead-letter-source names, else to the queue whose

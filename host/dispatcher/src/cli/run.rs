@@ -12,18 +12,22 @@ use std::sync::Arc;
 const EXAMPLES: &str = "\
 Examples:
   dispatcher run --plugin handler.wasm
-      handle messages of `dispatcher send local:default …`; no account, no server
+      handle messages of `dispatcher send local:default …`: no account needed
   dispatcher run --plugin handler.wasm --queues payments,default
       SQS, in strict order: nothing of `default` while `payments` holds messages
-  dispatcher run --plugin handler.wasm --queues payments:3,default:1 --concurrency 50
+  dispatcher run --plugin handler.wasm --queues payments:3,default:1 \\
+                 --concurrency 50
       SQS, three of `payments` for one of `default`
-  dispatcher run --function my-function --queues payments:3,default:1 --name my-app
-      forward to a Lambda function as SQS events, with metrics in Dispatcher-my-app
-  dispatcher run --function my-function:live --queues payments,default --batch-size 10 \\
-                 --partial-failures --concurrency 50,payments=5 --rate default=100/s
-      ten messages per event; at most five concurrent events of `payments`, and 100 messages of
-      `default` a second
-  dispatcher run --forward http://127.0.0.1:8080/jobs --queues payments,default --concurrency 100
+  dispatcher run --function my-function --queues payments:3,default:1 \\
+                 --name my-app
+      forward to Lambda as SQS events, with metrics in Dispatcher-my-app
+  dispatcher run --function my-function:live --queues payments,default \\
+                 --batch-size 10 --partial-failures \\
+                 --concurrency 50,payments=5 --rate default=100/s
+      ten messages per event; at most five concurrent events of `payments`, and
+      100 messages of `default` a second
+  dispatcher run --forward http://127.0.0.1:8080/jobs \\
+                 --queues payments,default --concurrency 100
       post each message to an HTTP service; the response's status is its outcome
   dispatcher run --config dispatcher.toml --log-format json
       several routes, each with its plugin and queues

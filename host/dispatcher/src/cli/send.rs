@@ -24,7 +24,7 @@ Examples:
   echo hello | dispatcher send local:default -
   dispatcher send local:default ping --count 1000
   dispatcher send local:default remind --delay 36h
-  dispatcher send payments remind --delay 36h   waits in a table, see `dispatcher schedule`
+  dispatcher send payments remind --delay 36h   waits in a table, see `schedule`
 
 Prints the id of each message, one per line; with --count, how many were sent. A message with an id
 has been stored.";

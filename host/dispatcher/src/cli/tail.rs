@@ -13,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 const EXAMPLES: &str = "\
 Examples:
   dispatcher tail local:orders --admin 127.0.0.1:9090
-  dispatcher tail payments --admin 127.0.0.1:9090 --admin-token-file token --json | jq .reason
+  dispatcher tail payments --admin 127.0.0.1:9090 --admin-token-file token \\
+                  --json | jq .reason
 
 Prints one line for each delivery that ends in the process whose admin address is asked: time, message
 id, outcome, attempt, duration, reason. The process must receive from the queue. Ends with a signal (exit

@@ -39,6 +39,18 @@ fn every_command_has_help_with_examples() {
     }
 }
 
+/// A command that a terminal of the usual width wraps cannot be copied.
+#[test]
+fn examples_of_the_help_fit_a_terminal_of_80_columns() {
+    for mut command in commands() {
+        let help = command.render_long_help().to_string();
+        let (_, examples) = help.split_once("Examples:").expect("as above");
+        for line in examples.lines().filter(|line| line.starts_with("  ")) {
+            assert!(line.chars().count() <= 80, "{}: {line}", command.get_name());
+        }
+    }
+}
+
 #[test]
 fn exit_codes_are_documented() {
     let help = Cli::command().render_help().to_string();

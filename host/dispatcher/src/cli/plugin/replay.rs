@@ -18,7 +18,7 @@ use std::path::PathBuf;
 const EXAMPLES: &str = "\
 Examples:
   dispatcher plugin replay handler.wasm recordings/
-  dispatcher plugin replay handler.wasm orders-1763800000000-4711-1.recording.jsonl --json
+  dispatcher plugin replay handler.wasm orders-1763800.recording.jsonl --json
   dispatcher plugin replay handler.wasm recordings/ --only 01a2… --debug
 
 A recording is what `run --record FOLDER` writes. Prints each message whose answer differs, and a

@@ -20,8 +20,9 @@ use std::time::Duration;
 const EXAMPLES: &str = "\
 Examples:
   dispatcher schedule add local:default --in 36h --body 'remember the milk'
-  dispatcher schedule add payments --at 2026-12-24T18:00:00+01:00 --file order.json
-  dispatcher schedule add reports --cron '0 9 * * MON-FRI' --tz Europe/Berlin --body daily
+  dispatcher schedule add payments --at 2026-12-24T18:00:00Z --file order.json
+  dispatcher schedule add reports --cron '0 9 * * MON-FRI' \\
+                          --tz Europe/Berlin --body daily
 
 A pattern has five fields: minute, hour, day, month, weekday; with a sixth before them for seconds.
 Prints the id, with which it can be cancelled, and when it is due.";

@@ -6,7 +6,7 @@ use crate::error::Failure;
 
 const EXAMPLES: &str = "\
 Examples:
-  dispatcher schedule init payments                the table of one queue, with its name
+  dispatcher schedule init payments                the table of one queue
   dispatcher schedule init --schedule-table jobs   one table for all queues
 
 Needs dynamodb:CreateTable and dynamodb:DescribeTable. The table is billed per request. An existing

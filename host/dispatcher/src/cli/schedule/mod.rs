@@ -16,8 +16,10 @@ use std::sync::Arc;
 const EXAMPLES: &str = "\
 Examples:
   dispatcher schedule add local:default --in 36h --body 'remember the milk'
-  dispatcher schedule add payments --at 2026-12-24T18:00:00+01:00 --body '{\"order\":7}'
-  dispatcher schedule add local:reports --cron '0 9 * * MON-FRI' --tz Europe/Berlin --body daily
+  dispatcher schedule add payments --at 2026-12-24T18:00:00+01:00 \\
+                          --body '{\"order\":7}'
+  dispatcher schedule add local:reports --cron '0 9 * * MON-FRI' \\
+                          --tz Europe/Berlin --body daily
   dispatcher schedule list
   dispatcher schedule cancel local:default/0197a3b2-8f0c-7c41-b0de-2f6d3c1a9e55
   dispatcher schedule init payments

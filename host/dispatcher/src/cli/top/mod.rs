@@ -22,7 +22,8 @@ use tokio::sync::mpsc;
 const EXAMPLES: &str = "\
 Examples:
   dispatcher top --admin 127.0.0.1:9090
-  dispatcher top --admin 127.0.0.1:9090 --admin-token-file token    to pause, cancel and stop, too
+  dispatcher top --admin 127.0.0.1:9090 --admin-token-file token
+      to pause, cancel and stop, too
 
 The address is the setting `admin` of `dispatcher run`. Keys that change something are capitals and
 ask first; ? shows them all.";

@@ -30,7 +30,8 @@ settings! {
     /// The settings of a run that stand alone.
     struct ProgramSettings;
 
-    /// How long running attempts may continue after SIGTERM or SIGINT; a stop may take 5 s longer
+    /// How long running attempts may continue after SIGTERM or SIGINT; a stop takes at most 4 s more
+    /// than this or than poll-for + 4 s, whichever is longer
     "shutdown-grace" => Setting::new("TIME").default("20s").flag(Group::Limits),
         shutdown_grace: Duration = |given| {
             let any = Duration::ZERO..=Duration::MAX;
@@ -77,8 +78,8 @@ settings! {
     /// How often metrics are published, 1 to 3600 seconds
     "metrics-interval" => Setting::new("S").default("60").flag(Group::Metrics);
 
-    /// Serve /healthz, /readyz, /metrics (Prometheus), /plugins and the admin API at this address,
-    /// as in 127.0.0.1:9090
+    /// Serve probes, metrics for Prometheus, the dashboard (/ui) and the admin API at this address,
+    /// as in 127.0.0.1:9090; one that other machines reach needs admin-token-file
     "admin" => Setting::new("ADDR").default("nowhere").flag(Group::AdminAddress);
 
     /// File with the token of the admin address: required for actions, and for addresses that
