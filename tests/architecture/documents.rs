@@ -91,6 +91,27 @@ fn table_of_backends_names_every_common_conformance_check() {
     assert_eq!(told, checks);
 }
 
+/// A block is a file, or the statements of a function.
+fn is_rust(text: &str) -> bool {
+    syn::parse_file(text).is_ok() || syn::parse_file(&format!("fn f() {{{text}}}")).is_ok()
+}
+
+#[test]
+fn every_block_of_rust_in_the_documents_parses() {
+    let mut count = 0;
+    for (name, path) in files(".", |name| name.ends_with(".md")) {
+        let text = read(&path);
+        for block in text.split("```").skip(1).step_by(2) {
+            if let Some(block) = block.strip_prefix("rust\n") {
+                assert!(is_rust(block), "{name}: {block}");
+                count += 1;
+            }
+        }
+    }
+    assert!(count >= 6, "the blocks were not found");
+    assert!(!is_rust("fn f( {"));
+}
+
 #[test]
 fn path_check_finds_paths() {
     let text = "see `host/core/src/nowhere.rs:12` and [a](b.md) and [c](https://x.y/)";
@@ -125,7 +146,7 @@ fn finding_21_workflows_pin_their_actions_by_digest() {
 #[test]
 fn no_page_selects_a_package() {
     let mut complaints = Vec::new();
-    for (name, path) in files("", |name| name.ends_with(".md")) {
+    for (name, path) in files(".", |name| name.ends_with(".md")) {
         for (number, line) in read(&path).lines().enumerate() {
             if line.contains("cargo ") && line.contains(" -p dispatcher ") {
                 complaints.push(format!("{name}:{}: {}", number + 1, line.trim()));

@@ -2,7 +2,7 @@
 //! received; what does not answer gets 3.
 
 use crate::scene::{guest, run, send};
-use dispatcher_tests::child::Program;
+use dispatcher_tests::child::{Program, Signal};
 use dispatcher_tests::servers::{MiniStack, free_port};
 use dispatcher_tests::sqs::SqsServer;
 
@@ -126,4 +126,78 @@ fn settings_without_effect_are_refused_at_start() {
         2,
         &["batch-size 5", "single messages"],
     );
+}
+
+/// A reload that changes nothing says nothing of settings; one that does names each once.
+#[test]
+fn finding_26_reload_reports_each_changed_setting_once_in_a_sentence() {
+    let file = |workers: u32| {
+        format!(
+            "[dispatcher]\nworkers = {workers}\n\n[plugin.p]\nfile = \"{}\"\n\n\
+             [[route]]\nname = \"r\"\nqueues = [\"local:q\"]\nplugin = \"p\"\n",
+            guest("hello")
+        )
+    };
+    let program = Program::new(["run", "--config", "dispatcher.toml", "--log-format", "json"]);
+    let mut running = program.file("dispatcher.toml", &file(1)).start();
+    running.wait_for_line(|line| line.contains("\"running\""));
+    let restart = |line: &str| line.contains("needs a restart");
+    let reloaded = |line: &str| line.contains("settings reloaded");
+    running.signal(Signal::HUP);
+    running.wait_for_line(reloaded);
+    assert_eq!(running.lines(restart), Vec::<String>::new());
+    let path = running.data().path().join("dispatcher.toml");
+    std::fs::write(path, file(2)).expect("written");
+    running.signal(Signal::HUP);
+    running.wait_for_lines(2, reloaded);
+    let lines = running.lines(restart);
+    let [line] = &lines[..] else {
+        panic!("one line: {lines:?}");
+    };
+    let wanted = "setting needs a restart: `workers` of [dispatcher] has changed";
+    assert!(line.contains(wanted), "{line}");
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+}
+
+#[tokio::test]
+async fn finding_27_hints_name_what_helps_and_nothing_else() {
+    // A missing body is no misspelt word.
+    let ended = Program::new(["send", "local:p"]).run();
+    assert_eq!(ended.code, 2, "{ended:?}");
+    assert!(!ended.stderr.contains("did you mean"), "{ended:?}");
+    assert!(ended.stderr.contains("--file FILE"), "{ended:?}");
+
+    // The embedded queue is named where there is one of the name.
+    let url = format!("http://127.0.0.1:{}", free_port());
+    let looked = |queue: &str, more: &[&str]| {
+        let (_, data) = Program::new(["queues"]).into_command();
+        if !more.is_empty() {
+            assert_eq!(Program::new(more).sharing(&data).run().code, 0);
+        }
+        let looking = Program::new(["queues", queue]).sharing(&data).aws(&url);
+        looking.run().stderr
+    };
+    let hint = "the embedded queue of that name is local:orders";
+    assert!(!looked("orders", &[]).contains("embedded queue"));
+    assert!(looked("orders", &["send", "local:orders", "x"]).contains(hint));
+
+    // A FIFO queue has no delay of one message, and the table that is missing says why it is wanted.
+    let server = MiniStack::shared();
+    let fifo = format!("{}.fifo", SqsServer::fresh_name("late"));
+    let made = SqsServer::at(&server.url());
+    made.create(&fifo, &[("FifoQueue", "true")]).await;
+    let words = ["send", &fifo, "x", "--group", "g", "--delay", "5s"];
+    let ended = Program::new(words).aws(&server.url()).run();
+    assert_ne!(ended.code, 0);
+    for words in [
+        "one for a FIFO queue not at all",
+        "dispatcher schedule init",
+    ] {
+        assert!(ended.stderr.contains(words), "{ended:?}");
+    }
+
+    // Metrics need a region, and the start says so.
+    let named = run("hello", &["--name", "app"]).env("AWS_EC2_METADATA_DISABLED", "true");
+    refused(named, 2, &["--name", "AWS_REGION", "--metrics none"]);
 }
