@@ -20,8 +20,8 @@ mod run_tests;
 pub use copy::{Marks, redriven, source_of};
 pub use look::{LookBounds, LookEnd, Looked, look};
 pub use run::{check, run};
-pub use select::{Condition, ReasonPattern, Selection, reason_of};
-pub use tally::{End, FailureTally, LetterTally, ReasonTally, RedriveReport};
+pub use select::{Condition, ReasonPattern, Selection, pattern_of_counted, reason_of};
+pub use tally::{End, FailureTally, LetterTally, OTHERS, ReasonTally, RedriveReport};
 
 use crate::queue::{Queue, QueueError};
 use crate::telemetry::trace::Tracer;

@@ -1,5 +1,6 @@
 //! Which messages are meant. Pure; told `now`.
 
+use super::tally::REASON;
 use crate::clock::Timestamp;
 use crate::message::{AttributeValue, Message};
 use crate::queue::DEAD_LETTER_REASON;
@@ -30,6 +31,17 @@ impl ReasonPattern {
     pub fn parse(text: &str) -> Result<Self, String> {
         let read = Regex::new(text).map(Self);
         read.map_err(|error| format!("`{text}` is not a regular expression: {error}"))
+    }
+}
+
+/// A regular expression that selects the messages which were counted under this reason. A long reason
+/// is counted by its beginning.
+pub fn pattern_of_counted(reason: &str) -> String {
+    let escaped = regex_lite::escape(reason);
+    if reason.chars().count() < REASON {
+        format!("^{escaped}$")
+    } else {
+        format!("^{escaped}")
     }
 }
 
@@ -157,6 +169,25 @@ mod tests {
         assert!(wanted.matches(&letter("", Some("a timeout of billing")), now));
         assert!(!wanted.matches(&letter("", Some("trap")), now));
         assert!(!wanted.matches(&letter("", None), now));
+    }
+
+    #[test]
+    fn a_counted_reason_selects_its_messages_and_no_others() {
+        let long = "<é>".repeat(REASON);
+        for (reason, other) in [
+            ("no (price) [a-z]* \\d é", "no price a d é"),
+            ("<b>\"#&~-%,;:=@!'` </b>", "<b>"),
+            ("two\nlines", "two"),
+            ("", "any"),
+            ("404", "1404"),
+            (&long, "<é>"),
+        ] {
+            let counted: String = reason.chars().take(REASON).collect();
+            let wanted = selection(Some(&pattern_of_counted(&counted)), &[]);
+            let matches = |reason| wanted.matches(&letter("", Some(reason)), Timestamp(2_000));
+            assert!(matches(reason), "{reason}");
+            assert!(!matches(other), "{other}");
+        }
     }
 
     #[test]

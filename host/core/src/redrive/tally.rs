@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 /// The most kinds of letters or of failures that are told apart.
 const KINDS: usize = 100;
 /// The most characters of a reason by which letters are told apart.
-const REASON: usize = 200;
+pub(super) const REASON: usize = 200;
 /// So many ids are shown of each kind.
 const SAMPLES: usize = 3;
-/// What stands for all kinds beyond `KINDS`.
-const OTHERS: &str = "(others)";
+/// What stands for all kinds beyond `KINDS`: no reason of a message, so none is selected by it.
+pub const OTHERS: &str = "(others)";
 
 /// Why a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
