@@ -8,6 +8,7 @@ use dispatcher_tests::holder::Holder;
 use dispatcher_tests::http::{self, HttpAnswer};
 use dispatcher_tests::limited::may_mount;
 use dispatcher_tests::served::LocalServer;
+use dispatcher_tests::skip::skip;
 use serde_json::Value;
 use std::fs::{self, File, Permissions};
 use std::io::Write;
@@ -346,6 +347,7 @@ fn finding_15_data_folder_of_another_user_is_refused() {
     let user = ["--reuid", "65533", "--clear-groups", &program];
     let may = Command::new("setpriv").args(user).arg("--version").output();
     if !may.is_ok_and(|tried| tried.status.success()) {
+        skip("a program of another user needs root and setpriv");
         return;
     }
     let data = Arc::new(tempfile::tempdir().expect("a folder"));

@@ -2,6 +2,7 @@
 //! of its own for memory, a file system of its own for space. Knows no test.
 
 use crate::child::Program;
+use crate::skip::skip;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,12 +10,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// Whether a file system may be mounted in a name space of its own.
+/// Whether a file system may be mounted in a name space of its own; says so where it may not.
 pub fn may_mount() -> bool {
     let tried = Command::new("unshare")
         .args(["-Urm", "mount", "-t", "tmpfs", "none", "/mnt"])
         .output();
-    tried.is_ok_and(|tried| tried.status.success())
+    let may = tried.is_ok_and(|tried| tried.status.success());
+    if !may {
+        skip("a file system of its own needs a name space in which it may be mounted");
+    }
+    may
 }
 
 /// A control group with a limit. Removed when dropped, once nothing runs in it any more.
@@ -24,12 +29,11 @@ pub struct MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// Makes one below the group of this process; `None`, with a line on stderr that says why, where
-    /// that cannot be done, as in most containers.
-    #[expect(clippy::print_stderr, reason = "what a test could not try is told")]
+    /// Makes one below the group of this process, or beside it. `None` where that cannot be done, as in
+    /// most containers; says so.
     pub fn new(bytes: u64) -> Option<Self> {
         let made = Self::make(bytes);
-        made.inspect_err(|why| eprintln!("no control group with a memory limit here: {why}"))
+        made.inspect_err(|why| skip(&format!("a memory limit needs a control group ({why})")))
             .ok()
     }
 
@@ -72,12 +76,15 @@ fn own_group(groups: &str) -> Option<(PathBuf, &'static str, Swap)> {
         let swap: Swap = ("memory.memsw.limit_in_bytes", |bytes| bytes.to_string());
         return Some((group, "memory.limit_in_bytes", swap));
     }
-    let group = Path::new("/sys/fs/cgroup").join(of("0::")?);
-    let controllers = fs::read_to_string(group.join("cgroup.subtree_control")).ok()?;
+    let own = Path::new("/sys/fs/cgroup").join(of("0::")?);
     let swap: Swap = ("memory.swap.max", |_| "0".to_owned());
-    controllers
-        .contains("memory")
-        .then_some((group, "memory.max", swap))
+    // A group with processes has none with limits below it, but for the first of all.
+    let has_memory = |group: &&Path| {
+        let controllers = fs::read_to_string(group.join("cgroup.subtree_control"));
+        controllers.is_ok_and(|names| names.contains("memory"))
+    };
+    let group = own.ancestors().take(2).find(has_memory)?;
+    Some((group.to_owned(), "memory.max", swap))
 }
 
 impl Drop for MemoryLimit {

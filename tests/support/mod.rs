@@ -32,6 +32,7 @@ pub mod schema;
 pub mod served;
 pub mod servers;
 pub mod service;
+pub mod skip;
 pub mod slow_module;
 pub mod sqs;
 pub mod terminal;

@@ -2,6 +2,7 @@
 //! and npm can install is installed once per machine; the rest is the machine's. Knows no project.
 
 use crate::servers::{caches_folder, python_with, run, tools_folder};
+use crate::skip::skip;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -32,7 +33,6 @@ pub fn environment() -> Vec<(&'static str, OsString)> {
 
 /// Whether the machine has these; says so where it does not. Under `CI=true`, as
 /// `.ci/run` sets it, it must have them.
-#[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 pub fn has(tools: &[&str], what: &str) -> bool {
     let is_missing = |tool: &&&str| {
         let found = Command::new(tool).arg("--version").output();
@@ -41,9 +41,7 @@ pub fn has(tools: &[&str], what: &str) -> bool {
     let Some(missing) = tools.iter().find(is_missing) else {
         return true;
     };
-    let is_ci = std::env::var("CI").is_ok_and(|value| value == "true");
-    assert!(!is_ci, "there is no `{missing}`, which CI must have");
-    eprintln!("SKIPPED: there is no `{missing}` on this machine, so {what} is not run");
+    skip(&format!("{what} needs `{missing}`"));
     false
 }
 
