@@ -5,6 +5,10 @@ use crate::languages::{NAME, calls};
 use crate::scene::{field, printed, send};
 use dispatcher_tests::child::{Program, RunningProgram, Signal};
 use dispatcher_tests::{http, toolchains};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -12,41 +16,54 @@ use tempfile::TempDir;
 const ORDER: &str = r#"{"id": "o-1", "amount": 250}"#;
 const PRINTED: &str = "cents\\n";
 
-/// A new project in C, whose compiler takes the least time.
-struct DevProject(Arc<TempDir>);
+/// A new project.
+struct DevProject {
+    data: Arc<TempDir>,
+    handler: PathBuf,
+}
 
 impl DevProject {
+    /// In C, whose compiler takes the least time.
     fn new() -> Self {
-        let data = Arc::new(tempfile::tempdir().expect("a temporary folder"));
-        calls(&data, &["plugin", "new", "--lang", "c", NAME]);
-        Self(data)
+        Self::of("c", "handler.c")
     }
 
-    fn handler(&self) -> PathBuf {
-        self.0.path().join(NAME).join("handler.c")
+    /// In a language, whose handler is in this file.
+    fn of(language: &str, handler: &str) -> Self {
+        let data = Arc::new(tempfile::tempdir().expect("a temporary folder"));
+        calls(&data, &["plugin", "new", "--lang", language, NAME]);
+        Self {
+            handler: data.path().join(NAME).join(handler),
+            data,
+        }
     }
 
     fn read(&self) -> String {
-        std::fs::read_to_string(self.handler()).expect("the project is ours")
+        std::fs::read_to_string(&self.handler).expect("the project is ours")
     }
 
     /// Saves the handler as an editor does: beside it, and then in its place.
     fn save(&self, text: &str) {
-        let beside = self.handler().with_extension("c.new");
+        let beside = self.handler.with_extension("new~");
         std::fs::write(&beside, text).expect("the project is ours");
-        std::fs::rename(beside, self.handler()).expect("the project is ours");
+        std::fs::rename(beside, &self.handler).expect("the project is ours");
+    }
+
+    fn program(&self) -> Program {
+        let dev = Program::new(["dev", NAME, "--log-format", "json"]).sharing(&self.data);
+        toolchains::environment()
+            .into_iter()
+            .fold(dev, |dev, (name, value)| {
+                dev.env(name, value.to_str().expect("paths of tests are text"))
+            })
     }
 
     fn develop(&self) -> RunningProgram {
-        let mut dev = Program::new(["dev", NAME, "--log-format", "json"]).sharing(&self.0);
-        for (name, value) in toolchains::environment() {
-            dev = dev.env(name, value.to_str().expect("paths of tests are text"));
-        }
-        dev.start()
+        self.program().start()
     }
 
     async fn order(&self) {
-        send(self.0.path(), "default", [ORDER.to_owned()]).await;
+        send(self.data.path(), "default", [ORDER.to_owned()]).await;
     }
 }
 
@@ -82,6 +99,96 @@ async fn a_save_is_built_and_the_next_message_runs_it() {
     wait_for_print(&running, "order o-1: 250 pennies");
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
+}
+
+/// The next message after a save is handled by what was saved.
+async fn a_save_is_served(language: &str, handler: &str) {
+    let project = DevProject::of(language, handler);
+    let mut running = project.develop();
+    running.wait_for_line(|line| line.contains("\"running\""));
+    project.order().await;
+    wait_for_print(&running, "order o-1: 250 cents");
+    let first = project.read();
+    let at = first.rfind(" cents").expect("the template prints it");
+    let (before, after) = (&first[..at], &first[at + " cents".len()..]);
+    project.save(&format!("{before} hundredths{after}"));
+    running.wait_for_line(|line| line.contains("replaced: new attempts run this version"));
+    project.order().await;
+    wait_for_print(&running, "order o-1: 250 hundredths");
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+}
+
+#[tokio::test]
+async fn a_save_is_served_in_rust() {
+    a_save_is_served("rust", "src/lib.rs").await;
+}
+
+#[tokio::test]
+async fn a_save_is_served_in_javascript() {
+    if toolchains::has(&["node", "npm"], "the handler in JavaScript") {
+        a_save_is_served("javascript", "handler.js").await;
+    }
+}
+
+#[tokio::test]
+async fn a_save_is_served_in_typescript() {
+    if toolchains::has(&["node", "npm"], "the handler in TypeScript") {
+        a_save_is_served("typescript", "handler.ts").await;
+    }
+}
+
+#[tokio::test]
+async fn a_save_is_served_in_python() {
+    if toolchains::has(&["python3"], "the handler in Python") {
+        a_save_is_served("python", "app.py").await;
+    }
+}
+
+#[tokio::test]
+async fn a_save_is_served_in_go() {
+    if toolchains::has(&["python3"], "the handler in Go") {
+        a_save_is_served("go", "main.go").await;
+    }
+}
+
+/// A process that a build has started, by the line that names it.
+fn started_by_build(line: &str) -> OwnedFd {
+    let (_, id) = line.rsplit_once(' ').expect("the line ends with it");
+    let id = Pid::from_raw(id.parse().expect("a number")).expect("a process");
+    pidfd_open(id, PidfdFlags::empty()).expect("it runs")
+}
+
+/// Waits until a process has ended.
+fn wait_for_end(process: &OwnedFd) {
+    let patience = Timespec::try_from(dispatcher_tests::PATIENCE).expect("it fits");
+    let mut ended = [PollFd::new(process, PollFlags::IN)];
+    let count = poll(&mut ended, Some(&patience)).expect("it can be waited for");
+    assert_eq!(count, 1, "it still runs");
+}
+
+#[test]
+fn a_change_and_the_end_kill_all_that_a_build_has_started() {
+    let project = DevProject::new();
+    let compiler = project.data.path().join("kit/bin/clang");
+    std::fs::create_dir_all(compiler.parent().expect("a folder")).expect("it is ours");
+    // A tool that waits for its own child, which ends with nothing but a signal.
+    let text = "#!/bin/sh\nsleep infinity &\necho \"compiling by $!\" >&2\nwait\n";
+    std::fs::write(&compiler, text).expect("it is ours");
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&compiler, mode).expect("it is ours");
+    let kit = project.data.path().join("kit");
+    let kit = kit.to_str().expect("paths of tests are text");
+    let mut running = project.program().env("WASI_SDK_PATH", kit).start();
+    let is_build = |line: &str| line.contains("compiling by ");
+    let first = started_by_build(&running.wait_for_line(is_build));
+    project.save("int changed;\n");
+    let second = running.wait_for_lines(2, is_build).swap_remove(1);
+    wait_for_end(&first);
+    let second = started_by_build(&second);
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+    wait_for_end(&second);
 }
 
 #[tokio::test]

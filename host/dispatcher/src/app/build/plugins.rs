@@ -46,6 +46,8 @@ const MOST_SPARE: Duration = Duration::from_secs(10);
 
 /// A component that is in the cache is loaded sooner, also on a busy machine.
 const NOTICEABLE: Duration = Duration::from_millis(300);
+/// How often it is logged that a component is still being compiled.
+const PROGRESS: Duration = Duration::from_secs(5);
 
 /// Loads handlers, one after the other; connects to Lambda when the first needs it.
 pub struct Loader {
@@ -174,15 +176,21 @@ impl Loader {
         let (runtime, name) = (self.runtime.clone(), file.clone());
         let load = move || runtime.load_bytes(&name, &bytes, options);
         let mut loading = pin!(tasks::blocking(load).finished());
-        tokio::select! {
-            biased;
-            loaded = &mut loading => return loaded,
-            () = clock::sleep_until(Some(began + NOTICEABLE)) => {}
+        let mut next = began + NOTICEABLE;
+        let loaded = loop {
+            tokio::select! {
+                biased;
+                loaded = &mut loading => break loaded?,
+                () = clock::sleep_until(Some(next)) => {}
+            }
+            let seconds = clock::now().since(began).as_secs_f64();
+            tracing::info!(plugin, file, size, seconds, "compiling plugin");
+            next = clock::now() + PROGRESS;
+        };
+        if next > began + NOTICEABLE {
+            let seconds = clock::now().since(began).as_secs_f64();
+            tracing::info!(plugin, file, seconds, "plugin compiled");
         }
-        tracing::info!(plugin, file, size, "compiling plugin");
-        let loaded = loading.await?;
-        let seconds = clock::now().since(began).as_secs_f64();
-        tracing::info!(plugin, file, seconds, "plugin compiled");
         Ok(loaded)
     }
 

@@ -26,6 +26,7 @@ use dispatcher_served::Served;
 use sources::Sources;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -125,7 +126,7 @@ async fn develop(
         _ = signals.next() => None,
     };
     let Some(component) = first else {
-        build::stop();
+        build::end();
         return Ok(());
     };
     let _serving = serve(&settings, &flags, listen).await?;
@@ -140,30 +141,48 @@ async fn develop(
     let rebuilding = tasks::spawn(rebuild(handler, component, sources));
     let ended = app::run(settings, flags, Arc::new(Counters::default())).await;
     drop(rebuilding);
-    build::stop();
+    build::end();
     Ok(ended?)
+}
+
+/// Builds. A change meanwhile ends the build, and the next one has it.
+async fn build_latest(handler: &Handler, sources: &mut Sources) -> Result<PathBuf, Failure> {
+    loop {
+        build::begin();
+        let mut building = pin!(handler.build());
+        tokio::select! {
+            built = &mut building => return built,
+            changed = sources.changed() => note_changed(&changed),
+        }
+        build::cancel();
+        // What came of it is of the sources before.
+        let _ = building.await;
+    }
+}
+
+fn note_changed(files: &[String]) {
+    output::note(format!("changed: {}", files.join(", ")));
 }
 
 /// Builds until it works once.
 async fn first_build(handler: &Handler, sources: &mut Sources) -> PathBuf {
     loop {
-        match handler.build().await {
+        match build_latest(handler, sources).await {
             Ok(component) => return component,
             Err(failure) => {
                 failure.report();
                 output::note("waiting for a change of the sources");
             }
         }
-        sources.changed().await;
+        note_changed(&sources.changed().await);
     }
 }
 
 /// Builds at each change. The run sees the component change, and replaces it.
 async fn rebuild(handler: Handler, component: PathBuf, mut sources: Sources) {
     loop {
-        let changed = sources.changed().await;
-        output::note(format!("changed: {}", changed.join(", ")));
-        match handler.build().await {
+        note_changed(&sources.changed().await);
+        match build_latest(&handler, &mut sources).await {
             Ok(built) if built == component => {}
             Ok(built) => output::note(format!(
                 "the component is now {}; start `dispatcher dev` again to run it",

@@ -9,6 +9,9 @@ mod python;
 mod rust;
 mod tool;
 
+#[cfg(feature = "local")]
+pub(in crate::cli) use tool::{begin, cancel, end};
+
 use super::language::Language;
 use crate::cli::output;
 use crate::error::{Exit, Failure};
@@ -54,12 +57,6 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let project = Project::open(&args.folder)?;
     let lang = project.language(args.lang)?;
     output::line(project.build(lang)?.display().to_string())
-}
-
-/// Ends the tool that runs now, if one does.
-#[cfg(feature = "local")]
-pub(in crate::cli) fn stop() {
-    tool::stop();
 }
 
 impl Project {
@@ -115,12 +112,20 @@ impl Project {
         lang.component(&self.folder, &self.name)
     }
 
-    /// The same, with the folder made.
-    fn component(&self, lang: Language) -> Result<PathBuf, Failure> {
-        let file = self.usual_component(lang);
-        let folder = file.parent().expect("it lies in the project");
+    /// Has the component made beside its place, and puts it there once it is whole: whoever watches
+    /// the place reads no part of one, also where the build is killed.
+    fn place(
+        &self,
+        lang: Language,
+        make: impl FnOnce(&Path) -> Result<(), Failure>,
+    ) -> Result<PathBuf, Failure> {
+        let component = self.usual_component(lang);
+        let folder = component.parent().expect("it lies in the project");
         std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
-        Ok(file)
+        let partial = component.with_extension("partial.wasm");
+        make(&partial)?;
+        std::fs::rename(&partial, &component).map_err(|error| failed(&component, &error))?;
+        Ok(component)
     }
 }
 
@@ -130,13 +135,13 @@ fn wrapped(
     lang: Language,
     core: impl FnOnce(&Path) -> Result<Vec<u8>, Failure>,
 ) -> Result<PathBuf, Failure> {
-    let component = project.component(lang)?;
-    let file = component.with_extension("core.wasm");
-    let module = core(&file)?;
-    let bytes = wrap::component(&module).map_err(|why| failed(&file, &why))?;
-    std::fs::write(&component, bytes).map_err(|error| failed(&component, &error))?;
-    std::fs::remove_file(&file).map_err(|error| failed(&file, &error))?;
-    Ok(component)
+    project.place(lang, |component| {
+        let file = component.with_extension("core.wasm");
+        let module = core(&file)?;
+        let bytes = wrap::component(&module).map_err(|why| failed(&file, &why))?;
+        std::fs::write(component, bytes).map_err(|error| failed(component, &error))?;
+        std::fs::remove_file(&file).map_err(|error| failed(&file, &error))
+    })
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, Failure> {

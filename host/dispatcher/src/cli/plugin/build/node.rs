@@ -20,7 +20,6 @@ pub(super) fn build(project: &Project, is_typed: bool) -> Result<PathBuf, Failur
         true => Language::TypeScript,
         false => Language::JavaScript,
     };
-    let component = project.component(lang)?;
     if is_typed {
         let tsc = installed(project, "tsc", "typescript")?;
         tool::run(Command::new(tsc).current_dir(&project.folder))?;
@@ -37,13 +36,14 @@ pub(super) fn build(project: &Project, is_typed: bool) -> Result<PathBuf, Failur
     convert.current_dir(&project.folder);
     // Not its --sync, which never runs what an async function does after its first `await`.
     convert.arg("--wit").arg(entry.with_file_name("wit"));
-    convert.arg("--js").arg(&bundle).arg("-o").arg(&component);
     let calls_http = world.imports_of("wasi:http") || world.imports_of("wasi:sockets");
-    tool::run_or_hint(&mut convert, |heard| match calls_http {
-        true => Some(NO_HTTP.into()),
-        false => hint_of_engine(heard),
-    })?;
-    Ok(component)
+    project.place(lang, |component| {
+        convert.arg("--js").arg(&bundle).arg("-o").arg(component);
+        tool::run_or_hint(&mut convert, |heard| match calls_http {
+            true => Some(NO_HTTP.into()),
+            false => hint_of_engine(heard),
+        })
+    })
 }
 
 /// esbuild, which puts the project's modules, those of its packages and the adapter into one. Async

@@ -52,7 +52,6 @@ pub(super) fn build(project: &Project) -> Result<PathBuf, Failure> {
         let what = format!("{}: {what}", list.display());
         return Err(Failure::new(Exit::Unreachable, what));
     }
-    let component = project.component(Language::Python)?;
     let mut convert = Command::new(convert);
     // It takes the modules that the project has installed from there.
     convert.env("VIRTUAL_ENV", &environment);
@@ -62,9 +61,10 @@ pub(super) fn build(project: &Project) -> Result<PathBuf, Failure> {
     let modules = adapter::python(project)?;
     convert.args(["--wit-path", "wit", "componentize", "--python-path", "."]);
     convert.arg("--python-path").arg(modules);
-    convert.args([adapter::PYTHON_MODULE, "-o"]).arg(&component);
-    tool::run_or_hint(&mut convert, hint)?;
-    Ok(component)
+    convert.args([adapter::PYTHON_MODULE, "-o"]);
+    project.place(Language::Python, |component| {
+        tool::run_or_hint(convert.arg(component), hint)
+    })
 }
 
 fn hint(heard: &str) -> Option<String> {

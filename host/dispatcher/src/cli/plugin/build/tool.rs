@@ -8,6 +8,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -15,38 +16,72 @@ use std::sync::{Mutex, PoisonError};
 /// Maximum bytes of what a tool prints that are searched for what it means.
 const HEARD: usize = 256 * 1024;
 
-/// What runs now.
+/// What runs now, and whether more may start.
 #[derive(Debug)]
 struct RunningTool {
     tool: Option<Pid>,
-    is_stopped: bool,
+    /// Whether each tool leads a process group, so that what it starts ends with it.
+    has_group: bool,
+    /// The build under way is to end.
+    is_cancelled: bool,
+    /// No build begins any more.
+    is_over: bool,
 }
 
 static RUNNING: Mutex<RunningTool> = Mutex::new(RunningTool {
     tool: None,
-    is_stopped: false,
+    has_group: false,
+    is_cancelled: false,
+    is_over: false,
 });
 
 fn running() -> std::sync::MutexGuard<'static, RunningTool> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Terminates the tool that runs now; none starts after it.
+/// A build begins that `cancel` and `end` can end: its tools get process groups, which a terminal's
+/// Ctrl-C does not reach.
 #[cfg(feature = "local")]
-pub(super) fn stop() {
+pub(in crate::cli) fn begin() {
     let mut running = running();
-    running.is_stopped = true;
-    if let Some(tool) = running.tool {
-        // It may have ended meanwhile.
-        let _ = rustix::process::kill_process(tool, rustix::process::Signal::TERM);
+    running.has_group = true;
+    running.is_cancelled = false;
+}
+
+/// Ends the build under way: kills the tool that runs now and all that it started.
+#[cfg(feature = "local")]
+pub(in crate::cli) fn cancel() {
+    let mut running = running();
+    running.is_cancelled = true;
+    running.kill();
+}
+
+/// The same, and no build begins after it.
+#[cfg(feature = "local")]
+pub(in crate::cli) fn end() {
+    let mut running = running();
+    running.is_over = true;
+    running.kill();
+}
+
+impl RunningTool {
+    #[cfg(feature = "local")]
+    fn kill(&self) {
+        if let Some(tool) = self.tool.filter(|_| self.has_group) {
+            // What a build leaves behind is of no use, so that nobody is asked to end.
+            let _ = rustix::process::kill_process_group(tool, rustix::process::Signal::KILL);
+        }
     }
 }
 
-/// Starts a tool that `stop` can end.
+/// Starts a tool that `cancel` can end.
 fn spawn(command: &mut Command) -> std::io::Result<Child> {
     let mut running = running();
-    if running.is_stopped {
+    if running.is_cancelled || running.is_over {
         return Err(std::io::ErrorKind::Interrupted.into());
+    }
+    if running.has_group {
+        command.process_group(0);
     }
     let child = command.spawn()?;
     running.tool = Pid::from_raw(i32::try_from(child.id()).unwrap_or_default());
