@@ -59,13 +59,48 @@ async function violations(page) {
   return serious.map((one) => `${one.id}: ${one.nodes.map((node) => node.html).slice(0, 3).join(' ')}`);
 }
 
+// Sends what fills pages, and does what makes a job. The addresses of these pages and of confirmations.
+async function filled() {
+  const page = await signedIn();
+  const reason = 'card <declined> & "more"';
+  send(QUEUE, 'sleep:600000');
+  send(QUEUE, `reject:${reason}`, '--count', '2');
+  await page.goto(`${URL_}/ui/running`);
+  const attempt = await page.locator('#attempts tbody a').first().getAttribute('href');
+  const letters = `/ui/dead-letters?queue=${encodeURIComponent(DEAD)}`;
+  do await page.goto(URL_ + letters);
+  while ((await page.locator('#letters tbody tr').count()) !== 2);
+  const message = await page.locator('#letters tbody a').first().getAttribute('href');
+  const withReason = await page.locator('section:has(#reasons-title) tbody a').first().getAttribute('href');
+  await page.goto(URL_ + withReason);
+  assert.equal(await page.locator('#letters tbody tr').count(), 2, 'the link of a reason leads to its messages');
+  await page.goto(`${URL_}/ui/confirm/purge?target=${encodeURIComponent(QUEUE)}`);
+  await page.getByText('0 messages are removed.').waitFor();
+  await page.getByRole('button', { name: 'Purge' }).click();
+  await page.getByText('Done: 0 messages').waitFor();
+  const job = page.url().replace(URL_, '');
+  const id = new URL(URL_ + message).searchParams.get('id');
+  const confirm = (action, target, part = '') =>
+    `/ui/confirm/${action}?${new URLSearchParams({ target, part })}`;
+  await page.goto(URL_ + confirm('redrive', DEAD, reason));
+  await page.getByText('2 messages with this reason are').waitFor();
+  await page.context().close();
+  return [attempt, letters, withReason, message, job,
+    confirm('pause-queue', QUEUE), confirm('limit-queue', QUEUE), confirm('cancel-message', QUEUE),
+    confirm('pause-route', 'verdicts'), confirm('cancel-attempt', new URL(URL_ + attempt).searchParams.get('id')),
+    confirm('redrive', DEAD, reason), confirm('purge', DEAD), confirm('edit-message', DEAD, id),
+    confirm('delete-message', DEAD, id), confirm('drain', '')];
+}
+
 const CASES = {
   async accessible() {
+    const pages = [...PAGES, ...await filled()];
     for (const colorScheme of ['light', 'dark']) {
       for (const viewport of [{ width: 1280, height: 800 }, { width: 360, height: 740 }]) {
         const page = await signedIn({ colorScheme, viewport });
-        for (const address of PAGES) {
-          await page.goto(URL_ + address);
+        for (const address of pages) {
+          const answer = await page.goto(URL_ + address);
+          assert.equal(answer.status(), 200, address);
           assert.deepEqual(await violations(page), [], `${address} ${colorScheme} ${viewport.width}`);
           const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
           assert.ok(wide <= 0, `${address} is ${wide} px wider than a screen of ${viewport.width}`);
@@ -162,6 +197,11 @@ const CASES = {
     assert.equal(await reader.getByRole('link', { name: 'Pause' }).count(), 0);
     const confirm = await reader.goto(`${URL_}/ui/confirm/pause-queue?target=${QUEUE}`);
     assert.equal(confirm.status(), 403);
+    await reader.goto(queuePage());
+    await reader.getByRole('button', { name: 'Sign out' }).click();
+    await reader.getByLabel('Token').waitFor();
+    await reader.goto(queuePage());
+    await reader.getByLabel('Token').waitFor();
     await page.getByRole('button', { name: 'Sign out' }).click();
     await page.getByLabel('Token').fill('wrong');
     await page.getByRole('button', { name: 'Sign in' }).click();
@@ -359,6 +399,9 @@ const CASES = {
     ]) {
       const path = method === 'GET' ? '/ui' : '/ui/act/pause-queue';
       assert.equal(await ask(method, path, headers), wanted, JSON.stringify([method, headers]));
+    }
+    for (const [wanted, origin] of [[303, `http://${host}`], [403, 'http://evil.example.com']]) {
+      assert.equal(await ask('POST', '/ui/sign-out', { cookie: '', origin }), wanted, `a session that has ended, ${origin}`);
     }
     const changed = await ask('GET', '/ui', { cookie: `${cookie.name}=${cookie.value.replace('o.', 'r.')}` });
     assert.equal(changed, 303, 'a changed session leads to the sign-in');

@@ -43,7 +43,8 @@ fn passes(case: &str, flags: &[&str]) {
 
 #[test]
 fn pages_are_accessible_in_both_themes_and_on_a_phone() {
-    passes("accessible", &["--admin-environment", "production"]);
+    let flags = ["--admin-environment", "production", "--admin-bodies"];
+    passes("accessible", &flags);
 }
 
 #[test]

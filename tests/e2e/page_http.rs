@@ -247,3 +247,68 @@ async fn a_page_of_many_dead_letters_takes_a_short_time_and_leads_to_the_rest() 
     proxy.set(Mode::Pass);
     stop(&mut scene.running);
 }
+
+#[tokio::test]
+async fn a_page_on_which_nothing_was_found_leads_to_what_was_not_looked_at() {
+    let server = MiniStack::shared();
+    let tables = Tables::at(&server.url());
+    let [work, dead] = [
+        tables.create("work", Dates::Number).await,
+        tables.create("dead", Dates::Number).await,
+    ];
+    let dynamo = Dynamo::connect(&configuration(&server.url()), Options::default());
+    let queue = dynamo.open(&dead, None).await.expect("it is there");
+    queues::send(&queue, (0..250).map(|number| number.to_string())).await;
+    let proxy = Proxy::before(server.address());
+    let names = [work, dead].map(|table| format!("dynamodb:{table}"));
+    let flags = ["--queues", &names[0], "--dead-letter", &names[1]];
+    let mut scene = ApiScene::of(|more| run("verdicts", more).aws(&proxy.url()), &flags);
+    // Each call takes longer than the page may.
+    proxy.set(Mode::Delay(Duration::from_millis(300)));
+    let dead = names[1].replace(':', "%3A");
+    let (_, text) = page(
+        &scene,
+        &format!("/ui/dead-letters?queue={dead}&reason=%5Enone%24"),
+    );
+    assert!(text.contains("More follow."), "{text}");
+    assert!(text.contains("0 messages of 100 looked at"), "{text}");
+    assert!(!text.contains("waits here"), "{text}");
+    let mut next = look_on(&text);
+    assert!(next.is_some(), "{text}");
+    let mut last = text;
+    while let Some(path) = next {
+        last = page(&scene, &path).1;
+        next = look_on(&last);
+    }
+    assert!(
+        last.contains("No message with this reason waits here."),
+        "{last}"
+    );
+    proxy.set(Mode::Pass);
+    stop(&mut scene.running);
+}
+
+/// Where the link on a page without messages leads.
+fn look_on(page: &str) -> Option<String> {
+    let (before, _) = page.split_once(">Look on</a>")?;
+    let (_, link) = before.rsplit_once("href=\"")?;
+    Some(link.trim_end_matches('"').replace("&amp;", "&"))
+}
+
+#[tokio::test]
+async fn confirmations_estimate_how_many_messages_of_sqs_they_touch() {
+    let (mut scene, _queue, dead) = on_sqs(None).await;
+    for (action, wanted) in [
+        ("purge?", "About <b>5 messages</b> are removed."),
+        ("redrive?", "About <b>5 messages</b> are sent to the queue"),
+        (
+            "redrive?part=bad+address&",
+            "Of about <b>5 messages</b>, those with this reason are sent",
+        ),
+    ] {
+        let (status, text) = page(&scene, &format!("/ui/confirm/{action}target={dead}"));
+        assert_eq!(status, 200, "{text}");
+        assert!(text.contains(wanted), "{action}: {text}");
+    }
+    stop(&mut scene.running);
+}

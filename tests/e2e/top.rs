@@ -3,8 +3,9 @@
 use crate::admin_api::ApiScene;
 use crate::lambda_scene::stop;
 use crate::scene::send;
-use dispatcher_tests::child::{Program, binary};
+use dispatcher_tests::child::{Program, Signal, binary};
 use dispatcher_tests::terminal;
+use rustix::process::{Pid, kill_process};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -92,6 +93,19 @@ impl TerminalScene {
         self.ours.write_all(keys.as_bytes()).expect("it reads");
     }
 
+    fn signal(&self, signal: Signal) {
+        let id = Pid::from_child(&self.child);
+        kill_process(id, signal).expect("it runs");
+    }
+
+    /// Reads on until the usual screen is shown.
+    fn wait_until_restored(&mut self) {
+        while self.screen.screen().alternate_screen() {
+            let written = self.written.recv_timeout(dispatcher_tests::PATIENCE);
+            self.screen.process(&written.expect("the usual screen"));
+        }
+    }
+
     fn is_raw(&self) -> bool {
         let modes = tcgetattr(&self.theirs)
             .expect("it is a terminal")
@@ -131,6 +145,7 @@ async fn queues_are_watched_paused_and_resumed_at_80_columns() {
     .await;
     top.wait_for("1 done");
     top.wait_for("1 dead-lettered");
+    top.wait_for("local:default: p50 ");
 
     top.press("P");
     top.wait_for("pause local:default for all processes that read it?");
@@ -168,6 +183,27 @@ async fn queues_are_watched_paused_and_resumed_at_80_columns() {
     assert!(top.child.wait().expect("it ends").success());
     assert!(!top.is_raw(), "the terminal is as it was");
     assert_eq!(scene.running.wait_exit(), 0);
+}
+
+#[test]
+fn a_signal_restores_the_terminal() {
+    let mut scene = ApiScene::verdicts(&[]);
+    let tokens = tempfile::tempdir().expect("a folder");
+    let token = tokens.path().join("token");
+    std::fs::write(&token, "reader").expect("written");
+    let token = token.display().to_string();
+    let admin = scene.url.clone();
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
+        let mut top =
+            TerminalScene::start(&["top", "--admin", &admin, "--admin-token-file", &token]);
+        top.wait_for("local:default");
+        assert!(top.is_raw(), "{signal:?}");
+        top.signal(signal);
+        assert!(top.child.wait().expect("it ends").success(), "{signal:?}");
+        assert!(!top.is_raw(), "{signal:?}: the terminal is as it was");
+        top.wait_until_restored();
+    }
+    stop(&mut scene.running);
 }
 
 #[test]

@@ -217,19 +217,33 @@ impl Access {
         })
     }
 
-    /// Who makes a request, if it may be answered. Probes and metrics do not ask this. A browser
-    /// sends its session instead of a token.
+    /// Who makes a request, if it may be answered. Probes and metrics do not ask this.
     ///
     /// # Errors
     /// Why it may not.
     pub fn judge(&self, request: &Parts) -> Result<Caller, Refusal> {
+        let acts = acts(request);
+        if acts && !self.permits_actions() {
+            self.judge_without_token(request)?;
+            return Err(Refusal::NoTokenConfigured);
+        }
+        let caller = self.judge_of_any_role(request)?;
+        if acts && caller.role < Some(Role::Operate) {
+            return Err(Refusal::ReadOnly(caller));
+        }
+        Ok(caller)
+    }
+
+    /// Who makes a request that every role may make, whatever its method. A browser sends its session
+    /// instead of a token.
+    ///
+    /// # Errors
+    /// Why it may not be answered.
+    pub fn judge_of_any_role(&self, request: &Parts) -> Result<Caller, Refusal> {
         let host = self.host(request)?;
-        let acts = !matches!(request.method, Method::GET | Method::HEAD | Method::OPTIONS);
+        let acts = acts(request);
         if acts {
             same_site(&request.headers, &host)?;
-        }
-        if acts && !self.permits_actions() {
-            return Err(Refusal::NoTokenConfigured);
         }
         if self.tokens.is_empty() {
             return Ok(Caller::default());
@@ -244,11 +258,7 @@ impl Access {
             }
             session
         };
-        let caller = caller.ok_or(Refusal::Unauthorized)?;
-        if acts && caller.role < Some(Role::Operate) {
-            return Err(Refusal::ReadOnly(caller));
-        }
-        Ok(caller)
+        caller.ok_or(Refusal::Unauthorized)
     }
 
     /// Whose token a request carries.
@@ -295,6 +305,10 @@ impl Access {
             || name.ends_with(".localhost")
             || self.hosts.contains(&name)
     }
+}
+
+fn acts(request: &Parts) -> bool {
+    !matches!(request.method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
 /// Whether a request that acts comes from no web page, or from one that was served here.

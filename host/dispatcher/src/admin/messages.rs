@@ -247,6 +247,17 @@ pub struct LookOrder {
     pub within: Option<Duration>,
 }
 
+/// How many messages wait in a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backlog {
+    /// Those that could be received.
+    pub waiting: u64,
+    /// Those that wait for their time.
+    pub delayed: u64,
+    /// Whether the backend counts each; otherwise it estimates.
+    pub is_exact: bool,
+}
+
 /// What a job does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -341,6 +352,9 @@ pub trait MessageOperations: Send + Sync + 'static {
 
     /// A message that waits in a queue, by its id.
     async fn message(&self, queue: &str, id: &str) -> Result<MessageView, CallProblem>;
+
+    /// How many messages wait in a queue.
+    async fn backlog(&self, queue: &str) -> Result<Backlog, CallProblem>;
 
     /// Deletes a message that waits in a queue.
     async fn delete(&self, queue: &str, id: &str) -> Result<DeleteResult, CallProblem>;

@@ -111,6 +111,8 @@ answers! {
         totals: QueueTotals,
         /// Over the last minute in this process; nothing in its first seconds.
         per_second: Option<QueueRates>,
+        /// The same of attempts and calls.
+        recent: Option<RecentWork>,
         /// The queue that dead letters go to, where it is known.
         dead_letter_queue: Option<String>,
         /// How much it holds, where that was asked for.
@@ -139,6 +141,19 @@ answers! {
         done: f64,
         /// Whose attempt failed.
         failed: f64,
+    }
+
+    /// Attempts, and calls to queues, of the last minute.
+    pub struct RecentWork {
+        /// What half of the attempts took at most, in seconds; nothing without attempts.
+        attempt_p50_s: Option<f64>,
+        /// What 99 of 100 attempts took at most, in seconds.
+        attempt_p99_s: Option<f64>,
+        /// Calls to receive, settle and extend, in a second.
+        calls_per_second: f64,
+        /// What as many calls cost in a day, in US dollars at the price of `call-price`; nothing where
+        /// calls are not billed.
+        dollars_per_day: Option<f64>,
     }
 
     /// How much a queue holds.

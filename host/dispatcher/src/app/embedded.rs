@@ -24,6 +24,7 @@ use dispatcher_core::clock;
 use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::control::ControlChange;
 use dispatcher_core::process;
+use dispatcher_core::queue::Queue;
 use dispatcher_core::scheduler::live::RouteControl;
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
@@ -129,8 +130,7 @@ impl EmbeddedOperations {
         names.map_err(|error| backend_failed(&error))
     }
 
-    async fn view(&self, name: &QueueName) -> QueueView {
-        let opened = self.backends.open_existing(name).await.ok();
+    fn view(&self, name: &QueueName, opened: Option<&dyn Queue>) -> QueueView {
         let dead = opened.and_then(|queue| {
             queue
                 .dead_letter_queue()
@@ -157,6 +157,7 @@ impl EmbeddedOperations {
                 dead_lettered: 0_u64.into(),
             },
             per_second: None,
+            recent: None,
             dead_letter_queue: dead,
             depth: None,
             dead_letter_depth: None,
@@ -210,16 +211,19 @@ impl Operations for EmbeddedOperations {
         let (names, next) = page.of(names.len(), |at| names.get(at).cloned())?;
         let mut views = Vec::with_capacity(names.len());
         for name in &names {
-            views.push(self.view(name).await);
+            let opened = self.backends.open_existing(name).await.ok();
+            views.push(self.view(name, opened.as_deref()));
         }
         Ok((views, next))
     }
 
     async fn queue(&self, queue: &str) -> Option<QueueView> {
         let name: QueueName = queue.parse().ok()?;
-        let names = self.names().await.ok()?;
-        let is_there = names.contains(&name);
-        Some(self.view(&name).await).filter(|_| is_there)
+        if name.backend != self.backend {
+            return None;
+        }
+        let opened = self.backends.open_existing(&name).await.ok()?;
+        Some(self.view(&name, Some(&*opened)))
     }
 
     async fn add_depths(&self, queues: &mut [QueueView]) -> AskedDepths {

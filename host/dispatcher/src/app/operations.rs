@@ -115,7 +115,10 @@ impl RunOperations {
         let admin = settings.admin.as_ref();
         Self {
             routes: shown.collect(),
-            rates: Arc::new(Rates::new(&shared.meters)),
+            rates: Arc::new(Rates::new(
+                &shared.meters,
+                &admin.map(|admin| admin.prices.clone()).unwrap_or_default(),
+            )),
             depths: Depths::new(
                 schedules.clone(),
                 shared.depths.clone(),
@@ -184,6 +187,8 @@ impl RunOperations {
     fn queue_view(&self, (at, lane): (usize, usize), state: &LiveState) -> QueueView {
         let route = &self.live.routes()[at];
         let LiveQueue { name, text, meter } = &route.queues[lane];
+        let recently = self.rates.of(text, meter);
+        let (per_second, recent) = recently.unzip();
         let queue = &self.routes[at].queues[lane];
         let set = state.queues[lane];
         let configured = state
@@ -221,7 +226,8 @@ impl RunOperations {
                 failed: meter.failed.get().into(),
                 dead_lettered: meter.dead.get().into(),
             },
-            per_second: self.rates.of(text, meter),
+            per_second,
+            recent,
             dead_letter_queue: queue
                 .dead_letter_queue()
                 .or_else(|| queue.redrive_policy_target()),

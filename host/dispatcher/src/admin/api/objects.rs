@@ -2,8 +2,8 @@
 
 use crate::admin::messages::JobView;
 use crate::admin::operations::{
-    FindingView, OutcomeCount, OutcomeView, PluginView, ProcessView, QueueView, RouteView,
-    RunningView, ScheduleView, WorkerView,
+    FindingView, OutcomeCount, OutcomeView, PluginView, ProcessView, QueueView, RecentWork,
+    RouteView, RunningView, ScheduleView, WorkerView,
 };
 use crate::admin::schema::{AtLeastOne, Bodies, Count, Scan, Share, Texts, answers, requests};
 use serde_json::Value;
@@ -25,6 +25,8 @@ answers! {
         leases: Count,
         /// Messages since its start.
         messages: MessageTotals,
+        /// What all queues together did over the last minute; nothing in the first second.
+        recent: Option<RecentWork>,
         /// Clients that follow `/api/v1/events`.
         streams: Count,
     }

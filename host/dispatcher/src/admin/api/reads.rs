@@ -45,6 +45,7 @@ pub(super) async fn overview(call: Call) -> Answered {
             released: counters.returned.into(),
             not_settled: counters.not_settled.into(),
         },
+        recent: call.state.dashboard.recent(),
         streams: call.state.streams.open().into(),
     })
 }

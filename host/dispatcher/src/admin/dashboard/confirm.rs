@@ -3,10 +3,12 @@
 use super::actions::{Action, FieldKind, Target};
 use super::format::counted;
 use super::visit::Visit;
-use crate::admin::messages::{LookOrder, SelectionText};
+use crate::admin::messages::{Backlog, LookOrder, SelectionText};
 use crate::admin::operations::{LiveNumber, Page, QueueView, RouteView, RunningView};
 use crate::admin::problem::{CallProblem, StatusCode};
+use dispatcher_core::redrive::pattern_of_counted;
 use maud::{Markup, html};
+use std::time::Duration;
 
 /// The form that asks whether the action is meant, with what it touches.
 ///
@@ -67,14 +69,14 @@ async fn consequence(
         Target::Queue => {
             let missing =
                 || CallProblem::not_found(format!("This process has no queue `{target}`."));
-            let mut queues = vec![visit.operations.queue(target).await.ok_or_else(missing)?];
-            if action.fields.is_empty() {
-                visit.operations.add_depths(&mut queues).await;
-            }
-            Ok((
-                of_queue(action, &queues[0]),
-                queue_values(action, &queues[0]),
-            ))
+            let queue = visit.operations.queue(target).await.ok_or_else(missing)?;
+            let backlog = if action.fields.is_empty() {
+                visit.operations.messages().backlog(target).await.ok()
+            } else {
+                None
+            };
+            let text = of_queue(action, &queue, backlog);
+            Ok((text, queue_values(action, &queue)))
         }
         Target::Route => {
             let routes = visit.scene().routes();
@@ -102,11 +104,18 @@ async fn consequence(
                 .messages()
                 .job(target)
                 .ok_or_else(missing)?;
-            let moved = counted(job.report.moved.0, "message", "messages");
+            let (verb, handled) = match job.report.removed {
+                Some(removed) => ("removed", removed.0),
+                None => ("moved", job.report.moved.0),
+            };
+            let left = if action.is_destructive {
+                html! { "It stops after its present batch; what is " (verb) " stays so." }
+            } else {
+                let backlog = visit.operations.messages().backlog(&job.queue).await?;
+                html! { "It goes on with what is left: " (waits(&backlog, "about ")) " there now." }
+            };
             let text = html! {
-                p { b { (moved) } " of " span.id { (job.queue) } " moved so far. "
-                    @if action.is_destructive { "It stops after its present batch; what is moved stays so." }
-                    @else { "It goes on with what is left." } }
+                p { b { (messages(handled)) } " of " span.id { (job.queue) } " " (verb) " so far. " (left) }
             };
             Ok((text, Vec::new()))
         }
@@ -131,11 +140,14 @@ async fn of_messages(
     let one = html! { b { "1 message" } };
     let text = match action.name {
         "redrive" => html! {
-            p { (number_of(visit, queue, part).await?) @if !part.is_empty() { " with this reason" }
+            p {
+                @if part.is_empty() { (number_of(visit, queue, |backlog| backlog.waiting).await?) }
+                @else { (number_with(visit, queue, part).await?) }
                 " sent to the queue that each came from, unless another is named, and deleted here once that is confirmed." }
         },
         "purge" => {
-            html! { p { (number_of(visit, queue, "").await?) " removed. This cannot be undone." } }
+            let all = |backlog: &Backlog| backlog.waiting.saturating_add(backlog.delayed);
+            html! { p { (number_of(visit, queue, all).await?) " removed. This cannot be undone." } }
         }
         "resend-message" => {
             html! { p { (one) " is sent to the queue that it came from, and deleted here once that is confirmed." } }
@@ -158,29 +170,68 @@ async fn of_messages(
     Ok((text, Vec::new()))
 }
 
-/// How many messages of a queue have a reason, or all of them: as the subject of a sentence.
-async fn number_of(visit: &Visit, queue: &str, reason: &str) -> Result<Markup, CallProblem> {
+/// How long messages are counted by their reason.
+const COUNTING: Duration = Duration::from_secs(1);
+
+/// How many messages of a queue have a reason, as the subject of a sentence.
+async fn number_with(visit: &Visit, queue: &str, reason: &str) -> Result<Markup, CallProblem> {
     let order = LookOrder {
         select: SelectionText {
-            reason: Some(super::actions::exactly(reason)).filter(|_| !reason.is_empty()),
+            reason: Some(pattern_of_counted(reason)),
             ..SelectionText::default()
         },
         page: Page {
             limit: 1,
             after: None,
         },
+        scan: Some(u64::MAX),
+        within: Some(COUNTING),
         ..LookOrder::default()
     };
     match visit.operations.messages().look(queue, &order).await {
         Ok(found) => Ok(html! {
             @if !found.complete { "At least " }
-            b { (counted(found.selected.0, "message", "messages")) }
+            b { (messages(found.selected.0)) } " with this reason"
             @if found.selected.0 == 1 { " is" } @else { " are" }
         }),
-        Err(problem) if problem.status == StatusCode::CONFLICT => Ok(html! {
-            b { "All messages" } ", whose number is not known before they are received, are"
-        }),
+        Err(problem) if problem.status == StatusCode::CONFLICT => {
+            let backlog = visit.operations.messages().backlog(queue).await?;
+            Ok(
+                html! { "Of about " b { (messages(backlog.waiting)) } ", those with this reason are" },
+            )
+        }
         Err(problem) => Err(problem),
+    }
+}
+
+/// All messages that an action would touch, as the subject of a sentence.
+async fn number_of(
+    visit: &Visit,
+    queue: &str,
+    touched: impl FnOnce(&Backlog) -> u64,
+) -> Result<Markup, CallProblem> {
+    let backlog = visit.operations.messages().backlog(queue).await?;
+    let number = touched(&backlog);
+    Ok(if backlog.is_exact {
+        subject(number)
+    } else {
+        html! { "About " b { (messages(number)) } " are" }
+    })
+}
+
+fn subject(number: u64) -> Markup {
+    html! { b { (messages(number)) } @if number == 1 { " is" } @else { " are" } }
+}
+
+fn messages(number: u64) -> String {
+    counted(number, "message", "messages")
+}
+
+/// So many wait; `about` is for an estimate.
+fn waits(backlog: &Backlog, about: &str) -> Markup {
+    html! {
+        @if !backlog.is_exact { (about) }
+        b { (messages(backlog.waiting)) } @if backlog.waiting == 1 { " waits" } @else { " wait" }
     }
 }
 
@@ -202,25 +253,23 @@ fn live(number: &LiveNumber) -> String {
     set.map(|value| value.0.to_string()).unwrap_or_default()
 }
 
-fn of_queue(action: &Action, queue: &QueueView) -> Markup {
+fn of_queue(action: &Action, queue: &QueueView, backlog: Option<Backlog>) -> Markup {
     let place = if queue.shared {
         "in all processes that read it, within 5 s"
     } else {
         "in this process"
     };
-    let waiting = queue.depth.as_ref().and_then(|depth| depth.waiting);
-    let waits = html! {
-        @if let Some(waiting) = waiting { b { (counted(waiting.0, "message", "messages")) } " "
-            @if waiting.0 == 1 { "waits" } @else { "wait" } " in it now." }
+    let now = html! {
+        @if let Some(backlog) = &backlog { (waits(backlog, "About ")) " in it now." }
         @else { "How many messages wait in it is not known." }
     };
     match action.name {
         "pause-queue" => html! {
             p { "Nothing more is received from it " (place) ". "
-                b { (counted(queue.in_flight.0, "message", "messages")) } " in attempts here are finished; what is held and not started is given back. " (waits) }
+                b { (messages(queue.in_flight.0)) } " in attempts here are finished; what is held and not started is given back. " (now) }
         },
         "resume-queue" => html! {
-            p { "It is received from again " (place) ". " (waits) }
+            p { "It is received from again " (place) ". " (now) }
             @if queue.paused_by.as_deref() == Some("route") { p { "Its route is paused as well, and stays so." } }
         },
         "limit-queue" => html! { p { "The limits hold " (place) ", beside those of the route." } },
@@ -236,7 +285,7 @@ fn of_route(action: &Action, route: &RouteView) -> Markup {
         "pause-route" => html! {
             p { "Nothing more is received from its " b { (queues) } " in this process. "
                 b { (counted(route.attempts.0, "attempt", "attempts")) } " under way are finished; "
-                "of " (counted(route.in_flight.0, "message", "messages")) " held, what is not started is given back." }
+                "of " (messages(route.in_flight.0)) " held, what is not started is given back." }
         },
         "resume-route" => html! {
             p { "Its " b { (queues) } " are received from again. Queues that are paused themselves stay so." }
@@ -271,6 +320,6 @@ fn of_program(visit: &Visit, action: &Action) -> Markup {
     html! {
         p { "As at SIGTERM: nothing more is received, "
             b { (counted(attempts, "attempt", "attempts")) } " under way are finished within the grace time, and of "
-            b { (counted(held, "message", "messages")) } " held what is not started is given back. Then the process ends." }
+            b { (messages(held)) } " held what is not started is given back. Then the process ends." }
     }
 }

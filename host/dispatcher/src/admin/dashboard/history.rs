@@ -1,6 +1,7 @@
 //! The recent past of a queue, or of all queues together: one ring of points by second and one by
 //! minute. Pure: it is told `now`.
 
+use crate::admin::operations::{QueueRates, RecentWork};
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::telemetry::metrics::histogram::Samples;
 use dispatcher_core::telemetry::metrics::meter::Meter;
@@ -186,6 +187,29 @@ pub(super) struct LastMinute {
     pub tally: Tally,
     pub median_s: Option<f64>,
     pub p99_s: Option<f64>,
+}
+
+impl LastMinute {
+    /// Messages in a second.
+    pub(super) fn rates(&self) -> QueueRates {
+        let rate = |count: u64| count as f64 / self.seconds;
+        QueueRates {
+            received: rate(self.tally.received),
+            done: rate(self.tally.done),
+            failed: rate(self.tally.failed),
+        }
+    }
+
+    /// Attempts and calls.
+    pub(super) fn work(&self, is_billed: bool) -> RecentWork {
+        let dollars = self.tally.nanodollars as f64 / 1e9 * 86_400.0 / self.seconds;
+        RecentWork {
+            attempt_p50_s: self.median_s,
+            attempt_p99_s: self.p99_s,
+            calls_per_second: self.tally.calls as f64 / self.seconds,
+            dollars_per_day: is_billed.then_some(dollars),
+        }
+    }
 }
 
 /// The rings of one queue, or of all together.

@@ -91,7 +91,7 @@ impl Looks {
     /// Somebody asks for a page of a view. Whether nobody looked at it before.
     pub(super) fn glance(&mut self, view: &View, now: BootInstant) -> bool {
         self.forget(now);
-        if self.0.len() >= MOST && !self.0.contains_key(view) {
+        if !self.has_room_for(view) {
             return false;
         }
         let is_new = !self.0.contains_key(view);
@@ -106,10 +106,22 @@ impl Looks {
         now: BootInstant,
     ) -> Option<watch::Receiver<Frame>> {
         self.forget(now);
-        if self.0.len() >= MOST && !self.0.contains_key(view) {
+        if !self.has_room_for(view) {
             return None;
         }
         Some(self.look(view).frames.subscribe())
+    }
+
+    /// Whether a view is looked at already or can be. Pages that were only asked for keep nobody from
+    /// looking: the one that was asked for longest ago is forgotten.
+    fn has_room_for(&mut self, view: &View) -> bool {
+        if self.0.len() < MOST || self.0.contains_key(view) {
+            return true;
+        }
+        let glances = self.0.iter().filter(|(_, look)| !look.is_followed());
+        let oldest = glances.min_by_key(|(_, look)| look.glanced);
+        let oldest = oldest.map(|(view, _)| view.clone());
+        oldest.is_some_and(|oldest| self.0.remove(&oldest).is_some())
     }
 
     fn look(&mut self, view: &View) -> &mut Look {
@@ -263,6 +275,19 @@ mod tests {
         assert!(looks.follow(&queue("more"), at(0)).is_none());
         assert!(!looks.glance(&queue("more"), at(0)));
         assert!(looks.follow(&queue("0"), at(0)).is_some());
+    }
+
+    #[test]
+    fn pages_that_were_only_asked_for_keep_nobody_from_following() {
+        let mut looks = Looks::default();
+        let kept = looks.follow(&queue("kept"), at(0));
+        for number in 0..2 * MOST {
+            assert!(looks.glance(&queue(&number.to_string()), at(1)));
+        }
+        let new = looks.follow(&queue("new"), at(2));
+        assert!(kept.is_some() && new.is_some());
+        assert_eq!(looks.views(at(2)).len(), MOST);
+        assert_eq!(looks.followed(), [queue("kept"), queue("new")]);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use super::access::Refusal;
 use super::api;
 use super::api::Audited;
 use super::messages::{LookOrder, SelectionText};
-use super::operations::{Operations, Page};
+use super::operations::{Operations, Page, RecentWork};
 use super::problem::{CallProblem, StatusCode};
 use super::session::LASTS;
 use super::{AdminState, PageSettings, ServedState};
@@ -49,6 +49,8 @@ use visit::{Parameters, Visit};
 
 /// How long a page of messages looks and counts: the rest is behind its link to more.
 const LOOKING: Duration = Duration::from_millis(100);
+/// The same where nothing was found on the page before, and somebody wants to look on.
+const LOOKING_ON: Duration = Duration::from_secs(2);
 /// How long a page waits for depths that nobody has looked at before.
 const DEPTH_PATIENCE: Duration = Duration::from_millis(400);
 /// A stream on which nothing happens says so.
@@ -83,6 +85,12 @@ impl Dashboard {
             environment: environment.clone(),
             sampler: Sampler::new(&state.metrics.meters, &state.prices),
         }
+    }
+
+    /// What all queues together did over the last minute.
+    pub(super) fn recent(&self) -> Option<RecentWork> {
+        let minute = self.sampler.last_minute()?;
+        Some(minute.work(self.sampler.is_billed()))
     }
 
     /// Keeps what pages show current until `stop`.
@@ -136,6 +144,10 @@ impl Dashboard {
     /// The answer to a request that is refused: a page, or where a token is missing the way to it.
     pub(super) fn refused(&self, refusal: &Refusal, request: &Parts) -> Response {
         let is_page = request.method.is_safe();
+        if *refusal == Refusal::Unauthorized && is_sign_out(request.uri.path()) {
+            // The session has ended by itself.
+            return visit::see_other(&self.links.to("/ui/sign-in", &[]));
+        }
         if *refusal == Refusal::Unauthorized && is_page {
             let here = own_address(&self.links, &request.uri);
             let site = request.headers.get("sec-fetch-site");
@@ -179,6 +191,11 @@ pub(super) fn is_page(path: &str) -> bool {
 /// entered.
 pub(super) fn needs_no_token(path: &str) -> bool {
     is_asset(path) || path == "/ui/sign-in"
+}
+
+/// Whether a path ends the session, whatever that permits.
+pub(super) fn is_sign_out(path: &str) -> bool {
+    path == "/ui/sign-out"
 }
 
 /// Whether a path is a file that is answered at once.
@@ -319,7 +336,7 @@ async fn attempt(visit: Visit) -> PageResult {
 
 async fn dead_letters(visit: Visit) -> PageResult {
     let queue = visit.parameters.get("queue").trim();
-    let reason = visit.parameters.get("reason").trim();
+    let reason = visit.parameters.get("reason");
     let after = Some(visit.parameters.get("after")).filter(|after| !after.is_empty());
     let content = if queue.is_empty() {
         let (mut queues, _) = sampler::shown(&*visit.operations, "", 0).await;
@@ -335,7 +352,12 @@ async fn dead_letters(visit: Visit) -> PageResult {
                 limit: LISTED,
                 after: after.map(str::to_owned),
             },
-            within: Some(LOOKING),
+            // Its time bounds it.
+            scan: Some(u64::MAX),
+            within: Some(match visit.parameters.get("look") {
+                "longer" => LOOKING_ON,
+                _ => LOOKING,
+            }),
             ..LookOrder::default()
         };
         match visit.operations.messages().look(queue, &order).await {

@@ -295,10 +295,9 @@ impl Sampler {
         self.depths().cost
     }
 
-    /// What came in the last minute: of a queue, or of all.
-    pub(super) fn last_minute(&self, queue: Option<&str>) -> Option<LastMinute> {
-        let past = self.past();
-        past.of(queue)?.last_minute(clock::now())
+    /// What came in the last minute, of all queues together.
+    pub(super) fn last_minute(&self) -> Option<LastMinute> {
+        self.past().all.last_minute(clock::now())
     }
 
     /// The points of a span, each with how many seconds ago it ended. Nothing for a queue without a

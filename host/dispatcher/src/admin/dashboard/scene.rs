@@ -35,11 +35,6 @@ impl Scene<'_> {
         self.metrics.meters.iter().count().max(known)
     }
 
-    /// Whether calls for any of the queues are billed.
-    pub(super) fn is_billed(&self) -> bool {
-        self.dashboard.sampler.is_billed()
-    }
-
     /// How many messages wait in a queue, if that was asked for lately.
     pub(super) fn waiting(&self, queue: &str) -> Option<u64> {
         let known = self.dashboard.sampler.depth(queue)?;

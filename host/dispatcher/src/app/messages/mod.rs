@@ -11,7 +11,7 @@ use super::redrive::open;
 use super::sandbox::Sandbox;
 use crate::admin::audit::Requester;
 use crate::admin::messages::{
-    BodyEdit, DeleteResult, JOB_WAIT, JobKind, JobOrder, JobView, LookOrder, MessageList,
+    Backlog, BodyEdit, DeleteResult, JOB_WAIT, JobKind, JobOrder, JobView, LookOrder, MessageList,
     MessageOperations, MessageView, ReasonView, SelectionText,
 };
 use crate::admin::operations::{Listed, Page};
@@ -25,8 +25,8 @@ use dispatcher_core::queue::{BrowseCursor, ErrorKind, Queue, QueueError};
 use dispatcher_core::recording::redact::BLOT;
 use dispatcher_core::redrive;
 use dispatcher_core::redrive::{
-    LookBounds, LookEnd, Looked, MOST_SCANNED, Marks, Redrive, RedriveError, RedriveReport,
-    RedriveRequest, Review, SCANNED,
+    LookBounds, LookEnd, Looked, Marks, Redrive, RedriveError, RedriveReport, RedriveRequest,
+    Review, SCANNED,
 };
 use jobs::{Job, JobEnd, Jobs};
 use known::{KnownQueue, KnownQueues, listed, view};
@@ -173,7 +173,8 @@ impl QueueMessages {
             after: None,
             most: 1,
             bytes: u64::MAX,
-            scan: MOST_SCANNED,
+            // Listing costs no receive, so that its time alone bounds it.
+            scan: u64::MAX,
             counts_on: false,
         };
         let looked = self.look_in_time(queue.clone(), &select, bounds, LOOKING);
@@ -487,6 +488,18 @@ impl MessageOperations for QueueMessages {
         let mut messages = found.messages.iter();
         let message = messages.next().map(|message| view(message, redact));
         message.ok_or_else(|| CallProblem::not_found(format!("No message `{id}`.")))
+    }
+
+    async fn backlog(&self, queue: &str) -> Result<Backlog, CallProblem> {
+        let known = self.known.find(queue)?;
+        let open = self.open(&known.name).await?;
+        let depth = within(PATIENCE, open.depth()).await?;
+        let depth = depth.map_err(|error| backend_failed(&error))?;
+        Ok(Backlog {
+            waiting: depth.waiting,
+            delayed: depth.delayed,
+            is_exact: open.can_browse(),
+        })
     }
 
     async fn delete(&self, queue: &str, id: &str) -> Result<DeleteResult, CallProblem> {

@@ -1,10 +1,12 @@
-//! How many messages of each queue came and went in a second, over the last minute: of a few samples
-//! that a task takes.
+//! What each queue did over the last minute, by a few samples that a task takes: messages and calls in
+//! a second, and how long attempts took.
 
-use crate::admin::operations::QueueRates;
+use crate::admin::operations::{QueueRates, RecentWork};
+use crate::config::prices::Prices;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::telemetry::metrics::Meters;
+use dispatcher_core::telemetry::metrics::histogram::Samples;
 use dispatcher_core::telemetry::metrics::meter::Meter;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,23 +18,34 @@ const EVERY: Duration = Duration::from_secs(10);
 /// How many are kept: a minute.
 const KEPT: usize = 7;
 
-/// Received, done and failed since the start.
-type Sample = [u64; 3];
+/// What a queue did since the start.
+#[derive(Debug, Clone, Default)]
+struct Sample {
+    received: u64,
+    done: u64,
+    failed: u64,
+    calls: u64,
+    /// How long attempts took: the same as before where none has ended.
+    durations: Arc<Samples>,
+}
 
 /// The samples of all queues.
 pub(crate) struct Rates {
     meters: Arc<Meters>,
     places: HashMap<String, usize>,
+    /// What a million calls for each queue cost, in US dollars.
+    prices: Vec<Option<f64>>,
     samples: Mutex<VecDeque<(BootInstant, Vec<Sample>)>>,
 }
 
 impl Rates {
-    pub(super) fn new(meters: &Arc<Meters>) -> Self {
-        let names = meters.iter().enumerate();
+    pub(super) fn new(meters: &Arc<Meters>, prices: &Prices) -> Self {
+        let names = || meters.iter().map(|(name, _)| name);
+        let places = names().enumerate();
+        let prices = names().map(|name| prices.dollars_per_million_calls(name));
         let rates = Self {
-            places: names
-                .map(|(at, (name, _))| (name.to_string(), at))
-                .collect(),
+            places: places.map(|(at, name)| (name.to_string(), at)).collect(),
+            prices: prices.collect(),
             meters: meters.clone(),
             samples: Mutex::default(),
         };
@@ -51,20 +64,29 @@ impl Rates {
     }
 
     fn sample(&self, now: BootInstant) {
-        let all = self.meters.iter().map(|(_, meter)| sample(meter)).collect();
         let mut samples = self.lock();
+        let none = Arc::<Samples>::default();
+        let last = |at: usize| {
+            let last = samples.back().and_then(|(_, all)| all.get(at));
+            last.map_or_else(|| Sample::before_all(&none), Clone::clone)
+        };
+        let meters = self.meters.iter().enumerate();
+        let all = meters.map(|(at, (_, meter))| Sample::after(&last(at), meter));
+        let all = all.collect();
         if samples.len() == KEPT {
             samples.pop_front();
         }
         samples.push_back((now, all));
     }
 
-    /// The rates of a queue since the oldest sample; nothing while that is younger than a second.
-    pub(super) fn of(&self, queue: &str, meter: &Meter) -> Option<QueueRates> {
+    /// What a queue did since the oldest sample; nothing while that is younger than a second.
+    pub(super) fn of(&self, queue: &str, meter: &Meter) -> Option<(QueueRates, RecentWork)> {
         let at = *self.places.get(queue)?;
         let samples = self.lock();
         let (since, before) = samples.front()?;
-        rates(before.get(at)?, &sample(meter), clock::now().since(*since))
+        let before = before.get(at)?;
+        let now = Sample::after(before, meter);
+        now.since(before, clock::now().since(*since), self.prices[at])
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<(BootInstant, Vec<Sample>)>> {
@@ -72,37 +94,104 @@ impl Rates {
     }
 }
 
-fn sample(meter: &Meter) -> Sample {
-    [&meter.received, &meter.done, &meter.failed].map(|counter| counter.get())
-}
-
-fn rates(before: &Sample, now: &Sample, time: Duration) -> Option<QueueRates> {
-    if time < Duration::from_secs(1) {
-        return None;
+impl Sample {
+    /// Shares the empty durations of all queues.
+    fn before_all(none: &Arc<Samples>) -> Self {
+        Self {
+            durations: Arc::clone(none),
+            ..Self::default()
+        }
     }
-    let rate = |at: usize| (now[at] - before[at]) as f64 / time.as_secs_f64();
-    Some(QueueRates {
-        received: rate(0),
-        done: rate(1),
-        failed: rate(2),
-    })
+
+    /// Of a meter, some time after another sample of it.
+    fn after(before: &Self, meter: &Meter) -> Self {
+        let [received, done, failed, calls] =
+            [&meter.received, &meter.done, &meter.failed, &meter.calls]
+                .map(|counter| counter.get());
+        let no_attempt_ended =
+            (received, done, failed) == (before.received, before.done, before.failed);
+        let durations = if no_attempt_ended {
+            Arc::clone(&before.durations)
+        } else {
+            Arc::new(meter.durations())
+        };
+        Self {
+            received,
+            done,
+            failed,
+            calls,
+            durations,
+        }
+    }
+
+    fn since(
+        &self,
+        before: &Self,
+        time: Duration,
+        price: Option<f64>,
+    ) -> Option<(QueueRates, RecentWork)> {
+        if time < Duration::from_secs(1) {
+            return None;
+        }
+        let rate = |now: u64, before: u64| (now - before) as f64 / time.as_secs_f64();
+        let durations = self.durations.since(&before.durations);
+        let calls = rate(self.calls, before.calls);
+        Some((
+            QueueRates {
+                received: rate(self.received, before.received),
+                done: rate(self.done, before.done),
+                failed: rate(self.failed, before.failed),
+            },
+            RecentWork {
+                attempt_p50_s: durations.quantile(0.5),
+                attempt_p99_s: durations.quantile(0.99),
+                calls_per_second: calls,
+                dollars_per_day: price.map(|price| calls * 86_400.0 * price / 1e6),
+            },
+        ))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const SECOND: Duration = Duration::from_secs(1);
+
     #[test]
-    fn a_rate_is_what_was_added_in_a_second() {
-        let second = Duration::from_secs(1);
-        let two = rates(&[5, 5, 0], &[25, 15, 1], 10 * second).expect("ten seconds");
-        assert_eq!((two.received, two.done, two.failed), (2.0, 1.0, 0.1));
-        assert!(rates(&[0; 3], &[9; 3], second / 2).is_none());
+    fn rates_and_times_are_those_of_what_was_added() {
+        let meters = Meters::new(["local:a"]);
+        let meter = meters.of("local:a").expect("it is there");
+        let count = |done: u64, took: Duration| {
+            for _ in 0..done {
+                meter.took(took);
+                meter.received.one();
+                meter.done.one();
+                meter.calls.one();
+            }
+        };
+        count(5, 9 * SECOND);
+        let before = Sample::after(&Sample::default(), &meter);
+        count(20, SECOND / 10);
+        meter.failed.one();
+        let now = Sample::after(&before, &meter);
+        let (rates, work) = now
+            .since(&before, 10 * SECOND, Some(0.4))
+            .expect("ten seconds");
+        assert_eq!((rates.received, rates.done, rates.failed), (2.0, 2.0, 0.1));
+        assert_eq!(work.calls_per_second, 2.0);
+        let dollars = work.dollars_per_day.expect("it is billed");
+        assert!((dollars - 0.069_12).abs() < 1e-9, "{dollars}");
+        for quantile in [work.attempt_p50_s, work.attempt_p99_s] {
+            assert!(quantile.is_some_and(|took| took < 0.2), "{quantile:?}");
+        }
+        assert!(now.since(&before, SECOND / 2, None).is_none());
     }
 
     #[test]
-    fn a_minute_of_samples_is_kept() {
-        let rates = Rates::new(&Arc::new(Meters::new(["local:a"])));
+    fn a_minute_of_samples_is_kept_and_idle_queues_share_theirs() {
+        let meters = Arc::new(Meters::new(["local:a", "local:b"]));
+        let rates = Rates::new(&meters, &Prices::default());
         let began = clock::now();
         for round in 1..100 {
             rates.sample(began + EVERY * round);
@@ -112,6 +201,12 @@ mod tests {
         assert_eq!(
             samples[KEPT - 1].0.since(samples[0].0),
             Duration::from_secs(60)
+        );
+        let all = samples.iter().flat_map(|(_, all)| all);
+        let first = &samples[0].1[0].durations;
+        assert!(
+            all.into_iter()
+                .all(|one| Arc::ptr_eq(&one.durations, first))
         );
     }
 }

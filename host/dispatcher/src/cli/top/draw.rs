@@ -1,6 +1,6 @@
 //! Draws what `dispatcher top` shows, within 80 columns.
 
-use super::model::{DepthData, OutcomeData, QueueData, RunningData, Tab, TopModel};
+use super::model::{DepthData, OutcomeData, QueueData, RunningData, Tab, TopModel, WorkData};
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::telemetry::escape::escape_control_characters;
 use ratatui::Frame;
@@ -30,11 +30,12 @@ const HELP: [&str; 13] = [
 
 /// Draws everything.
 pub(super) fn draw(frame: &mut Frame, model: &TopModel, now: BootInstant) {
-    let [head, counts, tabs, list, foot] = Layout::vertical([
+    let [head, counts, tabs, list, detail, foot] = Layout::vertical([
         Constraint::Length(1),
-        Constraint::Length(2),
+        Constraint::Length(3),
         Constraint::Length(1),
         Constraint::Min(3),
+        Constraint::Length(1),
         Constraint::Length(1),
     ])
     .areas(frame.area());
@@ -42,6 +43,7 @@ pub(super) fn draw(frame: &mut Frame, model: &TopModel, now: BootInstant) {
     frame.render_widget(Paragraph::new(count_lines(model)), counts);
     frame.render_widget(tab_line(model), tabs);
     draw_list(frame, model, list);
+    frame.render_widget(detail_line(model), detail);
     frame.render_widget(foot_line(model, now), foot);
     if model.shows_help {
         draw_help(frame);
@@ -100,7 +102,41 @@ fn count_lines(model: &TopModel) -> Vec<Line<'static>> {
         " since start: {} received, {} done, {} retried, {} dead-lettered, {} lost",
         messages.received, messages.done, messages.retried, messages.dead_lettered, messages.lost
     );
-    vec![Line::from(rates), Line::from(totals).dim()]
+    let recent = overview.recent.as_ref().map(work).unwrap_or_default();
+    vec![
+        Line::from(rates),
+        Line::from(format!(" {recent}")),
+        Line::from(totals).dim(),
+    ]
+}
+
+/// What the attempts and calls of the last minute were.
+fn work(work: &WorkData) -> String {
+    let time = |seconds: Option<f64>| seconds.map_or_else(|| "-".to_owned(), duration);
+    let dollars = work
+        .dollars_per_day
+        .map(|dollars| format!("  ${dollars:.4}/day"));
+    format!(
+        "p50 {}  p99 {}  calls {}/s{}",
+        time(work.attempt_p50_s),
+        time(work.attempt_p99_s),
+        rate(work.calls_per_second),
+        dollars.unwrap_or_default()
+    )
+}
+
+/// What a question touches; else more about the selected queue.
+fn detail_line(model: &TopModel) -> Line<'static> {
+    if let Some(question) = &model.question {
+        return Line::from(format!(" {}", question.touches)).fg(Color::Yellow);
+    }
+    let selected = model.queues.get(model.selected());
+    let queue = selected.filter(|_| model.tab == Tab::Queues);
+    let shown = queue.and_then(|queue| {
+        let recent = queue.recent.as_ref()?;
+        Some(format!(" {}: {}", shown(&queue.queue), work(recent)))
+    });
+    Line::from(shown.unwrap_or_default())
 }
 
 fn tab_line(model: &TopModel) -> Line<'static> {

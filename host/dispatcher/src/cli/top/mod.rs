@@ -8,6 +8,7 @@ mod tests;
 
 use super::admin::AdminClient;
 use super::{Typed, block_on, flags};
+use crate::app::drain::Signals;
 use crate::error::{Exit, Failure};
 use dispatcher_core::clock;
 use dispatcher_core::tasks::{self, Task};
@@ -50,7 +51,7 @@ fn interval(text: &str) -> Result<Duration, String> {
     interval.ok_or_else(|| "wanted a duration of at least 200ms, as in 2s".to_owned())
 }
 
-/// Runs until `q`.
+/// Runs until `q` or a signal.
 pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let (place, problems) = flags::admin(&typed.matches);
     if !problems.is_empty() {
@@ -67,11 +68,20 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Usage, line));
     }
     block_on(async {
+        // A signal ends it as `q` does, so that the terminal is restored.
+        let mut signals = Signals::listen(true)
+            .map_err(|error| Failure::new(Exit::Failed, format!("signals: {error}")))?;
         // What keeps it from the first answer is said on the usual screen.
         let overview = client.get("/api/v1/overview").await?.json()?;
         let mut model = TopModel::new(client.place());
         accept(model.take_overview(overview, clock::now()))?;
-        on_screen(async |terminal| show(terminal, &client, &mut model, args.every).await).await
+        on_screen(async |terminal| {
+            tokio::select! {
+                ended = show(terminal, &client, &mut model, args.every) => ended,
+                _ = signals.next() => Ok(()),
+            }
+        })
+        .await
     })?
 }
 

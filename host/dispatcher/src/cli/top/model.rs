@@ -23,6 +23,17 @@ pub(super) struct OverviewData {
     pub running: u64,
     pub leases: u64,
     pub messages: MessageData,
+    pub recent: Option<WorkData>,
+}
+
+/// Attempts and calls of the last minute.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WorkData {
+    pub attempt_p50_s: Option<f64>,
+    pub attempt_p99_s: Option<f64>,
+    pub calls_per_second: f64,
+    pub dollars_per_day: Option<f64>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -61,6 +72,7 @@ pub(super) struct QueueData {
     pub shared: bool,
     pub in_flight: u64,
     pub per_second: Option<RateData>,
+    pub recent: Option<WorkData>,
     pub depth: Option<DepthData>,
     pub dead_letter_depth: Option<DepthData>,
 }
@@ -147,6 +159,8 @@ pub(super) struct Action {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Question {
     pub text: String,
+    /// How many messages it touches, where the question itself does not name them.
+    pub touches: String,
     action: Action,
 }
 
@@ -390,6 +404,7 @@ impl TopModel {
         };
         Some(Question {
             text: format!("{verb} {name} {reach}?"),
+            touches: queue.touched(),
             action: Action {
                 path: format!("/api/v1/queues/{}/{verb}", in_path(name)),
                 done: format!("{name} {done} {reach}"),
@@ -408,6 +423,7 @@ impl TopModel {
         };
         Some(Question {
             text: format!("cancel attempt {} and delete {messages}?", attempt.id),
+            touches: String::new(),
             action: Action {
                 path: format!("/api/v1/running/{}/cancel", in_path(&attempt.id)),
                 done: format!("attempt {} cancelled", attempt.id),
@@ -421,11 +437,38 @@ impl TopModel {
                 "stop process {}? What runs ({}) is finished first.",
                 self.overview.process.id, self.overview.running
             ),
+            touches: format!(
+                "{} held; what is not started is given back.",
+                messages(self.overview.leases)
+            ),
             action: Action {
                 path: "/api/v1/process/drain".to_owned(),
                 done: "the process stops".to_owned(),
             },
         }
+    }
+}
+
+impl QueueData {
+    /// The messages that a pause or its end touches.
+    fn touched(&self) -> String {
+        let running = format!("{} in attempts here", messages(self.in_flight));
+        let waiting = self.depth.as_ref().and_then(|depth| depth.waiting);
+        let counts_exactly = ["local:", "redis:", "dynamodb:"]
+            .iter()
+            .any(|backend| self.queue.starts_with(backend));
+        match waiting {
+            Some(waiting) if counts_exactly => format!("{running}; {} waiting.", messages(waiting)),
+            Some(waiting) => format!("{running}; about {} waiting.", messages(waiting)),
+            None => format!("{running}; d asks how many wait."),
+        }
+    }
+}
+
+fn messages(count: u64) -> String {
+    match count {
+        1 => "1 message".to_owned(),
+        count => format!("{count} messages"),
     }
 }
 

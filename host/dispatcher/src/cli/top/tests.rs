@@ -26,6 +26,7 @@ fn overview(received: u64, done: u64, retried: u64) -> Value {
             "received": received, "done": done, "retried": retried, "dead_lettered": 1,
             "shed": 0, "cancelled": 0, "lost": 0, "released": 0, "not_settled": 0,
         },
+        "recent": {"attempt_p50_s": 0.012, "attempt_p99_s": 2.0, "calls_per_second": 3.24, "dollars_per_day": 0.11197},
         "streams": 0,
     })
 }
@@ -34,6 +35,7 @@ fn queues() -> Value {
     let queue = |name: &str, paused: bool, shared: bool| {
         json!({
             "queue": name, "route": "default", "paused": paused, "shared": shared,
+            "recent": {"attempt_p50_s": 0.011, "attempt_p99_s": 0.5, "calls_per_second": 2.0, "dollars_per_day": null},
             "in_flight": 3, "per_second": {"received": 12.0, "done": 11.5, "failed": 0.5},
             "depth": {"waiting": 120, "delayed": 5, "oldest_s": 75.0, "error": null},
             "dead_letter_depth": {"waiting": 7},
@@ -77,6 +79,8 @@ fn queues_with_their_figures_fit_80_columns() {
         "125",
         "1m15s",
         "q quit",
+        "p50 12ms  p99 2s  calls 3.2/s  $0.1120/day",
+        "local:a: p50 11ms  p99 500ms  calls 2.0/s",
     ] {
         assert!(shown.contains(part), "{part} in\n{shown}");
     }
@@ -102,6 +106,19 @@ fn depths_are_fetched_by_themselves_only_where_they_are_free() {
     assert!(billed.path().contains("depth=false"));
     press(&mut billed, 'd');
     assert!(billed.path().contains("depth=true"));
+    press(&mut billed, 'P');
+    let touches = |model: &TopModel| model.question.as_ref().map(|asked| asked.touches.clone());
+    let shown = touches(&billed).expect("it asks");
+    assert_eq!(shown, "0 messages in attempts here; d asks how many wait.");
+    let known = json!({"items": [{"queue": "payments", "depth": {"waiting": 7}}], "calls": 1});
+    billed.take_list(Tab::Queues, known).unwrap();
+    press(&mut billed, 'n');
+    press(&mut billed, 'P');
+    let shown = touches(&billed).expect("it asks");
+    assert_eq!(
+        shown,
+        "0 messages in attempts here; about 7 messages waiting."
+    );
 }
 
 #[test]
@@ -113,6 +130,10 @@ fn pause_asks_first_and_says_who_obeys() {
     let shown = screen(&model, at(12));
     assert!(
         shown.contains("pause local:a for all processes that read it?  y: yes"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("3 messages in attempts here; 120 messages waiting."),
         "{shown}"
     );
     assert_eq!(press(&mut model, 'x'), Step::Redraw, "any other key is no");

@@ -1,13 +1,13 @@
 //! Dead letters: where there are some, those of a queue by reason, one message, and the jobs that move
 //! or remove messages.
 
-use super::super::actions::exactly;
 use super::super::links::Links;
 use super::super::sampler::Sampler;
 use super::super::scene::Scene;
 use super::{Visit, action, action_on, alert, date, format, nothing, reading_only, table};
 use crate::admin::messages::{JobReport, JobView, MessageList, MessageView, ReasonView};
 use crate::admin::operations::{Page, QueueView};
+use dispatcher_core::redrive::{OTHERS, pattern_of_counted};
 use maud::{Markup, html};
 
 /// How many jobs are shown.
@@ -71,20 +71,40 @@ pub(in super::super) fn letters(visit: &Visit, found: &MessageList, reason: &str
         section aria-labelledby="reasons-title" {
             div.heading { h2 #reasons-title { "By reason" }
                 @if !reason.is_empty() { a href=(letters_link(links, &found.queue, "")) { "All reasons" } } }
-            @if found.reasons.is_empty() { (nothing("No message waits here.")) }
+            @if found.reasons.is_empty() { (nothing(none_found(found, reason))) }
             @else { (reasons(visit, &found.queue, &found.reasons)) }
         }
         @if !found.items.is_empty() {
             section aria-labelledby="letters-title" {
                 div.heading { h2 #letters-title { "Messages" } @if !reason.is_empty() { span.muted { (reason) } } }
                 div #letters { (list(links, found)) }
-                @if let Some(next) = &found.next {
-                    p.pages { a href=(links.to("/ui/dead-letters", &[("queue", &found.queue), ("reason", reason), ("after", next)])) { "Next" } }
+            }
+        }
+        @if let Some(next) = &found.next {
+            p.pages {
+                @if found.items.is_empty() {
+                    a href=(next_link(links, found, reason, &[("after", next), ("look", "longer")])) { "Look on" }
+                } @else {
+                    a href=(next_link(links, found, reason, &[("after", next)])) { "Next" }
                 }
             }
         }
         (job_section(&visit.scene()))
     }
+}
+
+/// What to say where no message is found.
+fn none_found(found: &MessageList, reason: &str) -> &'static str {
+    match (reason, found.next.is_some()) {
+        (_, true) => "None is among those that were looked at. More follow.",
+        ("", false) => "No message waits here.",
+        (_, false) => "No message with this reason waits here.",
+    }
+}
+
+fn next_link(links: &Links, found: &MessageList, reason: &str, more: &[(&str, &str)]) -> String {
+    let chosen = [("queue", found.queue.as_str()), ("reason", reason)];
+    links.to("/ui/dead-letters", &[&chosen[..], more].concat())
 }
 
 /// The page of a queue whose messages cannot be listed: they must be received to be seen.
@@ -139,14 +159,15 @@ fn reasons(visit: &Visit, queue: &str, reasons: &[ReasonView]) -> Markup {
             tr {
                 td.number { b { (format::count(one.messages.0)) } }
                 td.wide {
-                    @match &one.reason {
-                        Some(reason) => a.text href=(letters_link(links, queue, &exactly(reason))) title=(reason) { (reason) },
+                    @match one.reason.as_deref() {
+                        Some(OTHERS) => span.muted { "other reasons, each with few messages" },
+                        Some(reason) => a.text href=(letters_link(links, queue, &pattern_of_counted(reason))) title=(reason) { (reason) },
                         None => span.muted { "no reason: dead-lettered by the queue's own policy, or not a dead letter" },
                     }
                 }
                 td.id { (one.samples.first().map_or("", String::as_str)) }
                 td.actions {
-                    @if let Some(reason) = &one.reason {
+                    @if let Some(reason) = one.reason.as_deref().filter(|reason| *reason != OTHERS) {
                         (action_on(visit, "redrive", (queue, reason), "Redrive these", "plain"))
                     }
                 }

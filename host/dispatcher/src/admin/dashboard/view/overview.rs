@@ -6,7 +6,7 @@ use super::super::sampler::{KnownDepth, shown};
 use super::super::scene::Scene;
 use super::letters::letters_link;
 use super::{Visit, action, alert, chart, figure, format, nothing, outcomes, reading_only, table};
-use crate::admin::operations::{ProcessView, QueueView, RouteView};
+use crate::admin::operations::{ProcessView, QueueRates, QueueView, RecentWork, RouteView};
 use maud::{Markup, html};
 
 /// How many queues it warns of that no route reads.
@@ -145,7 +145,14 @@ pub(super) fn unread_alert(scene: &Scene<'_>, queue: &QueueView) -> Markup {
 
 fn figures(scene: &Scene<'_>, queues: &[QueueView], routes: &[RouteView]) -> Markup {
     let sampler = &scene.dashboard.sampler;
-    let minute = sampler.last_minute(None);
+    let minute = sampler.last_minute();
+    let rates = minute.as_ref().map(LastMinute::rates);
+    let work = scene.dashboard.recent();
+    // Of the queues whose backlog is known.
+    let drained = queues
+        .iter()
+        .filter_map(|queue| Some(queue.per_second.as_ref()?.done));
+    let drained = drained.reduce(|all, one| all + one);
     let depths: Vec<KnownDepth> = queues
         .iter()
         .filter_map(|queue| sampler.depth(&queue.queue))
@@ -175,18 +182,18 @@ fn figures(scene: &Scene<'_>, queues: &[QueueView], routes: &[RouteView]) -> Mar
     });
     html! {
         dl #figures.figures {
-            (rate_figure(minute.as_ref()))
-            (time_figure(minute.as_ref()))
+            (rate_figure(rates.as_ref()))
+            (time_figure(work.as_ref()))
             (figure("Backlog", &waiting.map_or("–".to_owned(), format::count), &html! {
                 @if let Some(partial) = &partial { (partial) } @else { "messages wait" }
             }))
             (figure("Oldest", &oldest.map_or("–".to_owned(), format::time), &html! { "not in flight" }))
-            (drain_figure(waiting, minute.as_ref()))
+            (drain_figure(waiting, drained))
             (figure("Running", &format::count(attempts), &html! {
                 "of " (format::count(limit)) " · " (format::count(in_flight)) " held"
             }))
             (figure("Dead letters", &dead.map_or("–".to_owned(), format::count), &html! { "in all DLQs" }))
-            (calls_figure(minute.as_ref(), scene.is_billed()))
+            (calls_figure(work.as_ref()))
         }
     }
 }
@@ -195,23 +202,24 @@ fn sum(depths: &[KnownDepth], value: impl Fn(&KnownDepth) -> Option<u64>) -> Opt
     depths.iter().filter_map(value).reduce(u64::saturating_add)
 }
 
-pub(super) fn rate_figure(minute: Option<&LastMinute>) -> Markup {
-    let per_second = |count: u64, seconds: f64| format::rate(count as f64 / seconds);
-    match minute {
+pub(super) fn rate_figure(rates: Option<&QueueRates>) -> Markup {
+    match rates {
         None => figure("Rate", "–", &html! { "in the last minute" }),
-        Some(LastMinute { seconds, tally, .. }) => figure(
+        Some(rates) => figure(
             "Rate",
-            &format!("{}/s", per_second(tally.done, *seconds)),
+            &format!("{}/s", format::rate(rates.done)),
             &html! {
-                "failed " span.bad[tally.failed > 0] { (per_second(tally.failed, *seconds)) "/s" }
+                "failed " span.bad[rates.failed > 0.0] { (format::rate(rates.failed)) "/s" }
             },
         ),
     }
 }
 
-pub(super) fn time_figure(minute: Option<&LastMinute>) -> Markup {
+pub(super) fn time_figure(work: Option<&RecentWork>) -> Markup {
     let shown = |seconds: Option<f64>| seconds.map_or("–".to_owned(), format::time);
-    let (median, p99) = minute.map_or((None, None), |minute| (minute.median_s, minute.p99_s));
+    let (median, p99) = work.map_or((None, None), |work| {
+        (work.attempt_p50_s, work.attempt_p99_s)
+    });
     figure(
         "Attempt p50",
         &shown(median),
@@ -219,37 +227,35 @@ pub(super) fn time_figure(minute: Option<&LastMinute>) -> Markup {
     )
 }
 
-pub(super) fn drain_figure(waiting: Option<u64>, minute: Option<&LastMinute>) -> Markup {
+pub(super) fn drain_figure(waiting: Option<u64>, done: Option<f64>) -> Markup {
     figure(
         "Time to drain",
-        &drain_time(waiting, minute),
+        &drain_time(waiting, done),
         &html! { "at the current rate" },
     )
 }
 
-/// How long what waits takes at the rate of the last minute.
-fn drain_time(waiting: Option<u64>, minute: Option<&LastMinute>) -> String {
-    match (waiting, minute) {
+/// How long what waits takes where so many are done in a second.
+fn drain_time(waiting: Option<u64>, done: Option<f64>) -> String {
+    match (waiting, done) {
         (Some(0), _) => "0 s".to_owned(),
-        (Some(waiting), Some(minute)) if minute.tally.done > 0 => {
-            format::time(waiting as f64 * minute.seconds / minute.tally.done as f64)
-        }
+        (Some(waiting), Some(done)) if done > 0.0 => format::time(waiting as f64 / done),
         (Some(_), Some(_)) => "never".to_owned(),
         _ => "–".to_owned(),
     }
 }
 
-pub(super) fn calls_figure(minute: Option<&LastMinute>, is_billed: bool) -> Markup {
-    let Some(LastMinute { seconds, tally, .. }) = minute else {
+pub(super) fn calls_figure(work: Option<&RecentWork>) -> Markup {
+    let Some(work) = work else {
         return figure("Calls", "–", &html! { "to queues" });
     };
-    let rate = format!("{}/s", format::rate(tally.calls as f64 / seconds));
-    let dollars = tally.nanodollars as f64 / 1e9 * 86_400.0 / seconds;
     figure(
         "Calls",
-        &rate,
+        &format!("{}/s", format::rate(work.calls_per_second)),
         &html! {
-            @if is_billed { span title="At the price of call-price; by default the list price of US East" { (format::dollars(dollars)) " a day" } }
+            @if let Some(dollars) = work.dollars_per_day {
+                span title="At the price of call-price; by default the list price of US East" { (format::dollars(dollars)) " a day" }
+            }
             @else { "to queues, free" }
         },
     )
@@ -289,15 +295,10 @@ fn row(scene: &Scene<'_>, queue: &QueueView) -> Markup {
     let dead = known.as_ref().and_then(|known| known.dead_letters.as_ref());
     let rates = queue.per_second.as_ref();
     let waiting = depth.and_then(|depth| depth.waiting);
-    let drains = match (
+    let drains = drain_time(
         waiting.map(|waiting| waiting.0),
         rates.map(|rates| rates.done),
-    ) {
-        (Some(0), _) => "–".to_owned(),
-        (Some(waiting), Some(done)) if done > 0.0 => format::time(waiting as f64 / done),
-        (Some(_), Some(_)) => "never".to_owned(),
-        _ => "–".to_owned(),
-    };
+    );
     let error = depth.and_then(|depth| depth.error.as_deref());
     html! {
         tr id=(row_id(&queue.queue)) {
@@ -375,23 +376,13 @@ fn route_table(visit: &Visit, routes: &[RouteView]) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::history::Tally;
     use super::*;
 
     #[test]
     fn the_time_to_drain_is_that_of_the_current_rate() {
-        let minute = |done| LastMinute {
-            seconds: 60.0,
-            tally: Tally {
-                done,
-                ..Tally::default()
-            },
-            median_s: None,
-            p99_s: None,
-        };
-        assert_eq!(drain_time(Some(100), Some(&minute(60))), "1 min 40 s");
-        assert_eq!(drain_time(Some(100), Some(&minute(0))), "never");
+        assert_eq!(drain_time(Some(100), Some(1.0)), "1 min 40 s");
+        assert_eq!(drain_time(Some(100), Some(0.0)), "never");
         assert_eq!(drain_time(Some(0), None), "0 s");
-        assert_eq!(drain_time(None, Some(&minute(60))), "–");
+        assert_eq!(drain_time(None, Some(1.0)), "–");
     }
 }

@@ -1,6 +1,6 @@
 //! One queue: what it holds and does, what operators set on it, and its last failures.
 
-use super::super::history::{LastMinute, Span};
+use super::super::history::Span;
 use super::super::sampler::{HISTORIES, KnownDepth};
 use super::super::scene::Scene;
 use super::letters::letters_link;
@@ -92,7 +92,7 @@ fn alerts(scene: &Scene<'_>, queue: &QueueView) -> Markup {
 
 fn figures(scene: &Scene<'_>, queue: &QueueView) -> Markup {
     let sampler = &scene.dashboard.sampler;
-    let minute: Option<LastMinute> = sampler.last_minute(Some(&queue.queue));
+    let (rates, work) = (queue.per_second.as_ref(), queue.recent.as_ref());
     let known: Option<KnownDepth> = sampler.depth(&queue.queue);
     let depth = known.as_ref().and_then(|known| known.depth.as_ref());
     let dead = known.as_ref().and_then(|known| known.dead_letters.as_ref());
@@ -102,16 +102,16 @@ fn figures(scene: &Scene<'_>, queue: &QueueView) -> Markup {
     let elsewhere = depth.and_then(|depth| depth.in_flight).map(|count| count.0);
     html! {
         dl #figures.figures {
-            (rate_figure(minute.as_ref()))
-            (time_figure(minute.as_ref()))
+            (rate_figure(rates))
+            (time_figure(work))
             (figure("Waiting", &number(waiting), &html! { (number(delayed)) " delayed" }))
             (figure("Oldest", &depth.and_then(|depth| depth.oldest_s).map_or("–".to_owned(), format::time), &html! { "not in flight" }))
-            (drain_figure(waiting, minute.as_ref()))
+            (drain_figure(waiting, rates.map(|rates| rates.done)))
             (figure("In flight", &format::count(queue.in_flight.0), &html! { (number(elsewhere)) " in all processes" }))
             (figure("Dead letters", &number(dead.and_then(|dead| dead.waiting).map(|count| count.0)), &html! {
                 @if let Some(dead) = &queue.dead_letter_queue { a.id href=(letters_link(scene.links(), dead, "")) { (dead) } } @else { "no dead-letter queue" }
             }))
-            (calls_figure(minute.as_ref(), sampler.price(&queue.queue).is_some()))
+            (calls_figure(work))
         }
     }
 }
