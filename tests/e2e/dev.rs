@@ -28,10 +28,12 @@ impl DevProject {
         Self::of("c", "handler.c")
     }
 
-    /// In a language, whose handler is in this file.
+    /// In a language, whose handler is in this file. Built once, which takes minutes where a tool has
+    /// nothing in its cache yet.
     fn of(language: &str, handler: &str) -> Self {
         let data = Arc::new(tempfile::tempdir().expect("a temporary folder"));
         calls(&data, &["plugin", "new", "--lang", language, NAME]);
+        calls(&data, &["plugin", "build", NAME]);
         Self {
             handler: data.path().join(NAME).join(handler),
             data,

@@ -43,7 +43,13 @@ fn passes(case: &str, flags: &[&str]) {
 
 #[test]
 fn pages_are_accessible_in_both_themes_and_on_a_phone() {
-    let flags = ["--admin-environment", "production", "--admin-bodies"];
+    let flags = [
+        "--admin-environment",
+        "production",
+        "--admin-bodies",
+        "--timeout",
+        "10m",
+    ];
     passes("accessible", &flags);
 }
 
