@@ -85,52 +85,152 @@ pub fn message(rules: &[Rule], message: &Message) -> Message {
     copy
 }
 
-fn body(rules: &[Rule], body: &str) -> String {
-    let mut steps = rules.iter().filter_map(|rule| match rule {
-        Rule::Body(steps) => Some(steps),
+/// A body without what the rules name. All else stays as it is written: the digits of a number, the
+/// order of names, spaces.
+pub(crate) fn body(rules: &[Rule], body: &str) -> String {
+    let steps = rules.iter().filter_map(|rule| match rule {
+        Rule::Body(steps) => Some(&steps[..]),
         Rule::Attribute(_) => None,
     });
-    let Some(first) = steps.next() else {
+    let steps: Vec<Steps<'_>> = steps.collect();
+    if steps.is_empty() {
         return body.to_owned();
-    };
-    let Ok(mut value) = serde_json::from_str::<Value>(body) else {
-        return BLOT.to_owned();
-    };
-    redact(&mut value, first);
-    for steps in steps {
-        redact(&mut value, steps);
     }
-    // What was searched, and never the text: a name may stand twice in it.
-    value.to_string()
+    // What follows need not look for mistakes.
+    if serde_json::from_str::<Value>(body).is_err() {
+        return BLOT.to_owned();
+    }
+    let mut redaction = Redaction {
+        text: body,
+        at: 0,
+        copied: 0,
+        out: String::with_capacity(body.len()),
+    };
+    redaction.value(&steps);
+    redaction.out.push_str(&body[redaction.copied..]);
+    redaction.out
 }
 
-fn redact(value: &mut Value, steps: &[Option<String>]) {
-    let Some((step, rest)) = steps.split_first() else {
-        *value = Value::String(BLOT.into());
-        return;
-    };
-    match (&mut *value, step) {
-        (Value::Object(fields), Some(name)) => {
-            if let Some(field) = fields.get_mut(name) {
-                redact(field, rest);
-            }
+/// What is left of a rule at some place of a body.
+type Steps<'a> = &'a [Option<String>];
+
+/// Walks over a text that is JSON and copies it without what is redacted.
+struct Redaction<'a> {
+    text: &'a str,
+    /// What is before this was walked over.
+    at: usize,
+    /// What is before this was copied or redacted.
+    copied: usize,
+    out: String,
+}
+
+impl Redaction<'_> {
+    /// The next byte that is no space; stays before it.
+    fn peek(&mut self) -> u8 {
+        let bytes = self.text.as_bytes();
+        while bytes.get(self.at).is_some_and(u8::is_ascii_whitespace) {
+            self.at += 1;
         }
-        (Value::Object(fields), None) => fields.values_mut().for_each(|field| redact(field, rest)),
-        (Value::Array(items), None) => items.iter_mut().for_each(|item| redact(item, rest)),
-        (Value::Array(items), Some(index)) => match index.parse::<usize>() {
-            Ok(at) => {
-                if let Some(item) = items.get_mut(at) {
-                    redact(item, rest);
-                }
-            }
-            Err(_) => *value = Value::String(BLOT.into()),
-        },
-        // It holds nothing.
-        (Value::Null, _) => {}
-        (Value::Bool(_) | Value::Number(_) | Value::String(_), _) => {
-            *value = Value::String(BLOT.into());
+        bytes.get(self.at).copied().unwrap_or_default()
+    }
+
+    /// A value, to which these steps lead.
+    fn value(&mut self, steps: &[Steps<'_>]) {
+        let kind = self.peek();
+        let begins = self.at;
+        let is_meant = match kind {
+            _ if steps.is_empty() => false,
+            _ if steps.iter().any(|steps| steps.is_empty()) => true,
+            b'{' | b'n' => false,
+            // A list has no names.
+            b'[' => steps.iter().any(|steps| {
+                let name = steps.first().and_then(Option::as_deref);
+                name.is_some_and(|name| name.parse::<usize>().is_err())
+            }),
+            _ => true,
+        };
+        let inner: &[Steps<'_>] = if is_meant { &[] } else { steps };
+        match kind {
+            b'{' => self.object(inner),
+            b'[' => self.list(inner),
+            b'"' => drop(self.string()),
+            _ => self.word(),
+        }
+        if is_meant {
+            self.out.push_str(&self.text[self.copied..begins]);
+            self.out.push('"');
+            self.out.push_str(BLOT);
+            self.out.push('"');
+            self.copied = self.at;
         }
     }
+
+    fn object(&mut self, steps: &[Steps<'_>]) {
+        self.at += 1;
+        while self.peek() != b'}' {
+            let quoted = self.string();
+            // A name may stand there more than once: each is meant.
+            let name: String = match steps {
+                [] => String::new(),
+                _ => serde_json::from_str(quoted).unwrap_or_default(),
+            };
+            let inner = inner(steps, |step| step == name);
+            self.peek();
+            self.at += 1; // the colon
+            self.value(&inner);
+            if self.peek() == b',' {
+                self.at += 1;
+            }
+        }
+        self.at += 1;
+    }
+
+    fn list(&mut self, steps: &[Steps<'_>]) {
+        self.at += 1;
+        let mut place = 0;
+        while self.peek() != b']' {
+            self.value(&inner(steps, |step| step.parse() == Ok(place)));
+            place += 1;
+            if self.peek() == b',' {
+                self.at += 1;
+            }
+        }
+        self.at += 1;
+    }
+
+    /// A text, with its quotes.
+    fn string(&mut self) -> &str {
+        self.peek();
+        let begins = self.at;
+        let mut is_escaped = false;
+        for byte in &self.text.as_bytes()[begins + 1..] {
+            self.at += 1;
+            match byte {
+                _ if is_escaped => is_escaped = false,
+                b'\\' => is_escaped = true,
+                b'"' => break,
+                _ => {}
+            }
+        }
+        self.at += 1;
+        &self.text[begins..self.at]
+    }
+
+    /// A number, `true`, `false` or `null`.
+    fn word(&mut self) {
+        let rest = &self.text[self.at..];
+        let ends = |letter: char| matches!(letter, ',' | ']' | '}') || letter.is_ascii_whitespace();
+        self.at += rest.find(ends).unwrap_or(rest.len());
+    }
+}
+
+/// What is left of the steps that lead on to one place.
+fn inner<'a>(steps: &[Steps<'a>], leads: impl Fn(&str) -> bool) -> Vec<Steps<'a>> {
+    let inner = steps.iter().filter_map(|steps| {
+        let (step, rest) = steps.split_first()?;
+        step.as_deref().is_none_or(&leads).then_some(rest)
+    });
+    inner.collect()
 }
 
 #[cfg(test)]
@@ -174,11 +274,15 @@ mod tests {
     #[test]
     fn enclosing_value_is_redacted_when_the_shape_differs() {
         for (rule, text, left) in [
-            // The first of two would be left if the text were kept.
             (
                 "/customer/email",
                 r#"{"customer":{"email":"a@b"},"customer":{}}"#,
-                r#"{"customer":{}}"#,
+                r#"{"customer":{"email":"[redacted]"},"customer":{}}"#,
+            ),
+            (
+                "/customer",
+                r#"{"\u0063ustomer":1,"customer":2}"#,
+                r#"{"\u0063ustomer":"[redacted]","customer":"[redacted]"}"#,
             ),
             (
                 "/customer/email",
@@ -211,6 +315,16 @@ mod tests {
         ] {
             assert_eq!(body(&rules(&[rule]), text), left, "{rule} {text}");
         }
+    }
+
+    #[test]
+    fn what_no_rule_names_stays_as_it_is_written() {
+        let text =
+            r#" { "z" : 12345678901234567890123, "a": [ 1.10, "\"}", {"s": 1} ], "s":"x" } "#;
+        let left = r#" { "z" : 12345678901234567890123, "a": [ 1.10, "\"}", {"s": 1} ], "s":"[redacted]" } "#;
+        assert_eq!(body(&rules(&["/s", "/b"]), text), left);
+        let left = r#" { "z" : 12345678901234567890123, "a": [ 1.10, "\"}", {"s": "[redacted]"} ], "s":"x" } "#;
+        assert_eq!(body(&rules(&["/a/2/s"]), text), left);
     }
 
     #[test]
@@ -248,6 +362,49 @@ mod tests {
         assert_eq!(values("attribute:*"), [text, binary]);
     }
 
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            "[a-z\"\\\\{}\\[\\], é]{0,6}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map("[ab1\"]{1,2}", inner, 0..4)
+                    .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// The rule of the documentation, on values.
+    fn blot(value: &mut Value, steps: &[Option<&str>]) {
+        let Some((step, rest)) = steps.split_first() else {
+            *value = BLOT.into();
+            return;
+        };
+        match (&mut *value, step) {
+            (Value::Object(fields), Some(name)) => {
+                if let Some(field) = fields.get_mut(*name) {
+                    blot(field, rest);
+                }
+            }
+            (Value::Object(fields), None) => fields.values_mut().for_each(|one| blot(one, rest)),
+            (Value::Array(items), None) => items.iter_mut().for_each(|one| blot(one, rest)),
+            (Value::Array(items), Some(at)) => match at.parse::<usize>() {
+                Ok(at) => {
+                    if let Some(item) = items.get_mut(at) {
+                        blot(item, rest);
+                    }
+                }
+                Err(_) => *value = BLOT.into(),
+            },
+            (Value::Null, _) => {}
+            _ => *value = BLOT.into(),
+        }
+    }
+
     #[test]
     fn invalid_redaction_rule_is_refused() {
         for text in [
@@ -264,6 +421,20 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_redacted_body_is_json_of_the_same_shape(value in any_json(), spaces in any::<bool>()) {
+            let text = match spaces {
+                true => serde_json::to_string_pretty(&value).expect("JSON"),
+                false => value.to_string(),
+            };
+            let left = body(&rules(&["/a/*", "/*/1"]), &text);
+            let left: Value = serde_json::from_str(&left).expect("JSON");
+            let mut wanted = value;
+            blot(&mut wanted, &[Some("a"), None]);
+            blot(&mut wanted, &[None, Some("1")]);
+            prop_assert_eq!(left, wanted);
+        }
+
         #[test]
         fn no_secret_remains_where_a_rule_points(
             names in prop::collection::vec("[a-z/~]{1,4}", 1..4),
