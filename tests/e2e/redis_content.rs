@@ -13,6 +13,7 @@ use dispatcher_redis::queue::Redis;
 use dispatcher_tests::child::Signal;
 use dispatcher_tests::http;
 use dispatcher_tests::redis::{Plain, RedisServer};
+use std::collections::BTreeSet;
 
 impl RedisScene {
     /// A key of the queue on the server.
@@ -69,6 +70,34 @@ async fn finding_03_message_without_body_is_dead_lettered_and_never_handled() {
     let said = running.lines(|line| line.contains("missing or unreadable"));
     assert_eq!(said.len(), 1, "{said:?}");
     assert_eq!(field(&said[0], "message_id"), ids[1]);
+}
+
+#[tokio::test]
+async fn letters_that_share_a_place_are_all_listed() {
+    let scene = RedisScene::plain();
+    scene.send(["first".to_owned()]).await;
+    let mut server = scene.server.connect();
+    // As queues that share a dead-letter queue may give them: one microsecond, other ends.
+    let place = "1763764000000000";
+    for number in 0..350 {
+        let id = format!("{place}-{number:08x}");
+        let body = ["HSET", &scene.key("body"), &id, "again"];
+        assert_eq!(ask(&mut server, &body), 1);
+        let waits = ["ZADD", &scene.key("wait"), place, &id];
+        assert_eq!(ask(&mut server, &waits), 1);
+    }
+    let queue = scene.queue().await;
+    let (mut seen, mut after) = (BTreeSet::new(), None);
+    loop {
+        let page = queue.browse(after.as_ref(), 100).await.expect("a page");
+        assert_ne!(page.next, after, "it goes on");
+        seen.extend(page.messages.into_iter().map(|one| one.id));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen.len(), 351);
 }
 
 #[tokio::test]

@@ -8,17 +8,21 @@ promote(q, now)
 local ids, places, is_end = {}, {}, false
 if string.sub(after, 1, 1) ~= 'b' then
   local last = string.sub(after, 2)
-  -- Dead letters of two queues may share a place.
-  local wanted = most + 100
+  -- Dead letters of several queues may share a place, any number of them.
+  local wanted, skipped = most + 100, 0
   local from = last == '' and '-inf' or seq_of(last)
-  local found = call('ZRANGEBYSCORE', q.wait, from, '+inf', 'LIMIT', 0, wanted)
-  for _, id in ipairs(found) do
-    if id > last and #ids < most then
-      ids[#ids + 1] = id
-      places[#places + 1] = 'w' .. id
+  local found
+  repeat
+    found = call('ZRANGEBYSCORE', q.wait, from, '+inf', 'LIMIT', skipped, wanted)
+    skipped = skipped + #found
+    for _, id in ipairs(found) do
+      if id > last and #ids < most then
+        ids[#ids + 1] = id
+        places[#places + 1] = 'w' .. id
+      end
     end
-  end
-  if #found < wanted and #ids < most then after = 'b' end
+  until #ids >= most or #found < wanted
+  if #ids < most then after = 'b' end
 end
 local listed = #ids
 if string.sub(after, 1, 1) == 'b' then
