@@ -4,9 +4,11 @@
 
 use super::problem::FieldProblem;
 use dispatcher_core::redrive::MOST_SCANNED;
-use serde::{Serialize, Serializer};
+use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// The largest whole number that every reader of JSON reads exactly: 2^53 − 1.
 const LARGEST: u64 = (1 << 53) - 1;
@@ -246,8 +248,9 @@ pub(super) fn read<T: ReadRequest>(body: &[u8]) -> Result<T, Vec<FieldProblem>> 
         Map::new()
     } else {
         match serde_json::from_slice(body) {
-            Ok(Value::Object(fields)) => fields,
-            Ok(_) => return Err(whole("the body is no object")),
+            Ok(UniqueKeys(Value::Object(fields))) => fields,
+            Ok(UniqueKeys(_)) => return Err(whole("the body is no object")),
+            Err(error) if error.is_data() => return Err(whole(&error.to_string())),
             Err(error) => return Err(whole(&format!("the body is no JSON: {error}"))),
         }
     };
@@ -271,6 +274,69 @@ pub(super) fn read<T: ReadRequest>(body: &[u8]) -> Result<T, Vec<FieldProblem>> 
         Ok(request)
     } else {
         Err(problems)
+    }
+}
+
+/// A value in which no object has a key twice: of two values for a key, one would be meant and the
+/// other be dropped.
+struct UniqueKeys(Value);
+
+impl<'de> Deserialize<'de> for UniqueKeys {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+        reader.deserialize_any(UniqueKeysVisitor)
+    }
+}
+
+struct UniqueKeysVisitor;
+
+impl<'de> Visitor<'de> for UniqueKeysVisitor {
+    type Value = UniqueKeys;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<UniqueKeys, E> {
+        Ok(UniqueKeys(Value::Null))
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<UniqueKeys, E> {
+        Ok(UniqueKeys(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<UniqueKeys, E> {
+        Ok(UniqueKeys(value.into()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<UniqueKeys, E> {
+        Ok(UniqueKeys(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<UniqueKeys, E> {
+        Ok(UniqueKeys(value.into()))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<UniqueKeys, E> {
+        Ok(UniqueKeys(value.into()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<UniqueKeys, A::Error> {
+        let mut list = Vec::new();
+        while let Some(UniqueKeys(item)) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(UniqueKeys(list.into()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<UniqueKeys, A::Error> {
+        let mut object = Map::new();
+        while let Some((key, UniqueKeys(value))) = entries.next_entry::<String, UniqueKeys>()? {
+            if object.contains_key(&key) {
+                return Err(A::Error::custom(format_args!("`{key}` is there twice")));
+            }
+            object.insert(key, value);
+        }
+        Ok(UniqueKeys(object.into()))
     }
 }
 
@@ -501,6 +567,18 @@ mod tests {
             ["the body is no object; wanted a JSON object"]
         );
         assert!(problems("{")[0].starts_with("the body is no JSON"));
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_refused_wherever_it_is() {
+        for body in [
+            r#"{"second": 1, "second": 2}"#,
+            r#"{"try": {"second": "a", "second": "b"}}"#,
+            r#"{"try": [{"second": 1, "second": null}]}"#,
+        ] {
+            let found = problems(body);
+            assert!(found[0].contains("`second` is there twice"), "{found:?}");
+        }
     }
 
     #[test]
