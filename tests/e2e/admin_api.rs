@@ -168,7 +168,7 @@ fn example(path: &str, attempt: &str) -> (String, Value) {
 
 /// What the example names is not there: the message, the job.
 fn is_absent(path: &str) -> bool {
-    let of_message = ["cancel", "delete", "messages/{id}"];
+    let of_message = ["cancel", "delete", "resend", "messages/{id}"];
     let of_message = of_message.map(|end| format!("/api/v1/queues/{{queue}}/{end}"));
     let parts = ["/api/v1/jobs/", "/api/v1/schedules/"];
     of_message.iter().any(|one| one == path) || parts.iter().any(|part| path.starts_with(part))
@@ -570,6 +570,44 @@ async fn two_hundred_slow_clients_and_streams_keep_nobody_out() {
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
     drop(slow);
+    stop(&mut scene.running);
+}
+
+/// Begins a request whose body never comes.
+fn begin(url: &str, what: &str, header: &str) -> TcpStream {
+    let at = url.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(at).expect("it listens");
+    let patience = stream.set_read_timeout(Some(dispatcher_tests::PATIENCE));
+    patience.expect("a time-out");
+    let request = format!("{what} HTTP/1.1\r\nHost: {at}\r\n{header}Content-Length: 100\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    stream
+}
+
+fn status_line(stream: TcpStream) -> String {
+    let mut line = String::new();
+    let read = BufReader::new(stream).read_line(&mut line);
+    read.expect("an answer");
+    line
+}
+
+#[test]
+fn requests_whose_bodies_never_come_keep_nobody_out() {
+    let mut scene = ApiScene::verdicts(&[]);
+    // Whoever signs in has no token as yet, so anybody can do this.
+    let strangers: Vec<TcpStream> = (0..20)
+        .map(|_| begin(&scene.url, "POST /ui/sign-in", ""))
+        .collect();
+    let authorized = "Authorization: Bearer operator\r\n";
+    let read = begin(&scene.url, "GET /api/v1/overview", authorized);
+    let line = status_line(read);
+    assert!(line.contains(" 200 "), "a read waits for no body: {line}");
+    let drain = begin(&scene.url, "POST /api/v1/process/drain", authorized);
+    let line = status_line(drain);
+    assert!(line.contains(" 408 "), "{line}");
+    let first = strangers.into_iter().next().expect("one");
+    let line = status_line(first);
+    assert!(line.contains(" 408 "), "{line}");
     stop(&mut scene.running);
 }
 

@@ -134,6 +134,16 @@ impl Access {
         })
     }
 
+    /// With the token for actions in this file.
+    #[cfg(test)]
+    pub(super) fn of_token(file: &Path) -> Self {
+        let token = Token::open(Role::Operate, file).expect("a token");
+        Self {
+            hosts: Vec::new(),
+            tokens: vec![(Role::Operate, token)],
+        }
+    }
+
     /// Reads the tokens' files again, and logs what came of it. A file that holds no token changes
     /// nothing.
     pub fn reload(&self) {

@@ -34,6 +34,7 @@ use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::lease::Ledger;
 use dispatcher_core::tasks;
+use dispatcher_core::tasks::Group;
 use dispatcher_core::telemetry::readiness::Readiness;
 use dispatcher_http as http;
 use dispatcher_http::{ConnectionLimits, Peer};
@@ -43,10 +44,10 @@ use serde_json::{Value, json};
 use state::StateChanges;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 use tokio::net::TcpListener;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
 const LIMITS: ConnectionLimits = ConnectionLimits {
@@ -57,7 +58,10 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
 /// is answered at once, so it keeps none for long.
 const OTHERS: usize = 16;
 
-/// How long a request waits for one of these to end.
+/// The same of sign-ins: whoever has no token keeps nobody out who has one.
+const SIGN_INS: usize = 4;
+
+/// How long a request waits for one of these to end, and the end of the program for actions.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Streams of the API that are open at once. Their connections are none of the others.
@@ -229,8 +233,11 @@ async fn serve_within(
         dashboard: Arc::clone(&dashboard),
         access: Arc::clone(&state.access),
         others: Arc::new(Semaphore::new(OTHERS)),
+        sign_ins: Arc::new(Semaphore::new(SIGN_INS)),
+        actions: Arc::default(),
         audit: Arc::default(),
     };
+    let actions = Arc::clone(&door.actions);
     let state = ServedState {
         admin: state,
         changes: StateChanges::default(),
@@ -259,6 +266,7 @@ async fn serve_within(
         router.clone().nest(&prefix, router)
     };
     http::serve(listener, router, limits, stop).await;
+    finish(&actions).await;
     sampling.finished().await;
     asking.finished().await;
 }
@@ -268,8 +276,12 @@ async fn serve_within(
 struct AdminService {
     dashboard: Arc<Dashboard>,
     access: Arc<Access>,
-    /// A permit is a request that is no probe.
+    /// A permit is a request that is no probe and no sign-in.
     others: Arc<Semaphore>,
+    /// A permit is a sign-in.
+    sign_ins: Arc<Semaphore>,
+    /// The actions under way, whether or not somebody waits for their answers.
+    actions: Arc<Mutex<Group<()>>>,
     audit: Arc<Audit>,
 }
 
@@ -287,7 +299,7 @@ async fn enter(From(door): From<AdminService>, request: Request, next: Next) -> 
     answer
 }
 
-/// Capability by kubelet and Prometheus, which name the pod's address or anything else as the host, and
+/// A request by kubelet and Prometheus, which name the pod's address or anything else as the host, and
 /// have no token.
 fn is_probe(request: &Request) -> bool {
     matches!(*request.method(), Method::GET | Method::HEAD)
@@ -324,21 +336,52 @@ impl AdminService {
         if dashboard::is_asset(&asked.path) {
             return next.run(Request::from_parts(parts, body)).await;
         }
+        let (free, most) = match dashboard::needs_no_token(&asked.path) {
+            true => (&self.sign_ins, SIGN_INS),
+            false => (&self.others, OTHERS),
+        };
         let permit = tokio::select! {
-            permit = self.others.acquire() => permit.ok(),
+            permit = free.clone().acquire_owned() => permit.ok(),
             () = clock::sleep_until(Some(clock::now() + PATIENCE)) => None,
         };
-        let Some(_permit) = permit else {
-            let why = format!("{OTHERS} requests are already in progress. Try again later.");
+        let Some(permit) = permit else {
+            let why = format!("{most} requests are already in progress. Try again later.");
             return problem(StatusCode::SERVICE_UNAVAILABLE, &why);
         };
         parts.extensions.insert(caller.clone());
         parts.extensions.insert(asked.clone());
-        let answer = next.run(Request::from_parts(parts, body)).await;
-        if acts {
-            self.note_action(&asked, &caller, &answer);
+        let request = Request::from_parts(parts, body);
+        if !acts {
+            return next.run(request).await;
         }
-        answer
+        let door = self.clone();
+        self.to_the_end(async move {
+            let answer = next.run(request).await;
+            door.note_action(&asked, &caller, &answer);
+            drop(permit);
+            answer
+        })
+        .await
+    }
+
+    /// Takes an action to its end, and logs it, even if the client goes away meanwhile.
+    async fn to_the_end(
+        &self,
+        action: impl Future<Output = Response> + Send + 'static,
+    ) -> Response {
+        let (answer, answered) = oneshot::channel();
+        {
+            let mut actions = self.actions.lock().unwrap_or_else(PoisonError::into_inner);
+            actions.take_finished();
+            actions.spawn(async move {
+                // Whoever asked may have gone.
+                let _ = answer.send(action.await);
+            });
+        }
+        answered.await.unwrap_or_else(|_| {
+            let why = "The program is stopping. The action may have been taken.";
+            problem(StatusCode::SERVICE_UNAVAILABLE, why)
+        })
     }
 
     fn refused(&self, refusal: &Refusal, asked: &Asked, request: &Parts) -> Response {
@@ -368,6 +411,22 @@ impl AdminService {
                 self.audit.taken(asked, caller, status, &Audited::default());
             }
             None => self.audit.refused(asked, caller, status),
+        }
+    }
+}
+
+/// Waits for the actions under way; not for ever.
+async fn finish(actions: &Mutex<Group<()>>) {
+    let mut actions = {
+        let mut actions = actions.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *actions)
+    };
+    let latest = clock::now() + PATIENCE;
+    while !actions.is_empty() {
+        tokio::select! {
+            biased;
+            () = actions.next() => {}
+            () = clock::sleep_until(Some(latest)) => return,
         }
     }
 }

@@ -158,6 +158,48 @@ async fn finding_18_silent_clients_block_no_probe() {
 }
 
 #[tokio::test]
+async fn an_action_goes_on_when_its_client_goes_away() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let token = folder.path().join("token");
+    std::fs::write(&token, "operator").expect("written");
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let (listener, at) = http::listen(any).await.expect("a free port");
+    let (begun, go, ended) = (
+        CancellationToken::new(),
+        CancellationToken::new(),
+        CancellationToken::new(),
+    );
+    let steps = (begun.clone(), go.clone(), ended.clone());
+    let reload: Reload = Arc::new(move || {
+        let (begun, go, ended) = steps.clone();
+        Box::pin(async move {
+            begun.cancel();
+            go.cancelled().await;
+            ended.cancel();
+            (true, json!({"plugins": []}))
+        })
+    });
+    let state = AdminState {
+        reload: Some(reload),
+        access: Arc::new(Access::of_token(&token)),
+        ..AdminState::default()
+    };
+    let stop = CancellationToken::new();
+    let _served = tasks::spawn(serve_within(LIMITS, listener, state, stop));
+    let mut client = TcpStream::connect(at).await.expect("it listens");
+    let request = "POST /plugins HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\
+                   Authorization: Bearer operator\r\n\r\n";
+    let sent = client.write_all(request.as_bytes()).await;
+    sent.expect("it reads");
+    begun.cancelled().await;
+    drop(client);
+    // By then the server has seen that nobody waits for the answer.
+    get(at, "/healthz").await;
+    go.cancel();
+    ended.cancelled().await;
+}
+
+#[tokio::test]
 async fn address_in_use_is_named() {
     let running = start().await;
     let error = listen(running.at, false).await.expect_err("it is taken");

@@ -21,6 +21,7 @@ use axum::extract::{RawPathParams, RawQuery, Request, State as From};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{MethodFilter, MethodRouter};
+use dispatcher_core::clock;
 use dispatcher_http::ServedConnection;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 pub(super) use openapi::document;
@@ -31,11 +32,15 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The most bytes of a request: few need more than some hundred.
 const LONGEST_REQUEST: usize = 64 * 1_024;
 /// The same of a request with edited bodies: SQS takes one of 1 MiB, which JSON may write longer.
 pub(super) const LONGEST_WITH_BODIES: usize = 8 << 20;
+
+/// How long the body of a request may take: meanwhile it is one of the few that are answered at once.
+const SENDING: Duration = Duration::from_secs(10);
 
 /// Whether an endpoint reads or acts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -473,7 +478,11 @@ async fn answer(
     let caller = request.extensions().get::<Caller>().cloned();
     let connection = request.extensions().get::<ServedConnection>().cloned();
     let asked = request.extensions().get::<Asked>().cloned();
-    let body = body(request, endpoint.longest).await?;
+    // What only reads has no request, and waits for none.
+    let body = match endpoint.verb {
+        Verb::Get => Bytes::new(),
+        Verb::Post => body(request, endpoint.longest).await?,
+    };
     let call = Call {
         state,
         operations,
@@ -535,10 +544,19 @@ pub(super) fn running(state: &ServedState) -> Result<Arc<dyn Operations>, CallPr
     })
 }
 
-/// The body of a request, of so many bytes at most.
+/// The body of a request, of so many bytes at most; it must be there within `SENDING`.
 pub(super) async fn body(request: Request, longest: usize) -> Result<Bytes, CallProblem> {
     let limited = Limited::new(request.into_body(), longest);
-    match limited.collect().await {
+    let late = clock::sleep_until(Some(clock::now() + SENDING));
+    let read = tokio::select! {
+        biased;
+        read = limited.collect() => read,
+        () = late => {
+            let why = format!("The body did not come within {SENDING:?}. Nothing was done.");
+            return Err(CallProblem::new(StatusCode::REQUEST_TIMEOUT, why));
+        }
+    };
+    match read {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(CallProblem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
