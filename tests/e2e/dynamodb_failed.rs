@@ -39,6 +39,19 @@ async fn fail(table: &str, bodies: &[&str], reason: &str) {
 }
 
 #[tokio::test]
+async fn a_task_that_waits_is_cancelled_by_its_id() {
+    let (tables, table, queue) = table("cancelled").await;
+    send(&table, ["first", "second"].map(str::to_owned)).await;
+    let shown = report(&["peek", &queue]);
+    let id = shown[0]["id"].as_str().expect("an id");
+    let cancelled = call(&["cancel", &queue, id]);
+    assert_eq!(cancelled.code, 0, "{cancelled:?}");
+    let statuses = tables.statuses(&table).await;
+    assert_eq!(statuses["PENDING"], 1, "{statuses:?}");
+    assert_eq!(call(&["cancel", &queue, id]).code, 1, "it is gone");
+}
+
+#[tokio::test]
 async fn failed_tasks_are_listed_redriven_to_their_table_and_handled() {
     let (tables, table, queue) = table("failed").await;
     fail(&table, &["print:first", "print:second"], "timeout").await;

@@ -19,6 +19,7 @@ mod schedule;
 mod service_manager;
 pub mod stop;
 pub(crate) mod traces;
+mod waiting;
 pub(crate) mod watch;
 
 pub(crate) use traces::export_logs;

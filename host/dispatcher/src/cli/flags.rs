@@ -53,8 +53,6 @@ setting_args! {
     DataArgs: Data;
     /// Where Redis is.
     RedisArgs: Redis;
-    /// What queues on Redis are npm worqr's.
-    WorqrArgs: Worqr;
     /// Where AWS is.
     AwsArgs: Aws;
     /// Where the program itself keeps something.

@@ -122,7 +122,6 @@ fn finding_25_command_lists_no_location_it_does_not_use() {
             "redis-url",
             &["data", "redis-format", "endpoint-url"],
         ),
-        ("cancel", "redis-format", &["data", "endpoint-url"]),
         (
             "init",
             "endpoint-url",

@@ -1,6 +1,7 @@
 //! Connects each backend when it is first needed.
 
-use crate::backends::{all, embedded, those, unnamed};
+use crate::app::waiting;
+use crate::backends::{all, embedded, unnamed};
 use crate::config::StoreConfig;
 use crate::config::problem::Problem;
 use crate::name::QueueName;
@@ -114,20 +115,30 @@ impl Backends {
         }
     }
 
-    /// Removes a task from a queue: the message of that id, or all of that body.
+    /// Removes a task from a queue: the message of that id, or where the backend cancels tasks by
+    /// itself all of that body, running ones as well.
     pub async fn cancel(&self, name: &QueueName, task: &str) -> Result<CancelCount, QueueError> {
-        if !name.backend.can_cancel() {
-            let able = those(|backend| backend.can_cancel()).join(", ");
+        let client = self.client(name.backend).await?;
+        if name.backend.can_cancel() {
+            return client.cancel(&name.name, task).await;
+        }
+        let queue = self.open_existing(name).await?;
+        if !queue.can_browse() {
             return Err(QueueError {
                 kind: ErrorKind::Invalid,
                 message: format!(
-                    "its messages cannot be cancelled: {} cannot reach a waiting message by its id or body and stop the handler of a running one; wanted a queue of {able}",
+                    "its messages cannot be cancelled: {} hands out messages by receiving them and \
+                     has no call that reaches one by its id",
                     name.backend.name()
                 ),
             });
         }
-        let client = self.client(name.backend).await?;
-        client.cancel(&name.name, task).await
+        let is_removed =
+            waiting::cancel(&queue, task).await? || client.take_back(&name.name, task).await?;
+        Ok(CancelCount {
+            waiting: u64::from(is_removed),
+            running: 0,
+        })
     }
 
     /// The processes that receive from a backend now.

@@ -1,0 +1,67 @@
+//! Takes a message that waits out of a queue that can be listed, by its id.
+
+use dispatcher_core::message::{Message, Outcome};
+use dispatcher_core::queue::{ErrorKind, Queue, QueueError};
+use dispatcher_core::redrive;
+use dispatcher_core::redrive::{LookBounds, RedriveError, Selection};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// For how long a message is leased to be deleted.
+const DELETING: Duration = Duration::from_secs(30);
+
+/// Finds a message and deletes it; false if none of the id waits. An error if it waits and cannot be
+/// taken.
+pub(crate) async fn cancel(queue: &Arc<dyn Queue>, id: &str) -> Result<bool, QueueError> {
+    let selection = Selection {
+        ids: Some([id.to_owned()].into()),
+        ..Selection::default()
+    };
+    let bounds = LookBounds {
+        after: None,
+        most: 1,
+        bytes: u64::MAX,
+        scan: u64::MAX,
+        counts_on: false,
+    };
+    let never = CancellationToken::new();
+    let looked = redrive::look(&**queue, &selection, &bounds, &never).await;
+    let looked = looked.map_err(|error| match error {
+        RedriveError::Source { error, .. } => error,
+        RedriveError::Refused(message) => QueueError {
+            kind: ErrorKind::Invalid,
+            message,
+        },
+    })?;
+    let Some(found) = looked.messages.into_iter().next() else {
+        return Ok(false);
+    };
+    if remove(queue.clone(), found).await? {
+        return Ok(true);
+    }
+    Err(QueueError {
+        kind: ErrorKind::Transient,
+        message: format!(
+            "message `{id}` cannot be taken now: somebody has just received it, or a message of its \
+             group before it must go first"
+        ),
+    })
+}
+
+/// Deletes a message of a listing; false if it cannot be taken.
+pub(crate) async fn remove(queue: Arc<dyn Queue>, listed: Message) -> Result<bool, QueueError> {
+    let leased = queue.receive_these(&[listed.receipt], DELETING).await?;
+    let Some(message) = leased.into_iter().next() else {
+        return Ok(false);
+    };
+    let answers = queue.settle(&[(message, Outcome::Delete)]).await;
+    match answers.into_iter().next() {
+        Some(Ok(())) => Ok(true),
+        Some(Err(error)) => Err(QueueError {
+            kind: ErrorKind::Transient,
+            message: error.to_string(),
+        }),
+        None => Ok(false),
+    }
+}
