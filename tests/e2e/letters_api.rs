@@ -110,10 +110,16 @@ async fn letters_are_listed_by_reason_in_pages_and_filtered() {
         }
     }
     assert_eq!(seen, ids);
-    let chosen = scene.get(&format!(
-        "{DEAD}/messages?reason=time&where=%2Fcountry%3DCH"
-    ));
-    assert_eq!(chosen["selected"], 1);
+    let chosen = scene.get(&format!("{DEAD}/messages?reason=time"));
+    assert_eq!(chosen["selected"], 3);
+    let by_body = format!("{DEAD}/messages?where=%2Fcountry%3DCH");
+    let (status, refused) = problem(&scene, &by_body);
+    assert_eq!(status, 403, "it tells what is in bodies: {refused}");
+    let order = json!({"where": ["/country=CH"]}).to_string();
+    for action in ["scan", "redrive"] {
+        let (status, refused) = scene.ask(&format!("{DEAD}/{action}"), &order);
+        assert_eq!(status, 403, "{action}: {refused}");
+    }
     let scanned = scene.get(&format!("{DEAD}/messages?scan=2"));
     assert_eq!(
         (&scanned["scanned"], &scanned["complete"]),
@@ -179,6 +185,10 @@ async fn bodies_are_shown_with_the_grant_and_without_what_is_redacted() {
     assert_eq!(shown["content"]["body"], r#"{"email":"[redacted]","n":1}"#);
     let text = shown.to_string();
     assert!(!text.contains("a@b") && !text.contains("secret"), "{text}");
+    for (condition, selected) in [("%2Fn%3D1", 1), ("%2Femail%3Da@b", 0)] {
+        let guessed = scene.get(&format!("{DEAD}/messages?where={condition}"));
+        assert_eq!(guessed["selected"], selected, "{condition}");
+    }
     // What people were shown is not what the message says: it must not be sent in its place.
     let edited = json!({"message": ids[0], "body": shown["content"]["body"]}).to_string();
     let job = scene.run_job(&format!("{DEAD}/resend"), &edited);
@@ -199,7 +209,7 @@ async fn a_redrive_counts_first_and_moves_what_was_selected_as_one_audited_actio
     let data = folder();
     with_letters(data.path(), &mixed()).await;
     pause(&data);
-    let mut scene = scene_on(&data, &[]);
+    let mut scene = scene_on(&data, &["--admin-bodies"]);
     let order = json!({"reason": "^time", "where": ["/country=CH"]});
     let counted = scene.run_job(&format!("{DEAD}/redrive"), &order.to_string());
     assert_eq!(counted["state"], "done", "{counted}");
@@ -285,6 +295,18 @@ async fn nothing_moves_unless_the_whole_order_is_understood() {
         ),
         (
             "redrive",
+            json!({"edits": {"m": "x"}, "apply": true}),
+            422,
+            "edits",
+        ),
+        (
+            "redrive",
+            json!({"messages": [ids[0]], "edits": {"m": "x"}, "apply": true}),
+            422,
+            "edits",
+        ),
+        (
+            "redrive",
             json!({"stop_at": 2, "apply": true}),
             422,
             "stop_at",
@@ -304,12 +326,38 @@ async fn nothing_moves_unless_the_whole_order_is_understood() {
         assert_eq!(found, status, "{order}: {problem}");
         assert_eq!(problem["errors"][0]["field"], field, "{order}: {problem}");
     }
+    let twice = r#"{"to": "local:sink", "first": 1, "first": 4, "apply": true}"#;
+    let (status, problem) = scene.ask(&format!("{DEAD}/redrive"), twice);
+    assert_eq!(status, 422, "{problem}");
+    let unknown = json!({"message": "none", "body": "x"}).to_string();
+    let (status, problem) = scene.ask(&format!("{DEAD}/resend"), &unknown);
+    assert_eq!(status, 404, "{problem}");
     let same = json!({"to": "local:q.dead", "apply": true}).to_string();
     let (status, problem) = scene.ask(&format!("{DEAD}/redrive"), &same);
     assert_eq!(status, 409, "{problem}");
     assert_eq!(scene.get("/api/v1/jobs")["items"], json!([]));
     let left = scene.get(&format!("{DEAD}/messages"));
     assert_eq!(left["items"].as_array().map(Vec::len), Some(ids.len()));
+    stop(&mut scene.running);
+}
+
+#[tokio::test]
+async fn a_letter_whose_sender_names_a_queue_of_nobody_stays() {
+    let mut forged = letter("print:never", "trap");
+    forged.attributes[1] = Attribute::text(DEAD_LETTER_SOURCE, "local:sink");
+    let (mut scene, _) = scene_with(&[forged], &[]).await;
+    let order = json!({"apply": true}).to_string();
+    let job = scene.run_job(&format!("{DEAD}/redrive"), &order);
+    assert_eq!(
+        (&job["report"]["moved"], &job["report"]["left"]),
+        (&json!(0), &json!(1))
+    );
+    let why = job["report"]["failures"][0]["error"].as_str();
+    assert!(why.expect("a text").contains("give `to`"), "{job}");
+    assert_eq!(depth(scene.data(), "sink").await, Default::default());
+    let order = json!({"to": "local:sink", "apply": true}).to_string();
+    let job = scene.run_job(&format!("{DEAD}/redrive"), &order);
+    assert_eq!(job["report"]["moved"], 1, "an operator may: {job}");
     stop(&mut scene.running);
 }
 
@@ -356,6 +404,35 @@ async fn a_message_that_waits_is_cancelled_where_it_can_be_listed() {
     assert_eq!(done, json!({"waiting": 1, "running": 0}));
     assert_eq!(depth(scene.data(), "q").await, Default::default());
     stop(&mut scene.running);
+}
+
+#[tokio::test]
+async fn a_message_that_waits_is_cancelled_by_the_command() {
+    let data = folder();
+    let letters = [letter("first", "trap"), letter("second", "trap")];
+    let ids = with_letters(data.path(), &letters).await;
+    let cancel = |id: &str| {
+        Program::new(["cancel", "local:q.dead", id])
+            .sharing(&data)
+            .run()
+    };
+    let done = cancel(&ids[1]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(done.stdout, "1 waiting removed, 0 running stopped\n");
+    assert_eq!(depth(data.path(), "q.dead").await.waiting, 1);
+    let again = cancel(&ids[1]);
+    assert_eq!(again.code, 1, "{again:?}");
+    assert!(
+        again.stderr.contains("no message with this id"),
+        "{again:?}"
+    );
+    let delayed = ["send", "local:q", "later", "--delay", "1h"];
+    let sent = Program::new(delayed).sharing(&data).run();
+    assert_eq!(sent.code, 0, "{sent:?}");
+    let cancelled = Program::new(["cancel", "local:q", sent.stdout.trim()]);
+    let cancelled = cancelled.sharing(&data).run();
+    assert_eq!(cancelled.code, 0, "{cancelled:?}");
+    assert_eq!(depth(data.path(), "q").await, Default::default());
 }
 
 #[tokio::test]
@@ -436,6 +513,13 @@ async fn a_job_is_cancelled_started_again_and_is_the_only_one_of_its_queue() {
     until_depth(scene.data(), "sink", |depth| depth.waiting > moved).await;
     let other = again["id"].as_str().expect("an id");
     assert_ne!(other, id);
+    let first = scene.get(&format!("/api/v1/jobs/{id}"));
+    assert_eq!(
+        (&first["restarted_as"], &first["can_restart"]),
+        (&again["id"], &json!(false))
+    );
+    let (status, problem) = scene.ask(&format!("/api/v1/jobs/{id}/restart"), "");
+    assert_eq!(status, 409, "another goes on with it: {problem}");
     stop(&mut scene.running);
     // The stop cut the second; the next process knows both.
     let data = scene.running.data().clone();
@@ -448,6 +532,7 @@ async fn a_job_is_cancelled_started_again_and_is_the_only_one_of_its_queue() {
         .map(|job| &job["state"])
         .collect();
     assert_eq!(states, ["cut", "cancelled"], "{jobs}");
+    assert_eq!(jobs["items"][1]["can_restart"], false, "{jobs}");
     assert_eq!(depth(data.path(), "q.dead").await.in_flight, 0);
     stop(&mut later.running);
 }

@@ -523,6 +523,20 @@ async fn on_sqs_a_filter_is_a_scan_that_gives_back_what_it_does_not_move() {
 }
 
 #[tokio::test]
+async fn a_message_of_sqs_cannot_be_cancelled_by_its_id_and_the_command_says_why() {
+    let scene = OnSqs::new(false).await;
+    let cancel = Program::new(["cancel", &*scene.names[1], "any"]);
+    let refused = cancel.aws(&scene.url).run();
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(
+        refused
+            .stderr
+            .contains("no call that reaches one by its id"),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
 async fn a_peek_that_receives_is_asked_for_and_gives_back() {
     let scene = OnSqs::new(false).await;
     scene

@@ -86,12 +86,32 @@ pub fn redriven(letter: &Message) -> u32 {
     count.and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
-/// The queue that a dead letter came from: as Dispatcher wrote it, else as the redrive policy of SQS
-/// or of the embedded queue did.
-pub fn source_of(letter: &Message) -> Option<&str> {
-    let by_policy = letter.system_attributes.iter();
-    let by_policy = by_policy.filter(|(name, _)| name == POLICY_SOURCE);
-    text_of(letter, DEAD_LETTER_SOURCE).or_else(|| by_policy.map(|(_, arn)| arn.as_str()).next())
+/// The queue that a dead letter came from.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum LetterSource {
+    /// As the redrive policy of SQS or of the embedded queue wrote it; no sender can.
+    Policy(String),
+    /// As an attribute says, which Dispatcher writes and any sender can.
+    Attribute(String),
+}
+
+impl LetterSource {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Policy(name) | Self::Attribute(name) => name,
+        }
+    }
+}
+
+/// The queue that a dead letter came from, if it says: as the queue's own policy wrote it, else as an
+/// attribute says.
+pub fn source_of(letter: &Message) -> Option<LetterSource> {
+    let mut system = letter.system_attributes.iter();
+    let by_policy = system.find(|(name, _)| name == POLICY_SOURCE);
+    let by_policy = by_policy.map(|(_, arn)| LetterSource::Policy(arn.clone()));
+    let named = || text_of(letter, DEAD_LETTER_SOURCE);
+    by_policy.or_else(|| Some(LetterSource::Attribute(named()?.to_owned())))
 }
 
 #[cfg(test)]
@@ -198,12 +218,18 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_names_its_source_itself_or_its_queue_does() {
+    fn a_letter_names_its_source_unless_its_queue_does() {
         let mut dead = letter(vec![]);
         assert_eq!(source_of(&dead), None);
-        dead.system_attributes = vec![(POLICY_SOURCE.into(), "arn:policy".into())];
-        assert_eq!(source_of(&dead), Some("arn:policy"));
         dead.attributes = vec![Attribute::text(DEAD_LETTER_SOURCE, "local:q")];
-        assert_eq!(source_of(&dead), Some("local:q"));
+        let named = LetterSource::Attribute("local:q".into());
+        assert_eq!(source_of(&dead), Some(named));
+        dead.system_attributes = vec![(POLICY_SOURCE.into(), "arn:policy".into())];
+        let by_policy = LetterSource::Policy("arn:policy".into());
+        assert_eq!(
+            source_of(&dead),
+            Some(by_policy),
+            "what no sender can write holds"
+        );
     }
 }

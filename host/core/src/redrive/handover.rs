@@ -1,16 +1,16 @@
 //! Sends copies of leased messages, reads the answer for each, and only then deletes the originals.
 
-use super::copy::{copy_of, source_of};
+use super::copy::{LetterSource, copy_of, source_of};
 use super::returns::Returns;
 use super::tally::{End, RedriveReport};
 use super::{Redrive, RedriveRequest};
 use crate::clock;
-use crate::clock::BootInstant;
+use crate::clock::{BootInstant, Timestamp};
 use crate::message::{Message, Outcome, Outgoing, SendSpan};
 use crate::queue::{ItemError, Queue};
 use crate::telemetry::events::TARGET;
 use crate::throttle::bucket::Bucket;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +25,9 @@ const CALL: Duration = Duration::from_secs(20);
 const DELETES: u32 = 5;
 /// After so many calls in a row that sent nothing, the run ends.
 const FAILING: u32 = 3;
+/// The run ends when so many messages in a row were sent and could not be deleted: each has a copy,
+/// and the next run copies it again.
+const KEEPING: u64 = 3;
 /// The most queues that letters of one run go to, and groups that are stopped.
 const MOST_KEPT: usize = 10_000;
 
@@ -40,13 +43,17 @@ pub(super) struct Handover<'a> {
     pub report: RedriveReport,
     pub returns: Returns,
     pub pace: Option<Bucket>,
-    /// Messages that were tried and stay.
+    /// Messages that were tried and stay, or that were sent and could not be deleted.
     pub tried: HashSet<String>,
+    /// The ids that were asked for and not seen yet.
+    pub missing: BTreeSet<String>,
     /// Set when nothing more may be sent.
     pub over: Option<End>,
-    opened: HashMap<Option<String>, Opened>,
+    opened: HashMap<Option<LetterSource>, Opened>,
     stopped_groups: HashSet<String>,
     failing: u32,
+    /// So many in a row could not be deleted.
+    keeping: u64,
 }
 
 impl<'a> Handover<'a> {
@@ -69,10 +76,12 @@ impl<'a> Handover<'a> {
             returns: Returns::new(clock::wall_clock_now(), request.stop_at),
             pace: request.rate.map(|rate| Bucket::new(rate, 1)),
             tried: HashSet::new(),
+            missing: request.selection.ids.clone().unwrap_or_default(),
             over: None,
             opened: HashMap::new(),
             stopped_groups: HashSet::new(),
             failing: 0,
+            keeping: 0,
         }
     }
 
@@ -84,9 +93,32 @@ impl<'a> Handover<'a> {
         }
     }
 
+    /// Whether a message came after the start, and stays. Whoever names messages by their ids has
+    /// seen them, whatever the sender's clock says.
+    pub(super) fn is_new(&self, letter: &Message) -> bool {
+        self.request.selection.ids.is_none() && self.returns.is_new(letter)
+    }
+
+    /// Whether a message is meant.
+    pub(super) fn selects(&mut self, letter: &Message, now: Timestamp) -> bool {
+        self.missing.remove(&letter.id);
+        self.request.selection.matches(letter, now)
+    }
+
+    /// Notes the messages that were asked for and not seen, once everything was looked at.
+    pub(super) fn note_missing(&mut self) {
+        self.report.missing = self.missing.len() as u64;
+        for id in &self.missing {
+            self.report.note_problem(
+                id,
+                "it was not found: it may be in flight, delayed, or gone",
+            );
+        }
+    }
+
     /// How many more may be tried.
     pub(super) fn room(&self) -> u64 {
-        let tried = self.report.moved + self.report.left;
+        let tried = self.report.moved + self.report.not_deleted + self.report.left;
         self.request
             .first
             .map_or(u64::MAX, |first| first.saturating_sub(tried))
@@ -103,15 +135,14 @@ impl<'a> Handover<'a> {
         if let Some(all) = self.redrive.to.all() {
             return Ok(all);
         }
-        let source = source_of(letter);
-        let key = source.map(str::to_owned);
+        let key = source_of(letter);
         if let Some(known) = self.opened.get(&key) {
             return known.clone();
         }
         if self.opened.len() >= MOST_KEPT {
             return Err("the letters name too many queues as their sources".to_owned());
         }
-        let found = self.redrive.to.source(source).await;
+        let found = self.redrive.to.source(key.as_ref()).await;
         let own = &self.redrive.from.identity().source;
         let found = found.and_then(|queue| match queue.identity().source == *own {
             true => Err("it names this very queue as its source".to_owned()),
@@ -330,6 +361,8 @@ impl<'a> Handover<'a> {
     /// Deletes what has been sent.
     async fn delete(&mut self, to: &str, mut sent: Vec<Message>) {
         let batch = self.redrive.from.identity().batch.max(1);
+        let moved = self.report.moved;
+        let not_deleted = self.report.not_deleted;
         for tries in 1..=DELETES {
             let mut again = Vec::new();
             for part in sent.chunks(batch) {
@@ -347,17 +380,30 @@ impl<'a> Handover<'a> {
                 }
             }
             if again.is_empty() {
-                return;
+                break;
             }
             sent = again;
             clock::sleep_until(Some(clock::now() + Duration::from_millis(200) * tries)).await;
+        }
+        if self.report.moved > moved {
+            self.keeping = 0;
+            return;
+        }
+        self.keeping += self.report.not_deleted - not_deleted;
+        if self.keeping >= KEEPING {
+            self.over.get_or_insert(End::SourceKeeps);
         }
     }
 
     fn note_not_deleted(&mut self, letter: &Message, to: &str, error: &ItemError) {
         self.report.not_deleted += 1;
+        // Seen again, it would be copied again.
+        self.tried.insert(letter.id.clone());
+        if self.tried.len() >= MOST_KEPT {
+            self.over.get_or_insert(End::SourceKeeps);
+        }
         let error = format!("sent to {to} and not deleted: {error}");
-        self.report.note_problem(letter, &error);
+        self.report.note_problem(&letter.id, &error);
         let (queue, message_id) = (&self.report.queue, &letter.id);
         tracing::warn!(target: TARGET, queue, message_id, to, error, "message moved but not deleted");
     }

@@ -43,6 +43,8 @@ pub enum LookEnd {
     Cancelled,
     /// The next receive of a message could be its last.
     LastReceive,
+    /// A message has had its last receive: the queue's redrive policy takes it at the next.
+    ReceivesSpent,
 }
 
 /// What a look found.
@@ -239,20 +241,22 @@ impl Look<'_> {
             if quiet >= 2 {
                 return Ok(LookEnd::Complete);
             }
-            let mut is_last = false;
+            let mut receives = 0;
             for message in messages {
+                receives = receives.max(message.receive_count);
                 held.push(Message {
                     body: String::new(),
                     attributes: Vec::new(),
                     ..message.clone()
                 });
                 if known.insert(message.id.clone()) {
-                    is_last |= most_receives.is_some_and(|last| message.receive_count + 1 >= last);
                     self.note(message);
                 }
             }
-            if is_last {
-                return Ok(LookEnd::LastReceive);
+            match most_receives {
+                Some(most) if receives >= most => return Ok(LookEnd::ReceivesSpent),
+                Some(most) if receives + 1 >= most => return Ok(LookEnd::LastReceive),
+                _ => {}
             }
         }
     }

@@ -17,7 +17,7 @@ mod tally;
 #[cfg(test)]
 mod run_tests;
 
-pub use copy::{Marks, redriven, source_of};
+pub use copy::{LetterSource, Marks, redriven, source_of};
 pub use look::{LookBounds, LookEnd, Looked, look};
 pub use run::{check, run};
 pub use select::{Condition, ReasonPattern, Selection, pattern_of_counted, reason_of};
@@ -75,7 +75,7 @@ pub trait Destinations: Send + Sync {
 
     /// The queue that a dead letter names as its source, opened; for one that names none, the queue
     /// whose redrive policy leads here. The error is why there is none.
-    async fn source(&self, source: Option<&str>) -> Result<Arc<dyn Queue>, String>;
+    async fn source(&self, source: Option<&LetterSource>) -> Result<Arc<dyn Queue>, String>;
 }
 
 /// A look at each message before it is moved.

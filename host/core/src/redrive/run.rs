@@ -20,6 +20,9 @@ pub(super) const SCAN_LEASE: Duration = Duration::from_secs(600);
 const REVIEWED: usize = 8;
 /// Of a slow run, so much is leased together, in seconds.
 const AHEAD_S: f64 = 10.0;
+/// A queue that is received from has nothing old left after so many receives in a row that brought
+/// only what came after the start, or what is held already.
+const ONLY_NEW: u32 = 10;
 /// What came back is counted after this many messages were moved, or after a tenth of them.
 const COUNTED_EVERY: u64 = 20;
 
@@ -41,6 +44,9 @@ pub async fn run(
         true => run.walk().await,
         false => run.receive().await,
     };
+    if matches!(ended, Ok(End::Complete | End::OnlyNew | End::ScanLimit)) {
+        run.carrier.note_missing();
+    }
     let mut report = run.carrier.report;
     report.returned = run.carrier.returns.returned();
     let (queue, moved, left) = (&report.queue, report.moved, report.left + report.blocked);
@@ -147,12 +153,12 @@ impl Run<'_> {
         for message in page {
             let carrier = &mut self.carrier;
             carrier.report.scanned += 1;
-            if carrier.returns.is_new(&message) {
+            if carrier.is_new(&message) {
                 carrier.report.arrived += 1;
                 continue;
             }
             let is_tried = carrier.tried.contains(&message.id);
-            if is_tried || !carrier.request.selection.matches(&message, now) {
+            if is_tried || !carrier.selects(&message, now) {
                 continue;
             }
             if carrier.request.apply {
@@ -260,7 +266,7 @@ impl Run<'_> {
         } else {
             u64::MAX
         };
-        let mut quiet = 0;
+        let (mut quiet, mut only_new) = (0, 0);
         loop {
             if self.carrier.is_over() {
                 return Ok(self.carrier.over.unwrap_or(End::Cancelled));
@@ -307,37 +313,50 @@ impl Run<'_> {
             if quiet >= 2 {
                 return Ok(End::Complete);
             }
-            let most_receives = from.identity().most_receives.filter(|_| looks);
-            let chosen = self.sort(received.messages, held).await;
+            let old = self.carrier.report.scanned - self.carrier.report.arrived;
+            let brought = !received.messages.is_empty();
+            let (chosen, mut receives) = self.sort(received.messages, held).await;
             self.show();
             let kept = self.carrier.carry(chosen, (since, lease)).await;
-            held.extend(kept.into_iter().map(without_content));
-            let is_last = |most: u32| held.values().any(|one| one.receive_count + 1 >= most);
-            if most_receives.is_some_and(is_last) {
-                return Ok(End::LastReceive);
+            for message in kept {
+                receives = receives.max(message.receive_count);
+                held.extend([without_content(message)]);
+            }
+            match from.identity().most_receives {
+                Some(most) if receives >= most => return Ok(End::ReceivesSpent),
+                Some(most) if receives + 1 >= most => return Ok(End::LastReceive),
+                _ => {}
+            }
+            // Others may send faster than is received here.
+            let is_old = self.carrier.report.scanned - self.carrier.report.arrived > old;
+            only_new = if brought && !is_old { only_new + 1 } else { 0 };
+            if only_new >= ONLY_NEW {
+                return Ok(End::OnlyNew);
             }
         }
     }
 
-    /// What of the received messages is to be moved. Holds the others.
+    /// What of the received messages is to be moved. Holds the others; the number is how often the
+    /// one of them that was received most often was.
     async fn sort(
         &mut self,
         received: Vec<Message>,
         held: &mut HashMap<String, Message>,
-    ) -> Vec<Message> {
+    ) -> (Vec<Message>, u32) {
         let now = clock::wall_clock_now();
-        let mut chosen = Vec::new();
+        let (mut chosen, mut receives) = (Vec::new(), 0);
         for message in received {
             let carrier = &mut self.carrier;
-            if held.contains_key(&message.id) {
+            if held.contains_key(&message.id) || carrier.tried.contains(&message.id) {
+                receives = receives.max(message.receive_count);
                 held.extend([without_content(message)]);
                 continue;
             }
             carrier.report.scanned += 1;
             carrier.returns.note_seen(&message);
-            if carrier.returns.is_new(&message) {
+            if carrier.is_new(&message) {
                 carrier.report.arrived += 1;
-            } else if carrier.request.selection.matches(&message, now) {
+            } else if carrier.selects(&message, now) {
                 if !carrier.request.apply {
                     if carrier.room_to_count() {
                         carrier.count(&message).await;
@@ -349,9 +368,10 @@ impl Run<'_> {
                     continue;
                 }
             }
+            receives = receives.max(message.receive_count);
             held.extend([without_content(message)]);
         }
-        chosen
+        (chosen, receives)
     }
 }
 

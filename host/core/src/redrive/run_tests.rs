@@ -1,8 +1,8 @@
 //! Whole runs on queues in memory, whose calls fail or hang as a test says.
 
 use super::{
-    Condition, Destinations, End, LookBounds, LookEnd, Marks, ReasonPattern, Redrive, RedriveError,
-    RedriveReport, RedriveRequest, Review, Selection, look, run,
+    Condition, Destinations, End, LetterSource, LookBounds, LookEnd, Marks, ReasonPattern, Redrive,
+    RedriveError, RedriveReport, RedriveRequest, Review, Selection, look, run,
 };
 use crate::clock;
 use crate::clock::Timestamp;
@@ -39,6 +39,10 @@ struct Memory {
     /// Whether what is sent here fails again, and so returns to this queue.
     returns_to: Mutex<Option<Arc<Memory>>>,
     receives: AtomicUsize,
+    /// Whether deletes are refused.
+    keeps: AtomicBool,
+    /// Whether a new message comes before each receive.
+    arrives: AtomicBool,
     /// Calls that are answered before one hangs for ever.
     calls: Arc<AtomicUsize>,
     hangs: AtomicBool,
@@ -66,6 +70,8 @@ impl Memory {
             refused: Mutex::default(),
             returns_to: Mutex::default(),
             receives: AtomicUsize::new(0),
+            keeps: AtomicBool::new(false),
+            arrives: AtomicBool::new(false),
             calls: Arc::new(AtomicUsize::new(usize::MAX)),
             hangs: AtomicBool::new(false),
         })
@@ -143,7 +149,13 @@ impl Queue for Memory {
 
     async fn receive(&self, ask: Ask, _: &CancellationToken) -> Result<Received, QueueError> {
         self.call().await;
-        self.receives.fetch_add(1, Ordering::SeqCst);
+        let number = self.receives.fetch_add(1, Ordering::SeqCst);
+        if self.arrives.load(Ordering::SeqCst) {
+            self.put(Message {
+                sent_at: Some(clock::wall_clock_now() + Duration::from_secs(3_600)),
+                ..letter(number + 1_000, "trap", None)
+            });
+        }
         Ok(Received {
             messages: self.lease(|_| true, ask.max),
             ..Received::default()
@@ -165,6 +177,9 @@ impl Queue for Memory {
                 return Err(ItemError::Gone("not leased".into()));
             };
             match outcome {
+                Outcome::Delete if self.keeps.load(Ordering::SeqCst) => {
+                    return Err(ItemError::Refused("no permission".into()));
+                }
                 Outcome::Delete => drop(stored.remove(at)),
                 _ => stored[at].is_leased = false,
             }
@@ -256,8 +271,8 @@ impl Destinations for Known {
         None
     }
 
-    async fn source(&self, source: Option<&str>) -> Result<Arc<dyn Queue>, String> {
-        let source = source.ok_or("it names no source")?;
+    async fn source(&self, source: Option<&LetterSource>) -> Result<Arc<dyn Queue>, String> {
+        let source = source.ok_or("it names no source")?.name();
         let known = self
             .0
             .get(source)
@@ -494,6 +509,105 @@ async fn a_destination_that_takes_nothing_ends_the_run() {
     assert_eq!(report.end, Some(End::DestinationFails));
     assert!(report.left < 40, "{report:?}");
     assert_eq!((scene.from.bodies().len(), scene.from.leased()), (100, 0));
+}
+
+#[tokio::test]
+async fn a_run_whose_deletes_are_refused_ends_and_copies_no_letter_twice() {
+    for lists in [true, false] {
+        for rate in [None, Some(1_000.0)] {
+            let scene = scene(lists, many(100));
+            scene.from.keeps.store(true, Ordering::SeqCst);
+            let request = RedriveRequest { rate, ..APPLY() };
+            let report = ran(&scene, &request).await.unwrap();
+            assert_eq!(report.end, Some(End::SourceKeeps), "{report:?}");
+            assert!(!report.is_clean());
+            assert_eq!(scene.from.bodies().len(), 100, "nothing is lost");
+            let copies = scene.to.bodies();
+            assert_eq!(copies.len() as u64, report.not_deleted);
+            assert!(copies.len() <= BATCH, "{} copies", copies.len());
+        }
+    }
+}
+
+#[tokio::test]
+async fn letters_that_are_not_deleted_count_towards_the_first_ones() {
+    for lists in [true, false] {
+        let scene = scene(lists, many(100));
+        scene.from.keeps.store(true, Ordering::SeqCst);
+        let request = RedriveRequest {
+            first: Some(2),
+            ..APPLY()
+        };
+        let report = ran(&scene, &request).await.unwrap();
+        assert_eq!(report.end, Some(End::First), "{report:?}");
+        assert_eq!((report.not_deleted, scene.to.bodies().len()), (2, 2));
+    }
+}
+
+#[tokio::test]
+async fn a_run_ends_although_new_letters_keep_coming() {
+    let scene = scene(false, many(25));
+    scene.from.arrives.store(true, Ordering::SeqCst);
+    let report = ran(&scene, &APPLY()).await.unwrap();
+    assert_eq!((report.moved, report.end), (25, Some(End::OnlyNew)));
+    assert!(report.is_clean() && report.arrived > 0, "{report:?}");
+    assert_eq!(scene.from.leased(), 0, "they are given back");
+}
+
+#[tokio::test]
+async fn a_run_ends_before_a_letter_that_stays_has_its_last_receive() {
+    for (most, end) in [(2, End::LastReceive), (1, End::ReceivesSpent)] {
+        let mut scene = scene(false, many(30));
+        let known = Known(BTreeMap::from([("a".to_owned(), scene.to.clone())]));
+        let refused = (r#"{"n":4}"#.to_owned(), ItemError::Refused("no".into()));
+        *scene.to.refused.lock().unwrap() = BTreeMap::from([refused]);
+        let with_policy = with_calls(&scene.from, &Arc::new(AtomicUsize::new(usize::MAX)));
+        let mut with_policy = Arc::into_inner(with_policy).unwrap();
+        with_policy.identity.most_receives = Some(most);
+        scene.redrive.from = Arc::new(with_policy);
+        scene.redrive.to = Arc::new(known);
+        let report = ran(&scene, &APPLY()).await.unwrap();
+        assert_eq!((report.moved, report.end), (9, Some(end)), "{report:?}");
+    }
+}
+
+#[tokio::test]
+async fn messages_that_were_asked_for_and_are_not_there_are_counted() {
+    for lists in [true, false] {
+        let scene = scene(lists, many(3));
+        let ids = ["0001", "none"].map(str::to_owned);
+        let request = RedriveRequest {
+            selection: Selection {
+                ids: Some(ids.into()),
+                ..Selection::default()
+            },
+            ..APPLY()
+        };
+        let report = ran(&scene, &request).await.unwrap();
+        assert_eq!((report.moved, report.missing), (1, 1), "{report:?}");
+        assert_eq!(report.failures[0].samples, ["none"]);
+        assert!(!report.is_clean());
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_is_named_by_its_id_is_moved_whatever_its_date_is() {
+    for lists in [true, false] {
+        let ahead = Message {
+            sent_at: Some(clock::wall_clock_now() + Duration::from_secs(3_600)),
+            ..letter(1, "trap", None)
+        };
+        let scene = scene(lists, [ahead]);
+        let request = RedriveRequest {
+            selection: Selection {
+                ids: Some(["0001".to_owned()].into()),
+                ..Selection::default()
+            },
+            ..APPLY()
+        };
+        let report = ran(&scene, &request).await.unwrap();
+        assert_eq!((report.moved, report.arrived), (1, 0), "{report:?}");
+    }
 }
 
 #[tokio::test]

@@ -4,6 +4,8 @@ use super::tally::REASON;
 use crate::clock::Timestamp;
 use crate::message::{AttributeValue, Message};
 use crate::queue::DEAD_LETTER_REASON;
+use crate::recording::redact;
+use crate::recording::redact::Rule;
 use regex_lite::Regex;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -20,6 +22,8 @@ pub struct Selection {
     pub older: Option<Duration>,
     /// The message has one of these ids.
     pub ids: Option<BTreeSet<String>>,
+    /// What conditions cannot see: whoever may not see a value could guess it by them.
+    pub redact: Vec<Rule>,
 }
 
 /// A regular expression that is searched for in reasons.
@@ -108,7 +112,8 @@ impl Selection {
         if self.conditions.is_empty() {
             return true;
         }
-        let body: Option<Value> = serde_json::from_str(&message.body).ok();
+        let body = redact::body(&self.redact, &message.body);
+        let body: Option<Value> = serde_json::from_str(&body).ok();
         body.is_some_and(|body| self.conditions.iter().all(|one| one.holds(&body)))
     }
 }
@@ -214,6 +219,17 @@ mod tests {
         }
         assert!(!selection(None, &["/a=1"]).matches(&letter("no JSON", None), Timestamp(0)));
         assert!(!selection(None, &["/x~1y=CH", "/=f"]).matches(&letter(body, None), Timestamp(0)));
+    }
+
+    #[test]
+    fn conditions_do_not_see_what_is_redacted() {
+        let wanted = |condition: &str| Selection {
+            redact: vec!["/card".parse().unwrap()],
+            ..selection(None, &[condition])
+        };
+        let letter = letter(r#"{"card":"4111","n":1}"#, None);
+        assert!(wanted("/n=1").matches(&letter, Timestamp(0)));
+        assert!(!wanted("/card=4111").matches(&letter, Timestamp(0)));
     }
 
     #[test]

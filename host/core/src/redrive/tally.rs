@@ -31,8 +31,14 @@ pub enum End {
     OrderKept,
     /// The destinations took nothing several times in a row.
     DestinationFails,
-    /// A message that was looked at would be dead-lettered by the queue's own policy soon.
+    /// The queue refused to delete what was sent, several times in a row.
+    SourceKeeps,
+    /// Only messages that came after the start were received, many times in a row.
+    OnlyNew,
+    /// The next receive of a message that is held would be the last that the queue's own policy allows.
     LastReceive,
+    /// A message that is held has had its last receive: that policy takes it at the next.
+    ReceivesSpent,
 }
 
 impl End {
@@ -50,8 +56,16 @@ impl End {
             Self::DestinationFails => {
                 "stopped: the destination took nothing several times in a row"
             }
+            Self::SourceKeeps => {
+                "stopped: the source keeps its messages, and each that was sent is in both queues"
+            }
+            Self::OnlyNew => "everything was looked at but what keeps coming",
             Self::LastReceive => {
                 "stopped: the queue's own redrive policy leaves a message one receive more"
+            }
+            Self::ReceivesSpent => {
+                "stopped: a message has had its last receive, and the queue's own redrive policy \
+                 takes it at the next"
             }
         }
     }
@@ -159,6 +173,9 @@ pub struct RedriveReport {
     pub returned: u64,
     /// Messages that were sent and could not be deleted: they are in both queues.
     pub not_deleted: u64,
+    /// Messages that were asked for by their ids and not found: in flight, delayed, or gone.
+    #[serde(default)]
+    pub missing: u64,
     /// Messages whose sending got no clear answer: they stay, and may be in both queues.
     pub uncertain: u64,
     /// Messages that could not be given back: they stay invisible until their lease ends.
@@ -220,11 +237,11 @@ impl RedriveReport {
     /// Notes a selected message that stays, or would. True for the first of its kind.
     pub(super) fn note_failure(&mut self, letter: &Message, error: &str) -> bool {
         self.left += 1;
-        self.note_problem(letter, error)
+        self.note_problem(&letter.id, error)
     }
 
     /// Notes what is wrong with a message. True for the first of its kind.
-    pub(super) fn note_problem(&mut self, letter: &Message, error: &str) -> bool {
+    pub(super) fn note_problem(&mut self, id: &str, error: &str) -> bool {
         let known = self.failures.iter().position(|one| one.error == error);
         let is_full = self.failures.len() >= KINDS;
         let last = || self.failures.iter().position(|one| one.error == OTHERS);
@@ -241,17 +258,17 @@ impl RedriveReport {
         let tally = &mut self.failures[at];
         tally.messages += 1;
         if tally.samples.len() < SAMPLES {
-            tally.samples.push(letter.id.clone());
+            tally.samples.push(id.to_owned());
         }
         is_first
     }
 
     /// Whether every selected message is where it should be, as far as the run came.
     pub fn is_clean(&self) -> bool {
-        let stays = self.left + self.blocked + self.not_deleted;
+        let stays = self.left + self.blocked + self.not_deleted + self.missing;
         let ended = matches!(
             self.end,
-            Some(End::Complete | End::First | End::ScanLimit | End::LastReceive)
+            Some(End::Complete | End::OnlyNew | End::First | End::ScanLimit | End::LastReceive)
         );
         stays == 0 && ended
     }

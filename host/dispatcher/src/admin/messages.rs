@@ -87,6 +87,8 @@ answers! {
         error: Option<String>,
         /// Whether it can be started again as it was: it goes on with what is left.
         can_restart: bool,
+        /// The job that goes on with what was left, once it was started again.
+        restarted_as: Option<String>,
         /// Who started it.
         user: String,
         /// The process that runs or ran it.
@@ -121,6 +123,8 @@ answers! {
         returned: Count,
         /// Messages that were sent and could not be deleted: they are in both queues.
         not_deleted: Count,
+        /// Messages that were asked for by their ids and not found: in flight, delayed, or gone.
+        missing: Count,
         /// Messages whose sending got no clear answer: they stay, and may be in both queues.
         uncertain: Count,
         /// Messages that could not be given back: they stay invisible until their lease ends.
@@ -228,6 +232,7 @@ impl SelectionText {
                 .messages
                 .as_ref()
                 .map(|ids| ids.iter().cloned().collect()),
+            redact: Vec::new(),
         })
     }
 }
@@ -309,6 +314,9 @@ pub struct JobOrder {
     pub plugin: Option<String>,
     /// Whether to move or remove anything.
     pub apply: bool,
+    /// How often its work was started again.
+    #[serde(default)]
+    pub restarts: u32,
 }
 
 impl JobOrder {
@@ -327,6 +335,7 @@ impl JobOrder {
             has_edits: false,
             plugin: None,
             apply: false,
+            restarts: 0,
         }
     }
 }
@@ -355,6 +364,9 @@ pub trait MessageOperations: Send + Sync + 'static {
 
     /// How many messages wait in a queue.
     async fn backlog(&self, queue: &str) -> Result<Backlog, CallProblem>;
+
+    /// An error if no such message waits in a queue, where the queue can be listed.
+    async fn must_wait(&self, queue: &str, id: &str) -> Result<(), CallProblem>;
 
     /// Deletes a message that waits in a queue.
     async fn delete(&self, queue: &str, id: &str) -> Result<DeleteResult, CallProblem>;

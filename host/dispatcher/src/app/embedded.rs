@@ -112,6 +112,10 @@ impl KnownQueues for EmbeddedQueues {
             redact: Vec::new(),
         })
     }
+
+    fn is_source(&self, source: &str) -> bool {
+        self.backend.queue_of_source(source).is_some()
+    }
 }
 
 struct EmbeddedOperations {

@@ -6,11 +6,12 @@ use crate::backends::all;
 use crate::config::problem::Problem;
 use crate::name::QueueName;
 use dispatcher_core::clock;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::message::Message;
 use dispatcher_core::queue::Queue;
-use dispatcher_core::redrive::{Destinations, Redrive, Review};
+use dispatcher_core::redrive::{Destinations, LetterSource, Redrive, Review};
 use dispatcher_core::tasks;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -131,10 +132,10 @@ impl Destinations for Sources {
         self.all.clone()
     }
 
-    async fn source(&self, source: Option<&str>) -> Result<Arc<dyn Queue>, String> {
+    async fn source(&self, source: Option<&LetterSource>) -> Result<Arc<dyn Queue>, String> {
         let by_policy;
         let source = match source {
-            Some(source) => source,
+            Some(source) => source.name(),
             None => {
                 by_policy = self.policy_source().await?;
                 &by_policy
@@ -179,11 +180,19 @@ async fn edit(command: &str, body: &str, cancel: &CancellationToken) -> Result<S
     });
     let out = tasks::blocking(move || stdout.map(|stdout| bounded(stdout, LONGEST)));
     let told = tasks::blocking(move || stderr.map(|stderr| bounded(stderr, TOLD as u64)));
-    let status = wait(&mut child, cancel).await?;
-    written.finished().await;
-    let bytes = out.finished().await.unwrap_or_default();
+    let until = clock::now() + EDIT;
+    let status = wait(&mut child, until, cancel).await?;
+    let printed = async {
+        written.finished().await;
+        (out.finished().await, told.finished().await)
+    };
+    let late = clock::sleep_until(Some(until));
+    let (bytes, told) = tokio::select! {
+        biased;
+        (bytes, told) = printed => (bytes.unwrap_or_default(), told.unwrap_or_default()),
+        () = late => return Err(format!("--edit left its output open for longer than {EDIT:?}")),
+    };
     if !status.success() {
-        let told = told.finished().await.unwrap_or_default();
         let told = String::from_utf8_lossy(&told).trim().to_owned();
         return Err(format!("--edit ended with {status}: {told}"));
     }
@@ -207,12 +216,25 @@ fn bounded(mut stream: impl Read, most: u64) -> Vec<u8> {
     bytes
 }
 
-/// Waits for the end of the command, and ends it where it must.
-async fn wait(child: &mut Child, cancel: &CancellationToken) -> Result<ExitStatus, String> {
-    let until = clock::now() + EDIT;
+/// Waits for the end of the command, and ends it where it must. What it has left in the background
+/// ends with it: that would keep its output open.
+async fn wait(
+    child: &mut Child,
+    until: BootInstant,
+    cancel: &CancellationToken,
+) -> Result<ExitStatus, String> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| "--edit has no process id".to_owned())?;
+    // Until it is waited for, nobody else has its id.
+    let end_all = |child: &mut Child| {
+        // Fails only if all have ended.
+        let _ = kill_process_group(pid, Signal::KILL);
+        child.wait().map_err(|error| format!("--edit: {error}"))
+    };
+    let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return Ok(status),
+        match waitid(WaitId::Pid(pid), ended) {
+            Ok(Some(_)) => return end_all(child),
             Ok(None) => {}
             Err(error) => return Err(format!("--edit: {error}")),
         }
@@ -222,10 +244,7 @@ async fn wait(child: &mut Child, cancel: &CancellationToken) -> Result<ExitStatu
             Some(()) if clock::now() >= until => format!("--edit took longer than {EDIT:?}"),
             Some(()) => continue,
         };
-        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        // Both fail only if it has ended.
-        let _ = group.map(|group| kill_process_group(group, Signal::KILL));
-        let _ = child.wait();
+        end_all(child)?;
         return Err(why);
     }
 }
@@ -260,6 +279,12 @@ mod tests {
         );
         let error = edited(r"printf 'a\377'", "x").await.expect_err("no text");
         assert!(error.contains("byte 1 is not UTF-8"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn what_a_command_leaves_in_the_background_ends_with_it() {
+        let command = "sleep 1000 & echo new";
+        assert_eq!(edited(command, "old").await, Ok("new".into()));
     }
 
     #[tokio::test]

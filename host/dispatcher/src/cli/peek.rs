@@ -83,8 +83,15 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
             looked.not_released
         ));
     }
-    if looked.end == LookEnd::LastReceive {
-        output::note("not all were looked at: the queue's redrive policy leaves one receive more");
+    match looked.end {
+        LookEnd::LastReceive => output::note(
+            "not all were looked at: the queue's redrive policy leaves one receive more",
+        ),
+        LookEnd::ReceivesSpent => output::note(
+            "not all were looked at: a message has had its last receive, and the queue's redrive \
+             policy takes it at the next",
+        ),
+        LookEnd::Complete | LookEnd::Enough | LookEnd::ScanLimit | LookEnd::Cancelled => {}
     }
     Ok(())
 }

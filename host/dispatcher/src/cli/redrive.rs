@@ -314,6 +314,10 @@ fn lines(report: &RedriveReport, redrive: &Redrive) -> Vec<String> {
             "were sent and could not be deleted: they are in both queues",
         ),
         (
+            report.missing,
+            "were asked for and not found: in flight, delayed, or gone",
+        ),
+        (
             report.uncertain,
             "were sent without a clear answer and stay: they may be in both queues",
         ),

@@ -56,6 +56,7 @@ impl SelectArgs {
             conditions,
             older,
             ids: None,
+            redact: Vec::new(),
         }
     }
 }

@@ -114,6 +114,18 @@ pub(super) async fn redrive(call: Call) -> Answered {
     } = call.request()?;
     let edits = edits.map(|edits| edits.0).unwrap_or_default();
     let has_edits = !edits.is_empty();
+    let messages = messages.map(|texts| texts.0);
+    let named = messages.as_deref().unwrap_or_default();
+    let unnamed = edits.iter().filter(|(id, _)| !named.contains(id));
+    let unnamed: Vec<FieldProblem> = unnamed
+        .map(|(id, _)| {
+            let found = format!("`{id}` is not one of `messages`");
+            FieldProblem::new("edits", &found, "bodies of messages that `messages` names")
+        })
+        .collect();
+    if !unnamed.is_empty() {
+        return Err(CallProblem::fields(unnamed));
+    }
     let edits = edits
         .into_iter()
         .map(|(message, body)| BodyEdit { message, body });
@@ -123,7 +135,7 @@ pub(super) async fn redrive(call: Call) -> Answered {
             reason,
             conditions: r#where.map(|texts| texts.0).unwrap_or_default(),
             older,
-            messages: messages.map(|texts| texts.0),
+            messages,
         },
         first: first.map(|first| first.0 as u64),
         rate,
@@ -146,6 +158,8 @@ pub(super) async fn resend(call: Call) -> Answered {
         scan,
     } = call.request()?;
     let message = message.ok_or_else(|| missing("message", "the id of a message"))?;
+    let messages = call.operations.messages();
+    messages.must_wait(call.named("queue"), &message).await?;
     let edit = body.map(|body| BodyEdit {
         message: message.clone(),
         body,

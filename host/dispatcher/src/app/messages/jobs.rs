@@ -55,7 +55,8 @@ impl Job {
     pub(super) fn report(&self, report: &RedriveReport) {
         let kept = {
             let mut record = self.lock();
-            let has_moved = record.report.moved != report.moved;
+            let sent = |report: &RedriveReport| report.moved + report.not_deleted;
+            let has_moved = sent(&record.report) != sent(report);
             record.report = report.clone();
             // What is left of a number must be known after a kill, too.
             let counts = has_moved && record.order.first.is_some();
@@ -146,11 +147,13 @@ impl Jobs {
         answered.await.map_err(|_| stopping())
     }
 
-    /// Starts a job. At most one at a time takes messages from a queue.
+    /// Starts a job, which may go on with what another has left. At most one at a time takes messages
+    /// from a queue.
     pub(super) fn start<W>(
         &self,
         order: JobOrder,
         by: Requester,
+        goes_on_with: Option<&str>,
         work: impl FnOnce(Arc<Job>) -> W,
     ) -> Result<Arc<Job>, CallProblem>
     where
@@ -183,6 +186,15 @@ impl Jobs {
             let files = self.files.clone().filter(|_| order.apply);
             let record = JobRecord::new(order, by, &self.owner);
             let id = record.id.clone();
+            if let Some(older) = goes_on_with.and_then(|older| known.get(older)) {
+                // Asked again under the lock: of two that ask at once, one goes on with it.
+                let mut older = older.lock();
+                older.rest().map_err(|why| not_again(&older.id, &why))?;
+                older.restarted_as = Some(id.clone());
+                if let Some(files) = &self.files {
+                    log_kept(&older.id, lock_files(files).keep(&older));
+                }
+            }
             let job = Arc::new(Job {
                 record: Mutex::new(record),
                 files,
@@ -240,10 +252,7 @@ impl Jobs {
     pub(super) fn rest(&self, id: &str) -> Result<JobOrder, CallProblem> {
         let job = self.find(id)?;
         let rest = job.lock().rest();
-        rest.map_err(|why| {
-            let why = format!("Job `{id}` cannot be started again: {why}.");
-            CallProblem::new(StatusCode::CONFLICT, why)
-        })
+        rest.map_err(|why| not_again(id, &why))
     }
 
     fn find(&self, id: &str) -> Result<Arc<Job>, CallProblem> {
@@ -284,6 +293,11 @@ impl Jobs {
             }
         }
     }
+}
+
+fn not_again(id: &str, why: &str) -> CallProblem {
+    let why = format!("Job `{id}` cannot be started again: {why}.");
+    CallProblem::new(StatusCode::CONFLICT, why)
 }
 
 fn stopping() -> CallProblem {
@@ -362,7 +376,8 @@ mod tests {
             job.cancel.cancelled().await;
             JobEnd::Stopped
         };
-        let start = |queue: &str| jobs.start(order(queue), Requester::default(), until_cancelled);
+        let start =
+            |queue: &str| jobs.start(order(queue), Requester::default(), None, until_cancelled);
         let Ok(first) = start("local:a") else {
             panic!("it starts");
         };
@@ -390,14 +405,19 @@ mod tests {
         let place = Some(folder.path().join("jobs"));
         let stop = CancellationToken::new();
         let jobs = Jobs::new(place.clone(), stop.clone());
-        let started = jobs.start(order("local:a"), Requester::default(), |job| async move {
-            job.report(&RedriveReport {
-                moved: 3,
-                ..RedriveReport::default()
-            });
-            job.cancel.cancelled().await;
-            JobEnd::Stopped
-        });
+        let started = jobs.start(
+            order("local:a"),
+            Requester::default(),
+            None,
+            |job| async move {
+                job.report(&RedriveReport {
+                    moved: 3,
+                    ..RedriveReport::default()
+                });
+                job.cancel.cancelled().await;
+                JobEnd::Stopped
+            },
+        );
         let Ok(started) = started else {
             panic!("it starts");
         };
@@ -405,7 +425,7 @@ mod tests {
         stop.cancel();
         jobs.finish().await;
         assert!(
-            jobs.start(order("local:b"), Requester::default(), |_| async {
+            jobs.start(order("local:b"), Requester::default(), None, |_| async {
                 JobEnd::Complete
             })
             .is_err()

@@ -33,6 +33,10 @@ pub(crate) struct KnownQueue {
 pub(crate) trait KnownQueues: Send + Sync + 'static {
     /// The one of this name.
     fn find(&self, queue: &str) -> Result<KnownQueue, CallProblem>;
+
+    /// Whether dead letters may go back to the queue of this name, which is that of `Identity::source`,
+    /// because they say that they came from it: anybody who may send to their queue can say so.
+    fn is_source(&self, source: &str) -> bool;
 }
 
 /// The queues of routes, and their dead-letter queues. What any of the routes of a queue redacts is
@@ -41,6 +45,7 @@ pub(crate) trait KnownQueues: Send + Sync + 'static {
 pub(crate) struct RouteQueues {
     queues: BTreeMap<String, (QueueName, BTreeSet<usize>)>,
     redact: Vec<Vec<Rule>>,
+    sources: BTreeSet<String>,
 }
 
 /// What the recording rules of a route's plugin redact.
@@ -57,6 +62,10 @@ impl RouteQueues {
         let mut known = Self {
             queues: BTreeMap::new(),
             redact: settings.routes.iter().map(redaction).collect(),
+            sources: opened
+                .iter()
+                .map(|queue| queue.identity().source.clone())
+                .collect(),
         };
         let routes = settings.routes.iter().enumerate();
         let queues = routes.flat_map(|(at, route)| route.queues.iter().map(move |one| (at, one)));
@@ -98,6 +107,10 @@ impl KnownQueues for RouteQueues {
             name: name.clone(),
             redact,
         })
+    }
+
+    fn is_source(&self, source: &str) -> bool {
+        self.sources.contains(source)
     }
 }
 
@@ -149,7 +162,7 @@ pub(super) fn view(message: &Message, redact: Option<&[Rule]>) -> MessageView {
     MessageView {
         id: message.id.clone(),
         reason: reason_of(message).map(str::to_owned),
-        source: source_of(message).map(str::to_owned),
+        source: source_of(message).map(|source| source.name().to_owned()),
         receive_count: message.receive_count.into(),
         redriven: redriven(message).into(),
         sent_at: message.sent_at.map(rfc3339),

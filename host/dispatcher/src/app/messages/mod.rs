@@ -9,6 +9,7 @@ use super::build::Backends;
 use super::operations::{PATIENCE, backend_failed, within};
 use super::redrive::open;
 use super::sandbox::Sandbox;
+use super::waiting::remove;
 use crate::admin::audit::Requester;
 use crate::admin::messages::{
     Backlog, BodyEdit, DeleteResult, JOB_WAIT, JobKind, JobOrder, JobView, LookOrder, MessageList,
@@ -20,13 +21,13 @@ use crate::config::problem::{Fault, Problem};
 use crate::config::{PluginConfig, Settings};
 use crate::name::QueueName;
 use dispatcher_core::clock;
-use dispatcher_core::message::{Message, Outcome};
-use dispatcher_core::queue::{BrowseCursor, ErrorKind, Queue, QueueError};
+use dispatcher_core::message::Message;
+use dispatcher_core::queue::{BrowseCursor, ErrorKind, Queue};
 use dispatcher_core::recording::redact::BLOT;
 use dispatcher_core::redrive;
 use dispatcher_core::redrive::{
-    LookBounds, LookEnd, Looked, Marks, Redrive, RedriveError, RedriveReport, RedriveRequest,
-    Review, SCANNED,
+    Destinations, LetterSource, LookBounds, LookEnd, Looked, Marks, Redrive, RedriveError,
+    RedriveReport, RedriveRequest, Review, SCANNED, Selection,
 };
 use jobs::{Job, JobEnd, Jobs};
 use known::{KnownQueue, KnownQueues, listed, view};
@@ -40,15 +41,13 @@ use tokio_util::sync::CancellationToken;
 const LOOKING: Duration = Duration::from_secs(10);
 /// A list ends with the message that brings it to so many bytes.
 const SHOWN_BYTES: u64 = 16 << 20;
-/// For how long a message is leased to be deleted.
-const DELETING: Duration = Duration::from_secs(30);
 /// The folder of jobs, in the data folder.
 const JOBS: &str = "jobs";
 
 /// What is done about the messages of a process's queues.
 pub(crate) struct QueueMessages {
     backends: Arc<Backends>,
-    known: Box<dyn KnownQueues>,
+    known: Arc<dyn KnownQueues>,
     /// What the plugins that can be tried are part of.
     settings: Option<Settings>,
     shows_bodies: bool,
@@ -67,7 +66,7 @@ impl QueueMessages {
     ) -> Self {
         Self {
             backends,
-            known: Box::new(known),
+            known: Arc::new(known),
             settings: None,
             shows_bodies: false,
             opened: Mutex::default(),
@@ -115,6 +114,21 @@ impl QueueMessages {
         Ok(queue)
     }
 
+    /// Which messages of a queue are meant. Conditions on bodies tell what is in them, so they need the
+    /// same grant as bodies, and see no more of them.
+    fn selection(&self, of: &KnownQueue, text: &SelectionText) -> Result<Selection, CallProblem> {
+        let selection = text.selection().map_err(CallProblem::fields)?;
+        if !selection.conditions.is_empty() && !self.shows_bodies {
+            let why = "Nothing was done. `where` tells what is in bodies, and this process does not \
+                       show them: start it with --admin-bodies.";
+            return Err(CallProblem::new(StatusCode::FORBIDDEN, why));
+        }
+        Ok(Selection {
+            redact: of.redact.clone(),
+            ..selection
+        })
+    }
+
     /// A queue whose messages can be listed.
     async fn listed(&self, queue: &str) -> Result<(KnownQueue, Arc<dyn Queue>), CallProblem> {
         let known = self.known.find(queue)?;
@@ -137,11 +151,10 @@ impl QueueMessages {
     async fn look_in_time(
         &self,
         queue: Arc<dyn Queue>,
-        select: &SelectionText,
+        selection: Selection,
         bounds: LookBounds,
         time: Duration,
     ) -> Result<Looked, CallProblem> {
-        let selection = select.selection().map_err(CallProblem::fields)?;
         let cancel = self.stop.child_token();
         let is_page = bounds.after.is_some();
         let work = async move {
@@ -165,9 +178,9 @@ impl QueueMessages {
 
     /// A message that waits in a queue.
     async fn find(&self, queue: &Arc<dyn Queue>, id: &str) -> Result<Looked, CallProblem> {
-        let select = SelectionText {
-            messages: Some(vec![id.to_owned()]),
-            ..SelectionText::default()
+        let selection = Selection {
+            ids: Some([id.to_owned()].into()),
+            ..Selection::default()
         };
         let bounds = LookBounds {
             after: None,
@@ -177,7 +190,7 @@ impl QueueMessages {
             scan: u64::MAX,
             counts_on: false,
         };
-        let looked = self.look_in_time(queue.clone(), &select, bounds, LOOKING);
+        let looked = self.look_in_time(queue.clone(), selection, bounds, LOOKING);
         let looked = looked.await?;
         if looked.messages.is_empty() {
             let name = &queue.identity().name;
@@ -199,7 +212,7 @@ impl QueueMessages {
     /// What a job needs, checked: nothing was moved yet.
     async fn prepare(&self, order: &JobOrder) -> Result<Task, CallProblem> {
         let known = self.known.find(&order.queue)?;
-        let selection = order.select.selection().map_err(CallProblem::fields)?;
+        let selection = self.selection(&known, &order.select)?;
         if order.kind == JobKind::Purge {
             return Ok(Task::Purge(self.open(&known.name).await?));
         }
@@ -226,6 +239,13 @@ impl QueueMessages {
             review,
         );
         let redrive = within(PATIENCE, opening).await?.map_err(problems)?;
+        let redrive = Redrive {
+            to: Arc::new(KnownDestinations {
+                all: redrive.to,
+                known: Arc::clone(&self.known),
+            }),
+            ..redrive
+        };
         let by_ids = selection.ids.as_ref().map(|ids| ids.len() as u64);
         let usual = RedriveRequest::default();
         let request = RedriveRequest {
@@ -251,6 +271,19 @@ impl QueueMessages {
             (JobKind::Move, false) => Task::Count(redrive.from),
             _ => Task::Redrive(Box::new(redrive), Box::new(request)),
         })
+    }
+
+    async fn begin(
+        &self,
+        order: JobOrder,
+        by: Requester,
+        goes_on_with: Option<&str>,
+    ) -> Result<JobView, CallProblem> {
+        let task = self.prepare(&order).await?;
+        let apply = order.apply;
+        let job = |job| work(job, task, apply);
+        let started = self.jobs.start(order, by, goes_on_with, job);
+        Ok(self.jobs.wait(&*started?, JOB_WAIT).await)
     }
 
     async fn sandbox(&self, plugin: &str) -> Result<Sandbox, CallProblem> {
@@ -319,8 +352,34 @@ fn stopped(end: LookEnd, time: Duration) -> Option<String> {
             return Some(format!("its time of {} s was over", time.as_secs_f64()));
         }
         LookEnd::LastReceive => "the queue's redrive policy leaves a message one receive more",
+        LookEnd::ReceivesSpent => {
+            "a message has had its last receive: the queue's redrive policy takes it at the next"
+        }
     };
     Some(why.to_owned())
+}
+
+/// Destinations, without those that letters name and that no route of this process has.
+struct KnownDestinations {
+    all: Arc<dyn Destinations>,
+    known: Arc<dyn KnownQueues>,
+}
+
+#[async_trait::async_trait]
+impl Destinations for KnownDestinations {
+    fn all(&self) -> Option<Arc<dyn Queue>> {
+        self.all.all()
+    }
+
+    async fn source(&self, source: Option<&LetterSource>) -> Result<Arc<dyn Queue>, String> {
+        match source {
+            Some(LetterSource::Attribute(name)) if !self.known.is_source(name) => Err(format!(
+                "its attribute names `{name}` as its source, which is no queue of this process; give \
+                 `to`"
+            )),
+            _ => self.all.source(source).await,
+        }
+    }
 }
 
 /// Bodies that people have edited, and a plugin that messages are tried on then.
@@ -416,23 +475,6 @@ async fn purge(job: &Job, queue: &dyn Queue) -> JobEnd {
     }
 }
 
-/// Deletes one message of a listing.
-async fn remove(queue: Arc<dyn Queue>, listed: Message) -> Result<bool, QueueError> {
-    let leased = queue.receive_these(&[listed.receipt], DELETING).await?;
-    let Some(message) = leased.into_iter().next() else {
-        return Ok(false);
-    };
-    let answers = queue.settle(&[(message, Outcome::Delete)]).await;
-    match answers.into_iter().next() {
-        Some(Ok(())) => Ok(true),
-        Some(Err(error)) => Err(QueueError {
-            kind: ErrorKind::Transient,
-            message: error.to_string(),
-        }),
-        None => Ok(false),
-    }
-}
-
 #[async_trait::async_trait]
 impl MessageOperations for QueueMessages {
     async fn look(&self, queue: &str, order: &LookOrder) -> Result<MessageList, CallProblem> {
@@ -451,7 +493,8 @@ impl MessageOperations for QueueMessages {
             counts_on: true,
         };
         let time = order.within.unwrap_or(LOOKING);
-        let looked = self.look_in_time(open, &order.select, bounds, time).await?;
+        let selection = self.selection(&known, &order.select)?;
+        let looked = self.look_in_time(open, selection, bounds, time).await?;
         let redact = self.shows_bodies.then_some(&known.redact[..]);
         let stopped = stopped(looked.end, time);
         Ok(MessageList {
@@ -502,6 +545,15 @@ impl MessageOperations for QueueMessages {
         })
     }
 
+    async fn must_wait(&self, queue: &str, id: &str) -> Result<(), CallProblem> {
+        let known = self.known.find(queue)?;
+        let open = self.open(&known.name).await?;
+        if open.can_browse() {
+            self.find(&open, id).await?;
+        }
+        Ok(())
+    }
+
     async fn delete(&self, queue: &str, id: &str) -> Result<DeleteResult, CallProblem> {
         let (_, open) = self.listed(queue).await?;
         let found = self.find(&open, id).await?;
@@ -522,10 +574,7 @@ impl MessageOperations for QueueMessages {
     }
 
     async fn start(&self, order: JobOrder, by: Requester) -> Result<JobView, CallProblem> {
-        let task = self.prepare(&order).await?;
-        let apply = order.apply;
-        let started = self.jobs.start(order, by, |job| work(job, task, apply));
-        Ok(self.jobs.wait(&*started?, JOB_WAIT).await)
+        self.begin(order, by, None).await
     }
 
     fn jobs(&self, page: &Page) -> Result<Listed<JobView>, CallProblem> {
@@ -542,6 +591,6 @@ impl MessageOperations for QueueMessages {
 
     async fn restart(&self, id: &str, by: Requester) -> Result<JobView, CallProblem> {
         let order = self.jobs.rest(id)?;
-        self.start(order, by).await
+        self.begin(order, by, Some(id)).await
     }
 }

@@ -22,6 +22,8 @@ const JOB: &str = "json";
 const LOCK: &str = "lock";
 /// A lock that is younger may be that of a process which is about to hold it.
 const JUST_MADE: Duration = Duration::from_secs(60);
+/// So often the work of one order is started again: what ends early each time needs a person.
+const MOST_RESTARTS: u32 = 10;
 
 /// How a job stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +66,9 @@ pub(super) struct JobRecord {
     pub waiting: Option<u64>,
     pub removed: Option<u64>,
     pub report: RedriveReport,
+    /// The job that goes on with what was left.
+    #[serde(default)]
+    pub restarted_as: Option<String>,
 }
 
 impl JobRecord {
@@ -81,6 +86,7 @@ impl JobRecord {
             waiting: None,
             removed: None,
             report: RedriveReport::default(),
+            restarted_as: None,
         }
     }
 
@@ -103,22 +109,38 @@ impl JobRecord {
     }
 
     /// What is left of it to be done. The error is why it cannot be started again.
-    pub(super) fn rest(&self) -> Result<JobOrder, &'static str> {
+    pub(super) fn rest(&self) -> Result<JobOrder, String> {
         let first = self.order.first;
-        let left = first.map(|first| first.saturating_sub(self.report.moved));
-        let all = matches!(self.report.end, Some(End::Complete | End::First)) || left == Some(0);
-        match self.state {
-            JobState::Running => Err("it runs"),
-            _ if !self.order.apply => Err("it only counted: start a new one"),
-            JobState::Done if all || self.order.kind == JobKind::Purge => Err("it is complete"),
+        let sent = self.report.moved + self.report.not_deleted;
+        let left = first.map(|first| first.saturating_sub(sent));
+        let is_whole = matches!(
+            self.report.end,
+            Some(End::Complete | End::OnlyNew | End::First)
+        );
+        let all = is_whole || left == Some(0);
+        let why = match (self.state, &self.restarted_as) {
+            (JobState::Running, _) => "it runs",
+            (_, Some(job)) => return Err(format!("job `{job}` goes on with it already")),
+            _ if !self.order.apply => "it only counted: start a new one",
+            (JobState::Done, _) if all || self.order.kind == JobKind::Purge => "it is complete",
             _ if self.order.has_edits => {
-                Err("its edited bodies are not kept: start a new one with them")
+                "its edited bodies are not kept: start a new one with them"
             }
-            _ => Ok(JobOrder {
-                first: left,
-                ..self.order.clone()
-            }),
-        }
+            _ if self.order.restarts >= MOST_RESTARTS => {
+                return Err(format!(
+                    "it ended early {MOST_RESTARTS} times after it was started again: find out why, \
+                     and start a new one"
+                ));
+            }
+            _ => {
+                return Ok(JobOrder {
+                    first: left,
+                    restarts: self.order.restarts + 1,
+                    ..self.order.clone()
+                });
+            }
+        };
+        Err(why.to_owned())
     }
 
     /// As the API shows it.
@@ -133,6 +155,7 @@ impl JobRecord {
             state: self.state.name().to_owned(),
             error: self.error.clone(),
             can_restart: self.rest().is_ok(),
+            restarted_as: self.restarted_as.clone(),
             user: self.by.user().to_owned(),
             process: self.process.clone(),
             started_at: rfc3339(self.started_at),
@@ -166,6 +189,7 @@ fn report_view(report: &RedriveReport, removed: Option<u64>) -> JobReport {
         arrived: report.arrived.into(),
         returned: report.returned.into(),
         not_deleted: report.not_deleted.into(),
+        missing: report.missing.into(),
         uncertain: report.uncertain.into(),
         not_released: report.not_released.into(),
         uncounted: report.uncounted.into(),
@@ -367,5 +391,27 @@ mod tests {
         cut.order.has_edits = false;
         cut.order.apply = false;
         assert!(cut.rest().is_err(), "it moved nothing");
+    }
+
+    #[test]
+    fn what_was_sent_and_not_deleted_counts_towards_the_first_ones() {
+        let mut cut = record(&JobFiles::new("unused".into()));
+        cut.report.not_deleted = 30;
+        cut.end(JobState::Cut, None);
+        assert_eq!(cut.rest().expect("it can be").first, Some(10));
+    }
+
+    #[test]
+    fn a_job_is_started_again_once_and_its_work_ten_times() {
+        let mut cut = record(&JobFiles::new("unused".into()));
+        cut.end(JobState::Cut, None);
+        for _ in 0..MOST_RESTARTS {
+            cut.order = cut.rest().expect("it can be");
+        }
+        let why = cut.rest().expect_err("it ends early each time");
+        assert!(why.contains("10 times"), "{why}");
+        cut.restarted_as = Some("other".to_owned());
+        let why = cut.rest().expect_err("another goes on");
+        assert!(why.contains("`other`"), "{why}");
     }
 }

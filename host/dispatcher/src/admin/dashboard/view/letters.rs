@@ -336,6 +336,7 @@ fn job_details(job: &JobView) -> Markup {
         blocked,
         returned,
         not_deleted,
+        missing,
         uncertain,
         failures,
         end,
@@ -348,6 +349,7 @@ fn job_details(job: &JobView) -> Markup {
         ("Wait behind one of their group", blocked.0),
         ("Failed again after the move", returned.0),
         ("Sent and not deleted: in both queues", not_deleted.0),
+        ("Asked for and not found", missing.0),
         ("Without a clear answer: may be in both queues", uncertain.0),
     ];
     html! {
