@@ -335,6 +335,9 @@ answers! {
         affects: &'static str,
         /// This process.
         process: String,
+        /// How long it holds: until it is `changed`, whichever processes end meanwhile, or until
+        /// `process-ends`.
+        until: &'static str,
         /// Within how many seconds all of them obey.
         within_s: Count,
         /// Whether it is paused now.

@@ -305,6 +305,7 @@ impl Operations for EmbeddedOperations {
         Ok(ControlResult {
             target: queue.to_owned(),
             affects: "all-processes",
+            until: "changed",
             process: process::label(),
             within_s: super::live::INTERVAL.as_secs().into(),
             paused: controls.first().is_some_and(|control| control.paused),

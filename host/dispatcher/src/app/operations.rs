@@ -303,6 +303,7 @@ impl RunOperations {
             } else {
                 "this-process"
             },
+            until: if is_shared { "changed" } else { "process-ends" },
             process: process::label(),
             within_s: if is_shared {
                 INTERVAL.as_secs().into()

@@ -80,7 +80,7 @@ pub(super) struct LimitArgs {
 pub(super) struct ControlArgs {
     /// The queue
     pub queue: String,
-    /// Print JSON: {"target","affects","within_s","process"}
+    /// Print JSON: {"target","affects","until","within_s","process"}
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -158,7 +158,7 @@ fn set(
     let text = |key: &str| result[key].as_str().unwrap_or_default().to_owned();
     output::line(match text("affects").as_str() {
         "all-processes" => format!(
-            "{queue} {done} for all processes that read it, within {} s",
+            "{queue} {done} for all processes that read it, within {} s, until it is changed",
             result["within_s"]
         ),
         _ => format!(
@@ -187,6 +187,7 @@ async fn share(
     Ok(json!({
         "target": name.to_string(),
         "affects": "all-processes",
+        "until": "changed",
         "within_s": 5,
         "process": null,
     }))
@@ -208,7 +209,7 @@ async fn ask(
     };
     let path = format!("/api/v1/queues/{}/{action}", in_path(&name.to_string()));
     let answer = client.post(&path, &body(change)).await?.json()?;
-    let keep = ["target", "affects", "within_s", "process"];
+    let keep = ["target", "affects", "until", "within_s", "process"];
     let kept = keep.map(|key| (key.to_owned(), answer[key].clone()));
     Ok(Value::Object(kept.into_iter().collect()))
 }

@@ -451,10 +451,14 @@ fn notice(action: &Action, target: &str, result: &Value) -> String {
     } else {
         " in this process".to_owned()
     };
+    let until = match result["until"].as_str() {
+        Some("changed") => " This outlives every process, until it is changed.",
+        _ => " This ends with the process.",
+    };
     match action.name {
-        "pause-queue" | "pause-route" => format!("{target} is paused{of_all}."),
+        "pause-queue" | "pause-route" => format!("{target} is paused{of_all}.{until}"),
         "resume-queue" | "resume-route" => format!("{target} is resumed{of_all}."),
-        "limit-queue" | "limit-route" => format!("The limits of {target} hold{of_all}."),
+        "limit-queue" | "limit-route" => format!("The limits of {target} hold{of_all}.{until}"),
         "reload-plugins" => {
             let plugins = result["plugins"].as_array().into_iter().flatten();
             let replaced: usize = plugins
@@ -540,11 +544,12 @@ mod tests {
             notice(cancel, "0-1", &cancelled),
             "1 message cancelled: 0 waited, 1 ran."
         );
-        let all = json!({"affects": "all-processes", "within_s": 5});
+        let all = json!({"affects": "all-processes", "until": "changed", "within_s": 5});
         let pause = find("pause-queue").expect("there is one");
         assert_eq!(
             notice(pause, "local:a", &all),
-            "local:a is paused in all processes, within 5 s."
+            "local:a is paused in all processes, within 5 s. This outlives every process, until it is \
+             changed."
         );
     }
 }
