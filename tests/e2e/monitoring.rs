@@ -9,12 +9,14 @@ use dispatcher_tests::http;
 use dispatcher_tests::prometheus::{Prometheus, lint, promtool};
 use dispatcher_tests::proxy::Proxy;
 use dispatcher_tests::servers::MiniStack;
+use dispatcher_tests::service::{JobService, ServiceStep};
 use dispatcher_tests::sqs::SqsServer;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 /// The call that asks SQS how much a queue holds.
@@ -262,6 +264,47 @@ async fn every_query_of_the_dashboard_and_of_the_alerts_returns_data() {
         let found = at.api("query_exemplars", &exemplars).to_string();
         found.contains(TRACE).then_some(())
     });
+    stop(&mut running);
+}
+
+/// Reads `/metrics` until this metric of the one route has this value.
+fn wait_for_gauge(admin: &str, name: &str, value: &str) {
+    let (start, end) = (format!("{name}{{"), format!("}} {value}"));
+    let deadline = Instant::now() + dispatcher_tests::PATIENCE;
+    loop {
+        let metrics = http::get(&format!("{admin}/metrics")).body;
+        let is_it = |line: &str| line.starts_with(&start) && line.ends_with(&end);
+        if metrics.lines().any(is_it) {
+            return;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "no {name} of {value} in {metrics}"
+        );
+        // Nothing tells of a gauge.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[tokio::test]
+async fn open_circuit_is_a_gauge_of_its_route_until_a_probe_succeeds() {
+    let is_open = Arc::new(AtomicBool::new(true));
+    let refuses = Arc::clone(&is_open);
+    let service = JobService::start(move |_| match refuses.load(Ordering::Relaxed) {
+        true => ServiceStep::status(401),
+        false => ServiceStep::status(200),
+    });
+    let url = service.url();
+    let arguments = ["run", "--log-format", "json", "--forward", &url];
+    let program = Program::new([&arguments[..], &["--admin", "127.0.0.1:0"]].concat());
+    let mut running = program.start();
+    let at = admin(&running);
+    let wait_until = |value| wait_for_gauge(&at, "dispatcher_route_circuit_open", value);
+    wait_until("0");
+    send(running.data().path(), "default", ["job".to_owned()]).await;
+    wait_until("1");
+    is_open.store(false, Ordering::Relaxed);
+    wait_until("0");
     stop(&mut running);
 }
 

@@ -17,7 +17,9 @@ pub struct Figures {
     pub attempts: usize,
     /// The most of them.
     pub attempts_limit: usize,
-    /// How long few permits are left to collect before it is asked for.
+    /// Whether the circuit is open: nothing is started but probes.
+    pub circuit_open: bool,
+    /// How long few permits are left to collect before they are asked for.
     pub wait: Duration,
     /// Outstanding receives.
     pub polls: usize,
@@ -34,6 +36,7 @@ impl<J: Waiting> Scheduler<J> {
             in_flight_limit: self.permits.capacity(),
             attempts: self.lanes.iter().map(|lane| lane.attempts).sum(),
             attempts_limit: self.control.open_limit(),
+            circuit_open: self.control.is_closed(),
             wait: self.longest_batching_delay(),
             polls: self.lanes.iter().map(|lane| lane.polls).sum(),
         }

@@ -215,6 +215,7 @@ fn open_circuit_stops_receives_and_probes_one_at_a_time() {
     assert!(scheduler.plan(at(4)).is_empty() && start(&mut scheduler, at(4)).is_empty());
     assert!(start(&mut scheduler, at(900)).is_empty());
     assert_eq!(scheduler.next_attention(at(900)), Some(at(1_003)));
+    assert!(scheduler.figures().circuit_open);
     let mut probe = start(&mut scheduler, at(6_000));
     assert_eq!(probe.len(), 1);
     assert!(scheduler.plan(at(6_000)).is_empty());
@@ -224,7 +225,7 @@ fn open_circuit_stops_receives_and_probes_one_at_a_time() {
         Signal::Open,
         at(6_001)
     ));
-    assert!(!scheduler.is_closed());
+    assert!(!scheduler.is_closed() && !scheduler.figures().circuit_open);
     assert_eq!(start(&mut scheduler, at(6_002)).len(), 1);
     assert!(!scheduler.plan(at(6_002)).is_empty());
 }

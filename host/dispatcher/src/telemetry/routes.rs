@@ -16,7 +16,7 @@ pub struct Routes(Mutex<Vec<(String, Ask)>>);
 /// A gauge of a route, and how it is read.
 type RouteGauge = (Metric, fn(&Figures) -> Option<f64>);
 
-const GAUGES: [RouteGauge; 8] = [
+const GAUGES: [RouteGauge; 9] = [
     (
         Metric::gauge(
             "route_attempt_median_seconds",
@@ -61,6 +61,14 @@ const GAUGES: [RouteGauge; 8] = [
             "Running attempts by their maximum: 1 where every one that may run does.",
         ),
         |of| Some(count(of.attempts)? / count(of.attempts_limit).filter(|limit| *limit > 0.0)?),
+    ),
+    (
+        Metric::gauge(
+            "route_circuit_open",
+            Unit::Switch,
+            "Whether the circuit is open: the handler answered that what it needs is unavailable, and only probes are started.",
+        ),
+        |of| Some(f64::from(u8::from(of.circuit_open))),
     ),
     (
         Metric::gauge(
@@ -122,6 +130,7 @@ mod tests {
             hand_over: Some(Duration::from_millis(1_500)),
             in_flight: 12,
             in_flight_limit: 22,
+            circuit_open: true,
             ..Figures::default()
         });
         routes.add("new", Figures::default);
@@ -131,6 +140,8 @@ mod tests {
             "dispatcher_route_hand_over_seconds{route=\"a\\\"b\"} 1.5",
             "dispatcher_route_in_flight{route=\"a\\\"b\"} 12",
             "dispatcher_route_in_flight_limit{route=\"a\\\"b\"} 22",
+            "dispatcher_route_circuit_open{route=\"a\\\"b\"} 1",
+            "dispatcher_route_circuit_open{route=\"new\"} 0",
             "dispatcher_route_polls{route=\"new\"} 0",
         ] {
             assert!(
