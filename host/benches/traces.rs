@@ -5,10 +5,11 @@
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
 use dispatcher_core::clock;
+use dispatcher_core::envelope::Envelope;
 use dispatcher_core::job::{Job, JobEnding, samples};
 use dispatcher_core::message::{Attribute, Verdict};
 use dispatcher_core::queue::Identity;
-use dispatcher_core::spans::{QueueSpans, SettledItem};
+use dispatcher_core::spans::{QueueSpans, SettledItem, SpanTerms};
 use dispatcher_core::telemetry::events::EventKind;
 use dispatcher_core::telemetry::trace::{Sampler, SpanReceiver, TraceTerms, Tracer, within};
 use std::hint::black_box;
@@ -36,7 +37,13 @@ fn spans(tracer: &Tracer) -> QueueSpans {
         redrive_target: false,
     };
     let visibility = Duration::from_secs(30);
-    QueueSpans::new(tracer, "local", &identity, ("orders", visibility))
+    let terms = SpanTerms {
+        route: "orders",
+        visibility,
+        envelope: Envelope::None,
+        queue_url: None,
+    };
+    QueueSpans::new(tracer, "local", &identity, &terms)
 }
 
 fn tracer(share: f64) -> (Tracer, SpanReceiver) {

@@ -98,6 +98,7 @@ mod tail;
 mod terminal;
 mod top;
 mod traces;
+mod traces_backends;
 mod traps;
 mod trials;
 mod unread;

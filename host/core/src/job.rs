@@ -7,7 +7,8 @@ use crate::memory::HeldBytes;
 use crate::message::{ContentError, Message, Verdict};
 use crate::scheduler::permits::Permit;
 use crate::scheduler::ready::Waiting;
-use crate::telemetry::trace::{SpanContext, TraceId};
+use crate::telemetry::metrics::exemplar::ExemplarTrace;
+use crate::telemetry::trace::SpanContext;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -43,10 +44,18 @@ pub struct Job {
 impl Job {
     /// The trace that its attempt's duration is shown with: that of its span, else of its sender's,
     /// if it is exported.
-    pub(crate) fn sampled_trace(&self) -> Option<TraceId> {
-        let of_sender = || self.message.remote_context().map(|remote| remote.context);
-        let context = self.trace.or_else(of_sender)?;
-        context.sampled.then_some(context.trace_id)
+    pub(crate) fn sampled_trace(&self) -> Option<ExemplarTrace> {
+        if let Some(own) = self.trace {
+            return own.sampled.then_some(ExemplarTrace {
+                trace_id: own.trace_id,
+                span_id: Some(own.span_id),
+            });
+        }
+        let of_sender = self.message.remote_context()?;
+        of_sender.sampled.then_some(ExemplarTrace {
+            trace_id: of_sender.trace_id,
+            span_id: of_sender.parent,
+        })
     }
 }
 
@@ -233,7 +242,7 @@ mod tests {
     #[test]
     fn duration_is_shown_with_the_exported_trace_of_the_attempt_or_its_sender() {
         let mut job = super::samples::job("m");
-        let shown = |job: &super::Job| job.sampled_trace().map(|id| id.to_string());
+        let shown = |job: &super::Job| job.sampled_trace().map(|of| of.trace_id.to_string());
         assert_eq!(shown(&job), None);
         let parent = |flags| format!("00-{OF_SENDER}-53995c3f42cd8ad8-{flags}");
         for (flags, wanted) in [("01", Some(OF_SENDER)), ("00", None), ("x", None)] {

@@ -72,6 +72,11 @@ pub enum InvokeError {
 /// Invokes functions.
 #[async_trait]
 pub trait Invoke: Send + Sync + 'static {
+    /// The AWS region of the functions, where one is known. Cheap.
+    fn region(&self) -> Option<&str> {
+        None
+    }
+
     /// Makes one call, once: whether to retry is the caller's to decide, from the error's
     /// kind. Returns within `request.patience`. Dropping the future abandons the call; the
     /// function may run on.

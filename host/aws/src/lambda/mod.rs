@@ -27,6 +27,7 @@ pub struct Lambda {
     /// For everything but Invoke.
     look: Client,
     place: String,
+    region: Option<String>,
 }
 
 impl Lambda {
@@ -37,6 +38,7 @@ impl Lambda {
             sender: Sender::new(),
             look: Client::new(config),
             place: super::place(config, "LAMBDA"),
+            region: config.region().map(ToString::to_string),
         }
     }
 
@@ -50,6 +52,10 @@ impl Lambda {
 
 #[async_trait]
 impl Invoke for Lambda {
+    fn region(&self) -> Option<&str> {
+        self.region.as_deref()
+    }
+
     async fn invoke(&self, request: Request) -> Result<Response, InvokeError> {
         let patience = request.patience;
         let function = request.function.clone();

@@ -262,7 +262,9 @@ impl Executor {
                 | JobEnding::Lost => continue,
             }
             meter.took(took);
-            if let Some(trace) = job.sampled_trace() {
+            if meter.keeps_exemplars()
+                && let Some(trace) = job.sampled_trace()
+            {
                 meter.traced(took, trace);
             }
         }

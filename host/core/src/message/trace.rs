@@ -27,6 +27,18 @@ impl Message {
         header.or_else(|| text(&self.attributes, TRACE_HEADER))
     }
 
+    /// The backend's own attributes, and the trace header where its backend carries it among the
+    /// sender's: so it is found in one place, whatever the backend.
+    pub fn system_attributes_with_trace(&self) -> impl Iterator<Item = (&str, &str)> {
+        let own = self.system_attributes.iter();
+        let is_header = |(name, _): &(String, String)| name == TRACE_HEADER;
+        let carried = (!self.system_attributes.iter().any(is_header))
+            .then(|| text(&self.attributes, TRACE_HEADER))
+            .flatten();
+        own.map(|(name, value)| (&**name, &**value))
+            .chain(carried.map(|header| (TRACE_HEADER, header)))
+    }
+
     /// The text of one of the sender's attributes, in whatever case its name is.
     pub fn text_attribute(&self, name: &str) -> Option<&str> {
         text(&self.attributes, name)
@@ -87,10 +99,10 @@ impl SendSpan {
             match message.remote_context() {
                 None => message.trace(context),
                 Some(remote) if context.sampled && links.len() < MOST_LINKS => {
-                    links.push(SpanLink {
-                        context: remote.context,
+                    links.extend(remote.span().map(|context| SpanLink {
+                        context,
                         attributes: Vec::new(),
-                    });
+                    }));
                 }
                 Some(_) => {}
             }
@@ -109,13 +121,13 @@ impl SendSpan {
         if !self.context.sampled {
             return;
         }
-        let mut attributes = vec![
+        let mut attributes = self.tracer.destination(queue);
+        attributes.extend([
             ("messaging.operation.name", "send".into()),
             ("messaging.operation.type", "send".into()),
-            ("messaging.destination.name", queue.to_owned().into()),
             ("messaging.batch.message_count", self.messages.into()),
             ("dispatcher.send.reason", reason.into()),
-        ];
+        ]);
         if !failures.is_empty() {
             attributes.push(("dispatcher.failed_messages", failures.len().into()));
             attributes.push(("error.type", SpanValue::Word("not-sent")));
@@ -136,10 +148,15 @@ impl SendSpan {
     }
 }
 
-/// What the trace header says, else `traceparent`.
+/// What the trace header says, else `traceparent`. A header that names the trace alone comes last: the
+/// other names a span.
 fn context(header: Option<&str>, attributes: &[Attribute]) -> Option<RemoteContext> {
     let of_header = header.and_then(RemoteContext::from_x_ray);
-    of_header.or_else(|| RemoteContext::from_traceparent(text(attributes, TRACEPARENT)?))
+    let is_place = |remote: &RemoteContext| remote.parent.is_some();
+    of_header
+        .filter(is_place)
+        .or_else(|| RemoteContext::from_traceparent(text(attributes, TRACEPARENT)?))
+        .or(of_header)
 }
 
 fn text<'a>(attributes: &'a [Attribute], name: &str) -> Option<&'a str> {
@@ -171,16 +188,40 @@ mod tests {
         );
         message.system_attributes = vec![(TRACE_HEADER.into(), X_RAY.into())];
         assert_eq!(message.remote_context(), RemoteContext::from_x_ray(X_RAY));
-        message.system_attributes = vec![(TRACE_HEADER.into(), "Root=1".into())];
+        let root = "Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1";
+        for without_a_span in ["Root=1", root] {
+            message.system_attributes = vec![(TRACE_HEADER.into(), without_a_span.into())];
+            assert_eq!(
+                message.remote_context(),
+                RemoteContext::from_traceparent(PARENT)
+            );
+        }
+        message.attributes.clear();
+        assert_eq!(message.remote_context(), RemoteContext::from_x_ray(root));
+    }
+
+    #[test]
+    fn trace_header_is_a_system_attribute_wherever_it_is_carried() {
+        let mut message = samples::message("a");
+        message.system_attributes = vec![("SenderId".into(), "AIDA".into())];
+        let listed = |message: &super::Message| {
+            let all = message.system_attributes_with_trace();
+            all.map(|(name, value)| format!("{name}={value}"))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(listed(&message), ["SenderId=AIDA"]);
+        message.attributes = vec![Attribute::text("awstraceheader", "carried")];
         assert_eq!(
-            message.remote_context(),
-            RemoteContext::from_traceparent(PARENT)
+            listed(&message),
+            ["SenderId=AIDA", "AWSTraceHeader=carried"]
         );
+        message.system_attributes = vec![(TRACE_HEADER.into(), "own".into())];
+        assert_eq!(listed(&message), ["AWSTraceHeader=own"]);
     }
 
     #[test]
     fn call_that_sends_is_linked_to_traces_and_begins_one_for_other_messages() {
-        let (tracer, mut receiver) = Tracer::new(Default::default(), 9);
+        let (tracer, mut receiver) = Tracer::naming(Default::default(), 9, |_| "aws_sqs");
         let traced = Outgoing {
             trace_header: Some(X_RAY.to_owned()),
             ..Outgoing::default()
@@ -191,10 +232,14 @@ mod tests {
         let span = receiver.take(9).remove(0);
         assert_eq!(messages[0].trace_header.as_deref(), Some(X_RAY));
         assert_eq!(messages[1].trace_header, Some(span.context.x_ray()));
-        let linked = messages[0].remote_context().map(|remote| remote.context);
+        let linked = messages[0]
+            .remote_context()
+            .and_then(|remote| remote.span());
         assert_eq!(span.links.len(), 1);
         assert_eq!(Some(span.links[0].context), linked);
         assert_eq!(span.failure.as_deref(), Some("no room"));
+        let system = ("messaging.system", SpanValue::Word("aws_sqs"));
+        assert!(span.attributes.contains(&system), "{span:?}");
         assert!(SendSpan::begin(&Tracer::default(), &mut messages).is_none());
     }
 
@@ -216,7 +261,8 @@ mod tests {
 
     #[test]
     fn context_that_a_sender_chose_is_kept() {
-        let own = RemoteContext::from_x_ray(X_RAY).expect("it is one").context;
+        let own = RemoteContext::from_x_ray(X_RAY).and_then(|remote| remote.span());
+        let own = own.expect("it is one");
         let mut plain = Outgoing::default();
         plain.trace(own);
         assert_eq!(plain.trace_header.as_deref(), Some(X_RAY));

@@ -232,6 +232,11 @@ pub trait Queue: Send + Sync + 'static {
     /// What is known about the queue. Cheap.
     fn identity(&self) -> &Identity;
 
+    /// Its URL, if it is a queue of SQS. Cheap.
+    fn url(&self) -> Option<&str> {
+        None
+    }
+
     /// How long it can delay a message. Cheap.
     fn delays(&self) -> Delays {
         Delays::ANY

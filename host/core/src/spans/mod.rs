@@ -4,6 +4,7 @@
 
 use crate::clock;
 use crate::clock::BootInstant;
+use crate::envelope::Envelope;
 use crate::job::{Job, JobEnding};
 use crate::message::{Message, Verdict};
 use crate::queue::{Identity, ItemError};
@@ -28,6 +29,20 @@ struct SpanNames {
     process: SpanForm,
     settle: SpanForm,
     visibility_s: u64,
+    envelope: Envelope,
+}
+
+/// What the spans of a queue's messages need to know of its route.
+#[derive(Debug, Clone, Copy)]
+pub struct SpanTerms<'a> {
+    /// The route's name.
+    pub route: &'a str,
+    /// The visibility timeout that it receives with.
+    pub visibility: Duration,
+    /// What the bodies are wrapped in: a context may be inside.
+    pub envelope: Envelope,
+    /// The URL of an SQS queue.
+    pub queue_url: Option<&'a str>,
 }
 
 #[derive(Debug)]
@@ -51,23 +66,22 @@ pub struct SettledItem<'a> {
 }
 
 impl QueueSpans {
-    /// For a queue of the messaging system that the conventions call `system`, which a route of this
-    /// name receives from with this visibility timeout.
+    /// For a queue of the messaging system that the conventions call `system`, which a route receives
+    /// from on these terms.
     pub fn new(
         tracer: &Tracer,
         system: &'static str,
         identity: &Identity,
-        (route, visibility): (&str, Duration),
+        terms: &SpanTerms<'_>,
     ) -> Self {
         if !tracer.is_on() {
             return Self::default();
         }
         let queue: Arc<str> = identity.name.as_str().into();
-        let route: Arc<str> = route.into();
-        let form = |operation: &'static str, kind| SpanForm {
-            name: format!("{operation} {queue}").into(),
-            kind,
-            shared: Arc::new([
+        let route: Arc<str> = terms.route.into();
+        let url: Option<Arc<str>> = terms.queue_url.map(Arc::from);
+        let form = |operation: &'static str, kind| {
+            let mut shared = vec![
                 ("messaging.system", system.into()),
                 (
                     "messaging.destination.name",
@@ -76,14 +90,22 @@ impl QueueSpans {
                 ("messaging.operation.name", operation.into()),
                 ("messaging.operation.type", operation.into()),
                 ("dispatcher.route", SpanValue::Shared(route.clone())),
-            ]),
+            ];
+            let url = url.clone().map(SpanValue::Shared);
+            shared.extend(url.map(|url| ("aws.sqs.queue.url", url)));
+            SpanForm {
+                name: format!("{operation} {queue}").into(),
+                kind,
+                shared: shared.into(),
+            }
         };
         Self(Some(Arc::new(SpanNames {
             tracer: tracer.clone(),
             receive: form("receive", SpanKind::Client),
             process: form("process", SpanKind::Consumer),
             settle: form("settle", SpanKind::Client),
-            visibility_s: visibility.as_secs(),
+            visibility_s: terms.visibility.as_secs(),
+            envelope: terms.envelope,
         })))
     }
 
@@ -105,7 +127,7 @@ impl QueueSpans {
         }
         names.record(&names.receive, context, called, |span| {
             span.attributes = attributes;
-            span.links = links(messages.iter());
+            span.links = names.links(messages.iter());
             span.failure = failure;
         });
     }
@@ -113,8 +135,11 @@ impl QueueSpans {
     /// The span of an attempt at these messages, which begins.
     pub fn begin_process(&self, jobs: &[Job]) -> Option<ActiveSpan> {
         let names = self.0.as_deref()?;
+        let continues = names.tracer.terms()?.continues_trace;
         let parent = match jobs {
-            [only] if names.tracer.terms()?.continues_trace => only.message.remote_context(),
+            [only] if continues || names_no_span(&only.message) => names
+                .remote_context(&only.message)
+                .filter(|remote| continues || remote.parent.is_none()),
             _ => None,
         };
         let context = names.tracer.begin(parent.as_ref())?;
@@ -178,7 +203,7 @@ impl QueueSpans {
             span.parent = parent.map(|parent| parent.span_id);
             if parent.is_none() {
                 let followed = items.clone().filter_map(|item| {
-                    let remote = || Some(item.message.remote_context()?.context);
+                    let remote = || names.remote_context(item.message)?.span();
                     Some(link(item.message, item.attempt.or_else(remote)?))
                 });
                 span.links = followed.take(MOST_LINKS).collect();
@@ -214,16 +239,32 @@ impl SpanNames {
         self.tracer.record(span);
     }
 
+    /// Where the sender's span is: the message says it, or what is in its envelope.
+    fn remote_context(&self, message: &Message) -> Option<RemoteContext> {
+        let own = message.remote_context();
+        own.or_else(|| self.envelope.open(message)?.remote_context())
+    }
+
+    /// Links to what sent these, where they say it.
+    fn links<'a>(&self, messages: impl Iterator<Item = &'a Message>) -> Vec<SpanLink> {
+        let linked = messages
+            .filter_map(|message| Some(link(message, self.remote_context(message)?.span()?)));
+        linked.take(MOST_LINKS).collect()
+    }
+
     fn describe_attempt(&self, span: &mut Span, active: &ActiveSpan, ended: &[(Job, JobEnding)]) {
         let mut attributes = Vec::with_capacity(10);
         if let [(job, _)] = ended {
             let message = &job.message;
-            let remote = message.remote_context();
-            let parent = |remote: RemoteContext| remote.context.trace_id == span.context.trace_id;
-            match remote {
-                Some(remote) if parent(remote) => span.parent = Some(remote.context.span_id),
-                Some(remote) => span.links.push(link(message, remote.context)),
-                None => {}
+            match self.remote_context(message) {
+                Some(remote) if remote.trace_id == span.context.trace_id => {
+                    span.parent = remote.parent;
+                }
+                remote => {
+                    let of_sender = remote.and_then(|remote| remote.span());
+                    span.links
+                        .extend(of_sender.map(|sender| link(message, sender)));
+                }
             }
             let attempt = message.receive_count.max(1).saturating_add(job.tries);
             attributes.extend([
@@ -239,7 +280,7 @@ impl SpanNames {
                 attributes.push(("dispatcher.message.group", group.clone().into()));
             }
         } else {
-            span.links = links(ended.iter().map(|(job, _)| &job.message));
+            span.links = self.links(ended.iter().map(|(job, _)| &job.message));
             attributes.push(("messaging.batch.message_count", ended.len().into()));
         }
         attributes.push(("dispatcher.lease.seconds", self.visibility_s.into()));
@@ -307,11 +348,11 @@ fn common(mut outcomes: impl Iterator<Item = &'static str>) -> &'static str {
     }
 }
 
-/// Links to what sent these, where they say it.
-fn links<'a>(messages: impl Iterator<Item = &'a Message>) -> Vec<SpanLink> {
-    let linked =
-        messages.filter_map(|message| Some(link(message, message.remote_context()?.context)));
-    linked.take(MOST_LINKS).collect()
+/// Whether a message has a trace header of X-Ray that names a trace and no span in it. No link can lead
+/// there, so an attempt belongs to that trace.
+fn names_no_span(message: &Message) -> bool {
+    let header = message.trace_header();
+    header.is_some_and(|header| !header.contains("Parent="))
 }
 
 fn link(message: &Message, context: SpanContext) -> SpanLink {

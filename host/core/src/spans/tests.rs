@@ -22,11 +22,19 @@ fn identity() -> Identity {
     }
 }
 
+const TERMS: SpanTerms<'_> = SpanTerms {
+    route: "orders",
+    visibility: Duration::from_secs(30),
+    envelope: Envelope::Sns,
+    queue_url: Some("https://sqs/1/a"),
+};
+
 fn traced(terms: TraceTerms) -> (QueueSpans, SpanReceiver) {
     let (tracer, receiver) = Tracer::new(terms, 100);
-    let visibility = Duration::from_secs(30);
-    let spans = QueueSpans::new(&tracer, "local", &identity(), ("orders", visibility));
-    (spans, receiver)
+    (
+        QueueSpans::new(&tracer, "local", &identity(), &TERMS),
+        receiver,
+    )
 }
 
 fn never() -> TraceTerms {
@@ -87,21 +95,56 @@ fn attempt_begins_a_trace_that_is_linked_to_its_message_or_continues_it() {
         let (spans, mut receiver) = traced(terms);
         let ended = attempt(&spans, vec![sent("a")], &done());
         let span = receiver.take(9).remove(0);
-        let remote = RemoteContext::from_traceparent(PARENT).expect("it is one");
+        let remote = RemoteContext::from_traceparent(PARENT).and_then(|remote| remote.span());
+        let remote = remote.expect("it is one");
         assert_eq!(ended[0].0.trace, Some(span.context));
         assert_eq!(&*span.name, "process local:a");
         assert_eq!(value(&span, "dispatcher.outcome"), Some(&"done".into()));
         assert_eq!(value(&span, "dispatcher.attempt"), Some(&1_u32.into()));
+        let url = value(&span, "aws.sqs.queue.url");
+        assert_eq!(url, Some(&SpanValue::Shared("https://sqs/1/a".into())));
         if continues_trace {
-            assert_eq!(span.parent, Some(remote.context.span_id));
-            assert_eq!(span.context.trace_id, remote.context.trace_id);
+            assert_eq!(span.parent, Some(remote.span_id));
+            assert_eq!(span.context.trace_id, remote.trace_id);
             assert!(span.links.is_empty());
         } else {
             assert_eq!(span.parent, None);
-            assert_ne!(span.context.trace_id, remote.context.trace_id);
-            assert_eq!(span.links[0].context, remote.context);
+            assert_ne!(span.context.trace_id, remote.trace_id);
+            assert_eq!(span.links[0].context, remote);
         }
     }
+}
+
+#[test]
+fn attempt_belongs_to_a_trace_of_x_ray_that_names_no_span() {
+    let (spans, mut receiver) = traced(TraceTerms::default());
+    let mut rootless = job("a");
+    let header = "Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1";
+    rootless.message.system_attributes = vec![("AWSTraceHeader".into(), header.into())];
+    attempt(&spans, vec![rootless], &done());
+    let span = receiver.take(9).remove(0);
+    let trace = span.context.trace_id.to_string();
+    assert_eq!(trace, "5759e988bd862e3fe1be46a994272793");
+    assert_eq!((span.parent, span.links), (None, Vec::new()));
+}
+
+#[test]
+fn context_is_found_in_the_envelope_of_sns() {
+    let (spans, mut receiver) = traced(TraceTerms::default());
+    let mut wrapped = job("a");
+    wrapped.message.body = serde_json::json!({
+        "Type": "Notification",
+        "TopicArn": "arn:aws:sns:us-east-1:1:t",
+        "Message": "{}",
+        "MessageAttributes": {"traceparent": {"Type": "String", "Value": PARENT}},
+    })
+    .to_string();
+    let ended = attempt(&spans, vec![wrapped], &done());
+    let sender = RemoteContext::from_traceparent(PARENT).and_then(|remote| remote.span());
+    let linked = |span: &Span| span.links.first().map(|link| link.context);
+    assert_eq!(linked(&receiver.take(9)[0]), sender);
+    spans.received(clock::now(), Ok(&[ended[0].0.message.clone()]));
+    assert_eq!(linked(&receiver.take(9)[0]), sender);
 }
 
 #[test]
@@ -232,13 +275,7 @@ fn receive_that_brings_nothing_is_no_span() {
 
 #[test]
 fn nothing_is_traced_where_tracing_is_off() {
-    let visibility = Duration::from_secs(30);
-    let spans = QueueSpans::new(
-        &Tracer::default(),
-        "local",
-        &identity(),
-        ("orders", visibility),
-    );
+    let spans = QueueSpans::new(&Tracer::default(), "local", &identity(), &TERMS);
     assert!(spans.0.is_none());
     let ended = attempt(&spans, vec![sent("a")], &failed());
     assert_eq!(ended[0].0.trace, None);

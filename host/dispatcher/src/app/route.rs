@@ -24,7 +24,7 @@ use dispatcher_core::scheduler::shared::SharedScheduler;
 use dispatcher_core::scheduler::{Rules, Scheduler, SchedulerLimits};
 use dispatcher_core::settlement::decide::Policy;
 use dispatcher_core::settlement::{OrderPort, Settlement};
-use dispatcher_core::spans::QueueSpans;
+use dispatcher_core::spans::{QueueSpans, SpanTerms};
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::{Group, Task};
 use std::collections::BTreeMap;
@@ -162,8 +162,13 @@ fn spans(route: &Route, queues: &[Arc<dyn Queue>], shared: &ProcessContext) -> V
     let one = |(weighted, queue): (&WeightedQueue, &Arc<dyn Queue>)| {
         let identity = queue.identity();
         let system = weighted.name.backend.messaging_system();
-        let terms = (route.name.as_str(), visibility(route, identity));
-        QueueSpans::new(&shared.tracer, system, identity, terms)
+        let terms = SpanTerms {
+            route: &route.name,
+            visibility: visibility(route, identity),
+            envelope: route.settings.envelope,
+            queue_url: queue.url(),
+        };
+        QueueSpans::new(&shared.tracer, system, identity, &terms)
     };
     route.queues.iter().zip(queues).map(one).collect()
 }

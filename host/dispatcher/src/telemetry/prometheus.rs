@@ -191,7 +191,9 @@ impl MetricText {
 fn traced_value(exemplar: &Exemplar) -> String {
     let Exemplar { trace, value_s, at } = exemplar;
     let at_s = at.0 as f64 / 1_000.0;
-    format!(" # {{trace_id=\"{trace}\"}} {value_s} {at_s:.3}")
+    let span = trace.span_id.map(|id| format!(",span_id=\"{id}\""));
+    let (trace, span) = (trace.trace_id, span.unwrap_or_default());
+    format!(" # {{trace_id=\"{trace}\"{span}}} {value_s} {at_s:.3}")
 }
 
 fn pair(label: &str, value: &str) -> String {
@@ -211,8 +213,9 @@ mod tests {
     use dispatcher_core::telemetry::counters::Counters;
     use dispatcher_core::telemetry::events::{EventKind, ReasonKind};
     use dispatcher_core::telemetry::metrics::Meters;
+    use dispatcher_core::telemetry::metrics::exemplar::ExemplarTrace;
     use dispatcher_core::telemetry::metrics::of_plugins::PluginMeter;
-    use dispatcher_core::telemetry::trace::TraceId;
+    use dispatcher_core::telemetry::trace::{SpanId, TraceId};
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -273,7 +276,10 @@ mod tests {
     fn exemplars_follow_the_bucket_of_their_value() {
         let meters = Meters::new(["local:a"]);
         let meter = meters.of("local:a").expect("it was named");
-        let trace = TraceId::read("5759e988bd862e3fe1be46a994272793").expect("an id");
+        let trace = ExemplarTrace {
+            trace_id: TraceId::read("5759e988bd862e3fe1be46a994272793").expect("an id"),
+            span_id: SpanId::read("53995c3f42cd8ad8"),
+        };
         for ms in [3, 40] {
             meter.took(Duration::from_millis(ms));
         }
@@ -287,7 +293,7 @@ mod tests {
         let found = traced(TextFormat::OpenMetrics);
         assert_eq!(found.len(), 1, "{found:?}");
         let start = "messaging_process_duration_seconds_bucket{le=\"0.05\",queue=\"local:a\",";
-        let exemplar = "} 2 # {trace_id=\"5759e988bd862e3fe1be46a994272793\"} 0.04 ";
+        let exemplar = "} 2 # {trace_id=\"5759e988bd862e3fe1be46a994272793\",span_id=\"53995c3f42cd8ad8\"} 0.04 ";
         assert!(
             found[0].starts_with(start) && found[0].contains(exemplar),
             "{found:?}"

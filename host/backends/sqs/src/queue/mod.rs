@@ -223,6 +223,10 @@ impl Queue for SqsQueue {
         &self.identity
     }
 
+    fn url(&self) -> Option<&str> {
+        Some(&self.target.url)
+    }
+
     /// 15 minutes, and nothing on FIFO queues (SendMessage in the SQS API reference).
     fn delays(&self) -> Delays {
         if self.target.fifo {

@@ -3,16 +3,25 @@
 
 use super::histogram::CHART_EDGES_S;
 use crate::clock::Timestamp;
-use crate::telemetry::trace::TraceId;
+use crate::telemetry::trace::{SpanId, TraceId};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+/// Where the trace of a value is to be found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExemplarTrace {
+    /// The trace.
+    pub trace_id: TraceId,
+    /// The span in it, where one is known.
+    pub span_id: Option<SpanId>,
+}
+
 /// A value with the trace that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Exemplar {
-    /// The trace.
-    pub trace: TraceId,
+    /// Its trace.
+    pub trace: ExemplarTrace,
     /// The value, in seconds.
     pub value_s: f64,
     /// When it was measured.
@@ -33,7 +42,7 @@ pub(super) struct Exemplars(Mutex<BTreeMap<usize, Exemplar>>);
 
 impl Exemplars {
     /// Keeps a value as the exemplar of its bucket. Never waits: of two at once one is enough.
-    pub(super) fn keep(&self, value: Duration, trace: TraceId, at: Timestamp) {
+    pub(super) fn keep(&self, value: Duration, trace: ExemplarTrace, at: Timestamp) {
         let exemplar = Exemplar {
             trace,
             value_s: value.as_secs_f64(),
@@ -60,7 +69,10 @@ mod tests {
     #[test]
     fn each_bucket_keeps_its_last_exemplar() {
         let exemplars = Exemplars::default();
-        let trace = TraceId::read(TRACE).expect("an id");
+        let trace = ExemplarTrace {
+            trace_id: TraceId::read(TRACE).expect("an id"),
+            span_id: None,
+        };
         for (ms, at) in [(5, 1), (4, 2), (100_000_000, 3)] {
             exemplars.keep(Duration::from_millis(ms), trace, Timestamp(at));
         }

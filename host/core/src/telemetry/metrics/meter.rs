@@ -1,13 +1,12 @@
 //! The measurements of one queue. Written on the hot path with plain atomic additions; read by
 //! publishers and by `/metrics`. Knows no sink.
 
-use super::exemplar::{Exemplar, Exemplars};
+use super::exemplar::{Exemplar, ExemplarTrace, Exemplars};
 use super::histogram::{Histogram, Samples};
 use crate::clock;
 use crate::telemetry::counters::Counter;
 use crate::telemetry::events::EventCounts;
 use crate::telemetry::events::outcomes::Outcomes;
-use crate::telemetry::trace::TraceId;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -69,6 +68,7 @@ pub struct Meter {
     pub paused: AtomicBool,
     duration: Histogram,
     traced: Exemplars,
+    pub(super) keeps_exemplars: AtomicBool,
     age: Histogram,
     in_flight: Level,
     /// That of all queues together: the sum of what each had at most is more than that.
@@ -92,8 +92,13 @@ impl Meter {
     }
 
     /// Names the trace of an attempt that took so long.
-    pub fn traced(&self, duration: Duration, trace: TraceId) {
+    pub fn traced(&self, duration: Duration, trace: ExemplarTrace) {
         self.traced.keep(duration, trace, clock::wall_clock_now());
+    }
+
+    /// Whether anybody reads exemplars. Otherwise no trace is looked for.
+    pub(crate) fn keeps_exemplars(&self) -> bool {
+        self.keeps_exemplars.load(Relaxed)
     }
 
     /// The last traced durations, one for each bucket of a chart.

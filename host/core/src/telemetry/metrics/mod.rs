@@ -14,6 +14,7 @@ use crate::clock::Timestamp;
 use meter::{Interval, Level, Meter};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The meters of all queues of one process; shared by `Arc`.
 #[derive(Debug, Default)]
@@ -43,6 +44,13 @@ impl Meters {
     pub fn of(&self, name: &str) -> Option<Arc<Meter>> {
         let at = *self.by_name.get(name)?;
         self.queues.get(at).map(|(_, meter)| Arc::clone(meter))
+    }
+
+    /// From now on exemplars are kept: somebody reads them.
+    pub fn keep_exemplars(&self) {
+        for (_, meter) in self.iter() {
+            meter.keeps_exemplars.store(true, Relaxed);
+        }
     }
 
     /// The last ends of deliveries, of all queues.
@@ -114,6 +122,9 @@ mod tests {
             "they were never in flight together"
         );
         assert!(meters.of("c").is_none());
+        assert!(!a.keeps_exemplars(), "nobody reads them");
+        meters.keep_exemplars();
+        assert!(a.keeps_exemplars() && b.keeps_exemplars());
         let names: Vec<Option<&str>> = report
             .rows()
             .map(|(name, _)| name.map(|name| &**name))

@@ -172,6 +172,11 @@ impl CallSpan {
         self.context
     }
 
+    /// The attributes that name a queue which it sends to.
+    pub fn destination(&self, queue: &str) -> Vec<SpanAttribute> {
+        self.tracer.destination(queue)
+    }
+
     /// Ends it. The parts are made only if the span is sampled.
     pub fn end(self, kind: SpanKind, parts: impl FnOnce() -> CallParts) {
         if !self.context.sampled {

@@ -24,34 +24,61 @@ pub struct SpanContext {
 /// The context that a message or a request brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteContext {
-    /// The sender's span.
-    pub context: SpanContext,
+    /// The sender's trace.
+    pub trace_id: TraceId,
+    /// The sender's span. X-Ray may name the trace alone, as services do that make no span themselves.
+    pub parent: Option<SpanId>,
+    /// Whether the sender's span is exported.
+    pub sampled: bool,
     /// Whether the sender decided on sampling at all: X-Ray may leave it to the receiver.
     pub is_decided: bool,
+}
+
+impl RemoteContext {
+    /// The place of the sender's span, if it is named.
+    pub fn span(&self) -> Option<SpanContext> {
+        Some(SpanContext {
+            trace_id: self.trace_id,
+            span_id: self.parent?,
+            sampled: self.sampled,
+        })
+    }
 }
 
 impl TraceId {
     /// From 32 digits in lower case.
     pub fn read(text: &str) -> Option<Self> {
-        let id = hex(text, 32)?;
-        Some(Self(id.to_be_bytes()))
+        is_lower(text).then(|| Self::of(hex(text, 32)?))?
+    }
+
+    /// Never all zeros.
+    fn of(number: u128) -> Option<Self> {
+        (number != 0).then(|| Self(number.to_be_bytes()))
     }
 }
 
 impl SpanId {
     /// From 16 digits in lower case.
     pub fn read(text: &str) -> Option<Self> {
-        let id = u64::try_from(hex(text, 16)?).ok()?;
-        Some(Self(id.to_be_bytes()))
+        is_lower(text).then(|| Self::of(hex(text, 16)?))?
+    }
+
+    /// Never all zeros.
+    fn of(number: u128) -> Option<Self> {
+        let number = u64::try_from(number).ok().filter(|number| *number != 0)?;
+        Some(Self(number.to_be_bytes()))
     }
 }
 
-/// A number other than 0, in so many hexadecimal digits in lower case.
+/// A number in so many hexadecimal digits.
 fn hex(text: &str, digits: usize) -> Option<u128> {
-    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    let is_hex = text.len() == digits && text.bytes().all(is_digit);
-    let number = is_hex.then(|| u128::from_str_radix(text, 16).ok())??;
-    (number != 0).then_some(number)
+    let is_hex = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hex.then(|| u128::from_str_radix(text, 16).ok())?
+}
+
+/// W3C Trace Context writes digits in lower case, X-Ray in any.
+fn is_lower(text: &str) -> bool {
+    !text.bytes().any(|byte| byte.is_ascii_uppercase())
 }
 
 impl fmt::Display for TraceId {
@@ -98,22 +125,23 @@ impl SpanContext {
 }
 
 impl RemoteContext {
-    /// From a trace header of X-Ray. Without a parent there is no position.
+    /// From a trace header of X-Ray.
     pub fn from_x_ray(header: &str) -> Option<Self> {
         let part = |name: &str| {
             let mut parts = header.split(';').map(str::trim);
             parts.find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
         };
         let (epoch, rest) = part("Root")?.strip_prefix("1-")?.split_once('-')?;
-        let trace_id = TraceId::read(&format!("{epoch}{rest}").to_ascii_lowercase())?;
-        let span_id = SpanId::read(&part("Parent")?.to_ascii_lowercase())?;
+        let trace_id = TraceId::of(hex(epoch, 8)? << 96 | hex(rest, 24)?)?;
+        let parent = match part("Parent") {
+            Some(parent) => Some(SpanId::of(hex(parent, 16)?)?),
+            None => None,
+        };
         let sampled = part("Sampled");
         Some(Self {
-            context: SpanContext {
-                trace_id,
-                span_id,
-                sampled: sampled == Some("1"),
-            },
+            trace_id,
+            parent,
+            sampled: sampled == Some("1"),
             is_decided: matches!(sampled, Some("0" | "1")),
         })
     }
@@ -136,11 +164,9 @@ impl RemoteContext {
         }
         let flags = u8::from_str_radix(flags, 16).ok()?;
         Some(Self {
-            context: SpanContext {
-                trace_id: TraceId::read(trace)?,
-                span_id: SpanId::read(span)?,
-                sampled: flags & 1 == 1,
-            },
+            trace_id: TraceId::read(trace)?,
+            parent: Some(SpanId::read(span)?),
+            sampled: flags & 1 == 1,
             is_decided: true,
         })
     }
@@ -158,9 +184,21 @@ mod tests {
     fn both_formats_name_the_same_position() {
         let of_x_ray = RemoteContext::from_x_ray(X_RAY).expect("it is one");
         assert_eq!(RemoteContext::from_traceparent(PARENT), Some(of_x_ray));
-        assert_eq!(of_x_ray.context.traceparent(), PARENT);
-        assert_eq!(of_x_ray.context.x_ray(), X_RAY);
-        assert!(of_x_ray.is_decided && of_x_ray.context.sampled);
+        let span = of_x_ray.span().expect("it names a span");
+        assert_eq!(span.traceparent(), PARENT);
+        assert_eq!(span.x_ray(), X_RAY);
+        assert!(of_x_ray.is_decided && of_x_ray.sampled);
+        let upper = X_RAY.replace("bd862e3f", "BD862E3F");
+        assert_eq!(RemoteContext::from_x_ray(&upper), Some(of_x_ray));
+    }
+
+    #[test]
+    fn header_of_x_ray_without_a_parent_names_the_trace_alone() {
+        let whole = RemoteContext::from_x_ray(X_RAY).expect("it is one");
+        let root = X_RAY.replace(";Parent=53995c3f42cd8ad8", "");
+        let read = RemoteContext::from_x_ray(&root).expect("it names a trace");
+        assert_eq!((read.trace_id, read.span()), (whole.trace_id, None));
+        assert!(read.sampled && read.is_decided);
     }
 
     #[test]
@@ -172,17 +210,18 @@ mod tests {
         ] {
             let header = X_RAY.replace(";Sampled=1", open);
             let read = RemoteContext::from_x_ray(&header).expect("it is one");
-            assert!(!read.is_decided && !read.context.sampled, "{header}");
+            assert!(!read.is_decided && !read.sampled, "{header}");
         }
         let not = RemoteContext::from_x_ray(&X_RAY.replace("Sampled=1", "Sampled=0"));
-        assert!(not.is_some_and(|read| read.is_decided && !read.context.sampled));
+        assert!(not.is_some_and(|read| read.is_decided && !read.sampled));
     }
 
     #[test]
     fn what_is_no_context_is_none() {
         for wrong in [
             "",
-            "Root=1-5759e988-bd862e3fe1be46a994272793",
+            "Root=1-5759e988-bd862e3f",
+            "Root=1-00000000-000000000000000000000000",
             "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=0000000000000000",
             "Root=2-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8",
             "00-5759e988bd862e3fe1be46a994272793-53995c3f42cd8ad8-01-more",

@@ -57,6 +57,22 @@ pub struct GuestDetails {
     pub dropped_links: u32,
 }
 
+impl GuestDetails {
+    /// About how many bytes of memory they take.
+    pub(super) fn size(&self) -> usize {
+        let bytes = |attributes: &[GuestAttribute]| {
+            let attributes = attributes.iter();
+            let one = |(key, value): &GuestAttribute| key.len() + value.text_bytes();
+            let texts: usize = attributes.clone().map(one).sum();
+            texts + attributes.len() * size_of::<GuestAttribute>()
+        };
+        let events = self.events.iter();
+        let events = events
+            .map(|event| size_of::<GuestEvent>() + event.name.len() + bytes(&event.attributes));
+        size_of::<Self>() + self.scope.len() + bytes(&self.attributes) + events.sum::<usize>()
+    }
+}
+
 /// A key, and its value.
 pub type GuestAttribute = (String, SpanValue);
 
@@ -122,13 +138,23 @@ impl GuestSpan {
         }
         let details = &mut self.details;
         cut(&mut details.scope, LONGEST_KEY);
-        details.dropped_links += beyond(&mut self.links, MOST_LINKS);
+        // The counts are the guest's, of any size.
+        let more = |count: &mut u32, dropped| *count = count.saturating_add(dropped);
+        more(
+            &mut details.dropped_links,
+            beyond(&mut self.links, MOST_LINKS),
+        );
         let mut all = Attributes { left, cut: 0 };
-        details.dropped_attributes += all.bound(&mut details.attributes);
-        details.dropped_events += beyond(&mut details.events, MOST_EVENTS);
+        let dropped = all.bound(&mut details.attributes);
+        more(&mut details.dropped_attributes, dropped);
+        let dropped = beyond(&mut details.events, MOST_EVENTS);
+        more(&mut details.dropped_events, dropped);
         for event in &mut details.events {
             cut(&mut event.name, LONGEST_KEY);
-            event.dropped_attributes += all.bound(&mut event.attributes);
+            more(
+                &mut event.dropped_attributes,
+                all.bound(&mut event.attributes),
+            );
         }
         details.cut_attributes = all.cut;
     }
@@ -236,6 +262,29 @@ mod tests {
         assert_eq!(taken, [false, false, true]);
         assert_eq!([context(1, 3), context(1, 4)].map(is_taken), [true, false]);
         assert_eq!(spans.dropped, 3);
+    }
+
+    #[test]
+    fn counts_that_a_guest_gives_do_not_overflow() {
+        let mut full = span(context(1, 2), None);
+        full.links = vec![context(3, 3); MOST_LINKS + 1];
+        let attribute = || ("key".to_owned(), SpanValue::Flag(true));
+        full.details.attributes = std::iter::repeat_with(attribute)
+            .take(MOST_ATTRIBUTES + 1)
+            .collect();
+        for count in [
+            &mut full.details.dropped_links,
+            &mut full.details.dropped_attributes,
+            &mut full.details.dropped_events,
+        ] {
+            *count = u32::MAX;
+        }
+        let ended = GuestSpans::default().end(&context(1, 1), full, 1);
+        let details = ended.expect("it is taken").1.details;
+        assert_eq!(
+            (details.dropped_links, details.dropped_attributes),
+            (u32::MAX, u32::MAX)
+        );
     }
 
     #[test]

@@ -15,4 +15,4 @@ pub use context::{RemoteContext, SpanContext, SpanId, TraceId};
 pub use guest::{GuestAttribute, GuestDetails, GuestEvent, GuestSpan};
 pub use sampler::Sampler;
 pub use span::{LONGEST_TEXT, MOST_LINKS, Span, SpanAttribute, SpanKind, SpanLink, SpanValue};
-pub use tracer::{SpanReceiver, TraceTerms, Tracer};
+pub use tracer::{SpanReceiver, SystemOfQueue, TraceTerms, Tracer};

@@ -29,7 +29,7 @@ impl Sampler {
     pub fn samples(&self, parent: Option<&RemoteContext>, trace_id: TraceId) -> bool {
         let decided = parent.filter(|parent| self.follows_parent && parent.is_decided);
         if let Some(parent) = decided {
-            return parent.context.sampled;
+            return parent.sampled;
         }
         if self.share >= 1.0 {
             return true;
@@ -47,16 +47,14 @@ impl Sampler {
 
 #[cfg(test)]
 mod tests {
-    use super::super::context::{SpanContext, SpanId};
+    use super::super::context::SpanId;
     use super::*;
 
     fn parent(sampled: bool, is_decided: bool) -> RemoteContext {
         RemoteContext {
-            context: SpanContext {
-                trace_id: TraceId([1; 16]),
-                span_id: SpanId([1; 8]),
-                sampled,
-            },
+            trace_id: TraceId([1; 16]),
+            parent: Some(SpanId([1; 8])),
+            sampled,
             is_decided,
         }
     }

@@ -31,6 +31,29 @@ pub struct Span {
     pub guest: Option<Box<GuestDetails>>,
 }
 
+impl Span {
+    /// About how many bytes of memory it takes.
+    pub(super) fn size(&self) -> usize {
+        let of_links = self.links.iter();
+        let of_links = of_links.map(|link| size_of::<SpanLink>() + bytes(&link.attributes));
+        let failure = self.failure.as_ref().map_or(0, String::len);
+        let guest = self.guest.as_ref().map_or(0, |guest| guest.size());
+        size_of::<Self>()
+            + self.name.len()
+            + bytes(&self.attributes)
+            + of_links.sum::<usize>()
+            + failure
+            + guest
+    }
+}
+
+fn bytes(attributes: &[SpanAttribute]) -> usize {
+    let attributes = attributes.iter();
+    attributes
+        .map(|(_, value)| size_of::<SpanAttribute>() + value.text_bytes())
+        .sum()
+}
+
 /// The kinds of OpenTelemetry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanKind {
@@ -79,6 +102,16 @@ pub struct SpanLink {
 pub const MOST_LINKS: usize = 128;
 /// The longest text of an attribute, in bytes; the rest is cut.
 pub const LONGEST_TEXT: usize = 4_096;
+
+impl SpanValue {
+    /// The bytes of a text of its own.
+    pub(super) fn text_bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            _ => 0,
+        }
+    }
+}
 
 impl From<&'static str> for SpanValue {
     fn from(word: &'static str) -> Self {

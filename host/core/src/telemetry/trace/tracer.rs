@@ -3,10 +3,10 @@
 
 use super::context::{RemoteContext, SpanContext, SpanId, TraceId};
 use super::sampler::Sampler;
-use super::span::Span;
+use super::span::{Span, SpanAttribute};
 use crate::clock;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
@@ -26,16 +26,26 @@ pub struct TraceTerms {
 #[derive(Debug, Clone, Default)]
 pub struct Tracer(Option<Arc<SpanQueue>>);
 
+/// What the conventions call the messaging system of a queue of this name; an empty text where nobody
+/// knows.
+pub type SystemOfQueue = fn(&str) -> &'static str;
+
 #[derive(Debug)]
 struct SpanQueue {
     terms: TraceTerms,
+    systems: SystemOfQueue,
     sender: Sender<Span>,
     capacity: usize,
     shared: Arc<QueueState>,
 }
 
+/// Maximum bytes of spans that wait.
+const MOST_BYTES: usize = 8 << 20;
+
 #[derive(Debug, Default)]
 struct QueueState {
+    /// How many the spans that wait have, about.
+    bytes: AtomicUsize,
     dropped: AtomicU64,
     half_full: Notify,
 }
@@ -48,13 +58,24 @@ pub struct SpanReceiver {
 }
 
 impl Tracer {
-    /// One that keeps at most `capacity` spans for the receiver; what is more is dropped and counted.
+    /// One that keeps at most `capacity` spans, and 8 MiB of them, for the receiver; what is more is
+    /// dropped and counted.
     pub fn new(terms: TraceTerms, capacity: usize) -> (Self, SpanReceiver) {
+        Self::naming(terms, capacity, |_| "")
+    }
+
+    /// One that also knows what the messaging systems of queues are called.
+    pub fn naming(
+        terms: TraceTerms,
+        capacity: usize,
+        systems: SystemOfQueue,
+    ) -> (Self, SpanReceiver) {
         let capacity = capacity.max(1);
         let (sender, receiver) = channel(capacity);
         let shared = Arc::<QueueState>::default();
         let tracer = SpanQueue {
             terms,
+            systems,
             sender,
             capacity,
             shared: shared.clone(),
@@ -75,10 +96,20 @@ impl Tracer {
         self.0.as_deref().map(|queue| &queue.terms)
     }
 
+    /// The attributes that name a queue which something is sent to.
+    pub fn destination(&self, queue: &str) -> Vec<SpanAttribute> {
+        let system = self.0.as_deref().map_or("", |own| (own.systems)(queue));
+        let mut attributes = vec![("messaging.destination.name", queue.to_owned().into())];
+        if !system.is_empty() {
+            attributes.push(("messaging.system", system.into()));
+        }
+        attributes
+    }
+
     /// The place of a span that begins, below `parent` if there is one. Decides on sampling.
     pub fn begin(&self, parent: Option<&RemoteContext>) -> Option<SpanContext> {
         let terms = self.terms()?;
-        let trace_id = parent.map_or_else(new_trace_id, |parent| parent.context.trace_id);
+        let trace_id = parent.map_or_else(new_trace_id, |parent| parent.trace_id);
         Some(SpanContext {
             trace_id,
             span_id: new_span_id(),
@@ -89,11 +120,15 @@ impl Tracer {
     /// Takes a span that has ended. Never waits.
     pub fn record(&self, span: Span) {
         let Some(queue) = &self.0 else { return };
-        if queue.sender.try_send(span).is_err() {
-            queue.shared.dropped.fetch_add(1, Relaxed);
+        let shared = &queue.shared;
+        let size = span.size();
+        let bytes = shared.bytes.fetch_add(size, Relaxed).saturating_add(size);
+        if bytes > MOST_BYTES || queue.sender.try_send(span).is_err() {
+            shared.bytes.fetch_sub(size, Relaxed);
+            shared.dropped.fetch_add(1, Relaxed);
         }
-        if queue.sender.capacity() <= queue.capacity / 2 {
-            queue.shared.half_full.notify_one();
+        if queue.sender.capacity() <= queue.capacity / 2 || bytes >= MOST_BYTES / 2 {
+            shared.half_full.notify_one();
         }
     }
 }
@@ -121,6 +156,7 @@ impl SpanReceiver {
         while spans.len() < most
             && let Ok(span) = self.receiver.try_recv()
         {
+            self.shared.bytes.fetch_sub(span.size(), Relaxed);
             spans.push(span);
         }
         spans
@@ -177,6 +213,27 @@ mod tests {
         assert_eq!([receiver.take_dropped(), receiver.take_dropped()], [3, 0]);
     }
 
+    #[test]
+    fn spans_beyond_the_bytes_are_dropped_and_counted() {
+        let (tracer, mut receiver) = Tracer::new(TraceTerms::default(), 4_096);
+        let context = tracer.begin(None).expect("it is on");
+        let large = || Span {
+            failure: Some("x".repeat(MOST_BYTES / 4)),
+            ..span(context)
+        };
+        for _ in 0..5 {
+            tracer.record(large());
+        }
+        assert_eq!(
+            receiver.take(9).len(),
+            3,
+            "the fourth is a little too large"
+        );
+        assert_eq!(receiver.take_dropped(), 2);
+        tracer.record(large());
+        assert_eq!(receiver.take(9).len(), 1, "what was taken makes room");
+    }
+
     #[tokio::test]
     async fn receiver_is_woken_when_half_of_the_room_is_taken() {
         let (tracer, receiver) = Tracer::new(TraceTerms::default(), 4);
@@ -200,7 +257,9 @@ mod tests {
         assert_eq!(child.trace_id, root.trace_id);
         assert!(child.span_id != root.span_id && child.sampled);
         let remote = RemoteContext {
-            context: root,
+            trace_id: root.trace_id,
+            parent: Some(root.span_id),
+            sampled: true,
             is_decided: true,
         };
         let below = tracer.begin(Some(&remote)).expect("it is on");

@@ -176,6 +176,15 @@ impl RequestTarget {
     pub(super) fn address(&self) -> Option<IpAddr> {
         self.host.parse().ok()
     }
+
+    /// A name or an address, without brackets.
+    pub(super) fn host(&self) -> &str {
+        &self.host
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
 }
 
 impl fmt::Display for RequestTarget {

@@ -3,7 +3,7 @@
 use super::host::RequestTarget;
 use dispatcher_core::telemetry::trace::{ActiveSpan, CallParts, CallSpan, SpanContext, SpanKind};
 use http::header::{HeaderMap, HeaderValue};
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, Uri};
 use wasmtime_wasi_http::Error;
 
 const TRACEPARENT: &str = "traceparent";
@@ -14,7 +14,8 @@ const X_RAY: &str = "x-amzn-trace-id";
 pub(super) struct RequestSpan {
     call: CallSpan,
     method: Method,
-    target: String,
+    url: String,
+    target: RequestTarget,
 }
 
 impl RequestSpan {
@@ -28,10 +29,14 @@ impl RequestSpan {
     ) -> Option<Self> {
         let call = attempt.begin_call()?;
         continue_trace(request.headers_mut(), call.context(), forwards);
+        let is_shown = call.context().sampled;
         Some(Self {
             call,
             method: request.method().clone(),
-            target: target.to_string(),
+            url: is_shown
+                .then(|| shown_url(request.uri()))
+                .unwrap_or_default(),
+            target: target.clone(),
         })
     }
 
@@ -40,12 +45,15 @@ impl RequestSpan {
         let Self {
             call,
             method,
+            url,
             target,
         } = self;
         call.end(SpanKind::Client, || {
             let mut attributes = vec![
                 ("http.request.method", method.as_str().to_owned().into()),
-                ("server.address", target.into()),
+                ("server.address", target.host().to_owned().into()),
+                ("server.port", u32::from(target.port()).into()),
+                ("url.full", url.into()),
             ];
             let mut failure = None;
             match answer {
@@ -72,6 +80,20 @@ impl RequestSpan {
     }
 }
 
+/// An address without what may be secret: the values of its query.
+fn shown_url(uri: &Uri) -> String {
+    let Some(query) = uri.query() else {
+        return uri.to_string();
+    };
+    let whole = uri.to_string();
+    let start = whole.split('?').next().unwrap_or_default();
+    let shown = query.split('&').map(|part| match part.split_once('=') {
+        Some((name, _)) => format!("{name}=REDACTED"),
+        None => "REDACTED".to_owned(),
+    });
+    format!("{start}?{}", shown.collect::<Vec<_>>().join("&"))
+}
+
 /// Names the span in the headers.
 fn continue_trace(headers: &mut HeaderMap, context: SpanContext, forwards: bool) {
     if headers.contains_key(TRACEPARENT) && !forwards {
@@ -95,12 +117,25 @@ mod tests {
     use dispatcher_core::telemetry::trace::RemoteContext;
 
     #[test]
+    fn values_of_a_query_are_not_shown() {
+        for (address, shown) in [
+            ("http://a:1/jobs", "http://a:1/jobs"),
+            (
+                "https://a/b?key=secret&id=7&token",
+                "https://a/b?key=REDACTED&id=REDACTED&REDACTED",
+            ),
+        ] {
+            let uri: Uri = address.parse().expect("an address");
+            assert_eq!(shown_url(&uri), shown);
+        }
+    }
+
+    #[test]
     fn forwarded_headers_follow_the_span_and_those_of_a_guest_are_kept() {
         let own = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         let mine = "00-5759e988bd862e3fe1be46a994272793-53995c3f42cd8ad8-01";
-        let context = RemoteContext::from_traceparent(mine)
-            .expect("it is one")
-            .context;
+        let context = RemoteContext::from_traceparent(mine).and_then(|remote| remote.span());
+        let context = context.expect("it is one");
         let headers = |names: &[&'static str]| {
             let all = names.iter().map(|name| {
                 let name = http::HeaderName::from_static(name);

@@ -137,19 +137,26 @@ impl GrantedFunctions {
             patience,
             trace_header,
         };
+        let region = call.is_some().then(|| invoker.region().map(str::to_owned));
+        let region = region.flatten();
         let invoker = Arc::clone(invoker);
         let invocation =
             tasks::spawn_on(&self.control, async move { invoker.invoke(request).await });
         let answer = invocation.finished().await;
         if let Some((call, function)) = call {
-            end(call, &function, &answer);
+            end(call, &function, region.as_deref(), &answer);
         }
         answer.map_err(Denied::Failed)
     }
 }
 
 /// Ends the span of an invocation.
-fn end(call: CallSpan, function: &str, answer: &Result<Response, InvokeError>) {
+fn end(
+    call: CallSpan,
+    function: &str,
+    region: Option<&str>,
+    answer: &Result<Response, InvokeError>,
+) {
     call.end(SpanKind::Client, || {
         let mut attributes = vec![
             ("faas.invoked_name", function.to_owned().into()),
@@ -158,6 +165,9 @@ fn end(call: CallSpan, function: &str, answer: &Result<Response, InvokeError>) {
             ("rpc.service", "Lambda".into()),
             ("rpc.method", "Invoke".into()),
         ];
+        if let Some(region) = region {
+            attributes.push(("faas.invoked_region", region.to_owned().into()));
+        }
         let mut failure = None;
         match answer {
             Ok(response) => {

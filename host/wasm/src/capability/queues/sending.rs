@@ -129,12 +129,15 @@ fn end(call: CallSpan, queue: &str, sent: &Result<String, Denied>) {
     if matches!(sent, Err(Denied::Forbidden(_))) {
         return;
     }
+    if !call.context().sampled {
+        return;
+    }
+    let mut attributes = call.destination(queue);
     call.end(SpanKind::Producer, || {
-        let mut attributes = vec![
+        attributes.extend([
             ("messaging.operation.name", "send".into()),
             ("messaging.operation.type", "send".into()),
-            ("messaging.destination.name", queue.to_owned().into()),
-        ];
+        ]);
         let mut failure = None;
         match sent {
             Ok(id) => {

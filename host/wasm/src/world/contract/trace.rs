@@ -15,9 +15,10 @@ impl TraceContext {
     /// That of a message, where its sender named one that can be read.
     pub(super) fn of(message: &Message) -> Option<Self> {
         let header = message.trace_header();
-        if let Some(remote) = header.and_then(RemoteContext::from_x_ray) {
+        let remote = header.and_then(RemoteContext::from_x_ray);
+        if let Some(span) = remote.and_then(|remote| remote.span()) {
             return Some(Self {
-                traceparent: remote.context.traceparent(),
+                traceparent: span.traceparent(),
                 tracestate: None,
             });
         }

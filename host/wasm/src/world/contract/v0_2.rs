@@ -168,13 +168,12 @@ struct Lists<'a> {
 
 impl<'a> Lists<'a> {
     fn of(of: Delivery<'a>) -> Self {
-        let system = of.message.system_attributes.iter();
         let attributes = of.message.attributes.iter();
         Self {
             of,
             idempotency_key: of.idempotency_key(),
             trace: TraceContext::of(of.message),
-            system_attributes: system.map(|(name, value)| (&**name, &**value)).collect(),
+            system_attributes: of.message.system_attributes_with_trace().collect(),
             attributes: attributes
                 .map(|attribute| types::Attribute {
                     name: &attribute.name,
@@ -269,6 +268,8 @@ pub(crate) struct Trace {
 impl Message {
     fn of(of: Delivery<'_>) -> Self {
         let message = of.message.clone();
+        let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        let system = of.message.system_attributes_with_trace().map(owned);
         let attributes = message.attributes.into_iter();
         Self {
             id: message.id,
@@ -287,7 +288,7 @@ impl Message {
             sent_at: message.sent_at.map(|date| date.0),
             first_received_at: message.first_received_at.map(|date| date.0),
             group: message.group,
-            system_attributes: message.system_attributes,
+            system_attributes: system.collect(),
             attributes: attributes.map(Attribute::from).collect(),
             body_md5: message.body_md5,
             attributes_md5: message.attributes_md5,
