@@ -116,6 +116,7 @@ async fn single_message_is_received_processed_and_settled() {
         ("messaging.system", json!("dispatcher_local")),
         ("messaging.destination.name", json!("local:default")),
         ("messaging.operation.type", json!("process")),
+        ("aws.sqs.queue.url", Value::Null),
         ("messaging.message.body.size", json!(11)),
         ("dispatcher.message.receive_count", json!(1)),
         ("dispatcher.attempt", json!(1)),
@@ -254,6 +255,18 @@ async fn throttled_attempt_is_no_failure_and_holding_is_no_span() {
         assert_eq!(request["kind"], "client");
     }
     assert_eq!(of(&requests[0], "http.response.status_code"), 429);
+    let port: u16 = url
+        .trim_start_matches("http://127.0.0.1:")
+        .trim_end_matches("/jobs")
+        .parse()
+        .expect("a port");
+    for (name, value) in [
+        ("server.address", json!("127.0.0.1")),
+        ("server.port", json!(port)),
+        ("url.full", json!(url)),
+    ] {
+        assert_eq!(of(&requests[0], name), &value, "{name}");
+    }
     // The service continues the trace of the request.
     for (seen, request) in service.record().requests.iter().zip(&requests) {
         let (trace, id) = place(request);
@@ -317,6 +330,7 @@ async fn dead_letter_and_its_redrive_keep_the_trace_of_the_message() {
     assert_eq!(traced(redrive, &collector).run().code, 0);
     let sent = collector.wait_for("send local:default", 1).remove(0);
     assert_eq!(of(&sent, "dispatcher.send.reason"), "redrive");
+    assert_eq!(of(&sent, "messaging.system"), "dispatcher_local");
     assert_eq!(
         (&sent["kind"], links(&sent)),
         (&json!("producer"), vec![producer()])
@@ -348,6 +362,7 @@ async fn message_that_a_handler_sends_is_linked_to_the_send() {
         (&process["id"], &process["trace"])
     );
     assert_eq!(sent["kind"], "producer");
+    assert_eq!(of(&sent, "messaging.system"), "dispatcher_local");
     let next = collector.wait_for("process local:out", 1).remove(0);
     assert_eq!(links(&next), [place(&sent)]);
     assert_eq!(
@@ -439,12 +454,14 @@ async fn function_continues_the_trace_of_its_invocation_on_sqs() {
     let process = collector.wait_for(&format!("process {name}"), 1).remove(0);
     assert_eq!(links(&process), [producer()]);
     assert_eq!(of(&process, "messaging.system"), "aws_sqs");
+    assert_eq!(of(&process, "aws.sqs.queue.url"), url.as_str());
     let invoke = collector.wait_for("invoke f", 1).remove(0);
     assert_eq!(
         (&invoke["parent"], &invoke["trace"]),
         (&process["id"], &process["trace"])
     );
     assert_eq!(of(&invoke, "faas.invoked_name"), "f");
+    assert_eq!(of(&invoke, "faas.invoked_region"), "us-east-1");
     settlement(&collector, &process);
     let (trace, id) = place(&invoke);
     let (epoch, rest) = trace.split_at(8);
@@ -478,6 +495,48 @@ async fn only_failures_are_exported_where_nothing_is_sampled() {
     let all = collector.wait(|_| true);
     assert_eq!(named(&all, "process local:default").len(), 1, "{all:#?}");
     assert_eq!(named(&all, "receive local:default").len(), 0, "{all:#?}");
+}
+
+#[tokio::test]
+async fn busy_collector_gets_the_batch_again_when_it_wants_it() {
+    let collector = JobService::start(|request: &PostedRequest| match request.index {
+        0 => ServiceStep::Answer(ServiceAnswer::new(503).header("Retry-After", "0")),
+        _ => ServiceStep::status(200),
+    });
+    let running = run("verdicts", &[])
+        .env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &collector.url())
+        .env("OTEL_BSP_SCHEDULE_DELAY", "20")
+        .start();
+    send(running.data().path(), "default", &["done"], None).await;
+    let requests = collector.wait_for(2);
+    assert_eq!(requests[0].body, requests[1].body);
+    stop(running);
+}
+
+#[tokio::test]
+async fn exports_are_compressed_on_request() {
+    let collector = Collector::start();
+    let running = traced(run("verdicts", &[]), &collector)
+        .env("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
+        .start();
+    send(running.data().path(), "default", &["done"], None).await;
+    let process = collector.wait_for("process local:default", 1).remove(0);
+    assert_eq!(process["encoding"], "gzip");
+    stop(running);
+}
+
+#[tokio::test]
+async fn client_certificate_that_cannot_be_used_is_refused_at_the_start() {
+    let ended = run("verdicts", &[])
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", "https://127.0.0.1:1")
+        .env("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "client.pem")
+        .env("OTEL_EXPORTER_OTLP_CLIENT_KEY", "client.key")
+        .file("client.pem", "none")
+        .file("client.key", "none")
+        .run();
+    assert_ne!(ended.code, 0, "{ended:?}");
+    let why = "`client.pem` and `client.key` are no certificate with its key";
+    assert!(ended.stderr.contains(why), "{ended:?}");
 }
 
 #[tokio::test]
@@ -657,8 +716,15 @@ async fn metrics_are_exported_with_the_names_of_the_conventions() {
     }
     assert_eq!(last["resource"]["service.name"], "orders");
     // Traced attempts, too.
-    let exemplars = last["traces"].as_array().expect("a list");
+    let attempts = collector.wait_for("process local:default", 2);
+    let exemplars = last["spans"].as_array().expect("a list");
     assert!(!exemplars.is_empty(), "{last}");
+    for span in exemplars {
+        assert!(
+            attempts.iter().any(|attempt| attempt["id"] == *span),
+            "{last}"
+        );
+    }
     let build = |metrics: &[Value]| {
         let build = points(metrics, "dispatcher_build_info").pop();
         build.is_some_and(|one| one["kind"] == "gauge" && one["value"] == 1.0)
@@ -731,10 +797,14 @@ async fn logs_are_exported_on_request_with_the_span_of_their_attempt() {
         (&hello["level"], &hello["severity"]),
         (&json!("INFO"), &json!(9))
     );
-    assert_eq!(of(&hello, "target"), "guest");
+    assert_eq!(
+        (of(&hello, "target"), &hello["event"]),
+        (&json!("guest"), &Value::Null)
+    );
     assert_eq!(of(&of_attempt(&hello), "dispatcher.outcome"), "done");
     let dead = said(&logs, "message dead-lettered").expect("it came");
     assert_eq!(of(&dead, "queue"), "local:default");
+    assert_eq!(dead["event"], "message dead-lettered");
     assert_eq!(of(&dead, "receive_count"), 1);
     assert_eq!(of(&of_attempt(&dead), "dispatcher.reason"), "no customer");
     stop(running);

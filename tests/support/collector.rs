@@ -14,7 +14,7 @@ const PACKAGES: [&str; 1] = ["opentelemetry-proto==1.45.2"];
 /// Prints its port, then a line for each span, for each point of a metric and for each log record before
 /// it answers the request that brought it. Ends with its standard input.
 const SCRIPT: &str = r#"
-import json, os, sys, threading
+import gzip, json, os, sys, threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as logs
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics
@@ -47,6 +47,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers['Content-Length']))
         assert self.headers['Content-Type'] == 'application/x-protobuf'
+        if self.headers.get('Content-Encoding') == 'gzip':
+            body = gzip.decompress(body)
         with printing:
             self.answer(getattr(self, self.path.replace('/v1/', 'take_'))(body))
 
@@ -79,7 +81,8 @@ class Handler(BaseHTTPRequestHandler):
                             assert len(point.bucket_counts) == len(point.explicit_bounds) + 1
                             assert sum(point.bucket_counts) == point.count
                             found.update(count=point.count, sum=point.sum,
-                                         traces=[one.trace_id.hex() for one in point.exemplars])
+                                         traces=[one.trace_id.hex() for one in point.exemplars],
+                                         spans=[one.span_id.hex() for one in point.exemplars])
                         else:
                             found['value'] = getattr(point, point.WhichOneof('value'))
                         put('metrics', found)
@@ -93,6 +96,7 @@ class Handler(BaseHTTPRequestHandler):
                     assert 0 < record.time_unix_nano and 0 < record.observed_time_unix_nano
                     put('logs', {
                         'body': value(record.body),
+                        'event': record.event_name or None,
                         'level': record.severity_text,
                         'severity': record.severity_number,
                         'trace': record.trace_id.hex() or None,
@@ -131,6 +135,7 @@ class Handler(BaseHTTPRequestHandler):
                         'scope': of_scope.scope.name,
                         'resource': attributes(of_resource.resource.attributes),
                         'key': self.headers.get('api-key'),
+                        'encoding': self.headers.get('Content-Encoding'),
                     })
         return traces.ExportTraceServiceResponse()
 

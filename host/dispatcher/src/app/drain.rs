@@ -66,6 +66,14 @@ async fn received(signal: &mut Option<Signal>) {
 /// How long the guest threads may take to end in any case.
 const CLOSING: Duration = Duration::from_secs(2);
 
+/// A stop that is over.
+pub(crate) struct Stopped {
+    /// When it began.
+    pub began: BootInstant,
+    /// How it ended.
+    pub ended: Result<(), Vec<Problem>>,
+}
+
 /// Waits for the first signal and stops everything in order. What continues `until_stop` is
 /// dropped first.
 pub(crate) async fn until_stopped(
@@ -76,18 +84,27 @@ pub(crate) async fn until_stopped(
     scheduling: Scheduling,
     pool: Pool,
     plan: StopPlan,
-) -> Result<(), Vec<Problem>> {
+) -> Stopped {
     tokio::select! {
         _ = signals.next() => {}
         () = shared.drain.cancelled() => {}
-        () = shared.broken.cancelled() => return Err(vec![broken()]),
+        () = shared.broken.cancelled() => return Stopped {
+            began: clock::now(),
+            ended: Err(vec![broken()]),
+        },
     }
+    let began = clock::now();
     shared.readiness.set("dispatcher", "it is stopping");
     service_manager::stopping(plan);
     drop((signals, until_stop));
     let _force = tasks::spawn(force());
-    let grace_ends = clock::now() + plan.attempts();
-    drain(shared, routes, plan).await?;
+    let grace_ends = began + plan.attempts();
+    if let Err(problems) = drain(shared, routes, plan).await {
+        return Stopped {
+            began,
+            ended: Err(problems),
+        };
+    }
     // What is claimed and not sent then is sent by others.
     tokio::select! {
         () = scheduling.finish() => {}
@@ -97,7 +114,10 @@ pub(crate) async fn until_stopped(
     shared.plugins.forget();
     close(pool, grace_ends.max(clock::now() + CLOSING)).await;
     tracing::info!("stopped");
-    Ok(())
+    Stopped {
+        began,
+        ended: Ok(()),
+    }
 }
 
 /// Ends the guest threads, which have nothing left to do. Waits on its own thread, since those of

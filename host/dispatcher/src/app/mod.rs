@@ -168,10 +168,11 @@ pub async fn run(
     service_manager::ready(service_manager::RUNNING);
     let stopped =
         drain::until_stopped(signals, &shared, routes, until_stop, scheduling, pool, plan);
-    let drained = stopped.await;
+    let stopped = stopped.await;
     messages.finish().await;
-    tokio::join!(watching.finish(), exporting.finish());
-    drained
+    let latest = stopped.began + plan.telemetry();
+    tokio::join!(watching.finish(latest), exporting.finish(Some(latest)));
+    stopped.ended
 }
 
 fn start_routes(built: Vec<Built>, shared: &ProcessContext, pool: &Pool) -> Vec<RunningRoute> {

@@ -16,10 +16,11 @@ use crate::telemetry::depths::DepthTerms;
 use crate::telemetry::embedded::Embedded;
 use crate::telemetry::messaging::{QueueFact, QueueFacts};
 use crate::telemetry::otlp::{LAST, MetricsExport};
-use crate::telemetry::publish::{ToCloudWatch, publish, resolution_s};
+use crate::telemetry::publish::{ExportEnd, ToCloudWatch, publish, resolution_s};
 use crate::telemetry::registry::Registry;
 use dispatcher_aws::cloudwatch::CloudWatch;
 use dispatcher_core::clock;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::queue::Queue;
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
@@ -33,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 /// What watches; ends with `finish`.
 pub(crate) struct Watching {
     over: CancellationToken,
+    end: ExportEnd,
     publishing: Option<Task<()>>,
     exporting: Option<Task<()>>,
     serving: Option<Task<()>>,
@@ -82,10 +84,12 @@ pub(crate) async fn start(
             Some(tasks::spawn(admin::serve(listener, state, over.clone())))
         }
     };
-    let publishing = publishing(settings, shared, over.clone()).await;
-    let exporting = watched.export_metrics(operations, over.clone())?;
+    let end = ExportEnd::default();
+    let publishing = publishing(settings, shared, end.clone()).await;
+    let exporting = watched.export_metrics(operations, end.clone())?;
     Ok(Watching {
         over,
+        end,
         publishing,
         exporting,
         serving,
@@ -111,7 +115,7 @@ impl<'a> Watched<'a> {
     fn export_metrics(
         self,
         operations: &Arc<OnceLock<Arc<dyn Operations>>>,
-        over: CancellationToken,
+        end: ExportEnd,
     ) -> Result<Option<Task<()>>, Problem> {
         let otlp = &self.settings.otlp;
         let Some(OtlpMetrics { signal, interval }) = &otlp.metrics else {
@@ -125,12 +129,13 @@ impl<'a> Watched<'a> {
             None => self.metrics(DepthTerms::default(), &Prices::default()),
         };
         let asker = DepthAsker::new(metrics.clone(), Arc::clone(operations));
-        let exporting = export_metrics(export, metrics, asker, *interval, over);
+        let exporting = export_metrics(export, metrics, asker, *interval, end);
         Ok(Some(tasks::spawn(exporting)))
     }
 
     fn metrics(self, depth_terms: DepthTerms, prices: &Prices) -> Registry {
         let Self { shared, queues, .. } = self;
+        shared.meters.keep_exemplars();
         Registry {
             counters: shared.counters.clone(),
             meters: shared.meters.clone(),
@@ -234,38 +239,34 @@ async fn export_metrics(
     metrics: Registry,
     asker: Arc<DepthAsker>,
     interval: Duration,
-    over: CancellationToken,
+    end: ExportEnd,
 ) {
     let asking = Arc::clone(&asker).run(CancellationToken::new());
     let exporting = async {
         loop {
             tokio::select! {
-                () = over.cancelled() => {}
+                () = end.over.cancelled() => {}
                 () = clock::sleep_until(Some(clock::now() + interval)) => asker.refresh().await,
             }
-            let is_last = over.is_cancelled();
+            let is_last = end.over.is_cancelled();
             export.send(&metrics).await;
             if is_last {
                 return;
             }
         }
     };
-    let end = async {
-        over.cancelled().await;
-        clock::sleep_until(Some(clock::now() + LAST)).await;
-    };
     tokio::select! {
         biased;
         () = exporting => {}
         () = asking => {}
-        () = end => {}
+        () = end.is_late(LAST) => {}
     }
 }
 
 async fn publishing(
     settings: &Settings,
     shared: &ProcessContext,
-    over: CancellationToken,
+    end: ExportEnd,
 ) -> Option<Task<()>> {
     let metrics = settings.metrics?;
     let namespace = format!("Dispatcher-{}", settings.program.name.as_deref()?);
@@ -279,19 +280,26 @@ async fn publishing(
                 client: CloudWatch::connect(&config, namespace),
                 resolution_s,
             };
-            tasks::spawn(publish(sink, meters, metrics.interval, over))
+            tasks::spawn(publish(sink, meters, metrics.interval, end))
         }
         MetricsSink::EmbeddedFormat => {
             let sink = Embedded::new(namespace, resolution_s, std::io::stdout());
-            tasks::spawn(publish(sink, meters, metrics.interval, over))
+            tasks::spawn(publish(sink, meters, metrics.interval, end))
         }
     })
 }
 
 impl Watching {
-    /// The run is over: publishes what was measured last, and answers no more.
-    pub(crate) async fn finish(self) {
+    /// The run is over: publishes what was measured last, for at most 3 s and not after `latest`, and
+    /// answers no more.
+    pub(crate) async fn finish(self, latest: BootInstant) {
         self.over.cancel();
+        self.end.over.cancel();
+        let cut = self.end.cut.clone();
+        let _clock = tasks::spawn(async move {
+            clock::sleep_until(Some(latest)).await;
+            cut.cancel();
+        });
         let tasks = [
             self.publishing,
             self.exporting,

@@ -12,8 +12,10 @@ const USUAL: Duration = Duration::from_secs(30);
 /// How much longer than its wait a receive may take to be answered.
 const ANSWER: Duration = Duration::from_secs(4);
 /// The time after the last attempt and the last receive: the last outcomes are settled, and
-/// concurrently or later the last metrics are published, for at most 3 s.
+/// concurrently or later the last metrics and spans are sent, for at most 3 s.
 const AFTERWARDS: Duration = Duration::from_secs(4);
+/// The end of it, for the last lines of the log.
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// How long each part of a stop may take, counted from the signal. Attempts and receives continue
 /// side by side.
@@ -48,6 +50,11 @@ impl StopPlan {
     /// would be hidden from everybody until its visibility ends.
     pub fn receives(self) -> Duration {
         self.grace.max(self.longest_receive.saturating_add(ANSWER))
+    }
+
+    /// When metrics and spans that are not sent are given up.
+    pub fn telemetry(self) -> Duration {
+        self.total().saturating_sub(LAST_LINES)
     }
 
     /// The longest that the stop is planned to take.
@@ -125,6 +132,7 @@ mod tests {
         };
         assert_eq!(seconds(by_default), [20, 24, 28]);
         assert!(by_default.total() < USUAL);
+        assert_eq!(by_default.telemetry(), Duration::from_secs(27));
         for platform in [None, Some(Platform::Kubernetes), Some(Platform::Ecs)] {
             assert_eq!(advice(by_default, platform), None);
         }

@@ -2,15 +2,18 @@
 
 use crate::config::otel::Otlp;
 use crate::config::problem::Problem;
+use crate::name::QueueName;
 use crate::telemetry::otlp::{LogRecords, OtlpTransport, export_spans};
+use crate::telemetry::publish::ExportEnd;
+use dispatcher_core::clock;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
 use dispatcher_core::telemetry::trace::Tracer;
-use tokio_util::sync::CancellationToken;
 
 /// What exports; ends with `finish`.
 pub(crate) struct Exporting {
-    over: CancellationToken,
+    end: ExportEnd,
     task: Option<Task<()>>,
 }
 
@@ -19,17 +22,24 @@ pub(crate) struct Exporting {
 /// # Errors
 /// The certificates or headers for the collector cannot be used.
 pub(crate) fn start(otlp: &Otlp) -> Result<(Tracer, Exporting), Problem> {
-    let over = CancellationToken::new();
+    let end = ExportEnd::default();
     let Some(traces) = &otlp.traces else {
-        return Ok((Tracer::default(), Exporting { over, task: None }));
+        return Ok((Tracer::default(), Exporting { end, task: None }));
     };
     let transport = OtlpTransport::new(&traces.signal).map_err(|why| unusable(&why))?;
-    let (tracer, receiver) = Tracer::new(traces.terms, traces.batches.capacity);
+    let (tracer, receiver) =
+        Tracer::naming(traces.terms, traces.batches.capacity, messaging_system);
     let (resource, batches) = (otlp.resource.clone(), traces.batches);
-    let exporting = export_spans(receiver, transport, resource, batches, over.clone());
+    let exporting = export_spans(receiver, transport, resource, batches, end.clone());
     tracing::info!(endpoint = traces.signal.url, "traces are exported");
     let task = Some(tasks::spawn(exporting));
-    Ok((tracer, Exporting { over, task }))
+    Ok((tracer, Exporting { end, task }))
+}
+
+/// What the conventions call the system of a queue of this name.
+fn messaging_system(queue: &str) -> &'static str {
+    let name = queue.parse::<QueueName>();
+    name.map_or("", |name| name.backend.messaging_system())
 }
 
 /// The certificates or headers for the collector cannot be used.
@@ -45,22 +55,28 @@ pub(crate) fn export_logs(
     otlp: &Otlp,
     records: Option<LogRecords>,
 ) -> Result<Exporting, Vec<Problem>> {
-    let over = CancellationToken::new();
+    let end = ExportEnd::default();
     let Some((logs, records)) = otlp.logs.as_ref().zip(records) else {
-        return Ok(Exporting { over, task: None });
+        return Ok(Exporting { end, task: None });
     };
     let (resource, batches) = (otlp.resource.clone(), logs.batches);
-    let exporting = records.export(&logs.signal, resource, batches, over.clone());
+    let exporting = records.export(&logs.signal, resource, batches, end.clone());
     let exporting = exporting.map_err(|why| vec![unusable(&why)])?;
     tracing::info!(endpoint = logs.signal.url, "logs are exported");
     let task = Some(tasks::spawn(exporting));
-    Ok(Exporting { over, task })
+    Ok(Exporting { end, task })
 }
 
 impl Exporting {
-    /// The run is over: sends what is left, for at most 3 s.
-    pub(crate) async fn finish(self) {
-        self.over.cancel();
+    /// The run is over: sends what is left, for at most 3 s, and not after `latest` where there is such
+    /// a moment.
+    pub(crate) async fn finish(self, latest: Option<BootInstant>) {
+        self.end.over.cancel();
+        let cut = self.end.cut.clone();
+        let _clock = tasks::spawn(async move {
+            clock::sleep_until(latest).await;
+            cut.cancel();
+        });
         if let Some(task) = self.task {
             task.finished().await;
         }

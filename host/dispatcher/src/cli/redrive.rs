@@ -222,7 +222,7 @@ impl MoveTask {
             report = moved(&redrive, &self.request, &cancel, screen) => report,
             () = stop_at_signal(signals, &cancel) => return Ok(()),
         };
-        exporting.finish().await;
+        exporting.finish(None).await;
         let (report, failed) = match report {
             Ok(report) => (report, None),
             Err(RedriveError::Refused(why)) => {

@@ -69,7 +69,7 @@ pub(super) fn run(typed: Typed) -> Result<(), Failure> {
     block_on(async move {
         let exporting = app::export_logs(&settings.otlp, records)?;
         let ended = app::run(settings, flags, counters).await;
-        exporting.finish().await;
+        exporting.finish(None).await;
         Ok(ended?)
     })?
 }

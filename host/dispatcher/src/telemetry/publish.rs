@@ -22,6 +22,26 @@ const LAST: Duration = Duration::from_secs(3);
 /// How long a report may take after the stop that was running before.
 const HUNG: Duration = Duration::from_secs(1);
 
+/// How the owner of an export ends it. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct ExportEnd {
+    /// Nothing more comes: what is left is sent.
+    pub over: CancellationToken,
+    /// Time is up: what is still left is dropped.
+    pub cut: CancellationToken,
+}
+
+impl ExportEnd {
+    /// Waits until the rest may take no longer: `last` after `over`, or the cut.
+    pub(crate) async fn is_late(&self, last: Duration) {
+        self.over.cancelled().await;
+        tokio::select! {
+            () = self.cut.cancelled() => {}
+            () = clock::sleep_until(Some(clock::now() + last)) => {}
+        }
+    }
+}
+
 /// Why a part was not sent. The text is one line for a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SendError {
@@ -91,17 +111,12 @@ impl Sink for ToCloudWatch {
     }
 }
 
-/// Publishes a report every `interval` until `stop`, and then a last one, for which there are 3 s.
+/// Publishes a report every `interval` until `end`, and then a last one, for which there are 3 s.
 /// A sink that fails is retried with the next report; what it has not taken is kept, with its
 /// own date, for 15 reports, and then given up from the oldest on. Nothing waits for it but the
 /// next report, which then covers a longer time. Wakes once an interval.
-pub async fn publish<S: Sink>(
-    sink: S,
-    meters: Arc<Meters>,
-    interval: Duration,
-    stop: CancellationToken,
-) {
-    publish_with(sink, meters, interval, stop, LAST).await;
+pub async fn publish<S: Sink>(sink: S, meters: Arc<Meters>, interval: Duration, end: ExportEnd) {
+    publish_with(sink, meters, interval, end, LAST).await;
 }
 
 /// Publishes with this much time, `last`, for the last report.
@@ -109,22 +124,18 @@ async fn publish_with<S: Sink>(
     sink: S,
     meters: Arc<Meters>,
     interval: Duration,
-    stop: CancellationToken,
+    end: ExportEnd,
     last: Duration,
 ) {
     let mut backlog = Backlog::new(sink);
-    let after_stop = async |time| {
-        stop.cancelled().await;
-        clock::sleep_until(Some(clock::now() + time)).await;
-    };
-    let mut end = pin!(after_stop(last));
+    let mut late = pin!(end.is_late(last));
     // A sink that hangs at the stop already is not going to take another report.
-    let mut hung = pin!(after_stop(last.min(HUNG)));
+    let mut hung = pin!(end.is_late(last.min(HUNG)));
     let mut next = clock::now() + interval;
-    while !stop.is_cancelled() {
+    while !end.over.is_cancelled() {
         tokio::select! {
             () = clock::sleep_until(Some(next)) => {}
-            () = stop.cancelled() => break,
+            () = end.over.cancelled() => break,
         }
         next = after(next, interval, clock::now());
         backlog.keep(meters.drain(clock::wall_clock_now()));
@@ -138,7 +149,7 @@ async fn publish_with<S: Sink>(
     tokio::select! {
         biased;
         () = backlog.send() => {}
-        () = &mut end => {}
+        () = &mut late => {}
     }
     backlog.log_lost();
 }

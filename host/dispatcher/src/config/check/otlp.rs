@@ -26,8 +26,26 @@ const LONGEST_MS: u64 = 3_600_000;
 struct OtlpRequests {
     headers: Option<Vec<(String, String)>>,
     timeout: Option<Duration>,
+    is_compressed: Option<bool>,
     ca_file: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
 }
+
+/// Variables of the specification of which these values alone are accepted. Who sets another would get
+/// something else than is wanted.
+const FIXED: &[(&str, &[&str])] = &[
+    ("OTEL_PROPAGATORS", &["tracecontext", "xray", "baggage"]),
+    ("OTEL_METRICS_EXEMPLAR_FILTER", &["trace_based"]),
+    (
+        "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE",
+        &["cumulative"],
+    ),
+    (
+        "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION",
+        &["explicit_bucket_histogram"],
+    ),
+];
 
 impl Check {
     /// What is exported by OTLP. `otel`: the variables of OpenTelemetry.
@@ -41,6 +59,7 @@ impl Check {
         if self.read(disabled, value::switch) == Some(true) {
             return Otlp::default();
         }
+        self.fixed(otel);
         let terms = self.trace_terms(program);
         let of_spans = self.otlp_batches(otel, "BSP", Batches::within(SPANS));
         let of_logs = self.otlp_batches(otel, "BLRP", Batches::within(LOGS));
@@ -61,11 +80,30 @@ impl Check {
         let base = self.read(base, value::url);
         let base = base.unwrap_or_else(|| ENDPOINT.to_owned());
         let base = base.trim_end_matches('/');
-        let shared = self.requests(&|end| otel.one(&format!("OTEL_EXPORTER_OTLP_{end}")));
+        let shared = |end: &str| otel.one(&format!("OTEL_EXPORTER_OTLP_{end}"));
+        let shared = self.requests(&shared);
         let mut signal = |name: &str, path: &str| {
             let own = |end: &str| otel.one(&format!("OTEL_EXPORTER_OTLP_{name}_{end}"));
             let whole = self.read(own("ENDPOINT"), value::url);
             let requests = self.requests(&own);
+            let certificate = requests.certificate.or_else(|| shared.certificate.clone());
+            let key = requests.key.or_else(|| shared.key.clone());
+            if certificate.is_some() != key.is_some() {
+                let names = ("CLIENT_CERTIFICATE", "CLIENT_KEY");
+                let (set, missing) = match key {
+                    None => names,
+                    Some(_) => (names.1, names.0),
+                };
+                let problem = Problem::new(
+                    format!("OTEL_EXPORTER_OTLP_{set}"),
+                    format!("OTEL_EXPORTER_OTLP_{missing} is not set"),
+                    "both or neither",
+                );
+                // Signals that share their variables share the problem.
+                if !self.problems.contains(&problem) {
+                    self.problems.push(problem);
+                }
+            }
             OtlpSignal {
                 url: whole.unwrap_or_else(|| format!("{base}/{path}")),
                 headers: requests
@@ -73,7 +111,12 @@ impl Check {
                     .or_else(|| shared.headers.clone())
                     .unwrap_or_default(),
                 timeout: requests.timeout.or(shared.timeout).unwrap_or(TIMEOUT),
+                is_compressed: requests
+                    .is_compressed
+                    .or(shared.is_compressed)
+                    .unwrap_or_default(),
                 ca_file: requests.ca_file.or_else(|| shared.ca_file.clone()),
+                identity: certificate.zip(key),
             }
         };
         let traces = traces.then(|| Traces {
@@ -113,16 +156,44 @@ impl Check {
             let protocols = [("http/protobuf", ())];
             value::choice(given, &protocols)
         });
-        self.read(one("COMPRESSION"), |given| {
-            value::choice(given, &[("none", ())])
+        let compressions = [("none", false), ("gzip", true)];
+        let is_compressed = self.read(one("COMPRESSION"), |given| {
+            value::choice(given, &compressions)
         });
         let timeout = self.read(one("TIMEOUT"), milliseconds);
+        let mut file = |end: &str| {
+            self.read(one(end), |given| {
+                value::text(given, "a file").map(PathBuf::from)
+            })
+        };
+        let (ca_file, certificate, key) = (
+            file("CERTIFICATE"),
+            file("CLIENT_CERTIFICATE"),
+            file("CLIENT_KEY"),
+        );
         OtlpRequests {
             headers: self.read(one("HEADERS"), |given| pairs(given, "NAME=VALUE")),
             timeout: timeout.filter(|timeout| !timeout.is_zero()),
-            ca_file: self.read(one("CERTIFICATE"), |given| {
-                value::text(given, "a file").map(PathBuf::from)
-            }),
+            is_compressed,
+            ca_file,
+            certificate,
+            key,
+        }
+    }
+
+    /// Refuses what no value of ours is.
+    fn fixed(&mut self, otel: &Section) {
+        for (name, values) in FIXED {
+            let values: Vec<(&str, ())> = values.iter().map(|value| (*value, ())).collect();
+            self.read(otel.one(name), |given| {
+                let parts = given.text.split(',').map(|part| Given {
+                    text: part.trim().to_owned(),
+                    ..given.clone()
+                });
+                parts
+                    .map(|part| value::choice(&part, &values))
+                    .collect::<Result<Vec<_>, _>>()
+            });
         }
     }
 
@@ -330,6 +401,11 @@ mod tests {
                 ("OTEL_BSP_MAX_QUEUE_SIZE", "100"),
                 ("OTEL_BSP_SCHEDULE_DELAY", "10"),
                 ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "500"),
+                ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
+                ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "none"),
+                ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "client.pem"),
+                ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "client.key"),
+                ("OTEL_PROPAGATORS", "tracecontext,baggage"),
                 ("OTEL_METRIC_EXPORT_INTERVAL", "1500"),
                 ("OTEL_RESOURCE_ATTRIBUTES", "service.name=x,team=a%2Cb"),
             ],
@@ -347,6 +423,9 @@ mod tests {
         assert_eq!(metrics.interval, Duration::from_millis(1_500));
         assert_eq!(metrics.signal.timeout, Duration::from_millis(500));
         assert_eq!(metrics.signal.headers, headers);
+        assert!(metrics.signal.is_compressed && !traces.signal.is_compressed);
+        let identity = Some(("client.pem".into(), "client.key".into()));
+        assert_eq!(metrics.signal.identity, identity);
         assert!(traces.terms.sampler.follows_parent && traces.terms.keeps_failures);
         let batches = Batches {
             capacity: 100,
@@ -371,11 +450,15 @@ mod tests {
                 ("OTEL_TRACES_SAMPLER", "parentbased_alwayson"),
                 ("OTEL_TRACES_SAMPLER_ARG", "10%"),
                 ("OTEL_BSP_MAX_QUEUE_SIZE", "0"),
+                ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd"),
+                ("OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "client.key"),
+                ("OTEL_PROPAGATORS", "tracecontext,b3"),
+                ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta"),
             ],
             None,
         );
         let all = problems.join("\n");
-        assert_eq!(problems.len(), 7, "{all}");
+        assert_eq!(problems.len(), 11, "{all}");
         for wanted in [
             "OTEL_EXPORTER_OTLP_ENDPOINT: `collector:4318` is not the address of a service; wanted http:// or https://",
             "OTEL_EXPORTER_OTLP_PROTOCOL: `grpc` is not known; wanted http/protobuf",
@@ -383,6 +466,10 @@ mod tests {
             "OTEL_EXPORTER_OTLP_TIMEOUT: `10s` is not a whole number; wanted 0 to 3600000",
             "did you mean `parentbased_always_on`?",
             "OTEL_TRACES_SAMPLER_ARG: `10%` is not a share; wanted a number from 0 to 1",
+            "OTEL_EXPORTER_OTLP_COMPRESSION: `zstd` is not known; wanted none or gzip",
+            "OTEL_EXPORTER_OTLP_CLIENT_KEY: OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE is not set; wanted both or neither",
+            "OTEL_PROPAGATORS: `b3` is not known",
+            "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE: `delta` is not known; wanted cumulative",
             "OTEL_BSP_MAX_QUEUE_SIZE: `0` is out of range; wanted 1 to 1000000",
         ] {
             assert!(all.contains(wanted), "{wanted} is not in\n{all}");

@@ -2,7 +2,7 @@
 //! waits, and one log line a minute; what does not fit is dropped and counted. Knows no signal.
 
 use super::transport::OtlpTransport;
-use crate::telemetry::publish::SendError;
+use crate::telemetry::publish::ExportEnd;
 use bytes::Bytes;
 use dispatcher_core::backoff;
 use dispatcher_core::clock;
@@ -59,12 +59,12 @@ pub(super) trait Waiting {
     fn log_lost(&self, reason: Option<&str>, lost: u64);
 }
 
-/// Exports what waits until `over`, and then what is left, which may take so long.
+/// Exports what waits until `end`, and then what is left, which may take so long.
 pub(super) async fn export(
     waiting: impl Waiting,
     transport: OtlpTransport,
     batches: Batches,
-    over: CancellationToken,
+    end: ExportEnd,
     last: Duration,
 ) {
     let mut export = BatchExport {
@@ -75,14 +75,10 @@ pub(super) async fn export(
         pending: 0,
         lost: 0,
     };
-    let end = async {
-        over.cancelled().await;
-        clock::sleep_until(Some(clock::now() + last)).await;
-    };
     tokio::select! {
         biased;
-        () = export.run(batches.delay, &over) => {}
-        () = end => {}
+        () = export.run(batches.delay, &end.over) => {}
+        () = end.is_late(last) => {}
     }
     export.log_rest();
 }
@@ -131,19 +127,19 @@ impl<W: Waiting> BatchExport<W> {
         }
     }
 
-    /// Sends one batch, again after a failure that may pass. Whether it arrived.
+    /// Sends one batch, again after a failure that may pass, not before the collector wants it. Whether
+    /// it arrived.
     async fn send(&mut self, body: Bytes, over: &CancellationToken) -> bool {
         for tries in 1..=TRIES {
-            let (reason, may_pass) = match self.transport.send(body.clone()).await {
-                Ok(()) => return true,
-                Err(SendError::Failed(reason)) => (reason, tries < TRIES),
-                Err(SendError::Refused(reason)) => (reason, false),
+            let Err(failure) = self.transport.send(body.clone()).await else {
+                return true;
             };
-            self.log_failure(&reason);
-            if !may_pass || over.is_cancelled() {
+            self.log_failure(&failure.reason);
+            if !failure.may_pass || tries == TRIES || over.is_cancelled() {
                 return false;
             }
-            let pause = backoff::ceiling(AGAIN.0, AGAIN.1, tries);
+            let usual = || backoff::ceiling(AGAIN.0, AGAIN.1, tries);
+            let pause = failure.retry_after.unwrap_or_else(usual);
             tokio::select! {
                 () = over.cancelled() => {}
                 () = clock::sleep_until(Some(clock::now() + pause)) => {}

@@ -7,6 +7,7 @@ use super::proto::{AnyValueKind, KeyValue, entry};
 use super::transport::OtlpTransport;
 use super::{OtlpSignal, Resource};
 use crate::telemetry::fields::{list, map};
+use crate::telemetry::publish::ExportEnd;
 use bytes::Bytes;
 use dispatcher_core::clock;
 use dispatcher_core::telemetry::trace;
@@ -15,7 +16,6 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
@@ -79,7 +79,7 @@ impl LogRecords {
         }
     }
 
-    /// Exports records until `over`, and then those that are left, for which there is 1 s.
+    /// Exports records until `end`, and then those that are left, for which there is 1 s.
     ///
     /// # Errors
     /// In words: the certificates or headers for the collector cannot be used.
@@ -88,13 +88,13 @@ impl LogRecords {
         signal: &OtlpSignal,
         resource: Resource,
         batches: Batches,
-        over: CancellationToken,
+        end: ExportEnd,
     ) -> Result<impl Future<Output = ()> + use<>, String> {
         let transport = OtlpTransport::new(signal)?;
         let records = self;
         let waiting = WaitingLogs { records, resource };
         Ok(batches::export(
-            waiting, transport, batches, over, LAST_LINES,
+            waiting, transport, batches, end, LAST_LINES,
         ))
     }
 }
@@ -115,7 +115,7 @@ impl<S: Subscriber> Layer<S> for LogRecords {
             level,
             fields.message,
             fields.attributes,
-            context,
+            (metadata.target(), context),
         ));
     }
 }

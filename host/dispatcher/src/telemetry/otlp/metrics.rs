@@ -3,10 +3,9 @@
 use super::proto::metrics::{CountedFor, request};
 use super::transport::OtlpTransport;
 use super::{OtlpSignal, Resource};
-use crate::telemetry::publish::SendError;
 use crate::telemetry::registry::Registry;
 use dispatcher_core::clock;
-use dispatcher_core::clock::Timestamp;
+use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::telemetry::log_throttle::LogThrottle;
 
 /// What exports metrics, for one process.
@@ -16,6 +15,8 @@ pub(crate) struct MetricsExport {
     resource: Resource,
     began: Timestamp,
     logged: LogThrottle,
+    /// When the collector wants the next, where it said so.
+    not_before: Option<BootInstant>,
 }
 
 impl MetricsExport {
@@ -29,21 +30,25 @@ impl MetricsExport {
             resource,
             began: clock::wall_clock_now(),
             logged: LogThrottle::default(),
+            not_before: None,
         })
     }
 
-    /// Sends every metric with its value now. A failure is logged at most once a minute.
+    /// Sends every metric with its value now, unless the collector wants to be left alone. A failure
+    /// is logged at most once a minute.
     pub(crate) async fn send(&mut self, registry: &Registry) {
+        if self.not_before.is_some_and(|at| clock::now() < at) {
+            return;
+        }
         let counted = CountedFor::new(self.began, clock::wall_clock_now());
         let of_plugins = registry.counters.of_plugins.all();
         let body = request(&self.resource, counted, registry.families(), of_plugins);
-        let Err(SendError::Failed(reason) | SendError::Refused(reason)) =
-            self.transport.send(body.into()).await
-        else {
+        let Err(failure) = self.transport.send(body.into()).await else {
             return;
         };
+        self.not_before = failure.retry_after.map(|after| clock::now() + after);
         if self.logged.should_log(clock::now()) {
-            tracing::warn!(reason, "metrics are not exported");
+            tracing::warn!(reason = failure.reason, "metrics are not exported");
         }
     }
 }

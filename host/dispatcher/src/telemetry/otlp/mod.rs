@@ -14,7 +14,7 @@ pub(crate) use batches::LAST;
 pub use logs::LogRecords;
 pub(crate) use metrics::MetricsExport;
 pub use spans::export_spans;
-pub use transport::OtlpTransport;
+pub use transport::{OtlpFailure, OtlpTransport};
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,8 +28,12 @@ pub struct OtlpSignal {
     pub headers: Vec<(String, String)>,
     /// How long one request may take, its answer included.
     pub timeout: Duration,
+    /// Whether requests are compressed by gzip.
+    pub is_compressed: bool,
     /// Certificate authorities in PEM that are trusted besides those of the machine.
     pub ca_file: Option<PathBuf>,
+    /// The files of the certificate and of the key in PEM by which the collector knows this process.
+    pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 impl std::fmt::Debug for OtlpSignal {

@@ -3,20 +3,20 @@
 use super::batches::{self, Batches, LAST, Waiting};
 use super::transport::OtlpTransport;
 use super::{Resource, proto};
+use crate::telemetry::publish::ExportEnd;
 use bytes::Bytes;
 use dispatcher_core::telemetry::trace::SpanReceiver;
-use tokio_util::sync::CancellationToken;
 
-/// Exports spans until `over`, and then those that are left, for which there are 3 s.
+/// Exports spans until `end`, and then those that are left, for which there are 3 s.
 pub async fn export_spans(
     receiver: SpanReceiver,
     transport: OtlpTransport,
     resource: Resource,
     batches: Batches,
-    over: CancellationToken,
+    end: ExportEnd,
 ) {
     let waiting = WaitingSpans { receiver, resource };
-    batches::export(waiting, transport, batches, over, LAST).await;
+    batches::export(waiting, transport, batches, end, LAST).await;
 }
 
 struct WaitingSpans {

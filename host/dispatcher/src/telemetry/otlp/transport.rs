@@ -3,33 +3,64 @@
 
 use super::OtlpSignal;
 use super::proto::ExportAnswer;
-use crate::telemetry::publish::SendError;
 use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use prost::Message;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{
+    CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
+};
 use reqwest::{Client, Response, StatusCode};
 use std::error::Error;
+use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
 /// The most bytes of an answer that are read.
 const LONGEST_ANSWER: usize = 64 << 10;
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(5);
+/// The longest that a collector's `Retry-After` is waited for.
+const LONGEST_WAIT: Duration = Duration::from_secs(600);
 /// The media type of OTLP's binary encoding.
 const PROTOBUF: &str = "application/x-protobuf";
+/// The one compression.
+const GZIP: &str = "gzip";
 
 /// Sends the parts of one signal.
 #[derive(Debug, Clone)]
 pub struct OtlpTransport {
     client: Client,
     url: String,
+    is_compressed: bool,
+}
+
+/// Why the collector did not take a part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtlpFailure {
+    /// One line for a person.
+    pub reason: String,
+    /// Whether sending it again may help.
+    pub may_pass: bool,
+    /// How long the collector wants to be left alone.
+    pub retry_after: Option<Duration>,
+}
+
+impl OtlpFailure {
+    fn lasting(reason: String) -> Self {
+        Self {
+            reason,
+            may_pass: false,
+            retry_after: None,
+        }
+    }
 }
 
 impl OtlpTransport {
     /// Connects to nothing.
     ///
     /// # Errors
-    /// In words: the certificates cannot be used, or a header.
+    /// In words: the certificates cannot be used, the key, or a header.
     pub fn new(signal: &OtlpSignal) -> Result<Self, String> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
@@ -48,29 +79,49 @@ impl OtlpTransport {
             // What is sent may not go elsewhere.
             .redirect(reqwest::redirect::Policy::none());
         if let Some(file) = &signal.ca_file {
-            let shown = file.display();
-            let pem = std::fs::read(file).map_err(|why| format!("cannot read `{shown}`: {why}"))?;
+            let (shown, pem) = (file.display(), read_file(file)?);
             let all = reqwest::Certificate::from_pem_bundle(&pem)
                 .map_err(|why| format!("`{shown}` has no certificates: {why}"))?;
             client = all
                 .into_iter()
                 .fold(client, |client, one| client.add_root_certificate(one));
         }
+        if let Some((certificate, key)) = &signal.identity {
+            let mut pem = read_file(key)?;
+            pem.push(b'\n');
+            pem.extend(read_file(certificate)?);
+            let (certificate, key) = (certificate.display(), key.display());
+            let identity = reqwest::Identity::from_pem(&pem).map_err(|why| {
+                format!("`{certificate}` and `{key}` are no certificate with its key: {why}")
+            })?;
+            client = client.identity(identity);
+        }
         Ok(Self {
             client: client.build().map_err(|error| chain(&error))?,
             url: signal.url.clone(),
+            is_compressed: signal.is_compressed,
         })
     }
 
     /// Sends one part in OTLP's binary encoding. Returns within the signal's timeout.
     ///
     /// # Errors
-    /// `Failed` where sending it again may help; then `Refused`, also where the collector took a part
-    /// of it only.
-    pub async fn send(&self, body: Bytes) -> Result<(), SendError> {
-        let sent = self.client.post(&self.url).body(body).send().await;
-        let answer = sent.map_err(|error| SendError::Failed(chain(&error.without_url())))?;
+    /// Why, and whether sending it again may help: not where the collector took a part of it only.
+    pub async fn send(&self, body: Bytes) -> Result<(), OtlpFailure> {
+        let mut request = self.client.post(&self.url);
+        request = if self.is_compressed {
+            let packed = gzip(&body).map_err(|why| OtlpFailure::lasting(why.to_string()))?;
+            request.header(CONTENT_ENCODING, GZIP).body(packed)
+        } else {
+            request.body(body)
+        };
+        let answer = request.send().await.map_err(|error| OtlpFailure {
+            reason: chain(&error.without_url()),
+            may_pass: true,
+            retry_after: None,
+        })?;
         let status = answer.status();
+        let retry_after = retry_after(answer.headers());
         let text = read(answer).await;
         if status.is_success() {
             return accepted(&text);
@@ -85,11 +136,30 @@ impl OtlpTransport {
                 | StatusCode::SERVICE_UNAVAILABLE
                 | StatusCode::GATEWAY_TIMEOUT
         );
-        Err(match may_pass {
-            true => SendError::Failed(words),
-            false => SendError::Refused(words),
+        Err(OtlpFailure {
+            reason: words,
+            may_pass,
+            retry_after,
         })
     }
+}
+
+/// Seconds of `Retry-After`. Dates are left out: the two clocks may differ.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    let seconds = Duration::from_secs(seconds.trim().parse().ok()?);
+    Some(seconds.min(LONGEST_WAIT))
+}
+
+fn gzip(body: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(body)?;
+    encoder.finish()
+}
+
+fn read_file(file: &Path) -> Result<Vec<u8>, String> {
+    let read = std::fs::read(file);
+    read.map_err(|why| format!("cannot read `{}`: {why}", file.display()))
 }
 
 /// The answer's body as far as it is read; a failure ends it.
@@ -105,10 +175,10 @@ async fn read(mut answer: Response) -> Vec<u8> {
 }
 
 /// A collector may take a part and say so. An answer that cannot be read says nothing.
-fn accepted(body: &[u8]) -> Result<(), SendError> {
+fn accepted(body: &[u8]) -> Result<(), OtlpFailure> {
     let answer = ExportAnswer::decode(body).unwrap_or_default();
     match answer.partial_success {
-        Some(partial) if partial.rejected > 0 => Err(SendError::Refused(format!(
+        Some(partial) if partial.rejected > 0 => Err(OtlpFailure::lasting(format!(
             "the collector rejected {} of it: {}",
             partial.rejected, partial.error_message
         ))),

@@ -125,14 +125,14 @@ async fn reports_are_sent_every_interval_and_once_at_the_end() {
     let meters = Arc::new(Meters::new(["a"]));
     let meter = meters.of("a").expect("a");
     let fake = FakeSink::default();
-    let stop = CancellationToken::new();
+    let end = ExportEnd::default();
     meter.received.many(7);
-    let publishing = publish(fake.clone(), meters, TICK, stop.clone());
+    let publishing = publish(fake.clone(), meters, TICK, end.clone());
     let publishing = tasks::spawn(publishing);
     fake.sent.notified().await;
     assert_eq!(fake.script().tried[0], 7);
     meter.received.many(3);
-    stop.cancel();
+    end.over.cancel();
     publishing.finished().await;
     let taken: u64 = fake.script().taken.iter().sum();
     assert_eq!(taken, 10, "the last interval is sent as well");
@@ -145,11 +145,11 @@ async fn hanging_sink_does_not_delay_the_stop() {
         hangs: true,
         ..FakeSink::default()
     };
-    let stop = CancellationToken::new();
-    let publishing = publish_with(fake.clone(), meters, TICK, stop.clone(), TICK);
+    let end = ExportEnd::default();
+    let publishing = publish_with(fake.clone(), meters, TICK, end.clone(), TICK);
     let publishing = tasks::spawn(publishing);
     fake.sent.notified().await;
-    stop.cancel();
+    end.over.cancel();
     publishing.finished().await;
     assert!(fake.script().taken.is_empty());
 }

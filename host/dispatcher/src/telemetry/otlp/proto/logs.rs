@@ -7,6 +7,9 @@ use super::{
 use dispatcher_core::telemetry::trace::SpanContext;
 use prost::Message;
 
+/// The target of lines that guests print.
+const GUEST: &str = "guest";
+
 #[derive(Clone, PartialEq, Message)]
 struct ExportLogs {
     #[prost(message, repeated, tag = "1")]
@@ -50,18 +53,25 @@ pub(in super::super) struct LogRecord {
     span_id: Vec<u8>,
     #[prost(fixed64, tag = "11")]
     observed_time_unix_nano: u64,
+    #[prost(string, tag = "12")]
+    event_name: String,
 }
 
 impl LogRecord {
-    /// Logged then, in nanoseconds of Unix time, and for this span.
+    /// Logged then, in nanoseconds of Unix time, and for this span. What the host logs are events, and
+    /// `message` is their name; what a guest prints is any text.
     pub(in super::super) fn new(
         at_ns: u64,
         severity: i32,
         level: &str,
         message: String,
         attributes: Vec<KeyValue>,
-        context: Option<SpanContext>,
+        (target, context): (&str, Option<SpanContext>),
     ) -> Self {
+        let event_name = match target {
+            GUEST => String::new(),
+            _ => message.clone(),
+        };
         let ids = context.map(|context| (context.trace_id.0.to_vec(), context.span_id.0.to_vec()));
         let (trace_id, span_id) = ids.unwrap_or_default();
         Self {
@@ -76,6 +86,7 @@ impl LogRecord {
             trace_id,
             span_id,
             observed_time_unix_nano: at_ns,
+            event_name,
         }
     }
 

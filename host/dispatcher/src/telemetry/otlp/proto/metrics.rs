@@ -131,6 +131,8 @@ struct ExemplarMessage {
     time_unix_nano: u64,
     #[prost(double, tag = "3")]
     value: f64,
+    #[prost(bytes = "vec", tag = "4")]
+    span_id: Vec<u8>,
     #[prost(bytes = "vec", tag = "5")]
     trace_id: Vec<u8>,
 }
@@ -214,7 +216,7 @@ fn message(family: MetricFamily, counted: CountedFor) -> MetricMessage {
     MetricMessage {
         name: name(&metric),
         description: metric.help.to_owned(),
-        unit: unit(metric.unit).to_owned(),
+        unit: unit(&metric).to_owned(),
         data: Some(data),
     }
 }
@@ -267,7 +269,12 @@ fn histogram(
     let exemplars = exemplars.iter().map(|exemplar| ExemplarMessage {
         time_unix_nano: nanoseconds(exemplar.at),
         value: exemplar.value_s,
-        trace_id: exemplar.trace.0.to_vec(),
+        span_id: exemplar
+            .trace
+            .span_id
+            .map(|id| id.0.to_vec())
+            .unwrap_or_default(),
+        trace_id: exemplar.trace.trace_id.0.to_vec(),
     });
     HistogramPoint {
         start_time_unix_nano: counted.began_ns,
@@ -304,12 +311,14 @@ fn convention_name(name: &str) -> String {
     }
 }
 
-/// By UCUM, as the conventions ask for.
-fn unit(unit: Unit) -> &'static str {
-    match unit {
+/// By UCUM, as the conventions ask for. A collector that writes for Prometheus makes `_ratio` of a
+/// gauge's `1`, so only names that end with it have that unit.
+fn unit(metric: &Metric) -> &'static str {
+    match metric.unit {
         Unit::Seconds => "s",
         Unit::Bytes => "By",
-        Unit::Ratio | Unit::Switch => "1",
+        Unit::Ratio if metric.name.ends_with("_ratio") => "1",
+        Unit::Ratio | Unit::Switch => "",
         Unit::Attempts => "{attempt}",
         Unit::Builds => "{build}",
         Unit::Calls => "{call}",
@@ -338,6 +347,32 @@ mod tests {
                 true => assert_eq!(sent.replace('.', "_"), shown.trim_end_matches("_seconds")),
                 false => assert_eq!(sent, shown),
             }
+        }
+    }
+
+    /// The name that a collector writes for Prometheus, by the compatibility specification of
+    /// OpenTelemetry.
+    fn translated(metric: &Metric) -> String {
+        let mut name = name(metric).replace('.', "_");
+        let suffix = match (unit(metric), metric.kind) {
+            ("s", _) => "_seconds",
+            ("By", _) => "_bytes",
+            ("1", MetricKind::Gauge) => "_ratio",
+            _ => "",
+        };
+        if !name.ends_with(suffix) {
+            name += suffix;
+        }
+        match metric.kind {
+            MetricKind::Counter => name + "_total",
+            _ => name,
+        }
+    }
+
+    #[tokio::test]
+    async fn collector_makes_the_names_of_the_page_of_them() {
+        for MetricFamily { metric, .. } in Registry::default().families() {
+            assert_eq!(translated(&metric), metric.full_name());
         }
     }
 
