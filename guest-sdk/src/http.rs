@@ -256,9 +256,22 @@ impl Request {
     #[cfg_attr(not(target_family = "wasm"), allow(clippy::unused_async))]
     pub async fn send_async(&self) -> Result<Response, Error> {
         #[cfg(target_family = "wasm")]
-        return wire::send_async(self).await;
+        return wire::send_async(self, wire::Body::Whole).await;
         #[cfg(not(target_family = "wasm"))]
         return crate::testing::fakes::http(self);
+    }
+
+    /// The same for who needs only the beginning of the answer: of a body with more bytes than
+    /// [`limit`](Self::limit) those are taken, and the rest is not read.
+    ///
+    /// # Errors
+    /// As with [`send`](Self::send), but never [`Error::TooLarge`].
+    #[cfg_attr(not(target_family = "wasm"), allow(clippy::unused_async))]
+    pub async fn send_for_beginning_async(&self) -> Result<Response, Error> {
+        #[cfg(target_family = "wasm")]
+        return wire::send_async(self, wire::Body::Beginning).await;
+        #[cfg(not(target_family = "wasm"))]
+        return crate::testing::fakes::http_beginning(self);
     }
 }
 

@@ -43,8 +43,8 @@ pub mod trace;
 pub mod typed;
 
 pub use crate::{
-    async_handler_v0_2 as async_handler, batch_handler_v0_2 as batch_handler,
-    handler_v0_2 as handler,
+    async_batch_handler_v0_2 as async_batch_handler, async_handler_v0_2 as async_handler,
+    batch_handler_v0_2 as batch_handler, handler_v0_2 as handler,
 };
 /// The same as [`crate::plugin`] for version 0.2: the first parameter is what the body says, or a
 /// [`Delivery`], [`Typed`] or whatever is [`FromDelivery`]; the second, if there is one, `&Delivery`.
@@ -105,6 +105,21 @@ pub async fn run_async<I: FromDelivery, A: HandlerResult, F: Future<Output = A>>
     let input = I::from_delivery(delivery)?;
     let future = attempt::until(end_ms, || handle(input));
     Until::new(end_ms, future).await.into_result()
+}
+
+/// Runs a handler of batches that waits, such as one for [`async_batch_handler!`](async_batch_handler),
+/// as the host would. What it calls ends before the first of its deliveries does.
+///
+/// # Errors
+/// Why none of the messages is done.
+pub async fn run_batch_async<F: Future<Output = Result<Vec<Failed>, Failure>>>(
+    handle: impl FnOnce(Vec<Delivery>) -> F,
+    deliveries: Vec<Delivery>,
+) -> Result<Vec<Failed>, Failure> {
+    let ends = deliveries.iter().map(|delivery| delivery.message.deadline);
+    let end_ms = ends.min().unwrap_or(attempt::NEVER);
+    let future = attempt::until(end_ms, || handle(deliveries));
+    Until::new(end_ms, future).await
 }
 
 #[cfg(test)]

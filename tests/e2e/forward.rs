@@ -97,6 +97,38 @@ async fn server_error_is_retried_and_costs_an_attempt() {
 }
 
 #[tokio::test]
+async fn retry_has_the_status_and_the_response_as_its_reason() {
+    let service = JobService::start(told);
+    let running = forward(&service.url(), &[]).start();
+    send(running.data().path(), "default", ["502".to_owned()]).await;
+    let line = running.wait_for_line(|line| line.contains("message retried"));
+    let reason = "the handler asked for a retry: HTTP status 502: because";
+    assert_eq!(field(&line, "reason"), reason);
+    finish(running).await;
+}
+
+#[tokio::test]
+async fn status_of_a_long_response_is_the_outcome() {
+    let service = JobService::start(|request| {
+        let status = request.body.parse().expect("a status");
+        let long = ServiceAnswer::new(status).body("x".repeat(1 << 20));
+        ServiceStep::Answer(long)
+    });
+    let running = forward(&service.url(), &[]).start();
+    let bodies = ["200", "422"].map(str::to_owned);
+    send(running.data().path(), "default", bodies).await;
+    let data = finish(running).await;
+    assert_eq!(service.record().requests.len(), 2);
+    let letters = dead_letters(data.path()).await;
+    assert_eq!(letters.len(), 1, "{letters:?}");
+    assert!(
+        letters[0].starts_with("HTTP status 422: xxx"),
+        "{letters:?}"
+    );
+    assert!(letters[0].len() < 300, "{letters:?}");
+}
+
+#[tokio::test]
 async fn busy_service_gets_the_message_again_without_another_receive() {
     for status in ["429", "503", "429 1", "503 1"] {
         assert_eq!(fate(status).await, (vec![1, 1], vec![]), "{status}");
@@ -257,7 +289,7 @@ async fn batch_is_one_request_and_only_the_messages_it_names_are_retried() {
 }
 
 /// HMAC-SHA256 in hexadecimal, written out: the service's side of the signature.
-fn hmac(key: &[u8], text: &str) -> String {
+pub(crate) fn hmac(key: &[u8], text: &str) -> String {
     let mut block = [0; 64];
     block[..key.len()].copy_from_slice(key);
     let pad = |byte: u8| block.map(|of_key| of_key ^ byte);
@@ -318,7 +350,7 @@ async fn message_and_its_attributes_are_the_request() {
         body: "{\"n\":1}".into(),
         attributes: vec![
             Attribute::text("kind", "Zürich"),
-            Attribute::text("traceparent", trace),
+            Attribute::text("TraceParent", trace),
             Attribute {
                 name: "raw".into(),
                 data_type: "Binary".into(),
@@ -337,10 +369,16 @@ async fn message_and_its_attributes_are_the_request() {
     stop(running);
     assert_eq!(request.line, "POST /jobs");
     assert_eq!(request.body, "{\"n\":1}");
+    // Two queues may have messages of the same id.
+    let key: String = Sha256::digest(format!("local:orders\n{sent}"))
+        .iter()
+        .take(16)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     for (name, value) in [
         ("content-type", "application/json"),
         ("x-aws-sqsd-msgid", sent.as_str()),
-        ("idempotency-key", sent.as_str()),
+        ("idempotency-key", key.as_str()),
         ("x-aws-sqsd-queue", "orders"),
         ("x-dispatcher-queue", "local:orders"),
         ("x-aws-sqsd-receive-count", "1"),

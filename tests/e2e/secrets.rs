@@ -1,7 +1,9 @@
 //! Secrets come from files: their values are never shown, and a reload takes new ones.
 
+use crate::forward::hmac;
 use crate::scene::{guest, run, send};
 use dispatcher_tests::child::{Program, Signal};
+use dispatcher_tests::service::{JobService, PostedRequest, ServiceStep};
 
 /// A file with a plugin whose setting `token` and variable `TOKEN` are the text of `token`.
 fn settings() -> String {
@@ -38,6 +40,44 @@ async fn new_secret_holds_after_a_reload_and_none_is_shown() {
     running.wait_for_line(|line| line.contains("replaced: new attempts run this version"));
     send(&data, "default", ["setting token".to_owned()]).await;
     running.wait_for_line(|line| line.contains("dead-lettered") && line.contains("second-secret"));
+}
+
+#[tokio::test]
+async fn headers_and_key_of_a_forwarder_are_read_again_at_a_reload() {
+    let service = JobService::start(|_| ServiceStep::status(200));
+    let settings = format!(
+        "[plugin.api]\nforward = \"{}\"\nforward-key-file = \"key\"\n\
+         forward-header-file = {{ authorization = \"token\" }}\n",
+        service.url()
+    );
+    let arguments = ["run", "--config", "d.toml", "--log-format", "json"];
+    let running = Program::new(arguments)
+        .file("d.toml", &settings)
+        .file("token", "first-secret\n")
+        .file("key", "first-key\n")
+        .start();
+    let data = running.data().path().to_owned();
+    send(&data, "default", ["job".to_owned()]).await;
+    let first = service.wait_for(1).remove(0);
+    assert_eq!(first.header("authorization"), Some("first-secret"));
+    let signed_by = |request: &PostedRequest, key: &str| {
+        let signature = request.header("x-dispatcher-signature").expect("signed");
+        let (time, of) = signature
+            .strip_prefix("t=")
+            .and_then(|rest| rest.split_once(",v1="))
+            .expect("t=SECONDS,v1=HEX");
+        of == hmac(key.as_bytes(), &format!("{time}.{}", request.body))
+    };
+    assert!(signed_by(&first, "first-key"));
+    std::fs::write(data.join("token"), "second-secret").expect("written");
+    std::fs::write(data.join("key"), "second-key").expect("written");
+    running.signal(Signal::HUP);
+    running.wait_for_line(|line| line.contains("replaced: new attempts run this version"));
+    send(&data, "default", ["job".to_owned()]).await;
+    let second = service.wait_for(2).remove(1);
+    assert_eq!(second.header("authorization"), Some("second-secret"));
+    assert!(signed_by(&second, "second-key"));
+    assert_eq!(running.lines(|line| line.contains("-secret")), [""; 0]);
 }
 
 #[test]

@@ -25,12 +25,12 @@ def _measured(kind: str, name: str, labels: dict[str, object], value: float) -> 
 
 
 def count(name: str, by: float = 1, **labels: object) -> None:
-    """Adds to a counter of the plugin's own, shown as `dispatcher_plugin_NAME_total`."""
+    """Adds to a counter of the plugin's own, shown as `plugin_NAME_total`."""
     _measured("add", name, labels, by)
 
 
 def gauge(name: str, value: float, **labels: object) -> None:
-    """Sets a gauge of the plugin's own, shown as `dispatcher_plugin_NAME`."""
+    """Sets a gauge of the plugin's own, shown as `plugin_NAME`."""
     _measured("set", name, labels, value)
 
 

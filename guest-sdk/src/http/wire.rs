@@ -11,6 +11,15 @@ pub(super) use blocking::send;
 
 const READ_AT_ONCE: usize = 64 << 10;
 
+/// What is wanted of the body of an answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Body {
+    /// All of it; more than the limit is an error.
+    Whole,
+    /// As much as the limit allows.
+    Beginning,
+}
+
 /// A request, taken apart.
 struct Parts<'a> {
     is_https: bool,

@@ -1,11 +1,11 @@
 //! The macros that turn a function into a plugin of version 0.2. Know nothing of what it does.
 
-/// The bindings of `handle` as an `async func`, which is the same to a host. The types are the
-/// contract's, which a test compares, and in Rust those of [`bindings`](super::bindings).
+/// The bindings of `handle` as an `async func`, which is the same to a host; the argument is the world.
+/// The types are the contract's, which a test compares, and in Rust those of [`bindings`](super::bindings).
 #[doc(hidden)]
 #[macro_export]
 macro_rules! async_bindings_v0_2 {
-    () => {
+    ($world:literal) => {
         $crate::bindings::wit_bindgen::generate!({
             inline: "
                 package dispatcher:plugin@0.2.0-rc.1;
@@ -69,10 +69,15 @@ macro_rules! async_bindings_v0_2 {
                     use types.{message, failure};
                     handle: async func(message: message) -> result<_, failure>;
                 }
+                interface batch-handler {
+                    use types.{message, failed, failure};
+                    handle: async func(messages: list<message>) -> result<list<failed>, failure>;
+                }
                 world handler-plugin { export handler; }
+                world batch-plugin { export batch-handler; }
             ",
             path: [],
-            world: "handler-plugin",
+            world: $world,
             runtime_path: "::dispatcher_guest::bindings::wit_bindgen::rt",
             with: {
                 "dispatcher:plugin/types@0.2.0-rc.1":
@@ -138,7 +143,7 @@ macro_rules! async_handler_v0_2 {
             #[cfg(target_family = "wasm")]
             const _: () = {
                 mod bindings {
-                    $crate::async_bindings_v0_2!();
+                    $crate::async_bindings_v0_2!("handler-plugin");
                 }
 
                 struct Plugin;
@@ -201,6 +206,57 @@ macro_rules! batch_handler_v0_2 {
     };
 }
 
+/// The same for an `async fn`: one instance keeps many batches in flight. Used as
+/// `v0_2::async_batch_handler!`.
+#[macro_export]
+macro_rules! async_batch_handler_v0_2 {
+    ($function:path) => {
+        const _: () = {
+            #[allow(dead_code, reason = "off WebAssembly it is only checked")]
+            fn run(
+                deliveries: ::std::vec::Vec<$crate::v0_2::Delivery>,
+            ) -> impl ::core::future::Future<
+                Output = ::core::result::Result<
+                    ::std::vec::Vec<$crate::v0_2::Failed>,
+                    $crate::v0_2::Failure,
+                >,
+            > {
+                $crate::v0_2::run_batch_async($function, deliveries)
+            }
+
+            #[cfg(target_family = "wasm")]
+            const _: () = {
+                mod bindings {
+                    $crate::async_bindings_v0_2!("batch-plugin");
+                }
+
+                struct Plugin;
+
+                impl bindings::exports::dispatcher::plugin::batch_handler::Guest for Plugin {
+                    async fn handle(
+                        messages: ::std::vec::Vec<$crate::v0_2::bindings::Message>,
+                    ) -> ::core::result::Result<
+                        ::std::vec::Vec<$crate::v0_2::bindings::Failed>,
+                        $crate::v0_2::bindings::Failure,
+                    > {
+                        let failed = run(messages
+                            .into_iter()
+                            .map(::core::convert::Into::into)
+                            .collect())
+                        .await?;
+                        Ok(failed
+                            .into_iter()
+                            .map(::core::convert::Into::into)
+                            .collect())
+                    }
+                }
+
+        bindings::export!(Plugin with_types_in bindings);
+            };
+        };
+    };
+}
+
 #[cfg(test)]
 mod tests {
     /// Lines that mean something, without their indentation.
@@ -217,6 +273,7 @@ mod tests {
         for contract in [
             include_str!("../../wit/v0.2/types.wit"),
             include_str!("../../wit/v0.2/handler.wit"),
+            include_str!("../../wit/v0.2/batch-handler.wit"),
         ] {
             let contract = contract.replace(": func(", ": async func(");
             let contract = bare(&contract);

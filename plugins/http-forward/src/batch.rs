@@ -2,7 +2,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use dispatcher_guest::{AttributeValue, Failed, Failure, Message};
+use dispatcher_guest::AttributeValue;
+use dispatcher_guest::v0_2::{Delivery, Failed, Retry};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ struct Entry<'a> {
     body: &'a str,
     queue: &'a str,
     receive_count: u32,
+    idempotency_key: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     sent_at_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -29,12 +31,12 @@ struct Entry<'a> {
 }
 
 /// The body of a batch's request.
-pub fn body(messages: &[Message]) -> Vec<u8> {
+pub fn body(messages: &[Delivery]) -> Vec<u8> {
     let messages = messages.iter().map(entry).collect();
     serde_json::to_vec(&Batch { messages }).expect("strings and numbers become JSON")
 }
 
-fn entry(message: &Message) -> Entry<'_> {
+fn entry(message: &Delivery) -> Entry<'_> {
     let attributes = message.attributes.iter().map(|attribute| {
         let value = match &attribute.value {
             AttributeValue::Text(text) => text.clone(),
@@ -47,6 +49,7 @@ fn entry(message: &Message) -> Entry<'_> {
         body: &message.body,
         queue: &message.queue,
         receive_count: message.receive_count,
+        idempotency_key: &message.idempotency_key,
         sent_at_ms: message.sent_at,
         first_received_at_ms: message.first_received_at,
         group: message.group.as_deref(),
@@ -55,14 +58,21 @@ fn entry(message: &Message) -> Entry<'_> {
 }
 
 /// The messages that a successful response says failed: `{"batchItemFailures":[{"itemIdentifier":
-/// ID}]}`, as Lambda's functions answer. Anything but such an object names none.
+/// ID}]}`, as Lambda's functions answer. Anything but such an object names none. `is_whole`: no part
+/// of it is missing.
 ///
 /// # Errors
-/// The object cannot be understood, or names a message that the batch does not have: it is unknown
-/// which failed.
-pub fn failures(body: &[u8], messages: &[Message]) -> Result<Vec<Failed>, String> {
+/// The object cannot be understood, is too long, or names a message that the batch does not have: it is
+/// unknown which failed.
+pub fn failures(body: &[u8], is_whole: bool, messages: &[Delivery]) -> Result<Vec<Failed>, String> {
     let Ok(Value::Object(answer)) = serde_json::from_slice(body) else {
-        return Ok(Vec::new());
+        return match !is_whole && body.trim_ascii_start().starts_with(b"{") {
+            true => Err(format!(
+                "the response has more than {} bytes, and may list messages that failed",
+                body.len()
+            )),
+            false => Ok(Vec::new()),
+        };
     };
     let items = match answer.get("batchItemFailures") {
         None | Some(Value::Null) => return Ok(Vec::new()),
@@ -78,7 +88,9 @@ pub fn failures(body: &[u8], messages: &[Message]) -> Result<Vec<Failed>, String
         })?;
         failed.push(Failed {
             id: id.to_owned(),
-            failure: Failure::retry(),
+            failure: Retry::by_policy()
+                .because("the response lists it in batchItemFailures")
+                .into(),
         });
     }
     Ok(failed)
@@ -87,10 +99,10 @@ pub fn failures(body: &[u8], messages: &[Message]) -> Result<Vec<Failed>, String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dispatcher_guest::Attribute;
+    use dispatcher_guest::{Attribute, Message};
 
-    fn messages() -> [Message; 2] {
-        ["a", "b"].map(|id| Message {
+    fn messages() -> [Delivery; 2] {
+        let message = |id: &str| Message {
             id: id.into(),
             queue: "local:q".into(),
             body: "{}".into(),
@@ -102,7 +114,8 @@ mod tests {
                 value: AttributeValue::Binary(vec![255]),
             }],
             ..Message::default()
-        })
+        };
+        ["a", "b"].map(|id| Delivery::of(message(id)))
     }
 
     #[test]
@@ -110,14 +123,14 @@ mod tests {
         let body = String::from_utf8(body(&messages())).expect("JSON is UTF-8");
         assert_eq!(
             body,
-            r#"{"messages":[{"id":"a","body":"{}","queue":"local:q","receive_count":1,"attributes":{"raw":"/w=="}},{"id":"b","body":"{}","queue":"local:q","receive_count":1,"group":"g","attributes":{"raw":"/w=="}}]}"#
+            r#"{"messages":[{"id":"a","body":"{}","queue":"local:q","receive_count":1,"idempotency_key":"a","attributes":{"raw":"/w=="}},{"id":"b","body":"{}","queue":"local:q","receive_count":1,"idempotency_key":"b","group":"g","attributes":{"raw":"/w=="}}]}"#
         );
     }
 
     #[test]
     fn a_response_names_the_messages_that_failed() {
         let ids = |body: &str| {
-            let failed = failures(body.as_bytes(), &messages())?;
+            let failed = failures(body.as_bytes(), true, &messages())?;
             Ok::<_, String>(failed.into_iter().map(|one| one.id).collect::<Vec<_>>())
         };
         let none: [&str; 0] = [];
@@ -141,5 +154,8 @@ mod tests {
         ] {
             assert!(ids(bad).is_err(), "{bad}");
         }
+        let cut = |body: &[u8]| failures(body, false, &messages());
+        assert_eq!(cut(b"<html>").expect("none failed"), []);
+        assert!(cut(b" {\"batchItemFailures\":[{\"itemIde").is_err());
     }
 }

@@ -10,9 +10,8 @@ mod signature;
 mod time;
 
 use dispatcher_guest::http::{Error, Request, Response};
-use dispatcher_guest::{Failed, Failure, Message, async_batch_handler};
+use dispatcher_guest::v0_2::{Delivery, Failed, Failure, Retry, async_batch_handler};
 use futures_util::future::join_all;
-use outcome::Sent;
 use settings::Settings;
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -20,11 +19,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Read once per instance.
 static SETTINGS: OnceLock<Result<Settings, String>> = OnceLock::new();
 
-async fn forward(messages: Vec<Message>) -> Result<Vec<Failed>, Failure> {
+async fn forward(messages: Vec<Delivery>) -> Result<Vec<Failed>, Failure> {
     let settings = SETTINGS.get_or_init(|| Settings::read(|name| std::env::var(name).ok()));
     let settings = settings
         .as_ref()
-        .map_err(|why| Failure::closed(format!("http-forward: {why}")))?;
+        .map_err(|why| Failure::Closed(format!("http-forward: {why}")))?;
     if settings.batches {
         return batch(&messages, settings).await;
     }
@@ -35,11 +34,10 @@ async fn forward(messages: Vec<Message>) -> Result<Vec<Failed>, Failure> {
 async_batch_handler!(forward);
 
 /// Sends one message; its failure, if it has one.
-async fn single(message: &Message, settings: &Settings) -> Option<Failed> {
+async fn single(message: &Delivery, settings: &Settings) -> Option<Failed> {
     let request = request::of_message(message, settings, now());
     let response = send(&request).await;
-    let sent = sent(format!("message {}", message.id), message);
-    let failure = outcome::of(&response, &sent).err()?;
+    let failure = outcome::of(&response, message.time_left()).err()?;
     Some(Failed {
         id: message.id.clone(),
         failure,
@@ -47,28 +45,21 @@ async fn single(message: &Message, settings: &Settings) -> Option<Failed> {
 }
 
 /// Sends a batch; the messages of it that failed, or the failure of all.
-async fn batch(messages: &[Message], settings: &Settings) -> Result<Vec<Failed>, Failure> {
+async fn batch(messages: &[Delivery], settings: &Settings) -> Result<Vec<Failed>, Failure> {
     let request = request::of_batch(messages, settings, now());
     let response = send(&request).await;
     let Some(first) = messages.first() else {
         return Ok(Vec::new());
     };
-    let sent = sent(format!("batch of {}", messages.len()), first);
-    outcome::of(&response, &sent)?;
+    outcome::of(&response, first.time_left())?;
     let body = response.as_ref().map_or(&[][..], |response| &response.body);
-    batch::failures(body, messages).map_err(|why| {
-        eprintln!("{}: {why}", sent.about);
-        Failure::retry()
-    })
+    let is_whole = body.len() < request.limit;
+    batch::failures(body, is_whole, messages).map_err(|why| Retry::by_policy().because(why).into())
 }
 
-fn sent(about: String, message: &Message) -> Sent {
-    let left = message.time_left();
-    Sent { about, left }
-}
-
+/// The status is the outcome, however long the body is.
 async fn send(request: &Request) -> Result<Response, Error> {
-    request.send_async().await
+    request.send_for_beginning_async().await
 }
 
 /// Seconds since the Unix epoch.

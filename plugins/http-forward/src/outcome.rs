@@ -1,73 +1,57 @@
 //! What a response, or none, says about the messages of its request.
 
-use dispatcher_guest::Failure;
 use dispatcher_guest::http::{Error, Response};
+use dispatcher_guest::v0_2::{Failure, Retry};
 use std::time::Duration;
 
 /// The most characters of a response that a reason quotes.
 const QUOTED: usize = 200;
 
-/// What was sent.
-pub struct Sent {
-    /// `message ID` or `batch of N`, for the log.
-    pub about: String,
-    /// How long the attempt may still take.
-    pub left: Duration,
-}
-
-impl Sent {
-    fn may_have_run(&self, why: &str) -> Failure {
-        let Self { about, left } = self;
-        eprintln!(
-            "{about}: the service may have handled it, and gets it again in {left:.1?}: {why}"
-        );
-        Failure::retry_after(*left)
-    }
-}
-
 /// `Ok` is done. What was certainly not handled waits in its lease and spends no receive; what may
-/// have been handled comes again when the attempt would have been over, since the service may still
-/// be at it; what failed is retried by the route's policy. A line says why: `sent` is what was sent.
-pub fn of(response: &Result<Response, Error>, sent: &Sent) -> Result<(), Failure> {
-    let about = &sent.about;
+/// have been handled comes again when the attempt would have been over, which is in `left`, since the
+/// service may still be at it; what failed is retried by the route's policy. Each failure has its
+/// reason, with the status where there is one.
+pub fn of(response: &Result<Response, Error>, left: Duration) -> Result<(), Failure> {
     let response = match response {
         Ok(response) => response,
         // Nobody has the request.
         Err(error @ (Error::Unreachable(_) | Error::Busy(_))) => {
-            return Err(Failure::busy(error.to_string()));
+            return Err(busy(None, error.to_string()));
         }
         // The URL is the configuration's: no message fares better.
         Err(error @ (Error::Invalid(_) | Error::Refused(_))) => {
-            return Err(Failure::closed(error.to_string()));
+            return Err(Failure::Closed(error.to_string()));
         }
         Err(error @ (Error::TimedOut(_) | Error::Broken(_))) => {
-            return Err(sent.may_have_run(&error.to_string()));
+            return Err(may_have_run(&error.to_string(), left));
         }
-        Err(error) => {
-            eprintln!("{about}: {error}");
-            return Err(Failure::retry());
-        }
+        Err(error) => return Err(retry(None, error.to_string())),
     };
     let after = retry_after(response);
     match response.status {
         200..=299 => Ok(()),
-        429 | 503 => Err(match after {
-            Some(after) => Failure::busy_for(after, quoted(response)),
-            None => Failure::busy(quoted(response)),
-        }),
+        429 | 503 => Err(busy(after, quoted(response))),
         // A gateway has given up waiting.
-        504 if after.is_none() => Err(sent.may_have_run(&quoted(response))),
-        401 | 403 | 405 | 407 => Err(Failure::closed(quoted(response))),
-        408 | 425 | 300..=399 | 500..=599 => {
-            eprintln!("{about}: {}", quoted(response));
-            Err(after.map_or_else(Failure::retry, Failure::retry_after))
-        }
+        504 if after.is_none() => Err(may_have_run(&quoted(response), left)),
+        401 | 403 | 405 | 407 => Err(Failure::Closed(quoted(response))),
+        408 | 425 | 300..=399 | 500..=599 => Err(retry(after, quoted(response))),
         400..=499 => Err(Failure::reject(quoted(response))),
-        _ => {
-            eprintln!("{about}: {}", quoted(response));
-            Err(Failure::retry())
-        }
+        _ => Err(retry(None, quoted(response))),
     }
+}
+
+fn busy(after: Option<Duration>, reason: String) -> Failure {
+    Failure::Busy { after, reason }
+}
+
+fn retry(after: Option<Duration>, why: String) -> Failure {
+    let retry = after.map_or_else(Retry::by_policy, Retry::after);
+    retry.because(why).into()
+}
+
+fn may_have_run(why: &str, left: Duration) -> Failure {
+    let why = format!("the service may have handled it, and gets it again in {left:.1?}: {why}");
+    retry(Some(left), why)
 }
 
 /// Seconds of `Retry-After`. Dates are left out: the two clocks may differ.
@@ -100,33 +84,35 @@ mod tests {
     const LEFT: Duration = Duration::from_secs(5);
 
     fn outcome(response: Result<Response, Error>) -> Result<(), Failure> {
-        let about = "message m".to_owned();
-        of(&response, &Sent { about, left: LEFT })
+        of(&response, LEFT)
     }
 
     fn of_status(status: u16) -> Result<(), Failure> {
         outcome(Ok(Response::new(status)))
     }
 
+    fn status(status: u16) -> String {
+        format!("HTTP status {status}")
+    }
+
     #[test]
-    fn the_status_is_the_outcome() {
-        for status in [200, 201, 202, 204, 299] {
-            assert_eq!(of_status(status), Ok(()));
+    fn the_status_is_the_outcome_and_in_the_reason() {
+        for done in [200, 201, 202, 204, 299] {
+            assert_eq!(of_status(done), Ok(()));
         }
-        for status in [400, 404, 409, 410, 413, 415, 418, 422, 451] {
-            let why = format!("HTTP status {status}");
-            assert_eq!(of_status(status), Err(Failure::reject(why)));
+        for rejected in [400, 404, 409, 410, 413, 415, 418, 422, 451] {
+            let why = status(rejected);
+            assert_eq!(of_status(rejected), Err(Failure::reject(why)));
         }
-        for status in [301, 302, 307, 408, 425, 500, 502, 599, 600] {
-            assert_eq!(of_status(status), Err(Failure::retry()));
+        for failed in [301, 302, 307, 408, 425, 500, 502, 599, 600] {
+            assert_eq!(of_status(failed), Err(retry(None, status(failed))));
         }
-        for status in [429, 503] {
-            let why = format!("HTTP status {status}");
-            assert_eq!(of_status(status), Err(Failure::busy(why)));
+        for throttled in [429, 503] {
+            assert_eq!(of_status(throttled), Err(busy(None, status(throttled))));
         }
-        for status in [401, 403, 405, 407] {
-            let why = format!("HTTP status {status}");
-            assert_eq!(of_status(status), Err(Failure::closed(why)));
+        for refused in [401, 403, 405, 407] {
+            let closed = Failure::Closed(status(refused));
+            assert_eq!(of_status(refused), Err(closed));
         }
     }
 
@@ -135,16 +121,18 @@ mod tests {
         let with = |status, after: &str| {
             outcome(Ok(Response::new(status).with_header("Retry-After", after)))
         };
-        let seconds = Duration::from_secs(7);
-        for status in [408, 425, 500, 502, 504] {
-            assert_eq!(with(status, "7"), Err(Failure::retry_after(seconds)));
+        let seconds = Some(Duration::from_secs(7));
+        for failed in [408, 425, 500, 502, 504] {
+            assert_eq!(with(failed, "7"), Err(retry(seconds, status(failed))));
         }
-        for status in [429, 503] {
-            let why = format!("HTTP status {status}");
-            assert_eq!(with(status, " 7 "), Err(Failure::busy_for(seconds, why)));
+        for throttled in [429, 503] {
+            assert_eq!(
+                with(throttled, " 7 "),
+                Err(busy(seconds, status(throttled)))
+            );
         }
         for none in ["0", "soon", "Wed, 21 Oct 2026 07:28:00 GMT", "-1"] {
-            assert_eq!(with(500, none), Err(Failure::retry()), "{none}");
+            assert_eq!(with(500, none), Err(retry(None, status(500))), "{none}");
         }
     }
 
@@ -155,11 +143,14 @@ mod tests {
         for never in [Error::Unreachable(words()), Error::Busy(words())] {
             assert!(matches!(of(never), Failure::Busy { .. }));
         }
+        let is_late = |failure: &Failure| {
+            matches!(failure, Failure::Retry(Retry { after: Some(LEFT), reason: Some(why) })
+                if why.starts_with("the service may have handled it"))
+        };
         for maybe in [Error::TimedOut(words()), Error::Broken(words())] {
-            assert_eq!(of(maybe), Failure::retry_after(LEFT));
+            assert!(is_late(&of(maybe)));
         }
-        assert_eq!(of_status(504), Err(Failure::retry_after(LEFT)));
-        assert_eq!(of(Error::TooLarge(1)), Failure::retry());
+        assert!(is_late(&of_status(504).expect_err("it failed")));
         for configured in [Error::Refused(words()), Error::Invalid(words())] {
             assert!(matches!(of(configured), Failure::Closed(_)));
         }

@@ -6,16 +6,16 @@ use crate::batch;
 use crate::settings::Settings;
 use crate::signature;
 use crate::time::rfc3339;
-use dispatcher_guest::Message;
 use dispatcher_guest::http::Request;
+use dispatcher_guest::v0_2::Delivery;
 
-/// The most bytes of a response that are read: what a service says beside its status is a line for the
-/// log, or the ids of the messages of a batch that failed.
+/// The most bytes of a response that are read: what a service says beside its status is a reason, or
+/// the ids of the messages of a batch that failed.
 const MOST_RESPONSE: usize = 256 * 1024;
 const USER_AGENT: &str = concat!("dispatcher/", env!("CARGO_PKG_VERSION"));
 
 /// The request of one message: its body as it is.
-pub fn of_message(message: &Message, settings: &Settings, now_s: u64) -> Request {
+pub fn of_message(message: &Delivery, settings: &Settings, now_s: u64) -> Request {
     let kind = if serde_json::from_str::<serde::de::IgnoredAny>(&message.body).is_ok() {
         "application/json"
     } else {
@@ -28,7 +28,7 @@ pub fn of_message(message: &Message, settings: &Settings, now_s: u64) -> Request
             message.receive_count.to_string(),
         );
     request = of_queue(request, message);
-    request = request.header("idempotency-key", attributes::value(&message.id));
+    request = request.header("idempotency-key", &message.idempotency_key);
     if let Some(first) = message.first_received_at {
         request = request.header("x-aws-sqsd-first-received-at", rfc3339(first));
     }
@@ -46,11 +46,14 @@ pub fn of_message(message: &Message, settings: &Settings, now_s: u64) -> Request
         };
         request = request.header(header, attributes::value(value));
     }
+    if let Some(trace) = &message.trace {
+        request = request.header("traceparent", &trace.traceparent);
+        if let Some(state) = &trace.tracestate {
+            request = request.header("tracestate", attributes::value(state));
+        }
+    }
     for attribute in &message.attributes {
         let value = attributes::of_attribute(&attribute.value);
-        if ["traceparent", "tracestate"].contains(&attribute.name.as_str()) {
-            request = request.header(attribute.name.as_str(), value.clone());
-        }
         if let Some(name) = attributes::name(&attribute.name) {
             request = request.header(format!("x-aws-sqsd-attr-{name}"), value);
         }
@@ -59,7 +62,7 @@ pub fn of_message(message: &Message, settings: &Settings, now_s: u64) -> Request
 }
 
 /// The request of a batch: JSON, with all that is known of each message.
-pub fn of_batch(messages: &[Message], settings: &Settings, now_s: u64) -> Request {
+pub fn of_batch(messages: &[Delivery], settings: &Settings, now_s: u64) -> Request {
     let mut request = begin(settings, "application/json");
     if let Some(first) = messages.first() {
         request = of_queue(request, first);
@@ -80,7 +83,7 @@ fn begin(settings: &Settings, content_type: &str) -> Request {
     request
 }
 
-fn of_queue(request: Request, message: &Message) -> Request {
+fn of_queue(request: Request, message: &Delivery) -> Request {
     // As the daemon has it: the name without its backend.
     let name = message.queue.rsplit(':').next().unwrap_or_default();
     request
@@ -99,7 +102,8 @@ fn end(mut request: Request, settings: &Settings, body: Vec<u8>, now_s: u64) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dispatcher_guest::{Attribute, AttributeValue};
+    use dispatcher_guest::v0_2::TraceContext;
+    use dispatcher_guest::{Attribute, AttributeValue, Message};
 
     fn settings() -> Settings {
         Settings {
@@ -110,13 +114,13 @@ mod tests {
         }
     }
 
-    fn message() -> Message {
+    fn message() -> Delivery {
         let attribute = |name: &str, value| Attribute {
             name: name.into(),
             data_type: "String".into(),
             value,
         };
-        Message {
+        let message = Message {
             id: "m-1".into(),
             queue: "local:orders".into(),
             body: r#"{"a":1}"#.into(),
@@ -132,9 +136,16 @@ mod tests {
             attributes: vec![
                 attribute("kind", AttributeValue::Text("order".into())),
                 attribute("raw", AttributeValue::Binary(vec![1, 2])),
-                attribute("traceparent", AttributeValue::Text("00-a-b-01".into())),
             ],
             ..Message::default()
+        };
+        Delivery {
+            idempotency_key: "k-1".into(),
+            trace: Some(TraceContext {
+                traceparent: "00-a-b-01".into(),
+                tracestate: Some("v=1".into()),
+            }),
+            ..Delivery::of(message)
         }
     }
 
@@ -155,16 +166,16 @@ mod tests {
             ("x-aws-sqsd-receive-count", "2"),
             ("x-aws-sqsd-queue", "orders"),
             ("x-dispatcher-queue", "local:orders"),
-            ("idempotency-key", "m-1"),
+            ("idempotency-key", "k-1"),
             ("x-aws-sqsd-first-received-at", "1970-01-01T00:00:01.500Z"),
             ("x-dispatcher-sent-at", "1970-01-01T00:00:00.000Z"),
             ("x-dispatcher-group", "Zo%C3%AB"),
             ("x-aws-sqsd-sender-id", "AIDA"),
             ("x-amzn-trace-id", "Root=1-2-3"),
+            ("traceparent", "00-a-b-01"),
+            ("tracestate", "v=1"),
             ("x-aws-sqsd-attr-kind", "order"),
             ("x-aws-sqsd-attr-raw", "AQI="),
-            ("traceparent", "00-a-b-01"),
-            ("x-aws-sqsd-attr-traceparent", "00-a-b-01"),
         ];
         let wanted = wanted.map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(request.headers, wanted);
@@ -173,8 +184,9 @@ mod tests {
     #[test]
     fn a_body_that_is_not_json_is_text_unless_a_header_says_otherwise() {
         let kind = |settings: &Settings| {
-            let body = "hello".into();
-            let request = of_message(&Message { body, ..message() }, settings, 0);
+            let mut message = message();
+            message.message.body = "hello".into();
+            let request = of_message(&message, settings, 0);
             let kinds = request.headers.into_iter();
             let kinds = kinds.filter(|(name, _)| name.eq_ignore_ascii_case("content-type"));
             kinds.map(|(_, value)| value).collect::<Vec<_>>()

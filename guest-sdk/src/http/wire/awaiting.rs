@@ -1,6 +1,6 @@
 //! A request by `wasi:http` of WASI 0.3, for who awaits.
 
-use super::{READ_AT_ONCE, invalid, parts};
+use super::{Body, READ_AT_ONCE, invalid, parts};
 use crate::bindings::wasi_http::wasi::http::client;
 use crate::bindings::wasi_http::wasi::http::types::{
     self, ErrorCode, Fields, Method, RequestOptions, Scheme,
@@ -12,7 +12,7 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 use wit_bindgen::{StreamReader, StreamResult, StreamWriter};
 
-pub(in crate::http) async fn send(request: &Request) -> Result<Response, Error> {
+pub(in crate::http) async fn send(request: &Request, wanted: Body) -> Result<Response, Error> {
     let patience = request.patience();
     let ends = patience.and_then(|patience| Instant::now().checked_add(patience));
     let (outgoing, body) = outgoing(request, patience)?;
@@ -27,7 +27,7 @@ pub(in crate::http) async fn send(request: &Request) -> Result<Response, Error> 
         sending.as_mut().poll(context)
     });
     let incoming = answer.await.map_err(|code| told(&code, &request.url))?;
-    read(incoming, request, ends).await
+    read(incoming, request, wanted, ends).await
 }
 
 type Outgoing = (types::Request, Option<StreamWriter<u8>>);
@@ -83,6 +83,7 @@ async fn write(body: Option<StreamWriter<u8>>, bytes: &[u8]) {
 async fn read(
     incoming: types::Response,
     request: &Request,
+    wanted: Body,
     ends: Option<Instant>,
 ) -> Result<Response, Error> {
     let entries = incoming.get_headers().copy_all().into_iter();
@@ -99,8 +100,13 @@ async fn read(
     let (mut body, whole): (StreamReader<u8>, _) = types::Response::consume_body(incoming, done);
     loop {
         let (result, bytes) = body.read(Vec::with_capacity(READ_AT_ONCE)).await;
-        if bytes.len() > request.limit - answer.body.len() {
-            return Err(Error::TooLarge(request.limit));
+        let left = request.limit - answer.body.len();
+        if bytes.len() > left {
+            if wanted == Body::Whole {
+                return Err(Error::TooLarge(request.limit));
+            }
+            answer.body.extend_from_slice(&bytes[..left]);
+            return Ok(answer);
         }
         answer.body.extend(bytes);
         if !matches!(result, StreamResult::Complete(_)) {
