@@ -1,7 +1,7 @@
 //! `dispatcher dev`: after `plugin new` one command builds a handler, runs it, serves its queue to AWS
 //! SDKs, and builds it again at each save.
 
-use crate::languages::{NAME, calls};
+use crate::languages::calls;
 use crate::scene::{field, printed, send};
 use dispatcher_tests::child::{Program, RunningProgram, Signal};
 use dispatcher_tests::{http, toolchains};
@@ -13,6 +13,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
 
+/// Not that of other tests: what cargo makes of a name lies in one folder for all of them.
+const NAME: &str = "dev-orders";
 const ORDER: &str = r#"{"id": "o-1", "amount": 250}"#;
 const PRINTED: &str = "cents\\n";
 
