@@ -99,6 +99,7 @@ mod terminal;
 mod top;
 mod traces;
 mod traces_backends;
+mod traces_export;
 mod traps;
 mod trials;
 mod unread;

@@ -4,6 +4,7 @@ use crate::forward::hmac;
 use crate::scene::{guest, run, send};
 use dispatcher_tests::child::{Program, Signal};
 use dispatcher_tests::service::{JobService, PostedRequest, ServiceStep};
+use std::sync::Arc;
 
 /// A file with a plugin whose setting `token` and variable `TOKEN` are the text of `token`.
 fn settings() -> String {
@@ -43,7 +44,28 @@ async fn new_secret_holds_after_a_reload_and_none_is_shown() {
 }
 
 #[tokio::test]
-async fn headers_and_key_of_a_forwarder_are_read_again_at_a_reload() {
+async fn variable_from_a_file_is_new_after_a_reload() {
+    let settings = format!(
+        "[plugin.verdicts]\nfile = \"{}\"\nenv-file = {{ TOKEN = \"token\" }}\n",
+        guest("verdicts")
+    );
+    let arguments = ["run", "--config", "d.toml", "--log-format", "json"];
+    let running = Program::new(arguments)
+        .file("d.toml", &settings)
+        .file("token", "first-secret\n")
+        .start();
+    let data = running.data().path().to_owned();
+    send(&data, "default", ["env".to_owned()]).await;
+    running.wait_for_line(|line| line.contains("TOKEN=first-secret"));
+    std::fs::write(data.join("token"), "second-secret").expect("written");
+    running.signal(Signal::HUP);
+    running.wait_for_line(|line| line.contains("replaced: new attempts run this version"));
+    send(&data, "default", ["env".to_owned()]).await;
+    running.wait_for_line(|line| line.contains("TOKEN=second-secret"));
+}
+
+#[tokio::test]
+async fn new_secrets_of_a_forwarder_are_named_at_a_reload_and_hold_after_a_restart() {
     let service = JobService::start(|_| ServiceStep::status(200));
     let settings = format!(
         "[plugin.api]\nforward = \"{}\"\nforward-key-file = \"key\"\n\
@@ -51,33 +73,42 @@ async fn headers_and_key_of_a_forwarder_are_read_again_at_a_reload() {
         service.url()
     );
     let arguments = ["run", "--config", "d.toml", "--log-format", "json"];
-    let running = Program::new(arguments)
+    let mut running = Program::new(arguments)
         .file("d.toml", &settings)
         .file("token", "first-secret\n")
         .file("key", "first-key\n")
         .start();
-    let data = running.data().path().to_owned();
-    send(&data, "default", ["job".to_owned()]).await;
+    let data = Arc::clone(running.data());
+    send(data.path(), "default", ["job".to_owned()]).await;
     let first = service.wait_for(1).remove(0);
     assert_eq!(first.header("authorization"), Some("first-secret"));
-    let signed_by = |request: &PostedRequest, key: &str| {
-        let signature = request.header("x-dispatcher-signature").expect("signed");
-        let (time, of) = signature
-            .strip_prefix("t=")
-            .and_then(|rest| rest.split_once(",v1="))
-            .expect("t=SECONDS,v1=HEX");
-        of == hmac(key.as_bytes(), &format!("{time}.{}", request.body))
-    };
-    assert!(signed_by(&first, "first-key"));
-    std::fs::write(data.join("token"), "second-secret").expect("written");
-    std::fs::write(data.join("key"), "second-key").expect("written");
+    assert!(is_signed_by(&first, "first-key"), "{first:?}");
+    std::fs::write(data.path().join("token"), "second-secret").expect("written");
+    std::fs::write(data.path().join("key"), "second-key").expect("written");
     running.signal(Signal::HUP);
-    running.wait_for_line(|line| line.contains("replaced: new attempts run this version"));
-    send(&data, "default", ["job".to_owned()]).await;
+    for name in ["forward-header-file", "forward-key-file"] {
+        let words = format!("setting needs a restart: `{name}`");
+        running.wait_for_line(|line| line.contains(&words));
+    }
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+    let restarted = Program::new(arguments).sharing(&data).start();
+    send(data.path(), "default", ["job".to_owned()]).await;
     let second = service.wait_for(2).remove(1);
     assert_eq!(second.header("authorization"), Some("second-secret"));
-    assert!(signed_by(&second, "second-key"));
-    assert_eq!(running.lines(|line| line.contains("-secret")), [""; 0]);
+    assert!(is_signed_by(&second, "second-key"), "{second:?}");
+    for program in [&running, &restarted] {
+        assert_eq!(program.lines(|line| line.contains("-secret")), [""; 0]);
+    }
+}
+
+fn is_signed_by(request: &PostedRequest, key: &str) -> bool {
+    let signature = request.header("x-dispatcher-signature").expect("signed");
+    let (time, of) = signature
+        .strip_prefix("t=")
+        .and_then(|rest| rest.split_once(",v1="))
+        .expect("t=SECONDS,v1=HEX");
+    of == hmac(key.as_bytes(), &format!("{time}.{}", request.body))
 }
 
 #[test]

@@ -19,14 +19,14 @@ const X_RAY: &str = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42c
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 /// The program with this collector, which soon gets every span.
-fn traced(program: Program, collector: &Collector) -> Program {
+pub(crate) fn traced(program: Program, collector: &Collector) -> Program {
     program
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url())
         .env("OTEL_BSP_SCHEDULE_DELAY", "20")
 }
 
 /// Sends bodies to a local queue, each with this trace header.
-async fn send(data: &Path, queue: &str, bodies: &[&str], header: Option<&str>) {
+pub(crate) async fn send(data: &Path, queue: &str, bodies: &[&str], header: Option<&str>) {
     let outgoing = bodies.iter().map(|body| Outgoing {
         body: (*body).to_owned(),
         trace_header: header.map(str::to_owned),
@@ -43,7 +43,7 @@ async fn send_all(data: &Path, queue: &str, outgoing: &[Outgoing]) {
     }
 }
 
-fn stop(mut running: RunningProgram) {
+pub(crate) fn stop(mut running: RunningProgram) {
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
 }
@@ -495,48 +495,6 @@ async fn only_failures_are_exported_where_nothing_is_sampled() {
     let all = collector.wait(|_| true);
     assert_eq!(named(&all, "process local:default").len(), 1, "{all:#?}");
     assert_eq!(named(&all, "receive local:default").len(), 0, "{all:#?}");
-}
-
-#[tokio::test]
-async fn busy_collector_gets_the_batch_again_when_it_wants_it() {
-    let collector = JobService::start(|request: &PostedRequest| match request.index {
-        0 => ServiceStep::Answer(ServiceAnswer::new(503).header("Retry-After", "0")),
-        _ => ServiceStep::status(200),
-    });
-    let running = run("verdicts", &[])
-        .env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &collector.url())
-        .env("OTEL_BSP_SCHEDULE_DELAY", "20")
-        .start();
-    send(running.data().path(), "default", &["done"], None).await;
-    let requests = collector.wait_for(2);
-    assert_eq!(requests[0].body, requests[1].body);
-    stop(running);
-}
-
-#[tokio::test]
-async fn exports_are_compressed_on_request() {
-    let collector = Collector::start();
-    let running = traced(run("verdicts", &[]), &collector)
-        .env("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
-        .start();
-    send(running.data().path(), "default", &["done"], None).await;
-    let process = collector.wait_for("process local:default", 1).remove(0);
-    assert_eq!(process["encoding"], "gzip");
-    stop(running);
-}
-
-#[tokio::test]
-async fn client_certificate_that_cannot_be_used_is_refused_at_the_start() {
-    let ended = run("verdicts", &[])
-        .env("OTEL_EXPORTER_OTLP_ENDPOINT", "https://127.0.0.1:1")
-        .env("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "client.pem")
-        .env("OTEL_EXPORTER_OTLP_CLIENT_KEY", "client.key")
-        .file("client.pem", "none")
-        .file("client.key", "none")
-        .run();
-    assert_ne!(ended.code, 0, "{ended:?}");
-    let why = "`client.pem` and `client.key` are no certificate with its key";
-    assert!(ended.stderr.contains(why), "{ended:?}");
 }
 
 #[tokio::test]

@@ -137,8 +137,8 @@ pub async fn run(
     let mut shared = ProcessContext::new(&queues, counters);
     shared.budget = Some(budget);
     let (tracer, exporting) = traces::start(&settings.otlp).map_err(|problem| vec![problem])?;
-    backends.trace(tracer.clone());
     shared.tracer = tracer;
+    backends.trace(shared.tracer.clone());
     let replaceable = replaceable(&built, &shared.plugins);
     let (replacing, wishes) = replace::start(loader, replaceable, over);
     doctor::warnings(&settings, &backends, true).await;
@@ -166,10 +166,20 @@ pub async fn run(
     let reloading = hangup.map(|signal| tasks::spawn(reload::watch(signal, reload)));
     let until_stop = (reloading, replacing, operating);
     service_manager::ready(service_manager::RUNNING);
-    let stopped =
+    let running =
         drain::until_stopped(signals, &shared, routes, until_stop, scheduling, pool, plan);
-    let stopped = stopped.await;
+    let stopped = running.await;
     messages.finish().await;
+    flush(stopped, plan, watching, exporting).await
+}
+
+/// Sends the last metrics and spans, within what is left of the time of the stop.
+async fn flush(
+    stopped: drain::Stopped,
+    plan: StopPlan,
+    watching: observe::Watching,
+    exporting: traces::Exporting,
+) -> Result<(), Vec<Problem>> {
     let latest = stopped.began + plan.telemetry();
     tokio::join!(watching.finish(latest), exporting.finish(Some(latest)));
     stopped.ended

@@ -88,22 +88,7 @@ impl Check {
             let requests = self.requests(&own);
             let certificate = requests.certificate.or_else(|| shared.certificate.clone());
             let key = requests.key.or_else(|| shared.key.clone());
-            if certificate.is_some() != key.is_some() {
-                let names = ("CLIENT_CERTIFICATE", "CLIENT_KEY");
-                let (set, missing) = match key {
-                    None => names,
-                    Some(_) => (names.1, names.0),
-                };
-                let problem = Problem::new(
-                    format!("OTEL_EXPORTER_OTLP_{set}"),
-                    format!("OTEL_EXPORTER_OTLP_{missing} is not set"),
-                    "both or neither",
-                );
-                // Signals that share their variables share the problem.
-                if !self.problems.contains(&problem) {
-                    self.problems.push(problem);
-                }
-            }
+            let identity = self.client_identity(certificate, key);
             OtlpSignal {
                 url: whole.unwrap_or_else(|| format!("{base}/{path}")),
                 headers: requests
@@ -116,7 +101,7 @@ impl Check {
                     .or(shared.is_compressed)
                     .unwrap_or_default(),
                 ca_file: requests.ca_file.or_else(|| shared.ca_file.clone()),
-                identity: certificate.zip(key),
+                identity,
             }
         };
         let traces = traces.then(|| Traces {
@@ -179,6 +164,31 @@ impl Check {
             certificate,
             key,
         }
+    }
+
+    /// The certificate and the key by which the collector knows this process: both or neither.
+    fn client_identity(
+        &mut self,
+        certificate: Option<PathBuf>,
+        key: Option<PathBuf>,
+    ) -> Option<(PathBuf, PathBuf)> {
+        if certificate.is_some() != key.is_some() {
+            let names = ("CLIENT_CERTIFICATE", "CLIENT_KEY");
+            let (set, missing) = match key {
+                None => names,
+                Some(_) => (names.1, names.0),
+            };
+            let problem = Problem::new(
+                format!("OTEL_EXPORTER_OTLP_{set}"),
+                format!("OTEL_EXPORTER_OTLP_{missing} is not set"),
+                "both or neither",
+            );
+            // Signals that share their variables share the problem.
+            if !self.problems.contains(&problem) {
+                self.problems.push(problem);
+            }
+        }
+        certificate.zip(key)
     }
 
     /// Refuses what no value of ours is.

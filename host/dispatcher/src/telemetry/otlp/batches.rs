@@ -165,3 +165,74 @@ impl<W: Waiting> BatchExport<W> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::otlp::OtlpSignal;
+    use dispatcher_core::tasks;
+    use std::sync::{Arc, Mutex};
+    use tokio::net::TcpListener;
+
+    /// One batch of three, and what is logged as lost.
+    struct Three {
+        left: Option<Bytes>,
+        lost: Arc<Mutex<Vec<u64>>>,
+    }
+
+    impl Waiting for Three {
+        async fn half_full(&self) {
+            std::future::pending().await
+        }
+
+        fn take(&mut self, _: usize) -> Option<(Bytes, u64)> {
+            Some((self.left.take()?, 3))
+        }
+
+        fn take_dropped(&mut self) -> u64 {
+            0
+        }
+
+        fn clear(&mut self) -> u64 {
+            0
+        }
+
+        fn log_lost(&self, _: Option<&str>, lost: u64) {
+            self.lost.lock().expect("no panic").push(lost);
+        }
+    }
+
+    #[tokio::test]
+    async fn cut_ends_a_last_batch_that_is_never_answered_and_counts_it() {
+        let collector = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = collector.local_addr().expect("it is bound");
+        let transport = OtlpTransport::new(&OtlpSignal {
+            url: format!("http://{address}/v1/traces"),
+            headers: Vec::new(),
+            timeout: Duration::from_secs(3_600),
+            is_compressed: false,
+            ca_file: None,
+            identity: None,
+        });
+        let lost = Arc::default();
+        let waiting = Three {
+            left: Some(Bytes::from_static(b"spans")),
+            lost: Arc::clone(&lost),
+        };
+        let end = ExportEnd::default();
+        let hour = Duration::from_secs(3_600);
+        let exporting = tasks::spawn(export(
+            waiting,
+            transport.expect("plain HTTP"),
+            Batches::within(hour),
+            end.clone(),
+            hour,
+        ));
+        end.over.cancel();
+        // The request is under way, and nobody will answer it.
+        let _connection = collector.accept().await.expect("it connects");
+        end.cut.cancel();
+        exporting.finished().await;
+        assert_eq!(*lost.lock().expect("no panic"), [3]);
+    }
+}

@@ -222,7 +222,7 @@ impl<'a> Lists<'a> {
 pub(crate) struct Message {
     id: String,
     queue: String,
-    body: Body,
+    body: MessageBody,
     source: String,
     receipt: String,
     #[component(name = "receive-count")]
@@ -249,7 +249,7 @@ pub(crate) struct Message {
 /// `body` of the contract, owned.
 #[derive(ComponentType, Lower)]
 #[component(variant)]
-pub(crate) enum Body {
+pub(crate) enum MessageBody {
     #[component(name = "text")]
     Text(String),
     #[component(name = "bytes")]
@@ -274,7 +274,7 @@ impl Message {
         Self {
             id: message.id,
             queue: message.queue,
-            body: Body::Text(message.body),
+            body: MessageBody::Text(message.body),
             source: message.source,
             receipt: message.receipt.0,
             receive_count: message.receive_count,

@@ -1,0 +1,48 @@
+//! How spans reach a collector: compressed, again after its wait, with a certificate.
+
+use crate::scene::run;
+use crate::traces::{send, stop, traced};
+use dispatcher_tests::collector::Collector;
+use dispatcher_tests::service::{JobService, PostedRequest, ServiceAnswer, ServiceStep};
+
+#[tokio::test]
+async fn busy_collector_gets_the_batch_again_when_it_wants_it() {
+    let collector = JobService::start(|request: &PostedRequest| match request.index {
+        0 => ServiceStep::Answer(ServiceAnswer::new(503).header("Retry-After", "0")),
+        _ => ServiceStep::status(200),
+    });
+    let running = run("verdicts", &[])
+        .env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &collector.url())
+        .env("OTEL_BSP_SCHEDULE_DELAY", "20")
+        .start();
+    send(running.data().path(), "default", &["done"], None).await;
+    let requests = collector.wait_for(2);
+    assert_eq!(requests[0].body, requests[1].body);
+    stop(running);
+}
+
+#[tokio::test]
+async fn exports_are_compressed_on_request() {
+    let collector = Collector::start();
+    let running = traced(run("verdicts", &[]), &collector)
+        .env("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
+        .start();
+    send(running.data().path(), "default", &["done"], None).await;
+    let process = collector.wait_for("process local:default", 1).remove(0);
+    assert_eq!(process["encoding"], "gzip");
+    stop(running);
+}
+
+#[tokio::test]
+async fn client_certificate_that_cannot_be_used_is_refused_at_the_start() {
+    let ended = run("verdicts", &[])
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", "https://127.0.0.1:1")
+        .env("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "client.pem")
+        .env("OTEL_EXPORTER_OTLP_CLIENT_KEY", "client.key")
+        .file("client.pem", "none")
+        .file("client.key", "none")
+        .run();
+    assert_ne!(ended.code, 0, "{ended:?}");
+    let why = "`client.pem` and `client.key` are no certificate with its key";
+    assert!(ended.stderr.contains(why), "{ended:?}");
+}
