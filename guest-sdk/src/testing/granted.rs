@@ -44,7 +44,7 @@ impl Granted {
         self
     }
 
-    /// Lends a Lambda function of this name, which answers so.
+    /// Grants a Lambda function of this name, which answers so.
     pub fn lambda(
         self,
         name: impl Into<String>,
@@ -53,12 +53,12 @@ impl Granted {
         self.set(|world| world.lambda(name.into(), answer))
     }
 
-    /// Lends a queue of this name, which takes every message.
+    /// Grants a queue of this name, which takes every message.
     pub fn queue(self, name: impl Into<String>) -> Self {
         self.queue_that(name, |_| Ok(()))
     }
 
-    /// Lends a queue of this name, which takes a message where the answer is `Ok`.
+    /// Grants a queue of this name, which takes a message where the answer is `Ok`.
     pub fn queue_that(
         self,
         name: impl Into<String>,
@@ -74,7 +74,7 @@ impl Granted {
         })
     }
 
-    /// Lends a store by this name, empty.
+    /// Grants a store by this name, empty.
     pub fn store(self, name: impl Into<String>) -> Self {
         self.set(|world| {
             world.stores.entry(name.into()).or_default();
