@@ -256,74 +256,48 @@ async fn a_redrive_counts_first_and_moves_what_was_selected_as_one_audited_actio
 #[tokio::test]
 async fn nothing_moves_unless_the_whole_order_is_understood() {
     let (mut scene, ids) = scene_with(&mixed(), &[]).await;
-    for (action, order, status, field) in [
-        (
-            "redrive",
-            json!({"reason": "(", "apply": true}),
-            422,
-            "reason",
-        ),
-        (
-            "redrive",
-            json!({"where": ["x"], "apply": true}),
-            422,
-            "where",
-        ),
+    for (action, order, field) in [
+        ("redrive", json!({"reason": "(", "apply": true}), "reason"),
+        ("redrive", json!({"where": ["x"], "apply": true}), "where"),
         (
             "redrive",
             json!({"to": "local:nowhere", "apply": true}),
-            422,
             "to",
         ),
-        (
-            "redrive",
-            json!({"to": "kafka:x", "apply": true}),
-            422,
-            "to",
-        ),
+        ("redrive", json!({"to": "kafka:x", "apply": true}), "to"),
         (
             "redrive",
             json!({"try": "/tmp/any.wasm", "apply": true}),
-            422,
             "try",
         ),
         (
             "redrive",
             json!({"edits": {"m": 1}, "apply": true}),
-            422,
             "edits",
         ),
         (
             "redrive",
             json!({"edits": {"m": "x"}, "apply": true}),
-            422,
             "edits",
         ),
         (
             "redrive",
             json!({"messages": [ids[0]], "edits": {"m": "x"}, "apply": true}),
-            422,
             "edits",
         ),
-        (
-            "redrive",
-            json!({"stop_at": 2, "apply": true}),
-            422,
-            "stop_at",
-        ),
+        ("redrive", json!({"stop_at": 2, "apply": true}), "stop_at"),
         (
             "redrive",
             json!({"edit": "rm -rf /", "apply": true}),
-            422,
             "edit",
         ),
-        ("move", json!({"apply": true}), 422, "to"),
-        ("purge", json!({"aply": true}), 422, "aply"),
-        ("resend", json!({"body": "x"}), 422, "message"),
-        ("delete", json!({}), 422, "message"),
+        ("move", json!({"apply": true}), "to"),
+        ("purge", json!({"aply": true}), "aply"),
+        ("resend", json!({"body": "x"}), "message"),
+        ("delete", json!({}), "message"),
     ] {
         let (found, problem) = scene.ask(&format!("{DEAD}/{action}"), &order.to_string());
-        assert_eq!(found, status, "{order}: {problem}");
+        assert_eq!(found, 422, "{order}: {problem}");
         assert_eq!(problem["errors"][0]["field"], field, "{order}: {problem}");
     }
     let twice = r#"{"to": "local:sink", "first": 1, "first": 4, "apply": true}"#;

@@ -261,10 +261,9 @@ impl Run<'_> {
         let request = self.carrier.request;
         let from = self.carrier.redrive.from.clone();
         let looks = !request.apply || !request.selection.is_everything();
-        let scan = if looks {
-            request.scan.min(MOST_SCANNED)
-        } else {
-            u64::MAX
+        let scan = match looks {
+            true => request.scan.min(MOST_SCANNED),
+            false => u64::MAX,
         };
         let (mut quiet, mut only_new) = (0, 0);
         loop {
@@ -289,10 +288,9 @@ impl Run<'_> {
             if self.carrier.is_over() {
                 continue;
             }
-            let lease = if looks {
-                SCAN_LEASE
-            } else {
-                self.carrier.lease()
+            let lease = match looks {
+                true => SCAN_LEASE,
+                false => self.carrier.lease(),
             };
             let ask = Ask {
                 max: most,
@@ -305,10 +303,9 @@ impl Run<'_> {
             let received = from.receive(ask, self.carrier.cancel).await?;
             self.carrier.report.receive_calls += 1;
             // A single long poll of SQS may be empty although there are messages.
-            quiet = if received.messages.is_empty() {
-                quiet + 1
-            } else {
-                0
+            quiet = match received.messages.is_empty() {
+                true => quiet + 1,
+                false => 0,
             };
             if quiet >= 2 {
                 return Ok(End::Complete);

@@ -302,6 +302,32 @@ fn lines(report: &RedriveReport, redrive: &Redrive) -> Vec<String> {
         );
         lines.push(escape_control_characters(&text).to_string());
     }
+    lines.extend(notes(report));
+    if !redrive.from.can_browse() {
+        let given_back = match report.received {
+            0 => String::new(),
+            count => format!(
+                "; {count} messages were given back, each with one receive more than before"
+            ),
+        };
+        lines.push(format!(
+            "{} receive calls{given_back}",
+            report.receive_calls
+        ));
+        if redrive.is_fifo && !report.applied {
+            lines.push(
+                "of each group of a FIFO queue only the first messages can be looked at".into(),
+            );
+        }
+    }
+    if !report.applied {
+        lines.push("nothing was moved; add --apply to move them".into());
+    }
+    lines
+}
+
+/// A line for each of these counts that is not 0.
+fn notes(report: &RedriveReport) -> impl Iterator<Item = String> {
     let notes = [
         (report.arrived, "came after this run began, and stay"),
         (
@@ -330,29 +356,8 @@ fn lines(report: &RedriveReport, redrive: &Redrive) -> Vec<String> {
             "have no room for the attribute dispatcher-redriven beside the sender's own",
         ),
     ];
-    let notes = notes.iter().filter(|(count, _)| *count > 0);
-    lines.extend(notes.map(|(count, what)| format!("{count:>8}  {what}")));
-    if !redrive.from.can_browse() {
-        let given_back = match report.received {
-            0 => String::new(),
-            count => format!(
-                "; {count} messages were given back, each with one receive more than before"
-            ),
-        };
-        lines.push(format!(
-            "{} receive calls{given_back}",
-            report.receive_calls
-        ));
-        if redrive.is_fifo && !report.applied {
-            lines.push(
-                "of each group of a FIFO queue only the first messages can be looked at".into(),
-            );
-        }
-    }
-    if !report.applied {
-        lines.push("nothing was moved; add --apply to move them".into());
-    }
-    lines
+    let notes = notes.into_iter().filter(|(count, _)| *count > 0);
+    notes.map(|(count, what)| format!("{count:>8}  {what}"))
 }
 
 #[cfg(test)]

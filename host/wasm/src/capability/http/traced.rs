@@ -33,9 +33,10 @@ impl RequestSpan {
         Some(Self {
             call,
             method: request.method().clone(),
-            url: is_shown
-                .then(|| shown_url(request.uri()))
-                .unwrap_or_default(),
+            url: match is_shown {
+                true => shown_url(request.uri()),
+                false => String::new(),
+            },
             target: target.clone(),
         })
     }
