@@ -7,6 +7,14 @@ const VISIBILITY: [&str; 2] = ["--visibility", "4"];
 /// Longer than three visibilities.
 const LONG_MS: u64 = 13_000;
 
+/// Whether a log warns of nothing. Where a disk stalls, an extension is late and repeated, which loses
+/// nothing.
+pub(crate) fn keeps_leases(log: &str) -> bool {
+    let late = "leases not extended, retried";
+    let mut warnings = log.lines().filter(|line| line.contains("WARN"));
+    !log.contains("lost") && warnings.all(|line| line.contains(late))
+}
+
 async fn handled_once(body: String, arguments: &[&str]) {
     let mut running = run("verdicts", arguments).start();
     let data = running.data().clone();
@@ -16,11 +24,7 @@ async fn handled_once(body: String, arguments: &[&str]) {
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
     let log = running.text(Stream::Err);
-    // Where a disk stalls, an extension is late and repeated, which is no loss.
-    let late = "leases not extended, retried";
-    let mut warnings = log.lines().filter(|line| line.contains("WARN"));
-    let warns = warnings.any(|line| !line.contains(late));
-    assert!(!warns && !log.contains("lost"), "{log}");
+    assert!(keeps_leases(&log), "{log}");
     assert_eq!(depth(data.path(), "default").await, Default::default());
 }
 
