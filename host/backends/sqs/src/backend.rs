@@ -73,8 +73,8 @@ impl Backend for SqsBackend {
     async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, CallError> {
         let sdk = aws::shared_configuration(config.endpoint_url.as_deref()).await;
         let kind = match config.get("client") {
-            Some("sdk") => ClientKind::Sdk,
-            _ => ClientKind::Direct,
+            Some("direct") => ClientKind::Direct,
+            _ => ClientKind::Sdk,
         };
         Ok(Arc::new(SqsClient(Queues::connect(&sdk).with_client(kind))))
     }

@@ -70,11 +70,11 @@ settings! {
     /// How queues of SQS are used; what is `None` is as the backend has it.
     struct SqsSettings;
 
-    /// How messages are received, deleted and extended: by requests of its own, or each through the
-    /// AWS SDK
-    "client" => Setting::new("direct|sdk").default("direct"),
+    /// How messages are received, deleted and extended: each call through the AWS SDK, or by lean
+    /// requests that share its credentials and connections
+    "client" => Setting::new("sdk|direct").default("sdk"),
         client: Option<&'static str> = |given| {
-            given.one(|given| value::choice(given, &[("direct", "direct"), ("sdk", "sdk")]))
+            given.one(|given| value::choice(given, &[("sdk", "sdk"), ("direct", "direct")]))
         };
 }
 
