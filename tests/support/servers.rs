@@ -173,10 +173,11 @@ pub(crate) fn tools_folder() -> PathBuf {
         return folder.into();
     }
     let test = std::env::current_exe().expect("a test knows its own file");
-    // target/PROFILE/deps/TEST
-    let target = test
-        .ancestors()
-        .nth(3)
+    // target/PROFILE/deps/TEST, or target/PROFILE/PROGRAM as for the suite for AWS.
+    let folders = test.ancestors().skip(1);
+    let target = folders
+        .filter(|folder| !folder.ends_with("deps"))
+        .nth(1)
         .expect("tests lie in a target folder");
     target.join("test-tools")
 }
