@@ -11,9 +11,8 @@ use tokio_util::sync::CancellationToken;
 /// For how long a message is leased to be deleted.
 const DELETING: Duration = Duration::from_secs(30);
 
-/// Finds a message and deletes it; false if none of the id waits. An error if it waits and cannot be
-/// taken.
-pub(crate) async fn cancel(queue: &Arc<dyn Queue>, id: &str) -> Result<bool, QueueError> {
+/// What selects the message of an id, and how far to look for it.
+pub(crate) fn by_id(id: &str) -> (Selection, LookBounds) {
     let selection = Selection {
         ids: Some([id.to_owned()].into()),
         ..Selection::default()
@@ -22,9 +21,17 @@ pub(crate) async fn cancel(queue: &Arc<dyn Queue>, id: &str) -> Result<bool, Que
         after: None,
         most: 1,
         bytes: u64::MAX,
+        // Listing costs no receive, so that its time alone bounds it.
         scan: u64::MAX,
         counts_on: false,
     };
+    (selection, bounds)
+}
+
+/// Finds a message and deletes it; false if none of the id waits. An error if it waits and cannot be
+/// taken.
+pub(crate) async fn cancel(queue: &Arc<dyn Queue>, id: &str) -> Result<bool, QueueError> {
+    let (selection, bounds) = by_id(id);
     let never = CancellationToken::new();
     let looked = redrive::look(&**queue, &selection, &bounds, &never).await;
     let looked = looked.map_err(|error| match error {

@@ -95,12 +95,9 @@ impl QueueTarget {
             .set_entries(Some(entries.collect()));
         let answer = call.send().await;
         let answer = answer.map_err(|error| self.call(STEP).failed(&error))?;
+        let done = answer.successful.into_iter().map(|entry| entry.id);
         Ok(BatchAnswer {
-            done: answer
-                .successful
-                .into_iter()
-                .map(|entry| entry.id)
-                .collect(),
+            done: done.collect(),
             failed: answer.failed,
         })
     }
@@ -135,12 +132,9 @@ impl QueueTarget {
             .set_entries(Some(entries.collect()));
         let answer = call.send().await;
         let answer = answer.map_err(|error| self.call(STEP).failed(&error))?;
+        let done = answer.successful.into_iter().map(|entry| entry.id);
         Ok(BatchAnswer {
-            done: answer
-                .successful
-                .into_iter()
-                .map(|entry| entry.id)
-                .collect(),
+            done: done.collect(),
             failed: answer.failed,
         })
     }

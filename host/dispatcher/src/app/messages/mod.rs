@@ -9,7 +9,7 @@ use super::build::Backends;
 use super::operations::{PATIENCE, backend_failed, within};
 use super::redrive::open;
 use super::sandbox::Sandbox;
-use super::waiting::remove;
+use super::waiting::{by_id, remove};
 use crate::admin::audit::Requester;
 use crate::admin::messages::{
     Backlog, BodyEdit, DeleteResult, JOB_WAIT, JobKind, JobOrder, JobView, LookOrder, MessageList,
@@ -178,18 +178,7 @@ impl QueueMessages {
 
     /// A message that waits in a queue.
     async fn find(&self, queue: &Arc<dyn Queue>, id: &str) -> Result<Looked, CallProblem> {
-        let selection = Selection {
-            ids: Some([id.to_owned()].into()),
-            ..Selection::default()
-        };
-        let bounds = LookBounds {
-            after: None,
-            most: 1,
-            bytes: u64::MAX,
-            // Listing costs no receive, so that its time alone bounds it.
-            scan: u64::MAX,
-            counts_on: false,
-        };
+        let (selection, bounds) = by_id(id);
         let looked = self.look_in_time(queue.clone(), selection, bounds, LOOKING);
         let looked = looked.await?;
         if looked.messages.is_empty() {
