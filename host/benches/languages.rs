@@ -69,7 +69,7 @@ fn main() {
     );
     for file in files {
         let row = measure(&runtime, &file);
-        // A pool of its own: one that was used keeps pages of what ran in it.
+        // A separate pool: one that was used keeps pages of what ran in it.
         let each = memory(&begin(), &file);
         println!("{row}{each:>12}");
     }

@@ -183,7 +183,7 @@ async fn clients(address: &str, queues: usize, messages: usize) {
             while deleted < messages / CLIENTS {
                 client.send(&url, BODY).await;
                 let receipts = client.receive(&url, 0).await;
-                // Another client may have had some of ours, and we have some of others later.
+                // Another client may have had some of our messages, and we receive some of theirs later.
                 deleted += receipts.len();
                 client.delete(&url, &receipts).await;
             }

@@ -4,7 +4,7 @@
 use crate::tree::{files, nothing_wrong, read, sources};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which crates of ours each crate under `host/` may depend on.
+/// Which of our crates each crate under `host/` may depend on.
 const CRATES: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("sqlite", &["core"]),
@@ -148,7 +148,7 @@ const NAMES_CAPABILITIES: &[(&str, &[&str])] = &[
     ("runtime.rs", &["http"]),
 ];
 
-/// The crates of ours that a manifest's `[dependencies]` name, by their folders under `host/`.
+/// Our crates that a manifest's `[dependencies]` name, by their folders under `host/`.
 fn dependencies(manifest: &str) -> BTreeSet<String> {
     let part = manifest.split("[dependencies]").nth(1).unwrap_or_default();
     let part = part.split("\n[").next().unwrap_or_default();

@@ -137,7 +137,7 @@ fn names(code: &str, word: &str) -> bool {
     let outside: String = code.split('"').step_by(2).collect::<Vec<_>>().join(" ");
     outside.match_indices(word).any(|(at, _)| {
         let before = outside[..at].chars().next_back();
-        // `redis::` is the library, `queue::redis::` a folder of ours.
+        // `redis::` is the library, `queue::redis::` our folder.
         let within = word.ends_with("::") && before == Some(':');
         !within && before.is_none_or(|c| !(c.is_alphanumeric() || c == '_'))
     })

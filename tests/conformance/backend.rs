@@ -207,17 +207,17 @@ impl Backend {
         };
         let with = |more: &[&str]| run_of(&binary, guest, &[&common[..], more].concat());
         match self {
-            Self::Sqs {
-                server,
-                client: ClientKind::Direct,
-            } => with(&[]).aws(&server.url()),
-            Self::Sqs {
-                server,
-                client: ClientKind::Sdk,
-            } => with(&[])
-                .aws(&server.url())
-                .file("dispatcher.toml", "[backend.sqs]\nclient = \"sdk\"\n")
-                .env("DISPATCHER_CONFIG", "dispatcher.toml"),
+            Self::Sqs { server, client } => {
+                let client = match client {
+                    ClientKind::Direct => "direct",
+                    ClientKind::Sdk => "sdk",
+                };
+                let file = format!("[backend.sqs]\nclient = \"{client}\"\n");
+                with(&[])
+                    .aws(&server.url())
+                    .file("dispatcher.toml", &file)
+                    .env("DISPATCHER_CONFIG", "dispatcher.toml")
+            }
             Self::Served(server) => with(&[]).aws(server.url()),
             Self::Local { folder, .. } | Self::Directory { folder, .. } => {
                 with(&["--data", &folder.path().to_string_lossy()])

@@ -1,7 +1,7 @@
 //! The checks of the suite, by the file that they are in. Whoever runs them names a macro that makes
 //! something of the list: tests, or a table.
 
-/// Calls a macro with arguments of its own and then the list.
+/// Calls a macro with its arguments and then the list.
 macro_rules! with_checks {
     ($macro:ident!($($own:tt)*)) => {
         $macro! {

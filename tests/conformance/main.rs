@@ -10,6 +10,7 @@ mod backend;
 mod buckets;
 mod controls;
 mod delivery;
+mod directory_own;
 mod dispatchers;
 mod dynamodb_own;
 mod dynamodb_own_faults;

@@ -278,7 +278,7 @@ async fn server_that_becomes_a_replica_is_transient_and_reconnected() {
         .lines()
         .find_map(|line| line.strip_prefix("total_connections_received:"))
         .and_then(|number| number.trim().parse::<u32>().ok());
-    // The test's, one that asked whether it is up, and three of ours.
+    // The test's, one that asked whether it is up, and our three.
     assert!(made.is_some_and(|made| made >= 5), "{made:?}");
 }
 

@@ -62,7 +62,7 @@ async fn full_server_can_be_drained() {
     };
     let sent = fill(&open().await).await;
     assert!(sent > 20, "{sent}");
-    // A process that begins now, under another name of its own.
+    // A process that begins now, under another name.
     let queue = open().await;
     let handy: &dyn Queue = &queue;
     let mut taken = handy.take(sent, LONG).await;

@@ -1,4 +1,4 @@
-//! What only SQS has: addresses, limits of its own, and what `open` says when there is no queue.
+//! What only SQS has: addresses, its limits, and what `open` says when there is no queue.
 
 use crate::backend::Backend;
 use crate::backend::{Handy, LONG, Wanted, grouped, plain};

@@ -9,7 +9,7 @@ use dispatcher_tests::queues;
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::configuration;
 
-/// A table of its own on the shared server, and how commands name it.
+/// A new table on the shared server, and how commands name it.
 pub(crate) async fn table(hint: &str) -> (Tables, String, String) {
     let tables = Tables::at(&MiniStack::shared().url());
     let table = tables.create(hint, Dates::Number).await;

@@ -202,7 +202,7 @@ fn invoked(
     LambdaStep::Answer(lasts, answer.to_string())
 }
 
-/// A FIFO or standard queue of its own on the shared server, and one for its dead letters.
+/// A new FIFO or standard queue on the shared server, and one for its dead letters.
 pub(crate) async fn queues(hint: &str, fifo: bool) -> (SqsServer, [(String, String); 2]) {
     let server = SqsServer::at(&MiniStack::shared().url());
     let attributes: &[(&str, &str)] = match fifo {

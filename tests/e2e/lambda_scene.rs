@@ -1,4 +1,4 @@
-//! What the promises about Lambda share: a run that forwards, queues of its own, and a Lambda that
+//! What the promises about Lambda share: a run that forwards, new queues, and a Lambda that
 //! breaks on a queue server that does not.
 
 use dispatcher_tests::child::{Program, RunningProgram, Signal};
@@ -23,7 +23,7 @@ pub(crate) fn forward_to(lambda: &FaultyLambda, queues: &str, more: &[&str]) -> 
     forward("f", queues, more).env("AWS_ENDPOINT_URL_LAMBDA", &lambda.url())
 }
 
-/// A queue of its own on the shared server: the server, the queue's name and its URL.
+/// A new queue on the shared server: the server, the queue's name and its URL.
 pub(crate) async fn queue(hint: &str, attributes: &[(&str, &str)]) -> (SqsServer, String, String) {
     let server = SqsServer::at(&MiniStack::shared().url());
     let name = SqsServer::fresh_name(hint);

@@ -159,7 +159,7 @@ fn commands_work_in_the_order_of_the_text() {
             settings_are_right(&arguments, &[]);
             continue;
         }
-        // Languages have tests of their own, from nothing to a queue.
+        // Languages have separate tests, from nothing to a queue.
         let second = arguments.get(1).map_or("", |word| word);
         if ["new", "build"].contains(&second) {
             is_understood(arguments);

@@ -7,7 +7,6 @@ use dispatcher::app::build::Backends;
 use dispatcher::app::build::outlet::OpenedQueues;
 use dispatcher::app::build::schedule::Schedules;
 use dispatcher::config::StoreConfig;
-use dispatcher::config::redis_place::RedisPlace;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::Outgoing;
@@ -19,6 +18,7 @@ use dispatcher_tests::child::{RunningProgram, Signal};
 use dispatcher_tests::relay::Relay;
 use dispatcher_wasm::capability::queues::Deliver;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -247,10 +247,7 @@ async fn delayed_send_of_a_plugin_uses_the_delay_of_the_queue() {
     let scene = RedisScene::plain();
     let stores = StoreConfig {
         data: "unused".into(),
-        redis: RedisPlace {
-            url: scene.server.url(),
-            ..RedisPlace::default()
-        },
+        sections: BTreeMap::from([("redis", BTreeMap::from([("url", vec![scene.server.url()])]))]),
         ..StoreConfig::default()
     };
     let backends = Arc::new(Backends::new(stores));

@@ -7,7 +7,7 @@ use dispatcher_tests::proxy::Proxy;
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::{Counts, SqsServer};
 
-/// A queue of its own on the shared server: the server, the queue's name and its URL.
+/// A new queue on the shared server: the server, the queue's name and its URL.
 pub(crate) async fn queue(hint: &str, attributes: &[(&str, &str)]) -> (SqsServer, String, String) {
     let server = SqsServer::at(&MiniStack::shared().url());
     let name = SqsServer::fresh_name(hint);

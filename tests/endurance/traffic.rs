@@ -133,7 +133,7 @@ fn body(role: Role, number: u64, load: Load, dice: &mut Rng) -> String {
         let more = dice.usize(..bodies::LARGEST - body.len());
         body.extend(std::iter::repeat_n('x', more));
     } else if let Some(allowed) = load.odd {
-        // A line of its own that began so would be taken for a number.
+        // A line of the program that began so would be taken for a number.
         body.push_str(&bodies::odd(allowed, dice, 64).replace('m', "M"));
     }
     body

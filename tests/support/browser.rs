@@ -20,7 +20,7 @@ const CHROMIUM: Packaged = Packaged {
     ],
     libraries: &[],
 };
-/// Playwright without a browser of its own, and the rules of accessibility.
+/// Playwright without its own browser, and the rules of accessibility.
 const PACKAGES: [&str; 2] = ["playwright-core@1.65.1", "axe-core@4.14.1"];
 
 /// A command that runs a script with node: `require` finds Playwright and axe-core, and `CHROMIUM` is

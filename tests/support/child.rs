@@ -42,7 +42,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// With these arguments and a data folder of its own.
+    /// With these arguments and its own data folder.
     pub fn new<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Self {
         Self::of(binary(), arguments)
     }

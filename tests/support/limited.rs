@@ -1,5 +1,5 @@
 //! Limits for a program and all that it starts, where the machine lets us make them: a control group
-//! of its own for memory, a file system of its own for space. Knows no test.
+//! for memory, a file system for space. Knows no test.
 
 use crate::child::Program;
 use crate::skip::skip;
@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// Whether a file system may be mounted in a name space of its own; says so where it may not.
+/// Whether a file system may be mounted in a new name space; says so where it may not.
 pub fn may_mount() -> bool {
     let tried = Command::new("unshare")
         .args(["-Urm", "mount", "-t", "tmpfs", "none", "/mnt"])
         .output();
     let may = tried.is_ok_and(|tried| tried.status.success());
     if !may {
-        skip("a file system of its own needs a name space in which it may be mounted");
+        skip("a test file system needs a name space in which it may be mounted");
     }
     may
 }

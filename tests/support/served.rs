@@ -25,7 +25,7 @@ pub struct LocalServer {
 }
 
 impl LocalServer {
-    /// With a data folder of its own, on a free port.
+    /// With its own data folder, on a free port.
     pub fn start() -> Self {
         Self::of(Program::new(["local", "--listen", "127.0.0.1:0"]))
     }

@@ -1,4 +1,4 @@
-//! A peer that speaks the very commands of npm `worqr` 1.2.3, which no registry of ours has: keys and
+//! A peer that speaks the very commands of npm `worqr` 1.2.3, which our registries do not have: keys and
 //! transactions as the package sends them, its faults included. Knows nothing of the program.
 
 use crate::redis::{Plain, RedisReply, RedisServer};

@@ -1,6 +1,8 @@
 //! The port to backends: what the program needs from a queue system before anything is opened
 //! (`Backend`) and once its configuration is known (`BackendClient`). Knows no backend.
 
+mod setting;
+
 use crate::clock::Timestamp;
 use crate::control::{ControlChange, QueueControl};
 use crate::error_kind::{CallError, ErrorKind};
@@ -10,8 +12,8 @@ use crate::memory::Budget;
 use crate::message::Outgoing;
 use crate::queue::{Depth, Queue, QueueError};
 use crate::schedule::ScheduleStore;
+pub use setting::{BackendSetting, BadValue, SectionValues, SettingFlag, SettingForm};
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::RangeInclusive;
@@ -43,9 +45,24 @@ pub trait Backend: Send + Sync + 'static {
         Err(format!("`{address}` is not a queue name; wanted a name"))
     }
 
-    /// Whether a value of its section in the configuration can be used.
+    /// The keys of its section in the configuration.
+    fn settings(&self) -> &'static [BackendSetting] {
+        &[]
+    }
+
+    /// Which settings of `[dispatcher]` its section may have as well, because they are about it.
+    fn shared_settings(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Whether a value of its section can be used; asked of those whose form is right.
     fn check_setting(&self, _key: &str, _value: &str) -> Result<(), BadValue> {
         Ok(())
+    }
+
+    /// What is wrong with its section as a whole, each with the key that it is about.
+    fn check_section(&self, _values: &SectionValues) -> Vec<(&'static str, BadValue)> {
+        Vec::new()
     }
 
     /// Whether its queues are files of this program, so that commands that name no queue mean it.
@@ -132,6 +149,11 @@ pub trait Backend: Send + Sync + 'static {
         true
     }
 
+    /// Whether `Queue::depth` counts every message, and is no estimate.
+    fn counts_exactly(&self) -> bool {
+        true
+    }
+
     /// What a million calls for a queue cost in US dollars, at the list price of US East; nothing
     /// where calls are not billed.
     fn dollars_per_million_calls(&self, _queue: &str) -> Option<f64> {
@@ -174,17 +196,6 @@ impl fmt::Debug for dyn Backend {
     }
 }
 
-/// Why a value of the configuration cannot be used. Does not quote it: it may hold a password.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadValue {
-    /// What is wrong.
-    pub found: String,
-    /// What would be right.
-    pub wanted: &'static str,
-    /// An example of one that is right.
-    pub example: &'static str,
-}
-
 /// What the configuration says to a backend.
 #[derive(Debug, Clone, Default)]
 pub struct BackendConfig {
@@ -192,9 +203,8 @@ pub struct BackendConfig {
     pub data: PathBuf,
     /// The address of every AWS service; without it, as the SDK decides.
     pub endpoint_url: Option<String>,
-    /// The keys of the backend's own section that are set, checked when the configuration was read. A
-    /// key that is a list has several values.
-    pub section: BTreeMap<&'static str, Vec<String>>,
+    /// The keys of the backend's section that are set, checked when the configuration was read.
+    pub section: SectionValues,
 }
 
 impl BackendConfig {

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 /// Exit codes other than 0 that a command ends with, as `--help` documents them. A forced stop ends
 /// with 130 or 143, which only the stop itself knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
+pub(crate) enum Exit {
     /// 1: failed while running.
     Failed,
     /// 2: bad usage or configuration.
@@ -20,7 +20,7 @@ pub enum Exit {
 
 impl Exit {
     /// The number that the shell sees.
-    pub const fn code(self) -> u8 {
+    pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Failed => 1,
             Self::Usage => 2,
@@ -31,7 +31,7 @@ impl Exit {
 
 /// Why a command ends, in lines for stderr.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub(crate) struct Failure {
     /// The exit code.
     pub exit: Exit,
     /// One line per problem, without `error:`; may be empty if everything has been printed.
@@ -40,7 +40,7 @@ pub struct Failure {
 
 impl Failure {
     /// A failure of one line.
-    pub fn new(exit: Exit, line: impl Into<String>) -> Self {
+    pub(crate) fn new(exit: Exit, line: impl Into<String>) -> Self {
         Self {
             exit,
             lines: vec![line.into()],
@@ -48,7 +48,7 @@ impl Failure {
     }
 
     /// Prints the lines to stderr.
-    pub fn report(&self) -> ExitCode {
+    pub(crate) fn report(&self) -> ExitCode {
         for line in &self.lines {
             // Nobody is left to tell if this fails.
             let _ = writeln!(std::io::stderr(), "error: {line}");

@@ -2,12 +2,12 @@
 //! program: command line, configuration, wiring, stop, reload, admin pages and exporters; `main.rs`
 //! only calls it. `host/README.md` is the map.
 
-pub mod admin;
+mod admin;
 pub mod app;
 pub mod backends;
 pub mod cli;
 pub mod config;
-pub mod error;
-pub mod image;
+mod error;
+mod image;
 pub mod name;
-pub mod telemetry;
+mod telemetry;

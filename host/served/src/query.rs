@@ -16,7 +16,7 @@ const NAMESPACE: &str = "http://queue.amazonaws.com/doc/2012-11-05/";
 enum Shape {
     /// Texts.
     List(&'static str),
-    /// Entries with parameters of their own.
+    /// Entries with parameters.
     Entries,
     /// A map, each entry of which has its key and its value under these names.
     Map(&'static str, &'static str),
@@ -176,7 +176,7 @@ pub(crate) fn refusal(fault: &Fault, request: &str) -> String {
     xml
 }
 
-/// What one item of a list is called, lists having no element of their own.
+/// What one item of a list is called, since lists have no element.
 fn item_name(action: &str, name: &str) -> String {
     match name {
         "Messages" => "Message".into(),

@@ -246,7 +246,7 @@ mod tests {
 
     const SHORT: Duration = Duration::from_millis(50);
 
-    /// A server of its own, for as long as what this returns is kept.
+    /// A separate server, for as long as what this returns is kept.
     struct RunningServer {
         at: std::net::SocketAddr,
         desk: Arc<Service>,

@@ -19,7 +19,7 @@ static WARNED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// Checks that a data folder is ours alone to change. One that others may write to is warned of,
 /// once in a process; one of another user, unless that is root or we are, is an error: its owner
-/// could put any file in the place of ours.
+/// could put any file in the place of our file.
 pub(crate) fn check_folder(folder: &Path) -> Result<(), CallError> {
     let Ok(metadata) = std::fs::metadata(folder) else {
         // Opening the files in it says why.

@@ -324,7 +324,7 @@ impl Schema {
         Ok(connection)
     }
 
-    /// A database of its own in memory, for tests.
+    /// A separate database in memory, for tests.
     #[cfg(any(test, fuzzing, feature = "samples"))]
     pub fn in_memory(&self) -> Connection {
         self.memory().expect("a database in memory")

@@ -371,7 +371,7 @@ impl Wasi {
 
 /// Gives a command its message: the body on stdin, the rest in the environment.
 fn give(context: &mut WasiCtxBuilder, settings: &GuestSettings, attempt: &Attempt) {
-    // Many programs take for granted that there is a name of theirs.
+    // Many programs take for granted that they have a name.
     context.arg(&settings.name);
     let Some(message) = attempt.messages.first() else {
         return;

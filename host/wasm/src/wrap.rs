@@ -38,7 +38,7 @@ pub fn component(module: &[u8]) -> Result<Vec<u8>, String> {
     encoder.encode().map_err(line)
 }
 
-/// The module with what bindings left in an object of theirs about its world. For compilers that
+/// The module with what bindings left in one of their object files about its world. For compilers that
 /// cannot link one.
 pub fn with_world(module: &[u8], object: &[u8]) -> Result<Vec<u8>, String> {
     Shape::of(module)?;

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 /// What no program reads: output, file lists, parts of a file, and Ruby, which tests do not need.
 const NOT_CHECKED: [&str; 4] = ["", "text", "rust,ignore", "ruby"];
-/// Checked by a test of its own: `toml` as a configuration, `rust` as the architecture test parses it.
+/// Checked by another test: `toml` as a configuration, `rust` as the architecture test parses it.
 const ELSEWHERE: [&str; 2] = ["toml", "rust"];
 /// Its handlers are built and run, whatever their language.
 const EXAMPLE: &str = "host/docs/example.md";

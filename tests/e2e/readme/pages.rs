@@ -112,7 +112,7 @@ fn every_flag_and_variable_of_a_page_exists_in_the_program() {
             variables += 1;
         }
         for variable in quoted(&page, "DISPATCHER_") {
-            // What a program is given is no setting of ours.
+            // What a program is given is not one of our settings.
             let is_given = granted.contains(&format!("\"{variable}"));
             let is_known = run.contains(&variable) || local.contains(&variable) || is_given;
             assert!(is_known, "{name} names {variable}");

@@ -92,7 +92,7 @@ def _():
     fails("QueueAlreadyExists", sqs.create_queue, **other)
 
 
-@behaviour("a queue that does not exist is an error of its own")
+@behaviour("a queue that does not exist has a specific error")
 def _():
     fails("AWS.SimpleQueueService.NonExistentQueue", sqs.get_queue_url, QueueName="none")
 

@@ -7,14 +7,26 @@
 mod name;
 mod queue;
 
-use dispatcher_core::backend::{Backend, BackendClient, BackendConfig, QueueTerms};
+use dispatcher_core::backend::{
+    Backend, BackendClient, BackendConfig, BackendSetting, QueueTerms, SettingFlag, SettingForm,
+};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::queue::{Queue, QueueError};
 use queue::{DirectoryQueue, entries, failed};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Queues `directory:NAME`, in the folder `directory` of the data folder.
+/// `[backend.directory]`.
+const SETTINGS: &[BackendSetting] = &[BackendSetting {
+    key: "folder",
+    help: "The folder of queues named directory:NAME",
+    value: "FOLDER",
+    default: "directory in the data folder",
+    form: SettingForm::Path,
+    flag: Some(SettingFlag::Place),
+}];
+
+/// Queues `directory:NAME`, each a folder.
 pub struct DirectoryBackend;
 
 #[async_trait::async_trait]
@@ -23,8 +35,15 @@ impl Backend for DirectoryBackend {
         "directory"
     }
 
+    fn settings(&self) -> &'static [BackendSetting] {
+        SETTINGS
+    }
+
     async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, CallError> {
-        let folder = config.data.join("directory");
+        let folder = match config.get("folder") {
+            Some(folder) => PathBuf::from(folder),
+            None => config.data.join("directory"),
+        };
         Ok(Arc::new(DirectoryClient { folder }))
     }
 }

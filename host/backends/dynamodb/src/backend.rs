@@ -1,11 +1,13 @@
 //! The DynamoDB backend for the program: tables as queues, and tables for scheduled messages of SQS
 //! queues.
 
-use crate::queue::{Dynamo, FAILED, Options};
+use crate::queue::{Dynamo, FAILED};
 use crate::schedule::DynamoDb as Schedules;
+use crate::settings;
 use dispatcher_aws as aws;
 use dispatcher_core::backend::{
-    Backend, BackendClient, BackendConfig, Permission, Purpose, QueueTerms, ScheduleOf,
+    Backend, BackendClient, BackendConfig, BackendSetting, BadValue, Permission, Purpose,
+    QueueTerms, ScheduleOf,
 };
 use dispatcher_core::control::{ControlChange, QueueControl};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
@@ -13,7 +15,6 @@ use dispatcher_core::queue::{Queue, QueueError};
 use dispatcher_core::schedule::ScheduleStore;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// What is called on tables that tasks are taken from; conditional writes need no more (Service
 /// Authorization Reference, "Amazon DynamoDB"). A transaction is allowed by the names of its parts.
@@ -81,40 +82,25 @@ impl Backend for DynamoDbBackend {
         }
     }
 
+    fn settings(&self) -> &'static [BackendSetting] {
+        settings::SETTINGS
+    }
+
+    fn shared_settings(&self) -> &'static [&'static str] {
+        &["endpoint-url"]
+    }
+
+    fn check_setting(&self, key: &str, value: &str) -> Result<(), BadValue> {
+        settings::check(key, value)
+    }
+
     async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, CallError> {
-        let options = options(config)?;
+        let options = settings::options(config)?;
         let sdk = aws::shared_configuration(config.endpoint_url.as_deref()).await;
         Ok(Arc::new(DynamoDbClient {
             queues: Dynamo::connect(&sdk, options),
             schedules: Schedules::connect(&sdk),
         }))
-    }
-}
-
-/// What the configuration leaves open is as usual.
-fn options(config: &BackendConfig) -> Result<Options, CallError> {
-    let usual = Options::default();
-    let time = |key: &str, usual: Duration| match config.get(key) {
-        None => Ok(usual),
-        Some(text) => humantime::parse_duration(text).map_err(|error| unreadable(key, &error)),
-    };
-    Ok(Options {
-        body_attribute: config.get("body-attribute").map(str::to_owned),
-        shards: match config.get("shards") {
-            None => usual.shards,
-            Some(text) => text.parse().map_err(|error| unreadable("shards", &error))?,
-        },
-        time_to_live: time("time-to-live", usual.time_to_live)?,
-        idle_poll: time("idle-poll", usual.idle_poll)?,
-    })
-}
-
-fn unreadable(key: &str, error: &dyn std::fmt::Display) -> CallError {
-    CallError {
-        kind: ErrorKind::Invalid,
-        message: format!(
-            "the configuration of DynamoDB has a `{key}` that cannot be read: {error}"
-        ),
     }
 }
 

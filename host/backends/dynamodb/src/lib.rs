@@ -3,5 +3,6 @@
 mod backend;
 pub mod queue;
 pub mod schedule;
+mod settings;
 
 pub use backend::DynamoDbBackend;

@@ -49,6 +49,10 @@ impl Backend for LocalBackend {
         name.or_else(|| named_by(source)).map(str::to_owned)
     }
 
+    fn shared_settings(&self) -> &'static [&'static str] {
+        &["data"]
+    }
+
     fn has_buckets(&self) -> bool {
         true
     }

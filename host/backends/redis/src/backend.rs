@@ -3,12 +3,12 @@
 use crate::keyvalue::Redis as Buckets;
 use crate::queue::{Eviction, Redis as Queues};
 use crate::schedule::Redis as Schedules;
-use crate::server::address::{Address, WANTED};
 use crate::server::dial::TlsFiles;
 use crate::server::link::{RedisAddress, RedisConnections};
+use crate::settings;
 use dispatcher_core::backend::{
-    Backend, BackendClient, BackendConfig, BadValue, CancelCount, QueueTerms, ScheduleHome,
-    ScheduleOf, ServerWarning, WorkerInfo, depth_of, not_made_yet,
+    Backend, BackendClient, BackendConfig, BackendSetting, BadValue, CancelCount, QueueTerms,
+    ScheduleHome, ScheduleOf, SectionValues, ServerWarning, WorkerInfo, depth_of, not_made_yet,
 };
 use dispatcher_core::control::{ControlChange, QueueControl};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
@@ -31,15 +31,16 @@ impl Backend for RedisBackend {
         "redis"
     }
 
+    fn settings(&self) -> &'static [BackendSetting] {
+        settings::SETTINGS
+    }
+
     fn check_setting(&self, key: &str, value: &str) -> Result<(), BadValue> {
-        if key != "url" {
-            return Ok(());
-        }
-        Address::parse(value).map(drop).map_err(|found| BadValue {
-            found,
-            wanted: WANTED,
-            example: "redis://127.0.0.1:6379",
-        })
+        settings::check(key, value)
+    }
+
+    fn check_section(&self, values: &SectionValues) -> Vec<(&'static str, BadValue)> {
+        settings::check_tls(values)
     }
 
     fn has_dead_letters(&self, queue: &str) -> bool {
@@ -69,28 +70,22 @@ impl Backend for RedisBackend {
     async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, CallError> {
         let file = |key: &str| config.get(key).map(PathBuf::from);
         let lines = RedisConnections::new(&RedisAddress {
-            url: wanted(config, "url")?.to_owned(),
+            url: config.get("url").unwrap_or(settings::URL).to_owned(),
             tls: TlsFiles {
                 ca: file("ca-file"),
                 client: file("cert-file").zip(file("key-file")),
             },
         })?;
-        let prefix = wanted(config, "prefix")?;
+        let prefix = config.get("prefix").unwrap_or(settings::PREFIX);
+        let worqr_prefix = config.get("worqr-prefix");
         Ok(Arc::new(RedisClient {
             queues: Queues::on(&lines, prefix)?,
             schedules: Schedules::on(lines.link.clone(), prefix),
             buckets: Buckets::on(lines.link.clone(), prefix),
-            worqr: config.list("worqr").iter().cloned().collect(),
-            worqr_prefix: wanted(config, "worqr-prefix")?.to_owned(),
+            worqr: settings::worqr_queues(config),
+            worqr_prefix: worqr_prefix.unwrap_or(settings::WORQR_PREFIX).to_owned(),
         }))
     }
-}
-
-fn wanted<'a>(config: &'a BackendConfig, key: &str) -> Result<&'a str, CallError> {
-    config.get(key).ok_or_else(|| CallError {
-        kind: ErrorKind::Invalid,
-        message: format!("the configuration of Redis has no `{key}`"),
-    })
 }
 
 /// One server; all that is kept there shares its connections.

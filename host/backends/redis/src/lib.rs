@@ -5,5 +5,6 @@ pub mod keyvalue;
 pub mod queue;
 pub mod schedule;
 pub mod server;
+mod settings;
 
 pub use backend::RedisBackend;

@@ -4,11 +4,23 @@ use crate::iam;
 use crate::queue::{ClientKind, Encryption, Sqs as Queues};
 use dispatcher_aws as aws;
 use dispatcher_core::backend::{
-    Backend, BackendClient, BackendConfig, Permission, Purpose, QueueKey, QueueTerms, ScheduleHome,
+    Backend, BackendClient, BackendConfig, BackendSetting, Permission, Purpose, QueueKey,
+    QueueTerms, ScheduleHome, SettingForm,
 };
 use dispatcher_core::error_kind::CallError;
 use dispatcher_core::queue::{Queue, QueueError};
 use std::sync::Arc;
+
+/// `[backend.sqs]`.
+const SETTINGS: &[BackendSetting] = &[BackendSetting {
+    key: "client",
+    help: "How messages are received, deleted and extended: each call through the AWS SDK, or by lean \
+           requests that share its credentials and connections",
+    value: "sdk|direct",
+    default: "sdk",
+    form: SettingForm::Word(&["sdk", "direct"]),
+    flag: None,
+}];
 
 /// Amazon SQS, or a server that speaks its protocol.
 pub struct SqsBackend;
@@ -65,9 +77,22 @@ impl Backend for SqsBackend {
         false
     }
 
+    /// `ApproximateNumberOfMessages` and its siblings.
+    fn counts_exactly(&self) -> bool {
+        false
+    }
+
     /// As *Amazon SQS pricing* lists them for the first 100 billion requests of a month.
     fn dollars_per_million_calls(&self, queue: &str) -> Option<f64> {
         Some(if self.is_fifo(queue) { 0.5 } else { 0.4 })
+    }
+
+    fn settings(&self) -> &'static [BackendSetting] {
+        SETTINGS
+    }
+
+    fn shared_settings(&self) -> &'static [&'static str] {
+        &["endpoint-url"]
     }
 
     async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, CallError> {

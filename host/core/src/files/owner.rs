@@ -133,7 +133,7 @@ mod tests {
         std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("set");
     }
 
-    /// A cache of ours with an entry two folders down.
+    /// Our cache with an entry two folders down.
     fn cache() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().expect("a folder");
         let inner = folder.path().join("modules");

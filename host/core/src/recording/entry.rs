@@ -131,7 +131,7 @@ impl RecordedVerdict {
     pub(crate) fn without_guest_text(mut self) -> Self {
         match &mut self {
             Self::Done
-            // These are numbers of ours.
+            // These are our numbers.
             | Self::Retry {
                 cause: Cause::TimedOut | Cause::OutOfMemory,
                 ..

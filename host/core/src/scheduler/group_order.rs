@@ -57,7 +57,7 @@ impl<J: Waiting> GroupOrder<J> {
         self.most = most;
     }
 
-    /// How many are kept aside, of those that need no room of their own.
+    /// How many are kept aside, of those that need no permit.
     pub(super) fn spare(&self) -> usize {
         self.count.min(self.most)
     }

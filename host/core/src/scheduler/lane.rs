@@ -44,7 +44,7 @@ pub struct LaneRules {
     pub sequence: Sequence,
 }
 
-/// What may change about a queue while it runs: limits of its own, besides the route's.
+/// What may change about a queue while it runs: limits besides the route's.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct LaneLimits {
     /// Messages started in a second.

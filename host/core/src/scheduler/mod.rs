@@ -61,7 +61,7 @@ pub struct SchedulerLimits {
     pub prefetch: usize,
     /// How long a message waits for others to share its attempt.
     pub window: Duration,
-    /// One per queue; a queue without has none of its own.
+    /// One per queue; a queue without it has none.
     pub lanes: Vec<LaneLimits>,
 }
 

@@ -1,4 +1,4 @@
-//! The scheduler in a small world of its own: queues that hold numbers, polls that are answered in
+//! The scheduler in its own small world: queues that hold numbers, polls that are answered in
 //! any order, attempts that take their time.
 
 use super::*;

@@ -121,7 +121,7 @@ impl<J: Waiting> Lane<J> {
         }
     }
 
-    /// Kept aside, with room of their own or without.
+    /// Kept aside, with a permit or without.
     pub(super) fn aside(&self) -> usize {
         self.turns.as_ref().map_or(0, GroupOrder::len)
     }

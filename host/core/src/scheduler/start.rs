@@ -259,7 +259,7 @@ impl<J: Waiting> Scheduler<J> {
         }
     }
 
-    /// The groups of an attempt that stay in hand though one of theirs has failed: it is retried
+    /// The groups of an attempt that stay in hand though one of its messages has failed: it is retried
     /// in this delivery, or goes to the dead letters and the rest waits for that. To be asked before
     /// `fared` and `ended`, for which all of such a group is `Kept`, and then `keep` is called.
     ///

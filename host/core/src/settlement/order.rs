@@ -1,5 +1,5 @@
 //! Reports settlements to the scheduler for groups whose order it keeps, and for groups that are
-//! blocked until a message of theirs is dead-lettered. Knows no other stage.
+//! blocked until one of their messages is dead-lettered. Knows no other stage.
 
 use crate::clock;
 use crate::clock::BootInstant;

@@ -27,7 +27,7 @@ const WORLD_READABLE: u32 = 0o004;
 
 /// Who may use the admin address.
 #[derive(Debug, Default)]
-pub struct Access {
+pub(crate) struct Access {
     /// Names that it answers to besides IP addresses and those of loopback, in lower case.
     hosts: Vec<String>,
     tokens: Vec<(Role, Token)>,
@@ -35,7 +35,7 @@ pub struct Access {
 
 /// What a token permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
+pub(crate) enum Role {
     /// To look.
     Read,
     /// To look and to act.
@@ -54,7 +54,7 @@ impl Role {
 
 /// Who makes a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Caller {
+pub(crate) struct Caller {
     /// What its token permits; nothing where reading needs none.
     role: Option<Role>,
     /// The user name of basic authentication, which is not checked: it is for the log.
@@ -63,7 +63,7 @@ pub struct Caller {
 
 impl Caller {
     /// Its role, for the log.
-    pub fn role_name(&self) -> Option<&'static str> {
+    pub(crate) fn role_name(&self) -> Option<&'static str> {
         self.role.map(|role| match role {
             Role::Read => "read",
             Role::Operate => "operate",
@@ -71,12 +71,12 @@ impl Caller {
     }
 
     /// Whether it may act.
-    pub fn can_act(&self) -> bool {
+    pub(crate) fn can_act(&self) -> bool {
         self.role == Some(Role::Operate)
     }
 
     /// What to call it.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         match (&self.user, self.role) {
             (Some(user), _) => user,
             (None, Some(_)) => "token",
@@ -87,7 +87,7 @@ impl Caller {
 
 /// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// It names no host, or one that is not this program's: it may come from a web page whose name
     /// was pointed at this address (DNS rebinding).
     Host(String),
@@ -106,7 +106,7 @@ impl Access {
     ///
     /// # Errors
     /// Tokens that cannot be read, or are none, or are the same for two roles.
-    pub fn open(settings: &Admin) -> Result<Self, Vec<Problem>> {
+    pub(crate) fn open(settings: &Admin) -> Result<Self, Vec<Problem>> {
         let files = [
             (Role::Operate, &settings.token_file),
             (Role::Read, &settings.read_token_file),
@@ -146,7 +146,7 @@ impl Access {
 
     /// Reads the tokens' files again, and logs what came of it. A file that holds no token changes
     /// nothing.
-    pub fn reload(&self) {
+    pub(crate) fn reload(&self) {
         self.tokens
             .iter()
             .for_each(|(_, token)| Self::reload_one(token));
@@ -164,12 +164,12 @@ impl Access {
     }
 
     /// Whether a token permits actions, so that anybody may act.
-    pub fn permits_actions(&self) -> bool {
+    pub(crate) fn permits_actions(&self) -> bool {
         self.tokens.iter().any(|(role, _)| *role == Role::Operate)
     }
 
     /// Whether reading needs a token.
-    pub fn needs_token(&self) -> bool {
+    pub(crate) fn needs_token(&self) -> bool {
         !self.tokens.is_empty()
     }
 
@@ -178,7 +178,7 @@ impl Access {
     ///
     /// # Errors
     /// Why it may not.
-    pub fn judge_without_token(&self, request: &Parts) -> Result<(), Refusal> {
+    pub(crate) fn judge_without_token(&self, request: &Parts) -> Result<(), Refusal> {
         let host = self.host(request)?;
         if request.method.is_safe() {
             Ok(())
@@ -189,7 +189,12 @@ impl Access {
 
     /// The cookie of a browser whose user has entered a token, as a name and a value. `user` is for
     /// the log. Nothing if the token is wrong.
-    pub fn sign_in(&self, request: &Parts, token: &str, user: &str) -> Option<(String, String)> {
+    pub(crate) fn sign_in(
+        &self,
+        request: &Parts,
+        token: &str,
+        user: &str,
+    ) -> Option<(String, String)> {
         let token = token.trim();
         let matching = self
             .tokens
@@ -231,7 +236,7 @@ impl Access {
     ///
     /// # Errors
     /// Why it may not.
-    pub fn judge(&self, request: &Parts) -> Result<Caller, Refusal> {
+    pub(crate) fn judge(&self, request: &Parts) -> Result<Caller, Refusal> {
         let acts = acts(request);
         if acts && !self.permits_actions() {
             self.judge_without_token(request)?;
@@ -249,7 +254,7 @@ impl Access {
     ///
     /// # Errors
     /// Why it may not be answered.
-    pub fn judge_of_any_role(&self, request: &Parts) -> Result<Caller, Refusal> {
+    pub(crate) fn judge_of_any_role(&self, request: &Parts) -> Result<Caller, Refusal> {
         let host = self.host(request)?;
         let acts = acts(request);
         if acts {
@@ -364,7 +369,7 @@ fn lossy(bytes: &[u8]) -> String {
 
 impl Refusal {
     /// The status of the answer.
-    pub fn status(&self) -> StatusCode {
+    pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Host(_) => StatusCode::MISDIRECTED_REQUEST,
             Self::OtherSite(_) | Self::NoTokenConfigured | Self::ReadOnly(_) => {
@@ -375,7 +380,7 @@ impl Refusal {
     }
 
     /// What to do about it, for the person who asked.
-    pub fn detail(&self) -> String {
+    pub(crate) fn detail(&self) -> String {
         match self {
             Self::Host(host) => format!(
                 "This address does not accept the host name `{host}`. Use an IP address or \

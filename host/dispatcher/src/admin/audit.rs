@@ -17,7 +17,7 @@ pub(super) struct Asked {
 
 /// Who started a job, and by which request; kept with the job, which is logged when it ends.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Requester {
+pub(crate) struct Requester {
     method: String,
     path: String,
     peer: Option<String>,
@@ -37,12 +37,12 @@ impl Requester {
     }
 
     /// What to call it.
-    pub fn user(&self) -> &str {
+    pub(crate) fn user(&self) -> &str {
         &self.user
     }
 
     /// A job was started. What it did is logged at its end.
-    pub fn log_start(&self, target: &str, job: &str) {
+    pub(crate) fn log_start(&self, target: &str, job: &str) {
         let Self {
             method,
             path,
@@ -63,7 +63,7 @@ impl Requester {
     }
 
     /// A job has ended: the action with how many messages it moved or removed.
-    pub fn log_end(&self, target: &str, job: &str, count: u64, state: &str) {
+    pub(crate) fn log_end(&self, target: &str, job: &str, count: u64, state: &str) {
         let Self {
             method,
             path,

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How many queues are asked before what they answered is shown.
 const TOGETHER: usize = 100;
 
-/// Asks in a task of its own, so that a reader who leaves cuts no call off.
+/// Asks in a separate task, so that a reader who leaves cuts no call off.
 pub(crate) struct DepthAsker {
     metrics: Registry,
     operations: Arc<OnceLock<Arc<dyn Operations>>>,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 answers! {
     /// Messages that wait in a queue: neither in flight nor delayed.
-    pub struct MessageList {
+    pub(crate) struct MessageList {
         /// The queue.
         queue: String,
         /// The first selected messages, the oldest first where the queue has an order.
@@ -37,7 +37,7 @@ answers! {
     }
 
     /// Messages with one reason.
-    pub struct ReasonView {
+    pub(crate) struct ReasonView {
         /// Why they were dead-lettered; nothing where they do not say.
         reason: Option<String>,
         /// How many there are among those that were looked at.
@@ -47,7 +47,7 @@ answers! {
     }
 
     /// A message that waits in a queue.
-    pub struct MessageView {
+    pub(crate) struct MessageView {
         /// Its id.
         id: String,
         /// Why it was dead-lettered, if it says.
@@ -69,7 +69,7 @@ answers! {
     }
 
     /// A job that an operator has started: a redrive, a move or a purge.
-    pub struct JobView {
+    pub(crate) struct JobView {
         /// Tells it from all others.
         id: String,
         /// `redrive`, `move` or `purge`.
@@ -104,7 +104,7 @@ answers! {
     }
 
     /// What a job did, or would do.
-    pub struct JobReport {
+    pub(crate) struct JobReport {
         /// Messages that were looked at.
         scanned: Count,
         /// Messages that were selected.
@@ -144,7 +144,7 @@ answers! {
     }
 
     /// Messages with one reason and one destination.
-    pub struct DestinationView {
+    pub(crate) struct DestinationView {
         /// Why they are dead letters, where they say.
         reason: Option<String>,
         /// Where they go; nowhere if no destination is known.
@@ -158,7 +158,7 @@ answers! {
     }
 
     /// Messages that stay, or would, for one cause.
-    pub struct FailureView {
+    pub(crate) struct FailureView {
         /// Why.
         error: String,
         /// How many.
@@ -168,7 +168,7 @@ answers! {
     }
 
     /// What was deleted.
-    pub struct DeleteResult {
+    pub(crate) struct DeleteResult {
         /// The message.
         message: String,
         /// How many messages were looked at to find it.
@@ -179,7 +179,7 @@ answers! {
 /// Which messages are meant, as it was asked for. Conditions that are given must all hold.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct SelectionText {
+pub(crate) struct SelectionText {
     /// A regular expression that the reason matches.
     pub reason: Option<String>,
     /// Values in bodies that are JSON: `/order/country=CH`.
@@ -195,7 +195,7 @@ impl SelectionText {
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    pub fn selection(&self) -> Result<Selection, Vec<FieldProblem>> {
+    pub(crate) fn selection(&self) -> Result<Selection, Vec<FieldProblem>> {
         let mut problems = Vec::new();
         let mut wrong = |field: &str, found: &str, wanted: &str| {
             problems.push(FieldProblem::new(field, found, wanted));
@@ -239,7 +239,7 @@ impl SelectionText {
 
 /// A look at the messages of a queue.
 #[derive(Debug, Clone, Default)]
-pub struct LookOrder {
+pub(crate) struct LookOrder {
     /// Which messages.
     pub select: SelectionText,
     /// How many are shown, and after which place.
@@ -254,7 +254,7 @@ pub struct LookOrder {
 
 /// How many messages wait in a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Backlog {
+pub(crate) struct Backlog {
     /// Those that could be received.
     pub waiting: u64,
     /// Those that wait for their time.
@@ -266,7 +266,7 @@ pub struct Backlog {
 /// What a job does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum JobKind {
+pub(crate) enum JobKind {
     /// Dead letters go back to where they came from.
     Redrive,
     /// Messages go to another queue as they are.
@@ -277,7 +277,7 @@ pub enum JobKind {
 
 impl JobKind {
     /// As the API names it.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Redrive => "redrive",
             Self::Move => "move",
@@ -288,7 +288,7 @@ impl JobKind {
 
 /// A job as it was asked for. Without `apply` nothing is moved or removed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct JobOrder {
+pub(crate) struct JobOrder {
     /// What it does.
     pub kind: JobKind,
     /// The queue that messages are taken from.
@@ -321,7 +321,7 @@ pub struct JobOrder {
 
 impl JobOrder {
     /// Of this kind, of everything in the queue, without doing it.
-    pub fn new(kind: JobKind, queue: &str) -> Self {
+    pub(crate) fn new(kind: JobKind, queue: &str) -> Self {
         Self {
             kind,
             queue: queue.to_owned(),
@@ -342,7 +342,7 @@ impl JobOrder {
 
 /// A body in place of that of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BodyEdit {
+pub(crate) struct BodyEdit {
     /// The id of the message.
     pub message: String,
     /// The body that is sent.
@@ -350,12 +350,12 @@ pub struct BodyEdit {
 }
 
 /// How long a call that starts a job waits for its end: a small one is done in the answer.
-pub const JOB_WAIT: Duration = Duration::from_secs(1);
+pub(crate) const JOB_WAIT: Duration = Duration::from_secs(1);
 
 /// The messages of queues. All calls may run at once. Only queues of this process and their
 /// dead-letter queues can be named, since nobody else says what of their messages is redacted.
 #[async_trait::async_trait]
-pub trait MessageOperations: Send + Sync + 'static {
+pub(crate) trait MessageOperations: Send + Sync + 'static {
     /// The messages that wait in a queue, counted by reason.
     async fn look(&self, queue: &str, order: &LookOrder) -> Result<MessageList, CallProblem>;
 

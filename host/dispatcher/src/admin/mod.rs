@@ -2,18 +2,18 @@
 //! what has it counted, and the admin API, by which they look and act. Knows counters and readiness;
 //! all else comes through the port `operations`.
 
-pub mod access;
+pub(crate) mod access;
 mod api;
-pub mod audit;
+pub(crate) mod audit;
 mod dashboard;
 mod depths;
-pub mod messages;
-pub mod operations;
-pub mod problem;
+pub(crate) mod messages;
+pub(crate) mod operations;
+pub(crate) mod problem;
 mod scale;
 mod schema;
 mod session;
-pub mod state;
+pub(crate) mod state;
 
 use crate::config::Admin;
 use crate::config::prices::Prices;
@@ -87,18 +87,18 @@ const SCHEMES: [&str; 2] = [
 ];
 
 /// Has plugins looked at again: whether all that is new was taken, and what came of it.
-pub type Reload = Arc<dyn Fn() -> Reloading + Send + Sync>;
+pub(crate) type Reload = Arc<dyn Fn() -> Reloading + Send + Sync>;
 /// A running reload.
-pub type Reloading = Pin<Box<dyn Future<Output = (bool, Value)> + Send>>;
+pub(crate) type Reloading = Pin<Box<dyn Future<Output = (bool, Value)> + Send>>;
 
 /// Rolls the canary of a route back: what it is called, or why none was.
-pub type RollBack = Arc<dyn Fn(String) -> RollingBack + Send + Sync>;
+pub(crate) type RollBack = Arc<dyn Fn(String) -> RollingBack + Send + Sync>;
 /// A running rollback.
-pub type RollingBack = Pin<Box<dyn Future<Output = Result<String, CallProblem>> + Send>>;
+pub(crate) type RollingBack = Pin<Box<dyn Future<Output = Result<String, CallProblem>> + Send>>;
 
 /// The state that requests read. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct AdminState {
+pub(crate) struct AdminState {
     /// All metrics.
     pub metrics: Registry,
     /// What is wrong, if anything is.
@@ -121,7 +121,7 @@ pub struct AdminState {
 
 /// How pages are shown.
 #[derive(Debug, Clone, Default)]
-pub struct PageSettings {
+pub(crate) struct PageSettings {
     /// The path below which a proxy serves this address, as in `/dispatcher`; empty without one.
     pub prefix: String,
     /// What the environment is called, as in `production`.
@@ -130,7 +130,7 @@ pub struct PageSettings {
 
 impl PageSettings {
     /// As configured.
-    pub fn of(settings: &Admin) -> Self {
+    pub(crate) fn of(settings: &Admin) -> Self {
         Self {
             prefix: settings.prefix.clone(),
             environment: settings.environment.clone(),
@@ -175,7 +175,7 @@ impl Streams {
 }
 
 /// A date as JSON has it (RFC 3339).
-pub fn rfc3339(at: Timestamp) -> String {
+pub(crate) fn rfc3339(at: Timestamp) -> String {
     let at = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(at.0));
     // What is beyond all dates is as good as the last.
     let last = SystemTime::UNIX_EPOCH + Duration::from_secs(253_402_300_799);
@@ -188,7 +188,7 @@ pub fn rfc3339(at: Timestamp) -> String {
 ///
 /// # Errors
 /// One line that names the address, if it cannot be had.
-pub async fn listen(address: SocketAddr, or_any_port: bool) -> Result<TcpListener, String> {
+pub(crate) async fn listen(address: SocketAddr, or_any_port: bool) -> Result<TcpListener, String> {
     let (listener, at) = if or_any_port {
         http::listen_or_any_port(address).await?
     } else {
@@ -213,7 +213,7 @@ pub async fn listen(address: SocketAddr, or_any_port: bool) -> Result<TcpListene
 /// - `/api/v1/…`: the admin API, as `host/docs/openapi.json` describes it.
 ///
 /// Errors are problem details (RFC 9457).
-pub async fn serve(listener: TcpListener, state: AdminState, stop: CancellationToken) {
+pub(crate) async fn serve(listener: TcpListener, state: AdminState, stop: CancellationToken) {
     serve_within(LIMITS, listener, state, stop).await;
 }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 answers! {
     /// This process.
-    pub struct ProcessView {
+    pub(crate) struct ProcessView {
         /// Its id and machine.
         id: String,
         /// The version of the program.
@@ -29,7 +29,7 @@ answers! {
     }
 
     /// Something that keeps the process from being ready.
-    pub struct NotReady {
+    pub(crate) struct NotReady {
         /// What it is about.
         what: String,
         /// Why.
@@ -37,7 +37,7 @@ answers! {
     }
 
     /// A route.
-    pub struct RouteView {
+    pub(crate) struct RouteView {
         /// Its name.
         route: String,
         /// Its plugin.
@@ -67,7 +67,7 @@ answers! {
     }
 
     /// A whole number that operators can change while the program runs.
-    pub struct LiveNumber {
+    pub(crate) struct LiveNumber {
         /// What holds now; nothing where there is no limit.
         value: Option<Count>,
         /// What the configuration says.
@@ -77,7 +77,7 @@ answers! {
     }
 
     /// A rate that operators can change while the program runs.
-    pub struct LiveRate {
+    pub(crate) struct LiveRate {
         /// What holds now, in messages a second; nothing where there is no limit.
         value: Option<f64>,
         /// What the configuration says.
@@ -87,7 +87,7 @@ answers! {
     }
 
     /// A queue that this process receives from.
-    pub struct QueueView {
+    pub(crate) struct QueueView {
         /// As the configuration names it.
         queue: String,
         /// Its route.
@@ -122,7 +122,7 @@ answers! {
     }
 
     /// Messages of a queue since the start of the process.
-    pub struct QueueTotals {
+    pub(crate) struct QueueTotals {
         /// Received, redeliveries included.
         received: Count,
         /// Handled and deleted.
@@ -134,7 +134,7 @@ answers! {
     }
 
     /// Messages of a queue in a second.
-    pub struct QueueRates {
+    pub(crate) struct QueueRates {
         /// Received, redeliveries included.
         received: f64,
         /// Handled and deleted.
@@ -144,7 +144,7 @@ answers! {
     }
 
     /// Attempts, and calls to queues, of the last minute.
-    pub struct RecentWork {
+    pub(crate) struct RecentWork {
         /// What half of the attempts took at most, in seconds; nothing without attempts.
         attempt_p50_s: Option<f64>,
         /// What 99 of 100 attempts took at most, in seconds.
@@ -157,7 +157,7 @@ answers! {
     }
 
     /// How much a queue holds.
-    pub struct DepthView {
+    pub(crate) struct DepthView {
         /// Messages that could be received.
         waiting: Option<Count>,
         /// Messages in flight, of all processes.
@@ -174,7 +174,7 @@ answers! {
     }
 
     /// An attempt under way.
-    pub struct RunningView {
+    pub(crate) struct RunningView {
         /// Tells it from all others of this process.
         id: String,
         /// Its route.
@@ -196,7 +196,7 @@ answers! {
     }
 
     /// A message of an attempt under way.
-    pub struct RunningMessage {
+    pub(crate) struct RunningMessage {
         /// Its id.
         id: String,
         /// How often it was received.
@@ -212,7 +212,7 @@ answers! {
     }
 
     /// The content of a message, without what the recording rules of its plugin redact.
-    pub struct ContentView {
+    pub(crate) struct ContentView {
         /// Its body.
         body: String,
         /// Its group.
@@ -224,7 +224,7 @@ answers! {
     }
 
     /// An attribute of a message.
-    pub struct AttributeView {
+    pub(crate) struct AttributeView {
         /// Its name.
         name: String,
         /// Its value, as text or in base64.
@@ -234,7 +234,7 @@ answers! {
     }
 
     /// How a delivery ended, or several together.
-    pub struct OutcomeView {
+    pub(crate) struct OutcomeView {
         /// Grows from end to end.
         sequence: Count,
         /// When it was.
@@ -262,7 +262,7 @@ answers! {
     }
 
     /// How often deliveries of all queues ended so since the start of the process.
-    pub struct OutcomeCount {
+    pub(crate) struct OutcomeCount {
         /// How they ended.
         event: &'static str,
         /// Why; empty where the event has no reason.
@@ -272,7 +272,7 @@ answers! {
     }
 
     /// The versions of a route's plugin.
-    pub struct PluginView {
+    pub(crate) struct PluginView {
         /// The route.
         route: String,
         /// The plugin with its versions, instances, canary and shadow, as `GET /plugins` has it.
@@ -280,7 +280,7 @@ answers! {
     }
 
     /// A message that waits for its time.
-    pub struct ScheduleView {
+    pub(crate) struct ScheduleView {
         /// Its id, as `dispatcher schedule cancel` takes it.
         id: String,
         /// The queue that it goes to.
@@ -292,7 +292,7 @@ answers! {
     }
 
     /// What was done to a scheduled message.
-    pub struct ScheduleResult {
+    pub(crate) struct ScheduleResult {
         /// Its id.
         schedule: String,
         /// The queue that it goes to.
@@ -300,7 +300,7 @@ answers! {
     }
 
     /// A process that receives from one of the queues' servers.
-    pub struct WorkerView {
+    pub(crate) struct WorkerView {
         /// Its process and machine.
         id: String,
         /// The backend that knows it; nothing for this process where no backend lists it.
@@ -310,7 +310,7 @@ answers! {
     }
 
     /// What a process has of a queue.
-    pub struct WorkerQueue {
+    pub(crate) struct WorkerQueue {
         /// The queue.
         queue: String,
         /// Its messages in flight there.
@@ -318,7 +318,7 @@ answers! {
     }
 
     /// Something that `dispatcher doctor` finds.
-    pub struct FindingView {
+    pub(crate) struct FindingView {
         /// `ok`, `warn` or `bad`.
         level: &'static str,
         /// What it is about.
@@ -328,7 +328,7 @@ answers! {
     }
 
     /// What a change of a pause or of limits came to.
-    pub struct ControlResult {
+    pub(crate) struct ControlResult {
         /// The queue or route.
         target: String,
         /// Who obeys: `all-processes` that read the queue, or `this-process`.
@@ -347,7 +347,7 @@ answers! {
     }
 
     /// What was cancelled.
-    pub struct CancelResult {
+    pub(crate) struct CancelResult {
         /// Messages that waited in their queue, and were removed.
         waiting: Count,
         /// Messages in attempts, which were stopped; they are deleted once these have ended.
@@ -357,7 +357,7 @@ answers! {
 
 /// A queue that holds messages and that nobody is known to receive from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnreadQueue {
+pub(crate) struct UnreadQueue {
     /// As a configuration would name it.
     pub queue: String,
     /// Messages that could be received.
@@ -365,18 +365,18 @@ pub struct UnreadQueue {
 }
 
 /// One page of a list, and where the next begins.
-pub type Listed<T> = (Vec<T>, Option<String>);
+pub(crate) type Listed<T> = (Vec<T>, Option<String>);
 
 /// What was asked about queues beyond what this process knows.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct AskedDepths {
+pub(crate) struct AskedDepths {
     /// How many calls were made for this answer.
     pub calls: usize,
 }
 
 impl DepthView {
     /// What a queue answered so many seconds ago.
-    pub fn of(answer: Result<&Depth, String>, asked_s_ago: f64) -> Self {
+    pub(crate) fn of(answer: Result<&Depth, String>, asked_s_ago: f64) -> Self {
         let (depth, error) = match answer {
             Ok(depth) => (Some(depth), None),
             Err(error) => (None, Some(error)),
@@ -394,7 +394,7 @@ impl DepthView {
 
 /// Which part of a list.
 #[derive(Debug, Clone, Default)]
-pub struct Page {
+pub(crate) struct Page {
     /// At most so many.
     pub limit: usize,
     /// Where the page before ended.
@@ -403,7 +403,7 @@ pub struct Page {
 
 /// The running program. All calls may run at once; those that are not `async` answer from memory.
 #[async_trait::async_trait]
-pub trait Operations: Send + Sync + 'static {
+pub(crate) trait Operations: Send + Sync + 'static {
     /// This process.
     fn process(&self) -> ProcessView;
 
@@ -479,7 +479,7 @@ impl Page {
     ///
     /// # Errors
     /// No page gave the cursor.
-    pub fn of<T>(
+    pub(crate) fn of<T>(
         &self,
         all: usize,
         item: impl Fn(usize) -> Option<T>,
@@ -494,7 +494,7 @@ impl Page {
     }
 
     /// No page gave the cursor.
-    pub fn bad_cursor(&self) -> CallProblem {
+    pub(crate) fn bad_cursor(&self) -> CallProblem {
         CallProblem {
             status: axum::http::StatusCode::BAD_REQUEST,
             ..CallProblem::fields(vec![FieldProblem::new(

@@ -1,7 +1,7 @@
 //! Answers that say what is wrong: problem details (RFC 9457), with every problem of a request at
 //! once.
 
-pub use axum::http::StatusCode;
+pub(crate) use axum::http::StatusCode;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use std::fmt;
 
 /// What is wrong with one field of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FieldProblem {
+pub(crate) struct FieldProblem {
     /// Its name; empty for the whole body.
     pub field: String,
     /// What was found.
@@ -21,7 +21,7 @@ pub struct FieldProblem {
 
 impl FieldProblem {
     /// A value that cannot be used.
-    pub fn new(field: &str, found: &str, wanted: &str) -> Self {
+    pub(crate) fn new(field: &str, found: &str, wanted: &str) -> Self {
         Self {
             field: field.to_owned(),
             found: found.to_owned(),
@@ -72,7 +72,7 @@ impl fmt::Display for FieldProblem {
 
 /// Why a call is not answered as it asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallProblem {
+pub(crate) struct CallProblem {
     /// The status of the answer.
     pub status: StatusCode,
     /// What is wrong, in a sentence.
@@ -83,7 +83,7 @@ pub struct CallProblem {
 
 impl CallProblem {
     /// One with this status.
-    pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+    pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         Self {
             status,
             detail: detail.into(),
@@ -92,12 +92,12 @@ impl CallProblem {
     }
 
     /// There is no such thing.
-    pub fn not_found(detail: impl Into<String>) -> Self {
+    pub(crate) fn not_found(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, detail)
     }
 
     /// A request that is not understood: nothing was done.
-    pub fn fields(errors: Vec<FieldProblem>) -> Self {
+    pub(crate) fn fields(errors: Vec<FieldProblem>) -> Self {
         let each: Vec<String> = errors.iter().map(ToString::to_string).collect();
         let detail = format!("Nothing was done. {}", each.join(". "));
         Self {

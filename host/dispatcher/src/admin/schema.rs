@@ -24,7 +24,7 @@ pub(super) trait Schema {
 
 /// A whole number. One above 2^53 − 1, which JavaScript cannot hold exactly, is shown as that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Count(pub u64);
+pub(crate) struct Count(pub u64);
 
 impl From<usize> for Count {
     fn from(count: usize) -> Self {

@@ -8,7 +8,7 @@ const BEHIND: usize = 64;
 
 /// What has changed.
 #[derive(Debug, Clone, Copy)]
-pub struct StateChange<'a> {
+pub(crate) struct StateChange<'a> {
     /// In fixed words: `queue paused`.
     pub what: &'static str,
     /// The queue, the route or the process.
@@ -19,7 +19,7 @@ pub struct StateChange<'a> {
 
 /// Where changes are published. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct StateChanges(broadcast::Sender<String>);
+pub(crate) struct StateChanges(broadcast::Sender<String>);
 
 impl Default for StateChanges {
     fn default() -> Self {
@@ -29,7 +29,7 @@ impl Default for StateChanges {
 
 impl StateChanges {
     /// Tells all who follow.
-    pub fn publish(&self, change: &StateChange<'_>) {
+    pub(crate) fn publish(&self, change: &StateChange<'_>) {
         let StateChange { what, target, by } = change;
         let event = json!({"what": what, "target": target, "by": by});
         // Nobody may follow.
@@ -37,7 +37,7 @@ impl StateChanges {
     }
 
     /// Follows what comes from now on.
-    pub fn follow(&self) -> broadcast::Receiver<String> {
+    pub(crate) fn follow(&self) -> broadcast::Receiver<String> {
         self.0.subscribe()
     }
 }

@@ -36,7 +36,7 @@ impl Sandbox {
     ) -> Result<Self, Vec<Problem>> {
         let Code::Component(source) = &plugin.code else {
             let found = format!(
-                "`{}` is no component of its own: it forwards messages",
+                "`{}` is not a component to run: it forwards messages",
                 plugin.name
             );
             return Err(vec![Problem::new(at, found, "a plugin with a file")]);

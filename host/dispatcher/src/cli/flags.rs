@@ -51,14 +51,14 @@ setting_args! {
     FileArgs: File;
     /// Where the embedded queue is.
     DataArgs: Data;
-    /// Where Redis is.
-    RedisArgs: Redis;
+    /// Where the servers of backends are.
+    BackendArgs: Backends;
     /// Where AWS is.
     AwsArgs: Aws;
     /// Where the program itself keeps something.
-    StoreArgs: Data, Redis;
+    StoreArgs: Data, Backends;
     /// Where queues are.
-    PlaceArgs: File, Data, Redis, Worqr, Aws;
+    PlaceArgs: File, Data, Backends, BackendQueues, Aws;
     /// Where messages wait that SQS itself cannot delay for this long.
     TableArgs: ScheduleTable;
     /// Where a server listens.
@@ -79,7 +79,8 @@ setting_args! {
         Data, Log;
     /// What a run is made of.
     RunArgs: Handler, Queues, Limits, Guest, Instances, Trials, ScheduleInterval, ScheduleTable,
-        Metrics, Traces, AdminAddress, AdminAccess, File, Data, Redis, Worqr, Aws, Log;
+        Metrics, Traces, AdminAddress, AdminAccess, File, Data, Backends, BackendQueues, Aws,
+        Log;
 }
 
 fn with_flags(command: Command, groups: &[Group]) -> Command {

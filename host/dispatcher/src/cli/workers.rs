@@ -30,7 +30,7 @@ pub(super) struct Args {
     #[command(flatten)]
     pub file: flags::FileArgs,
     #[command(flatten)]
-    pub redis: flags::RedisArgs,
+    pub servers: flags::BackendArgs,
     #[command(flatten)]
     pub log: flags::LogArgs,
 }

@@ -2,6 +2,7 @@
 //! Every problem is collected; nothing is opened.
 
 mod admin;
+mod backends;
 mod declared_queues;
 mod limits;
 mod order;
@@ -17,13 +18,12 @@ use super::flags::Flags;
 use super::otel::Otlp;
 use super::problem::Problem;
 use super::queues;
-use super::redis_place::{self, RedisPlace, TlsPaths};
 use super::section::{Given, Layers, Section};
 use super::value::{self, BareUnit};
-use super::{DynamoDb, Places, PluginConfig, Retry, Route, Settings, SqsSettings, StoreConfig};
+use super::{Places, PluginConfig, Retry, Route, Settings, StoreConfig};
 use crate::name::QueueName;
 use dispatcher_core::queue::VISIBILITY_CEILING;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -68,70 +68,20 @@ impl Check {
         }
         let problems = self.problems.len();
         let endpoint_url = self.read(program.one("endpoint-url"), value::url);
-        let redis = self.redis(program);
-        let sqs = SqsSettings::read(program, &mut self.problems);
-        let dynamodb = DynamoDb::read(program, &mut self.problems);
+        let sections = self.sections(program);
         // What stands in for an address that cannot be read is another server.
         let refused = self.problems.len() > problems;
         Places {
             stores: StoreConfig {
                 data: data.unwrap_or_default(),
                 endpoint_url,
-                redis,
-                sqs,
-                dynamodb,
+                sections,
                 refused,
             },
             log: LogSettings::read(program, &mut self.problems),
             schedule_table: self.schedule_table(program),
             queues: self.declared_queues(file),
             otlp: Otlp::default(),
-        }
-    }
-
-    fn redis(&mut self, program: Layers<'_>) -> RedisPlace {
-        let default = RedisPlace::default();
-        let url = self.read(program.one("redis-url"), redis_place::url);
-        let prefix = self.read(program.one("redis-prefix"), redis_place::prefix);
-        let worqr_prefix = program.one("redis-worqr-prefix");
-        let worqr_prefix = self.read(worqr_prefix, redis_place::worqr_prefix);
-        let mut worqr = BTreeSet::new();
-        for (queue, given) in program.entries("redis-format") {
-            if self.read(Some(given), redis_place::is_worqr) == Some(true) {
-                worqr.insert(queue.to_owned());
-            }
-        }
-        let ca = self.read(program.one("redis-ca-file"), redis_place::file);
-        let (cert, key) = (
-            program.one("redis-cert-file"),
-            program.one("redis-key-file"),
-        );
-        if let (Some(given), None) | (None, Some(given)) = (&cert, &key) {
-            let found = "a client certificate or its key alone";
-            let wanted = "both, cert-file and key-file";
-            self.problems.push(Problem::new(&given.at, found, wanted));
-        }
-        let files = [program.one("redis-ca-file"), cert, key];
-        let plain = match &url {
-            Some(url) => !url.starts_with("rediss"),
-            None => program.one("redis-url").is_none(),
-        };
-        if let Some(given) = files.into_iter().flatten().next().filter(|_| plain) {
-            let found = "a file for TLS, and an address without TLS";
-            let wanted = "an address that begins with rediss";
-            self.problems.push(Problem::new(&given.at, found, wanted));
-        }
-        let cert = self.read(cert, redis_place::file);
-        let key = self.read(key, redis_place::file);
-        RedisPlace {
-            url: url.unwrap_or(default.url),
-            tls: TlsPaths {
-                ca,
-                client: cert.zip(key),
-            },
-            prefix: prefix.unwrap_or(default.prefix),
-            worqr,
-            worqr_prefix: worqr_prefix.unwrap_or(default.worqr_prefix),
         }
     }
 

@@ -4,6 +4,7 @@
 use super::declared::{self, Setting, SettingPart, Shape, Table};
 use super::problem::Problem;
 use super::section::{Given, Section};
+use crate::backends;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
@@ -105,7 +106,12 @@ impl Reader<'_> {
                     let table = Table::Backend(known);
                     self.section(&table.title(), table, value, &mut file.program);
                 }
-                None => self.unknown(key.span(), name, "[backend]", known.iter().copied()),
+                None => match backends::find(name) {
+                    Err(absent) if absent.is_left_out() => self.report(key.span(), |at| {
+                        Problem::new(at, format!("settings of {absent}"), "")
+                    }),
+                    _ => self.unknown(key.span(), name, "[backend]", known.iter().copied()),
+                },
             }
         }
     }

@@ -14,7 +14,6 @@ pub mod otel;
 pub mod prices;
 pub mod problem;
 mod queues;
-pub mod redis_place;
 pub mod reload;
 pub mod secret;
 pub mod section;
@@ -26,10 +25,8 @@ pub use crate::name::Place;
 use crate::name::QueueName;
 use crate::telemetry::depths::DepthTerms;
 pub use crate::telemetry::log::LogFormat;
-pub use declared::{
-    DynamoDb, LogSettings, PluginSettings, ProgramSettings, RouteSettings, SqsSettings, TIMEOUT,
-};
-use dispatcher_core::backend::{BackendConfig, QueueDeclaration};
+pub use declared::{LogSettings, PluginSettings, ProgramSettings, RouteSettings, TIMEOUT};
+use dispatcher_core::backend::{BackendConfig, QueueDeclaration, SectionValues};
 use dispatcher_core::envelope::S3Pointers;
 use dispatcher_core::files::bounded::{Limits as FileLimits, read_text};
 pub use dispatcher_core::recording::RecordingTerms;
@@ -41,7 +38,6 @@ pub use dispatcher_wasm::{HttpHost, Peer, Reuse};
 use flags::Flags;
 use prices::Prices;
 use problem::Problem;
-use redis_place::RedisPlace;
 pub use secret::Secret;
 use section::Layers;
 pub use service::{HttpForward, ServiceUrl};
@@ -67,7 +63,7 @@ pub struct Settings {
     /// Where `/healthz`, `/readyz`, `/metrics` and more are served; nowhere without.
     pub admin: Option<Admin>,
     /// The table of DynamoDB in which scheduled messages for SQS wait; without it each queue has
-    /// one of its own name.
+    /// one named after it.
     pub schedule_table: Option<String>,
     /// The embedded queues that are declared.
     pub queues: Vec<QueueDeclaration>,
@@ -82,12 +78,8 @@ pub struct StoreConfig {
     pub data: PathBuf,
     /// `http://` or `https://` address for every AWS service; without it, as the SDK decides.
     pub endpoint_url: Option<String>,
-    /// Where Redis is.
-    pub redis: RedisPlace,
-    /// How queues of SQS are used.
-    pub sqs: SqsSettings,
-    /// How tables of DynamoDB are used as queues.
-    pub dynamodb: DynamoDb,
+    /// What is set in the section of each backend, by its name.
+    pub sections: BTreeMap<&'static str, SectionValues>,
     /// Some of this could not be read, and a default is in its place: nothing may be opened.
     pub refused: bool,
 }
@@ -98,39 +90,8 @@ impl StoreConfig {
         BackendConfig {
             data: self.data.clone(),
             endpoint_url: self.endpoint_url.clone(),
-            section: match backend {
-                "redis" => self.redis.section(),
-                "sqs" => self.sqs.section(),
-                "dynamodb" => self.dynamodb.section(),
-                _ => BTreeMap::new(),
-            },
+            section: self.sections.get(backend).cloned().unwrap_or_default(),
         }
-    }
-}
-
-impl SqsSettings {
-    /// Its keys and values as in its section.
-    fn section(&self) -> BTreeMap<&'static str, Vec<String>> {
-        let client = self
-            .client
-            .map(|client| ("client", vec![client.to_owned()]));
-        client.into_iter().collect()
-    }
-}
-
-impl DynamoDb {
-    /// Its keys and values as in its section.
-    fn section(&self) -> BTreeMap<&'static str, Vec<String>> {
-        let time = |time: Duration| humantime::format_duration(time).to_string();
-        let values = [
-            ("body-attribute", self.body_attribute.clone()),
-            ("shards", self.shards.map(|shards| shards.to_string())),
-            ("time-to-live", self.time_to_live.map(time)),
-            ("idle-poll", self.idle_poll.map(time)),
-        ];
-        let set = values.into_iter();
-        set.filter_map(|(key, value)| Some((key, vec![value?])))
-            .collect()
     }
 }
 

@@ -3,17 +3,16 @@
 
 use super::declared::{self, Reload, Setting, SettingPart, Table};
 use super::otel::Otlp;
-use super::redis_place::RedisPlace;
 use super::{
     Admin, Code, Forward, HttpForward, PluginConfig, Record, Retry, Reuse, Route, Settings,
     StoreConfig, Trials, WeightedQueue,
 };
 use crate::name::QueueName;
-use dispatcher_core::backend::QueueDeclaration;
+use dispatcher_core::backend::{QueueDeclaration, SectionValues};
 use dispatcher_core::scheduler::SchedulerLimits;
 use dispatcher_core::telemetry::trace::TraceTerms;
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
 
 /// The difference between the settings that a run was started with and others.
 #[derive(Debug, Clone, PartialEq)]
@@ -103,37 +102,15 @@ fn compare_program(old: &Settings, new: &Settings) -> Vec<(&'static str, bool)> 
     let StoreConfig {
         data,
         endpoint_url,
-        redis,
-        sqs,
-        dynamodb,
+        sections,
         refused: _,
     } = stores;
-    let RedisPlace {
-        url,
-        tls,
-        prefix,
-        worqr,
-        worqr_prefix,
-    } = redis;
-    let now = &new.stores.redis;
     let interval = |settings: &Settings| settings.metrics.map(|metrics| metrics.interval);
     let sink = |settings: &Settings| settings.metrics.map(|metrics| metrics.sink);
     let apart = metrics.is_some() && new.metrics.is_some();
-    let cert = |client: &Option<(PathBuf, PathBuf)>| client.as_ref().map(|(cert, _)| cert.clone());
-    let key = |client: &Option<(PathBuf, PathBuf)>| client.as_ref().map(|(_, key)| key.clone());
     let together = vec![
         ("data", *data != new.stores.data),
         ("endpoint-url", *endpoint_url != new.stores.endpoint_url),
-        ("redis-url", *url != now.url),
-        ("redis-ca-file", tls.ca != now.tls.ca),
-        (
-            "redis-cert-file",
-            cert(&tls.client) != cert(&now.tls.client),
-        ),
-        ("redis-key-file", key(&tls.client) != key(&now.tls.client)),
-        ("redis-prefix", *prefix != now.prefix),
-        ("redis-format", *worqr != now.worqr),
-        ("redis-worqr-prefix", *worqr_prefix != now.worqr_prefix),
         ("metrics", sink(old) != sink(new)),
         ("metrics-interval", apart && interval(old) != interval(new)),
         ("schedule-table", *schedule_table != new.schedule_table),
@@ -141,13 +118,25 @@ fn compare_program(old: &Settings, new: &Settings) -> Vec<(&'static str, bool)> 
     [
         program.compare(&new.program),
         log.compare(&new.log),
-        sqs.compare(&new.stores.sqs),
-        dynamodb.compare(&new.stores.dynamodb),
         together,
+        compare_sections(sections, &new.stores.sections),
         compare_admin(admin.as_ref(), new.admin.as_ref()),
         compare_traces(otlp, &new.otlp),
     ]
     .concat()
+}
+
+/// What is set in the section of each backend.
+type Sections = BTreeMap<&'static str, SectionValues>;
+
+/// The same of the sections of backends.
+fn compare_sections(old: &Sections, new: &Sections) -> Vec<(&'static str, bool)> {
+    let declared = declared::of_backends();
+    let compared = declared.map(|(backend, key, setting)| {
+        let value = |sections: &Sections| sections.get(backend)?.get(key).cloned();
+        (setting.key, value(old) != value(new))
+    });
+    compared.collect()
 }
 
 /// The same of traces. Where they begin or end, only that is another value.

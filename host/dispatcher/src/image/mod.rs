@@ -1,6 +1,6 @@
 //! Names of components in a registry. Knows no network.
 
-pub mod registry;
+pub(crate) mod registry;
 
 use std::fmt;
 use std::str::FromStr;

@@ -61,7 +61,7 @@ impl std::fmt::Display for FetchError {
 ///
 /// # Errors
 /// One line that names the component.
-pub async fn fetch(name: &ImageName, folder: &Path) -> Result<Vec<u8>, FetchError> {
+pub(crate) async fn fetch(name: &ImageName, folder: &Path) -> Result<Vec<u8>, FetchError> {
     let kept = Arc::new(CachedComponent::of(name, folder));
     let (looked, of) = (kept.clone(), name.clone());
     let place = folder.to_owned();

@@ -61,7 +61,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Calls {
         let Some(span) = context.event_span(event) else {
             return;
         };
-        // What the host does during the call has events of its own.
+        // What the host does during the call has separate events.
         if span.metadata().target() != event.metadata().target() {
             return;
         }

@@ -18,7 +18,7 @@ const MOST_VALUES: u64 = 100;
 /// has values but no counts of them: up to 100 samples are written one by one, more are represented
 /// by 100 of them at even ranks. Percentiles then stay true to a hundredth; the metric's
 /// `SampleCount` and `Sum` do not, for which there is `Messages`.
-pub fn lines(namespace: &str, resolution_s: u8, report: &Report) -> Vec<String> {
+pub(crate) fn lines(namespace: &str, resolution_s: u8, report: &Report) -> Vec<String> {
     let rows = report.rows();
     rows.map(|(queue, interval)| {
         let queue = queue.map(|name| &**name);
@@ -93,7 +93,7 @@ fn rank(index: u64, parts: u64, samples: u64) -> u64 {
 
 /// Writes reports as such lines.
 #[derive(Debug)]
-pub struct Embedded<W> {
+pub(crate) struct Embedded<W> {
     namespace: String,
     resolution_s: u8,
     out: Arc<Mutex<W>>,
@@ -101,7 +101,7 @@ pub struct Embedded<W> {
 
 impl<W: Write> Embedded<W> {
     /// For a namespace; to `out`, which is stdout but for tests.
-    pub fn new(namespace: impl Into<String>, resolution_s: u8, out: W) -> Self {
+    pub(crate) fn new(namespace: impl Into<String>, resolution_s: u8, out: W) -> Self {
         Self {
             namespace: namespace.into(),
             resolution_s,

@@ -54,7 +54,7 @@ const LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
 
 /// Where log lines and the progress line share one stderr.
 #[derive(Debug, Clone)]
-pub struct Screen {
+pub(crate) struct Screen {
     pub(super) bars: MultiProgress,
     pub(super) shows_progress: bool,
     /// Lines that were dropped since the last that was written.
@@ -63,7 +63,7 @@ pub struct Screen {
 
 /// Sets the program's log up: the given format and filter, once per process; a second call keeps
 /// the first set-up. A filter that does not parse counts as `info`.
-pub fn start(format: LogFormat, level: &str) -> Screen {
+pub(crate) fn start(format: LogFormat, level: &str) -> Screen {
     set_up(format, level, false, None)
 }
 
@@ -126,7 +126,7 @@ fn set_up(format: LogFormat, level: &str, calls: bool, records: Option<LogRecord
 ///
 /// # Errors
 /// What does not parse, in a clause.
-pub fn filter(text: &str) -> Result<EnvFilter, String> {
+pub(crate) fn filter(text: &str) -> Result<EnvFilter, String> {
     // The parser slices between bytes and panics inside other characters; targets have none.
     if !text.is_ascii() {
         return Err("targets are written in ASCII".to_owned());
@@ -155,7 +155,7 @@ impl<'a> MakeWriter<'a> for Screen {
 
 /// Writes one log line at a time, the progress line out of its way.
 #[derive(Debug)]
-pub struct LogLine<'a> {
+pub(crate) struct LogLine<'a> {
     screen: &'a Screen,
 }
 

@@ -2,17 +2,17 @@
 //! Embedded Metric Format, and traces by OTLP.
 
 mod calls;
-pub mod depths;
-pub mod embedded;
+pub(crate) mod depths;
+pub(crate) mod embedded;
 mod fields;
-pub mod log;
+pub(crate) mod log;
 pub(crate) mod messaging;
-pub mod otlp;
+pub(crate) mod otlp;
 pub(crate) mod pace;
-pub mod plugins;
+pub(crate) mod plugins;
 pub(crate) mod process;
-pub mod progress;
+pub(crate) mod progress;
 pub(crate) mod prometheus;
-pub mod publish;
-pub mod registry;
-pub mod routes;
+pub(crate) mod publish;
+pub(crate) mod registry;
+pub(crate) mod routes;

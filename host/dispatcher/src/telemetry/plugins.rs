@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// How the versions of one route's plugin stand.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Figures {
+pub(crate) struct Figures {
     /// The plugin's name.
     pub plugin: String,
     /// The version that takes what the canary does not.
@@ -33,7 +33,7 @@ pub struct Figures {
 
 /// What became of the messages that are to be recorded, since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Recorded {
+pub(crate) struct Recorded {
     /// They are written.
     pub kept: u64,
     /// The disk was too slow, or failed.
@@ -42,7 +42,7 @@ pub struct Recorded {
 
 /// What the instances of a plugin take.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Instances {
+pub(crate) struct Instances {
     /// Instances at work.
     pub running: usize,
     /// Bytes in their memories.
@@ -55,7 +55,7 @@ pub struct Instances {
 
 /// A version.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Version {
+pub(crate) struct Version {
     /// Where it was loaded from.
     pub file: String,
     /// Its SHA-256.
@@ -64,8 +64,7 @@ pub struct Version {
 
 /// How a canary does beside the current version, in attempts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "the names tell")]
-pub struct Canary {
+pub(crate) struct Canary {
     #[serde(flatten)]
     pub version: Version,
     /// The part of the messages that it takes; 0 once it fell back.
@@ -78,8 +77,7 @@ pub struct Canary {
 
 /// How the answers of a shadow compare, in messages.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "the names tell")]
-pub struct Shadow {
+pub(crate) struct Shadow {
     #[serde(flatten)]
     pub version: Version,
     pub same: u64,
@@ -142,7 +140,7 @@ impl Plugins {
     }
 }
 
-/// A value, with that of the metric's last label where it has one of its own.
+/// A value, with that of the metric's last label where it has one.
 type LabelledValue = (Option<String>, MetricValue);
 
 /// A metric of a plugin.

@@ -24,7 +24,7 @@ const HUNG: Duration = Duration::from_secs(1);
 
 /// How the owner of an export ends it. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct ExportEnd {
+pub(crate) struct ExportEnd {
     /// Nothing more comes: what is left is sent.
     pub over: CancellationToken,
     /// Time is up: what is still left is dropped.
@@ -44,7 +44,7 @@ impl ExportEnd {
 
 /// Why a part was not sent. The text is one line for a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SendError {
+pub(crate) enum SendError {
     /// The sink will never take this part.
     Refused(String),
     /// It may take it later.
@@ -53,7 +53,7 @@ pub enum SendError {
 
 /// Where reports go.
 #[async_trait]
-pub trait Sink: Send + Sync + 'static {
+pub(crate) trait Sink: Send + Sync + 'static {
     /// What is sent at once: it arrives whole or not at all. One that got no answer is sent again,
     /// so what it holds may be counted twice, and is not left out.
     type Part: Send + Sync;
@@ -66,7 +66,7 @@ pub trait Sink: Send + Sync + 'static {
 }
 
 /// How finely CloudWatch is to keep what is published so often: by the second (1) or the minute (60).
-pub fn resolution_s(interval: Duration) -> u8 {
+pub(crate) fn resolution_s(interval: Duration) -> u8 {
     if interval < Duration::from_secs(60) {
         1
     } else {
@@ -115,7 +115,12 @@ impl Sink for ToCloudWatch {
 /// A sink that fails is retried with the next report; what it has not taken is kept, with its
 /// own date, for 15 reports, and then given up from the oldest on. Nothing waits for it but the
 /// next report, which then covers a longer time. Wakes once an interval.
-pub async fn publish<S: Sink>(sink: S, meters: Arc<Meters>, interval: Duration, end: ExportEnd) {
+pub(crate) async fn publish<S: Sink>(
+    sink: S,
+    meters: Arc<Meters>,
+    interval: Duration,
+    end: ExportEnd,
+) {
     publish_with(sink, meters, interval, end, LAST).await;
 }
 

@@ -19,7 +19,7 @@ const TASKS: Metric = Metric::gauge("tasks", Unit::Tasks, "Live tasks on the con
 
 /// Everything that counts. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Registry {
+pub(crate) struct Registry {
     /// The counts of the process.
     pub counters: Arc<Counters>,
     /// What is measured by queue.
@@ -40,7 +40,7 @@ pub struct Registry {
 
 impl Registry {
     /// Every metric with its values now.
-    pub fn families(&self) -> Vec<MetricFamily> {
+    pub(crate) fn families(&self) -> Vec<MetricFamily> {
         let tasks = MetricValue::Level(tasks::alive() as f64);
         let (now, every) = (clock::now(), self.depth_terms.every);
         let waiting = |queue: &str| self.depths.waiting(queue, now, every);

@@ -100,7 +100,7 @@ capabilities! {
     Connections, peers: Vec<capability::network::Peer>;
     /// Environment variables.
     Variables, env: capability::variables::EnvironmentVariables;
-    /// Spans of its own.
+    /// Spans that the plugin makes.
     Spans, spans: capability::spans::SpanGrant;
 }
 

@@ -1,5 +1,5 @@
-//! Guests with little memory of their own that make the host use its own for them: random bytes, strings
-//! that lie upon each other, listings, streams, open files. What they take of ours follows what they
+//! Guests with little memory that make the host use its own for them: random bytes, strings
+//! that lie upon each other, listings, streams, open files. What they take of the host's memory follows what they
 //! may have themselves.
 
 use super::super::limits::{HostBudget, LISTINGS, open_each};

@@ -142,7 +142,7 @@ fn invalid_handle_is_a_trap() {
     }
 }
 
-/// A task of its own that answers to its callback with this code, at first and ever after.
+/// A task that answers to its callback with this code, at first and ever after.
 fn task(code: &str) -> Guest<'_> {
     Guest {
         handle: code,

@@ -30,7 +30,7 @@ pub(crate) fn begin<'a>(plugin: &'a LoadedPlugin, id: &str, body: &str) -> Runni
     drive_until_it_waits(plugin.handle(Arc::new(attempt)))
 }
 
-/// Drivers end on threads of their own.
+/// Drivers end on separate threads.
 fn until_there_are(runtime: &Runtime, instances: u64) {
     while runtime.instances() != instances {
         std::thread::yield_now();

@@ -36,7 +36,7 @@ pub(super) const EXPIRES: &str = "dispatcherTtl";
 pub(super) const REASON: &str = "dispatcherReason";
 /// The table that holds its dead letter, where it was copied to one.
 pub(super) const MOVED: &str = "dispatcherMoved";
-/// A body that is no column of its own.
+/// A body without a column.
 pub(super) const BODY: &str = "dispatcherBody";
 /// The sender's attributes, as JSON.
 pub(super) const ATTRIBUTES: &str = "dispatcherAttributes";

@@ -22,7 +22,7 @@ impl TaskDelivery {
         Receipt(format!("{token}.{}.{task}", taken.0))
     }
 
-    /// What `receipt` made; anything else was never a receipt of ours.
+    /// What `receipt` made; anything else was never our receipt.
     pub(super) fn parse(receipt: &Receipt) -> Result<Self, ItemError> {
         let parts = || {
             let (token, rest) = receipt.0.split_once('.')?;

@@ -83,7 +83,7 @@ impl BucketFile {
     }
 }
 
-/// A database of its own in memory, for tests of the steps.
+/// A separate database in memory, for tests of the steps.
 #[cfg(test)]
 pub(super) fn in_memory() -> Connection {
     SCHEMA.in_memory()

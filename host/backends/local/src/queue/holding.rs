@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Why a delivery could not be deleted or kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettleRefusal {
-    /// The receipt is none of ours, or of another queue.
+    /// The receipt is not ours, or of another queue.
     Unreadable,
     /// The delivery is over: its time expired, or the message has been received again.
     Expired,

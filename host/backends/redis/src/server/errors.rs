@@ -77,7 +77,7 @@ pub fn named(place: &str, what: &str) -> String {
     format!("Redis at {place}: {what}")
 }
 
-/// An answer that no script of ours gives.
+/// An answer that none of our scripts gives.
 pub(crate) fn unexpected_answer(place: &str, what: &str) -> CallError {
     CallError {
         kind: ErrorKind::Invalid,

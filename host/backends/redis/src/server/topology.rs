@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long an answer may take before the connection counts as lost: longer than any script of ours
+/// How long an answer may take before the connection counts as lost: longer than any of our scripts
 /// holds the server up.
 pub(super) const ANSWER: Duration = Duration::from_secs(5);
 /// Calls that come so soon after a failed attempt to connect share its answer.

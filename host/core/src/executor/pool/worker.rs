@@ -19,7 +19,7 @@ use super::{
     task::{PollResult, PoolTask},
 };
 
-/// Polls after which a worker with tasks of its own looks into the injector: rare enough to cost
+/// Polls after which a worker with tasks looks into the injector: rare enough to cost
 /// nothing, and no divisor of the powers of two in which tasks tend to come.
 const INJECTOR_INTERVAL: u32 = 61;
 

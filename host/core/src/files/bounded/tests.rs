@@ -131,7 +131,7 @@ fn pipe_is_read_where_allowed_if_it_has_a_writer() {
     assert_eq!(got, vec![3; 200_000]);
 }
 
-/// Paths are the process's: each test hangs on paths of its own, and tests that count all of them
+/// Paths are the process's: each test hangs on different paths, and tests that count all of them
 /// cannot run beside each other.
 static ALONE: Mutex<()> = Mutex::new(());
 const IMPATIENT: Patience = Patience {

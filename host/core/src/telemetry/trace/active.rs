@@ -100,7 +100,7 @@ impl ActiveSpan {
         self.tracer.is_on() && self.context.sampled
     }
 
-    /// A guest begins a span of its own; no more than `most` are known.
+    /// A guest begins a span; no more than `most` are known.
     pub fn begin_guest_span(&mut self, context: &SpanContext, most: usize) {
         if self.is_exported() {
             self.guest.begin(&self.context, context, most);

@@ -1,4 +1,4 @@
-//! The spans that a guest makes of its own work: below the span of its attempt, in its trace, and
+//! The spans that a guest makes of its work: below the span of its attempt, in its trace, and
 //! bounded in number and size.
 
 use super::context::{SpanContext, SpanId};

@@ -21,7 +21,7 @@ pub struct Span {
     pub ended_ns: u64,
     /// What many spans have in common.
     pub shared: Arc<[SpanAttribute]>,
-    /// What it has of its own.
+    /// What only this span has.
     pub attributes: Vec<SpanAttribute>,
     /// Spans that it follows from without being below them.
     pub links: Vec<SpanLink>,
@@ -104,7 +104,7 @@ pub const MOST_LINKS: usize = 128;
 pub const LONGEST_TEXT: usize = 4_096;
 
 impl SpanValue {
-    /// The bytes of a text of its own.
+    /// The bytes of the text that it allocated.
     pub(super) fn text_bytes(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),

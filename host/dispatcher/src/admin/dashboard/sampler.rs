@@ -17,7 +17,7 @@ use tokio::sync::{Notify, watch};
 
 /// How often meters are read.
 pub(super) const EVERY: Duration = Duration::from_secs(1);
-/// How many queues have a history of their own: the first. All together have one in any case.
+/// How many queues have a separate history: the first. All together have one in any case.
 pub(super) const HISTORIES: usize = 50;
 /// How often it is asked which queues nobody receives from, while somebody looks at the overview.
 const UNREAD_EVERY: Duration = Duration::from_secs(30);

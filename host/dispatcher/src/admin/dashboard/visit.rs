@@ -47,7 +47,7 @@ pub(super) struct Visit {
     pub parameters: Parameters,
     pub notice: Option<String>,
     pub connection: Option<ServedConnection>,
-    /// The page that the browser comes from, if that is one of ours.
+    /// The page that the browser comes from, if that is one of our pages.
     pub from: String,
     path: String,
 }

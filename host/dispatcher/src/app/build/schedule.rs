@@ -424,18 +424,15 @@ pub fn in_time(delay: std::time::Duration) -> Result<Timestamp, String> {
 mod tests {
     use super::*;
     use crate::config::StoreConfig;
-    use crate::config::redis_place::RedisPlace;
 
     #[tokio::test]
     async fn unreachable_queue_blocks_opening_of_no_other() {
         let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("redis://{}", silent.local_addr().expect("an address"));
         let folder = tempfile::tempdir().expect("a folder");
         let stores = StoreConfig {
             data: folder.path().to_owned(),
-            redis: RedisPlace {
-                url: format!("redis://{}", silent.local_addr().expect("an address")),
-                ..RedisPlace::default()
-            },
+            sections: BTreeMap::from([("redis", BTreeMap::from([("url", vec![url])]))]),
             ..StoreConfig::default()
         };
         let schedules = Schedules::new(Arc::new(Backends::new(stores)), None);

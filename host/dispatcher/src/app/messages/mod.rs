@@ -530,7 +530,7 @@ impl MessageOperations for QueueMessages {
         Ok(Backlog {
             waiting: depth.waiting,
             delayed: depth.delayed,
-            is_exact: open.can_browse(),
+            is_exact: known.name.backend.counts_exactly(),
         })
     }
 

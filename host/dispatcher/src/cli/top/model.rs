@@ -1,6 +1,8 @@
 //! What `dispatcher top` shows, and what its keys do: the last answers of the admin API, the selected
 //! row, a question that waits for its answer. Pure: it draws nothing and asks nobody.
 
+use crate::name::QueueName;
+use dispatcher_core::backend::Backend;
 use dispatcher_core::clock::BootInstant;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde::Deserialize;
@@ -232,7 +234,9 @@ impl TopModel {
     /// Whether how much queues hold is fetched: unless somebody chose, where that costs nothing.
     pub(crate) fn fetches_depths(&self) -> bool {
         let is_free = |queue: &QueueData| {
-            queue.queue.starts_with("local:") || queue.queue.starts_with("redis:")
+            queue
+                .backend()
+                .is_some_and(|backend| backend.has_cheap_depth())
         };
         self.depths
             .unwrap_or_else(|| !self.queues.is_empty() && self.queues.iter().all(is_free))
@@ -450,13 +454,19 @@ impl TopModel {
 }
 
 impl QueueData {
+    /// Its backend, if this program has it.
+    fn backend(&self) -> Option<&'static dyn Backend> {
+        let name = self.queue.parse::<QueueName>().ok()?;
+        Some(name.backend)
+    }
+
     /// The messages that a pause or its end touches.
     fn touched(&self) -> String {
         let running = format!("{} in attempts here", messages(self.in_flight));
         let waiting = self.depth.as_ref().and_then(|depth| depth.waiting);
-        let counts_exactly = ["local:", "redis:", "dynamodb:"]
-            .iter()
-            .any(|backend| self.queue.starts_with(backend));
+        let counts_exactly = self
+            .backend()
+            .is_some_and(|backend| backend.counts_exactly());
         match waiting {
             Some(waiting) if counts_exactly => format!("{running}; {} waiting.", messages(waiting)),
             Some(waiting) => format!("{running}; about {} waiting.", messages(waiting)),

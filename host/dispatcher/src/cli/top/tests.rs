@@ -215,7 +215,7 @@ fn durations_have_two_units() {
     assert_eq!(shown, ["0ms", "850ms", "12s", "3m20s", "5h12m", "3d4h"]);
 }
 
-/// Run by the next test in a terminal of its own.
+/// Run by the next test in a pseudo-terminal.
 #[test]
 #[ignore = "it panics, in another process"]
 fn panics_on_the_screen() {

@@ -18,7 +18,7 @@ impl Check {
     ) {
         let fifo = queues.iter().find(|queue| is_fifo(&queue.name));
         if let (Some(given), Some(queue)) = (layers.one("group-by"), fifo) {
-            let found = format!("`{}` has groups of its own", queue.name);
+            let found = format!("`{}` already has groups", queue.name);
             self.problems
                 .push(Problem::new(&given.at, found, "queues that are not FIFO"));
         }

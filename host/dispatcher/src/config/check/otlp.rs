@@ -191,7 +191,7 @@ impl Check {
         certificate.zip(key)
     }
 
-    /// Refuses what no value of ours is.
+    /// Refuses what cannot be one of our values.
     fn fixed(&mut self, otel: &Section) {
         for (name, values) in FIXED {
             let values: Vec<(&str, ())> = values.iter().map(|value| (*value, ())).collect();

@@ -14,7 +14,6 @@ mod traces;
 
 use super::problem::Problem;
 use super::section::{Given, Layers};
-pub use backends::{DynamoDb, SqsSettings};
 pub(in crate::config) use plugin::LEAST_MEMORY;
 pub use plugin::{PluginSettings, TIMEOUT};
 pub use program::{LocalSettings, LogSettings, ProgramSettings};
@@ -23,7 +22,7 @@ pub(in crate::config) use route::MOST_CONCURRENCY;
 pub use route::RouteSettings;
 use std::sync::LazyLock;
 
-/// All tables, in the order in which `--help` and the page show them.
+/// All tables but those of backends, in the order in which `--help` and the page show them.
 const TABLES: &[&[Setting]] = &[
     route::SETTINGS,
     plugin::SETTINGS,
@@ -33,9 +32,6 @@ const TABLES: &[&[Setting]] = &[
     program::LOCAL,
     queue::SETTINGS,
     backends::STORES,
-    backends::REDIS,
-    backends::SQS,
-    backends::DYNAMODB,
     program::LOG,
 ];
 
@@ -178,8 +174,8 @@ pub enum Group {
     Listen,
     File,
     Data,
-    Redis,
-    Worqr,
+    Backends,
+    BackendQueues,
     Aws,
     Log,
 }
@@ -197,7 +193,7 @@ impl Group {
             Self::Metrics | Self::AdminAddress | Self::AdminAccess => "Metrics",
             Self::Traces => "Traces",
             Self::Listen => "Server",
-            Self::File | Self::Data | Self::Redis | Self::Worqr | Self::Aws => "Places",
+            Self::File | Self::Data | Self::Backends | Self::BackendQueues | Self::Aws => "Places",
             Self::Log => "Log",
         }
     }
@@ -353,7 +349,12 @@ impl Table {
 
 /// All settings.
 pub fn all() -> impl Iterator<Item = &'static Setting> {
-    TABLES.iter().copied().flatten()
+    static ALL: LazyLock<Vec<Setting>> = LazyLock::new(|| {
+        let mut all: Vec<_> = TABLES.iter().copied().flatten().copied().collect();
+        backends::add_to(&mut all);
+        all
+    });
+    ALL.iter()
 }
 
 /// The setting of a flag, named without its dashes.
@@ -386,6 +387,15 @@ pub fn backends() -> Vec<&'static str> {
     names.sort_unstable();
     names.dedup();
     names
+}
+
+/// The settings that backends declare: the backend's name, the key in its section, the setting.
+pub(crate) fn of_backends() -> impl Iterator<Item = (&'static str, &'static str, &'static Setting)>
+{
+    all().filter_map(|setting| match setting.tables {
+        [table @ Table::Backend(backend)] => Some((*backend, setting.key_in(*table)?, setting)),
+        _ => None,
+    })
 }
 
 /// The environment variable of a setting, whose flag is named without its dashes. `None` for flags

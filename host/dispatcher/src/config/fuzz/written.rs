@@ -1,12 +1,13 @@
 //! Settings written out as a file that says everything and leaves nothing to defaults.
 
 use crate::backends;
+use crate::config::declared::{self, Shape};
 use crate::config::{
     Code, HttpHost, LogFormat, MetricsSink, Peer, Place, PluginConfig, Route, Secret, Settings,
     Shed, Unmatched, WeightedQueue,
 };
 use crate::name::QueueName;
-use dispatcher_core::backend::QueueDeclaration;
+use dispatcher_core::backend::{QueueDeclaration, SectionValues};
 use dispatcher_core::envelope::{Envelope, S3Pointers};
 use dispatcher_core::filter::Filter;
 use dispatcher_core::intake::group::GroupBy;
@@ -70,25 +71,12 @@ pub(super) fn file(settings: &Settings) -> String {
         }
     }
     out.option("schedule-table", settings.schedule_table.as_ref());
-    out.line("[backend.redis]");
-    out.text("url", &settings.stores.redis.url);
-    let tls = &settings.stores.redis.tls;
-    let path = |path: &PathBuf| path.display().to_string();
-    out.option("ca-file", tls.ca.as_ref().map(path).as_ref());
-    let client = tls.client.as_ref();
-    out.option("cert-file", client.map(|(cert, _)| path(cert)).as_ref());
-    out.option("key-file", client.map(|(_, key)| path(key)).as_ref());
-    out.text("prefix", &settings.stores.redis.prefix);
-    out.text("worqr-prefix", &settings.stores.redis.worqr_prefix);
-    for queue in &settings.stores.redis.worqr {
-        out.line(&format!("format.{queue:?} = \"worqr\""));
+    for (backend, values) in &settings.stores.sections {
+        out.line(&format!("[backend.{backend}]"));
+        section(&mut out, backend, values);
     }
-    out.line("[backend.sqs]");
-    out.all(settings.stores.sqs.written());
-    out.line("[backend.dynamodb]");
-    out.all(settings.stores.dynamodb.written());
     for queue in &settings.queues {
-        declared(&mut out, queue);
+        declared_queue(&mut out, queue);
     }
     for (at, one) in settings.routes.iter().enumerate() {
         plugin(&mut out, at, &one.plugin);
@@ -97,7 +85,21 @@ pub(super) fn file(settings: &Settings) -> String {
     out.0
 }
 
-fn declared(out: &mut WrittenLines, queue: &QueueDeclaration) {
+fn section(out: &mut WrittenLines, backend: &str, values: &SectionValues) {
+    for (name, key, setting) in declared::of_backends() {
+        let set = values.get(key).filter(|_| name == backend);
+        for value in set.into_iter().flatten() {
+            match (setting.shape, value.rsplit_once('=')) {
+                (Shape::Map, Some((queue, word))) => {
+                    out.text(&format!("{key}.{}", quoted(queue)), word);
+                }
+                _ => out.text(key, value),
+            }
+        }
+    }
+}
+
+fn declared_queue(out: &mut WrittenLines, queue: &QueueDeclaration) {
     out.line(&format!("[queue.{:?}]", queue.name));
     out.line(&format!("fifo = {}", queue.fifo));
     let times = [

@@ -55,7 +55,7 @@ fn settings_without_effect_are_refused() {
         ),
         (
             vec![("group-by", "tenant"), ("queues", "b,a.fifo")],
-            "--group-by: `a.fifo` has groups of its own; wanted queues that are not FIFO",
+            "--group-by: `a.fifo` already has groups; wanted queues that are not FIFO",
         ),
         (
             vec![("max-age", "10")],

@@ -25,7 +25,7 @@ const MOST_BYTES: usize = 8 << 20;
 
 /// The records that wait. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct LogRecords(Arc<Shared>);
+pub(crate) struct LogRecords(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -43,7 +43,7 @@ struct WaitingRecords {
 
 impl LogRecords {
     /// Room for so many.
-    pub fn new(capacity: usize) -> Self {
+    pub(crate) fn new(capacity: usize) -> Self {
         Self(Arc::new(Shared {
             capacity,
             waiting: Mutex::default(),
@@ -83,7 +83,7 @@ impl LogRecords {
     ///
     /// # Errors
     /// In words: the certificates or headers for the collector cannot be used.
-    pub fn export(
+    pub(crate) fn export(
         self,
         signal: &OtlpSignal,
         resource: Resource,

@@ -9,12 +9,12 @@ mod proto;
 mod spans;
 mod transport;
 
-pub use batches::Batches;
+pub(crate) use batches::Batches;
 pub(crate) use batches::LAST;
-pub use logs::LogRecords;
+pub(crate) use logs::LogRecords;
 pub(crate) use metrics::MetricsExport;
-pub use spans::export_spans;
-pub use transport::{OtlpFailure, OtlpTransport};
+pub(crate) use spans::export_spans;
+pub(crate) use transport::OtlpTransport;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,4 +44,4 @@ impl std::fmt::Debug for OtlpSignal {
 }
 
 /// What all signals say about this process: names of the conventions, and their values.
-pub type Resource = Vec<(String, String)>;
+pub(crate) type Resource = Vec<(String, String)>;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use dispatcher_core::telemetry::trace::SpanReceiver;
 
 /// Exports spans until `end`, and then those that are left, for which there are 3 s.
-pub async fn export_spans(
+pub(crate) async fn export_spans(
     receiver: SpanReceiver,
     transport: OtlpTransport,
     resource: Resource,

@@ -29,7 +29,7 @@ const GZIP: &str = "gzip";
 
 /// Sends the parts of one signal.
 #[derive(Debug, Clone)]
-pub struct OtlpTransport {
+pub(crate) struct OtlpTransport {
     client: Client,
     url: String,
     is_compressed: bool,
@@ -37,7 +37,7 @@ pub struct OtlpTransport {
 
 /// Why the collector did not take a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OtlpFailure {
+pub(crate) struct OtlpFailure {
     /// One line for a person.
     pub reason: String,
     /// Whether sending it again may help.
@@ -61,7 +61,7 @@ impl OtlpTransport {
     ///
     /// # Errors
     /// In words: the certificates cannot be used, the key, or a header.
-    pub fn new(signal: &OtlpSignal) -> Result<Self, String> {
+    pub(crate) fn new(signal: &OtlpSignal) -> Result<Self, String> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
         for (name, value) in &signal.headers {
@@ -107,7 +107,7 @@ impl OtlpTransport {
     ///
     /// # Errors
     /// Why, and whether sending it again may help: not where the collector took a part of it only.
-    pub async fn send(&self, body: Bytes) -> Result<(), OtlpFailure> {
+    pub(crate) async fn send(&self, body: Bytes) -> Result<(), OtlpFailure> {
         let mut request = self.client.post(&self.url);
         request = if self.is_compressed {
             let packed = gzip(&body).map_err(|why| OtlpFailure::lasting(why.to_string()))?;

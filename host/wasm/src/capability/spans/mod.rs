@@ -1,4 +1,4 @@
-//! Spans that a plugin makes of its own work, by `wasi:otel`. Experimental: the interfaces are those of
+//! Spans that a plugin makes of its work, by `wasi:otel`. Experimental: the interfaces are those of
 //! a release candidate.
 
 mod otel;

@@ -49,7 +49,7 @@ pub(super) struct WorqrState {
     asked: HashSet<String>,
 }
 
-/// A process of ours.
+/// One of our processes.
 pub(super) struct WorqrProcess {
     /// The digest of its task; `None` if that was not loaded.
     pub digest: Option<String>,

@@ -122,7 +122,7 @@ pub(super) fn page(visit: &Visit, page: Page<'_>) -> Markup {
     document(links, page.title, true, &content)
 }
 
-/// A document of its own, without the menu.
+/// A whole document, without the menu.
 pub(super) fn bare(links: &Links, title: &str, content: &Markup) -> Markup {
     let content = html! {
         main.bare #main {

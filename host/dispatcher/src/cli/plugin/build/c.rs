@@ -43,7 +43,7 @@ pub(super) fn build(project: &Project) -> Result<PathBuf, Failure> {
 fn sources(folder: &str, names: &[String]) -> Vec<PathBuf> {
     let names = names.iter();
     let wanted = names.filter(|name| {
-        // Objects of somebody's own are no business of ours.
+        // Objects of somebody's own are not checked.
         name.ends_with(".c") || folder == "bindings" && name.ends_with(".o")
     });
     wanted.map(|name| Path::new(folder).join(name)).collect()

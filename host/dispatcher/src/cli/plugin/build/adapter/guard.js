@@ -49,7 +49,7 @@ function failureOf(thrown) {
   }
 }
 
-/** The same in the words of the handler's version of the contract, which knows exceptions of its own. */
+/** The same in the words of the handler's version of the contract, which has its exceptions. */
 function failure(thrown, contract) {
   const plain = failureOf(thrown);
   return contract === undefined ? plain : contract.failure(thrown, plain);
