@@ -62,7 +62,7 @@ fn tracer(share: f64) -> (Tracer, SpanReceiver) {
 fn message(spans: &QueueSpans, job: Job) -> Job {
     let jobs = [job];
     let began = clock::now();
-    let mut active = spans.begin_process(&jobs);
+    let mut active = spans.begin_process(&jobs, began);
     within(&mut active, || black_box(&jobs));
     let mut ended = jobs.map(|job| (job, JobEnding::Verdict(Verdict::Done)));
     spans.end_process(active, began, &mut ended);

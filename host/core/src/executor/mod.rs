@@ -208,7 +208,8 @@ impl Executor {
     }
 
     async fn attempt(&self, lane: usize, jobs: Vec<Job>) -> Vec<(Job, JobEnding)> {
-        let mut span = self.spans[lane].begin_process(&jobs);
+        let began = clock::now();
+        let mut span = self.spans[lane].begin_process(&jobs, began);
         trace::within(&mut span, || {
             for job in &jobs {
                 let Message {
@@ -220,7 +221,6 @@ impl Executor {
                 tracing::debug!(queue, message_id = id, receive_count, "an attempt begins");
             }
         });
-        let began = clock::now();
         self.counters.attempts.one();
         let _running = self.counters.running.hold();
         let _in_flight = self.meters[lane].hold(u32::try_from(jobs.len()).unwrap_or(u32::MAX));

@@ -93,7 +93,8 @@ impl SendSpan {
     /// Begins it, unless nobody traces. Messages that belong to no trace belong to this one; it is
     /// linked to the others' spans.
     pub fn begin(tracer: &Tracer, messages: &mut [Outgoing]) -> Option<Self> {
-        let context = tracer.begin(None)?;
+        let began = tracer.is_on().then(clock::now)?;
+        let context = tracer.begin(None, began)?;
         let mut links = Vec::new();
         for message in &mut *messages {
             match message.remote_context() {
@@ -110,7 +111,7 @@ impl SendSpan {
         Some(Self {
             tracer: tracer.clone(),
             context,
-            began: clock::now(),
+            began,
             links,
             messages: messages.len(),
         })

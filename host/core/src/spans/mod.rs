@@ -115,7 +115,7 @@ impl QueueSpans {
         if matches!(received, Ok([])) {
             return;
         }
-        let sampled = names.tracer.begin(None).filter(|root| root.sampled);
+        let sampled = names.tracer.begin(None, called).filter(|root| root.sampled);
         let Some(context) = sampled else { return };
         let (messages, failure) = match received {
             Ok(messages) => (messages, None),
@@ -132,8 +132,8 @@ impl QueueSpans {
         });
     }
 
-    /// The span of an attempt at these messages, which begins.
-    pub fn begin_process(&self, jobs: &[Job]) -> Option<ActiveSpan> {
+    /// The span of an attempt at these messages, which begins at `now`.
+    pub fn begin_process(&self, jobs: &[Job], now: BootInstant) -> Option<ActiveSpan> {
         let names = self.0.as_deref()?;
         let continues = names.tracer.terms()?.continues_trace;
         let parent = match jobs {
@@ -142,7 +142,7 @@ impl QueueSpans {
                 .filter(|remote| continues || remote.parent.is_none()),
             _ => None,
         };
-        let context = names.tracer.begin(parent.as_ref())?;
+        let context = names.tracer.begin(parent.as_ref(), now)?;
         Some(ActiveSpan::new(names.tracer.clone(), context))
     }
 
@@ -190,11 +190,11 @@ impl QueueSpans {
         let parent = first.filter(|first| one.all(|other| other == *first));
         let place = match (parent, first) {
             (Some(parent), _) => Some(parent.child()),
-            (None, Some(_)) => names.tracer.begin(None).map(|root| SpanContext {
+            (None, Some(_)) => names.tracer.begin(None, called).map(|root| SpanContext {
                 sampled: attempts().any(|attempt| attempt.sampled),
                 ..root
             }),
-            (None, None) => names.tracer.begin(None),
+            (None, None) => names.tracer.begin(None, called),
         };
         let Some(context) = place.filter(|place| place.sampled) else {
             return;

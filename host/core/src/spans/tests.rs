@@ -56,7 +56,7 @@ fn sent(id: &str) -> Job {
 /// Attempts these jobs, with this ending for each.
 fn attempt(spans: &QueueSpans, jobs: Vec<Job>, ending: &JobEnding) -> Vec<(Job, JobEnding)> {
     let began = clock::now();
-    let active = spans.begin_process(&jobs);
+    let active = spans.begin_process(&jobs, began);
     let took = Some(Duration::from_millis(1));
     let ended = jobs
         .into_iter()
@@ -164,7 +164,7 @@ fn batch_is_one_span_with_a_link_for_each_message_that_has_a_context() {
     assert_eq!(ids, [Some(span.context); 3]);
     ended[1].1 = failed();
     let began = clock::now();
-    let active = spans.begin_process(&[]);
+    let active = spans.begin_process(&[], clock::now());
     spans.end_process(active, began, &mut ended);
     let span = receiver.take(9).remove(0);
     assert_eq!(value(&span, "dispatcher.outcome"), Some(&"mixed".into()));
@@ -204,7 +204,7 @@ fn failed_attempt_is_exported_late_where_failures_are_kept() {
 fn attempt_that_did_not_begin_is_no_span() {
     let (spans, mut receiver) = traced(TraceTerms::default());
     let jobs = vec![job("a")];
-    let active = spans.begin_process(&jobs);
+    let active = spans.begin_process(&jobs, clock::now());
     let mut ended: Vec<_> = jobs
         .into_iter()
         .map(|job| (job, JobEnding::Returned))

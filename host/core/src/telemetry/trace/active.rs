@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn thread_works_for_the_innermost_span_and_then_for_the_one_before() {
         let (tracer, _receiver) = Tracer::new(TraceTerms::default(), 1);
-        let begin = || Some(ActiveSpan::new(tracer.clone(), tracer.begin(None)?));
+        let begin = || Some(ActiveSpan::new(tracer.clone(), tracer.begin(None, clock::now())?));
         let (mut outer, mut inner) = (begin(), begin());
         let ids = [&outer, &inner].map(|span| span.as_ref().map(ActiveSpan::context));
         within(&mut outer, || {
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn call_of_a_sampled_span_is_a_span_below_it() {
         let (tracer, mut receiver) = Tracer::new(TraceTerms::default(), 8);
-        let context = tracer.begin(None).expect("it is on");
+        let context = tracer.begin(None, clock::now()).expect("it is on");
         let parts = || CallParts {
             name: "send a".to_owned(),
             attributes: vec![("messaging.operation.name", "send".into())],

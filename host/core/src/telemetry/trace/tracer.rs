@@ -5,6 +5,7 @@ use super::context::{RemoteContext, SpanContext, SpanId, TraceId};
 use super::sampler::Sampler;
 use super::span::{Span, SpanAttribute};
 use crate::clock;
+use crate::clock::BootInstant;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use tokio::sync::Notify;
@@ -34,6 +35,7 @@ pub type SystemOfQueue = fn(&str) -> &'static str;
 struct SpanQueue {
     terms: TraceTerms,
     systems: SystemOfQueue,
+    date: CachedDate,
     sender: Sender<Span>,
     capacity: usize,
     shared: Arc<QueueState>,
@@ -76,6 +78,7 @@ impl Tracer {
         let tracer = SpanQueue {
             terms,
             systems,
+            date: CachedDate::default(),
             sender,
             capacity,
             shared: shared.clone(),
@@ -106,14 +109,17 @@ impl Tracer {
         attributes
     }
 
-    /// The place of a span that begins, below `parent` if there is one. Decides on sampling.
-    pub fn begin(&self, parent: Option<&RemoteContext>) -> Option<SpanContext> {
-        let terms = self.terms()?;
-        let trace_id = parent.map_or_else(new_trace_id, |parent| parent.trace_id);
+    /// The place of a span that begins at `now`, below `parent` if there is one. Decides on sampling.
+    pub fn begin(&self, parent: Option<&RemoteContext>, now: BootInstant) -> Option<SpanContext> {
+        let own = self.0.as_deref()?;
+        let trace_id = match parent {
+            Some(parent) => parent.trace_id,
+            None => new_trace_id(own.date.seconds(now)),
+        };
         Some(SpanContext {
             trace_id,
             span_id: new_span_id(),
-            sampled: terms.sampler.samples(parent, trace_id),
+            sampled: own.terms.sampler.samples(parent, trace_id),
         })
     }
 
@@ -168,12 +174,31 @@ impl SpanReceiver {
     }
 }
 
+/// The date in whole seconds. The system is asked once a second: it takes longer than all else that
+/// begins a trace.
+#[derive(Debug, Default)]
+struct CachedDate(AtomicU64);
+
+impl CachedDate {
+    /// Seconds since the Unix epoch at `now`.
+    fn seconds(&self, now: BootInstant) -> u32 {
+        // Above the date stands when it was read. Never zero, which stands for a date not read yet.
+        let second = now.since(BootInstant::default()).as_secs() + 1;
+        let cached = self.0.load(Relaxed);
+        if cached >> 32 == second & 0xffff_ffff {
+            return (cached & 0xffff_ffff) as u32;
+        }
+        let date = clock::wall_clock_now().0 / 1_000;
+        self.0.store(second << 32 | date & 0xffff_ffff, Relaxed);
+        (date & 0xffff_ffff) as u32
+    }
+}
+
 /// Begins with the date, as X-Ray wants it; the rest is random, as samplers want it.
-fn new_trace_id() -> TraceId {
-    let seconds = u128::from(clock::wall_clock_now().0 / 1_000);
+fn new_trace_id(seconds: u32) -> TraceId {
     // Of 96 random bits all are hardly ever zero, and the date never is.
     let random = fastrand::u128(..) >> 32;
-    TraceId((((seconds & 0xffff_ffff) << 96) | random).to_be_bytes())
+    TraceId((u128::from(seconds) << 96 | random).to_be_bytes())
 }
 
 fn new_span_id() -> SpanId {
@@ -204,7 +229,7 @@ mod tests {
     #[test]
     fn spans_beyond_the_capacity_are_dropped_and_counted() {
         let (tracer, mut receiver) = Tracer::new(TraceTerms::default(), 4);
-        let context = tracer.begin(None).expect("it is on");
+        let context = tracer.begin(None, clock::now()).expect("it is on");
         for _ in 0..7 {
             tracer.record(span(context));
         }
@@ -216,7 +241,7 @@ mod tests {
     #[test]
     fn spans_beyond_the_bytes_are_dropped_and_counted() {
         let (tracer, mut receiver) = Tracer::new(TraceTerms::default(), 4_096);
-        let context = tracer.begin(None).expect("it is on");
+        let context = tracer.begin(None, clock::now()).expect("it is on");
         let large = || Span {
             failure: Some("x".repeat(MOST_BYTES / 4)),
             ..span(context)
@@ -237,7 +262,7 @@ mod tests {
     #[tokio::test]
     async fn receiver_is_woken_when_half_of_the_room_is_taken() {
         let (tracer, receiver) = Tracer::new(TraceTerms::default(), 4);
-        let context = tracer.begin(None).expect("it is on");
+        let context = tracer.begin(None, clock::now()).expect("it is on");
         tracer.record(span(context));
         let mut woken = std::pin::pin!(receiver.half_full());
         let mut poll = std::task::Context::from_waker(std::task::Waker::noop());
@@ -249,7 +274,7 @@ mod tests {
     #[test]
     fn trace_ids_begin_with_the_date_and_children_stay_in_their_trace() {
         let (tracer, _receiver) = Tracer::new(TraceTerms::default(), 1);
-        let root = tracer.begin(None).expect("it is on");
+        let root = tracer.begin(None, clock::now()).expect("it is on");
         let [a, b, c, d, ..] = root.trace_id.0;
         let seconds = u64::from(u32::from_be_bytes([a, b, c, d]));
         assert!(seconds.abs_diff(clock::wall_clock_now().0 / 1_000) < 60);
@@ -262,8 +287,8 @@ mod tests {
             sampled: true,
             is_decided: true,
         };
-        let below = tracer.begin(Some(&remote)).expect("it is on");
+        let below = tracer.begin(Some(&remote), clock::now()).expect("it is on");
         assert_eq!(below.trace_id, root.trace_id);
-        assert!(Tracer::default().begin(None).is_none());
+        assert!(Tracer::default().begin(None, clock::now()).is_none());
     }
 }
