@@ -300,7 +300,7 @@ fn neighbours(runtime: &Runtime) {
         let config = config.to_string_lossy().into_owned();
         let words = ["run", "--config", &config, "--shutdown-grace", "0s"];
         let mut program = Program::start(dispatcher(folder.path(), &words));
-        let (_, line) = program.line("health and metrics at http://");
+        let (_, line) = program.line("health and metrics served");
         let address = line.split_whitespace().find_map(|word| {
             let address = word.trim_start_matches("http://").split('/').next()?;
             address.rsplit('=').next()?.parse::<SocketAddr>().ok()

@@ -215,7 +215,7 @@ fn start(folder: &Path, words: &[&str]) -> Program {
 }
 
 fn admin(program: &mut Program) -> String {
-    let (_, line) = program.line("health and metrics at");
+    let (_, line) = program.line("health and metrics served");
     let (_, address) = line.rsplit_once("http://").expect("the line names it");
     let end =
         address.find(|letter: char| letter != '.' && letter != ':' && !letter.is_ascii_digit());

@@ -85,7 +85,7 @@ fn main() {
     let binary = words.next().unwrap_or_else(|| BINARY.to_owned());
     let command = command_of(Path::new(&binary), folder.path(), &arguments);
     let mut program = Program::start(command);
-    let (_, line) = program.line("health and metrics at");
+    let (_, line) = program.line("health and metrics served");
     let address = line.split("http://").nth(1).expect("an address");
     let end = address.find(['"', ' ']).unwrap_or(address.len());
     let address = address[..end].to_owned();

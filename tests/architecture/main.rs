@@ -1,8 +1,9 @@
 //! What the tree must look like, whoever changes it: which way imports go, who may name which
-//! library, how long things are, and that documents and shipped components are true.
+//! library, how long things are, and that documents, log lines and shipped components are true.
 
 mod bindings;
 mod documents;
+mod events;
 mod guests;
 mod layers;
 mod names;

@@ -233,7 +233,7 @@ fn finding_18_start_off_loopback_needs_a_token() {
     set_mode(&file, 0o644);
     let mut running = run("hello", &guarded).start();
     running.wait_for_line(|line| line.contains("readable by every user"));
-    let line = running.wait_for_line(|line| line.contains("health and metrics at"));
+    let line = running.wait_for_line(|line| line.contains("health and metrics served"));
     let port = line.rsplit("http://0.0.0.0:").next().expect("a port");
     let port: String = port.chars().take_while(char::is_ascii_digit).collect();
     let at = SocketAddr::from(([127, 0, 0, 1], port.parse().expect("a port")));

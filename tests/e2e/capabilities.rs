@@ -149,13 +149,16 @@ async fn denials_are_counted_and_logged_once() {
         refused.is_some_and(|line| line.ends_with(" 5")),
         "{metrics}"
     );
-    let said = running.lines(|line| line.contains("the plugin may not"));
+    let said = running.lines(|line| line.contains("capability denied"));
     assert_eq!(said.len(), 2, "{said:?}");
     assert!(
         said.iter()
             .any(|line| field(line, "name") == "https://example.com:443")
     );
-    assert!(said.iter().any(|line| line.contains("--store grants it")));
+    assert!(
+        said.iter()
+            .any(|line| field(line, "granted_by") == "--store")
+    );
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
 }

@@ -224,7 +224,7 @@ fn sdks_and_operators_reach_it_also_where_another_has_its_ports() {
         let address = field(&serving, "address");
         let export = format!("export AWS_ENDPOINT_URL_SQS=http://{address}");
         running.wait_for_line(|line| line == export);
-        let admin = running.wait_for_line(|line| line.contains("health and metrics at"));
+        let admin = running.wait_for_line(|line| line.contains("health and metrics served"));
         let health = format!("http://{}/healthz", field(&admin, "address"));
         assert_eq!(http::get(&health).status, 200);
         running.wait_for_line(|line| line.contains("\"running\""));

@@ -44,7 +44,7 @@ async fn full_disk_is_reported_and_work_continues_when_space_is_free() {
     limit_files(&running, Some(0));
     send(data.path(), "default", bodies(50)).await;
     let line = running.wait_for_line(|line| line.contains("receive failed"));
-    let said = field(&line, "message");
+    let said = field(&line, "error");
     assert!(
         said.contains("the local queue in") && !said.contains('\n'),
         "{said}"

@@ -161,7 +161,7 @@ async fn messages_flow_while_idempotency_records_cannot_be_written() {
         .server
         .send_many(&scene.url, ["print:after".to_owned()])
         .await;
-    running.wait_for_line(|line| line.contains("it works again"));
+    running.wait_for_line(|line| line.contains("idempotency store works again"));
     scene.server.wait_until_empty(&scene.url).await;
     http::wait_for_status(&format!("{admin}/readyz"), 200);
     let metrics = http::get(&format!("{admin}/metrics")).body;

@@ -73,7 +73,8 @@ pub(crate) fn admin(running: &RunningProgram) -> String {
         let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == ':'));
         Some(rest[..end.unwrap_or(rest.len())].to_owned())
     };
-    let line = running
-        .wait_for_line(|line| line.contains("health and metrics at") && address(line).is_some());
+    let line = running.wait_for_line(|line| {
+        line.contains("health and metrics served") && address(line).is_some()
+    });
     format!("http://{}", address(&line).expect("it was just found"))
 }

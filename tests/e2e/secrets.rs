@@ -87,8 +87,8 @@ async fn new_secrets_of_a_forwarder_are_named_at_a_reload_and_hold_after_a_resta
     std::fs::write(data.path().join("key"), "second-key").expect("written");
     running.signal(Signal::HUP);
     for name in ["forward-header-file", "forward-key-file"] {
-        let words = format!("setting needs a restart: `{name}`");
-        running.wait_for_line(|line| line.contains(&words));
+        let change = format!("\"change\":\"`{name}`");
+        running.wait_for_line(|line| line.contains("needs a restart") && line.contains(&change));
     }
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);

@@ -628,7 +628,7 @@ async fn spans_of_a_guest_are_dropped_without_a_grant() {
     let nowhere = format!("got {} {}", "0".repeat(32), "0".repeat(16));
     assert_eq!(of(&process, "dispatcher.reason"), nowhere.as_str());
     let line = running.wait_for_line(|line| line.contains("capability denied"));
-    assert!(line.contains("--allow-spans grants it"), "{line}");
+    assert_eq!(field(&line, "granted_by"), "--allow-spans", "{line}");
     let all = collector.wait(|_| true);
     assert_eq!(named(&all, "load"), Vec::<&Value>::new());
     stop(running);

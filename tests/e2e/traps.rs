@@ -146,7 +146,7 @@ async fn log_has_one_line_with_the_whole_trap_in_fields() {
     let stopped = running.wait_for_lines(2, |line| {
         line.contains("dispatcher_wasm::scene") && line.contains("--timeout")
     });
-    let waited = |line: &&String| field(line, "message").contains("waited for a call");
+    let waited = |line: &&String| field(line, "waited") == "true";
     let waiting = stopped.iter().find(waited).expect("one waited");
     assert_eq!(field(waiting, "trace"), "null");
     let computing = stopped.iter().find(|line| !waited(line));

@@ -291,7 +291,7 @@ async fn finding_22_sixteen_gibibytes_of_address_space_are_enough() {
     let mut running = Program::of("/bin/sh", arguments).start();
     prints(&running, "default", "in a small space").await;
     let line = running.wait_for_line(|line| line.contains("address space limited"));
-    for word in ["ulimit -v", "`concurrency`", "`max-memory`", "17179869184"] {
+    for word in ["ulimit -v", "concurrency", "max-memory", "17179869184"] {
         assert!(line.contains(word), "{word}: {line}");
     }
     let status = std::fs::read_to_string(format!("/proc/{}/status", running.id()));

@@ -194,9 +194,9 @@ impl Reader {
             }
             return;
         }
-        if let Some((_, url)) = message.split_once("health and metrics at ") {
+        if message == "health and metrics served" {
             let mut admin = self.admin.lock().unwrap_or_else(PoisonError::into_inner);
-            *admin = Some(url.to_owned());
+            *admin = Some(field("url").to_owned());
         }
         if ["lease lost", "message not settled"].contains(&message) {
             let mut ledger = self.account.ledger();

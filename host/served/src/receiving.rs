@@ -132,11 +132,11 @@ impl Service {
             .map(|message| {
                 let why = message.unreadable.as_ref();
                 let reason = why.map(ToString::to_string).unwrap_or_default();
-                tracing::error!(
+                tracing::warn!(
                     queue = queue.name,
                     message_id = message.id,
                     reason,
-                    "message dead-lettered"
+                    "message dead-lettered at receive"
                 );
                 (message, Outcome::DeadLetter(reason))
             })

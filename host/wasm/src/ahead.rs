@@ -50,7 +50,8 @@ async fn make_all(plugin: Weak<Loaded>, mut maker: Maker) {
                     let plugin = &loaded.settings.name;
                     tracing::warn!(
                         plugin,
-                        "prewarming failed, so messages create their own instances: {why}"
+                        error = %why,
+                        "prewarming failed, so messages create their own instances"
                     );
                 }
                 return;

@@ -379,11 +379,12 @@ fn give(context: &mut WasiCtxBuilder, settings: &GuestSettings, attempt: &Attemp
     let environment = Environment::of(message, attempt, &settings.granted.env.0);
     if !environment.left_out.is_empty() {
         let names = environment.left_out.join(", ");
+        let names = escape_control_characters(&names.chars().take(NAMES).collect::<String>());
         tracing::warn!(
             plugin = settings.name,
             message_id = message.id,
-            "omitted from the command's environment, because they are binary, have a NUL, share their variable or are too long: {}",
-            escape_control_characters(&names.chars().take(NAMES).collect::<String>())
+            names,
+            "attributes omitted from the environment of the command"
         );
     }
     context

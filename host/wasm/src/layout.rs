@@ -122,7 +122,8 @@ impl Layout {
             wanted_bytes = Self::Wide.needs(options),
             instances = options.instances,
             max_memory_bytes = options.max_memory,
-            "address space limited: {cost}; raise `ulimit -v`, or lower `concurrency` or `max-memory`"
+            effect = cost,
+            "address space limited: raise ulimit -v, or lower concurrency or max-memory"
         );
     }
 }

@@ -192,7 +192,8 @@ fn note_waits(plugin: &str, imports: &[String]) {
     if let Some(import) = suspends.find_map(starts) {
         tracing::info!(
             plugin,
-            "a call of {import} blocks the whole instance, with all messages that share it by `instance-concurrency`"
+            import,
+            "a call blocks the whole instance, with all messages that share it"
         );
     }
 }

@@ -80,12 +80,17 @@ impl TrapScene {
         } = self;
         let (trace, printed) = (self.trace_line(), self.printed_line());
         let (trace, printed) = (trace.as_deref(), printed.as_deref());
-        let what = match self.waited {
-            true => "attempt failed while it waited for a call to the host",
-            false if trace.is_some() => "attempt failed: its trace, the innermost first",
-            false => "attempt failed: its last output",
-        };
-        tracing::warn!(plugin, queue, message_id, why, trace, printed, "{what}");
+        let waited = self.waited.then_some(true);
+        tracing::warn!(
+            plugin,
+            queue,
+            message_id,
+            why,
+            waited,
+            trace,
+            printed,
+            "attempt failed"
+        );
     }
 }
 

@@ -66,8 +66,8 @@ impl Downstream {
                     tracing::warn!(
                         route = self.route,
                         attempts = now_is.limit,
-                        "downstream busy: fewer concurrent attempts, no receive is spent: {}",
-                        why.unwrap_or_default()
+                        reason = why,
+                        "downstream busy: fewer concurrent attempts, no receive is spent"
                     );
                 }
             }
@@ -80,7 +80,8 @@ impl Downstream {
                 if said.closed.should_log(now) {
                     tracing::error!(
                         route = self.route,
-                        "circuit open: nothing is received until the cause is fixed: {why}"
+                        reason = why,
+                        "circuit open: nothing is received until the cause is fixed"
                     );
                 }
             }

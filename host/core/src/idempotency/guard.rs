@@ -136,7 +136,8 @@ impl Guard {
     fn passed(&self, watch: &FailureWatch) {
         let mut state = watch.state();
         if state.failures > 0 {
-            tracing::info!(failures = state.failures, "{}: it works again", watch.name);
+            let failures = state.failures;
+            tracing::info!(what = watch.name, failures, "idempotency store works again");
             *state = GuardState::default();
             self.readiness.clear(&watch.name);
         }
@@ -149,8 +150,8 @@ impl Guard {
         state.failures = state.failures.saturating_add(1);
         state.rests_until = now + rest;
         if state.said.should_log(now) {
-            let (name, effect) = (&watch.name, watch.effect);
-            tracing::error!(failures = state.failures, "{name}: {error}; {effect}");
+            let (what, failures, effect) = (&watch.name, state.failures, watch.effect);
+            tracing::error!(what, failures, %error, effect, "idempotency store failed");
         }
         if state.failures >= LASTING {
             self.readiness.set(watch.name.clone(), error.to_string());

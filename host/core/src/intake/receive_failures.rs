@@ -28,7 +28,8 @@ impl ReceiveFailures {
             tracing::error!(
                 queue,
                 failures = self.failures,
-                "receive failed, retried: {error}"
+                %error,
+                "receive failed, retried"
             );
         }
         // Half of it is certain, so that a failing endpoint is never hammered.

@@ -113,7 +113,7 @@ fn report(
     }
     if said.should_log(clock::now()) {
         let queue = &queue.identity().name;
-        tracing::warn!(queue, leases, "leases not extended, retried: {error}");
+        tracing::warn!(queue, leases, %error, "leases not extended, retried");
     }
 }
 

@@ -118,7 +118,7 @@ impl RecordingWriter {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(left_out) = refused.count(clock::now()) {
             let folder = self.folder.display();
-            tracing::warn!(left_out, "{folder}: messages are not recorded: {why}");
+            tracing::warn!(%folder, left_out, reason = %why, "messages left out of the recording");
         }
     }
 
@@ -145,10 +145,7 @@ impl Drop for RecordingWriter {
         let ended = ended.unwrap_or_else(PoisonError::into_inner);
         if ended.recv_timeout(self.patience) == Err(RecvTimeoutError::Timeout) {
             let (folder, bytes) = (self.folder.display(), self.waiting.load(Relaxed));
-            tracing::warn!(
-                bytes,
-                "{folder}: unwritten messages are dropped at the stop"
-            );
+            tracing::warn!(%folder, bytes, "recorded messages dropped at the stop");
         }
     }
 }
@@ -176,7 +173,7 @@ impl RecordingTask {
         self.counts.left_out.fetch_add(1, Relaxed);
         if let Some(left_out) = self.failed.count(now) {
             let folder = self.folder.display();
-            tracing::error!(left_out, "{folder}: messages are not recorded: {why}");
+            tracing::error!(%folder, left_out, error = why, "recording failed: messages are left out");
         }
     }
 }

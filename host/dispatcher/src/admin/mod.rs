@@ -194,7 +194,7 @@ pub(crate) async fn listen(address: SocketAddr, or_any_port: bool) -> Result<Tcp
     } else {
         http::listen(address).await?
     };
-    tracing::info!(address = %at, "health and metrics at http://{at}");
+    tracing::info!(address = %at, url = format!("http://{at}"), "health and metrics served");
     Ok(listener)
 }
 

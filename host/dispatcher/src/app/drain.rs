@@ -131,7 +131,7 @@ async fn close(pool: Pool, latest: BootInstant) {
     };
     let thread = std::thread::Builder::new().name("closing".into());
     if let Err(error) = thread.spawn(work) {
-        tracing::warn!("cannot start the thread that closes the guest threads: {error}");
+        tracing::warn!(%error, "cannot start the thread that closes the guest threads");
     }
     tokio::select! {
         biased;

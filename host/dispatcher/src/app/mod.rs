@@ -299,7 +299,7 @@ fn platform() -> Option<Platform> {
 
 fn warn_of_stop(plan: StopPlan) {
     if let Some(advice) = stop::advice(plan, platform()) {
-        tracing::warn!("{advice}");
+        tracing::warn!(advice, "platform may kill a stop before its end");
     }
 }
 

@@ -52,7 +52,7 @@ pub(crate) async fn watch(mut signal: Signal, reloaded: Reloaded) {
         let (settings, problems) = read.finished().await;
         if !problems.is_empty() {
             for problem in &problems {
-                tracing::error!("{problem}");
+                tracing::error!(%problem, "setting refused");
             }
             tracing::error!("settings not reloaded: they have problems, nothing changed");
             service_manager::ready(service_manager::NOT_RELOADED);
@@ -60,7 +60,7 @@ pub(crate) async fn watch(mut signal: Signal, reloaded: Reloaded) {
         }
         let changes = changes(&started, &settings);
         for line in &changes.needs_restart {
-            tracing::warn!("setting needs a restart: {line}");
+            tracing::warn!(change = line, "setting needs a restart");
         }
         for limits in &changes.routes {
             live.configure(&limits.route, &limits.limits);

@@ -64,7 +64,8 @@ impl FileWatch {
             Ok(watcher) => self.watcher = Some(watcher),
             Err(error) => tracing::warn!(
                 error,
-                "cannot watch the folders of plugins; polling every {LOOK:?} instead"
+                every = ?LOOK,
+                "cannot watch the folders of plugins; polling them instead"
             ),
         }
     }

@@ -153,7 +153,7 @@ pub(super) fn with_classic(matches: &ArgMatches) -> Flags {
 /// Logs what flags have to say about where they came from; once the log is set up.
 pub(super) fn log_notices(flags: &Flags) {
     for notice in &flags.notices {
-        tracing::warn!("{notice}");
+        tracing::warn!(notice, "environment variables need attention");
     }
 }
 

@@ -90,9 +90,7 @@ pub(crate) async fn fetch(name: &ImageName, folder: &Path) -> Result<Vec<u8>, Fe
     };
     if is_ours && let Err(error) = kept.write(&manifest, &component) {
         let folder = folder.display();
-        tracing::warn!(
-            "{folder}: {name} is not cached, so the next start fetches it again: {error}"
-        );
+        tracing::warn!(path = %folder, image = %name, %error, "image not cached: the next start fetches it again");
     }
     Ok(component)
 }

@@ -89,8 +89,7 @@ impl Refusals {
     }
 
     /// Counts a denial of `name`, which the plugin may have invented, and logs it with the flag
-    /// that grants it: `capability denied: the plugin may not WHAT; FLAG grants it`. Returns how
-    /// the name was logged.
+    /// that grants it. Returns how the name was logged.
     pub(crate) fn refuse(&self, refusal: &Denial, name: &str) -> String {
         let Denial {
             capability,
@@ -111,16 +110,9 @@ impl Refusals {
             said.clear();
         }
         if said.entry(key).or_default().should_log(now) {
-            let (dashes, opens) = match is_grantable {
-                true => ("--", capability.key),
-                false => ("", "no option"),
-            };
             let plugin = self.plugin.as_str();
-            tracing::warn!(
-                plugin,
-                name,
-                "capability denied: the plugin may not {what}; {dashes}{opens} grants it"
-            );
+            let granted_by = is_grantable.then(|| format!("--{}", capability.key));
+            tracing::warn!(plugin, what, name, granted_by, "capability denied");
         }
         name
     }

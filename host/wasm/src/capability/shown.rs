@@ -2,7 +2,7 @@
 //! arguments and one for the result.
 
 use std::fmt::{Arguments, Debug};
-use tracing::{Span, trace, trace_span};
+use tracing::Span;
 
 /// An outstanding call.
 pub(crate) struct TracedCall {
@@ -33,8 +33,8 @@ macro_rules! at {
 
 macro_rules! begin {
     ($package:ident, $interface:expr, $function:expr, $asked:expr) => {{
-        let span = trace_span!(target: at!($package), "wit-bindgen import", module = $interface, function = $function);
-        trace!(target: at!($package), parent: &span, self_ = %$asked, "call");
+        let span = tracing::trace_span!(target: at!($package), "wit-bindgen import", module = $interface, function = $function);
+        tracing::trace!(target: at!($package), parent: &span, self_ = %$asked, "call");
         span
     }};
 }
@@ -62,13 +62,13 @@ impl TracedCall {
         let span = &self.span;
         match self.package {
             Package::Files => {
-                trace!(target: at!(Files), parent: span, ?result, "return");
+                tracing::trace!(target: at!(Files), parent: span, ?result, "return");
             }
             Package::Requests => {
-                trace!(target: at!(Requests), parent: span, ?result, "return");
+                tracing::trace!(target: at!(Requests), parent: span, ?result, "return");
             }
             Package::Sockets => {
-                trace!(target: at!(Sockets), parent: span, ?result, "return");
+                tracing::trace!(target: at!(Sockets), parent: span, ?result, "return");
             }
         }
     }

@@ -68,7 +68,9 @@ pub(super) async fn dead_letter(
     tracing::warn!(
         queue,
         task,
-        "a dead letter cannot be copied to `{dead_letter_queue}` and stays here as FAILURE: {impossible}"
+        to = dead_letter_queue,
+        reason = impossible,
+        "dead letter not copied: it stays in its table as FAILURE"
     );
     end(table, delivery, &TableEnd::Failure(why)).await
 }

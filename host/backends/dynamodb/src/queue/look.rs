@@ -65,7 +65,8 @@ impl DynamoQueue {
             tracing::warn!(
                 queue,
                 status,
-                "more tasks than are counted: the figures cover {MOST_PAGES} MB of the index"
+                counted_mb = MOST_PAGES,
+                "more tasks than are counted"
             );
             return false;
         }

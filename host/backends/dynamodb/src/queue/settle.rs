@@ -274,7 +274,7 @@ pub(super) async fn end(
             // The task may have no room left for a reason.
             TableEnd::Failure(why) if error.kind == ErrorKind::Invalid && !why.is_empty() => {
                 let (queue, task) = (&table.reading.queue, &delivery.task);
-                tracing::warn!(queue, task, why, %error, "becomes FAILURE without its reason");
+                tracing::warn!(queue, task, why, %error, "task becomes FAILURE without its reason");
                 Box::pin(self::end(
                     table,
                     delivery,

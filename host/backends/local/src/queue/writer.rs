@@ -399,15 +399,15 @@ fn note(queue: &str, refused: &Refused) {
         Some(target) => tracing::warn!(
             queue,
             message_id = id,
-            receives,
+            receive_count = receives,
+            to = format!("local:{target}"),
             reason,
-            dead_letter_queue = format!("local:{target}"),
-            "message dead-lettered"
+            "message dead-lettered at receive"
         ),
         None => tracing::warn!(
             queue,
             message_id = id,
-            receives,
+            receive_count = receives,
             reason,
             "message skipped for a minute: there is no dead-letter queue"
         ),

@@ -221,7 +221,7 @@ impl RedisWorker {
             }
             Err(_) if clock::now() >= lives_until => self.lose(&id),
             // The next beat retries; receives say what is wrong.
-            Err(error) => tracing::debug!("heartbeat failed: {error}"),
+            Err(error) => tracing::debug!(%error, "heartbeat failed"),
         }
         Vec::new()
     }
@@ -237,10 +237,7 @@ impl RedisWorker {
     async fn dead_letter(&self, dead: Vec<(String, Vec<String>)>) {
         for (worker, queues) in dead {
             if let Err(error) = self.dead_letter_one(&worker, &queues).await {
-                tracing::debug!(
-                    worker,
-                    "cleaning up a dead worker failed, retried later: {error}"
-                );
+                tracing::debug!(worker, %error, "dead worker not cleaned up, retried later");
             }
         }
     }

@@ -60,12 +60,10 @@ impl Mover {
             let Err(why) = answer else { continue };
             if why.kind != ErrorKind::AccessDenied && self.said.should_log(clock::now()) {
                 let job = &ending.job.id;
-                match is_given_back(&ending) {
-                    true => tracing::warn!(job, "a claim could not be released: {why}"),
-                    false => tracing::warn!(
-                        job,
-                        "a scheduled message was sent but not removed from its store: {why}"
-                    ),
+                if is_given_back(&ending) {
+                    tracing::warn!(job, error = %why, "scheduled message not released");
+                } else {
+                    tracing::warn!(job, error = %why, "scheduled message sent but not removed from its store");
                 }
             }
             if why.kind != ErrorKind::NotFound {

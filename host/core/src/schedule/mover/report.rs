@@ -22,10 +22,11 @@ impl Mover {
 
     /// Says what is wrong, and how long to leave it alone.
     pub(super) fn failed_look(&mut self, error: &StoreError) -> Duration {
+        let store = self.store.place();
         match error.kind {
             // Most queues have none.
             ErrorKind::NotFound => {
-                tracing::debug!("{error}");
+                tracing::debug!(store, %error, "no scheduled messages");
                 match self.certain {
                     true => self.interval,
                     false => self.interval.max(MISSING),
@@ -33,9 +34,7 @@ impl Mover {
             }
             ErrorKind::AccessDenied if !self.unended.is_empty() => {
                 if self.said.should_log(clock::now()) {
-                    tracing::error!(
-                        "sending of scheduled messages paused until sent ones can be removed: {error}"
-                    );
+                    tracing::error!(store, %error, "scheduled messages not sent until sent ones can be removed");
                 }
                 self.interval
             }
@@ -46,13 +45,13 @@ impl Mover {
                 && (kind == ErrorKind::AccessDenied || !self.certain) =>
             {
                 if self.said.should_log(clock::now()) {
-                    tracing::info!("scheduled messages not read: {error}");
+                    tracing::info!(store, %error, "scheduled messages not read");
                 }
                 self.interval.max(MISSING)
             }
             _ => {
                 if self.said.should_log(clock::now()) {
-                    tracing::warn!("scheduled messages delayed: {error}");
+                    tracing::warn!(store, %error, "scheduled messages delayed");
                 }
                 self.interval
             }
@@ -61,7 +60,12 @@ impl Mover {
 
     pub(super) fn refused(&mut self, queue: &str, job: &str, why: &str) {
         if self.said.should_log(clock::now()) {
-            tracing::error!(queue, job, "scheduled message not sent, retried: {why}");
+            tracing::error!(
+                queue,
+                job,
+                error = why,
+                "scheduled message not sent, retried"
+            );
         }
     }
 }

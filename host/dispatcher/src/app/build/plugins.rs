@@ -266,7 +266,9 @@ impl Loader {
                 }
                 ErrorKind::AccessDenied | ErrorKind::Transient => tracing::info!(
                     function = forward.function,
-                    "its time-out cannot be read, so up to {LONGEST_RUN:?} are waited for it: {message}"
+                    waited = ?LONGEST_RUN,
+                    error = message,
+                    "time-out of the function not read: the longest is waited for"
                 ),
             },
         }
@@ -284,7 +286,9 @@ fn forward_timeout(plugin: &PluginSettings, forward: &Forward, runs: Duration) -
     if patience(chosen) < runs && !forward.asynchronous {
         tracing::warn!(
             function = forward.function,
-            "it may run {runs:?} and an attempt {chosen:?}: an invocation that is abandoned may continue, and its messages are handled again"
+            function_timeout = ?runs,
+            timeout = ?chosen,
+            "function may outlast its attempt: it may continue while its messages are handled again"
         );
     }
     chosen

@@ -164,7 +164,7 @@ impl Schedules {
                 Ok(store) => stores.push(store),
                 // An address that cannot be read has ended the run already.
                 Err(error) => {
-                    tracing::error!(queue = %name, "scheduling is unavailable for it: {error}")
+                    tracing::error!(queue = %name, %error, "scheduling is unavailable for the queue")
                 }
             }
         }
@@ -187,13 +187,15 @@ impl Schedules {
             if own.is_none() && self.table.is_none() {
                 tracing::warn!(
                     table,
-                    "several queues of this run have the name of this table: a job that names no queue is sent to the queue of that name in the configured region; wanted schedule-table in the file, or --schedule-table"
+                    "several queues have the name of the schedule table: jobs without a queue go to the one in the configured region"
                 );
             }
             let own = own.map(ToString::to_string);
             match self.table(backend, &table, own.as_deref()).await {
                 Ok(store) => stores.push(store),
-                Err(error) => tracing::error!(table, "nothing is sent from it: {error}"),
+                Err(error) => {
+                    tracing::error!(table, %error, "nothing is sent from the schedule table")
+                }
             }
         }
         stores

@@ -250,11 +250,7 @@ fn say(route: &str, rollout: &Rollout, looked: &Looked) -> Report {
     }
     for problem in &looked.problems {
         rollout.refuse();
-        tracing::error!(
-            route,
-            plugin,
-            "not replaced, the old version stays: {problem}"
-        );
+        tracing::error!(route, plugin, %problem, "not replaced, the old version stays");
     }
     Report {
         route: route.to_owned(),

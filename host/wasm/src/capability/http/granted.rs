@@ -66,7 +66,8 @@ impl GrantedHttp {
             {
                 tracing::warn!(
                     plugin = name,
-                    "no HTTPS for `allow-http`: this machine has no certificate authorities ({why})"
+                    error = %why,
+                    "no HTTPS for allow-http: this machine has no certificate authorities"
                 );
             }
             Sender::new(connector, outgoing.attempts)

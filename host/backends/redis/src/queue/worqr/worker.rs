@@ -135,7 +135,7 @@ impl Inner {
             }
             Ok(_) => self.fail(&worker),
             Err(_) if clock::now() >= lives_until => self.fail(&worker),
-            Err(error) => tracing::debug!("heartbeat failed: {error}"),
+            Err(error) => tracing::debug!(%error, "heartbeat failed"),
         }
         None
     }
@@ -188,7 +188,7 @@ impl Inner {
         }
         match self.lines.urgent.run::<Vec<i64>>(&call).await {
             Ok(_) => self.notifier.notify(),
-            Err(error) => tracing::debug!("tasks are released later: {error}"),
+            Err(error) => tracing::debug!(%error, "tasks are released later"),
         }
     }
 
@@ -215,7 +215,7 @@ impl Inner {
         }
         match self.lines.urgent.run::<Vec<i64>>(&call).await {
             Ok(_) => ids.iter().for_each(|id| drop(self.lock().held.remove(id))),
-            Err(error) => tracing::warn!("a cancelled task still exists: {error}"),
+            Err(error) => tracing::warn!(%error, "a cancelled task still exists"),
         }
     }
 
