@@ -1,6 +1,9 @@
 //! Reads the time. All other code takes `now` as an argument.
 
+mod retry_after;
 pub mod simulated;
+
+pub use retry_after::retry_after;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};

@@ -2,6 +2,8 @@
 
 use super::{InvokeError, Response, sort};
 use aws_smithy_runtime_api::http::Headers;
+use dispatcher_core::clock;
+use dispatcher_core::clock::retry_after;
 
 /// A whole HTTP answer.
 #[derive(Debug)]
@@ -36,8 +38,10 @@ impl InvokeAnswer {
             "" => body.code.as_deref().unwrap_or_default(),
             named => named,
         };
-        let retry_after = sort::seconds(header("retry-after"))
-            .or_else(|| sort::seconds(&body.retry_after_seconds.to_string().replace('"', "")));
+        let in_body = body.retry_after_seconds.to_string().replace('"', "");
+        let today = clock::wall_clock_now();
+        let waits = [header("retry-after"), &in_body];
+        let retry_after = waits.into_iter().find_map(|text| retry_after(text, today));
         let message = body.message.or(body.capital_message).or(body.error_message);
         let answer = sort::ErrorAnswer {
             status: self.status,

@@ -135,13 +135,6 @@ fn describe(function: &str, answer: &ErrorAnswer<'_>) -> String {
     one_line(&words)
 }
 
-/// How long to wait, as the header `Retry-After` or the member `retryAfterSeconds` says it: whole
-/// or decimal seconds. A date, which HTTP also allows, is not understood.
-pub(super) fn seconds(text: &str) -> Option<Duration> {
-    let seconds: f64 = text.trim().parse().ok()?;
-    Duration::try_from_secs_f64(seconds).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,14 +227,5 @@ mod tests {
         };
         let wanted = "Invoke of function `orders`: HTTP 502".to_owned();
         assert_eq!(sort("orders", &answer), InvokeError::MayHaveRun(wanted));
-    }
-
-    #[test]
-    fn retry_after_accepts_only_seconds() {
-        assert_eq!(seconds(" 2 "), Some(Duration::from_secs(2)));
-        assert_eq!(seconds("0.5"), Some(Duration::from_millis(500)));
-        for bad in ["", "-1", "soon", "NaN", "inf", "1e300"] {
-            assert_eq!(seconds(bad), None, "{bad}");
-        }
     }
 }

@@ -4,6 +4,8 @@
 use super::OtlpSignal;
 use super::proto::ExportAnswer;
 use bytes::Bytes;
+use dispatcher_core::clock;
+use dispatcher_core::clock::{Timestamp, retry_after};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
@@ -121,7 +123,7 @@ impl OtlpTransport {
             retry_after: None,
         })?;
         let status = answer.status();
-        let retry_after = retry_after(answer.headers());
+        let retry_after = wait(answer.headers(), clock::wall_clock_now());
         let text = read(answer).await;
         if status.is_success() {
             return accepted(&text);
@@ -144,11 +146,10 @@ impl OtlpTransport {
     }
 }
 
-/// Seconds of `Retry-After`. Dates are left out: the two clocks may differ.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?;
-    let seconds = Duration::from_secs(seconds.trim().parse().ok()?);
-    Some(seconds.min(LONGEST_WAIT))
+/// How long the collector wants to be left alone, by its `Retry-After`.
+fn wait(headers: &HeaderMap, today: Timestamp) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    Some(retry_after(text, today)?.min(LONGEST_WAIT))
 }
 
 fn gzip(body: &[u8]) -> std::io::Result<Vec<u8>> {
@@ -194,4 +195,27 @@ fn chain(error: &dyn Error) -> String {
         cause = error.source();
     }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn collector_is_left_alone_for_seconds_or_until_a_date_and_never_for_long() {
+        // Sun, 06 Nov 1994 08:49:37 GMT, and a minute earlier.
+        let today = Timestamp(784_111_777_000 - 60_000);
+        for (text, seconds) in [
+            ("7", Some(7)),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", Some(60)),
+            ("Fri, 31 Dec 9999 23:59:59 GMT", Some(600)),
+            ("soon", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, HeaderValue::from_static(text));
+            let waited = wait(&headers, today);
+            assert_eq!(waited, seconds.map(Duration::from_secs), "{text}");
+        }
+        assert_eq!(wait(&HeaderMap::new(), today), None);
+    }
 }

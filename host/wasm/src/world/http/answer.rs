@@ -2,13 +2,13 @@
 
 use crate::output::escape_control_characters;
 use bytes::Bytes;
-use dispatcher_core::clock::Timestamp;
+use dispatcher_core::clock::{Timestamp, retry_after};
 use dispatcher_core::message::{FailureReason, Verdict};
 use http::header::RETRY_AFTER;
 use http::{Response, StatusCode};
 use http_body_util::BodyExt;
 use std::fmt::Debug;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// Maximum characters of a response's body that are shown to people.
 const TOLD: usize = 200;
@@ -135,18 +135,7 @@ fn cut(text: &str) -> String {
 /// time at all: a clock that is a little ahead must not use all tries up at once, so the back-off
 /// counts.
 fn wait(text: &str, today: Timestamp) -> Option<Duration> {
-    parse_retry_after(text, today).filter(|after| !after.is_zero())
-}
-
-fn parse_retry_after(text: &str, today: Timestamp) -> Option<Duration> {
-    let text = text.trim();
-    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // Milliseconds are what the contract counts in; no wish is longer than what it can say.
-        let ms = text.parse().ok().and_then(|s: u64| s.checked_mul(1_000));
-        return Some(Duration::from_millis(ms.unwrap_or(u64::MAX)));
-    }
-    let date: SystemTime = httpdate::parse_http_date(text).ok()?;
-    let date = date.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let date = Timestamp(u64::try_from(date.as_millis()).unwrap_or(u64::MAX));
-    Some(date.since(today))
+    // Milliseconds are what the contract counts in; no wish is longer than what it can say.
+    let after = retry_after(text, today)?.min(Duration::from_millis(u64::MAX));
+    (!after.is_zero()).then_some(after)
 }
