@@ -100,6 +100,7 @@ mod top;
 mod traces;
 mod traces_backends;
 mod traces_export;
+mod traces_failures;
 mod traps;
 mod trials;
 mod unread;

@@ -462,6 +462,9 @@ async fn function_continues_the_trace_of_its_invocation_on_sqs() {
     );
     assert_eq!(of(&invoke, "faas.invoked_name"), "f");
     assert_eq!(of(&invoke, "faas.invoked_region"), "us-east-1");
+    let server = (of(&invoke, "server.address"), of(&invoke, "server.port"));
+    let server = format!("http://{}:{}", server.0.as_str().expect("a host"), server.1);
+    assert_eq!(server, lambda.url());
     settlement(&collector, &process);
     let (trace, id) = place(&invoke);
     let (epoch, rest) = trace.split_at(8);
@@ -556,6 +559,9 @@ async fn wrong_values_of_standard_variables_are_refused_together() {
         "OTEL_TRACES_SAMPLER",
     ] {
         assert!(ended.stderr.contains(name), "{ended:?}");
+    }
+    for wanted in ["http/protobuf", "parentbased_traceidratio"] {
+        assert!(ended.stderr.contains(wanted), "{wanted}: {ended:?}");
     }
 }
 
@@ -653,13 +659,15 @@ async fn metrics_are_exported_with_the_names_of_the_conventions() {
         None,
     )
     .await;
-    let processed = |metrics: &[Value]| {
-        let last = points(metrics, "messaging.process.duration").pop().cloned();
-        last.is_some_and(|last| last["count"] == 2)
+    let processed = |metrics: &[Value], error: Value| {
+        let mut all = points(metrics, "messaging.process.duration");
+        all.retain(|one| *of(one, "error.type") == error && one["count"] == 1);
+        all.pop().cloned()
     };
-    let metrics = collector.wait_for_metrics(processed);
-    let last = points(&metrics, "messaging.process.duration").pop();
-    let last = last.expect("it came");
+    let metrics = collector.wait_for_metrics(|metrics| {
+        processed(metrics, Value::Null).is_some() && processed(metrics, json!("rejected")).is_some()
+    });
+    let last = &processed(&metrics, Value::Null).expect("it came");
     assert_eq!(
         (&last["kind"], &last["unit"]),
         (&json!("histogram"), &json!("s"))

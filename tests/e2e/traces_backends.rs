@@ -159,6 +159,13 @@ async fn messages_of_a_fifo_queue_carry_their_trace_and_their_group() {
         assert_eq!(attributes["aws.sqs.queue.url"], url.as_str());
     }
     client.wait_until_empty(&url).await;
+    let port = server.url().rsplit(':').next().expect("a port");
+    for operation in ["receive", "settle"] {
+        let name = format!("{operation} {name}");
+        let attributes = &collector.wait_for(&name, 1)[0]["attributes"];
+        assert_eq!(attributes["server.address"], "127.0.0.1", "{operation}");
+        assert_eq!(attributes["server.port"].to_string(), port, "{operation}");
+    }
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
 }

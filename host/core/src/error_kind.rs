@@ -25,3 +25,16 @@ pub enum ErrorKind {
     /// The call itself is wrong, or cannot be done.
     Invalid,
 }
+
+impl ErrorKind {
+    /// The value of `error.type`, in spans and metrics.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Transient => "transient",
+            Self::Unreachable => "unreachable",
+            Self::NotFound => "not-found",
+            Self::AccessDenied => "access-denied",
+            Self::Invalid => "invalid",
+        }
+    }
+}

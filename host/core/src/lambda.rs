@@ -77,6 +77,11 @@ pub trait Invoke: Send + Sync + 'static {
         None
     }
 
+    /// A URL of the server that calls are made to, once one was. Cheap.
+    fn endpoint(&self) -> Option<&str> {
+        None
+    }
+
     /// Makes one call, once: whether to retry is the caller's to decide, from the error's
     /// kind. Returns within `request.patience`. Dropping the future abandons the call; the
     /// function may run on.

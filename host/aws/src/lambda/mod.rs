@@ -17,6 +17,7 @@ use aws_config::SdkConfig;
 use aws_sdk_lambda::Client;
 use send::Sender;
 use sign::Signer;
+use std::sync::{Arc, OnceLock};
 
 /// AWS Lambda in one region. Cheap to clone; clones share connections. There is one connection for
 /// each outstanding call and no limit to them but that of open files; idle ones are kept for 90 s.
@@ -28,6 +29,8 @@ pub struct Lambda {
     look: Client,
     place: String,
     region: Option<String>,
+    /// The URL of any call: the SDK finds it.
+    endpoint: Arc<OnceLock<String>>,
 }
 
 impl Lambda {
@@ -39,12 +42,14 @@ impl Lambda {
             look: Client::new(config),
             place: super::place(config, "LAMBDA"),
             region: config.region().map(ToString::to_string),
+            endpoint: Arc::default(),
         }
     }
 
     async fn answer(&self, mut request: Request) -> Result<Response, InvokeError> {
         // In its own box: it is large, and gone while we wait.
         let signed = Box::pin(self.signer.sign(&mut request, &self.place)).await?;
+        self.endpoint.get_or_init(|| signed.uri().to_owned());
         let answer = self.sender.send(&request.function, signed).await?;
         answer.read(&request.function)
     }
@@ -54,6 +59,10 @@ impl Lambda {
 impl Invoke for Lambda {
     fn region(&self) -> Option<&str> {
         self.region.as_deref()
+    }
+
+    fn endpoint(&self) -> Option<&str> {
+        self.endpoint.get().map(String::as_str)
     }
 
     async fn invoke(&self, request: Request) -> Result<Response, InvokeError> {

@@ -17,6 +17,7 @@ use crate::scheduler::shared::SharedScheduler;
 use crate::scheduler::{After, FinishedAttempt, MessageFate, Scheduler, Start};
 use crate::spans::QueueSpans;
 use crate::telemetry::counters::Counters;
+use crate::telemetry::events::ReasonKind;
 use crate::telemetry::metrics::meter::Meter;
 use crate::telemetry::trace;
 use attempt::{AttemptLimits, attempt, still_ours};
@@ -241,11 +242,10 @@ impl Executor {
     fn measure(&self, lane: usize, took: Duration, ended: &[(Job, JobEnding)]) {
         let meter = &self.meters[lane];
         for (job, ending) in ended {
-            match ending {
-                JobEnding::Verdict(Verdict::Done) => {}
-                JobEnding::Verdict(Verdict::Retry { .. } | Verdict::Reject(_)) => {
-                    meter.failed.one()
-                }
+            let error = match ending {
+                JobEnding::Verdict(Verdict::Done) => None,
+                JobEnding::Verdict(Verdict::Retry { why, .. }) => Some(why.kind().label()),
+                JobEnding::Verdict(Verdict::Reject(_)) => Some(ReasonKind::Rejected.label()),
                 JobEnding::Verdict(Verdict::Busy { .. } | Verdict::Closed(_)) => {
                     meter.throttled.one();
                     continue;
@@ -260,13 +260,12 @@ impl Executor {
                 | JobEnding::Filtered
                 | JobEnding::Cancelled
                 | JobEnding::Lost => continue,
+            };
+            if error.is_some() {
+                meter.failed.one();
             }
-            meter.took(took);
-            if meter.keeps_exemplars()
-                && let Some(trace) = job.sampled_trace()
-            {
-                meter.traced(took, trace);
-            }
+            let traced = meter.keeps_exemplars().then(|| job.sampled_trace());
+            meter.took(took, error, traced.flatten());
         }
     }
 

@@ -179,13 +179,15 @@ impl Intake {
         let budget = self.budget.clone();
         let stop = self.stop.clone();
         let guard = self.guard.clone();
-        let spans = source.spans.clone();
+        let (spans, meter) = (source.spans.clone(), source.meter.clone());
         self.counters.receive_calls.one();
         source.meter.calls.one();
         async move {
             let called = clock::now();
             let received = receive(&*queue, ask, budget.as_deref(), &stop).await;
             let answered = clock::now();
+            let error = received.as_ref().err().map(|error| error.kind.label());
+            meter.receives.record(answered.since(called), error);
             match &received {
                 Ok(received) => spans.received(called, Ok(&received.messages)),
                 Err(error) => spans.received(called, Err(error)),

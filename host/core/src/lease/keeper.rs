@@ -6,7 +6,7 @@ use super::book::ExtensionCall;
 use crate::clock;
 use crate::clock::BootInstant;
 use crate::message::{Loss, Receipt};
-use crate::queue::{ItemError, Queue};
+use crate::queue::{ItemError, Queue, first_failure};
 use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::log_throttle::LogThrottle;
@@ -45,8 +45,9 @@ pub async fn keep(
         tokio::select! {
             biased; // for simulations; answers are few, and all is looked at in every round
             answer = calls.next() => {
-                let said = &mut said[answer.call.queue];
-                report(&queues[answer.call.queue].0, &answer, said, &counters);
+                let (queue, meter) = &queues[answer.call.queue];
+                meter.extensions.record(answer.took, first_failure(&answer.results));
+                report(queue, &answer, &mut said[answer.call.queue], &counters);
                 note(&ledger, &answer);
             }
             (queue, losses) = losses.next() => ledger.lock().lose(queue, &losses),
@@ -120,6 +121,7 @@ fn report(
 struct ExtensionResult {
     call: ExtensionCall,
     called: BootInstant,
+    took: Duration,
     results: Vec<Result<(), ItemError>>,
 }
 
@@ -142,6 +144,7 @@ async fn extend(queue: Arc<dyn Queue>, call: ExtensionCall) -> ExtensionResult {
     ExtensionResult {
         call,
         called,
+        took: clock::now().since(called),
         results,
     }
 }

@@ -6,7 +6,7 @@ use super::{Attribute, AttributeValue, Message, Outgoing, TRACE_HEADER};
 use crate::clock;
 use crate::clock::BootInstant;
 use crate::telemetry::trace::{
-    MOST_LINKS, RemoteContext, Span, SpanContext, SpanKind, SpanLink, SpanValue, Tracer,
+    MOST_LINKS, RemoteContext, Span, SpanContext, SpanKind, SpanLink, Tracer,
 };
 use std::sync::Arc;
 
@@ -117,8 +117,9 @@ impl SendSpan {
         })
     }
 
-    /// Ends it; `failures`: why messages were not sent. `reason` is what they are sent for.
-    pub fn end(self, queue: &str, reason: &'static str, failures: &[String]) {
+    /// Ends it; `failures`: why messages were not sent, as `error.type` and in words. `reason` is what
+    /// they are sent for.
+    pub fn end(self, queue: &str, reason: &'static str, failures: &[(&'static str, String)]) {
         if !self.context.sampled {
             return;
         }
@@ -129,9 +130,9 @@ impl SendSpan {
             ("messaging.batch.message_count", self.messages.into()),
             ("dispatcher.send.reason", reason.into()),
         ]);
-        if !failures.is_empty() {
+        if let Some((kind, _)) = failures.first() {
             attributes.push(("dispatcher.failed_messages", failures.len().into()));
-            attributes.push(("error.type", SpanValue::Word("not-sent")));
+            attributes.push(("error.type", (*kind).into()));
         }
         self.tracer.record(Span {
             context: self.context,
@@ -143,7 +144,7 @@ impl SendSpan {
             shared: Arc::default(),
             attributes,
             links: self.links,
-            failure: failures.first().cloned(),
+            failure: failures.first().map(|(_, why)| why.clone()),
             guest: None,
         });
     }
@@ -173,6 +174,7 @@ fn text<'a>(attributes: &'a [Attribute], name: &str) -> Option<&'a str> {
 mod tests {
     use super::super::samples;
     use super::*;
+    use crate::telemetry::trace::SpanValue;
 
     const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     const X_RAY: &str =
@@ -229,7 +231,7 @@ mod tests {
         };
         let mut messages = [traced, Outgoing::default()];
         let span = SendSpan::begin(&tracer, &mut messages).expect("it is on");
-        span.end("local:a", "schedule", &["no room".to_owned()]);
+        span.end("local:a", "schedule", &[("refused", "no room".to_owned())]);
         let span = receiver.take(9).remove(0);
         assert_eq!(messages[0].trace_header.as_deref(), Some(X_RAY));
         assert_eq!(messages[1].trace_header, Some(span.context.x_ray()));
@@ -239,8 +241,11 @@ mod tests {
         assert_eq!(span.links.len(), 1);
         assert_eq!(Some(span.links[0].context), linked);
         assert_eq!(span.failure.as_deref(), Some("no room"));
-        let system = ("messaging.system", SpanValue::Word("aws_sqs"));
-        assert!(span.attributes.contains(&system), "{span:?}");
+        for attribute in [("messaging.system", "aws_sqs"), ("error.type", "refused")] {
+            let (name, value) = attribute;
+            let attribute = (name, SpanValue::Word(value));
+            assert!(span.attributes.contains(&attribute), "{span:?}");
+        }
         assert!(SendSpan::begin(&Tracer::default(), &mut messages).is_none());
     }
 

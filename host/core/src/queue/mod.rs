@@ -1,11 +1,13 @@
 //! The port to queues: few methods, batch first, a result for every item. Knows no backend; each is
 //! a crate in `host/backends` and the only place that names its library.
 
+use crate::clock;
 use crate::clock::BootInstant;
 pub use crate::error_kind::{CallError as QueueError, ErrorKind};
 use crate::memory::HeldBytes;
 use crate::message::{Loss, Message, Outcome, Outgoing, Receipt};
 use crate::telemetry::events::Reason;
+use crate::telemetry::metrics::durations::SentMessages;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -156,6 +158,40 @@ pub enum ItemError {
     /// Will never succeed as it is.
     #[error("{0}")]
     Refused(String),
+}
+
+impl ItemError {
+    /// The value of `error.type`, in spans and metrics.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Gone(_) => "gone",
+            Self::Cancelled => "cancelled",
+            Self::Transient(_) => "transient",
+            Self::Refused(_) => "refused",
+        }
+    }
+}
+
+/// Why the first of these items failed that did, as `error.type` of the whole call.
+pub fn first_failure<T>(results: &[Result<T, ItemError>]) -> Option<&'static str> {
+    let mut failures = results.iter().filter_map(|result| result.as_ref().err());
+    failures.next().map(ItemError::label)
+}
+
+/// Sends to a queue as `Queue::send` does, and counts what was sent.
+pub async fn send_counted(
+    queue: &dyn Queue,
+    items: &[Outgoing],
+    sent: &SentMessages,
+) -> Vec<Result<String, ItemError>> {
+    let called = clock::now();
+    let answers = queue.send(items).await;
+    let errors: Vec<_> = answers
+        .iter()
+        .map(|answer| answer.as_ref().err().map(ItemError::label))
+        .collect();
+    sent.record(&queue.identity().name, clock::now().since(called), &errors);
+    answers
 }
 
 /// How long a queue can delay a message by itself.

@@ -7,7 +7,7 @@ use super::{Redrive, RedriveRequest};
 use crate::clock;
 use crate::clock::{BootInstant, Timestamp};
 use crate::message::{Message, Outcome, Outgoing, SendSpan};
-use crate::queue::{ItemError, Queue};
+use crate::queue::{ItemError, Queue, send_counted};
 use crate::telemetry::events::TARGET;
 use crate::throttle::bucket::Bucket;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -333,10 +333,11 @@ impl<'a> Handover<'a> {
             pace.take(copies.len(), clock::now());
         }
         let span = SendSpan::begin(&self.redrive.tracer, &mut copies);
-        let answers = to.send(&copies).await;
+        let answers = send_counted(to, &copies, &self.redrive.sent).await;
         if let Some(span) = span {
             let failures = answers.iter().filter_map(|answer| answer.as_ref().err());
-            let failures: Vec<_> = failures.map(ToString::to_string).collect();
+            let cause = |error: &ItemError| (error.label(), error.to_string());
+            let failures: Vec<_> = failures.map(cause).collect();
             span.end(&name, "redrive", &failures);
         }
         let mut sent = Vec::new();

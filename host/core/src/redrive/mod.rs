@@ -24,6 +24,7 @@ pub use select::{Condition, ReasonPattern, Selection, pattern_of_counted, reason
 pub use tally::{End, FailureTally, LetterTally, OTHERS, ReasonTally, RedriveReport};
 
 use crate::queue::{Queue, QueueError};
+use crate::telemetry::metrics::durations::SentMessages;
 use crate::telemetry::trace::Tracer;
 use std::sync::Arc;
 
@@ -97,6 +98,8 @@ pub struct Redrive {
     pub review: Option<Arc<dyn Review>>,
     /// Makes the spans of calls that send.
     pub tracer: Tracer,
+    /// Counts what is sent.
+    pub sent: Arc<SentMessages>,
 }
 
 /// Why nothing was done, or not all.

@@ -318,6 +318,7 @@ fn scene(lists: bool, letters: impl IntoIterator<Item = Message>) -> Scene {
         to: Arc::new(Known(known)),
         review: None,
         tracer: Tracer::default(),
+        sent: Arc::default(),
     };
     Scene { from, to, redrive }
 }
@@ -644,6 +645,7 @@ async fn a_kill_at_any_call_loses_nothing_and_repeats_one_batch_at_most() {
                 to: Arc::new(Known(known)),
                 review: None,
                 tracer: Tracer::default(),
+                sent: Arc::default(),
             };
             let token = CancellationToken::new();
             let request = APPLY();

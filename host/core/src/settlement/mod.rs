@@ -19,7 +19,7 @@ use crate::filter::Filter;
 use crate::idempotency::guard::Guard;
 use crate::job::{Finished, Job, JobEnding};
 use crate::message::{Message, Outcome, Verdict};
-use crate::queue::{DeadLettered, ItemError, Queue};
+use crate::queue::{DeadLettered, ItemError, Queue, first_failure};
 use crate::scheduler::permits::Permits;
 use crate::spans::QueueSpans;
 use crate::tasks::Group;
@@ -270,7 +270,10 @@ impl Settlement {
             tokio::select! {
                 biased; // for simulations; of answers there are few, of what is finished many
                 answer = calls.next() => {
-                    answer.took.into_iter().for_each(|took| call_times.note(took));
+                    if let Some(took) = answer.took {
+                        call_times.note(took);
+                        self.meter.settlements.record(took, first_failure(&answer.results));
+                    }
                     self.note(answer, &mut batch);
                 }
                 item = overtaken.next() => batch.push(item, false, clock::now()),

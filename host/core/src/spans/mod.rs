@@ -7,13 +7,12 @@ use crate::clock::BootInstant;
 use crate::envelope::Envelope;
 use crate::job::{Job, JobEnding};
 use crate::message::{Message, Verdict};
-use crate::queue::{Identity, ItemError};
+use crate::queue::{Identity, ItemError, QueueError};
 use crate::telemetry::events::{EventKind, ReasonKind, bounded};
 use crate::telemetry::trace::{
     ActiveSpan, MOST_LINKS, RemoteContext, Span, SpanAttribute, SpanContext, SpanKind, SpanLink,
-    SpanValue, Tracer,
+    SpanValue, Tracer, server_attributes,
 };
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -91,6 +90,9 @@ impl QueueSpans {
                 ("messaging.operation.type", operation.into()),
                 ("dispatcher.route", SpanValue::Shared(route.clone())),
             ];
+            if let (SpanKind::Client, Some(url)) = (kind, terms.queue_url) {
+                shared.extend(server_attributes(url));
+            }
             let url = url.clone().map(SpanValue::Shared);
             shared.extend(url.map(|url| ("aws.sqs.queue.url", url)));
             SpanForm {
@@ -110,7 +112,7 @@ impl QueueSpans {
     }
 
     /// A call that brought these messages, or failed.
-    pub(crate) fn received(&self, called: BootInstant, received: Result<&[Message], &dyn Display>) {
+    pub(crate) fn received(&self, called: BootInstant, received: Result<&[Message], &QueueError>) {
         let Some(names) = &self.0 else { return };
         if matches!(received, Ok([])) {
             return;
@@ -119,11 +121,11 @@ impl QueueSpans {
         let Some(context) = sampled else { return };
         let (messages, failure) = match received {
             Ok(messages) => (messages, None),
-            Err(why) => (&[][..], Some(bounded(&why.to_string()))),
+            Err(error) => (&[][..], Some(bounded(&error.to_string()))),
         };
         let mut attributes = vec![("messaging.batch.message_count", messages.len().into())];
-        if failure.is_some() {
-            attributes.push(("error.type", "receive".into()));
+        if let Err(error) = received {
+            attributes.push(("error.type", error.kind.label().into()));
         }
         names.record(&names.receive, context, called, |span| {
             span.attributes = attributes;
@@ -316,10 +318,13 @@ impl SpanNames {
 fn describe_settlement<'a>(span: &mut Span, items: impl Iterator<Item = SettledItem<'a>> + Clone) {
     let refused = items.clone().filter_map(|item| match item.result {
         Some(Ok(())) => None,
-        Some(Err(error)) => Some(error.to_string()),
-        None => Some("the queue's answer did not contain it".to_owned()),
+        Some(Err(error)) => Some((error.label(), error.to_string())),
+        None => Some((
+            "no-answer",
+            "the queue's answer did not contain it".to_owned(),
+        )),
     });
-    let refused: Vec<String> = refused.collect();
+    let refused: Vec<(&str, String)> = refused.collect();
     let count = items.clone().count();
     let outcome = common(items.clone().map(|item| item.end.label()));
     span.attributes
@@ -330,11 +335,11 @@ fn describe_settlement<'a>(span: &mut Span, items: impl Iterator<Item = SettledI
         let id = item.message.id.clone();
         span.attributes.push(("messaging.message.id", id.into()));
     }
-    if let Some(why) = refused.first() {
+    if let Some((kind, why)) = refused.first() {
         let why = bounded(why);
         span.attributes
             .push(("dispatcher.failed_messages", refused.len().into()));
-        span.attributes.push(("error.type", "not-settled".into()));
+        span.attributes.push(("error.type", (*kind).into()));
         span.failure = Some(why);
     }
 }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::job::samples::job;
 use crate::message::{Attribute, FailureReason};
+use crate::queue::ErrorKind;
 use crate::telemetry::trace::{Sampler, SpanReceiver, TraceTerms};
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -245,7 +246,7 @@ fn call_that_settles_one_attempt_is_below_it_and_of_several_linked_to_them() {
 fn settlement_that_a_queue_does_not_accept_says_why() {
     let (spans, mut receiver) = traced(TraceTerms::default());
     let refused = Err(ItemError::Transient("busy".into()));
-    for result in [Some(&refused), None] {
+    for (result, kind) in [(Some(&refused), "transient"), (None, "no-answer")] {
         let job = job("a");
         let item = SettledItem {
             message: &job.message,
@@ -256,6 +257,7 @@ fn settlement_that_a_queue_does_not_accept_says_why() {
         spans.settled(clock::now(), [item].into_iter());
         let span = receiver.take(9).remove(0);
         assert!(span.failure.is_some());
+        assert_eq!(value(&span, "error.type"), Some(&kind.into()));
         assert!(value(&span, "messaging.message.id").is_some());
     }
 }
@@ -267,10 +269,15 @@ fn receive_that_brings_nothing_is_no_span() {
     spans.received(now, Ok(&[]));
     assert_eq!(receiver.take(9), []);
     spans.received(now, Ok(&[sent("a").message, job("b").message]));
-    spans.received(now, Err(&"no route to host"));
+    let error = QueueError {
+        kind: ErrorKind::Unreachable,
+        message: "no route to host".to_owned(),
+    };
+    spans.received(now, Err(&error));
     let spans = receiver.take(9);
     assert_eq!((spans[0].links.len(), spans.len()), (1, 2));
     assert_eq!(spans[1].failure.as_deref(), Some("no route to host"));
+    assert_eq!(value(&spans[1], "error.type"), Some(&"unreachable".into()));
 }
 
 #[test]

@@ -44,6 +44,7 @@ use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
 use dispatcher_core::telemetry::counters::Counters;
 use dispatcher_core::telemetry::metrics::Meters;
+use dispatcher_core::telemetry::metrics::durations::SentMessages;
 use dispatcher_core::telemetry::metrics::meter::Meter;
 use dispatcher_core::telemetry::readiness::Readiness;
 use dispatcher_core::telemetry::trace::Tracer;
@@ -71,6 +72,8 @@ pub struct ProcessContext {
     pub routes: Arc<Routes>,
     /// How the versions of each plugin stand.
     pub plugins: Arc<Plugins>,
+    /// What was sent to queues.
+    pub sent: Arc<SentMessages>,
     /// How much queues hold.
     pub depths: Arc<QueueDepths>,
     /// How many bytes of messages may be held; any number without.
@@ -138,6 +141,7 @@ pub async fn run(
     shared.budget = Some(budget);
     let (tracer, exporting) = traces::start(&settings.otlp).map_err(|problem| vec![problem])?;
     shared.tracer = tracer;
+    shared.sent = backends.sent();
     backends.trace(shared.tracer.clone());
     let replaceable = replaceable(&built, &shared.plugins);
     let (replacing, wishes) = replace::start(loader, replaceable, over);
@@ -313,6 +317,7 @@ impl ProcessContext {
             meters: Arc::new(Meters::new(names)),
             routes: Arc::default(),
             plugins: Arc::default(),
+            sent: Arc::default(),
             depths: Arc::default(),
             budget: None,
             readiness: Arc::default(),

@@ -139,6 +139,8 @@ impl<'a> Watched<'a> {
         Registry {
             counters: shared.counters.clone(),
             meters: shared.meters.clone(),
+            sent: shared.sent.clone(),
+            systems: Some(traces::messaging_system),
             routes: shared.routes.clone(),
             plugins: shared.plugins.clone(),
             facts: Arc::new(facts(queues, prices)),
@@ -164,7 +166,6 @@ fn facts(queues: &[Arc<dyn Queue>], prices: &Prices) -> QueueFacts {
                 continue;
             };
             let fact = QueueFact {
-                system: backend.messaging_system(),
                 has_cheap_depth: backend.has_cheap_depth(),
                 dollars_per_million_calls: prices.dollars_per_million_calls(&text),
             };

@@ -62,7 +62,7 @@ pub async fn open(
     if !problems.is_empty() {
         return Err(problems);
     }
-    let tracer = backends.tracer();
+    let (tracer, sent) = (backends.tracer(), backends.sent());
     let destinations = Sources {
         backends,
         from: from.clone(),
@@ -76,6 +76,7 @@ pub async fn open(
         to: Arc::new(destinations),
         review,
         tracer,
+        sent,
     })
 }
 

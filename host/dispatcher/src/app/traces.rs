@@ -37,7 +37,7 @@ pub(crate) fn start(otlp: &Otlp) -> Result<(Tracer, Exporting), Problem> {
 }
 
 /// What the conventions call the system of a queue of this name.
-fn messaging_system(queue: &str) -> &'static str {
+pub(super) fn messaging_system(queue: &str) -> &'static str {
     let name = queue.parse::<QueueName>();
     name.map_or("", |name| name.backend.messaging_system())
 }

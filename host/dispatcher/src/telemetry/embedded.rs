@@ -147,8 +147,8 @@ mod tests {
         let meter = meters.of("sqs:a").expect("a");
         meter.received.many(2);
         meter.calls.one();
-        meter.took(Duration::ZERO);
-        meter.took(Duration::ZERO);
+        meter.took(Duration::ZERO, None, None);
+        meter.took(Duration::ZERO, None, None);
         let sink = Embedded::new("Dispatcher-test", 60, Vec::new());
         let parts = sink.parts(meters.drain(Timestamp(5)));
         sink.send(&parts[0]).await.expect("memory takes it");

@@ -2,7 +2,7 @@
 //! attributes as labels and with the queue as people write it. Knows no backend.
 
 use dispatcher_core::telemetry::metrics::Meters;
-use dispatcher_core::telemetry::metrics::meter::Meter;
+use dispatcher_core::telemetry::metrics::durations::{DurationSeries, SentSeries};
 use dispatcher_core::telemetry::metrics::registry::{
     Metric, MetricFamily, MetricSample, MetricValue, Unit,
 };
@@ -11,8 +11,6 @@ use std::collections::HashMap;
 /// What is known of a queue from its name.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct QueueFact {
-    /// `messaging.system`.
-    pub system: &'static str,
     /// Whether its depth is asked for unless that is turned off.
     pub has_cheap_depth: bool,
     /// What a million calls cost in US dollars, where they are billed.
@@ -21,6 +19,21 @@ pub(crate) struct QueueFact {
 
 /// What is known of queues from their names.
 pub(crate) type QueueFacts = HashMap<String, QueueFact>;
+
+const OPERATION: Metric = Metric::histogram(
+    "messaging_client_operation_duration_seconds",
+    "How long calls to receive, settle, extend and send took; `error_type` is why they failed, or why \
+     the first of their messages did.",
+)
+.of_convention();
+
+const SENT: Metric = Metric::counter(
+    "messaging_client_sent_messages",
+    Unit::Messages,
+    "Messages that this program sent, for handlers, schedules and redrives; `error_type` is why they \
+     were not sent.",
+)
+.of_convention();
 
 const CONSUMED: Metric = Metric::counter(
     "messaging_client_consumed_messages",
@@ -31,7 +44,8 @@ const CONSUMED: Metric = Metric::counter(
 
 const PROCESS: Metric = Metric::histogram(
     "messaging_process_duration_seconds",
-    "How long the attempt of a message took, with the traces of some messages as exemplars.",
+    "How long the attempt of a message took, with the traces of some messages as exemplars; \
+     `error_type` is why it failed.",
 )
 .of_convention();
 
@@ -42,24 +56,113 @@ const LABELS: &[&str] = &[
     "messaging_operation_name",
 ];
 
-/// These metrics of all queues since the start.
-pub(crate) fn families(meters: &Meters, facts: &QueueFacts) -> Vec<MetricFamily> {
-    let family = |metric: Metric, operation: &str, value: fn(&Meter) -> MetricValue| {
-        let sample = |(queue, meter): (&std::sync::Arc<str>, &std::sync::Arc<Meter>)| {
-            let system = facts.get(&**queue).map(|fact| fact.system);
-            let queue = &**queue;
-            // The destination is named as in spans.
-            let labels = [queue, system.unwrap_or_default(), queue, operation];
-            MetricSample::new(labels, value(meter))
-        };
-        metric.family(LABELS, meters.iter().map(sample))
+const LABELS_WITH_ERROR: &[&str] = &[
+    "queue",
+    "messaging_system",
+    "messaging_destination_name",
+    "messaging_operation_name",
+    "error_type",
+];
+
+/// These metrics of all queues since the start. `system` is what the messaging system of a queue is
+/// called.
+pub(crate) fn families(
+    meters: &Meters,
+    sent: &[SentSeries],
+    system: impl Fn(&str) -> &'static str,
+) -> Vec<MetricFamily> {
+    // The destination is named as in spans.
+    let labels = |queue: &str, operation: &str, error: &str| {
+        [queue, system(queue), queue, operation, error].map(str::to_owned)
     };
+    let sample = |queue: &str, operation: &str, error: &str, value| MetricSample {
+        labels: labels(queue, operation, error).into(),
+        value,
+    };
+    let times = |queue: &str, operation: &str, series: Vec<DurationSeries>| {
+        let one = |one: DurationSeries| {
+            let value = MetricValue::Times(one.samples, one.exemplars);
+            sample(queue, operation, one.error, value)
+        };
+        series.into_iter().map(one).collect::<Vec<_>>()
+    };
+    let calls = meters.iter().flat_map(|(queue, meter)| {
+        let kinds = [
+            ("receive", &meter.receives),
+            ("settle", &meter.settlements),
+            ("extend", &meter.extensions),
+        ];
+        kinds
+            .into_iter()
+            .flat_map(|(operation, durations)| times(queue, operation, durations.series()))
+    });
+    let sends = sent
+        .iter()
+        .flat_map(|sent| times(&sent.queue, "send", sent.calls.clone()));
+    let sent = sent.iter().flat_map(|sent| {
+        let counts = sent.messages.iter();
+        counts.map(|(error, count)| sample(&sent.queue, "send", error, MetricValue::Count(*count)))
+    });
+    let consumed = meters.iter().map(|(queue, meter)| {
+        let labels = [&**queue, system(queue), &**queue, "receive"];
+        MetricSample::new(labels, MetricValue::Count(meter.received.get()))
+    });
+    let processed = meters
+        .iter()
+        .flat_map(|(queue, meter)| times(queue, "process", meter.attempts.series()));
     vec![
-        family(CONSUMED, "receive", |meter| {
-            MetricValue::Count(meter.received.get())
-        }),
-        family(PROCESS, "process", |meter| {
-            MetricValue::Times(meter.durations(), meter.exemplars())
-        }),
+        OPERATION.family(LABELS_WITH_ERROR, calls.chain(sends)),
+        SENT.family(LABELS_WITH_ERROR, sent),
+        CONSUMED.family(LABELS, consumed),
+        PROCESS.family(LABELS_WITH_ERROR, processed),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dispatcher_core::telemetry::metrics::durations::SentMessages;
+    use std::time::Duration;
+
+    #[test]
+    fn operations_and_attempts_have_the_labels_of_the_conventions() {
+        let meters = Meters::new(["local:a"]);
+        let meter = meters.of("local:a").expect("it was named");
+        let ms = Duration::from_millis(1);
+        meter.receives.record(ms, Some("unreachable"));
+        meter.settlements.record(ms, None);
+        meter.took(ms, Some("timeout"), None);
+        let sent = SentMessages::default();
+        sent.record("local:b", ms, &[None, Some("refused")]);
+        let families = families(&meters, &sent.all(), |_| "dispatcher_local");
+        let counts = |family: &MetricFamily| {
+            let samples = family.samples.iter().filter_map(|sample| {
+                let count = match &sample.value {
+                    MetricValue::Count(count) => *count,
+                    MetricValue::Times(samples, _) => samples.count(),
+                    other => panic!("{other:?}"),
+                };
+                assert_eq!(sample.labels.len(), family.labels.len());
+                assert_eq!(sample.labels[1], "dispatcher_local");
+                let [queue, .., operation, error] = &sample.labels[..] else {
+                    panic!("{sample:?}");
+                };
+                (count > 0).then(|| format!("{queue} {operation} {error} {count}"))
+            });
+            samples.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            counts(&families[0]),
+            [
+                "local:a receive unreachable 1",
+                "local:a settle  1",
+                "local:b send refused 1"
+            ]
+        );
+        assert_eq!(
+            counts(&families[1]),
+            ["local:b send  1", "local:b send refused 1"]
+        );
+        assert_eq!(counts(&families[3]), ["local:a process timeout 1"]);
+    }
 }

@@ -208,7 +208,6 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::telemetry::messaging;
-    use crate::telemetry::messaging::QueueFacts;
     use crate::telemetry::registry::Registry;
     use dispatcher_core::telemetry::counters::Counters;
     use dispatcher_core::telemetry::events::{EventKind, ReasonKind};
@@ -224,7 +223,7 @@ mod tests {
         let meters = Meters::new(["local:a\"b"]);
         let meter = meters.of("local:a\"b").expect("it was named");
         meter.received.many(2);
-        meter.took(Duration::from_micros(3_250));
+        meter.took(Duration::from_micros(3_250), None, None);
         meter
             .events
             .add(EventKind::Retried, Some(ReasonKind::Timeout), 4);
@@ -280,11 +279,10 @@ mod tests {
             trace_id: TraceId::read("5759e988bd862e3fe1be46a994272793").expect("an id"),
             span_id: SpanId::read("53995c3f42cd8ad8"),
         };
-        for ms in [3, 40] {
-            meter.took(Duration::from_millis(ms));
+        for (ms, trace) in [(3, None), (40, Some(trace))] {
+            meter.took(Duration::from_millis(ms), None, trace);
         }
-        meter.traced(Duration::from_millis(40), trace);
-        let families = messaging::families(&meters, &QueueFacts::default());
+        let families = messaging::families(&meters, &[], |_| "");
         let traced = |format: TextFormat| {
             let text = format.text(&families, &[]);
             let lines = text.lines().filter(|line| line.contains("trace_id"));

@@ -11,8 +11,10 @@ use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::tasks;
 use dispatcher_core::telemetry::counters::Counters;
+use dispatcher_core::telemetry::metrics::durations::SentMessages;
 use dispatcher_core::telemetry::metrics::registry::{Metric, MetricFamily, MetricValue, Unit};
 use dispatcher_core::telemetry::metrics::{Meters, queue};
+use dispatcher_core::telemetry::trace::SystemOfQueue;
 use std::sync::Arc;
 
 const TASKS: Metric = Metric::gauge("tasks", Unit::Tasks, "Live tasks on the control runtime.");
@@ -24,6 +26,10 @@ pub(crate) struct Registry {
     pub counters: Arc<Counters>,
     /// What is measured by queue.
     pub meters: Arc<Meters>,
+    /// What was sent to queues.
+    pub sent: Arc<SentMessages>,
+    /// What the messaging systems of queues are called, where that is known.
+    pub(crate) systems: Option<SystemOfQueue>,
     /// How the control of each route stands.
     pub routes: Arc<Routes>,
     /// How the versions of each plugin stand.
@@ -48,7 +54,9 @@ impl Registry {
         [
             self.counters.families(),
             vec![TASKS.of_process(tasks)],
-            messaging::families(&self.meters, &self.facts),
+            messaging::families(&self.meters, &self.sent.all(), |queue| {
+                self.systems.map_or("", |systems| systems(queue))
+            }),
             queue::families(&self.meters),
             self.depths.families(now, every),
             self.paces

@@ -23,6 +23,16 @@ pub enum NotSent {
     Refused(String),
 }
 
+impl NotSent {
+    /// The value of `error.type`, and why in words.
+    fn cause(&self) -> (&'static str, String) {
+        match self {
+            Self::Transient(why) => ("transient", why.clone()),
+            Self::Refused(why) => ("refused", why.clone()),
+        }
+    }
+}
+
 /// Where messages go.
 #[async_trait::async_trait]
 pub trait Outlet: Send + Sync + 'static {
@@ -51,11 +61,9 @@ impl Outlet for TracedOutlet {
         let span = SendSpan::begin(&self.tracer, &mut items);
         let answers = self.outlet.send(queue, items).await;
         if let Some(span) = span {
-            let failures = answers.iter().filter_map(|answer| match answer {
-                Ok(()) => None,
-                Err(NotSent::Transient(why) | NotSent::Refused(why)) => Some(why.clone()),
-            });
-            span.end(queue, "schedule", &failures.collect::<Vec<_>>());
+            let failures = answers.iter().filter_map(|answer| answer.as_ref().err());
+            let failures: Vec<_> = failures.map(NotSent::cause).collect();
+            span.end(queue, "schedule", &failures);
         }
         answers
     }

@@ -1,9 +1,9 @@
 //! The measurements of one queue. Written on the hot path with plain atomic additions; read by
 //! publishers and by `/metrics`. Knows no sink.
 
-use super::exemplar::{Exemplar, ExemplarTrace, Exemplars};
+use super::durations::DurationsByError;
+use super::exemplar::ExemplarTrace;
 use super::histogram::{Histogram, Samples};
-use crate::clock;
 use crate::telemetry::counters::Counter;
 use crate::telemetry::events::EventCounts;
 use crate::telemetry::events::outcomes::Outcomes;
@@ -66,8 +66,14 @@ pub struct Meter {
     pub outcomes: Arc<Outcomes>,
     /// Whether the queue is paused.
     pub paused: AtomicBool,
-    duration: Histogram,
-    traced: Exemplars,
+    /// How long each message's attempt took.
+    pub attempts: DurationsByError,
+    /// How long calls to receive took.
+    pub receives: DurationsByError,
+    /// How long calls to settle took.
+    pub settlements: DurationsByError,
+    /// How long calls to extend leases took.
+    pub extensions: DurationsByError,
     pub(super) keeps_exemplars: AtomicBool,
     age: Histogram,
     in_flight: Level,
@@ -86,24 +92,23 @@ impl Meter {
         }
     }
 
-    /// Records the duration of a message's attempt.
-    pub fn took(&self, duration: Duration) {
-        self.duration.record(duration);
-    }
-
-    /// Names the trace of an attempt that took so long.
-    pub fn traced(&self, duration: Duration, trace: ExemplarTrace) {
-        self.traced.keep(duration, trace, clock::wall_clock_now());
+    /// Records the duration of a message's attempt; `error` is why it failed, if it did. Its trace is an
+    /// exemplar.
+    pub fn took(
+        &self,
+        duration: Duration,
+        error: Option<&'static str>,
+        trace: Option<ExemplarTrace>,
+    ) {
+        self.attempts.record(duration, error);
+        if let Some(trace) = trace {
+            self.attempts.trace(duration, error, trace);
+        }
     }
 
     /// Whether anybody reads exemplars. Otherwise no trace is looked for.
     pub(crate) fn keeps_exemplars(&self) -> bool {
         self.keeps_exemplars.load(Relaxed)
-    }
-
-    /// The last traced durations, one for each bucket of a chart.
-    pub fn exemplars(&self) -> Vec<Exemplar> {
-        self.traced.all()
     }
 
     /// Records the age of a message on arrival.
@@ -128,12 +133,14 @@ impl Meter {
 
     /// Adds the durations of all attempts since the start to `sum`.
     pub fn add_durations(&self, sum: &mut Samples) {
-        self.duration.add_to(sum);
+        self.attempts.add_to(sum);
     }
 
     /// The durations of all attempts since the start.
     pub fn durations(&self) -> Samples {
-        self.duration.samples()
+        let mut sum = Samples::default();
+        self.attempts.add_to(&mut sum);
+        sum
     }
 
     /// Everything since the start.
@@ -147,7 +154,7 @@ impl Meter {
             shed: self.shed.get(),
             lost: self.lost.get(),
             calls: self.calls.get(),
-            duration: self.duration.samples(),
+            duration: self.durations(),
             age: self.age.samples(),
         }
     }
@@ -246,7 +253,7 @@ mod tests {
     fn every_drain_returns_what_came_since_the_last() {
         let meter = Arc::new(Meter::default());
         meter.received.many(3);
-        meter.took(Duration::from_millis(5));
+        meter.took(Duration::from_millis(5), None, None);
         let first = meter.drain();
         assert_eq!(
             (first.counts.received, first.counts.duration.count()),

@@ -2,6 +2,7 @@
 //! report, and the report is published to a sink. Knows no queue and no stage.
 //! `host/docs/metrics.md` lists all metrics, and a test compares it with their declarations.
 
+pub mod durations;
 pub mod exemplar;
 pub mod histogram;
 pub mod meter;

@@ -338,7 +338,7 @@ mod tests {
             let meter = Arc::new(Meter::default());
             meter.received.many(received);
             meter.calls.many(calls);
-            durations.iter().for_each(|us| meter.took(Duration::from_micros(*us)));
+            durations.iter().for_each(|us| meter.took(Duration::from_micros(*us), None, None));
             for metric in datapoints(&meter.drain()) {
                 prop_assert!(!metric.values.is_empty());
                 prop_assert!(metric.values.len() <= 150);

@@ -14,5 +14,7 @@ pub use active::{
 pub use context::{RemoteContext, SpanContext, SpanId, TraceId};
 pub use guest::{GuestAttribute, GuestDetails, GuestEvent, GuestSpan};
 pub use sampler::Sampler;
-pub use span::{LONGEST_TEXT, MOST_LINKS, Span, SpanAttribute, SpanKind, SpanLink, SpanValue};
+pub use span::{
+    LONGEST_TEXT, MOST_LINKS, Span, SpanAttribute, SpanKind, SpanLink, SpanValue, server_attributes,
+};
 pub use tracer::{SpanReceiver, SystemOfQueue, TraceTerms, Tracer};

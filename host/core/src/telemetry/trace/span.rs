@@ -98,6 +98,32 @@ pub struct SpanLink {
     pub attributes: Vec<SpanAttribute>,
 }
 
+/// The attributes `server.address` and `server.port` of a call to this URL; none if it names no host.
+pub fn server_attributes(url: &str) -> Vec<SpanAttribute> {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return Vec::new();
+    };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let authority = authority.rsplit('@').next().unwrap_or_default();
+    let (host, port) = match authority.rsplit_once(':') {
+        // A colon inside of an address of IPv6 is none before a port.
+        Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()),
+        _ => (authority, None),
+    };
+    let host = host.trim_matches(['[', ']']);
+    if host.is_empty() {
+        return Vec::new();
+    }
+    let port: Option<u32> = port.or(match scheme {
+        "http" => Some(80),
+        "https" => Some(443),
+        _ => None,
+    });
+    let address = ("server.address", host.to_owned().into());
+    let port = port.map(|port| ("server.port", port.into()));
+    [address].into_iter().chain(port).collect()
+}
+
 /// The most links of one span, as the specification has it.
 pub const MOST_LINKS: usize = 128;
 /// The longest text of an attribute, in bytes; the rest is cut.
@@ -141,5 +167,41 @@ impl From<usize> for SpanValue {
 impl From<u64> for SpanValue {
     fn from(number: u64) -> Self {
         Self::Number(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_of_a_call_is_the_host_and_port_of_its_url() {
+        let of = |url: &str| {
+            let [address, port] = &server_attributes(url)[..] else {
+                panic!("{url}");
+            };
+            assert_eq!((address.0, port.0), ("server.address", "server.port"));
+            (address.1.clone(), port.1.clone())
+        };
+        for (url, host, port) in [
+            (
+                "https://lambda.eu-west-1.amazonaws.com/2015-03-31/x",
+                "lambda.eu-west-1.amazonaws.com",
+                443,
+            ),
+            ("http://127.0.0.1:9324/000000000000/a:b", "127.0.0.1", 9_324),
+            ("http://user:word@host?a=b@c", "host", 80),
+            ("http://[::1]:4318", "::1", 4_318),
+            ("http://[::1]/", "::1", 80),
+        ] {
+            assert_eq!(
+                of(url),
+                (host.to_owned().into(), SpanValue::Number(port)),
+                "{url}"
+            );
+        }
+        for none in ["", "orders", "http://", "http:///path"] {
+            assert_eq!(server_attributes(none), [], "{none}");
+        }
     }
 }

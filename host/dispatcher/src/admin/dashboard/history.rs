@@ -446,11 +446,11 @@ mod tests {
         };
         let mut history = History::new(at(0), reading(&meter));
         assert_eq!(history.last_minute(at(0)), None);
-        meter.took(10 * SECOND);
+        meter.took(10 * SECOND, None, None);
         meter.done.one();
         for second in 1..=100 {
             if second > 60 {
-                meter.took(SECOND / 10);
+                meter.took(SECOND / 10, None, None);
                 meter.done.one();
             }
             history.record(at(second), reading(&meter));

@@ -11,6 +11,7 @@ use dispatcher_core::backend::{
 };
 use dispatcher_core::memory::Budget;
 use dispatcher_core::queue::{Depth, ErrorKind, Queue, QueueError};
+use dispatcher_core::telemetry::metrics::durations::SentMessages;
 use dispatcher_core::telemetry::trace::Tracer;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -35,6 +36,7 @@ pub struct Backends {
     stores: StoreConfig,
     clients: BTreeMap<&'static str, OnceCell<Arc<dyn BackendClient>>>,
     tracer: OnceLock<Tracer>,
+    sent: Arc<SentMessages>,
 }
 
 impl Backends {
@@ -47,6 +49,7 @@ impl Backends {
                 .map(|backend| (backend.name(), OnceCell::new()))
                 .collect(),
             tracer: OnceLock::new(),
+            sent: Arc::default(),
         }
     }
 
@@ -59,6 +62,11 @@ impl Backends {
     /// Makes the spans of calls that move messages.
     pub(crate) fn tracer(&self) -> Tracer {
         self.tracer.get().cloned().unwrap_or_default()
+    }
+
+    /// Counts what is sent to their queues.
+    pub(crate) fn sent(&self) -> Arc<SentMessages> {
+        Arc::clone(&self.sent)
     }
 
     /// The same, with a client of one that is connected already.

@@ -5,7 +5,7 @@ use super::later::LaterError;
 use super::schedule::{Schedules, in_time};
 use crate::name::QueueName;
 use dispatcher_core::message::Outgoing;
-use dispatcher_core::queue::{ItemError, Queue};
+use dispatcher_core::queue::{ItemError, Queue, send_counted};
 use dispatcher_core::schedule::decide::SendLimits;
 use dispatcher_core::schedule::mover::{NotSent, Outlet};
 use dispatcher_wasm::capability::queues::{Deliver, NotDelivered};
@@ -54,7 +54,8 @@ impl Outlet for OpenedQueues {
             Ok(open) => open,
             Err(error) => return passing(error.to_string()),
         };
-        let answers = open.send(&items).await.into_iter();
+        let sent = self.0.backends().sent();
+        let answers = send_counted(&*open, &items, &sent).await.into_iter();
         answers
             .map(|answer| match answer {
                 Ok(_) => Ok(()),

@@ -164,7 +164,7 @@ mod tests {
         let meter = meters.of("local:a").expect("it is there");
         let count = |done: u64, took: Duration| {
             for _ in 0..done {
-                meter.took(took);
+                meter.took(took, None, None);
                 meter.received.one();
                 meter.done.one();
                 meter.calls.one();

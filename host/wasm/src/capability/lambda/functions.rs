@@ -7,7 +7,9 @@ use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::lambda::{Invocation, Invoke, InvokeError, Request, Response};
 use dispatcher_core::tasks;
-use dispatcher_core::telemetry::trace::{ActiveSpan, CallParts, CallSpan, SpanKind};
+use dispatcher_core::telemetry::trace::{
+    ActiveSpan, CallParts, CallSpan, SpanKind, server_attributes,
+};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -137,14 +139,12 @@ impl GrantedFunctions {
             patience,
             trace_header,
         };
-        let region = call.is_some().then(|| invoker.region().map(str::to_owned));
-        let region = region.flatten();
-        let invoker = Arc::clone(invoker);
+        let invokes = Arc::clone(invoker);
         let invocation =
-            tasks::spawn_on(&self.control, async move { invoker.invoke(request).await });
+            tasks::spawn_on(&self.control, async move { invokes.invoke(request).await });
         let answer = invocation.finished().await;
         if let Some((call, function)) = call {
-            end(call, &function, region.as_deref(), &answer);
+            end(call, &function, &**invoker, &answer);
         }
         answer.map_err(Denied::Failed)
     }
@@ -154,7 +154,7 @@ impl GrantedFunctions {
 fn end(
     call: CallSpan,
     function: &str,
-    region: Option<&str>,
+    invoker: &dyn Invoke,
     answer: &Result<Response, InvokeError>,
 ) {
     call.end(SpanKind::Client, || {
@@ -165,9 +165,10 @@ fn end(
             ("rpc.service", "Lambda".into()),
             ("rpc.method", "Invoke".into()),
         ];
-        if let Some(region) = region {
+        if let Some(region) = invoker.region() {
             attributes.push(("faas.invoked_region", region.to_owned().into()));
         }
+        attributes.extend(invoker.endpoint().into_iter().flat_map(server_attributes));
         let mut failure = None;
         match answer {
             Ok(response) => {

@@ -150,7 +150,7 @@ fn end(call: CallSpan, queue: &str, sent: &Result<String, Denied>) {
                 failure = Some(why.clone());
             }
             Err(Denied::Failed(NotDelivered::Unavailable(why))) => {
-                attributes.push(("error.type", "unavailable".into()));
+                attributes.push(("error.type", "transient".into()));
                 failure = Some(why.clone());
             }
         }

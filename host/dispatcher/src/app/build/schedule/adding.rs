@@ -8,7 +8,7 @@ use crate::name::QueueName;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::Outgoing;
-use dispatcher_core::queue::Queue;
+use dispatcher_core::queue::{Queue, send_counted};
 use dispatcher_core::schedule;
 
 impl Schedules {
@@ -26,7 +26,9 @@ impl Schedules {
             return self.add(name, message, When::At(due)).await;
         }
         let delay = due.since(clock::wall_clock_now());
-        let id = handed_over(&*queue, Outgoing { delay, ..message }).await?;
+        let id = self
+            .hand_over(&*queue, Outgoing { delay, ..message })
+            .await?;
         Ok(Added {
             id,
             due,
@@ -57,7 +59,9 @@ impl Schedules {
         let waits = queue.delays().listed;
         let in_reach = delay <= reach.longest_delay_of(&message);
         if every.is_none() && (delay.is_zero() || in_reach) {
-            let id = handed_over(&*queue, Outgoing { delay, ..message }).await?;
+            let id = self
+                .hand_over(&*queue, Outgoing { delay, ..message })
+                .await?;
             let id = if waits { format!("{name}/{id}") } else { id };
             return Ok(Added { id, due, waits });
         }
@@ -78,14 +82,14 @@ impl Schedules {
             false => Err(refused(format!("job `{name}/{}` already exists", job.id))),
         }
     }
-}
 
-/// Sends it now; its id.
-async fn handed_over(queue: &dyn Queue, message: Outgoing) -> Result<String, LaterError> {
-    let answers = queue.send(&[message]).await;
-    let id = answers.into_iter().next();
-    let id = id.ok_or_else(|| refused("the queue did not answer".into()))?;
-    id.map_err(|error| of_item(&error))
+    /// Sends it now; its id.
+    async fn hand_over(&self, queue: &dyn Queue, message: Outgoing) -> Result<String, LaterError> {
+        let answers = send_counted(queue, &[message], &self.backends().sent()).await;
+        let id = answers.into_iter().next();
+        let id = id.ok_or_else(|| refused("the queue did not answer".into()))?;
+        id.map_err(|error| of_item(&error))
+    }
 }
 
 #[cfg(test)]

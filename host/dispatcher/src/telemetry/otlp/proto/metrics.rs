@@ -192,7 +192,9 @@ fn message(family: MetricFamily, counted: CountedFor) -> MetricMessage {
     } = family;
     let (mut numbers, mut histograms) = (Vec::new(), Vec::new());
     for sample in samples {
+        // What has no value is omitted: `error.type` of what succeeded.
         let labels = labels.iter().zip(sample.labels);
+        let labels = labels.filter(|(_, value)| !value.is_empty());
         let attributes = labels.map(|(label, value)| text(&convention_name(label), value));
         let attributes = attributes.collect();
         let value = match sample.value {
@@ -305,9 +307,10 @@ fn name(metric: &Metric) -> String {
 }
 
 fn convention_name(name: &str) -> String {
-    match name.starts_with(CONVENTION) {
-        true => name.replace('_', "."),
-        false => name.to_owned(),
+    if name.starts_with(CONVENTION) || name == "error_type" {
+        name.replace('_', ".")
+    } else {
+        name.to_owned()
     }
 }
 

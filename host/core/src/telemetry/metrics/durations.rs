@@ -1,0 +1,202 @@
+//! How long steps took, those that failed apart by why: what the messaging conventions of
+//! OpenTelemetry call `error.type`. And what was sent, by queue. Knows no metric and no sink.
+
+use super::exemplar::{Exemplar, ExemplarTrace, Exemplars};
+use super::histogram::{Histogram, Samples};
+use crate::clock;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Maximum queues whose sends are counted apart.
+const MOST_QUEUES: usize = 1_000;
+
+/// The durations of one kind of step. The words for failures are few: each has its own histogram. A
+/// step that succeeds is recorded without a lock.
+#[derive(Debug, Default)]
+pub struct DurationsByError {
+    succeeded: TracedDurations,
+    failed: Mutex<BTreeMap<&'static str, Box<TracedDurations>>>,
+}
+
+#[derive(Debug, Default)]
+struct TracedDurations {
+    histogram: Histogram,
+    exemplars: Exemplars,
+}
+
+/// The durations of the steps that ended alike.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DurationSeries {
+    /// Why they failed; empty where they succeeded.
+    pub error: &'static str,
+    /// How long they took.
+    pub samples: Samples,
+    /// The last traced duration of each bucket of a chart.
+    pub exemplars: Vec<Exemplar>,
+}
+
+impl DurationsByError {
+    /// Records a step that took so long; `error` is why it failed, if it did.
+    pub fn record(&self, took: Duration, error: Option<&'static str>) {
+        self.of(error, |durations| durations.histogram.record(took));
+    }
+
+    /// Names the trace of a step that was recorded.
+    pub fn trace(&self, took: Duration, error: Option<&'static str>, trace: ExemplarTrace) {
+        let at = clock::wall_clock_now();
+        self.of(error, |durations| {
+            durations.exemplars.keep(took, trace, at);
+        });
+    }
+
+    /// Adds all since the start to `sum`.
+    pub fn add_to(&self, sum: &mut Samples) {
+        self.succeeded.histogram.add_to(sum);
+        for failed in self.failed().values() {
+            failed.histogram.add_to(sum);
+        }
+    }
+
+    /// All since the start: first those that succeeded, then those that failed, by why.
+    pub fn series(&self) -> Vec<DurationSeries> {
+        let failed = self.failed();
+        let failed = failed.iter().map(|(error, failed)| failed.series(error));
+        [self.succeeded.series("")]
+            .into_iter()
+            .chain(failed)
+            .collect()
+    }
+
+    fn of(&self, error: Option<&'static str>, record: impl FnOnce(&TracedDurations)) {
+        match error {
+            None => record(&self.succeeded),
+            Some(error) => record(self.failed().entry(error).or_default()),
+        }
+    }
+
+    fn failed(&self) -> MutexGuard<'_, BTreeMap<&'static str, Box<TracedDurations>>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TracedDurations {
+    fn series(&self, error: &'static str) -> DurationSeries {
+        DurationSeries {
+            error,
+            samples: self.histogram.samples(),
+            exemplars: self.exemplars.all(),
+        }
+    }
+}
+
+/// The messages that a process sends: those of handlers, of schedules and of redrives. Shared by `Arc`.
+#[derive(Debug, Default)]
+pub struct SentMessages(Mutex<BTreeMap<String, SentToQueue>>);
+
+#[derive(Debug, Default)]
+struct SentToQueue {
+    calls: DurationsByError,
+    messages: BTreeMap<&'static str, u64>,
+}
+
+/// What was sent to one queue.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SentSeries {
+    /// The queue's name; empty for those beyond the first thousand.
+    pub queue: String,
+    /// The calls.
+    pub calls: Vec<DurationSeries>,
+    /// How many messages, by why they were not sent; that is empty for those that were.
+    pub messages: Vec<(&'static str, u64)>,
+}
+
+impl SentMessages {
+    /// Records one call to a queue; `errors` says of each message why it was not sent, if it was not.
+    pub fn record(&self, queue: &str, took: Duration, errors: &[Option<&'static str>]) {
+        let mut queues = self.lock();
+        let is_known = queues.contains_key(queue) || queues.len() < MOST_QUEUES;
+        let queue = if is_known { queue } else { "" };
+        if !queues.contains_key(queue) {
+            queues.insert(queue.to_owned(), SentToQueue::default());
+        }
+        let Some(sent) = queues.get_mut(queue) else {
+            return;
+        };
+        sent.calls
+            .record(took, errors.iter().copied().flatten().next());
+        for error in errors {
+            *sent.messages.entry(error.unwrap_or_default()).or_default() += 1;
+        }
+    }
+
+    /// Everything since the start, by queue.
+    pub fn all(&self) -> Vec<SentSeries> {
+        let queues = self.lock();
+        let series = queues.iter().map(|(queue, sent)| SentSeries {
+            queue: queue.clone(),
+            calls: sent.calls.series(),
+            messages: sent
+                .messages
+                .iter()
+                .map(|(why, count)| (*why, *count))
+                .collect(),
+        });
+        series.collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, SentToQueue>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn failures_are_apart_and_part_of_the_sum() {
+        let durations = DurationsByError::default();
+        durations.record(MS, None);
+        durations.record(2 * MS, Some("timeout"));
+        durations.record(3 * MS, Some("timeout"));
+        let series = durations.series();
+        let counts: Vec<_> = series
+            .iter()
+            .map(|one| (one.error, one.samples.count(), one.samples.sum()))
+            .collect();
+        assert_eq!(counts, [("", 1, MS), ("timeout", 2, 5 * MS)]);
+        let mut sum = Samples::default();
+        durations.add_to(&mut sum);
+        assert_eq!((sum.count(), sum.sum()), (3, 6 * MS));
+    }
+
+    #[test]
+    fn sent_messages_are_counted_by_queue_and_by_why_they_were_not_sent() {
+        let sent = SentMessages::default();
+        sent.record("local:b", MS, &[None, Some("refused"), None]);
+        sent.record("local:a", MS, &[None]);
+        let all = sent.all();
+        assert_eq!(all[0].queue, "local:a");
+        assert_eq!(all[1].messages, [("", 2), ("refused", 1)]);
+        let calls: Vec<_> = all[1]
+            .calls
+            .iter()
+            .map(|one| (one.error, one.samples.count()))
+            .collect();
+        assert_eq!(calls, [("", 0), ("refused", 1)]);
+    }
+
+    #[test]
+    fn queues_beyond_the_limit_are_counted_together() {
+        let sent = SentMessages::default();
+        for number in 0..MOST_QUEUES + 2 {
+            sent.record(&number.to_string(), MS, &[None]);
+        }
+        let all = sent.all();
+        assert_eq!(all.len(), MOST_QUEUES + 1);
+        assert_eq!((&*all[0].queue, &all[0].messages[..]), ("", &[("", 2)][..]));
+    }
+}
