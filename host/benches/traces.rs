@@ -1,5 +1,6 @@
-//! What tracing costs for one message: its attempt begins, is polled, ends and is settled; without
-//! tracing, with a trace that is not sampled, and with two spans that are, in one run.
+//! What tracing costs for one message: its attempt begins, is polled, ends and is settled; without the
+//! code that traces, with tracing off, with a trace that is not sampled, and with two spans that are, in
+//! one run.
 //! `cargo bench --bench traces`. Nothing is exported; prints and judges nothing.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
@@ -78,9 +79,25 @@ fn message(spans: &QueueSpans, job: Job) -> Job {
     job
 }
 
-/// Nanoseconds a message.
-fn measure(tracer: &Tracer, mut receiver: Option<SpanReceiver>) -> f64 {
+/// The same without anything that traces.
+fn bare(job: Job) -> Job {
+    let jobs = [job];
+    black_box(clock::now());
+    black_box(&jobs);
+    let ended = jobs.map(|job| (job, JobEnding::Verdict(Verdict::Done)));
+    black_box(&ended);
+    let [(job, _)] = ended;
+    job
+}
+
+/// Nanoseconds a message with this tracer.
+fn traced(tracer: &Tracer, receiver: Option<SpanReceiver>) -> f64 {
     let spans = spans(tracer);
+    measure(|job| message(&spans, job), receiver)
+}
+
+/// Nanoseconds a message.
+fn measure(step: impl Fn(Job) -> Job, mut receiver: Option<SpanReceiver>) -> f64 {
     let mut job = samples::job("5f0c7a52-58a9-4c27-9d7c-5ce0a2f6a7b1");
     job.message.attributes = vec![Attribute::text("traceparent", PARENT)];
     job.took = Some(Duration::from_millis(1));
@@ -90,7 +107,7 @@ fn measure(tracer: &Tracer, mut receiver: Option<SpanReceiver>) -> f64 {
         for _ in 0..MESSAGES / 1_000 {
             let begun = Instant::now();
             for _ in 0..1_000 {
-                job = message(&spans, job);
+                job = step(job);
             }
             took += begun.elapsed();
             if let Some(receiver) = &mut receiver {
@@ -104,12 +121,17 @@ fn measure(tracer: &Tracer, mut receiver: Option<SpanReceiver>) -> f64 {
 }
 
 fn main() {
-    let off = measure(&Tracer::default(), None);
+    let without = measure(bare, None);
+    let off = traced(&Tracer::default(), None);
     let (unsampled, receiver) = tracer(0.0);
-    let unsampled = measure(&unsampled, Some(receiver));
+    let unsampled = traced(&unsampled, Some(receiver));
     let (sampled, receiver) = tracer(1.0);
-    let sampled = measure(&sampled, Some(receiver));
-    println!("off        {off:8.1} ns a message");
+    let sampled = traced(&sampled, Some(receiver));
+    println!("without    {without:8.1} ns a message");
+    println!(
+        "off        {off:8.1} ns a message, {:8.1} more",
+        off - without
+    );
     println!(
         "unsampled  {unsampled:8.1} ns a message, {:8.1} more",
         unsampled - off
