@@ -119,7 +119,7 @@ async fn what_a_handler_sends_and_what_is_settled_are_operations() {
     let settles = of("settle", "local:out", Value::Null);
     let rejected = of("process", "local:out", json!("rejected"));
     let metrics = collector.wait_for_metrics(|metrics| {
-        let is = |name, wanted, what, number: u64| {
+        let is = |name: &str, wanted: &[(&str, Value)], what: &str, number: u64| {
             point(metrics, name, wanted).is_some_and(|one| one[what] == number)
         };
         is("messaging.client.sent.messages", &sends, "value", 2)
