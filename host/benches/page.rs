@@ -1,7 +1,7 @@
-//! What the dashboard and `dispatcher dev` cost: the first page with 10,000 queues, the processor time
-//! of the sampler with and without somebody who looks, and the time from a save to the version that
-//! serves. `cargo bench --bench page -- [first] [sampler] [dev [LANGUAGE…]]`; `dev` uses the tools that
-//! are on the `PATH`. Prints and judges nothing.
+//! What the dashboard and `dispatcher dev` cost: the first page with 10,000 queues, pages of a million
+//! dead letters, the processor time of the sampler with and without somebody who looks, and the time from
+//! a save to the version that serves. `cargo bench --bench page -- [first] [letters] [sampler] [dev
+//! [LANGUAGE…]]`; `dev` uses the tools that are on the `PATH`. Prints and judges nothing.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 #![allow(
@@ -12,16 +12,22 @@
 mod support;
 
 use dispatcher_core::clock;
+use dispatcher_core::queue::Queue;
 use dispatcher_local::queue::LocalStore;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 use support::figures::Samples;
 use support::program::{Program, dispatcher, plugin};
+use support::{admin, letters};
 
 const QUEUES: usize = 10_000;
+const LETTERS: usize = 1_000_000;
+/// How many queues an idle process has: the usual one, and as many as one page shows.
+const IDLE_QUEUES: [usize; 2] = [1, 100];
 const PAGES: usize = 20;
 /// For how long processor time is counted.
 const SPAN: Duration = Duration::from_secs(30);
@@ -48,6 +54,9 @@ fn main() {
     let wants = |part: &str| words.is_empty() || words.contains(&part);
     if wants("first") {
         first();
+    }
+    if wants("letters") {
+        dead_letters();
     }
     if wants("sampler") {
         sampler();
@@ -77,7 +86,7 @@ fn first() {
         .collect();
     let file = folder.path().join("queues.toml");
     let text = format!(
-        "[[route]]\nqueues = [{}]\nplugin = \"p\"\n[plugin.p]\nfile = \"{}\"\n",
+        "[[route]]\nqueues = [{}]\nplugin = \"{}\"\n",
         queues.join(", "),
         plugin("verdicts")
     );
@@ -91,7 +100,7 @@ fn first() {
         (&local[..], "serving the embedded queue"),
     ] {
         let mut program = start(folder.path(), words);
-        let address = admin(&mut program);
+        let address = admin::address(&mut program);
         let (at, _) = program.line(ready);
         let started = at.since(program.started);
         let first = overview(&address);
@@ -109,50 +118,95 @@ fn first() {
 
 /// How long the overview takes to come, whole.
 fn overview(address: &str) -> Duration {
-    let began = clock::now();
-    let mut stream = TcpStream::connect(address).expect("it listens");
-    let request = format!("GET /ui HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).expect("it reads");
-    let mut page = String::new();
-    stream.read_to_string(&mut page).expect("it answers");
-    assert!(page.starts_with("HTTP/1.1 200"), "{page}");
-    clock::now().since(began)
+    admin::get(address, "/ui").0
+}
+
+/// Pages of a dead-letter queue with a million messages on the embedded queue.
+fn dead_letters() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = LocalStore::open(folder.path()).expect("it opens");
+    let dead: Arc<dyn Queue> = Arc::new(store.queue("work.dead", None).expect("it opens"));
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(letters::fill(&dead, "local:work", LETTERS, 1_000));
+    drop((dead, store));
+    println!(
+        "\na dead-letter queue with {LETTERS} messages of {} reasons",
+        letters::REASONS
+    );
+    let file = plugin("verdicts");
+    let token = admin::token_file(folder.path());
+    let run = ["run", "--plugin", &file, "--queues", "local:work"];
+    let served = ["--admin", "127.0.0.1:0", "--admin-token-file", &token];
+    let mut program = start(folder.path(), &[&run[..], &served].concat());
+    let address = admin::address(&mut program);
+    program.line("running");
+    let queue = "/ui/dead-letters?queue=local%3Awork.dead";
+    let (_, first) = admin::get(&address, queue);
+    let next = first.split_once(">Next</a>").expect("more pages follow").0;
+    let (_, next) = next.rsplit_once("href=\"").expect("it is a link");
+    let next = next.trim_end_matches('"').replace("&amp;", "&");
+    for (what, path) in [
+        ("the queues with dead letters", "/ui/dead-letters"),
+        ("the first messages", queue),
+        ("the messages after them", &*next),
+        (
+            "those of one reason",
+            &*format!("{queue}&reason=bank%207%24"),
+        ),
+        (
+            "the question before a purge",
+            "/ui/confirm/purge?target=local%3Awork.dead",
+        ),
+    ] {
+        let times = Samples::of((0..PAGES).map(|_| admin::get(&address, path).0));
+        println!("{what:<38} {times}");
+    }
+    println!("resident {:.0} MiB", program.memory().0);
+    program.stop();
 }
 
 /// Processor time of an idle process: without an admin address, with one, and with an open page.
 fn sampler() {
-    let file = plugin("verdicts");
-    let run = ["run", "--plugin", &file, "--queues", "local:idle"];
     println!(
         "\nprocessor time of an idle process over {} s",
         SPAN.as_secs()
     );
-    for (what, is_served, is_open) in [
-        ("without an admin address", false, false),
-        ("with one, nobody looks", true, false),
-        ("with one open page", true, true),
-    ] {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut words = run.to_vec();
-        if is_served {
-            words.extend(["--admin", "127.0.0.1:0"]);
+    for queues in IDLE_QUEUES {
+        for (what, is_served, is_open) in [
+            ("without an admin address", false, false),
+            ("with one, nobody looks", true, false),
+            ("with one open page", true, true),
+        ] {
+            idle(queues, what, is_served, is_open);
         }
-        let mut program = start(folder.path(), &words);
-        let address = is_served.then(|| admin(&mut program));
-        program.line("running");
-        let tab = address.filter(|_| is_open).map(|address| open(&address));
-        sleep(SETTLE);
-        let before = program.cpu_of_threads();
-        sleep(SPAN);
-        let spent = program.cpu_of_threads().saturating_sub(before);
-        println!(
-            "{what:<26} {:.3} % of a core, resident {:.1} MiB",
-            100.0 * spent.as_secs_f64() / SPAN.as_secs_f64(),
-            program.memory().0
-        );
-        drop(tab);
-        program.stop();
     }
+}
+
+fn idle(queues: usize, what: &str, is_served: bool, is_open: bool) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = plugin("verdicts");
+    let names: Vec<String> = (0..queues).map(|at| format!("local:idle-{at}")).collect();
+    let names = names.join(",");
+    let mut words = vec!["run", "--plugin", &file, "--queues", &names];
+    if is_served {
+        words.extend(["--admin", "127.0.0.1:0"]);
+    }
+    let mut program = start(folder.path(), &words);
+    let address = is_served.then(|| admin::address(&mut program));
+    program.line("running");
+    let tab = address.filter(|_| is_open).map(|address| open(&address));
+    sleep(SETTLE);
+    let before = program.cpu_of_threads();
+    sleep(SPAN);
+    let spent = program.cpu_of_threads().saturating_sub(before);
+    println!(
+        "{:<40} {:.3} % of a core, resident {:.1} MiB",
+        format!("{queues} queues, {what}"),
+        100.0 * spent.as_secs_f64() / SPAN.as_secs_f64(),
+        program.memory().0
+    );
+    drop(tab);
+    program.stop();
 }
 
 /// Follows the overview as a browser does, until dropped.
@@ -212,12 +266,4 @@ fn start(folder: &Path, words: &[&str]) -> Program {
     let mut command = dispatcher(folder, words);
     command.current_dir(folder);
     Program::start(command)
-}
-
-fn admin(program: &mut Program) -> String {
-    let (_, line) = program.line("health and metrics served");
-    let (_, address) = line.rsplit_once("http://").expect("the line names it");
-    let end =
-        address.find(|letter: char| letter != '.' && letter != ':' && !letter.is_ascii_digit());
-    address[..end.unwrap_or(address.len())].to_owned()
 }

@@ -4,7 +4,9 @@
 
 use super::chart::{self, ChartLine, Panel};
 use super::support::program::{Program, dispatcher, plugin};
-use super::{Client, Options, configuration, create, open};
+use super::tables::{configuration, create};
+use super::{Options, open};
+use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
