@@ -143,7 +143,7 @@ fn api(_: &Runtime) {
     for path in [
         "/api/v1/overview",
         "/api/v1/queues?limit=100",
-        "/api/v1/queues?limit=1000",
+        "/api/v1/queues?limit=500",
         "/api/v1/queues?limit=100&depth=true",
         "/api/v1/queues/local%3Aqueue-9999",
         "/api/v1/routes",
