@@ -130,8 +130,8 @@ fn api(_: &Runtime) {
     drop(store);
     let queues: Vec<String> = names.iter().map(|name| format!("local:{name}")).collect();
     let file = folder.path().join("queues.toml");
-    let text = format!("[[route]]\nqueues = {}\n", json!(queues));
-    let text = format!("{text}plugin = {}\n", json!(plugin("verdicts")));
+    let text = format!("[[route]]\nqueues = {}\nplugin = 'p'\n", json!(queues));
+    let text = format!("{text}[plugin.p]\nfile = {}\n", json!(plugin("verdicts")));
     std::fs::write(&file, text).expect("the folder is ours");
     let (file, token) = (file.display().to_string(), admin::token_file(folder.path()));
     let run = ["run", "--config", &file, "--admin", "127.0.0.1:0"];
@@ -242,7 +242,9 @@ async fn on_redis(server: &RedisServer) -> LetterPlace {
         letters: 100_000,
         batch: 100,
         opened: Arc::new(opened.expect("the server answers")),
-        flags: vec!["--redis-url".to_owned(), server.url()],
+        flags: ["--redis-url", &server.url(), "--redis-prefix", "bench"]
+            .map(str::to_owned)
+            .to_vec(),
     }
 }
 

@@ -86,7 +86,7 @@ fn first() {
         .collect();
     let file = folder.path().join("queues.toml");
     let text = format!(
-        "[[route]]\nqueues = [{}]\nplugin = \"{}\"\n",
+        "[[route]]\nqueues = [{}]\nplugin = \"p\"\n[plugin.p]\nfile = \"{}\"\n",
         queues.join(", "),
         plugin("verdicts")
     );
