@@ -5,6 +5,7 @@ use crate::lambda_scene::{admin, stop};
 use crate::scene::{field, guest, printed, prints, send, until_depth};
 use dispatcher_tests::child::{Program, RunningProgram, Signal};
 use dispatcher_tests::http;
+use dispatcher_tests::slow_module::slow_module;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,8 @@ const MARK: &[u8] = b"version-000000";
 /// Different versions; what was compiled once is not compiled again.
 const VERSIONS: usize = 21;
 const SWAPS: usize = 100;
+/// Functions of a component that is still compiled when the test has done what it does meanwhile.
+const SLOW: usize = 8_000;
 
 /// Version `number` of the fixture `version`.
 fn version(number: usize) -> Vec<u8> {
@@ -62,6 +65,25 @@ fn replaced(line: &str) -> bool {
 
 fn refused(line: &str) -> bool {
     line.contains("not replaced, the old version stays")
+}
+
+/// A run that compiles what it loads, and the file of its plugin.
+fn compiling(more: &[&str]) -> (tempfile::TempDir, PathBuf, RunningProgram) {
+    let (folder, file) = place(&version(1));
+    let plugin = file.display().to_string();
+    let arguments = [&["run", "--log-format", "json", "--plugin", &plugin], more].concat();
+    let running = Program::new(arguments).compiling().start();
+    running.wait_for_line(|line| line.contains("\"message\":\"running\""));
+    (folder, file, running)
+}
+
+/// Puts a component in the file's place that takes many seconds to compile, and returns once that has
+/// begun.
+fn replace_slowly(running: &RunningProgram, file: &Path) {
+    let slow = slow_module(SLOW);
+    replace(file, &slow);
+    let size = slow.len().to_string();
+    running.wait_for_line(|line| line.contains("compiling plugin") && field(line, "size") == size);
 }
 
 /// What version had which body, from the lines about dead letters.
@@ -173,6 +195,80 @@ fn stop_at_once(running: &mut RunningProgram) {
     std::thread::sleep(Duration::from_millis(400)); // what follows the first signal sooner is the same
     running.signal(Signal::TERM);
     running.wait_exit();
+}
+
+#[tokio::test]
+async fn the_old_version_serves_while_a_big_one_is_compiled() {
+    let (_folder, file, mut running) = compiling(&[]);
+    let data = running.data().path().to_owned();
+    replace_slowly(&running, &file);
+    send(&data, "default", ["meanwhile".to_owned()]).await;
+    running.wait_for_line(|line| line.contains("version-000001 meanwhile"));
+    assert!(running.lines(replaced).is_empty(), "it is compiled by now");
+    running.wait_for_line(replaced);
+    send(&data, "default", ["after".to_owned()]).await;
+    until_depth(&data, "default", |depth| {
+        depth.waiting + depth.in_flight == 0
+    })
+    .await;
+    stop(&mut running);
+    assert_eq!(handled(&running), [(1, "meanwhile".to_owned())]);
+}
+
+#[tokio::test]
+async fn the_old_version_serves_while_a_reload_compiles_a_big_one() {
+    let (folder, file) = place(&version(1));
+    let slow = folder.path().join("slow.wasm");
+    std::fs::write(&slow, slow_module(SLOW)).expect("written");
+    let config = folder.path().join("dispatcher.toml");
+    let write = |file: &Path| {
+        let text = format!(
+            "[plugin.p]\nfile = \"{}\"\n[[route]]\nplugin = \"p\"\nqueues = [\"local:default\"]\n",
+            file.display()
+        );
+        std::fs::write(&config, text).expect("written");
+    };
+    write(&file);
+    let path = config.display().to_string();
+    let program = Program::new(["run", "--log-format", "json", "--config", &path]);
+    let mut running = program.compiling().start();
+    let data = running.data().path().to_owned();
+    running.wait_for_line(|line| line.contains("\"message\":\"running\""));
+    write(&slow);
+    running.signal(Signal::HUP);
+    running.wait_for_line(|line| line.contains("compiling plugin") && line.contains("slow.wasm"));
+    send(&data, "default", ["meanwhile".to_owned()]).await;
+    running.wait_for_line(|line| line.contains("version-000001 meanwhile"));
+    assert!(running.lines(replaced).is_empty(), "it is compiled by now");
+    // A stop does not wait for what is compiled.
+    stop(&mut running);
+    assert!(running.lines(replaced).is_empty());
+    assert_eq!(handled(&running), [(1, "meanwhile".to_owned())]);
+}
+
+#[test]
+fn a_canary_is_rolled_back_at_once_while_a_version_is_compiled() {
+    let secrets = tempfile::tempdir().expect("a folder");
+    let secret = secrets.path().join("token");
+    std::fs::write(&secret, "secret").expect("written");
+    let (secret, canary) = (secret.display().to_string(), guest("hello"));
+    let more = [
+        "--canary",
+        &canary,
+        "--canary-share",
+        "50%",
+        "--admin",
+        "127.0.0.1:0",
+        "--admin-token-file",
+        &secret,
+    ];
+    let (_folder, file, mut running) = compiling(&more);
+    replace_slowly(&running, &file);
+    let url = format!("{}/api/v1/routes/plugin/rollback", admin(&running));
+    let told = http::post(&url, &[("Authorization", "Bearer secret")], "{}");
+    assert_eq!(told.status, 200, "{told:?}");
+    assert!(running.lines(replaced).is_empty(), "it did not wait");
+    stop(&mut running);
 }
 
 #[tokio::test]

@@ -217,7 +217,7 @@ fn roll_back(wishes: ReloadRequests) -> admin::RollBack {
     Arc::new(move |route| {
         let wishes = wishes.clone();
         Box::pin(async move {
-            match wishes.roll_back(&route).await {
+            match wishes.roll_back(&route) {
                 RollBack::Done(version) => Ok(version.to_string()),
                 RollBack::NoRoute => Err(CallProblem::not_found(format!(
                     "This process has no route `{route}` with a plugin."

@@ -47,8 +47,6 @@ enum ReloadRequest {
     Look(oneshot::Sender<Vec<Report>>),
     /// Run these plugins otherwise, by route.
     Settings(Vec<(String, PluginConfig)>),
-    /// Roll the canary of this route back, and say what came of it.
-    RollBack(String, oneshot::Sender<RollBack>),
 }
 
 /// What came of rolling a canary back.
@@ -64,29 +62,33 @@ pub(super) enum RollBack {
 
 /// How plugins are asked to be replaced. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct ReloadRequests(UnboundedSender<ReloadRequest>);
+pub(super) struct ReloadRequests {
+    requests: UnboundedSender<ReloadRequest>,
+    /// By route.
+    rollouts: Arc<BTreeMap<String, Arc<Rollout>>>,
+}
 
 impl ReloadRequests {
     /// Looks at all files now. Nothing if the run is about to end.
     pub(super) async fn look(&self) -> Vec<Report> {
         let (answer, answered) = oneshot::channel();
-        let _ = self.0.send(ReloadRequest::Look(answer));
+        let _ = self.requests.send(ReloadRequest::Look(answer));
         answered.await.unwrap_or_default()
     }
 
-    /// Rolls the canary of a route back.
-    pub(super) async fn roll_back(&self, route: &str) -> RollBack {
-        let (answer, answered) = oneshot::channel();
-        let _ = self
-            .0
-            .send(ReloadRequest::RollBack(route.to_owned(), answer));
-        // Where the run is about to end, nothing runs.
-        answered.await.unwrap_or(RollBack::NoCanary)
+    /// Rolls the canary of a route back, at once: also while a version is compiled.
+    pub(super) fn roll_back(&self, route: &str) -> RollBack {
+        match self.rollouts.get(route) {
+            None => RollBack::NoRoute,
+            Some(rollout) => rollout
+                .roll_back()
+                .map_or(RollBack::NoCanary, RollBack::Done),
+        }
     }
 
     /// Runs these plugins so from now on.
     pub(super) fn settings(&self, plugins: Vec<(String, PluginConfig)>) {
-        let _ = self.0.send(ReloadRequest::Settings(plugins));
+        let _ = self.requests.send(ReloadRequest::Settings(plugins));
     }
 }
 
@@ -102,7 +104,14 @@ pub(crate) fn start(
     routes: Vec<Replaceable>,
     over: CancellationToken,
 ) -> (Replacing, ReloadRequests) {
-    let (sender, wishes) = unbounded_channel();
+    let (requests, wishes) = unbounded_channel();
+    let rollouts = routes
+        .iter()
+        .map(|one| (one.route.name.clone(), one.rollout.clone()));
+    let reload_requests = ReloadRequests {
+        requests,
+        rollouts: Arc::new(rollouts.collect()),
+    };
     let replacer = Replacer {
         watch: FileWatch::new(),
         loader,
@@ -112,7 +121,7 @@ pub(crate) fn start(
         _task: tasks::spawn(replacer.run(wishes)),
         _over: over.drop_guard(),
     };
-    (replacing, ReloadRequests(sender))
+    (replacing, reload_requests)
 }
 
 struct Replacer {
@@ -141,9 +150,6 @@ impl Replacer {
                         self.watch.on(self.files()).await;
                         self.look(None).await;
                     }
-                    Some(ReloadRequest::RollBack(route, answer)) => {
-                        let _ = answer.send(self.roll_back(&route));
-                    }
                     None => open = false,
                 },
                 changed = self.watch.changed() => {
@@ -151,17 +157,6 @@ impl Replacer {
                 }
             }
         }
-    }
-
-    fn roll_back(&self, route: &str) -> RollBack {
-        let found = self.routes.iter().find(|one| one.route.name == route);
-        let Some(found) = found else {
-            return RollBack::NoRoute;
-        };
-        found
-            .rollout
-            .roll_back()
-            .map_or(RollBack::NoCanary, RollBack::Done)
     }
 
     /// Notes what the settings want otherwise than it is run.
