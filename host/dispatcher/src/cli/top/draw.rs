@@ -7,7 +7,7 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table, TableState};
+use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table, TableState, Wrap};
 
 const KEYS: &str =
     " q quit  Tab list  \u{2191}\u{2193} select  d depths  P pause  C cancel  D stop  ? help";
@@ -30,12 +30,12 @@ const HELP: [&str; 13] = [
 
 /// Draws everything.
 pub(super) fn draw(frame: &mut Frame, model: &TopModel, now: BootInstant) {
-    let [head, counts, tabs, list, detail, foot] = Layout::vertical([
+    let [head, counts, tabs, list, details, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(3),
         Constraint::Length(1),
         Constraint::Min(3),
-        Constraint::Length(1),
+        Constraint::Length(if model.question.is_some() { 4 } else { 2 }),
         Constraint::Length(1),
     ])
     .areas(frame.area());
@@ -43,7 +43,7 @@ pub(super) fn draw(frame: &mut Frame, model: &TopModel, now: BootInstant) {
     frame.render_widget(Paragraph::new(count_lines(model)), counts);
     frame.render_widget(tab_line(model), tabs);
     draw_list(frame, model, list);
-    frame.render_widget(detail_line(model), detail);
+    frame.render_widget(detail_lines(model), details);
     frame.render_widget(foot_line(model, now), foot);
     if model.shows_help {
         draw_help(frame);
@@ -125,18 +125,61 @@ fn work(work: &WorkData) -> String {
     )
 }
 
-/// What a question touches; else more about the selected queue.
-fn detail_line(model: &TopModel) -> Line<'static> {
-    if let Some(question) = &model.question {
-        return Line::from(format!(" {}", question.touches)).fg(Color::Yellow);
+/// What is asked and what that touches; else more about the selected row.
+fn detail_lines(model: &TopModel) -> Paragraph<'static> {
+    let lines = match &model.question {
+        Some(question) => vec![
+            Line::from(format!(" {}", shown(&question.text))).bold(),
+            Line::from(format!(" {}", question.touches)),
+        ],
+        None => vec![Line::from(detail(model).unwrap_or_default())],
+    };
+    let colour = match &model.question {
+        Some(_) => Color::Yellow,
+        None => Color::Reset,
+    };
+    Paragraph::new(lines).wrap(Wrap { trim: false }).fg(colour)
+}
+
+/// More about the selected row, which has room for little.
+fn detail(model: &TopModel) -> Option<String> {
+    let at = model.selected();
+    match model.tab {
+        Tab::Queues => {
+            let queue = model.queues.get(at)?;
+            let recent = queue.recent.as_ref().map(work).unwrap_or_default();
+            let depth = queue.depth.as_ref();
+            let delayed = depth.and_then(|depth| depth.delayed.filter(|delayed| *delayed > 0));
+            let delayed = delayed.map(|delayed| format!("  {delayed} delayed"));
+            let error = depth.and_then(|depth| depth.error.as_ref());
+            let error = error.map(|error| format!("  {}", shown(error)));
+            Some(format!(
+                " {}: {recent}{}{}",
+                shown(&queue.queue),
+                delayed.unwrap_or_default(),
+                error.unwrap_or_default()
+            ))
+        }
+        Tab::Running => {
+            let attempt = model.running.get(at)?;
+            let stuck = attempt
+                .stuck
+                .as_deref()
+                .map(|why| format!("; stuck: {why}"));
+            Some(format!(
+                " attempt {} of {}{}",
+                shown(&attempt.id),
+                shown(&attempt.queue),
+                shown(&stuck.unwrap_or_default())
+            ))
+        }
+        Tab::Outcomes => {
+            let outcome = model.outcomes.get(at)?;
+            let reason = outcome.reason.as_ref().or(outcome.reason_kind.as_ref());
+            let (queue, reason) = (shown(&outcome.queue), reason.map(|reason| shown(reason)));
+            Some(format!(" {queue}: {}", reason.unwrap_or_default()))
+        }
     }
-    let selected = model.queues.get(model.selected());
-    let queue = selected.filter(|_| model.tab == Tab::Queues);
-    let shown = queue.and_then(|queue| {
-        let recent = queue.recent.as_ref()?;
-        Some(format!(" {}: {}", shown(&queue.queue), work(recent)))
-    });
-    Line::from(shown.unwrap_or_default())
 }
 
 fn tab_line(model: &TopModel) -> Line<'static> {
@@ -216,11 +259,7 @@ fn queue_row(queue: &QueueData) -> Row<'static> {
     let depth = queue.depth.clone().unwrap_or_default();
     let waiting = match &depth {
         DepthData { error: Some(_), .. } => "error".to_owned(),
-        depth => count(
-            depth
-                .waiting
-                .map(|waiting| waiting + depth.delayed.unwrap_or(0)),
-        ),
+        depth => count(depth.waiting),
     };
     let dead = queue.dead_letter_depth.clone().unwrap_or_default().waiting;
     let rates = queue.per_second.clone().unwrap_or_default();
@@ -318,9 +357,10 @@ fn outcome_row(outcome: &OutcomeData) -> Row<'static> {
 }
 
 fn foot_line(model: &TopModel, now: BootInstant) -> Line<'static> {
-    if let Some(question) = &model.question {
-        let text = format!(" {}  y: yes, any other key: no", shown(&question.text));
-        return Line::from(text).fg(Color::Yellow).bold();
+    if model.question.is_some() {
+        return Line::from(" y: yes, any other key: no")
+            .fg(Color::Yellow)
+            .bold();
     }
     match model.notice(now) {
         Some((text, true)) => Line::from(format!(" {}", shown(text))).fg(Color::Red),

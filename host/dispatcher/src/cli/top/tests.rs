@@ -76,7 +76,8 @@ fn queues_with_their_figures_fit_80_columns() {
         "1 Queues (2)",
         "2 Running (1)",
         "local:a",
-        "125",
+        "120",
+        "5 delayed",
         "1m15s",
         "q quit",
         "p50 12ms  p99 2s  calls 3.2/s  $0.1120/day",
@@ -86,7 +87,7 @@ fn queues_with_their_figures_fit_80_columns() {
     }
     let row = shown.lines().find(|line| line.contains("local:a")).unwrap();
     let cells: Vec<&str> = row.trim_matches('"').split_whitespace().collect();
-    let wanted = ["local:a", "125", "1m15s", "3", "12", "12", "0.5", "7"];
+    let wanted = ["local:a", "120", "1m15s", "3", "12", "12", "0.5", "7"];
     assert_eq!(cells, wanted, "{row}");
 }
 
@@ -128,14 +129,13 @@ fn pause_asks_first_and_says_who_obeys() {
     assert!(model.question.is_none(), "only the capital pauses");
     press(&mut model, 'P');
     let shown = screen(&model, at(12));
-    assert!(
-        shown.contains("pause local:a for all processes that read it?  y: yes"),
-        "{shown}"
-    );
-    assert!(
-        shown.contains("3 messages in attempts here; 120 messages waiting."),
-        "{shown}"
-    );
+    for part in [
+        "pause local:a for all processes that read it?",
+        "3 messages in attempts here; 120 messages waiting.",
+        "y: yes, any other key: no",
+    ] {
+        assert!(shown.contains(part), "{part} in\n{shown}");
+    }
     assert_eq!(press(&mut model, 'x'), Step::Redraw, "any other key is no");
     assert!(model.question.is_none());
 
@@ -148,6 +148,44 @@ fn pause_asks_first_and_says_who_obeys() {
     model.notify(action.done, false, at(12));
     assert!(screen(&model, at(13)).contains("local:b resumed in this process"));
     assert!(screen(&model, at(30)).contains("q quit"), "the keys again");
+}
+
+#[test]
+fn a_question_about_a_long_name_is_shown_whole() {
+    let mut model = model();
+    let name = format!("orders-{}-end", "x".repeat(69));
+    let queues = json!({"items": [{"queue": name, "shared": true, "in_flight": 3}], "calls": 0});
+    model.take_list(Tab::Queues, queues).unwrap();
+    press(&mut model, 'P');
+    let shown = screen(&model, at(12));
+    let words = shown
+        .split(['"', ' ', '\n'])
+        .filter(|word| !word.is_empty());
+    let words = words.collect::<Vec<_>>().join(" ");
+    for part in [
+        "-end for all processes that read it?",
+        "3 messages in attempts here; d asks how many wait.",
+        "y: yes, any other key: no",
+    ] {
+        assert!(words.contains(part), "{part} in\n{shown}");
+    }
+}
+
+#[test]
+fn the_reason_of_the_selected_outcome_is_shown_whole() {
+    let mut model = model();
+    press(&mut model, '3');
+    let reason = format!(
+        "trap at src/handler.rs:42: {}end",
+        "index out of bounds ".repeat(4)
+    );
+    let outcomes = json!({"items": [{
+        "at": "2026-11-23T07:31:08.5Z", "queue": "local:a", "event": "dead-lettered",
+        "reason": reason, "messages": 1, "ids": ["m-1"],
+    }]});
+    model.take_list(Tab::Outcomes, outcomes).unwrap();
+    let shown = screen(&model, at(12));
+    assert!(shown.contains("bounds end"), "{shown}");
 }
 
 #[test]
