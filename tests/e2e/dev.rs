@@ -105,6 +105,26 @@ async fn a_save_is_built_and_the_next_message_runs_it() {
     assert_eq!(running.wait_exit(), 0);
 }
 
+#[tokio::test]
+async fn a_failure_is_shown_with_the_place_of_the_trap() {
+    let project = DevProject::new();
+    let price = "__attribute__((noinline)) static int price_of(int amount) {\n  \
+                 if (amount) __builtin_trap();\n  return amount;\n}\n\nstatic bool check(";
+    let call = "  printf(\"priced %d\\n\", price_of((int)amount));\n  printf(\"order ";
+    let text = project.read().replace("static bool check(", price);
+    project.save(&text.replace("  printf(\"order ", call));
+    let mut running = project.develop();
+    running.wait_for_line(|line| line.contains("\"running\""));
+    project.order().await;
+    let shown = running.wait_for_line(|line| {
+        line.contains("dispatcher_wasm::scene") && line.contains("the plugin trapped")
+    });
+    let trace = field(&shown, "trace");
+    assert!(trace.starts_with("price_of ← "), "{trace}: {shown}");
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+}
+
 /// The next message after a save is handled by what was saved.
 async fn a_save_is_served(language: &str, handler: &str) {
     let project = DevProject::of(language, handler);
@@ -225,10 +245,13 @@ fn sdks_and_operators_reach_it_also_where_another_has_its_ports() {
         let export = format!("export AWS_ENDPOINT_URL_SQS=http://{address}");
         running.wait_for_line(|line| line == export);
         let admin = running.wait_for_line(|line| line.contains("health and metrics served"));
-        let health = format!("http://{}/healthz", field(&admin, "address"));
+        let at = field(&admin, "address");
+        let health = format!("http://{at}/healthz");
         assert_eq!(http::get(&health).status, 200);
         running.wait_for_line(|line| line.contains("\"running\""));
-        let page = http::get(&format!("http://{}/ui", field(&admin, "address")));
+        let dashboard = format!("http://{at}/ui");
+        assert_eq!(field(&admin, "dashboard"), dashboard);
+        let page = http::get(&dashboard);
         assert_eq!(page.status, 200, "{page:?}");
         assert!(page.body.contains("local:default"), "{}", page.body);
         let queue = format!("http://{address}/000000000000/default");

@@ -144,6 +144,15 @@ const CASES = {
     const lease = page.locator('#attempts td').nth(5);
     const first = await lease.textContent();
     await page.waitForFunction((first) => document.querySelectorAll('#attempts td')[5].textContent !== first, first);
+    // The session ends: the next stream is refused, and the page says why.
+    const cookies = await page.context().cookies();
+    await page.context().clearCookies();
+    const again = () => ['pagehide', 'pageshow'].forEach((name) => dispatchEvent(new Event(name)));
+    await page.evaluate(again);
+    await page.getByText('Your session has ended. Reload this page to sign in.').waitFor();
+    await page.context().addCookies(cookies);
+    await page.evaluate(again);
+    await page.waitForFunction(() => document.getElementById('connection').textContent === '');
     // The program ends: the page says so and keeps its numbers.
     process.kill(Number(env.PROGRAM), 'SIGKILL');
     await page.getByText('Not connected.').waitFor();
@@ -263,6 +272,9 @@ const CASES = {
     await page.getByLabel('Filter queues').fill('nothing-like-it');
     await page.getByRole('button', { name: 'Filter' }).click();
     await page.getByText('has “nothing-like-it” in its name').waitFor();
+    await page.getByRole('link', { name: '24h' }).click();
+    await page.waitForURL(/span=24h/);
+    await page.getByText('has “nothing-like-it” in its name').waitFor();
     await page.goto(queuePage());
     await page.getByRole('link', { name: 'Pause' }).click();
     await page.getByText('0 messages in attempts here').waitFor();
@@ -287,6 +299,7 @@ const CASES = {
       await page.waitForTimeout(50);
       assert.equal(await page.evaluate(() => window.hacked), undefined, address);
     };
+    await page.locator('strong.badge', { hasText: '<img src=x onerror' }).waitFor();
     send(QUEUE, `reject:${script}`);
     send(QUEUE, `cancelled:${script}`, '--attribute', `name=${script}`, '--group', '<script>group');
     await page.goto(`${URL_}/ui`);

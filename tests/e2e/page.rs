@@ -128,7 +128,11 @@ fn pages_work_without_javascript() {
 
 #[test]
 fn text_of_others_is_text_everywhere() {
-    passes("text_is_text", &["--admin-bodies"]);
+    let environment = "<img src=x onerror=hacked=1>";
+    passes(
+        "text_is_text",
+        &["--admin-bodies", "--admin-environment", environment],
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::admin_api::ApiScene;
 use crate::lambda_scene::stop;
-use crate::scene::{printed, run, send};
+use crate::scene::{printed, run, send, until_depth};
 use dispatcher_core::message::{Attribute, Outgoing};
 use dispatcher_core::queue::{Ask, DEAD_LETTER_REASON, Queue};
 use dispatcher_dynamodb::queue::{Dynamo, Options};
@@ -310,5 +310,84 @@ async fn confirmations_estimate_how_many_messages_of_sqs_they_touch() {
         assert_eq!(status, 200, "{text}");
         assert!(text.contains(wanted), "{action}: {text}");
     }
+    stop(&mut scene.running);
+}
+
+#[tokio::test]
+async fn the_page_of_a_queue_shows_its_attempts_however_many_others_run() {
+    let flags = [
+        "--queues",
+        "local:busy,local:quiet",
+        "--concurrency",
+        "130",
+        "--timeout",
+        "10m",
+    ];
+    let mut scene = ApiScene::verdicts(&flags);
+    let sleeps = (0..120).map(|_| "sleep:600000".to_owned());
+    send(scene.data(), "busy", sleeps).await;
+    until_depth(scene.data(), "busy", |depth| depth.in_flight == 120).await;
+    send(scene.data(), "quiet", ["cancelled".to_owned()]).await;
+    until_depth(scene.data(), "quiet", |depth| depth.in_flight == 1).await;
+    let of_quiet = loop {
+        let listed = scene.get("/api/v1/running?queue=local%3Aquiet");
+        let items = listed["items"].as_array().expect("a list").clone();
+        if !items.is_empty() {
+            break items;
+        }
+    };
+    assert_eq!(of_quiet.len(), 1, "{of_quiet:?}");
+    let (_, text) = page(&scene, "/ui/queue?name=local%3Aquiet");
+    let id = of_quiet[0]["id"].as_str().expect("an id");
+    assert!(text.contains(&format!("id=\"attempt-{id}\"")), "{text}");
+    let (_, text) = page(&scene, "/ui/queue?name=local%3Abusy");
+    assert_eq!(text.matches("id=\"attempt-").count(), 100);
+    assert!(text.contains("These are the first 100."), "{text}");
+    let none = scene.get("/api/v1/running?queue=local%3Anone");
+    assert_eq!(none["items"], json!([]));
+    for attempts in
+        ["busy", "quiet"].map(|queue| format!("/api/v1/running?limit=500&queue=local%3A{queue}"))
+    {
+        for attempt in scene.get(&attempts)["items"].as_array().expect("a list") {
+            let id = attempt["id"].as_str().expect("an id");
+            scene.act(&format!("/api/v1/running/{id}/cancel"), "");
+        }
+    }
+    stop(&mut scene.running);
+}
+
+#[test]
+fn dead_letter_queues_beyond_the_first_page_are_found() {
+    let queues: Vec<String> = (0..120).map(|number| format!("local:q{number}")).collect();
+    let mut scene = ApiScene::verdicts(&["--queues", &queues.join(",")]);
+    let (_, first) = page(&scene, "/ui/dead-letters");
+    assert!(first.contains(">local:q0.dead</a>"), "{first}");
+    assert!(!first.contains("local:q119.dead"), "{first}");
+    let (before, _) = first.split_once(">Next</a>").expect("more follow");
+    let (_, link) = before.rsplit_once("href=\"").expect("it is a link");
+    let next = link.trim_end_matches('"').replace("&amp;", "&");
+    let (_, second) = page(&scene, &next);
+    assert!(second.contains(">local:q119.dead</a>"), "{second}");
+    assert!(second.contains(">First</a>"), "{second}");
+    let (_, found) = page(&scene, "/ui/dead-letters?q=q119");
+    assert!(found.contains(">local:q119.dead</a>"), "{found}");
+    let (_, none) = page(&scene, "/ui/dead-letters?q=nothing");
+    assert!(none.contains("has “nothing” in its name"), "{none}");
+    stop(&mut scene.running);
+}
+
+#[test]
+fn a_paused_queue_that_is_not_on_the_page_is_a_warning() {
+    let queues: Vec<String> = (0..120).map(|number| format!("local:q{number}")).collect();
+    let mut scene = ApiScene::verdicts(&["--queues", &queues.join(",")]);
+    let pause = |queue: &str| scene.act(&format!("/api/v1/queues/local%3A{queue}/pause"), "");
+    pause("q119");
+    for path in ["/ui", "/ui?q=q7", "/ui?after=100"] {
+        let (_, text) = page(&scene, path);
+        assert!(text.contains("Nobody receives from"), "{path}: {text}");
+    }
+    (100..119).for_each(|number| drop(pause(&format!("q{number}"))));
+    let (_, text) = page(&scene, "/ui");
+    assert!(text.contains("20 queues are paused"), "{text}");
     stop(&mut scene.running);
 }

@@ -111,6 +111,12 @@
     const lost = () => {
       say(`Not connected. These are the numbers of ${last.toISOString().slice(11, 19)} UTC.`);
     };
+    // Where this page leads elsewhere now, that is the sign-in.
+    const explain = async () => {
+      const answer = await fetch(location.href, { redirect: 'manual' }).catch(() => null);
+      if (answer?.type !== 'opaqueredirect') return lost();
+      say('Your session has ended. Reload this page to sign in.');
+    };
     const close = () => {
       clearTimeout(timer);
       source?.close();
@@ -132,12 +138,11 @@
       source.addEventListener('point', (event) => append(JSON.parse(event.data)));
       source.addEventListener('stopped', () => { say('The process has stopped.'); });
       source.addEventListener('error', () => {
-        lost();
+        if (source?.readyState !== EventSource.CLOSED) return lost();
         // After an answer that is no stream the browser does not try again.
-        if (source?.readyState === EventSource.CLOSED) {
-          close();
-          timer = setTimeout(open, 5000);
-        }
+        close();
+        explain();
+        timer = setTimeout(open, 5000);
       });
     };
     // A tab that nobody sees asks for nothing, and keeps none of the few connections of a browser.

@@ -117,11 +117,13 @@ impl RunningAttempts {
     }
 
     /// At most `most` attempts with numbers above `after`, in their order; the longest-running first.
-    /// `usual` is what an attempt takes, where that is known.
+    /// Those of the queues alone whose place in the route holds. `usual` is what an attempt takes, where
+    /// that is known.
     pub fn list(
         &self,
         after: u64,
         most: usize,
+        holds: impl Fn(usize) -> bool,
         ledger: &Ledger,
         usual: Option<Duration>,
     ) -> Vec<AttemptView> {
@@ -130,6 +132,7 @@ impl RunningAttempts {
         let entries = running
             .by_number
             .range(after.saturating_add(1)..)
+            .filter(|(_, entry)| holds(entry.lane))
             .take(most);
         entries
             .map(|(number, entry)| entry.view(*number, ledger, usual, now))
@@ -305,12 +308,13 @@ mod tests {
         let first = all.begin(0, &one, Vec::new(), None);
         let second = all.begin(1, &two, Vec::new(), Some("v2".into()));
         let ledger = Ledger::default();
-        let shown = all.list(0, 10, &ledger, None);
+        let shown = all.list(0, 10, |_| true, &ledger, None);
         assert_eq!(shown.len(), 2);
         assert_eq!((shown[1].lane, shown[1].messages.len()), (1, 2));
         assert_eq!(shown[1].version.as_deref(), Some("v2"));
-        assert_eq!(all.list(0, 1, &ledger, None).len(), 1);
-        assert_eq!(all.list(1, 10, &ledger, None)[0].number, 2);
+        assert_eq!(all.list(0, 1, |_| true, &ledger, None).len(), 1);
+        assert_eq!(all.list(1, 10, |_| true, &ledger, None)[0].number, 2);
+        assert!(all.list(0, 10, |lane| lane > 100, &ledger, None).is_empty());
         drop(first);
         assert!(second.end().is_empty());
         assert!(all.is_empty());

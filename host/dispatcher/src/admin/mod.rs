@@ -194,7 +194,12 @@ pub(crate) async fn listen(address: SocketAddr, or_any_port: bool) -> Result<Tcp
     } else {
         http::listen(address).await?
     };
-    tracing::info!(address = %at, url = format!("http://{at}"), "health and metrics served");
+    tracing::info!(
+        address = %at,
+        url = format!("http://{at}"),
+        dashboard = format!("http://{at}/ui"),
+        "health and metrics served"
+    );
     Ok(listener)
 }
 

@@ -416,6 +416,11 @@ pub(crate) trait Operations: Send + Sync + 'static {
     /// The queues of all routes, in the routes' order.
     async fn queues(&self, page: &Page) -> Result<Listed<QueueView>, CallProblem>;
 
+    /// The first of its queues that are paused, by themselves or with their route, and how many are.
+    fn paused(&self, _most: usize) -> (Vec<QueueView>, usize) {
+        (Vec::new(), 0)
+    }
+
     /// One queue.
     async fn queue(&self, queue: &str) -> Option<QueueView>;
 
@@ -429,8 +434,9 @@ pub(crate) trait Operations: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// The attempts under way, those of each route with the oldest first.
-    fn running(&self, page: &Page) -> Result<Listed<RunningView>, CallProblem>;
+    /// The attempts under way, those of each route with the oldest first: of one queue, or of all.
+    fn running(&self, queue: Option<&str>, page: &Page)
+    -> Result<Listed<RunningView>, CallProblem>;
 
     /// One attempt, with the content of its messages where that may be shown.
     fn attempt(&self, id: &str) -> Option<RunningView>;

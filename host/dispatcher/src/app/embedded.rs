@@ -258,7 +258,11 @@ impl Operations for EmbeddedOperations {
         AskedDepths { calls: 1 }
     }
 
-    fn running(&self, page: &Page) -> Result<Listed<RunningView>, CallProblem> {
+    fn running(
+        &self,
+        _queue: Option<&str>,
+        page: &Page,
+    ) -> Result<Listed<RunningView>, CallProblem> {
         page.of(0, |_| None)
     }
 

@@ -432,7 +432,26 @@ impl Operations for RunOperations {
         self.unread.look(|| self.read_queues()).await
     }
 
-    fn running(&self, page: &Page) -> Result<Listed<RunningView>, CallProblem> {
+    fn paused(&self, most: usize) -> (Vec<QueueView>, usize) {
+        let (mut first, mut all) = (Vec::new(), 0);
+        for (at, route) in self.live.routes().iter().enumerate() {
+            let state = route.state();
+            let lanes = state.queues.iter().enumerate();
+            for (lane, _) in lanes.filter(|(_, one)| one.paused || state.route.paused) {
+                all += 1;
+                if first.len() < most {
+                    first.push(self.queue_view((at, lane), &state));
+                }
+            }
+        }
+        (first, all)
+    }
+
+    fn running(
+        &self,
+        queue: Option<&str>,
+        page: &Page,
+    ) -> Result<Listed<RunningView>, CallProblem> {
         let (mut route, mut after) = match &page.after {
             None => (0, 0),
             Some(cursor) => self
@@ -443,8 +462,12 @@ impl Operations for RunOperations {
         while route < self.routes.len() && items.len() <= page.limit {
             let usual = self.figures(route).hand_over;
             let wanted = page.limit + 1 - items.len();
-            let running = &self.routes[route].running;
-            let found = running.list(after, wanted, &self.ledger, usual);
+            let (running, queues) = (
+                &self.routes[route].running,
+                &self.live.routes()[route].queues,
+            );
+            let is_of = |lane: usize| queue.is_none_or(|queue| queues[lane].text == queue);
+            let found = running.list(after, wanted, is_of, &self.ledger, usual);
             let views = found.into_iter();
             items.extend(views.map(|one| self.running_view(route, one, Vec::new())));
             (route, after) = (route + 1, 0);

@@ -100,3 +100,20 @@ async fn a_queue_whose_next_receive_is_the_last_is_not_looked_at() {
     assert!(matches!(refused, Err(RedriveError::Refused(_))));
     assert_eq!(scene.from.receives.load(Ordering::SeqCst), 0);
 }
+
+#[tokio::test]
+async fn a_look_ends_with_the_batch_in_which_a_message_has_one_receive_left_or_none() {
+    let mut twice = Arc::into_inner(Memory::new("dead", false)).unwrap();
+    twice.identity.most_receives = Some(2);
+    (0..30).for_each(|at| twice.put(letter(at, "trap", None)));
+    let token = CancellationToken::new();
+    for end in [LookEnd::LastReceive, LookEnd::ReceivesSpent] {
+        let found = look(&twice, &Selection::default(), &bounds(100, 100), &token).await;
+        let found = found.unwrap();
+        assert_eq!(
+            (found.received, found.receive_calls, found.end),
+            (BATCH as u64, 1, end)
+        );
+        assert_eq!(twice.leased(), 0, "they are given back");
+    }
+}

@@ -231,7 +231,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
     get(
         "/api/v1/running",
         "The attempts under way, those of each route with the oldest first.",
-        query::PAGED,
+        query::RUNNING,
         Answer::Json(objects::RunningList::schema),
         run!(reads::running),
     ),

@@ -68,6 +68,8 @@ pub(super) const QUEUES: &[Parameter] = &[
         is_required: false,
     },
 ];
+/// Of the list of attempts under way.
+pub(super) const RUNNING: &[Parameter] = &[LIMIT, CURSOR, text("queue", "Only of this queue.")];
 /// Of the list of outcomes.
 pub(super) const OUTCOMES: &[Parameter] = &[
     LIMIT,

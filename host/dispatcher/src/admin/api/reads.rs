@@ -84,7 +84,8 @@ pub(super) fn no_queue(name: &str) -> CallProblem {
 }
 
 pub(super) async fn running(call: Call) -> Answered {
-    let (items, next) = call.operations.running(&call.query.page())?;
+    let queue = call.query.text("queue");
+    let (items, next) = call.operations.running(queue, &call.query.page())?;
     json(&RunningList { items, next })
 }
 

@@ -230,8 +230,9 @@ impl History {
     pub(super) fn new(now: BootInstant, reading: Reading) -> Self {
         Self {
             began: now,
-            seconds: VecDeque::new(),
-            minutes: VecDeque::new(),
+            // What was not written yet is not resident.
+            seconds: VecDeque::with_capacity(SECONDS),
+            minutes: VecDeque::with_capacity(MINUTES),
             minute: (0, reading.clone()),
             marks: VecDeque::from([(now, reading.tally, reading.durations.clone())]),
             last: reading,
@@ -417,9 +418,10 @@ mod tests {
         let day = history.points(at(days), Span::Day);
         assert_eq!((day.len(), day[0].0), (MINUTES, 24 * 3_600));
         assert!(day.iter().all(|(_, point)| point.done == 1.0));
-        let bytes = (SECONDS + MINUTES) * size_of::<Point>();
-        assert!(bytes <= 162_000, "{bytes} bytes for each history");
         assert!(history.seconds.len() == SECONDS && history.minutes.len() == MINUTES);
+        let points = history.seconds.capacity() + history.minutes.capacity();
+        let bytes = points * size_of::<Point>();
+        assert!(bytes <= 162_000, "{bytes} bytes for each history");
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub(super) enum View {
     Overview { filter: String, after: usize },
     /// One queue.
     Queue(String),
+    /// Some dead-letter queues, and the jobs.
+    DeadLetters { filter: String, after: usize },
     /// The attempts under way.
     Running { after: Option<String> },
     /// The versions of plugins.
@@ -30,8 +32,16 @@ pub(super) enum View {
     Job(String),
 }
 
-/// Whom the charts of a view are about: a queue, or all.
 impl View {
+    /// Whether it shows how much queues hold.
+    pub(super) fn has_depths(&self) -> bool {
+        matches!(
+            self,
+            Self::Overview { .. } | Self::DeadLetters { .. } | Self::Queue(_)
+        )
+    }
+
+    /// Whom its charts are about: a queue, or all.
     pub(super) fn charted(&self) -> Option<Option<&str>> {
         match self {
             Self::Overview { .. } => Some(None),

@@ -37,6 +37,7 @@ use dispatcher_http::{StreamBody, StreamWriter};
 use history::Span;
 use links::Links;
 use looks::{Frame, View};
+use maud::Markup;
 use sampler::{EVERY, Sampler};
 use scene::Scene;
 use serde_json::json;
@@ -143,7 +144,8 @@ impl Dashboard {
 
     /// The answer to a request that is refused: a page, or where a token is missing the way to it.
     pub(super) fn refused(&self, refusal: &Refusal, request: &Parts) -> Response {
-        let is_page = request.method.is_safe();
+        // The script of a page makes nothing of another page.
+        let is_page = request.method.is_safe() && request.uri.path() != "/ui/live";
         if *refusal == Refusal::Unauthorized && is_sign_out(request.uri.path()) {
             // The session has ended by itself.
             return visit::see_other(&self.links.to("/ui/sign-in", &[]));
@@ -241,6 +243,13 @@ fn stream_of(links: &Links, view: &View) -> String {
             after = first.to_string();
             vec![("view", "overview"), ("q", filter), ("after", &after)]
         }
+        View::DeadLetters {
+            filter,
+            after: first,
+        } => {
+            after = first.to_string();
+            vec![("view", "dead-letters"), ("q", filter), ("after", &after)]
+        }
         View::Queue(queue) => vec![("view", "queue"), ("name", queue)],
         View::Running { after: None } => vec![("view", "running")],
         View::Running { after: Some(after) } => vec![("view", "running"), ("after", after)],
@@ -256,6 +265,10 @@ async fn view_of(visit: &Visit) -> Result<View, CallProblem> {
     let parameters = &visit.parameters;
     match parameters.get("view") {
         "overview" => Ok(View::Overview {
+            filter: parameters.get("q").to_owned(),
+            after: parameters.number("after"),
+        }),
+        "dead-letters" => Ok(View::DeadLetters {
             filter: parameters.get("q").to_owned(),
             after: parameters.number("after"),
         }),
@@ -336,46 +349,57 @@ async fn attempt(visit: Visit) -> PageResult {
 
 async fn dead_letters(visit: Visit) -> PageResult {
     let queue = visit.parameters.get("queue").trim();
-    let reason = visit.parameters.get("reason");
-    let after = Some(visit.parameters.get("after")).filter(|after| !after.is_empty());
-    let content = if queue.is_empty() {
-        let (mut queues, _) = sampler::shown(&*visit.operations, "", 0).await;
-        visit.operations.add_depths(&mut queues).await;
-        view::letters::queues(&visit, &queues)
-    } else {
-        let order = LookOrder {
-            select: SelectionText {
-                reason: Some(reason.to_owned()).filter(|reason| !reason.is_empty()),
-                ..SelectionText::default()
-            },
-            page: Page {
-                limit: LISTED,
-                after: after.map(str::to_owned),
-            },
-            // Its time bounds it.
-            scan: Some(u64::MAX),
-            within: Some(match visit.parameters.get("look") {
-                "longer" => LOOKING_ON,
-                _ => LOOKING,
-            }),
-            ..LookOrder::default()
+    let (view, content) = if queue.is_empty() {
+        let filter = visit.parameters.get("q").trim().to_owned();
+        let after = visit.parameters.number("after");
+        let view = View::DeadLetters {
+            filter: filter.clone(),
+            after,
         };
-        match visit.operations.messages().look(queue, &order).await {
-            Ok(found) => view::letters::letters(&visit, &found, reason),
-            // It hands out messages only by receiving them.
-            Err(problem) if problem.status == StatusCode::CONFLICT => {
-                view::letters::unlisted(&visit, queue)
-            }
-            Err(problem) => return Err(visit.wrong(&problem)),
-        }
+        visit.sampler().glance(&view, DEPTH_PATIENCE).await;
+        let content = view::letters::queues(&visit, &filter, after).await;
+        (view, content)
+    } else {
+        (View::Jobs, letters(&visit, queue).await?)
     };
-    let live = stream_of(visit.links(), &View::Jobs);
+    let live = stream_of(visit.links(), &view);
     Ok(visit.page(
         Some(Section::DeadLetters),
         "Dead letters",
         Some(live),
         content,
     ))
+}
+
+/// The messages of a queue, as far as it lists them.
+async fn letters(visit: &Visit, queue: &str) -> Result<Markup, Response> {
+    let reason = visit.parameters.get("reason");
+    let after = Some(visit.parameters.get("after")).filter(|after| !after.is_empty());
+    let order = LookOrder {
+        select: SelectionText {
+            reason: Some(reason.to_owned()).filter(|reason| !reason.is_empty()),
+            ..SelectionText::default()
+        },
+        page: Page {
+            limit: LISTED,
+            after: after.map(str::to_owned),
+        },
+        // Its time bounds it.
+        scan: Some(u64::MAX),
+        within: Some(match visit.parameters.get("look") {
+            "longer" => LOOKING_ON,
+            _ => LOOKING,
+        }),
+        ..LookOrder::default()
+    };
+    match visit.operations.messages().look(queue, &order).await {
+        Ok(found) => Ok(view::letters::letters(visit, &found, reason)),
+        // It hands out messages only by receiving them.
+        Err(problem) if problem.status == StatusCode::CONFLICT => {
+            Ok(view::letters::unlisted(visit, queue))
+        }
+        Err(problem) => Err(visit.wrong(&problem)),
+    }
 }
 
 async fn message(visit: Visit) -> PageResult {

@@ -260,7 +260,7 @@ impl Sampler {
             return;
         }
         self.looked.notify_one();
-        if matches!(view, View::Overview { .. } | View::Queue(_)) {
+        if view.has_depths() {
             tokio::select! {
                 _ = came.changed() => {}
                 () = clock::sleep_until(Some(clock::now() + patience)) => {}
@@ -378,7 +378,7 @@ fn read_all(meters: &Meters, prices: &[u64], last: Option<&Reading>) -> Reading 
 /// The queues that a view shows.
 async fn queues_of(operations: &dyn Operations, view: &View) -> Vec<String> {
     match view {
-        View::Overview { filter, after } => {
+        View::Overview { filter, after } | View::DeadLetters { filter, after } => {
             let (queues, _) = shown(operations, filter, *after).await;
             queues.into_iter().map(|queue| queue.queue).collect()
         }

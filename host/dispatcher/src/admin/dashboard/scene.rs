@@ -55,6 +55,9 @@ impl Scene<'_> {
         match view {
             View::Overview { filter, after } => view::overview::parts(self, filter, *after).await,
             View::Queue(queue) => view::queue::parts(self, queue).await,
+            View::DeadLetters { filter, after } => {
+                view::letters::queue_parts(self, filter, *after).await
+            }
             View::Running { after } => view::attempts::parts(self, after.as_deref()),
             View::Plugins => view::lists::plugin_parts(self),
             View::Jobs => view::letters::parts(self),

@@ -11,13 +11,17 @@ const SHOWN: usize = 100;
 /// A lease that ends so soon is marked, in seconds.
 const SHORT_LEASE_S: f64 = 5.0;
 
-/// The attempts of a page, and where the next begins.
-pub(super) fn first(scene: &Scene<'_>, after: Option<&str>) -> (Vec<RunningView>, Option<String>) {
+/// The attempts of a page, of one queue or of all, and where the next begins.
+fn first(
+    scene: &Scene<'_>,
+    queue: Option<&str>,
+    after: Option<&str>,
+) -> (Vec<RunningView>, Option<String>) {
     let page = Page {
         limit: SHOWN,
         after: after.map(str::to_owned),
     };
-    scene.operations.running(&page).unwrap_or_default()
+    scene.operations.running(queue, &page).unwrap_or_default()
 }
 
 /// The page of all.
@@ -36,19 +40,33 @@ pub(in super::super) fn parts(scene: &Scene<'_>, after: Option<&str>) -> Vec<Str
 }
 
 fn body(scene: &Scene<'_>, after: Option<&str>) -> Markup {
-    let (attempts, next) = first(scene, after);
+    let (attempts, next) = first(scene, None, after);
     html! {
         div #attempts {
             (list(scene.links(), &attempts, "No attempt runs now."))
-            @if let Some(next) = next {
-                p.pages { a href=(scene.links().to("/ui/running", &[("after", &next)])) { "Next" } }
+            @if after.is_some() || next.is_some() {
+                p.pages {
+                    @if after.is_some() { a href=(scene.links().to("/ui/running", &[])) { "First" } " " }
+                    @if let Some(next) = next {
+                        a href=(scene.links().to("/ui/running", &[("after", &next)])) { "Next" }
+                    }
+                }
             }
         }
     }
 }
 
+/// The attempts at messages of a queue, for its page.
+pub(super) fn of_queue(scene: &Scene<'_>, queue: &str) -> Markup {
+    let (attempts, next) = first(scene, Some(queue), None);
+    html! {
+        (list(scene.links(), &attempts, "No attempt of this queue runs here."))
+        @if next.is_some() { p.muted.small { "These are the first " (SHOWN) "." } }
+    }
+}
+
 /// A table of attempts.
-pub(super) fn list(links: &Links, attempts: &[RunningView], none: &str) -> Markup {
+fn list(links: &Links, attempts: &[RunningView], none: &str) -> Markup {
     if attempts.is_empty() {
         return nothing(none);
     }
@@ -80,17 +98,22 @@ pub(super) fn list(links: &Links, attempts: &[RunningView], none: &str) -> Marku
                 td.number.nowrap { (format::time(attempt.age_s)) }
                 td.number.nowrap { (format::time(attempt.time_left_s)) }
                 td.number.nowrap { (lease(&attempt.messages)) }
-                td.id { (attempt.version.as_deref().map_or(String::new(), short_version)) }
+                td.id title=[attempt.version.as_deref()] {
+                    (attempt.version.as_deref().map_or(String::new(), short_version))
+                }
             }
         }
     };
     table("Attempts under way", &heads, &rows)
 }
 
-/// A version as `FILE sha256:DIGEST` with the beginning of its digest.
+/// A version as `FILE sha256:DIGEST` with the name of its file and the beginning of its digest.
 fn short_version(version: &str) -> String {
-    match version.split_once("sha256:") {
-        Some((file, digest)) => format!("{file}{}", digest.get(..8).unwrap_or(digest)),
+    match version.split_once(" sha256:") {
+        Some((file, digest)) => {
+            let name = file.rsplit('/').next().unwrap_or(file);
+            format!("{name} {}", digest.get(..8).unwrap_or(digest))
+        }
         None => version.to_owned(),
     }
 }
@@ -189,7 +212,10 @@ mod tests {
 
     #[test]
     fn a_version_is_shown_with_the_beginning_of_its_digest() {
-        assert_eq!(short_version("a.wasm sha256:0123456789"), "a.wasm 01234567");
+        for file in ["a.wasm", "/srv/plugins/a.wasm"] {
+            let version = format!("{file} sha256:0123456789");
+            assert_eq!(short_version(&version), "a.wasm 01234567");
+        }
         assert_eq!(short_version("canary"), "canary");
     }
 

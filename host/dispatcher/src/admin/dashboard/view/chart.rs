@@ -59,7 +59,7 @@ pub(in super::super) fn charts(visit: &Visit, queue: Option<&str>, span: Span) -
         section.charts aria-label="Charts" {
             div.spans {
                 @for one in Span::ALL {
-                    a href=(span_link(links, queue, one)) aria-current=[(one == span).then_some("true")] {
+                    a href=(span_link(visit, queue, one)) aria-current=[(one == span).then_some("true")] {
                         (one.label())
                     }
                 }
@@ -79,11 +79,16 @@ pub(in super::super) fn charts(visit: &Visit, queue: Option<&str>, span: Span) -
     }
 }
 
-fn span_link(links: &Links, queue: Option<&str>, span: Span) -> String {
-    match queue {
-        None => links.to("/ui", &[("span", span.label())]),
-        Some(queue) => links.to("/ui/queue", &[("name", queue), ("span", span.label())]),
+/// The same page over another span.
+fn span_link(visit: &Visit, queue: Option<&str>, span: Span) -> String {
+    let span = ("span", span.label());
+    if let Some(queue) = queue {
+        return visit.links().to("/ui/queue", &[("name", queue), span]);
     }
+    let kept = ["q", "after"].map(|name| (name, visit.parameters.get(name)));
+    let kept = kept.into_iter().filter(|(_, value)| !value.is_empty());
+    let parameters: Vec<(&str, &str)> = kept.chain([span]).collect();
+    visit.links().to("/ui", &parameters)
 }
 
 fn points_link(links: &Links, queue: Option<&str>, span: Span) -> String {

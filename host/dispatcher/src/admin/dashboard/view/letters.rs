@@ -2,9 +2,12 @@
 //! or remove messages.
 
 use super::super::links::Links;
-use super::super::sampler::Sampler;
+use super::super::sampler::{Sampler, shown};
 use super::super::scene::Scene;
-use super::{Visit, action, action_on, alert, date, format, nothing, reading_only, table};
+use super::overview::cost;
+use super::{
+    Visit, action, action_on, alert, date, filter_form, format, nothing, pages, reading_only, table,
+};
 use crate::admin::messages::{JobReport, JobView, MessageList, MessageView, ReasonView};
 use crate::admin::operations::{Page, QueueView};
 use dispatcher_core::redrive::{OTHERS, pattern_of_counted};
@@ -13,41 +16,73 @@ use maud::{Markup, html};
 /// How many jobs are shown.
 const JOBS: usize = 20;
 
-/// The queues that have dead letters.
-pub(in super::super) fn queues(visit: &Visit, queues: &[QueueView]) -> Markup {
+/// The page of the dead-letter queues.
+pub(in super::super) async fn queues(visit: &Visit, filter: &str, after: usize) -> Markup {
+    let scene = visit.scene();
+    let (queues, next) = shown(scene.operations, filter, after).await;
     let links = visit.links();
-    let with: Vec<(&QueueView, &str)> = queues
+    html! {
+        div.heading {
+            h1 { "Dead letters" }
+            (filter_form(links, "/ui/dead-letters", filter))
+        }
+        (queue_table(&scene, &queues, filter))
+        (pages(links, "/ui/dead-letters", filter, after, next))
+        (cost(scene.dashboard.sampler.cost()))
+        (job_section(&scene))
+    }
+}
+
+/// The parts of it that change.
+pub(in super::super) async fn queue_parts(
+    scene: &Scene<'_>,
+    filter: &str,
+    after: usize,
+) -> Vec<String> {
+    let (queues, _) = shown(scene.operations, filter, after).await;
+    let parts = [
+        queue_table(scene, &queues, filter),
+        cost(scene.dashboard.sampler.cost()),
+        jobs(scene),
+    ];
+    parts.map(|part| part.into_string()).into()
+}
+
+fn queue_table(scene: &Scene<'_>, queues: &[QueueView], filter: &str) -> Markup {
+    let links = scene.links();
+    let with = queues
         .iter()
-        .filter_map(|queue| Some((queue, queue.dead_letter_queue.as_deref()?)))
-        .collect();
+        .filter_map(|queue| Some((queue, queue.dead_letter_queue.as_deref()?)));
+    let with: Vec<(&QueueView, &str)> = with.collect();
     let rows = html! {
         @for (queue, dead) in &with {
             tr {
                 th scope="row" { a href=(letters_link(links, dead, "")) { (dead) } }
                 td { a href=(links.queue(&queue.queue)) { (queue.queue) } }
-                td.number { (dead_count(visit.sampler(), queue)) }
+                td.number { (dead_count(&scene.dashboard.sampler, queue)) }
                 td.number { (format::count(queue.totals.dead_lettered.0)) }
             }
         }
     };
     html! {
-        div.heading { h1 { "Dead letters" } }
-        @if with.is_empty() { (nothing("No queue of this process has a dead-letter queue that is known.")) }
-        @else {
-            (table("Dead-letter queues", &[
-                ("Dead-letter queue", ""), ("Of", ""), ("Dead letters", "number"), ("Since the start", "number"),
-            ], &rows))
+        div #dead-letter-queues {
+            @if !with.is_empty() {
+                (table("Dead-letter queues", &[
+                    ("Dead-letter queue", ""), ("Of", ""), ("Dead letters", "number"), ("Dead-lettered since the start", "number"),
+                ], &rows))
+            } @else if queues.is_empty() && !filter.is_empty() {
+                (nothing(&format!("No queue or route has “{filter}” in its name.")))
+            } @else {
+                (nothing("None of these queues has a dead-letter queue that is known."))
+            }
         }
-        (job_section(&visit.scene()))
     }
 }
 
 fn dead_count(sampler: &Sampler, queue: &QueueView) -> Markup {
-    let known = sampler
-        .depth(&queue.queue)
-        .and_then(|known| known.dead_letters);
-    let asked = known.as_ref().or(queue.dead_letter_depth.as_ref());
-    match asked.and_then(|depth| depth.waiting) {
+    let known = sampler.depth(&queue.queue);
+    let known = known.and_then(|known| known.dead_letters);
+    match known.and_then(|depth| depth.waiting) {
         Some(count) => html! { span.bad[count.0 > 0] { (format::count(count.0)) } },
         None => html! { "–" },
     }
@@ -230,7 +265,7 @@ pub(in super::super) fn message(visit: &Visit, queue: &str, found: &MessageView)
             dt { "Queue" } dd { a href=(letters_link(visit.links(), queue, "")) { (queue) } }
             dt { "Reason" } dd { (found.reason.as_deref().unwrap_or("none")) }
             dt { "Came from" } dd { (found.source.as_deref().unwrap_or("not known")) }
-            dt { "Sent" } dd { (found.sent_at.as_deref().map_or("not known".to_owned(), date)) }
+            dt { "Sent (UTC)" } dd { (found.sent_at.as_deref().map_or("not known".to_owned(), date)) }
             dt { "Received here" } dd { (format::counted(found.receive_count.0, "time", "times")) }
             dt { "Redriven" } dd { (format::counted(found.redriven.0, "time", "times")) }
             dt { "Size" } dd { (format::bytes(found.bytes.0)) }
@@ -357,8 +392,8 @@ fn job_details(job: &JobView) -> Markup {
             dl.pairs {
                 dt { "State" } dd { (state(job)) @if let Some(error) = &job.error { " " (error) } }
                 dt { "Queue" } dd { (job.queue) @if let Some(to) = &job.to { " → " (to) } }
-                dt { "Started" } dd { (date(&job.started_at)) " by " (job.user) }
-                @if let Some(at) = &job.ended_at { dt { "Ended" } dd { (date(at)) } }
+                dt { "Started (UTC)" } dd { (date(&job.started_at)) " by " (job.user) }
+                @if let Some(at) = &job.ended_at { dt { "Ended (UTC)" } dd { (date(at)) } }
                 @if let Some(waiting) = job.waiting { dt { "Waited at the start" } dd { (format::count(waiting.0)) } }
                 @for (name, count) in counts { @if count > 0 || name == "Moved" { dt { (name) } dd { (format::count(count)) } } }
                 @if let Some(removed) = removed { dt { "Removed" } dd { (format::count(removed.0)) } }

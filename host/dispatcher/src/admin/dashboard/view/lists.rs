@@ -1,5 +1,6 @@
 //! Pages that are a list: schedules, plugins, processes and findings.
 
+use super::super::LISTED;
 use super::super::scene::Scene;
 use super::{Visit, action, action_on, date, format, nothing, reading_only, table};
 use crate::admin::operations::{FindingView, ScheduleView, WorkerView};
@@ -39,6 +40,7 @@ pub(in super::super) fn schedules(
                         }
                     }
                 }))
+                @if items.len() >= LISTED { p.muted.small { "These are the first " (LISTED) "." } }
             }
         }
     }
@@ -187,6 +189,7 @@ pub(in super::super) fn processes(visit: &Visit, workers: &[WorkerView]) -> Mark
             "with their messages in flight." }
         @if workers.is_empty() { (nothing("No process is known to receive.")) }
         @else { (table("Processes", &[("Process", ""), ("Listed by", ""), ("Messages in flight", "wide")], &rows)) }
+        @if workers.len() >= LISTED { p.muted.small { "These are the first " (LISTED) "." } }
     }
 }
 

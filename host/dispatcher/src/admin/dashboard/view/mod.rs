@@ -237,6 +237,37 @@ pub(super) fn table(label: &str, heads: &[(&str, &str)], rows: &Markup) -> Marku
     }
 }
 
+/// Chooses queues by their names or routes.
+pub(super) fn filter_form(links: &Links, path: &str, filter: &str) -> Markup {
+    html! {
+        form.filter method="get" action=(links.to(path, &[])) role="search" {
+            label.sr for="filter" { "Filter queues by name or route" }
+            input #filter type="search" name="q" value=(filter) placeholder="Filter" autocomplete="off";
+            button type="submit" { "Filter" }
+        }
+    }
+}
+
+/// Leads to the first and to the next page of a list of queues.
+pub(super) fn pages(
+    links: &Links,
+    path: &str,
+    filter: &str,
+    after: usize,
+    next: Option<usize>,
+) -> Markup {
+    html! {
+        @if after > 0 || next.is_some() {
+            p.pages {
+                @if after > 0 { a href=(links.to(path, &[("q", filter)])) { "First" } " " }
+                @if let Some(next) = next {
+                    a href=(links.to(path, &[("q", filter), ("after", &next.to_string())])) { "Next" }
+                }
+            }
+        }
+    }
+}
+
 /// Something that needs attention.
 pub(super) fn alert(kind: &str, content: &Markup) -> Markup {
     html! { li.alert.(kind) { (content) } }
@@ -286,9 +317,11 @@ pub(super) fn reading_only(visit: &Visit) -> Markup {
 /// The last deliveries that ended otherwise than done.
 pub(super) fn outcomes(links: &Links, outcomes: &[OutcomeView], with_queue: bool) -> Markup {
     if outcomes.is_empty() {
-        return nothing(
-            "No delivery has ended otherwise than done since the start of this process.",
-        );
+        return nothing(if with_queue {
+            "No delivery has ended otherwise than done since the start of this process."
+        } else {
+            "None of the last 1,000 deliveries of this process that ended otherwise than done was of this queue."
+        });
     }
     let rows = html! {
         @for outcome in outcomes {

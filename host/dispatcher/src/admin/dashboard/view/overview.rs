@@ -5,12 +5,15 @@ use super::super::looks::DepthCost;
 use super::super::sampler::{KnownDepth, shown};
 use super::super::scene::Scene;
 use super::letters::letters_link;
-use super::{Visit, action, alert, chart, figure, format, nothing, outcomes, reading_only, table};
+use super::{
+    Visit, action, alert, chart, figure, filter_form, format, nothing, outcomes, pages,
+    reading_only, table,
+};
 use crate::admin::operations::{ProcessView, QueueRates, QueueView, RecentWork, RouteView};
 use maud::{Markup, html};
 
-/// How many queues it warns of that no route reads.
-const OTHERS: usize = 5;
+/// How many queues a warning names, of those that are paused and of those that no route reads.
+const NAMED: usize = 5;
 /// How many of the last outcomes the overview shows.
 const OUTCOMES: usize = 8;
 
@@ -27,31 +30,20 @@ pub(in super::super) async fn page(
     let links = visit.links();
     html! {
         h1.sr { "Overview" }
-        (alerts(&scene, &queues))
+        (alerts(&scene))
         (figures(&scene, &queues, &routes))
         @if !routes.is_empty() { (chart::charts(visit, None, span)) }
         section aria-labelledby="queues-title" {
             div.heading {
                 h2 #queues-title { "Queues " span.muted { (format::count(scene.queue_count(queues.len()) as u64)) } }
-                form.filter method="get" action=(links.to("/ui", &[])) role="search" {
-                    label.sr for="filter" { "Filter queues by name or route" }
-                    input #filter type="search" name="q" value=(filter) placeholder="Filter" autocomplete="off";
-                    button type="submit" { "Filter" }
-                }
+                (filter_form(links, "/ui", filter))
             }
             @if queues.is_empty() {
                 (nothing(&format!("No queue or route has “{filter}” in its name.")))
             } @else {
                 (table("Queues", HEADS, &html! { @for queue in &queues { (row(&scene, queue)) } }))
             }
-            @if after > 0 || next.is_some() {
-                p.pages {
-                    @if after > 0 { a href=(links.to("/ui", &[("q", filter)])) { "First" } " " }
-                    @if let Some(next) = next {
-                        a href=(links.to("/ui", &[("q", filter), ("after", &next.to_string())])) { "Next" }
-                    }
-                }
-            }
+            (pages(links, "/ui", filter, after, next))
             (cost(scene.dashboard.sampler.cost()))
         }
         @if routes.is_empty() {
@@ -75,7 +67,7 @@ pub(in super::super) async fn parts(scene: &Scene<'_>, filter: &str, after: usiz
     let (queues, _) = shown(scene.operations, filter, after).await;
     let routes = scene.routes();
     let mut parts = vec![
-        alerts(scene, &queues),
+        alerts(scene),
         figures(scene, &queues, &routes),
         cost(scene.dashboard.sampler.cost()),
         recent(scene),
@@ -90,11 +82,12 @@ fn recent(scene: &Scene<'_>) -> Markup {
 }
 
 /// What needs attention, worst first.
-fn alerts(scene: &Scene<'_>, queues: &[QueueView]) -> Markup {
+fn alerts(scene: &Scene<'_>) -> Markup {
     let ProcessView {
         state, not_ready, ..
     } = scene.operations.process();
-    let unread: Vec<&QueueView> = queues.iter().filter(|queue| queue.paused).collect();
+    // Also those that are not on this page.
+    let (paused, all_paused) = scene.operations.paused(NAMED);
     let others = scene.dashboard.sampler.unread();
     html! {
         ul #alerts.alerts aria-label="Attention" {
@@ -104,18 +97,18 @@ fn alerts(scene: &Scene<'_>, queues: &[QueueView]) -> Markup {
             @for one in &not_ready {
                 (alert("bad", &html! { strong { (one.what) } ": " (one.reason) }))
             }
-            @if let [one] = &unread[..] {
+            @if let [one] = &paused[..] {
                 (alert("warn", &unread_alert(scene, one)))
-            } @else if !unread.is_empty() {
+            } @else if !paused.is_empty() {
                 (alert("warn", &html! {
-                    strong { (format::count(unread.len() as u64)) " queues are paused: nobody receives from them here. " }
-                    @for queue in unread.iter().take(5) {
+                    strong { (format::count(all_paused as u64)) " queues are paused: nobody receives from them here. " }
+                    @for queue in &paused {
                         a href=(scene.links().queue(&queue.queue)) { (queue.queue) } " "
                     }
-                    @if unread.len() > 5 { "…" }
+                    @if all_paused > paused.len() { "…" }
                 }))
             }
-            @for one in others.iter().take(OTHERS) {
+            @for one in others.iter().take(NAMED) {
                 (alert("warn", &html! {
                     strong { "Nobody receives from " (one.queue) ". " }
                     "No route reads it, and " (format::counted(one.waiting, "message waits.", "messages wait."))
@@ -192,7 +185,9 @@ fn figures(scene: &Scene<'_>, queues: &[QueueView], routes: &[RouteView]) -> Mar
             (figure("Running", &format::count(attempts), &html! {
                 "of " (format::count(limit)) " · " (format::count(in_flight)) " held"
             }))
-            (figure("Dead letters", &dead.map_or("–".to_owned(), format::count), &html! { "in all DLQs" }))
+            (figure("Dead letters", &dead.map_or("–".to_owned(), format::count), &html! {
+                @if let Some(partial) = &partial { (partial) } @else { "in all DLQs" }
+            }))
             (calls_figure(work.as_ref()))
         }
     }

@@ -6,7 +6,7 @@ use super::super::scene::Scene;
 use super::letters::letters_link;
 use super::overview::{calls_figure, cost, drain_figure, rate_figure, time_figure, unread_alert};
 use super::{Visit, action, alert, attempts, chart, figure, format, outcomes, reading_only};
-use crate::admin::operations::{LiveNumber, QueueView, RunningView};
+use crate::admin::operations::{LiveNumber, QueueView};
 use maud::{Markup, html};
 
 /// How many of the last outcomes the page shows.
@@ -181,9 +181,7 @@ fn calls(scene: &Scene<'_>, queue: &QueueView) -> Markup {
 }
 
 fn running(scene: &Scene<'_>, queue: &str) -> Markup {
-    let (all, _) = attempts::first(scene, None);
-    let own: Vec<RunningView> = all.into_iter().filter(|one| one.queue == queue).collect();
-    html! { div #running { (attempts::list(scene.links(), &own, "No attempt of this queue runs.")) } }
+    html! { div #running { (attempts::of_queue(scene, queue)) } }
 }
 
 fn recent(scene: &Scene<'_>, queue: &str) -> Markup {
