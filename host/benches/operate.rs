@@ -53,7 +53,8 @@ const MILLION: usize = 1_000_000;
 /// How often it is looked whether a job has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-const PARTS: [(&str, fn(&Runtime)); 3] = [("api", api), ("redrive", redrive), ("million", million)];
+type OperatePart = fn(&Runtime);
+const PARTS: [(&str, OperatePart); 3] = [("api", api), ("redrive", redrive), ("million", million)];
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
