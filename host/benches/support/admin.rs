@@ -13,7 +13,7 @@ const TOKEN: &str = "benchmark";
 
 /// Where a program that has just started listens.
 pub(crate) fn address(program: &mut Program) -> String {
-    let (_, line) = program.line("health and metrics at");
+    let (_, line) = program.line("health and metrics served");
     let (_, address) = line.rsplit_once("http://").expect("the line names it");
     let end =
         address.find(|letter: char| letter != '.' && letter != ':' && !letter.is_ascii_digit());

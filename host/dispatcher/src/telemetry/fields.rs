@@ -341,7 +341,9 @@ mod tests {
     #[test]
     fn line_that_is_written_for_a_span_has_its_ids() {
         let (tracer, _receiver) = trace::Tracer::new(trace::TraceTerms::default(), 1);
-        let context = tracer.begin(None, dispatcher_core::clock::now()).expect("it is on");
+        let context = tracer
+            .begin(None, dispatcher_core::clock::now())
+            .expect("it is on");
         let (text, json) = written(|| {
             trace::within(&mut Some(trace::ActiveSpan::of(context)), || {
                 tracing::info!(target: "t", number = 7, "it happened");

@@ -223,7 +223,12 @@ mod tests {
     #[test]
     fn thread_works_for_the_innermost_span_and_then_for_the_one_before() {
         let (tracer, _receiver) = Tracer::new(TraceTerms::default(), 1);
-        let begin = || Some(ActiveSpan::new(tracer.clone(), tracer.begin(None, clock::now())?));
+        let begin = || {
+            Some(ActiveSpan::new(
+                tracer.clone(),
+                tracer.begin(None, clock::now())?,
+            ))
+        };
         let (mut outer, mut inner) = (begin(), begin());
         let ids = [&outer, &inner].map(|span| span.as_ref().map(ActiveSpan::context));
         within(&mut outer, || {
