@@ -216,7 +216,7 @@ fn redrive(runtime: &Runtime) {
         );
         operated.program.stop();
     }
-    println!("(all letters have the reason; on SQS all are moved by a task of the server's own)");
+    println!("(all letters have the reason; SQS and DynamoDB are those of MiniStack)");
 }
 
 fn local(folder: &Path) -> LetterPlace {
