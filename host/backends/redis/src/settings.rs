@@ -127,7 +127,7 @@ pub(crate) fn check_tls(values: &SectionValues) -> Vec<(&'static str, BadValue)>
     let is_plain = url.is_none_or(|url| !url.starts_with("rediss"));
     let file = ["ca-file", "cert-file", "key-file"]
         .into_iter()
-        .find(|key| is_set(&key));
+        .find(is_set);
     if let Some(key) = file.filter(|_| is_plain) {
         problems.push((
             key,
