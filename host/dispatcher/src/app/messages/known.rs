@@ -162,7 +162,7 @@ pub(super) fn view(message: &Message, redact: Option<&[Rule]>) -> MessageView {
     MessageView {
         id: message.id.clone(),
         reason: reason_of(message).map(str::to_owned),
-        source: source_of(message).map(|source| source.name().to_owned()),
+        source: source_of(message).map(|source| written(message, source.name())),
         receive_count: message.receive_count.into(),
         redriven: redriven(message).into(),
         sent_at: message.sent_at.map(rfc3339),
@@ -172,9 +172,35 @@ pub(super) fn view(message: &Message, redact: Option<&[Rule]>) -> MessageView {
     }
 }
 
+/// The queue that a letter came from as people write it, where its backend knows it: a redrive policy
+/// names it by an ARN.
+fn written(letter: &Message, source: &str) -> String {
+    let name = || {
+        let backend = letter.queue.parse::<QueueName>().ok()?.backend;
+        let name = backend.queue_of_source(source)?;
+        Some(QueueName { backend, name }.to_string())
+    };
+    name().unwrap_or_else(|| source.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn source_of_a_letter_is_written_as_its_queue_is() {
+        let of = |queue: &str, source: &str| {
+            let letter = Message {
+                queue: queue.into(),
+                ..Message::default()
+            };
+            written(&letter, source)
+        };
+        let arn = "arn:aws:sqs:us-east-1:000000000000:orders";
+        assert_eq!(of("local:orders.dead", arn), "local:orders");
+        assert_eq!(of("local:orders.dead", "local:orders"), "local:orders");
+        assert_eq!(of("redis:orders.dead", "elsewhere"), "elsewhere");
+    }
     use dispatcher_core::message::Attribute;
 
     #[test]
