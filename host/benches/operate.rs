@@ -42,7 +42,7 @@ use std::thread::sleep;
 use std::time::Duration;
 use support::figures::Samples;
 use support::program::{Program, dispatcher, plugin};
-use support::{admin, letters};
+use support::{admin, letters, queues};
 use tokio::runtime::Runtime;
 
 /// How long a server may take to answer first.
@@ -75,10 +75,10 @@ struct Operated {
 }
 
 impl Operated {
-    /// Of the sample plugin; `words` are flags of `run`.
+    /// `words` are flags of `run`.
     fn start(folder: &Path, words: &[&str]) -> Self {
-        let (file, token) = (plugin("verdicts"), admin::token_file(folder));
-        let run = ["run", "--plugin", &file, "--admin", "127.0.0.1:0"];
+        let token = admin::token_file(folder);
+        let run = ["run", "--admin", "127.0.0.1:0"];
         let words = [&run[..], &["--admin-token-file", &token], words].concat();
         let mut program = Program::start(dispatcher(folder, &words));
         let address = admin::address(&mut program);
@@ -122,23 +122,8 @@ fn in_path(queue: &str) -> String {
 /// How long the API takes to answer where there are many queues.
 fn api(_: &Runtime) {
     let folder = tempfile::tempdir().expect("a folder");
-    let store = LocalStore::open(folder.path()).expect("it opens");
-    let names: Vec<String> = (0..QUEUES).map(|at| format!("queue-{at}")).collect();
-    for name in &names {
-        drop(store.queue(name, None).expect("it opens"));
-    }
-    drop(store);
-    let queues: Vec<String> = names.iter().map(|name| format!("local:{name}")).collect();
-    let file = folder.path().join("queues.toml");
-    let text = format!("[[route]]\nqueues = {}\nplugin = 'p'\n", json!(queues));
-    let text = format!("{text}[plugin.p]\nfile = {}\n", json!(plugin("verdicts")));
-    std::fs::write(&file, text).expect("the folder is ours");
-    let (file, token) = (file.display().to_string(), admin::token_file(folder.path()));
-    let run = ["run", "--config", &file, "--admin", "127.0.0.1:0"];
-    let words = [&run[..], &["--admin-token-file", &token]].concat();
-    let mut program = Program::start(dispatcher(folder.path(), &words));
-    let address = admin::address(&mut program);
-    program.line("running");
+    let file = queues::many(folder.path(), QUEUES);
+    let operated = Operated::start(folder.path(), &["--config", &file]);
     println!("{QUEUES} local queues, {CALLS} calls each, a connection for each call");
     for path in [
         "/api/v1/overview",
@@ -151,14 +136,14 @@ fn api(_: &Runtime) {
         "/api/v1/scale",
         "/metrics",
     ] {
-        let times = Samples::of((0..CALLS).map(|_| admin::get(&address, path).0));
+        let times = Samples::of((0..CALLS).map(|_| admin::get(&operated.address, path).0));
         println!("{path:<40} {times}");
     }
     let pause = "/api/v1/queues/local%3Aqueue-9999/pause";
-    let times = Samples::of((0..CALLS).map(|_| admin::post(&address, pause, "{}").0));
+    let times = Samples::of((0..CALLS).map(|_| admin::post(&operated.address, pause, "{}").0));
     println!("{:<40} {times}", "POST …/pause");
-    println!("resident {:.0} MiB", program.memory().0);
-    program.stop();
+    println!("resident {:.0} MiB", operated.program.memory().0);
+    operated.program.stop();
 }
 
 /// A dead-letter queue and the queue that its messages go to.
@@ -190,8 +175,10 @@ fn redrive(runtime: &Runtime) {
         "{:<10} {:>8} {:>14} {:>18} {:>10}",
         "", "letters", "all, msg/s", "by reason, msg/s", "peak MiB"
     );
+    let handler = plugin("verdicts");
     for place in &places {
-        let mut words = vec!["--queues", &place.work, "--dead-letter", &place.dead];
+        let mut words = vec!["--plugin", &handler];
+        words.extend(["--queues", &place.work, "--dead-letter", &place.dead]);
         words.extend(place.flags.iter().map(String::as_str));
         let operated = Operated::start(folder.path(), &words);
         operated.pause(&place.work);
@@ -292,7 +279,8 @@ fn million(runtime: &Runtime) {
     let folder = tempfile::tempdir().expect("a folder");
     let place = local(folder.path());
     runtime.block_on(letters::fill(&place.opened, &place.work, MILLION, 1_000));
-    let operated = Operated::start(folder.path(), &["--queues", &place.work]);
+    let words = ["--plugin", &plugin("verdicts"), "--queues", &place.work];
+    let operated = Operated::start(folder.path(), &words);
     operated.pause(&place.work);
     println!(
         "{MILLION} letters; resident before {:.0} MiB",

@@ -22,7 +22,7 @@ use std::thread::sleep;
 use std::time::Duration;
 use support::figures::Samples;
 use support::program::{Program, dispatcher, plugin};
-use support::{admin, letters};
+use support::{admin, letters, queues};
 
 const QUEUES: usize = 10_000;
 const LETTERS: usize = 1_000_000;
@@ -74,24 +74,7 @@ fn main() {
 /// The overview of a process with many queues: of one that runs them, and of one that serves them.
 fn first() {
     let folder = tempfile::tempdir().expect("a folder");
-    let store = LocalStore::open(folder.path()).expect("it opens");
-    let names: Vec<String> = (0..QUEUES).map(|at| format!("queue-{at}")).collect();
-    for name in &names {
-        drop(store.queue(name, None).expect("it opens"));
-    }
-    drop(store);
-    let queues: Vec<String> = names
-        .iter()
-        .map(|name| format!("\"local:{name}\""))
-        .collect();
-    let file = folder.path().join("queues.toml");
-    let text = format!(
-        "[[route]]\nqueues = [{}]\nplugin = \"p\"\n[plugin.p]\nfile = \"{}\"\n",
-        queues.join(", "),
-        plugin("verdicts")
-    );
-    std::fs::write(&file, text).expect("the folder is ours");
-    let file = file.display().to_string();
+    let file = queues::many(folder.path(), QUEUES);
     println!("\nthe overview with {QUEUES} queues");
     let run = ["run", "--config", &file, "--admin", "127.0.0.1:0"];
     let local = ["local", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];

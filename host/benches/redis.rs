@@ -1,5 +1,5 @@
-//! How fast queues on Redis are, through the library: `cargo bench --bench redis`. Starts a server
-//! of its own; beside each of our figures stands a peer that sends, on the same server and in the
+//! How fast queues on Redis are, through the library: `cargo bench --bench redis`. Starts a
+//! server; beside each of our figures stands a peer that sends, on the same server and in the
 //! same run, the commands of npm `worqr` 1.2.3 one task at a time with 64 loops. Prints messages per
 //! second, commands per message and processor time. Asserts nothing.
 
