@@ -30,6 +30,12 @@ impl QueueName {
         })
     }
 
+    /// The queue of this backend that a dead letter names as its source, if it is one.
+    pub(crate) fn of_source(backend: &'static dyn Backend, source: &str) -> Option<Self> {
+        let name = backend.queue_of_source(source)?;
+        Some(Self { backend, name })
+    }
+
     /// Splits a trailing `:N` off, the queue's weight: `payments:3`, `local:default:2`, an ARN or
     /// URL followed by `:3`. Says nothing about whether `N` is a good weight.
     pub(crate) fn split_weight(text: &str) -> (&str, Option<&str>) {

@@ -93,13 +93,8 @@ struct Sources {
 impl Sources {
     /// The queue that a letter's source means: first of the backend that the letter is in.
     fn name(&self, source: &str) -> Result<QueueName, String> {
-        let backends = std::iter::once(self.from.backend).chain(all().iter().copied());
-        let named = backends
-            .filter_map(|backend| {
-                let name = backend.queue_of_source(source)?;
-                Some(QueueName { backend, name })
-            })
-            .next();
+        let mut backends = std::iter::once(self.from.backend).chain(all().iter().copied());
+        let named = backends.find_map(|backend| QueueName::of_source(backend, source));
         let Some(name) = named else {
             return Err(format!(
                 "its source `{source}` is no queue of this program; give --to"

@@ -175,12 +175,9 @@ pub(super) fn view(message: &Message, redact: Option<&[Rule]>) -> MessageView {
 /// The queue that a letter came from as people write it, where its backend knows it: a redrive policy
 /// names it by an ARN.
 fn written(letter: &Message, source: &str) -> String {
-    let name = || {
-        let backend = letter.queue.parse::<QueueName>().ok()?.backend;
-        let name = backend.queue_of_source(source)?;
-        Some(QueueName { backend, name }.to_string())
-    };
-    name().unwrap_or_else(|| source.to_owned())
+    let own = letter.queue.parse::<QueueName>().ok();
+    let named = own.and_then(|own| QueueName::of_source(own.backend, source));
+    named.map_or_else(|| source.to_owned(), |name| name.to_string())
 }
 
 #[cfg(test)]
