@@ -63,7 +63,7 @@ const TABLES: &str = "
 
 /// New in version 3, beside the column `payloads.system`, which holds the queue's own attributes of
 /// a message. `queue_settings` is what a queue was set to (`settings`), the part that every receive
-/// asks for in separate columns. A queue that was deleted keeps its row in `queues`, so that its
+/// needs in separate columns. A queue that was deleted keeps its row in `queues`, so that its
 /// key is never another's. `sent_before` are deduplication ids, `moves` the tasks that move dead
 /// letters back.
 const SETTINGS: &str = "

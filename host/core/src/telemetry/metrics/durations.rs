@@ -117,12 +117,7 @@ impl SentMessages {
         let mut queues = self.lock();
         let is_known = queues.contains_key(queue) || queues.len() < MOST_QUEUES;
         let queue = if is_known { queue } else { "" };
-        if !queues.contains_key(queue) {
-            queues.insert(queue.to_owned(), SentToQueue::default());
-        }
-        let Some(sent) = queues.get_mut(queue) else {
-            return;
-        };
+        let sent = queues.entry(queue.to_owned()).or_default();
         sent.calls
             .record(took, errors.iter().copied().flatten().next());
         for error in errors {
