@@ -32,6 +32,7 @@ fn main() {
         instances: 64,
         max_memory: MAX_MEMORY,
         cache: None,
+        functions: None,
     };
     let runtime = Runtime::start(options, timers.handle().clone(), std::sync::Arc::new(drop))
         .expect("an engine");

@@ -50,6 +50,7 @@ fn main() {
             instances: 100,
             max_memory: MAX_MEMORY,
             cache: Some(cache.path().join("compiled")),
+            functions: None,
         };
         let runtime = Runtime::start(options, timers.handle().clone(), Arc::new(drop));
         runtime.expect("an engine")

@@ -72,6 +72,7 @@ fn measure(concurrency: usize) {
         instances,
         max_memory: MAX_MEMORY,
         cache: None,
+        functions: None,
     };
     let spawn = Arc::new(move |future| drop(spawner.spawn(future)));
     let runtime = Runtime::start(options, timers.handle().clone(), spawn).expect("an engine");

@@ -106,6 +106,7 @@ const LAYERS: &[(&str, Layers)] = &[
             (&["shared", "idle"], false),
             (&["instance"], false),
             (&["runtime"], false),
+            (&["functions"], false),
             (&["report"], false),
             (&["failure_reason"], false),
             (&["world"], false),

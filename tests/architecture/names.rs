@@ -46,6 +46,7 @@ const HOMES: &[(&str, &[&str])] = &[
             "dispatcher/cli/admin.rs",
         ],
     ),
+    ("crc32fast", &["wasm/functions.rs"]),
     ("maud", &["dispatcher/admin/dashboard/"]),
     ("hmac", &["dispatcher/admin/session.rs"]),
     (

@@ -28,6 +28,7 @@ pub fn environment() -> Vec<(&'static str, OsString)> {
         ("ZIG_GLOBAL_CACHE_DIR", cache("zig")),
         ("npm_config_cache", cache("npm")),
         ("PIP_CACHE_DIR", cache("pip")),
+        ("XDG_CACHE_HOME", cache("user")),
     ]
 }
 

@@ -54,6 +54,7 @@ fn engine() -> &'static (Runtime, tokio::runtime::Runtime) {
             instances: 2,
             max_memory: MEMORY,
             cache: None,
+            functions: None,
         };
         let spawn = Arc::new(drop);
         let runtime = Runtime::start(options, tokio.handle().clone(), spawn);

@@ -14,6 +14,9 @@ pub struct RuntimeOptions {
     pub max_memory: usize,
     /// Where compiled components are kept. Without it every start compiles them anew.
     pub cache: Option<PathBuf>,
+    /// Where compiled functions are kept, so that a component of which little has changed is compiled
+    /// sooner. For those who develop one: the compiler calls this experimental.
+    pub functions: Option<PathBuf>,
 }
 
 /// From what maps most in advance to what maps least. None of it is memory before it is used.
@@ -168,6 +171,7 @@ mod tests {
             instances,
             max_memory,
             cache: None,
+            functions: None,
         }
     }
 

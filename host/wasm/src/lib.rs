@@ -10,6 +10,7 @@ mod causes;
 mod diagnosis;
 mod epoch;
 mod failure_reason;
+mod functions;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod guest;

@@ -64,7 +64,11 @@ impl Runtime {
                 vec![Problem::new(what).hint("remove that folder and restart")]
             })?;
         }
-        let component = Component::from_binary(&self.inner.engine, bytes).map_err(|error| {
+        let compiled = Component::from_binary(&self.inner.engine, bytes);
+        if let Some(functions) = &self.inner.functions {
+            functions.keep();
+        }
+        let component = compiled.map_err(|error| {
             let missing = options.grants.missing();
             diagnosis::of_refusal(bytes, options.max_memory, &missing, &error)
         })?;

@@ -5,6 +5,7 @@ use crate::admission::{self, Admission, Permit};
 use crate::capability::http::connection::ConnectionLimit as Connections;
 use crate::capability::registry;
 use crate::epoch::Ticker;
+use crate::functions::Functions;
 use crate::guest::Guest;
 use crate::io::GuestIo;
 use crate::layout::Layout;
@@ -126,6 +127,8 @@ pub(super) struct Inner {
     pub(super) max_open: usize,
     /// Where compiled components are kept, if they are.
     pub(super) cache: Option<PathBuf>,
+    /// What was compiled before, if it is kept.
+    pub(super) functions: Option<Arc<Functions>>,
     /// The connections of all plugins together.
     pub(super) connections: Connections,
     /// Who may have an instance.
@@ -162,7 +165,13 @@ impl Runtime {
         check_mappings(options.instances)?;
         let cache = options.cache.as_deref().map(cache).transpose()?.flatten();
         let cached = cache.is_some();
-        let engine = engine(insight, &options, cache, address_space).map_err(refused)?;
+        let functions = options.functions.as_deref().and_then(Functions::of);
+        let functions = functions.map(Arc::new);
+        let kept = Kept {
+            cache,
+            functions: functions.clone(),
+        };
+        let engine = engine(insight, &options, &kept, address_space).map_err(refused)?;
         let linker = linker(&engine).map_err(refused)?;
         let ticked = engine.clone();
         let ticker = Ticker::start(move || ticked.increment_epoch()).map_err(StartError::Thread)?;
@@ -180,6 +189,7 @@ impl Runtime {
                 max_memory: options.max_memory,
                 max_open: limits::open_each(most_files, options.instances),
                 cache: options.cache.filter(|_| cached),
+                functions,
                 connections: Connections::of_process(most_files),
                 admission: Admission::new(options.instances.max(1)),
             }),
@@ -281,18 +291,27 @@ fn cache(path: &Path) -> Result<Option<Cache>, StartError> {
     Ok(Some(cache))
 }
 
+/// What the engine need not compile.
+struct Kept {
+    cache: Option<Cache>,
+    functions: Option<Arc<Functions>>,
+}
+
 /// The engine in the layout that the address space allows, or the next one that the system grants.
 fn engine(
     insight: Insight,
     options: &RuntimeOptions,
-    cache: Option<Cache>,
+    kept: &Kept,
     address_space: Option<u64>,
 ) -> wasmtime::Result<Engine> {
     let mut layout = Layout::within(options, address_space);
     loop {
         let mut config = config(options, layout);
         look_into(insight, &mut config);
-        config.cache(cache.clone());
+        config.cache(kept.cache.clone());
+        if let Some(functions) = &kept.functions {
+            config.enable_incremental_compilation(functions.clone())?;
+        }
         let made = Engine::new(&config);
         let Some(tighter) = layout.tighter().filter(|_| made.is_err()) else {
             if made.is_ok() && (address_space.is_some() || layout == Layout::OnDemand) {

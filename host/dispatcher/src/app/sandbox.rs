@@ -53,6 +53,7 @@ impl Sandbox {
                 instances: INSTANCES,
                 max_memory: plugin.max_memory(),
                 cache,
+                functions: None,
             };
             Runtime::start_with(insight, options, Handle::current(), Arc::new(drop))
         };

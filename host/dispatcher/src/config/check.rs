@@ -101,6 +101,7 @@ impl Check {
             schedule_table: places.schedule_table,
             queues: places.queues,
             routes: self.routes(flags, file),
+            functions: None,
         }
     }
 

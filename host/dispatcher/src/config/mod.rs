@@ -69,6 +69,8 @@ pub struct Settings {
     pub queues: Vec<QueueDeclaration>,
     /// At least one, with different names and without a queue in common.
     pub routes: Vec<Route>,
+    /// Where compiled functions are kept; nowhere but for `dispatcher dev`.
+    pub functions: Option<PathBuf>,
 }
 
 /// Where queues live, of all backends.

@@ -98,6 +98,7 @@ fn compare_program(old: &Settings, new: &Settings) -> Vec<(&'static str, bool)> 
         schedule_table,
         queues: _,
         routes: _,
+        functions: _,
     } = old;
     let StoreConfig {
         data,

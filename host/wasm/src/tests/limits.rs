@@ -123,6 +123,7 @@ fn lesson_20_more_instances_than_the_machine_can_map_are_refused() {
         instances: usize::MAX,
         max_memory: MAX_MEMORY,
         cache: None,
+        functions: None,
     };
     let told = Runtime::start(options, timers(), spawn())
         .err()

@@ -247,6 +247,7 @@ fn compiled_component_is_cached_and_reused() {
             instances: 1,
             max_memory: MAX_MEMORY,
             cache: Some(folder.path().join("compiled")),
+            functions: None,
         };
         let runtime = Runtime::start(options, timers(), spawn()).unwrap();
         assert_eq!(
@@ -255,4 +256,30 @@ fn compiled_component_is_cached_and_reused() {
         );
     }
     assert!(folder.path().join("compiled").read_dir().unwrap().count() > 0);
+}
+
+#[test]
+fn compiled_functions_are_kept_for_another_component_and_give_the_same_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let functions = folder.path().join("functions-of-all");
+    let answers = || {
+        let options = RuntimeOptions {
+            instances: 1,
+            max_memory: MAX_MEMORY,
+            cache: None,
+            functions: Some(functions.clone()),
+        };
+        let runtime = Runtime::start(options, timers(), spawn()).unwrap();
+        let answers = ["count", "verdicts"].map(|name| {
+            let plugin = load(&runtime, name, super::options());
+            rejection(&plugin, "reject why")
+        });
+        let kept = std::fs::metadata(functions.join("functions")).unwrap();
+        (answers, kept.len())
+    };
+    let (first, kept) = answers();
+    assert_eq!(first[0], "1");
+    assert!(kept > 0);
+    // Nothing was compiled that was not kept.
+    assert_eq!(answers(), (first, kept));
 }

@@ -66,6 +66,7 @@ pub(crate) fn runtime(instances: usize) -> Runtime {
         instances,
         max_memory: MAX_MEMORY,
         cache: Some(compiled()),
+        functions: None,
     };
     Runtime::start(options, timers(), spawn()).unwrap()
 }

@@ -154,6 +154,7 @@ fn output_of_a_shared_instance_has_no_message() {
         instances: 1,
         max_memory: MAX_MEMORY,
         cache: None,
+        functions: None,
     };
     let runtime = Runtime::start(options, timers(), keep).unwrap();
     let fake = crate::capability::lambda::tests::FakeFunctions::new();

@@ -108,6 +108,7 @@ fn attempts_not_begun_in_a_lost_instance_begin_in_another() {
         instances: 2,
         max_memory: MAX_MEMORY,
         cache: None,
+        functions: None,
     };
     let keep: Spawn = Arc::new(move |driver| kept.lock().unwrap().push(driver));
     let runtime = Runtime::start(options, timers(), keep).unwrap();

@@ -241,6 +241,7 @@ fn shared_instance_is_retired_at_its_reuse_limit() {
         instances: 4,
         max_memory: MAX_MEMORY,
         cache: None,
+        functions: None,
     };
     let runtime = Runtime::start(options, timers(), counting).unwrap();
     let keep = reusing(3).reuse.unwrap();
@@ -269,6 +270,7 @@ fn attempt_of_a_dropped_instance_is_a_host_failure() {
         instances: 1,
         max_memory: MAX_MEMORY,
         cache: None,
+        functions: None,
     };
     let runtime = Runtime::start(options, timers(), Arc::new(drop)).unwrap();
     let plugin = load(&runtime, "commands", sharing(10, 1, &FakeFunctions::new()));

@@ -22,6 +22,7 @@ impl Makers {
             instances,
             max_memory: MAX_MEMORY,
             cache: None,
+            functions: None,
         };
         let kept = Arc::clone(&self.0);
         let keep: Spawn = Arc::new(move |work| kept.lock().unwrap().push(work));

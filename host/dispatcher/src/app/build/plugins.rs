@@ -95,6 +95,7 @@ impl Loader {
                 .max()
                 .unwrap_or_default(),
             cache: Some(cache(&settings.stores.data)),
+            functions: settings.functions.clone(),
         };
         let runtime = Runtime::start(options, Handle::current(), spawn.clone())
             .map_err(|error| Problem::new("the plugin engine", error.to_string(), ""))?;
@@ -297,6 +298,14 @@ fn forward_timeout(plugin: &PluginSettings, forward: &Forward, runs: Duration) -
 /// Where compiled plugins are kept.
 pub fn cache(data: &Path) -> PathBuf {
     data.join("compiled")
+}
+
+/// Where compiled functions are kept for the next version of a component that is being developed: in the
+/// user's cache, for all projects, since most of a component is the runtime of its language.
+pub fn functions() -> Option<PathBuf> {
+    use etcetera::BaseStrategy;
+    let strategy = etcetera::choose_base_strategy().ok()?;
+    Some(strategy.cache_dir().join("dispatcher"))
 }
 
 /// Returns the options of the plugin host for one attempt of `timeout` by hand, with the granted

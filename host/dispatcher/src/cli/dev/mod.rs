@@ -9,6 +9,7 @@ use super::plugin::build::{self, Project};
 use super::plugin::language::Language;
 use super::{Typed, block_on, output};
 use crate::app;
+use crate::app::build::plugins;
 use crate::app::drain::Signals;
 use crate::config;
 use crate::config::Settings;
@@ -88,6 +89,7 @@ fn settings_of(given: &Flags, component: &Path) -> (Settings, Flags, Vec<Problem
         flags.take("admin", Given::new("the admin address", ADMIN));
     }
     let (mut settings, problems) = config::settings(&flags);
+    settings.functions = plugins::functions();
     if let Some(admin) = &mut settings.admin {
         // Another `dispatcher dev` may have the usual port.
         admin.or_any_port = is_usual;

@@ -99,6 +99,7 @@ fn load(
         instances: 1,
         max_memory: plugin.max_memory(),
         cache: None,
+        functions: plugins::functions(),
     };
     let loaded = block_on(async {
         let runtime = Runtime::start(options, Handle::current(), Arc::new(drop))?;

@@ -39,6 +39,7 @@ pub(super) struct Workbench {
     insight: Insight,
     max_memory: usize,
     cache: Option<PathBuf>,
+    functions: Option<PathBuf>,
     timeout: TimeLimit,
     options: PluginOptions,
     seen: Arc<AttemptLog>,
@@ -116,13 +117,15 @@ impl Workbench {
         }
         let seen = Arc::<AttemptLog>::default();
         options.witness = Some(seen.clone());
+        // What is compiled for a debugger is not what the next start wants.
+        let is_kept = insight != Insight::Debugger;
         Ok(Self {
             bytes,
             name: source.to_string(),
             insight,
             max_memory: plugin.max_memory(),
-            // What is compiled for a debugger is not what the next start wants.
-            cache: (insight != Insight::Debugger).then(|| plugins::cache(&settings.stores.data)),
+            cache: is_kept.then(|| plugins::cache(&settings.stores.data)),
+            functions: plugins::functions().filter(|_| is_kept),
             timeout: plugin.settings.time_limit(timeout),
             options,
             seen,
@@ -141,6 +144,7 @@ impl Workbench {
             instances: INSTANCES,
             max_memory: self.max_memory,
             cache,
+            functions: self.functions.clone().filter(|_| cached),
         };
         let start = |cache| {
             let control = Handle::current();

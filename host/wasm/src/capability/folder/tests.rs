@@ -153,6 +153,7 @@ fn files_that_never_open_block_no_thread_of_the_host() {
         instances: 4,
         max_memory: MAX_MEMORY,
         cache: None,
+        functions: None,
     };
     let runtime = Runtime::start(options, control.handle().clone(), spawn()).unwrap();
     let options = PluginOptions {

@@ -100,6 +100,7 @@ fn scene_of(guest: &str, max_memory: usize, hosts: &[String]) -> HttpScene {
         instances: 2,
         max_memory: MAX_MEMORY,
         cache: None,
+        functions: None,
     };
     let runtime = Runtime::start(runtime, control(), spawn()).unwrap();
     HttpScene {
@@ -328,6 +329,7 @@ fn awaited_request_blocks_no_other_message_of_its_instance() {
         instances: 2,
         max_memory: MAX_MEMORY,
         cache: None,
+        functions: None,
     };
     let runtime = Runtime::start(runtime, control(), spawn()).unwrap();
     let options = PluginOptions {
