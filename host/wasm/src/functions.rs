@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use wasmtime::CacheStore;
 
-/// A file that would be larger begins anew. An interpreter of Python takes 27 MB.
-const MOST: usize = 256 << 20;
+/// A file that would be larger begins anew. An interpreter of Python takes 27 MB, and each compilation
+/// adds what the compiler does not know again, about one function in twenty.
+const MOST: usize = 128 << 20;
 /// What the engine knows a function by: a digest of its code, of the compiler's version and settings.
 const KEY: usize = 32;
 /// A checksum of key and code, the length of the code, and the key.
