@@ -90,8 +90,34 @@ async fn client_error_dead_letters_the_message_with_the_response() {
 }
 
 #[tokio::test]
+async fn message_that_no_request_can_carry_is_dead_lettered_and_the_next_is_forwarded() {
+    let service = JobService::start(|_| ServiceStep::status(200));
+    let running = forward(&service.url(), &["--concurrency", "1"]).start();
+    let store = LocalStore::open(running.data().path()).expect("opens");
+    let queue = store.queue("default", None).expect("opens");
+    let message = |body: &str, size| Outgoing {
+        body: body.into(),
+        attributes: vec![Attribute::text("big", "x".repeat(size))],
+        ..Outgoing::default()
+    };
+    for (body, size) in [("poison", 33_000), ("good", 1)] {
+        let sent = queue.send(&[message(body, size)]).await.remove(0);
+        sent.expect("sent");
+    }
+    let data = finish(running).await;
+    let requests = service.record().requests;
+    let bodies: Vec<_> = requests.iter().map(|request| &request.body).collect();
+    assert_eq!(bodies, ["good"]);
+    let letters = dead_letters(data.path()).await;
+    assert_eq!(letters.len(), 1, "{letters:?}");
+    let why = "no request can carry the message and its attributes: ";
+    assert!(letters[0].starts_with(why), "{letters:?}");
+    assert!(letters[0].contains("x-aws-sqsd-attr-big"), "{letters:?}");
+}
+
+#[tokio::test]
 async fn server_error_is_retried_and_costs_an_attempt() {
-    for status in ["500", "502", "408", "425 1", "301"] {
+    for status in ["500", "502", "403", "408", "425 1", "301"] {
         assert_eq!(fate(status).await, (vec![1, 2], vec![]), "{status}");
     }
 }
@@ -137,9 +163,7 @@ async fn busy_service_gets_the_message_again_without_another_receive() {
 
 #[tokio::test]
 async fn refused_credential_holds_the_route_and_spends_no_receive() {
-    for status in ["401", "403"] {
-        assert_eq!(fate(status).await, (vec![1, 1], vec![]), "{status}");
-    }
+    assert_eq!(fate("401").await, (vec![1, 1], vec![]));
 }
 
 #[tokio::test]

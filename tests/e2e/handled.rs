@@ -79,6 +79,15 @@ impl Project {
         (verdict, log)
     }
 
+    /// That the exception is the reason of the retry, which a dead letter has then.
+    #[track_caller]
+    fn assert_reason(&self, component: &str, body: &str, wanted: &str) {
+        let ended = call(&self.data, &["plugin", "invoke", component, body, "--json"]);
+        let answer: serde_json::Value = serde_json::from_slice(&ended.stdout).expect("JSON");
+        let wanted = format!("the handler asked for a retry: uncaught {wanted}");
+        assert_eq!(answer["why"], wanted, "{answer}");
+    }
+
     /// Each case by `plugin invoke`, and all of them from a queue.
     async fn answers(&self, component: &str, cases: &Cases) {
         for (body, words) in cases.done {
@@ -204,6 +213,7 @@ async fn finding_01_javascript_reports_done_only_after_handling() {
         .write("handler.js", BY_BODY);
     let component = project.build();
     project.answers(&component, &OF_JAVASCRIPT).await;
+    project.assert_reason(&component, "asyncThrows", "Error: boom");
 }
 
 #[test]
@@ -238,6 +248,10 @@ fn finding_01_javascript_without_a_handler_is_not_built() {
             "Could not resolve \"node:fs\"",
             "QuickJS, without the modules of Node.js",
         ],
+    );
+    refused(
+        "process.env.KEY;\nexport const handler = { handle() {} };",
+        &["process is not defined", "without the globals of Node.js"],
     );
     refused(
         "await null;\nexport const handler = { handle() {} };",
@@ -336,6 +350,7 @@ async fn finding_01_python_reports_done_only_after_handling() {
     project.write("app.py", PYTHON);
     let component = project.build();
     project.answers(&component, &OF_PYTHON).await;
+    project.assert_reason(&component, "error", "ValueError: wrong");
 }
 
 const PLAIN: &str = "def handle(message):\n    pass\n";
@@ -346,12 +361,7 @@ fn finding_01_python_without_a_handler_is_not_built() {
         return;
     }
     let project = Project::new("python");
-    // One build takes ten seconds and more; the checks themselves are looked at below.
-    let coroutine = format!("async {PLAIN}");
-    project
-        .write("app.py", &coroutine)
-        .refused(&["handle is async"]);
-    // Finding 24: the language's own line, and what to do.
+    // One build takes ten seconds and more; most checks are looked at without it, below. Finding 24: the language's own line, and what to do.
     let inside = "def handle(message):\n    import yaml\n";
     let words = ["app.py:2: import yaml", "requirements.txt"];
     project.write("app.py", inside).refused(&words);
@@ -431,6 +441,10 @@ fn finding_24_unsupported_python_is_found_before_the_build() {
         ),
         (after("from urllib import request"), "cannot call out"),
         (after("import http.client as c"), "cannot call out"),
+        (
+            format!("import asyncio\n{}", handle_of("    asyncio.run(None)")),
+            "app.py:3: asyncio.run(None)\n  the Python within a component has no event loop",
+        ),
         (
             after("import subprocess"),
             "has no threads and no processes",

@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
 
 const CASES: &str = include_str!("handled/web.js");
-/// A package of npm as plain as they come.
-const PACKAGE: &str = r#"{ "name": "small-package", "version": "1.0.0", "main": "index.js" }"#;
-const MODULE: &str = "exports.pad = (text) => text.padStart(3, '0');\n";
+/// Packages of npm: one that has a module for browsers beside the one for Node.js, and one that asks for
+/// `process.env.NODE_ENV`.
+const PACKAGES: [&str; 2] = ["nanoid@6.0.2", "immer@11.2.10"];
 
 /// Answers by the path: `/moved` leads to `/ok`, `/echo` returns the body, `/slow` never answers,
 /// `/flaky` fails twice.
@@ -88,6 +88,16 @@ fn write(data: &TempDir, file: &str, text: &str) {
     std::fs::write(file, text).expect("it is ours");
 }
 
+fn install(data: &TempDir) {
+    let mut npm = std::process::Command::new("npm");
+    npm.args(["install", "--no-audit", "--no-fund"])
+        .args(PACKAGES);
+    npm.envs(toolchains::environment());
+    let installed = npm.current_dir(data.path().join(NAME)).output();
+    let installed = installed.expect("npm starts");
+    assert!(installed.status.success(), "{installed:?}");
+}
+
 /// Invokes it with all that it is granted: its verdict, its reason as JSON if it has one, and the log.
 fn invoke(
     data: &Arc<TempDir>,
@@ -134,8 +144,7 @@ async fn javascript_uses_fetch_timers_and_the_sdk() {
     // Its packages are installed by the first build.
     calls(&data, &["plugin", "build", NAME]);
     write(&data, "handler.js", CASES);
-    write(&data, "node_modules/small-package/package.json", PACKAGE);
-    write(&data, "node_modules/small-package/index.js", MODULE);
+    install(&data);
     let component = calls(&data, &["plugin", "build", NAME]).0.trim().to_owned();
     let server = server();
     answers(&data, &component, &server);
@@ -176,7 +185,7 @@ fn answers(data: &Arc<TempDir>, component: &str, server: &str) {
         ("crypto".into(), r#"["a9993e36","ba7816bf",36,false]"#),
         ("notSent".into(), r#"["SendError","forbidden"]"#),
         ("message".into(), "[1,32,{},true]"),
-        ("packaged".into(), r#"["007"]"#),
+        ("packaged".into(), "[21,{\"amount\":250}]"),
     ] {
         assert_eq!(said(&body), wanted, "{body}");
     }

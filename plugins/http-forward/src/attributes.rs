@@ -5,11 +5,11 @@ use base64::engine::general_purpose::STANDARD;
 use dispatcher_guest::AttributeValue;
 use std::fmt::Write;
 
-/// A name that can be a header's: what may not be in one is left out. Nothing if nothing is left.
-pub fn name(text: &str) -> Option<String> {
-    let legal = |c: &char| c.is_ascii_alphanumeric() || "-_.".contains(*c);
-    let name: String = text.chars().filter(legal).collect();
-    (!name.is_empty()).then_some(name)
+/// A name that can be a header's: what may not be in one is percent-encoded as UTF-8, so that two names
+/// stay two.
+pub fn name(text: &str) -> String {
+    let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    encoded(text, is_legal)
 }
 
 /// A value that can be a header's: visible ASCII and single spaces as they are, all else, and `%`,
@@ -19,9 +19,13 @@ pub fn value(text: &str) -> String {
     if text.bytes().all(is_plain) && text.trim() == text {
         return text.to_owned();
     }
+    encoded(text, |byte| byte.is_ascii_graphic() && byte != b'%')
+}
+
+fn encoded(text: &str, is_plain: impl Fn(u8) -> bool) -> String {
     let mut encoded = String::with_capacity(text.len() * 3);
     for byte in text.bytes() {
-        if byte.is_ascii_graphic() && byte != b'%' {
+        if is_plain(byte) {
             encoded.push(byte.into());
         } else {
             write!(encoded, "%{byte:02X}").expect("a string takes any text");
@@ -60,9 +64,14 @@ mod tests {
     }
 
     #[test]
-    fn names_keep_what_a_header_may_have() {
-        assert_eq!(name("order.kind_2").as_deref(), Some("order.kind_2"));
-        assert_eq!(name("a b:c\r\n").as_deref(), Some("abc"));
-        assert_eq!(name("ü"), None);
+    fn names_stay_apart() {
+        for (text, sent) in [
+            ("order.kind_2", "order.kind_2"),
+            ("ab", "ab"),
+            ("a b:\r\n", "a%20b%3A%0D%0A"),
+            ("ü%", "%C3%BC%25"),
+        ] {
+            assert_eq!(name(text), sent);
+        }
     }
 }

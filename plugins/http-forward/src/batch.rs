@@ -27,6 +27,14 @@ struct Entry<'a> {
     first_received_at_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sender_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    amzn_trace_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traceparent: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tracestate: Option<&'a str>,
     attributes: BTreeMap<&'a str, String>,
 }
 
@@ -44,6 +52,12 @@ fn entry(message: &Delivery) -> Entry<'_> {
         };
         (attribute.name.as_str(), value)
     });
+    let system = |wanted: &str| {
+        let mut all = message.system_attributes.iter();
+        let found = all.find(|(name, _)| name == wanted);
+        found.map(|(_, value)| value.as_str())
+    };
+    let trace = message.trace.as_ref();
     Entry {
         id: &message.id,
         body: &message.body,
@@ -53,6 +67,10 @@ fn entry(message: &Delivery) -> Entry<'_> {
         sent_at_ms: message.sent_at,
         first_received_at_ms: message.first_received_at,
         group: message.group.as_deref(),
+        sender_id: system("SenderId"),
+        amzn_trace_id: system("AWSTraceHeader"),
+        traceparent: trace.map(|trace| trace.traceparent.as_str()),
+        tracestate: trace.and_then(|trace| trace.tracestate.as_deref()),
         attributes: attributes.collect(),
     }
 }
@@ -99,6 +117,7 @@ pub fn failures(body: &[u8], is_whole: bool, messages: &[Delivery]) -> Result<Ve
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dispatcher_guest::v0_2::TraceContext;
     use dispatcher_guest::{Attribute, Message};
 
     fn messages() -> [Delivery; 2] {
@@ -115,7 +134,20 @@ mod tests {
             }],
             ..Message::default()
         };
-        ["a", "b"].map(|id| Delivery::of(message(id)))
+        ["a", "b"].map(|id| {
+            let mut one = Delivery::of(message(id));
+            if id == "b" {
+                let system = [("SenderId", "AIDA"), ("AWSTraceHeader", "Root=1-2-3")];
+                one.message.system_attributes = system
+                    .map(|(name, value)| (name.into(), value.into()))
+                    .into();
+                one.trace = Some(TraceContext {
+                    traceparent: "00-a-b-01".into(),
+                    tracestate: Some("v=1".into()),
+                });
+            }
+            one
+        })
     }
 
     #[test]
@@ -123,7 +155,7 @@ mod tests {
         let body = String::from_utf8(body(&messages())).expect("JSON is UTF-8");
         assert_eq!(
             body,
-            r#"{"messages":[{"id":"a","body":"{}","queue":"local:q","receive_count":1,"idempotency_key":"a","attributes":{"raw":"/w=="}},{"id":"b","body":"{}","queue":"local:q","receive_count":1,"idempotency_key":"b","group":"g","attributes":{"raw":"/w=="}}]}"#
+            r#"{"messages":[{"id":"a","body":"{}","queue":"local:q","receive_count":1,"idempotency_key":"a","attributes":{"raw":"/w=="}},{"id":"b","body":"{}","queue":"local:q","receive_count":1,"idempotency_key":"b","group":"g","sender_id":"AIDA","amzn_trace_id":"Root=1-2-3","traceparent":"00-a-b-01","tracestate":"v=1","attributes":{"raw":"/w=="}}]}"#
         );
     }
 

@@ -51,6 +51,11 @@ async fn batch(messages: &[Delivery], settings: &Settings) -> Result<Vec<Failed>
     let Some(first) = messages.first() else {
         return Ok(Vec::new());
     };
+    if let Err(error @ Error::Invalid(_)) = &response {
+        // One of them, and nobody knows which.
+        let why = format!("no request can carry the batch: {error}");
+        return Err(Retry::by_policy().because(why).into());
+    }
     outcome::of(&response, first.time_left())?;
     let body = response.as_ref().map_or(&[][..], |response| &response.body);
     let is_whole = body.len() < request.limit;

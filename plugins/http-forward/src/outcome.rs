@@ -19,8 +19,11 @@ pub fn of(response: &Result<Response, Error>, left: Duration) -> Result<(), Fail
             return Err(busy(None, error.to_string()));
         }
         // The URL is the configuration's: no message fares better.
-        Err(error @ (Error::Invalid(_) | Error::Refused(_))) => {
-            return Err(Failure::Closed(error.to_string()));
+        Err(error @ Error::Refused(_)) => return Err(Failure::Closed(error.to_string())),
+        // URL and headers of the configuration were looked at when it was read: it is the message.
+        Err(error @ Error::Invalid(_)) => {
+            let why = format!("no request can carry the message and its attributes: {error}");
+            return Err(Failure::reject(why));
         }
         Err(error @ (Error::TimedOut(_) | Error::Broken(_))) => {
             return Err(may_have_run(&error.to_string(), left));
@@ -33,8 +36,9 @@ pub fn of(response: &Result<Response, Error>, left: Duration) -> Result<(), Fail
         429 | 503 => Err(busy(after, quoted(response))),
         // A gateway has given up waiting.
         504 if after.is_none() => Err(may_have_run(&quoted(response), left)),
-        401 | 403 | 405 | 407 => Err(Failure::Closed(quoted(response))),
-        408 | 425 | 300..=399 | 500..=599 => Err(retry(after, quoted(response))),
+        401 | 405 | 407 => Err(Failure::Closed(quoted(response))),
+        // Of this message, or of the credential: then others must not be lost by it.
+        403 | 408 | 425 | 300..=399 | 500..=599 => Err(retry(after, quoted(response))),
         400..=499 => Err(Failure::reject(quoted(response))),
         _ => Err(retry(None, quoted(response))),
     }
@@ -104,13 +108,13 @@ mod tests {
             let why = status(rejected);
             assert_eq!(of_status(rejected), Err(Failure::reject(why)));
         }
-        for failed in [301, 302, 307, 408, 425, 500, 502, 599, 600] {
+        for failed in [301, 302, 307, 403, 408, 425, 500, 502, 599, 600] {
             assert_eq!(of_status(failed), Err(retry(None, status(failed))));
         }
         for throttled in [429, 503] {
             assert_eq!(of_status(throttled), Err(busy(None, status(throttled))));
         }
-        for refused in [401, 403, 405, 407] {
+        for refused in [401, 405, 407] {
             let closed = Failure::Closed(status(refused));
             assert_eq!(of_status(refused), Err(closed));
         }
@@ -151,9 +155,8 @@ mod tests {
             assert!(is_late(&of(maybe)));
         }
         assert!(is_late(&of_status(504).expect_err("it failed")));
-        for configured in [Error::Refused(words()), Error::Invalid(words())] {
-            assert!(matches!(of(configured), Failure::Closed(_)));
-        }
+        assert!(matches!(of(Error::Refused(words())), Failure::Closed(_)));
+        assert!(matches!(of(Error::Invalid(words())), Failure::Reject(_)));
     }
 
     #[test]

@@ -53,10 +53,9 @@ pub fn of_message(message: &Delivery, settings: &Settings, now_s: u64) -> Reques
         }
     }
     for attribute in &message.attributes {
+        let name = attributes::name(&attribute.name);
         let value = attributes::of_attribute(&attribute.value);
-        if let Some(name) = attributes::name(&attribute.name) {
-            request = request.header(format!("x-aws-sqsd-attr-{name}"), value);
-        }
+        request = request.header(format!("x-aws-sqsd-attr-{name}"), value);
     }
     end(request, settings, message.body.clone().into_bytes(), now_s)
 }

@@ -1,7 +1,8 @@
 // What a handler in JavaScript may use of the web; the body names a case and what it works on.
 
 import { Busy, Closed, Reject, Retry, count, log, send } from "dispatcher-guest";
-import { pad } from "small-package";
+import { produce } from "immer";
+import { nanoid } from "nanoid";
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const hex = (buffer) => [...new Uint8Array(buffer)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -111,7 +112,7 @@ const cases = {
     say([message.attempt, message.idempotencyKey.length, message.attributes, message.extend(60_000) > 50_000]);
   },
   packaged() {
-    say([pad("7")]);
+    say([nanoid().length, produce({ amount: 1 }, (draft) => void (draft.amount = 250))]);
   },
   busy() {
     throw new Busy("full", { afterMs: 5 });

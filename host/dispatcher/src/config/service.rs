@@ -98,14 +98,19 @@ pub fn url(given: &Given) -> Result<ServiceUrl, Problem> {
 }
 
 /// Headers that the connection needs for itself, or that say what a message is.
-const OWN: [&str; 6] = [
+const OWN: [&str; 9] = [
     "connection",
     "content-length",
     "host",
+    "idempotency-key",
+    "traceparent",
+    "tracestate",
     "transfer-encoding",
     "upgrade",
-    "x-dispatcher-signature",
+    "x-amzn-trace-id",
 ];
+/// How others of a message begin.
+const OF_MESSAGE: [&str; 2] = ["x-aws-sqsd-", "x-dispatcher-"];
 
 /// The value of the header `name`.
 pub fn header(name: &str, given: &Given) -> Result<String, Problem> {
@@ -114,7 +119,8 @@ pub fn header(name: &str, given: &Given) -> Result<String, Problem> {
         let found = format!("`{name}` cannot be the name of a header");
         return refused(found, "letters, digits and dashes, as in authorization");
     }
-    if OWN.contains(&name.to_ascii_lowercase().as_str()) {
+    let lower = name.to_ascii_lowercase();
+    if OWN.contains(&lower.as_str()) || OF_MESSAGE.iter().any(|start| lower.starts_with(start)) {
         let found = format!("the header `{name}`, which every request has by itself");
         return refused(found, "another header");
     }

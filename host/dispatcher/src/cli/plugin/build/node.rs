@@ -56,9 +56,11 @@ fn bundler(
 ) -> Result<Command, Failure> {
     let mut command = Command::new(installed(project, "esbuild", "esbuild")?);
     command.current_dir(&project.folder).arg(entry);
-    command.args(["--bundle", "--format=esm", "--platform=neutral"]);
+    // What packages have for browsers needs no Node.js.
+    command.args(["--bundle", "--format=esm", "--platform=browser"]);
     command.args([
-        "--main-fields=module,main",
+        "--main-fields=browser,module,main",
+        "--define:process.env.NODE_ENV=\"production\"",
         "--keep-names",
         "--charset=utf8",
     ]);
@@ -77,6 +79,8 @@ const NO_ASYNC: &str = "componentize-qjs links no asynchronous import but those 
     plain twin in wit/world.wit, such as dispatcher:plugin/queues in place of queues-async";
 const NO_NODE: &str = "the engine is QuickJS, without the modules of Node.js: use a package that \
     needs none of them, or install what is missing";
+const NO_NODE_GLOBALS: &str = "the engine is QuickJS, without the globals of Node.js: read settings \
+    with `setting(\"NAME\")` of dispatcher-guest, and use a package that works in a browser";
 const NO_TOP_LEVEL_AWAIT: &str = "move the `await` into `handle`: a component answers nothing while \
     its modules are loaded";
 
@@ -96,6 +100,20 @@ fn hint_of_bundler(heard: &str) -> Option<String> {
 fn hint_of_engine(heard: &str) -> Option<String> {
     if heard.contains("type mismatch with async") {
         return Some(NO_ASYNC.into());
+    }
+    let globals = [
+        "process",
+        "Buffer",
+        "require",
+        "module",
+        "global",
+        "__dirname",
+    ];
+    if globals
+        .iter()
+        .any(|name| heard.contains(&format!("{name} is not defined")))
+    {
+        return Some(NO_NODE_GLOBALS.into());
     }
     let packages = ["wasi:http", "wasi:sockets"];
     let names_http = packages.iter().any(|package| heard.contains(package));
@@ -176,6 +194,8 @@ mod tests {
         assert_eq!(hint_of_engine("uncaught SyntaxError"), None);
         let later = "instance export `send` has the wrong type: type mismatch with async";
         assert_eq!(hint_of_engine(later).as_deref(), Some(NO_ASYNC));
+        let global = "Error: process is not defined";
+        assert_eq!(hint_of_engine(global).as_deref(), Some(NO_NODE_GLOBALS));
         let node = "✘ [ERROR] Could not resolve \"node:fs\"";
         assert_eq!(hint_of_bundler(node).as_deref(), Some(NO_NODE));
         assert_eq!(hint_of_bundler("✘ [ERROR] Expected \";\""), None);

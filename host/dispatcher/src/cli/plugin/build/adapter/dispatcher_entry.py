@@ -4,6 +4,7 @@ behind is checked first. What cannot work within a component is refused when it 
 import inspect
 import os
 import sys
+import traceback
 import warnings
 
 import wit_world
@@ -16,7 +17,7 @@ from wit_world.imports import types
 HAS_SDK = hasattr(types, "Retry")
 if HAS_SDK:
     from dispatcher_guest import component
-    from dispatcher_guest.failures import Failed, Failure
+    from dispatcher_guest.failures import Failed, Failure, Retry
 
 app = handler_module()
 
@@ -143,16 +144,28 @@ def called(handle, argument):
         if not is_failure(failure.value):
             raise Broken(f"raised Err({failure.value!r}); wanted Err of a Failure_...") from failure
         raise
-    except ModuleNotFoundError as error:
-        error.add_note(
-            "A component has no files to import from while it runs: import the module at the top of "
-            "app.py, where it is loaded when the component is built."
-        )
-        raise
     except Exception as error:
-        if HAS_SDK and is_failure(error):
-            raise Err(component.failure_of(error)) from None
-        raise
+        if isinstance(error, ModuleNotFoundError):
+            error.add_note(
+                "A component has no files to import from while it runs: import the module at the top of "
+                "app.py, where it is loaded when the component is built."
+            )
+        # Version 0.1 has no reasons.
+        if not HAS_SDK:
+            raise
+        raise Err(component.failure_of(error if is_failure(error) else unhandled(error))) from None
+
+
+# The most characters of a reason.
+MOST_REASON = 1000
+
+
+def unhandled(error):
+    """Logs an exception, and makes it a retry whose reason a dead letter has then."""
+    # Without this module's own frame.
+    traceback.print_exception(error.with_traceback(error.__traceback__.tb_next))
+    lines = f"uncaught {type(error).__name__}: {error}".splitlines()
+    return Retry(reason=lines[0][:MOST_REASON])
 
 
 def adapted(name, check):

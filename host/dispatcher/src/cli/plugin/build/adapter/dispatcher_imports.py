@@ -12,10 +12,12 @@ import componentize_py_types
 # What the Python within a component cannot do, by the name that needs it.
 NO_NETWORK = "the Python within a component cannot call out over the network"
 NO_THREADS = "the Python within a component has no threads and no processes"
+NO_LOOP = "the Python within a component has no event loop: write `handle` without async"
 UNUSABLE = {
     **dict.fromkeys(("urllib.request", "http.client", "ssl", "smtplib", "ftplib"), NO_NETWORK),
     **dict.fromkeys(("requests", "httpx", "aiohttp", "urllib3", "boto3", "botocore"), NO_NETWORK),
     **dict.fromkeys(("subprocess", "multiprocessing", "concurrent.futures"), NO_THREADS),
+    **dict.fromkeys(("asyncio.run", "asyncio.Runner", "asyncio.new_event_loop"), NO_LOOP),
     **dict.fromkeys(("threading.Thread", "threading.Timer", "os.fork", "os.system"), NO_THREADS),
 }
 

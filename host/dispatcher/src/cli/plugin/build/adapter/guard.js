@@ -69,13 +69,26 @@ function broken(text) {
   return Object.assign(new Error(line), { stack: "" });
 }
 
-function uncaught(thrown) {
-  if (thrown instanceof Error) return broken(`uncaught ${show(thrown)}`);
-  return broken(
+function uncaught(thrown, contract) {
+  if (thrown instanceof Error) return unhandled(`uncaught ${show(thrown)}`, contract);
+  return unhandled(
     `the handler threw ${show(thrown)}; wanted an Error or a failure: new Reject("why"), new Retry(), or ` +
       `{ tag: "retry", val: null or milliseconds }, { tag: "reject", val: "why" }, ` +
       `{ tag: "busy", val: { after, reason } }, { tag: "closed", val: "why" }`,
+    contract,
   );
+}
+
+/** The most characters of a reason. */
+const MOST_REASON = 1000;
+
+/** Logs the text and returns what ends the attempt: a retry with the first line as its reason, which a
+ * dead letter has then, or in version 0.1 of the contract, which has no reasons, an exception. */
+function unhandled(text, contract) {
+  if (contract === undefined) return broken(text);
+  console.error(text.trimEnd());
+  const [line] = text.split("\n", 1);
+  return { tag: "retry", val: { after: null, reason: line.slice(0, MOST_REASON) } };
 }
 
 /** Why the attempt is not done although the handler has returned; undefined if it is. */
@@ -146,7 +159,7 @@ function attempt(call, check, canWait, contract) {
     const threw = (thrown) =>
       end(() => {
         if (running === 1) contract?.dropTimers();
-        reject(failure(thrown, contract) ?? uncaught(thrown));
+        reject(failure(thrown, contract) ?? uncaught(thrown, contract));
       });
     const returned = (answer) =>
       end(() => {
