@@ -1,9 +1,10 @@
-//! What the same handler costs in each language: size, start, one attempt with a fresh instance and
-//! with one used again, memory of an instance that lives. A plain program that prints; it judges
+//! What the same handler costs in each language: size, start, one attempt with a fresh instance, with
+//! one that was prewarmed and with one used again, memory of an instance that lives. A plain program that prints; it judges
 //! nothing. `cargo bench --bench languages -- FILE...`, each the absolute path of the component of a
 //! project that `dispatcher plugin new` began; without any, the example in Rust.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
+#![allow(clippy::disallowed_methods, reason = "a benchmark paces itself")]
 
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
@@ -11,7 +12,8 @@ use dispatcher_core::handler::{Attempt, Deadline, Handler};
 use dispatcher_core::message::{Message, Receipt, Verdict};
 use dispatcher_wasm::Reuse;
 use dispatcher_wasm::load::{LoadedPlugin, PluginOptions};
-use dispatcher_wasm::runtime::{Runtime, RuntimeOptions};
+use dispatcher_wasm::runtime::{Runtime, RuntimeOptions, Spawn};
+use dispatcher_wasm::warm::Warm;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,6 +30,9 @@ const MAX_MEMORY: usize = 128 << 20;
 /// How long each kind of attempt is repeated, and how often at most.
 const SPAN: Duration = Duration::from_secs(4);
 const MOST: usize = 200_000;
+/// How often a prewarmed instance is measured, and the pause in which the next is made.
+const WARM: usize = 300;
+const PAUSE: Duration = Duration::from_millis(10);
 /// Bytes of a component of which few copies are loaded at once.
 const LARGE: u64 = 1 << 20;
 
@@ -52,17 +57,21 @@ fn main() {
             cache: Some(cache.path().join("compiled")),
             functions: None,
         };
-        let runtime = Runtime::start(options, timers.handle().clone(), Arc::new(drop));
+        let makers = timers.handle().clone();
+        let spawn: Spawn = Arc::new(move |work| drop(makers.spawn(work)));
+        let runtime = Runtime::start(options, timers.handle().clone(), spawn);
         runtime.expect("an engine")
     };
     let runtime = begin();
     println!(
-        "{:<16}{:>10}{:>11}{:>10}{:>10}{:>10}{:>10}{:>10}{:>12}",
+        "{:<16}{:>10}{:>11}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>12}",
         "component",
         "KiB",
         "compile s",
         "load ms",
         "fresh µs",
+        "p99",
+        "warm µs",
         "p99",
         "reused µs",
         "p99",
@@ -80,27 +89,38 @@ fn main() {
 fn measure(runtime: &Runtime, file: &Path) -> String {
     let size = file.metadata().map_or(0, |data| data.len());
     let begun = clock::now();
-    drop(load(runtime, file, false));
+    drop(load(runtime, file, Kind::Fresh));
     let compiled = clock::now().since(begun);
     let begun = clock::now();
-    let fresh = load(runtime, file, false);
+    let fresh = load(runtime, file, Kind::Fresh);
     let loaded = clock::now().since(begun);
-    let fresh = attempts(&fresh);
-    let reused = attempts(&load(runtime, file, true));
+    let fresh = attempts(&fresh, MOST, Duration::ZERO);
+    let warm = attempts(&load(runtime, file, Kind::Warm), WARM, PAUSE);
+    let reused = attempts(&load(runtime, file, Kind::Reused), MOST, Duration::ZERO);
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     format!(
-        "{name:<16}{:>10}{:>11.2}{:>10.2}{:>10.1}{:>10.1}{:>10.1}{:>10.1}",
+        "{name:<16}{:>10}{:>11.2}{:>10.2}{:>10.1}{:>10.1}{:>10.1}{:>10.1}{:>10.1}{:>10.1}",
         size / 1024,
         compiled.as_secs_f64(),
         loaded.as_secs_f64() * 1e3,
         fresh.p50,
         fresh.p99,
+        warm.p50,
+        warm.p99,
         reused.p50,
         reused.p99,
     )
 }
 
-fn load(runtime: &Runtime, file: &Path, is_reused: bool) -> LoadedPlugin {
+/// Which instance an attempt has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Fresh,
+    Warm,
+    Reused,
+}
+
+fn load(runtime: &Runtime, file: &Path, kind: Kind) -> LoadedPlugin {
     let reuse = Reuse {
         count: u64::MAX,
         age: Duration::MAX,
@@ -109,7 +129,12 @@ fn load(runtime: &Runtime, file: &Path, is_reused: bool) -> LoadedPlugin {
     let options = PluginOptions {
         name: "language".into(),
         max_memory: MAX_MEMORY,
-        reuse: is_reused.then_some(reuse),
+        reuse: (kind == Kind::Reused).then_some(reuse),
+        warm: Warm {
+            count: Some(if kind == Kind::Warm { 2 } else { 0 }),
+            of_heavy: 0,
+            patience: Duration::from_secs(10),
+        },
         ..PluginOptions::default()
     };
     match runtime.load(file, options) {
@@ -124,14 +149,19 @@ struct LanguageCost {
     p99: f64,
 }
 
-fn attempts(plugin: &LoadedPlugin) -> LanguageCost {
+/// At most so many, with a pause before each.
+fn attempts(plugin: &LoadedPlugin, most: usize, pause: Duration) -> LanguageCost {
     let attempt = attempt();
     for _ in 0..20 {
         run(plugin, &attempt);
     }
     let (start, mut samples) = (clock::now(), Vec::new());
     let mut before = start;
-    while before.since(start) < SPAN && samples.len() < MOST {
+    while before.since(start) < SPAN && samples.len() < most {
+        if !pause.is_zero() {
+            std::thread::sleep(pause);
+            before = clock::now();
+        }
         run(plugin, &attempt);
         let after = clock::now();
         samples.push(after.since(before));
@@ -150,7 +180,9 @@ fn attempts(plugin: &LoadedPlugin) -> LanguageCost {
 fn memory(runtime: &Runtime, file: &Path) -> u64 {
     let size = file.metadata().map_or(0, |data| data.len());
     let count = if size > LARGE { 6 } else { 60 };
-    let plugins: Vec<_> = (0..count).map(|_| load(runtime, file, true)).collect();
+    let plugins: Vec<_> = (0..count)
+        .map(|_| load(runtime, file, Kind::Reused))
+        .collect();
     let attempt = attempt();
     let before = anonymous();
     for plugin in &plugins {
