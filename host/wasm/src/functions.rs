@@ -24,7 +24,7 @@ const HEAD: usize = 4 + 4 + KEY;
 type Key = [u8; KEY];
 
 /// The functions in a folder. None of its failures is an error: what cannot be read is compiled, and
-/// what cannot be kept is compiled again.
+/// what cannot be kept is compiled again. Waits for no other process.
 #[derive(Debug)]
 pub(super) struct Functions {
     file: PathBuf,
@@ -156,7 +156,7 @@ impl Known {
             .truncate(false)
             .mode(0o600)
             .open(file)?;
-        file.lock()?;
+        file.try_lock()?;
         if file.metadata()?.len() != self.bytes.len() as u64 {
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes)?;
@@ -185,7 +185,7 @@ fn read(file: &Path) -> Result<Vec<u8>, String> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             opened => opened?,
         };
-        file.lock_shared()?;
+        file.try_lock_shared()?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         Ok(bytes)
@@ -299,6 +299,21 @@ mod tests {
             std::fs::write(&one.file, &damaged).unwrap();
             assert!(!has(&functions(&folder), 1), "byte {at}");
         }
+    }
+
+    #[test]
+    fn a_file_that_another_process_has_locked_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let one = functions(&folder);
+        insert(&one, 1);
+        one.keep();
+        let other = File::open(&one.file).unwrap();
+        other.lock().unwrap();
+        assert!(!has(&one, 1));
+        insert(&one, 2);
+        one.keep();
+        other.unlock().unwrap();
+        assert!(has(&one, 1) && !has(&one, 2));
     }
 
     #[test]
