@@ -68,21 +68,17 @@ impl TerminalScene {
 
     /// What the screen shows once it holds this.
     fn wait_for(&mut self, part: &str) -> String {
-        self.wait_until(part, |shown| shown.contains(part))
-    }
-
-    fn wait_until(&mut self, wanted: &str, holds: impl Fn(&str) -> bool) -> String {
         let deadline = std::time::Instant::now() + dispatcher_tests::PATIENCE;
         loop {
             let shown = self.screen.screen().contents();
-            if holds(&shown) {
+            if shown.contains(part) {
                 return shown;
             }
             let left = deadline.saturating_duration_since(std::time::Instant::now());
             match self.written.recv_timeout(left) {
                 Ok(written) => self.screen.process(&written),
                 Err(error) => panic!(
-                    "{error}; {wanted} in\n{shown}\nended: {:?}",
+                    "{error}; {part} in\n{shown}\nended: {:?}",
                     self.child.try_wait()
                 ),
             }
@@ -176,13 +172,33 @@ async fn queues_are_watched_paused_and_resumed_at_80_columns() {
     top.press("D");
     top.wait_for("stop process");
     top.press("y");
-    top.wait_until("the end of the process", |shown| {
-        shown.contains("stopping") || shown.contains("127.0.0.1")
-    });
+    top.wait_for("the process stops");
     top.press("q");
     assert!(top.child.wait().expect("it ends").success());
     assert!(!top.is_raw(), "the terminal is as it was");
     assert_eq!(scene.running.wait_exit(), 0);
+}
+
+#[test]
+fn keys_are_answered_while_the_process_hangs() {
+    let mut scene = ApiScene::verdicts(&[]);
+    let tokens = tempfile::tempdir().expect("a folder");
+    let token = tokens.path().join("token");
+    std::fs::write(&token, "reader").expect("written");
+    let token = token.display().to_string();
+    let admin = scene.url.clone();
+    let mut top = TerminalScene::start(&["top", "--admin", &admin, "--admin-token-file", &token]);
+    top.wait_for("local:default");
+    top.wait_for("backlog 0  oldest -  drains in 0s  dead letters 0");
+    scene.running.signal(Signal::STOP);
+    top.wait_for("no answer for");
+    top.press("?");
+    top.wait_for("Any key closes this.");
+    top.press("qq");
+    assert!(top.child.wait().expect("it ends").success());
+    assert!(!top.is_raw(), "the terminal is as it was");
+    scene.running.signal(Signal::CONT);
+    stop(&mut scene.running);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Draws what `dispatcher top` shows, within 80 columns.
 
-use super::model::{DepthData, OutcomeData, QueueData, RunningData, Tab, TopModel, WorkData};
+use super::model::{
+    DepthData, Holdings, OutcomeData, QueueData, ROWS, RunningData, Tab, TopModel, WorkData,
+};
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::telemetry::escape::escape_control_characters;
 use ratatui::Frame;
@@ -32,14 +34,18 @@ const HELP: [&str; 13] = [
 pub(super) fn draw(frame: &mut Frame, model: &TopModel, now: BootInstant) {
     let [head, counts, tabs, list, details, foot] = Layout::vertical([
         Constraint::Length(1),
-        Constraint::Length(3),
+        Constraint::Length(if model.overview.paused.is_empty() {
+            4
+        } else {
+            5
+        }),
         Constraint::Length(1),
         Constraint::Min(3),
         Constraint::Length(if model.question.is_some() { 4 } else { 2 }),
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    frame.render_widget(head_line(model), head);
+    frame.render_widget(head_line(model, now), head);
     frame.render_widget(Paragraph::new(count_lines(model)), counts);
     frame.render_widget(tab_line(model), tabs);
     draw_list(frame, model, list);
@@ -50,11 +56,11 @@ pub(super) fn draw(frame: &mut Frame, model: &TopModel, now: BootInstant) {
     }
 }
 
-fn head_line(model: &TopModel) -> Line<'static> {
-    if let Some(failure) = &model.failure {
+fn head_line(model: &TopModel, now: BootInstant) -> Line<'static> {
+    if let Some(trouble) = model.trouble(now) {
         return Line::from(vec![
             Span::from(" dispatcher ").bold(),
-            Span::from(shown(failure)).fg(Color::Red),
+            Span::from(shown(&trouble)).fg(Color::Red),
         ]);
     }
     let process = &model.overview.process;
@@ -103,11 +109,48 @@ fn count_lines(model: &TopModel) -> Vec<Line<'static>> {
         messages.received, messages.done, messages.retried, messages.dead_lettered, messages.lost
     );
     let recent = overview.recent.as_ref().map(work).unwrap_or_default();
-    vec![
+    let mut lines = vec![
         Line::from(rates),
         Line::from(format!(" {recent}")),
+        Line::from(format!(" {}", held(model))),
         Line::from(totals).dim(),
-    ]
+    ];
+    if let [first, more @ ..] = &overview.paused[..] {
+        let more = match more.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let why = format!(" nobody receives here from {}{more}: paused", shown(first));
+        lines.push(Line::from(why).fg(Color::Yellow));
+    }
+    lines
+}
+
+/// What all queues hold, as far as that was asked.
+fn held(model: &TopModel) -> String {
+    let Some(holdings) = model.holdings() else {
+        return "backlog: d asks how much queues hold".to_owned();
+    };
+    let Holdings {
+        queues,
+        waiting,
+        oldest_s,
+        dead,
+        done,
+    } = holdings;
+    let drains = match waiting {
+        0 => "0s".to_owned(),
+        _ if done > 0.0 => duration(waiting as f64 / done),
+        _ => "never".to_owned(),
+    };
+    let oldest = oldest_s.map_or_else(|| "-".to_owned(), duration);
+    let all = model.overview.queues;
+    let partial = if queues as u64 == all {
+        String::new()
+    } else {
+        format!("  ({queues} of {all} queues)")
+    };
+    format!("backlog {waiting}  oldest {oldest}  drains in {drains}  dead letters {dead}{partial}")
 }
 
 /// What the attempts and calls of the last minute were.
@@ -197,6 +240,9 @@ fn tab_line(model: &TopModel) -> Line<'static> {
             Style::new()
         };
         spans.push(Span::styled(title, style));
+    }
+    if model.rows() >= ROWS {
+        spans.push(Span::from(format!("  the first {ROWS}")).fg(Color::Yellow));
     }
     if model.tab == Tab::Queues && model.calls > 0 {
         spans.push(Span::from(format!("  {} calls for depths", model.calls)).dim());

@@ -12,11 +12,12 @@ use crate::app::drain::Signals;
 use crate::error::{Exit, Failure};
 use dispatcher_core::clock;
 use dispatcher_core::tasks::{self, Task};
-use model::{Action, Step, TopModel};
+use model::{Action, Step, Tab, TopModel};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use serde_json::Value;
 use std::io::{self, IsTerminal};
+use std::pin::Pin;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -72,7 +73,10 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         let mut signals = Signals::listen(true)
             .map_err(|error| Failure::new(Exit::Failed, format!("signals: {error}")))?;
         // What keeps it from the first answer is said on the usual screen.
-        let overview = client.get("/api/v1/overview").await?.json()?;
+        let overview = tokio::select! {
+            overview = get(&client, "/api/v1/overview") => overview?,
+            _ = signals.next() => return Ok(()),
+        };
         let mut model = TopModel::new(client.place());
         accept(model.take_overview(overview, clock::now()))?;
         on_screen(async |terminal| {
@@ -107,6 +111,17 @@ fn accept(taken: Result<(), serde_json::Error>) -> Result<(), Failure> {
     })
 }
 
+/// Something under way while keys are answered.
+type UnderWay<'a, T> = Option<Pin<Box<dyn Future<Output = T> + 'a>>>;
+
+/// Its end; never where nothing is under way.
+async fn end_of<T>(work: &mut UnderWay<'_, T>) -> T {
+    match work {
+        Some(work) => work.await,
+        None => std::future::pending().await,
+    }
+}
+
 async fn show(
     terminal: &mut DefaultTerminal,
     client: &AdminClient,
@@ -117,6 +132,9 @@ async fn show(
     let _reading = keys(sender);
     let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    // A process that hangs keeps no key waiting.
+    let mut asking: UnderWay<'_, Asked> = None;
+    let mut acting: UnderWay<'_, Acted> = None;
     loop {
         let step = tokio::select! {
             event = events.recv() => match event {
@@ -125,15 +143,31 @@ async fn show(
                 Some(Err(error)) => return Err(broken(&error)),
                 None => Step::Quit,
             },
-            _ = ticks.tick() => Step::Fetch,
+            _ = ticks.tick() => if asking.is_none() { Step::Fetch } else { Step::Redraw },
+            asked = end_of(&mut asking) => {
+                asking = None;
+                take(model, asked);
+                Step::Redraw
+            }
+            (text, is_error) = end_of(&mut acting) => {
+                acting = None;
+                model.notify(text, is_error, clock::now());
+                Step::Fetch
+            }
         };
         match step {
             Step::Quit => return Ok(()),
             Step::Redraw => {}
-            Step::Fetch => fetch(client, model).await,
-            Step::Act(action) => {
-                act(client, model, &action).await;
-                fetch(client, model).await;
+            Step::Fetch => {
+                model.asks(clock::now());
+                asking = Some(Box::pin(ask(client, model.tab, model.path())));
+            }
+            Step::Act(action) if acting.is_none() => {
+                acting = Some(Box::pin(act(client, action)));
+            }
+            Step::Act(_) => {
+                let why = "the action before has no answer yet; nothing was done".to_owned();
+                model.notify(why, true, clock::now());
             }
         }
         let drawn = terminal.draw(|frame| draw::draw(frame, model, clock::now()));
@@ -157,34 +191,41 @@ fn keys(sender: mpsc::Sender<io::Result<Event>>) -> Task<()> {
     })
 }
 
-/// Asks for what is on the screen. A process that does not answer is shown as such, with what it
-/// answered last.
-async fn fetch(client: &AdminClient, model: &mut TopModel) {
-    if let Err(failure) = try_fetch(client, model).await {
-        model.failure = Some(failure.lines.join("; "));
+/// The overview and a list, as the process answered.
+struct Asked {
+    tab: Tab,
+    answers: Result<(Value, Value), Failure>,
+}
+
+/// Asks for what is on the screen.
+async fn ask(client: &AdminClient, tab: Tab, path: String) -> Asked {
+    let answers = async { tokio::try_join!(get(client, "/api/v1/overview"), get(client, &path)) };
+    Asked {
+        tab,
+        answers: answers.await,
     }
 }
 
-async fn try_fetch(client: &AdminClient, model: &mut TopModel) -> Result<(), Failure> {
-    let tab = model.tab;
-    let path = model.path();
-    let (overview, list) = tokio::join!(get(client, "/api/v1/overview"), get(client, &path));
-    accept(model.take_overview(overview?, clock::now()))?;
-    accept(model.take_list(tab, list?))
+/// A process that does not answer is shown as such, with what it answered last.
+fn take(model: &mut TopModel, Asked { tab, answers }: Asked) {
+    let taken = answers.and_then(|(overview, list)| {
+        accept(model.take_overview(overview, clock::now()))?;
+        accept(model.take_list(tab, list))
+    });
+    model.take_failure(taken.err().map(|failure| failure.lines.join("; ")));
 }
 
 async fn get(client: &AdminClient, path: &str) -> Result<Value, Failure> {
     client.get(path).await?.json()
 }
 
-async fn act(client: &AdminClient, model: &mut TopModel, action: &Action) {
-    let answer = match client.post(&action.path, &Action::body()).await {
-        Ok(answer) => answer.json(),
-        Err(failure) => Err(failure),
-    };
-    let (text, is_error) = match answer {
-        Ok(_) => (action.done.clone(), false),
+/// What came of an action, and whether that is an error.
+type Acted = (String, bool);
+
+async fn act(client: &AdminClient, action: Action) -> Acted {
+    let answer = client.post(&action.path, &Action::body()).await;
+    match answer.and_then(|answer| answer.json()) {
+        Ok(_) => (action.done, false),
         Err(failure) => (failure.lines.join("; "), true),
-    };
-    model.notify(text, is_error, clock::now());
+    }
 }

@@ -12,7 +12,9 @@ use std::time::Duration;
 use crate::cli::admin::in_path;
 
 /// The most rows of a list that are fetched.
-const ROWS: usize = 200;
+pub(super) const ROWS: usize = 200;
+/// Without an answer for so long, that is shown.
+const SILENCE: Duration = Duration::from_secs(2);
 /// For how long a result is shown in place of the keys.
 const NOTICE: Duration = Duration::from_secs(6);
 
@@ -22,6 +24,8 @@ const NOTICE: Duration = Duration::from_secs(6);
 pub(super) struct OverviewData {
     pub process: ProcessData,
     pub queues: u64,
+    /// The first of the queues that are paused.
+    pub paused: Vec<String>,
     pub running: u64,
     pub leases: u64,
     pub messages: MessageData,
@@ -208,6 +212,20 @@ pub(super) struct TopModel {
     selected: [usize; Tab::ALL.len()],
     notice: Option<Notice>,
     counted_at: Option<BootInstant>,
+    /// When that was asked which has no answer yet.
+    asked_at: Option<BootInstant>,
+}
+
+/// What the queues hold that are listed.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Holdings {
+    /// Of so many it is known.
+    pub queues: usize,
+    pub waiting: u64,
+    pub oldest_s: Option<f64>,
+    pub dead: u64,
+    /// Messages that are done in a second.
+    pub done: f64,
 }
 
 impl TopModel {
@@ -228,6 +246,7 @@ impl TopModel {
             selected: [0; Tab::ALL.len()],
             notice: None,
             counted_at: None,
+            asked_at: None,
         }
     }
 
@@ -280,6 +299,50 @@ impl TopModel {
         self.overview = next;
         self.failure = None;
         Ok(())
+    }
+
+    /// The process is asked now.
+    pub(crate) fn asks(&mut self, now: BootInstant) {
+        self.asked_at.get_or_insert(now);
+    }
+
+    /// It has answered, or it is known why it does not.
+    pub(crate) fn take_failure(&mut self, failure: Option<String>) {
+        self.asked_at = None;
+        self.failure = failure;
+    }
+
+    /// Why the figures are old, where they are.
+    pub(crate) fn trouble(&self, now: BootInstant) -> Option<String> {
+        let silence = now.since(self.asked_at.unwrap_or(now));
+        if silence >= SILENCE {
+            let seconds = silence.as_secs();
+            return Some(format!("{}: no answer for {seconds}s", self.place));
+        }
+        self.failure.clone()
+    }
+
+    /// What the listed queues hold together; nothing where that was not asked.
+    pub(crate) fn holdings(&self) -> Option<Holdings> {
+        let mut all = Holdings::default();
+        for queue in &self.queues {
+            let Some(depth) = &queue.depth else { continue };
+            let Some(waiting) = depth.waiting else {
+                continue;
+            };
+            let dead = queue.dead_letter_depth.as_ref();
+            let ages = [all.oldest_s, depth.oldest_s].into_iter().flatten();
+            all = Holdings {
+                queues: all.queues + 1,
+                waiting: all.waiting.saturating_add(waiting),
+                oldest_s: ages.reduce(f64::max),
+                dead: all
+                    .dead
+                    .saturating_add(dead.and_then(|dead| dead.waiting).unwrap_or(0)),
+                done: all.done + queue.per_second.as_ref().map_or(0.0, |rates| rates.done),
+            };
+        }
+        (all.queues > 0).then_some(all)
     }
 
     /// Takes the answer to what `path` named for `tab`.

@@ -82,6 +82,8 @@ fn queues_with_their_figures_fit_80_columns() {
         "q quit",
         "p50 12ms  p99 2s  calls 3.2/s  $0.1120/day",
         "local:a: p50 11ms  p99 500ms  calls 2.0/s",
+        "backlog 240  oldest 1m15s  drains in 10s  dead letters 14 ",
+        "nobody receives here from local:b: paused",
     ] {
         assert!(shown.contains(part), "{part} in\n{shown}");
     }
@@ -245,6 +247,44 @@ fn process_that_does_not_answer_is_shown_with_its_last_figures() {
     model.failure = Some("http://127.0.0.1:9090: connection refused".to_owned());
     let shown = screen(&model, at(12));
     assert!(shown.contains("connection refused") && shown.contains("local:a"));
+}
+
+#[test]
+fn a_process_that_hangs_is_shown_as_such_until_it_answers() {
+    let mut model = model();
+    model.asks(at(12));
+    assert!(screen(&model, at(13)).contains("ready"));
+    model.asks(at(13));
+    let shown = screen(&model, at(15));
+    assert!(shown.contains("no answer for 3s") && shown.contains("local:a"));
+    model.take_failure(None);
+    assert!(screen(&model, at(15)).contains("ready"));
+}
+
+#[test]
+fn figures_of_some_queues_say_of_how_many_and_that_more_are_not_shown() {
+    let mut model = model();
+    let one = |number: usize| {
+        let depth = (number < 2).then(|| json!({"waiting": 3, "oldest_s": null, "error": null}));
+        json!({"queue": format!("local:q{number}"), "depth": depth})
+    };
+    let items: Vec<Value> = (0..200).map(one).collect();
+    model
+        .take_list(Tab::Queues, json!({"items": items, "calls": 1}))
+        .unwrap();
+    model.overview.queues = 5_000;
+    let shown = screen(&model, at(12));
+    for part in [
+        "backlog 6  oldest -  drains in never  dead letters 0  (2 of 5000 queues)",
+        "the first 200",
+    ] {
+        assert!(shown.contains(part), "{part} in\n{shown}");
+    }
+    model
+        .take_list(Tab::Queues, json!({"items": [one(9)], "calls": 0}))
+        .unwrap();
+    let shown = screen(&model, at(12));
+    assert!(shown.contains("d asks how much queues hold") && !shown.contains("the first 200"));
 }
 
 #[test]
