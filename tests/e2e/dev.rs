@@ -2,8 +2,9 @@
 //! SDKs, and builds it again at each save.
 
 use crate::languages::calls;
-use crate::scene::{field, printed, send};
+use crate::scene::{field, printed, send, until_depth};
 use dispatcher_tests::child::{Program, RunningProgram, Signal};
+use dispatcher_tests::slow_module::slow_module;
 use dispatcher_tests::{http, toolchains};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -16,6 +17,8 @@ use tempfile::TempDir;
 /// Not that of other tests: what cargo makes of a name lies in one folder for all of them.
 const NAME: &str = "dev-orders";
 const ORDER: &str = r#"{"id": "o-1", "amount": 250}"#;
+/// Functions of a component that is still compiled when the test has done what it does meanwhile.
+const SLOW: usize = 8_000;
 const PRINTED: &str = "cents\\n";
 
 /// A new project.
@@ -80,7 +83,9 @@ fn wait_for_print(running: &RunningProgram, text: &str) {
 async fn a_save_is_built_and_the_next_message_runs_it() {
     let project = DevProject::new();
     let mut running = project.develop();
-    running.wait_for_line(|line| line.contains("try it: dispatcher send local:default hello"));
+    running.wait_for_line(|line| {
+        line.contains(&format!("try it: dispatcher send local:default '{ORDER}'"))
+    });
     running.wait_for_line(|line| line.contains("\"running\""));
     project.order().await;
     wait_for_print(&running, "order o-1: 250 cents");
@@ -103,6 +108,53 @@ async fn a_save_is_built_and_the_next_message_runs_it() {
     wait_for_print(&running, "order o-1: 250 pennies");
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
+}
+
+/// Compiles as the tests do, until there is a module that takes longer.
+const COMPILER: &str = "#!/bin/sh\nslow=\"$(dirname \"$0\")/slow.wasm\"\n\
+    [ -e \"$slow\" ] || exec python3 -m ziglang \"$@\"\n\
+    while [ \"$1\" != -o ]; do shift; done\nexec cp \"$slow\" \"$2\"\n";
+
+#[tokio::test]
+async fn the_old_version_serves_while_a_save_is_compiled() {
+    let project = DevProject::new();
+    let tools = project.data.path().join("tools");
+    std::fs::create_dir_all(&tools).expect("it is ours");
+    let compiler = tools.join("zig");
+    std::fs::write(&compiler, COMPILER).expect("it is ours");
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&compiler, mode).expect("it is ours");
+    let environment = toolchains::environment();
+    let path = environment.iter().find(|(name, _)| *name == "PATH");
+    let path = path.and_then(|(_, path)| path.to_str()).expect("a path");
+    let path = format!("{}:{path}", tools.display());
+    // What an earlier test has compiled would be compiled at once.
+    let cache = project.data.path().join("cache").display().to_string();
+    let program = project.program().env("PATH", &path);
+    let mut running = program.env("XDG_CACHE_HOME", &cache).start();
+    running.wait_for_line(|line| line.contains("\"running\""));
+    let slow = slow_module(SLOW);
+    std::fs::write(tools.join("slow.wasm"), slow).expect("it is ours");
+    project.save(&project.read().replace(PRINTED, "hundredths\\n"));
+    let replaced = |line: &str| line.contains("replaced: new attempts run this version");
+    running.wait_for_line(|line| line.contains("compiling plugin") && line.contains("\"seconds\""));
+    project.order().await;
+    wait_for_print(&running, "order o-1: 250 cents");
+    assert!(running.lines(replaced).is_empty(), "it is compiled by now");
+    running.wait_for_line(replaced);
+    project.order().await;
+    until_depth(project.data.path(), "default", |depth| {
+        depth.waiting + depth.in_flight == 0
+    })
+    .await;
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+    let printed = running.lines(|line| printed(line) && line.contains("order o-1"));
+    assert_eq!(
+        printed.len(),
+        1,
+        "the new version prints nothing: {printed:?}"
+    );
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use super::flags::{self, DevArgs};
 use super::local::exports;
 use super::plugin::build::{self, Project};
 use super::plugin::language::Language;
+use super::plugin::template::SAMPLE;
 use super::{Typed, block_on, output};
 use crate::app;
 use crate::app::build::plugins;
@@ -31,11 +32,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-const EXAMPLES: &str = "\
-Examples:
+const EXAMPLES: &str = r#"Examples:
   dispatcher plugin new --lang python orders && dispatcher dev orders
       build the handler, run it, and build it again at each save
-  dispatcher send local:default hello
+  dispatcher send local:default '{"id": "o-1", "amount": 250}'
       from another terminal in the same folder: the handler runs
   dispatcher dev orders --queues local:orders --max-attempts 3
       another queue, and the limits that `dispatcher run` would have
@@ -43,7 +43,8 @@ Examples:
 Serves the embedded queue over the SQS protocol, for AWS SDKs: the `export` lines that it prints set
 them up. Health, metrics and what runs are at --admin, 127.0.0.1:9090 or a free port. A build that
 fails is shown, and the old version keeps running. Files in hidden folders and in those that builds
-write (target, node_modules, build, dist) are not watched, nor is what lies outside of the folder.";
+write (target, node_modules, build, dist) are not watched, nor is what lies outside of the folder,
+apart from files that links in it lead to."#;
 
 /// The admin address, where none is given.
 const ADMIN: &str = "127.0.0.1:9090";
@@ -138,7 +139,7 @@ async fn develop(
     }
     let queues = settings.routes.iter().flat_map(|route| &route.queues);
     for queue in queues {
-        output::note(format!("try it: dispatcher send {} hello", queue.name));
+        output::note(format!("try it: dispatcher send {} '{SAMPLE}'", queue.name));
     }
     let rebuilding = tasks::spawn(rebuild(handler, component, sources));
     let ended = app::run(settings, flags, Arc::new(Counters::default())).await;

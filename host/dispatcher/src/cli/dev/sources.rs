@@ -2,6 +2,7 @@
 //! a file which a build writes anew with the same contents is no change.
 
 use crate::app::watch::FileWatch;
+use crate::cli::output;
 use dispatcher_core::tasks;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -29,6 +30,10 @@ struct Snapshot {
     files: BTreeMap<PathBuf, Content>,
     /// A file that is added or removed changes its folder.
     folders: Vec<PathBuf>,
+    /// The files that links lead to: they change elsewhere.
+    targets: Vec<PathBuf>,
+    /// What is not watched though it may be a source, in words.
+    left_out: Vec<String>,
 }
 
 /// The sources of one project.
@@ -47,6 +52,7 @@ impl Sources {
             watch: FileWatch::new(),
         };
         sources.seen = sources.look().await;
+        sources.seen.note_left_out(&Snapshot::default());
         sources.watch.on(sources.seen.paths()).await;
         sources
     }
@@ -58,6 +64,7 @@ impl Sources {
             let now = self.look().await;
             let changed = self.seen.changed(&now, &self.root);
             if now != self.seen {
+                now.note_left_out(&self.seen);
                 self.watch.on(now.paths()).await;
                 self.seen = now;
             }
@@ -79,36 +86,61 @@ impl Sources {
 impl Snapshot {
     fn of(root: &Path) -> Self {
         let mut found = Self::default();
+        let mut beyond = 0;
         let mut open = vec![root.to_owned()];
         while let Some(folder) = open.pop() {
             let entries = folder.read_dir().into_iter().flatten().flatten();
             for entry in entries {
                 let name = entry.file_name();
                 let Some(name) = name.to_str() else { continue };
-                let Ok(kind) = entry.file_type() else {
+                let (path, Ok(kind)) = (entry.path(), entry.file_type()) else {
                     continue;
                 };
                 let is_hidden = name.starts_with('.') || name.ends_with('~');
-                if kind.is_dir() && !is_hidden && !OUTPUTS.contains(&name) {
-                    open.push(entry.path());
-                } else if kind.is_file()
-                    && !is_hidden
-                    && !LOCKS.contains(&name)
-                    && found.files.len() < MOST_FILES
-                    && let Some(content) = content(&entry)
-                {
-                    found.files.insert(entry.path(), content);
+                if is_hidden || OUTPUTS.contains(&name) && !kind.is_file() {
+                    continue;
+                }
+                if kind.is_dir() {
+                    open.push(path);
+                } else if kind.is_symlink() && path.is_dir() {
+                    // It may lead back, or to a whole disk.
+                    let link = path.strip_prefix(root).unwrap_or(&path).display();
+                    found.left_out.push(format!("{link}: a link to a folder"));
+                } else if LOCKS.contains(&name) || !path.is_file() {
+                    continue;
+                } else if found.files.len() == MOST_FILES {
+                    beyond += 1;
+                } else if let Some(content) = content(&path) {
+                    let target = kind.is_symlink().then(|| path.canonicalize().ok());
+                    found.targets.extend(target.flatten());
+                    found.files.insert(path, content);
                 }
             }
             found.folders.push(folder);
         }
         found.folders.sort();
+        found.targets.sort();
+        found.left_out.sort();
+        if beyond > 0 {
+            let line = format!("{beyond} files beyond the first {MOST_FILES}");
+            found.left_out.push(line);
+        }
         found
+    }
+
+    /// Says what is not watched, unless that was said.
+    fn note_left_out(&self, before: &Self) {
+        for one in &self.left_out {
+            if !before.left_out.contains(one) {
+                output::note(format!("not watched: {one}"));
+            }
+        }
     }
 
     /// What is to be watched.
     fn paths(&self) -> Vec<PathBuf> {
-        self.files.keys().chain(&self.folders).cloned().collect()
+        let paths = self.files.keys().chain(&self.folders);
+        paths.chain(&self.targets).cloned().collect()
     }
 
     /// The names of the files that are other, new or gone.
@@ -125,12 +157,12 @@ impl Snapshot {
     }
 }
 
-fn content(entry: &std::fs::DirEntry) -> Option<Content> {
-    let length = entry.metadata().ok()?.len();
+fn content(file: &Path) -> Option<Content> {
+    let length = file.metadata().ok()?.len();
     if length > LARGEST {
         return Some(Content::Length(length));
     }
-    let bytes = std::fs::read(entry.path()).ok()?;
+    let bytes = std::fs::read(file).ok()?;
     Some(Content::Digest(Sha256::digest(bytes).into()))
 }
 
@@ -177,6 +209,23 @@ mod tests {
         write(root.path(), "src/new", "1");
         std::fs::remove_file(root.path().join("b")).expect("removed");
         assert_eq!(before.changed(&look(), root.path()), ["b", "a", "src/new"]);
+    }
+
+    #[tokio::test]
+    async fn a_link_to_a_file_is_watched_where_it_leads_and_one_to_a_folder_is_named() {
+        let (root, other) = (tempfile::tempdir(), tempfile::tempdir());
+        let (root, other) = (root.expect("a folder"), other.expect("a folder"));
+        write(other.path(), "shared.py", "1");
+        let link = |target: &Path, name: &str| {
+            std::os::unix::fs::symlink(target, root.path().join(name)).expect("linked");
+        };
+        link(&other.path().join("shared.py"), "shared.py");
+        link(other.path(), "lib");
+        link(&other.path().join("none"), "broken");
+        let mut sources = Sources::of(root.path()).await;
+        assert_eq!(sources.seen.left_out, ["lib: a link to a folder"]);
+        write(other.path(), "shared.py", "2");
+        assert_eq!(sources.changed().await, ["shared.py"]);
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@ mod invoke;
 pub(super) mod language;
 mod new;
 mod replay;
-mod template;
+pub(super) mod template;
 mod workbench;
 
 use super::Typed;

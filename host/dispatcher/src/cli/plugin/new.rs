@@ -2,6 +2,7 @@
 
 use super::language::Language;
 use super::template;
+use super::template::SAMPLE;
 use crate::cli::output;
 use crate::error::{Exit, Failure};
 use std::path::{Path, PathBuf};
@@ -38,12 +39,23 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let component = lang.component(folder, &name);
     let (folder, component) = (folder.display(), component.display());
     output::note(format!("{name}: a handler in {}; next:", lang.title()));
-    for command in [
-        format!("plugin build {folder}"),
-        format!("plugin invoke {component} '{{\"id\": \"o-1\", \"amount\": 250}}'"),
-        format!("run --plugin {component}"),
+    for (command, about) in [
+        (
+            format!("dev {folder}"),
+            "build it, run it, and build it again at each save",
+        ),
+        (
+            format!("plugin build {folder}"),
+            "or step by step: build it",
+        ),
+        (
+            format!("plugin invoke {component} '{SAMPLE}'"),
+            "try it on a message",
+        ),
+        (format!("run --plugin {component}"), "run it"),
     ] {
         output::note(format!("  dispatcher {command}"));
+        output::note(format!("      {about}"));
     }
     Ok(())
 }

@@ -15,6 +15,9 @@ struct File {
 /// Made by `host/build.rs`.
 const FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/templates.rs"));
 
+/// A message that every template handles.
+pub(in crate::cli) const SAMPLE: &str = r#"{"id": "o-1", "amount": 250}"#;
+
 /// What the templates call themselves, and the same where a language wants no `-`.
 const NAMES: [&str; 2] = ["order-check", "order_check"];
 
