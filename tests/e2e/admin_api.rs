@@ -3,7 +3,7 @@
 use crate::lambda_scene::{admin, stop};
 use crate::scene::{guest, run, send, until_depth};
 use dispatcher_core::queue::Depth;
-use dispatcher_tests::child::{Program, RunningProgram};
+use dispatcher_tests::child::{Program, RunningProgram, Signal};
 use dispatcher_tests::http;
 use dispatcher_tests::schema;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ const OPERATE: (&str, &str) = ("Authorization", "Bearer operator");
 pub(crate) struct ApiScene {
     pub running: RunningProgram,
     pub url: String,
-    _tokens: tempfile::TempDir,
+    tokens: tempfile::TempDir,
 }
 
 impl ApiScene {
@@ -54,8 +54,16 @@ impl ApiScene {
         Self {
             running,
             url,
-            _tokens: tokens,
+            tokens,
         }
+    }
+
+    /// Replaces the token for actions.
+    pub(crate) fn replace_token(&self, token: &str) {
+        std::fs::write(self.tokens.path().join("operator"), token).expect("written");
+        self.running.signal(Signal::HUP);
+        self.running
+            .wait_for_line(|line| line.contains("admin token replaced"));
     }
 
     /// Of the plugin `verdicts` on local queues.

@@ -92,8 +92,46 @@ async function filled() {
     confirm('delete-message', DEAD, id), confirm('drain', '')];
 }
 
+// Pages that say what is wrong.
+const WRONG = ['/ui/queue?name=none', '/ui/confirm/none', '/ui/act/purge', '/ui/none'];
+
+// Whether these pages are accessible: in both themes, at a desk and on a phone.
+async function areAccessible(pages, signed = true) {
+  for (const colorScheme of ['light', 'dark']) {
+    for (const viewport of [{ width: 1280, height: 800 }, { width: 360, height: 740 }]) {
+      const page = signed ? await signedIn({ colorScheme, viewport }) : await tab({ colorScheme, viewport });
+      for (const address of pages) {
+        await page.goto(URL_ + address);
+        assert.deepEqual(await violations(page), [], `${address} ${colorScheme} ${viewport.width}`);
+      }
+      await page.context().close();
+    }
+  }
+}
+
 const CASES = {
+  // Pages of SQS: what a look asks, and what it found.
+  async accessible_on_sqs() {
+    const letters = `/ui/dead-letters?queue=${env.DEAD}`;
+    await areAccessible(['/ui', letters, `/ui/confirm/look?target=${env.DEAD}`]);
+    const page = await signedIn();
+    await page.goto(URL_ + letters);
+    await page.getByText('5 messages wait here now.').waitFor();
+    await page.getByRole('link', { name: 'Look at the messages' }).click();
+    await page.locator('dialog[open]').getByRole('button', { name: 'Look' }).click();
+    await page.locator('#letters summary').first().click();
+    await page.locator('#letters pre').first().getByText('print:').waitFor();
+    assert.equal(await page.locator('a[href*="/ui/message"]').count(), 0);
+    assert.deepEqual(await violations(page), []);
+  },
+
+  // A plugin with a canary and a shadow.
+  async accessible_trials() {
+    await areAccessible(['/ui/plugins', '/ui/confirm/roll-back?target=hello', '/ui/confirm/reload-plugins']);
+  },
+
   async accessible() {
+    await areAccessible(WRONG);
     const pages = [...PAGES, ...await filled()];
     for (const colorScheme of ['light', 'dark']) {
       for (const viewport of [{ width: 1280, height: 800 }, { width: 360, height: 740 }]) {
@@ -144,6 +182,32 @@ const CASES = {
     const lease = page.locator('#attempts td').nth(5);
     const first = await lease.textContent();
     await page.waitForFunction((first) => document.querySelectorAll('#attempts td')[5].textContent !== first, first);
+    // What another operator does is shown, and the buttons are those of what is now.
+    const other = await signedIn();
+    const isPaused = async (address, verb) => {
+      await page.goto(URL_ + address);
+      await following(page);
+      await other.goto(URL_ + address);
+      await other.getByRole('link', { name: verb }).click();
+      await other.locator('dialog[open]').getByRole('button', { name: verb }).click();
+      await other.getByRole('status').getByText(verb.toLowerCase()).waitFor();
+      const next = verb === 'Pause' ? 'Resume' : 'Pause';
+      await page.getByRole('link', { name: next }).click();
+      await page.locator('dialog[open]').getByRole('button', { name: next }).waitFor();
+    };
+    const queue = queuePage().replace(URL_, '');
+    for (const verb of ['Pause', 'Resume']) await isPaused(queue, verb);
+    for (const verb of ['Pause', 'Resume']) await isPaused('/ui', verb);
+    await page.goto(`${URL_}/ui/dead-letters?queue=${encodeURIComponent(DEAD)}`);
+    await page.getByText('1 message waits here now.').waitFor();
+    await following(page);
+    send(QUEUE, 'reject:seen later');
+    await page.getByText('2 messages wait here now.').waitFor();
+    await page.getByRole('link', { name: 'Show them' }).click();
+    await page.getByText('seen later').first().waitFor();
+    await other.context().close();
+    await page.goto(`${URL_}/ui/running`);
+    await following(page);
     // The session ends: the next stream is refused, and the page says why.
     const cookies = await page.context().cookies();
     await page.context().clearCookies();
@@ -199,6 +263,14 @@ const CASES = {
     await dialog.getByRole('button', { name: 'Cancel the attempt' }).click();
     await page.getByText('1 message cancelled').waitFor();
     await page.getByText('No attempt runs now.').waitFor();
+    // Without its session a click leads to the sign-in, and from there back.
+    await page.goto(queuePage());
+    await page.context().clearCookies();
+    await page.getByRole('link', { name: 'Pause' }).click();
+    await page.getByLabel('Token').fill('operator');
+    await page.getByRole('button', { name: 'Sign in' }).click();
+    await page.getByRole('heading', { level: 1, name: QUEUE }).waitFor();
+    assert.equal(page.url(), queuePage());
     // With the token for reading nothing can be done, and the page says why.
     const reader = await signedIn({}, 'reader');
     await reader.goto(queuePage());
@@ -215,6 +287,89 @@ const CASES = {
     await page.getByLabel('Token').fill('wrong');
     await page.getByRole('button', { name: 'Sign in' }).click();
     await page.getByText('This is not the token.').waitFor();
+  },
+
+  // More tabs than may follow: the page says so, and follows once one is closed.
+  async crowded() {
+    const streams = [];
+    for (let count = 0; count < 256; count += 1) {
+      streams.push(await new Promise((done) => {
+        const headers = { authorization: 'Bearer reader' };
+        http.get(`${URL_}/ui/live?view=plugins`, { headers, agent: false }, (answer) => {
+          answer.on('error', () => {});
+          answer.resume();
+          assert.equal(answer.statusCode, 200);
+          done(answer);
+        });
+      }));
+    }
+    const page = await signedIn();
+    await page.getByText('Too many streams are open. Close a tab.').waitFor();
+    streams[0].destroy();
+    await page.waitForFunction(() => document.getElementById('connection').textContent === '');
+    await following(page);
+    for (const stream of streams) stream.destroy();
+  },
+
+  // What no other case does from a page.
+  async operations() {
+    const page = await signedIn();
+    const dialog = page.locator('dialog[open]');
+    const confirm = async (link, button, text, fill) => {
+      await page.getByRole('link', { name: link }).first().click();
+      await dialog.getByText(text).first().waitFor();
+      if (fill) await dialog.getByLabel(fill[0]).fill(fill[1]);
+      await dialog.getByRole('button', { name: button }).click();
+    };
+    const says = (text) => page.getByRole('status').getByText(text).waitFor();
+    await page.goto(`${URL_}/ui`);
+    await confirm('Limits', 'Change', '0 messages held', ['Concurrency', '2']);
+    await says('The limits of verdicts hold');
+    await confirm('Pause', 'Pause', 'from its 1 queue');
+    await says('verdicts is paused');
+    send(QUEUE, 'print:once');
+    await confirm('Resume', 'Resume', '1 message waits there now.');
+    await says('verdicts is resumed');
+    await page.goto(`${URL_}/ui/plugins`);
+    await confirm('Load new versions', 'Load', '1 route');
+    await says('No file is new');
+    send(QUEUE, 'cancelled:x');
+    await page.goto(`${URL_}/ui/running`);
+    await page.locator('#attempts tbody a').first().click();
+    const id = await page.locator('h2 .id').first().textContent();
+    await page.goto(queuePage());
+    await confirm('Cancel a message', 'Cancel the message', '1 message', ['Message id', id]);
+    await says('1 message cancelled: 0 waited, 1 ran.');
+    execFileSync(env.DISPATCHER, ['schedule', 'add', QUEUE, '--body', 'print:x', '--cron', '0 3 1 1 *', '--data', env.DATA]);
+    await page.goto(`${URL_}/ui/schedules?queue=${encodeURIComponent(QUEUE)}`);
+    await confirm('Cancel', 'Cancel it', '1 message');
+    await says('1 scheduled message cancelled.');
+    // A letter goes back by itself, and fails again.
+    send(QUEUE, 'reject:again');
+    const letters = async (count) => {
+      do await page.goto(`${URL_}/ui/dead-letters?queue=${encodeURIComponent(DEAD)}`);
+      while ((await page.locator('#letters tbody tr').count()) !== count);
+    };
+    await letters(1);
+    await page.locator('#letters tbody a').first().click();
+    await confirm('Redrive', 'Redrive', '1 message');
+    await says('Done: 1 message');
+    // A slow job is stopped, and started again.
+    send(QUEUE, 'reject:slow', '--count', '20');
+    await letters(21);
+    await page.getByRole('link', { name: 'Redrive all' }).click();
+    await dialog.getByLabel('Rate').fill('0.1');
+    await dialog.getByRole('button', { name: 'Redrive' }).click();
+    await following(page);
+    await confirm('Stop', 'Stop', 'what is moved stays so');
+    await page.locator('#job .badge', { hasText: 'cancelled' }).waitFor();
+    await confirm('Start again', 'Start', 'It goes on with what is left');
+    await page.locator('#job .badge', { hasText: 'running' }).waitFor();
+    await following(page);
+    await confirm('Stop', 'Stop', 'what is moved stays so');
+    await page.locator('#job .badge', { hasText: 'cancelled' }).waitFor();
+    await page.goto(`${URL_}/ui/processes`);
+    await confirm('Stop this process', 'Stop the process', 'As at SIGTERM');
   },
 
   async dead_letters() {

@@ -2,7 +2,8 @@
 
 use crate::admin_api::ApiScene;
 use crate::lambda_scene::stop;
-use crate::scene::run;
+use crate::page_http::on_sqs;
+use crate::scene::{guest, run};
 use crate::sqs::queue;
 use dispatcher_tests::browser;
 use dispatcher_tests::child::binary;
@@ -51,6 +52,62 @@ fn pages_are_accessible_in_both_themes_and_on_a_phone() {
         "10m",
     ];
     passes("accessible", &flags);
+}
+
+#[tokio::test]
+async fn pages_of_sqs_are_accessible_and_show_what_a_look_found() {
+    let (mut scene, _queue, dead) = on_sqs(None).await;
+    browse(&scene, "accessible_on_sqs", &[("DEAD", &dead)]);
+    stop(&mut scene.running);
+}
+
+#[test]
+fn a_canary_and_a_shadow_are_accessible() {
+    let file = guest("verdicts");
+    let trial = [
+        "--canary",
+        &file,
+        "--canary-share",
+        "50%",
+        "--shadow",
+        &file,
+    ];
+    let mut scene = ApiScene::of(|flags| run("hello", flags), &trial);
+    browse(&scene, "accessible_trials", &[]);
+    stop(&mut scene.running);
+}
+
+#[test]
+fn a_page_that_cannot_follow_says_why_and_follows_later() {
+    passes("crowded", &[]);
+}
+
+#[test]
+fn operators_pause_limit_cancel_redrive_restart_and_stop_from_pages() {
+    let mut scene = ApiScene::verdicts(&["--timeout", "10m"]);
+    if !browse(&scene, "operations", &[]) {
+        return stop(&mut scene.running);
+    }
+    assert_eq!(scene.running.wait_exit(), 0, "the page has stopped it");
+    let audited = scene.audit("admin action", 1);
+    for action in [
+        "limit-route",
+        "pause-route",
+        "resume-route",
+        "reload-plugins",
+        "cancel-message",
+        "cancel-schedule",
+        "resend-message",
+        "cancel-job",
+        "restart-job",
+        "drain",
+    ] {
+        let path = format!("/ui/act/{action}");
+        assert!(
+            audited.iter().any(|line| line["path"] == path),
+            "{action}: {audited:?}"
+        );
+    }
 }
 
 #[test]

@@ -16,6 +16,8 @@ use dispatcher_tests::queues;
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::{SqsServer, configuration};
 use serde_json::json;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -110,6 +112,12 @@ fn run_now_sends_a_scheduled_message_and_leaves_its_times() {
     let encoded: String = id.bytes().map(|byte| format!("%{byte:02X}")).collect();
     let (_, asked) = page(&scene, &format!("/ui/confirm/run-schedule?part={encoded}"));
     assert!(asked.contains("1 message"), "{asked}");
+    let none = page(
+        &scene,
+        "/ui/confirm/cancel-schedule?part=local%3Adefault%2Fnone",
+    );
+    assert_eq!(none.0, 404, "{none:?}");
+    assert!(none.1.contains("There is no scheduled message"), "{none:?}");
     assert!(
         scene
             .running
@@ -128,7 +136,9 @@ fn run_now_sends_a_scheduled_message_and_leaves_its_times() {
 }
 
 /// A process on a queue of SQS whose dead letters go to a second, which holds some.
-async fn on_sqs(policy: Option<u32>) -> (ApiScene, dispatcher_sqs::queue::SqsQueue, String) {
+pub(crate) async fn on_sqs(
+    policy: Option<u32>,
+) -> (ApiScene, dispatcher_sqs::queue::SqsQueue, String) {
     let url = MiniStack::shared().url();
     let server = SqsServer::at(&url);
     let [work, dead, last] = ["work", "work-dlq", "last"].map(SqsServer::fresh_name);
@@ -183,6 +193,14 @@ async fn a_look_at_messages_of_sqs_says_that_it_costs_a_receive_and_gives_them_b
     let (status, text) = submit(&scene, "look", &[("target", &dead), ("back", "/ui")]);
     assert_eq!(status, 200, "{text}");
     assert!(text.contains("bad address") && text.contains("5"), "{text}");
+    assert!(
+        text.contains("<details") && text.contains("print:3"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("/ui/message"),
+        "none is found by its id: {text}"
+    );
     let depth = queue.depth().await.expect("it tells");
     assert_eq!(
         (depth.waiting, depth.in_flight),
@@ -207,6 +225,7 @@ async fn a_look_that_would_be_the_last_receive_is_refused() {
     let (mut scene, queue, dead) = on_sqs(Some(1)).await;
     let (status, text) = submit(&scene, "look", &[("target", &dead), ("back", "/ui")]);
     assert_eq!(status, 409, "{text}");
+    assert!(!text.contains("/api/v1"), "{text}");
     assert!(text.contains("looking is a receive"), "{text}");
     assert_eq!(queue.depth().await.expect("it tells").waiting, 5);
     stop(&mut scene.running);
@@ -389,5 +408,208 @@ fn a_paused_queue_that_is_not_on_the_page_is_a_warning() {
     (100..119).for_each(|number| drop(pause(&format!("q{number}"))));
     let (_, text) = page(&scene, "/ui");
     assert!(text.contains("20 queues are paused"), "{text}");
+    stop(&mut scene.running);
+}
+
+/// A stream of the page of the queue, by lines until it ends.
+fn follow(scene: &ApiScene, header: &str) -> impl Iterator<Item = String> + use<> {
+    let at = scene.url.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(at).expect("it listens");
+    let patience = stream.set_read_timeout(Some(dispatcher_tests::PATIENCE));
+    patience.expect("a time-out");
+    let request = format!(
+        "GET /ui/live?view=queue&name=local%3Adefault HTTP/1.1\r\nHost: {at}\r\n{header}\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let lines = BufReader::new(stream).lines();
+    let mut lines = lines.map(|line| line.expect("a line"));
+    assert_eq!(lines.next().as_deref(), Some("HTTP/1.1 200 OK"));
+    lines
+}
+
+/// Signs in as a browser does, and returns the header with the session.
+fn session(scene: &ApiScene, token: &str) -> String {
+    let form = format!("token={token}&user=Ann&back=/ui");
+    let at = scene.url.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(at).expect("it listens");
+    let request = format!(
+        "POST /ui/sign-in HTTP/1.1\r\nHost: {at}\r\nOrigin: {}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{form}",
+        scene.url,
+        form.len()
+    );
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    let cookie = answer.lines().find_map(|line| {
+        let value = line.strip_prefix("set-cookie: ")?;
+        value.split(';').next()
+    });
+    format!("Cookie: {}", cookie.unwrap_or_else(|| panic!("{answer}")))
+}
+
+fn is_shown(line: String) -> bool {
+    line.starts_with("event: parts")
+}
+
+#[test]
+fn a_stream_ends_with_its_session_and_its_token() {
+    let mut scene = ApiScene::verdicts(&[]);
+    let own = session(&scene, "operator");
+    let (mut left, mut kept) = (
+        follow(&scene, &own),
+        follow(&scene, &session(&scene, "operator")),
+    );
+    assert!(left.any(is_shown));
+    let out = format!("{}/ui/sign-out", scene.url);
+    let (name, value) = own.split_once(": ").expect("a header");
+    let headers = [(name, value), ("Origin", &*scene.url)];
+    http::post(&out, &headers, "");
+    assert!(left.last().is_some(), "it was open, and has ended");
+    let again = http::get_with(&format!("{}/ui/live?view=plugins", scene.url), &headers);
+    assert_eq!(again.status, 401, "{again:?}");
+    assert!(kept.any(is_shown));
+
+    let mut by_token = follow(&scene, "Authorization: Bearer operator");
+    let mut reader = follow(&scene, "Authorization: Bearer reader");
+    assert!(by_token.any(is_shown));
+    scene.replace_token("another");
+    kept.for_each(drop);
+    by_token.for_each(drop);
+    assert!(reader.any(|line| line.starts_with("event: point")));
+    drop(reader);
+    stop(&mut scene.running);
+}
+
+#[test]
+fn a_script_without_a_session_is_sent_to_the_sign_in() {
+    let mut scene = ApiScene::verdicts(&[]);
+    let at = scene.url.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(at).expect("it listens");
+    let request = format!(
+        "GET /ui/confirm/purge?target=x HTTP/1.1\r\nHost: {at}\r\nHX-Request: true\r\n\
+         Referer: {}/ui/queue?name=x\r\nConnection: close\r\n\r\n",
+        scene.url
+    );
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    let leads = "hx-redirect: /ui/sign-in?back=%2Fui%2Fqueue%3Fname%3Dx\r\n";
+    assert!(answer.contains(leads), "{answer}");
+    stop(&mut scene.running);
+}
+
+#[tokio::test]
+async fn confirmations_name_how_many_messages_they_touch() {
+    let mut scene = ApiScene::verdicts(&["--timeout", "10m"]);
+    send(scene.data(), "default", ["cancelled".to_owned()]).await;
+    until_depth(scene.data(), "default", |depth| depth.in_flight == 1).await;
+    scene.act("/api/v1/routes/verdicts/pause", "");
+    // A receive that is under way would take what is sent, and give it back later.
+    let receives = || scene.get("/api/v1/routes")["items"][0]["receives"].clone();
+    let deadline = Instant::now() + MOST_PATIENCE;
+    while receives() != json!(0) {
+        assert!(Instant::now() < deadline, "it receives on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let bodies = ["print:x", "print:y"].map(str::to_owned);
+    send(scene.data(), "default", bodies).await;
+    for (action, wanted) in [
+        (
+            "resume-route?target=verdicts",
+            "<b>2 messages</b> wait there now.",
+        ),
+        ("limit-route?target=verdicts", "of <b>1 message</b> held"),
+        (
+            "limit-queue?target=local%3Adefault",
+            "<b>1 message</b> in attempts here",
+        ),
+        (
+            "limit-queue?target=local%3Adefault",
+            "<b>2 messages</b> wait in it now.",
+        ),
+        ("reload-plugins?target=", "of <b>1 message</b> held"),
+        ("roll-back?target=verdicts", "of <b>1 message</b> held"),
+    ] {
+        let (status, text) = page(&scene, &format!("/ui/confirm/{action}"));
+        assert_eq!(status, 200, "{text}");
+        assert!(text.contains(wanted), "{action}: {text}");
+    }
+    for action in ["delete-message", "resend-message"] {
+        let path = format!("/ui/confirm/{action}?target=local%3Adefault.dead&part=none");
+        let (status, text) = page(&scene, &path);
+        assert_eq!(status, 404, "{action}: {text}");
+        assert!(!text.contains("/api/v1"), "{action}: {text}");
+    }
+    scene.act("/api/v1/routes/verdicts/resume", "");
+    scene.running.wait_for_lines(2, printed);
+    let running = scene.get("/api/v1/running");
+    let id = running["items"][0]["id"].as_str().expect("an id");
+    scene.act(&format!("/api/v1/running/{id}/cancel"), "");
+    stop(&mut scene.running);
+}
+
+#[test]
+fn bad_addresses_get_pages_that_say_what_to_do() {
+    let mut scene = ApiScene::verdicts(&[]);
+    for (path, status, wanted) in [
+        ("/ui/act/purge", 405, "Open the page, and act there."),
+        ("/ui/assets/none.js", 404, "There is no such page."),
+        (
+            "/ui/queue?name=none",
+            404,
+            "This process receives from no queue `none`.",
+        ),
+        (
+            "/ui/schedules?queue=local%3Anone",
+            200,
+            "This process has no queue “local:none”",
+        ),
+        ("/ui/dead-letters?queue=local%3Anone", 404, "local:none"),
+    ] {
+        let (found, text) = page(&scene, path);
+        assert_eq!(found, status, "{path}: {text}");
+        assert!(text.starts_with("<!DOCTYPE html>"), "{path}: {text}");
+        assert!(text.contains(wanted), "{path}: {text}");
+        assert!(
+            !text.contains("/api/v1") && !text.contains("%2F"),
+            "{path}: {text}"
+        );
+    }
+    stop(&mut scene.running);
+}
+
+#[tokio::test]
+async fn an_edited_body_keeps_the_ends_of_its_lines() {
+    let mut scene = ApiScene::verdicts(&["--admin-bodies"]);
+    send(scene.data(), "default", ["reject:a\r\nb".to_owned()]).await;
+    until_depth(scene.data(), "default.dead", |depth| depth.waiting == 1).await;
+    let letters = scene.get("/api/v1/queues/local%3Adefault.dead/messages");
+    let id = letters["items"][0]["id"]
+        .as_str()
+        .expect("an id")
+        .to_owned();
+    let (_, asked) = page(
+        &scene,
+        &format!("/ui/confirm/edit-message?target=local%3Adefault.dead&part={id}"),
+    );
+    let (_, ends) = asked.split_once("name=\"ends\" value=\"").expect("it says");
+    let ends = &ends[..ends.find('"').expect("the end")];
+    let fields = [
+        ("target", "local:default.dead"),
+        ("part", &id),
+        ("ends", ends),
+        ("body", "print:c\r\nd"),
+    ];
+    scene.act("/api/v1/queues/local%3Adefault/pause", "");
+    let (status, text) = submit(&scene, "edit-message", &fields);
+    assert!((200..400).contains(&status), "{status}: {text}");
+    let jobs = scene.get("/api/v1/jobs");
+    assert_eq!(jobs["items"][0]["report"]["moved"], json!(1), "{jobs}");
+    let moved = scene.get("/api/v1/queues/local%3Adefault/messages");
+    assert_eq!(
+        moved["items"][0]["content"]["body"], "print:c\r\nd",
+        "{moved}"
+    );
     stop(&mut scene.running);
 }

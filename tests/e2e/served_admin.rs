@@ -120,6 +120,29 @@ async fn look_and_act(more: &[&str]) {
     let page = http::get_with(&format!("{}/ui", scene.url), &[OPERATE]);
     assert_eq!(page.status, 200, "{page:?}");
     assert!(page.body.contains("local:orders-dlq"), "{}", page.body);
+    assert!(
+        !page.body.contains(">Rate<"),
+        "nothing is handled: {}",
+        page.body
+    );
+    for (path, wanted) in [
+        ("/ui/plugins", "serves queues and runs no plugin"),
+        ("/ui/doctor", "This process has no routes"),
+        (
+            "/ui/queue?name=local%3Aorders",
+            "handles none of its messages",
+        ),
+    ] {
+        let page = http::get_with(&format!("{}{path}", scene.url), &[OPERATE]);
+        assert_eq!(page.status, 200, "{path}: {page:?}");
+        assert!(page.body.contains(wanted), "{path}: {}", page.body);
+        assert!(
+            !page.body.contains("Nothing is wrong"),
+            "{path}: {}",
+            page.body
+        );
+        assert!(!page.body.contains("Received"), "{path}: {}", page.body);
+    }
     let letters = format!("{}/ui/dead-letters?queue=local%3Aorders", scene.url);
     assert_eq!(http::get_with(&letters, &[OPERATE]).status, 200);
     let unknown = format!("{}/api/v1/queues/local%3Aothers/messages", scene.url);

@@ -92,7 +92,13 @@
     if (answer.ok) draw(row, await answer.json());
   };
 
+  let loaded = 0;
   const append = (point) => {
+    // Points by minute come with all others.
+    if (charts[0]?.seconds > 1 && point[0][0] - loaded >= charts[0].seconds) {
+      [loaded] = point[0];
+      load();
+    }
     for (const { plot, columns, seconds } of charts) {
       if (seconds !== 1 || point[0][0] <= (plot.data[0].at(-1) ?? 0)) continue;
       const data = [0, ...columns].map((at, i) => [...plot.data[i], point[at][0]]);
@@ -107,15 +113,20 @@
     let source = null;
     let last = new Date();
     let timer = 0;
+    let pause = 5000;
     const say = (text) => { if (state.textContent !== text) state.textContent = text; };
     const lost = () => {
       say(`Not connected. These are the numbers of ${last.toISOString().slice(11, 19)} UTC.`);
     };
-    // Where this page leads elsewhere now, that is the sign-in.
+    // A stream that is refused does not tell the browser's EventSource why.
     const explain = async () => {
-      const answer = await fetch(location.href, { redirect: 'manual' }).catch(() => null);
-      if (answer?.type !== 'opaqueredirect') return lost();
-      say('Your session has ended. Reload this page to sign in.');
+      const asked = new AbortController();
+      const answer = await fetch(address, { signal: asked.signal }).catch(() => null);
+      const isText = answer?.headers.get('content-type')?.startsWith('text/plain');
+      if (answer?.status === 401) say('Your session has ended. Reload this page to sign in.');
+      else if (!answer?.ok && isText) say(await answer.text());
+      else lost();
+      asked.abort();
     };
     const close = () => {
       clearTimeout(timer);
@@ -124,8 +135,9 @@
     };
     const open = () => {
       if (source || document.hidden) return;
+      clearTimeout(timer);
       source = new EventSource(address);
-      source.addEventListener('open', () => { say(''); root.dataset.live = 'on'; });
+      source.addEventListener('open', () => { say(''); pause = 5000; root.dataset.live = 'on'; });
       source.addEventListener('parts', (event) => {
         last = new Date();
         const parts = document.createElement('template');
@@ -142,7 +154,8 @@
         // After an answer that is no stream the browser does not try again.
         close();
         explain();
-        timer = setTimeout(open, 5000);
+        timer = setTimeout(open, pause);
+        pause = Math.min(2 * pause, 60000);
       });
     };
     // A tab that nobody sees asks for nothing, and keeps none of the few connections of a browser.
@@ -164,7 +177,8 @@
     });
     document.addEventListener('htmx:response:error', (event) => {
       const link = event.target.closest?.('a[href]');
-      if (link) location.assign(link.href);
+      const isLeaving = event.detail?.ctx?.hx?.redirect;
+      if (link && !isLeaving) location.assign(link.href);
     });
     dialog.addEventListener('click', (event) => {
       if (event.target !== dialog && !event.target.closest('[data-close]')) return;

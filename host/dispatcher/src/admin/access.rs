@@ -11,6 +11,7 @@ use axum::http::{Method, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use dispatcher_core::clock;
+use dispatcher_core::clock::Timestamp;
 use dispatcher_core::files::bounded;
 use dispatcher_core::files::bounded::Limits;
 use dispatcher_core::telemetry::escape::escape_control_characters;
@@ -18,10 +19,12 @@ use sha2::{Digest, Sha256};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock};
 
 /// What a token may have at most, in bytes: a header holds little more.
 const LONGEST_TOKEN: usize = 4_096;
+/// How many sessions are remembered as ended; the longest ended one is forgotten first.
+const ENDED_SESSIONS: usize = 1_000;
 /// The file can be read by every user of the machine.
 const WORLD_READABLE: u32 = 0o004;
 
@@ -31,6 +34,8 @@ pub(crate) struct Access {
     /// Names that it answers to besides IP addresses and those of loopback, in lower case.
     hosts: Vec<String>,
     tokens: Vec<(Role, Token)>,
+    /// The sessions that their users have ended here, as in the cookie, and until when each would last.
+    ended: Mutex<Vec<(Timestamp, String)>>,
 }
 
 /// What a token permits.
@@ -131,6 +136,7 @@ impl Access {
         Ok(Self {
             hosts: settings.hosts.clone(),
             tokens,
+            ended: Mutex::default(),
         })
     }
 
@@ -139,8 +145,8 @@ impl Access {
     pub(super) fn of_token(file: &Path) -> Self {
         let token = Token::open(Role::Operate, file).expect("a token");
         Self {
-            hosts: Vec::new(),
             tokens: vec![(Role::Operate, token)],
+            ..Self::default()
         }
     }
 
@@ -212,24 +218,48 @@ impl Access {
         ))
     }
 
+    /// Ends the sessions of a request: in this process they are refused from now on, whoever has them.
+    pub(crate) fn sign_out(&self, headers: &HeaderMap) {
+        let now = clock::wall_clock_now();
+        let sessions = self.sessions(headers);
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.retain(|(until, _)| now < *until);
+        ended.extend(
+            sessions
+                .into_iter()
+                .map(|(value, session)| (session.until, value)),
+        );
+        let too_many = ended.len().saturating_sub(ENDED_SESSIONS);
+        ended.drain(..too_many);
+    }
+
     /// Whose session a request carries.
     fn session(&self, headers: &HeaderMap) -> Option<Caller> {
+        let sessions = self.sessions(headers).into_iter();
+        let sessions = sessions.map(|(_, session)| session);
+        let Session { role, user, .. } = sessions.max_by_key(|session| session.role)?;
+        Some(Caller {
+            role: Some(role),
+            user,
+        })
+    }
+
+    /// The sessions that a request carries and that are not over, with their values in the cookie.
+    fn sessions(&self, headers: &HeaderMap) -> Vec<(String, Session)> {
         let name = session_cookie(headers);
         let now = clock::wall_clock_now();
         let key = |role| {
             let token = self.tokens.iter().find(|(one, _)| *one == role);
             token.map(|(_, token)| token.digest())
         };
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let headers = headers.get_all(COOKIE).iter();
         let sessions = headers
             .filter_map(|header| header.to_str().ok())
             .flat_map(|header| cookies(header, &name))
-            .filter_map(|value| Session::open(value, key, now));
-        let Session { role, user, .. } = sessions.max_by_key(|session| session.role)?;
-        Some(Caller {
-            role: Some(role),
-            user,
-        })
+            .filter(|value| !ended.iter().any(|(_, one)| one == value))
+            .filter_map(|value| Some((value.to_owned(), Session::open(value, key, now)?)));
+        sessions.collect()
     }
 
     /// Who makes a request, if it may be answered. Probes and metrics do not ask this.
@@ -522,6 +552,7 @@ mod tests {
                 .map(|token| (Role::Operate, token))
                 .into_iter()
                 .collect(),
+            ..Access::default()
         }
     }
 

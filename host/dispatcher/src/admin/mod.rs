@@ -478,7 +478,10 @@ async fn enter_dashboard(From(state): From<ServedState>) -> Response {
     state.dashboard.enter()
 }
 
-async fn not_allowed(method: Method) -> Response {
+async fn not_allowed(From(state): From<ServedState>, method: Method, uri: Uri) -> Response {
+    if dashboard::is_page(uri.path()) {
+        return state.dashboard.wrong_method();
+    }
     let why = format!("{method} is not supported at this path.");
     problem(StatusCode::METHOD_NOT_ALLOWED, &why)
 }

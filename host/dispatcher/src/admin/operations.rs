@@ -364,6 +364,15 @@ pub(crate) struct UnreadQueue {
     pub waiting: u64,
 }
 
+/// A queue and its route, by their names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct QueueAndRoute {
+    /// As the configuration names it.
+    pub queue: String,
+    /// Empty where there are no routes.
+    pub route: String,
+}
+
 /// One page of a list, and where the next begins.
 pub(crate) type Listed<T> = (Vec<T>, Option<String>);
 
@@ -415,6 +424,29 @@ pub(crate) trait Operations: Send + Sync + 'static {
 
     /// The queues of all routes, in the routes' order.
     async fn queues(&self, page: &Page) -> Result<Listed<QueueView>, CallProblem>;
+
+    /// The names of all its queues and of their routes, in the order of `queues`.
+    async fn queue_names(&self) -> Vec<QueueAndRoute> {
+        let all = Page {
+            limit: usize::MAX,
+            after: None,
+        };
+        let (views, _) = self.queues(&all).await.unwrap_or_default();
+        let names = views.into_iter().map(|view| QueueAndRoute {
+            queue: view.queue,
+            route: view.route,
+        });
+        names.collect()
+    }
+
+    /// Those of these queues that there are.
+    async fn queues_named(&self, names: &[String]) -> Vec<QueueView> {
+        let mut views = Vec::with_capacity(names.len());
+        for name in names {
+            views.extend(self.queue(name).await);
+        }
+        views
+    }
 
     /// The first of its queues that are paused, by themselves or with their route, and how many are.
     fn paused(&self, _most: usize) -> (Vec<QueueView>, usize) {

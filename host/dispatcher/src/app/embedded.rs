@@ -11,8 +11,8 @@ use crate::admin::access::Access;
 use crate::admin::messages::MessageOperations;
 use crate::admin::operations::{
     AskedDepths, CancelResult, ControlResult, DepthView, FindingView, Listed, LiveNumber, LiveRate,
-    Operations, Page, ProcessView, QueueTotals, QueueView, RouteView, RunningView, ScheduleResult,
-    ScheduleView, WorkerView,
+    Operations, Page, ProcessView, QueueAndRoute, QueueTotals, QueueView, RouteView, RunningView,
+    ScheduleResult, ScheduleView, WorkerView,
 };
 use crate::admin::problem::{CallProblem, StatusCode};
 use crate::admin::rfc3339;
@@ -219,6 +219,15 @@ impl Operations for EmbeddedOperations {
             views.push(self.view(name, opened.as_deref()));
         }
         Ok((views, next))
+    }
+
+    async fn queue_names(&self) -> Vec<QueueAndRoute> {
+        let names = self.names().await.unwrap_or_default();
+        let names = names.iter().map(|name| QueueAndRoute {
+            queue: name.to_string(),
+            route: String::new(),
+        });
+        names.collect()
     }
 
     async fn queue(&self, queue: &str) -> Option<QueueView> {

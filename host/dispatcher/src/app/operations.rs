@@ -18,8 +18,9 @@ use super::route::RunningRoute;
 use crate::admin::messages::MessageOperations;
 use crate::admin::operations::{
     AskedDepths, CancelResult, ControlResult, FindingView, Listed, LiveNumber, LiveRate, NotReady,
-    Operations, Page, ProcessView, QueueTotals, QueueView, RouteView, RunningMessage, RunningView,
-    ScheduleResult, ScheduleView, UnreadQueue, WorkerQueue, WorkerView,
+    Operations, Page, ProcessView, QueueAndRoute, QueueTotals, QueueView, RouteView,
+    RunningMessage, RunningView, ScheduleResult, ScheduleView, UnreadQueue, WorkerQueue,
+    WorkerView,
 };
 use crate::admin::problem::{CallProblem, FieldProblem, StatusCode};
 use crate::admin::rfc3339;
@@ -41,7 +42,7 @@ use dispatcher_core::scheduler::live::RouteControl;
 use dispatcher_core::scheduler::shared::SharedScheduler;
 use dispatcher_core::telemetry::readiness::Readiness;
 use rates::Rates;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -416,6 +417,28 @@ impl Operations for RunOperations {
     async fn queue(&self, queue: &str) -> Option<QueueView> {
         let place = self.live.find(queue)?;
         Some(self.queue_view(place, &self.live.routes()[place.0].state()))
+    }
+
+    async fn queue_names(&self) -> Vec<QueueAndRoute> {
+        let routes = self.live.routes().iter();
+        let names = routes.flat_map(|route| {
+            route.queues.iter().map(|queue| QueueAndRoute {
+                queue: queue.text.clone(),
+                route: route.name.clone(),
+            })
+        });
+        names.collect()
+    }
+
+    async fn queues_named(&self, names: &[String]) -> Vec<QueueView> {
+        let mut states: BTreeMap<usize, LiveState> = BTreeMap::new();
+        let places = names.iter().filter_map(|name| self.live.find(name));
+        let views = places.map(|place| {
+            let state = states.entry(place.0);
+            let state = state.or_insert_with(|| self.live.routes()[place.0].state());
+            self.queue_view(place, state)
+        });
+        views.collect()
     }
 
     async fn add_depths(&self, queues: &mut [QueueView]) -> AskedDepths {

@@ -368,7 +368,11 @@ pub(super) async fn act(
     let parameter = action.target.parameter();
     let named: Vec<(&str, &str)> = parameter.map(|name| (name, target)).into_iter().collect();
     let typed = action.fields.iter().filter_map(|field| {
-        let value = value(field, form.get(field.name))?;
+        let value = value(
+            field,
+            form.get(field.name),
+            LineEnds::read(form.get("ends")),
+        )?;
         Some((field.name, value))
     });
     let fixed = (action.fixed)(form.get("part"));
@@ -412,12 +416,60 @@ pub(super) async fn act(
     Ok(answer)
 }
 
+/// How the lines of a body end: a browser sends all of them with CR and LF.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LineEnds {
+    Lf,
+    CrLf,
+    /// Of both kinds, or of others. They become LF.
+    Mixed,
+}
+
+impl LineEnds {
+    pub(super) fn of(body: &str) -> Self {
+        let with_cr = body.matches("\r\n").count();
+        let (all, cr) = (body.matches('\n').count(), body.matches('\r').count());
+        match with_cr {
+            0 if cr == 0 => Self::Lf,
+            ends if (ends, ends) == (all, cr) => Self::CrLf,
+            _ => Self::Mixed,
+        }
+    }
+
+    /// As the form has it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Lf => "lf",
+            Self::CrLf => "crlf",
+            Self::Mixed => "mixed",
+        }
+    }
+
+    fn read(name: &str) -> Self {
+        if name == Self::CrLf.name() {
+            Self::CrLf
+        } else {
+            Self::Lf
+        }
+    }
+
+    /// What a browser sent, with the ends that the body had.
+    fn keep(self, sent: &str) -> String {
+        let plain = sent.replace("\r\n", "\n");
+        if self == Self::CrLf {
+            plain.replace('\n', "\r\n")
+        } else {
+            plain
+        }
+    }
+}
+
 /// The value of a field as the API takes it; nothing where it is left out. What is no number goes
 /// there as it is, and is refused with what is wanted.
-fn value(field: &Field, text: &str) -> Option<Value> {
+fn value(field: &Field, text: &str, ends: LineEnds) -> Option<Value> {
     let trimmed = text.trim();
     match field.kind {
-        FieldKind::Body => Some(json!(text.replace("\r\n", "\n"))),
+        FieldKind::Body => Some(json!(ends.keep(text))),
         FieldKind::Text => Some(json!(trimmed)),
         FieldKind::Limit if trimmed.is_empty() => Some(Value::Null),
         FieldKind::Number | FieldKind::Optional if trimmed.is_empty() => None,
@@ -527,6 +579,7 @@ mod tests {
 
     #[test]
     fn fields_are_numbers_nothing_or_what_was_typed() {
+        let value = |field, text| super::value(field, text, LineEnds::Lf);
         assert_eq!(value(&RATE, " 2.5 "), Some(json!(2.5)));
         assert_eq!(value(&CONCURRENCY, "3"), Some(json!(3)));
         assert_eq!(value(&CONCURRENCY, ""), Some(Value::Null));
@@ -534,6 +587,24 @@ mod tests {
         assert_eq!(value(&CONCURRENCY, "many"), Some(json!("many")));
         assert_eq!(value(&MESSAGE, "7"), Some(json!("7")));
         assert_eq!(value(&BODY, " a\r\nb"), Some(json!(" a\nb")));
+    }
+
+    #[test]
+    fn a_body_keeps_the_ends_of_its_lines() {
+        for (body, ends) in [
+            ("a", LineEnds::Lf),
+            ("a\nb\n", LineEnds::Lf),
+            ("a\r\nb\r\n", LineEnds::CrLf),
+            ("a\r\nb\n", LineEnds::Mixed),
+            ("a\rb", LineEnds::Mixed),
+            ("a\r\r\nb", LineEnds::Mixed),
+        ] {
+            assert_eq!(LineEnds::of(body), ends, "{body:?}");
+            if ends != LineEnds::Mixed {
+                let sent = body.replace("\r\n", "\n").replace('\n', "\r\n");
+                assert_eq!(LineEnds::read(ends.name()).keep(&sent), body);
+            }
+        }
     }
 
     #[test]

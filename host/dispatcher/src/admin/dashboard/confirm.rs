@@ -1,6 +1,7 @@
 //! The form that asks before an action: what it touches, and how many messages.
 
-use super::actions::{Action, FieldKind, Target};
+use super::LISTED;
+use super::actions::{Action, FieldKind, LineEnds, Target};
 use super::format::counted;
 use super::visit::Visit;
 use crate::admin::messages::{Backlog, LookOrder, SelectionText};
@@ -15,8 +16,8 @@ use std::time::Duration;
 /// # Errors
 /// What it is about is not there, or the caller may not act.
 pub(super) async fn confirmation(visit: &Visit, action: &Action) -> Result<Markup, CallProblem> {
-    if !visit.caller.can_act() {
-        return Err(CallProblem::new(StatusCode::FORBIDDEN, visit.why_not()));
+    if let Some(why_not) = visit.why_not() {
+        return Err(CallProblem::new(StatusCode::FORBIDDEN, why_not));
     }
     let target = visit.parameters.get("target");
     let part = visit.parameters.get("part");
@@ -70,10 +71,11 @@ async fn consequence(
             let missing =
                 || CallProblem::not_found(format!("This process has no queue `{target}`."));
             let queue = visit.operations.queue(target).await.ok_or_else(missing)?;
-            let backlog = if action.fields.is_empty() {
-                visit.operations.messages().backlog(target).await.ok()
-            } else {
+            // That touches one message, which is named in the form.
+            let backlog = if action.name == "cancel-message" {
                 None
+            } else {
+                visit.operations.messages().backlog(target).await.ok()
             };
             let text = of_queue(action, &queue, backlog);
             Ok((text, queue_values(action, &queue)))
@@ -85,7 +87,12 @@ async fn consequence(
                 || CallProblem::not_found(format!("This process has no route `{target}`."));
             let route = route.ok_or_else(missing)?;
             let values = [&route.concurrency, &route.prefetch].map(live).to_vec();
-            Ok((of_route(action, route), values))
+            let waiting = if action.name == "resume-route" {
+                waiting_of_route(visit, route).await
+            } else {
+                None
+            };
+            Ok((of_route(action, route, waiting), values))
         }
         Target::Attempt => {
             let missing = || {
@@ -121,7 +128,7 @@ async fn consequence(
         }
         Target::Schedule => {
             let text = html! {
-                p { b { "1 message" }
+                p { (scheduled(visit, part).await?)
                     @if action.is_destructive { " is removed and does not come again. This cannot be undone." }
                     @else { " is sent to its queue now. One that comes again keeps its times." } }
             };
@@ -137,7 +144,10 @@ async fn of_messages(
     queue: &str,
     part: &str,
 ) -> Result<Consequence, CallProblem> {
-    let one = html! { b { "1 message" } };
+    let one = match action.name {
+        "redrive" | "purge" | "look" => html! {},
+        _ => one_of(visit, queue, part).await?,
+    };
     let text = match action.name {
         "redrive" => html! {
             p {
@@ -163,11 +173,75 @@ async fn of_messages(
                 .content
                 .map(|content| content.body)
                 .unwrap_or_default();
-            let text = html! { p { (one) " is sent with this body to the queue that it came from; the original is deleted once that is confirmed." } };
+            let ends = LineEnds::of(&body);
+            let text = html! {
+                p { (one) " is sent with this body to the queue that it came from; the original is deleted once that is confirmed." }
+                @if ends == LineEnds::Mixed {
+                    p { "Lines of this body end differently. A browser does not keep that: all will end with LF." }
+                }
+                input type="hidden" name="ends" value=(ends.name());
+            };
             return Ok((text, vec![body]));
         }
     };
     Ok((text, Vec::new()))
+}
+
+/// One message of a queue, as the subject of a sentence.
+async fn one_of(visit: &Visit, queue: &str, id: &str) -> Result<Markup, CallProblem> {
+    match visit.operations.messages().message(queue, id).await {
+        Ok(_) => Ok(html! { b { "1 message" } }),
+        // The queue finds none by its id.
+        Err(problem) if problem.status == StatusCode::CONFLICT => {
+            Ok(html! { "If it is still there, " b { "1 message" } })
+        }
+        Err(problem) => Err(problem),
+    }
+}
+
+/// A scheduled message, as the subject of a sentence.
+async fn scheduled(visit: &Visit, id: &str) -> Result<Markup, CallProblem> {
+    let missing = || {
+        CallProblem::not_found(format!(
+            "There is no scheduled message `{id}`: it was sent, was cancelled, or never existed."
+        ))
+    };
+    let (queue, _) = id.rsplit_once('/').ok_or_else(missing)?;
+    let first = visit.operations.schedules(queue, LISTED).await?;
+    if first.iter().any(|one| one.id == id) {
+        return Ok(html! { b { "1 message" } " for " span.id { (queue) } });
+    }
+    if first.len() < LISTED {
+        return Err(missing());
+    }
+    Ok(html! { "If it still waits, " b { "1 message" } " for " span.id { (queue) } })
+}
+
+/// Of how many queues of a route it is asked what they hold.
+const COUNTED_QUEUES: usize = 20;
+
+/// How many messages wait in the queues of a route, where that can be asked.
+async fn waiting_of_route(visit: &Visit, route: &RouteView) -> Option<Backlog> {
+    let sampler = visit.sampler();
+    let queues = sampler.queues_of_route(&*visit.operations, &route.route);
+    let queues = queues.await;
+    if queues.len() > COUNTED_QUEUES {
+        return None;
+    }
+    let mut all = Backlog {
+        waiting: 0,
+        delayed: 0,
+        is_exact: true,
+    };
+    for queue in &queues {
+        let one = visit.operations.messages().backlog(queue).await.ok()?;
+        all = Backlog {
+            waiting: all.waiting.saturating_add(one.waiting),
+            delayed: all.delayed.saturating_add(one.delayed),
+            is_exact: all.is_exact && one.is_exact,
+        };
+    }
+    Some(all)
 }
 
 /// How long messages are counted by their reason.
@@ -272,30 +346,41 @@ fn of_queue(action: &Action, queue: &QueueView, backlog: Option<Backlog>) -> Mar
             p { "It is received from again " (place) ". " (now) }
             @if queue.paused_by.as_deref() == Some("route") { p { "Its route is paused as well, and stays so." } }
         },
-        "limit-queue" => html! { p { "The limits hold " (place) ", beside those of the route." } },
+        "limit-queue" => html! {
+            p { "The limits hold " (place) ", beside those of the route. "
+                b { (messages(queue.in_flight.0)) } " in attempts here are finished. " (now) }
+        },
         _ => html! {
             p { b { "1 message" } " is deleted and is not handled. If an attempt at it runs, it is stopped. This cannot be undone." }
         },
     }
 }
 
-fn of_route(action: &Action, route: &RouteView) -> Markup {
+fn of_route(action: &Action, route: &RouteView, waiting: Option<Backlog>) -> Markup {
+    let held = messages(route.in_flight.0);
     let queues = counted(route.queues.0, "queue", "queues");
     match action.name {
         "pause-route" => html! {
             p { "Nothing more is received from its " b { (queues) } " in this process. "
                 b { (counted(route.attempts.0, "attempt", "attempts")) } " under way are finished; "
-                "of " (messages(route.in_flight.0)) " held, what is not started is given back." }
+                "of " b { (held) } " held, what is not started is given back." }
         },
         "resume-route" => html! {
-            p { "Its " b { (queues) } " are received from again. Queues that are paused themselves stay so." }
+            p { "Its " b { (queues) } @if route.queues.0 == 1 { " is" } @else { " are" } " received from again. "
+                @if let Some(waiting) = &waiting { (waits(waiting, "About ")) " there now. " }
+                @else { "How many messages wait there is not known. " }
+                "Queues that are paused themselves stay so." }
         },
         "roll-back" => html! {
             p { "The current version of " b { (route.plugin) } " takes all messages again, in this process and until the "
                 "canary's file or share changes. " b { (counted(route.attempts.0, "attempt", "attempts")) }
-                " under way are finished on the version that they began with." }
+                " under way are finished on the version that they began with; of " b { (held) } " held, what is not "
+                "started runs the current version." }
         },
-        _ => html! { p { "The limits hold in this process until it ends." } },
+        _ => html! {
+            p { "The limits hold in this process until it ends. " b { (counted(route.attempts.0, "attempt", "attempts")) }
+                " under way are finished; of " b { (held) } " held, what is beyond the limits is given back." }
+        },
     }
 }
 
@@ -309,14 +394,15 @@ fn of_attempt(attempt: &RunningView) -> Markup {
 
 fn of_program(visit: &Visit, action: &Action) -> Markup {
     let routes = visit.scene().routes();
+    let attempts = routes.iter().map(|route| route.attempts.0).sum();
+    let held = routes.iter().map(|route| route.in_flight.0).sum();
     if action.name == "reload-plugins" {
         return html! {
             p { "The files of the plugins of " b { (counted(routes.len() as u64, "route", "routes")) }
-                " are read again. New work runs what is new; attempts under way finish on their version." }
+                " are read again. " b { (counted(attempts, "attempt", "attempts")) } " under way are finished on their "
+                "version; of " b { (messages(held)) } " held, what is not started runs what is new." }
         };
     }
-    let attempts = routes.iter().map(|route| route.attempts.0).sum();
-    let held = routes.iter().map(|route| route.in_flight.0).sum();
     html! {
         p { "As at SIGTERM: nothing more is received, "
             b { (counted(attempts, "attempt", "attempts")) } " under way are finished within the grace time, and of "

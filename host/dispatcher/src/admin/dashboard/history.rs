@@ -70,7 +70,6 @@ pub(super) struct Reading {
     pub tally: Tally,
     /// How long attempts took, since the start.
     pub durations: Samples,
-    pub in_flight: u64,
     /// Messages that wait, where that is known.
     pub waiting: Option<u64>,
 }
@@ -83,12 +82,11 @@ pub(super) struct Point {
     pub received: f32,
     pub done: f32,
     pub failed: f32,
-    pub in_flight: f32,
     /// In seconds; NaN without attempts.
     p50: f32,
     p99: f32,
-    /// NaN where it is not known.
-    waiting: f32,
+    /// NaN where it is not known. A whole number, and exact, as in JSON.
+    waiting: f64,
 }
 
 impl Point {
@@ -107,30 +105,29 @@ impl Point {
             received: rate(delta.tally.received),
             done: rate(delta.tally.done),
             failed: rate(delta.tally.failed),
-            in_flight: delta.in_flight as f32,
             p50: quantile(0.5),
             p99: quantile(0.99),
-            waiting: delta.waiting.map_or(f32::NAN, |waiting| waiting as f32),
+            waiting: delta.waiting.map_or(f64::NAN, |waiting| waiting as f64),
         }
     }
 
     /// What half of the attempts took at most, in seconds.
-    pub(super) fn median_s(&self) -> Option<f32> {
-        known(self.p50)
+    pub(super) fn median_s(&self) -> Option<f64> {
+        known(f64::from(self.p50))
     }
 
     /// What 99 of 100 attempts took at most, in seconds.
-    pub(super) fn p99_s(&self) -> Option<f32> {
-        known(self.p99)
+    pub(super) fn p99_s(&self) -> Option<f64> {
+        known(f64::from(self.p99))
     }
 
     /// Messages that wait, where that is known.
-    pub(super) fn waiting(&self) -> Option<f32> {
+    pub(super) fn waiting(&self) -> Option<f64> {
         known(self.waiting)
     }
 }
 
-fn known(value: f32) -> Option<f32> {
+fn known(value: f64) -> Option<f64> {
     (!value.is_nan()).then_some(value)
 }
 
@@ -329,7 +326,6 @@ impl Reading {
         Self {
             tally: self.tally.since(earlier.tally),
             durations: self.durations.since(&earlier.durations),
-            in_flight: self.in_flight,
             waiting: self.waiting,
         }
     }
@@ -383,6 +379,21 @@ mod tests {
         }
         let points = history.points(at(3), Span::Quarter);
         assert_eq!(rates(&points), [(2, 1.0), (1, 4.0), (0, 0.0)]);
+    }
+
+    #[test]
+    fn a_backlog_is_exact_however_large() {
+        let waiting = 9_007_199_254_740_991;
+        let mut history = History::new(at(0), done(0));
+        history.record(
+            at(1),
+            Reading {
+                waiting: Some(waiting),
+                ..done(1)
+            },
+        );
+        let shown = history.newest().and_then(Point::waiting);
+        assert_eq!(shown, Some(9_007_199_254_740_991.0));
     }
 
     #[test]

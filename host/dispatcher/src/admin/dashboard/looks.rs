@@ -26,8 +26,8 @@ pub(super) enum View {
     Running { after: Option<String> },
     /// The versions of plugins.
     Plugins,
-    /// What moves or removes messages.
-    Jobs,
+    /// The messages of a queue: how many wait, and what moves or removes them.
+    Letters(String),
     /// One of these jobs.
     Job(String),
 }
@@ -37,7 +37,7 @@ impl View {
     pub(super) fn has_depths(&self) -> bool {
         matches!(
             self,
-            Self::Overview { .. } | Self::DeadLetters { .. } | Self::Queue(_)
+            Self::Overview { .. } | Self::DeadLetters { .. } | Self::Queue(_) | Self::Letters(_)
         )
     }
 
@@ -49,6 +49,14 @@ impl View {
             _ => None,
         }
     }
+}
+
+/// A view as it is shown to some: those who may act are shown other buttons.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct SeenView {
+    pub view: View,
+    /// Why they may not act, where they may not.
+    pub why_not: Option<&'static str>,
 }
 
 /// What is sent to all who follow a view.
@@ -95,11 +103,11 @@ struct Look {
 
 /// All views that somebody looks at.
 #[derive(Debug, Default)]
-pub(super) struct Looks(BTreeMap<View, Look>);
+pub(super) struct Looks(BTreeMap<SeenView, Look>);
 
 impl Looks {
     /// Somebody asks for a page of a view. Whether nobody looked at it before.
-    pub(super) fn glance(&mut self, view: &View, now: BootInstant) -> bool {
+    pub(super) fn glance(&mut self, view: &SeenView, now: BootInstant) -> bool {
         self.forget(now);
         if !self.has_room_for(view) {
             return false;
@@ -112,7 +120,7 @@ impl Looks {
     /// Somebody follows a view; nothing if too many are followed.
     pub(super) fn follow(
         &mut self,
-        view: &View,
+        view: &SeenView,
         now: BootInstant,
     ) -> Option<watch::Receiver<Frame>> {
         self.forget(now);
@@ -124,7 +132,7 @@ impl Looks {
 
     /// Whether a view is looked at already or can be. Pages that were only asked for keep nobody from
     /// looking: the one that was asked for longest ago is forgotten.
-    fn has_room_for(&mut self, view: &View) -> bool {
+    fn has_room_for(&mut self, view: &SeenView) -> bool {
         if self.0.len() < MOST || self.0.contains_key(view) {
             return true;
         }
@@ -134,7 +142,7 @@ impl Looks {
         oldest.is_some_and(|oldest| self.0.remove(&oldest).is_some())
     }
 
-    fn look(&mut self, view: &View) -> &mut Look {
+    fn look(&mut self, view: &SeenView) -> &mut Look {
         self.0.entry(view.clone()).or_insert_with(|| Look {
             frames: watch::Sender::default(),
             glanced: None,
@@ -142,19 +150,19 @@ impl Looks {
     }
 
     /// The views that somebody looks at now.
-    pub(super) fn views(&mut self, now: BootInstant) -> Vec<View> {
+    pub(super) fn views(&mut self, now: BootInstant) -> Vec<SeenView> {
         self.forget(now);
         self.0.keys().cloned().collect()
     }
 
     /// The views that somebody follows now.
-    pub(super) fn followed(&self) -> Vec<View> {
+    pub(super) fn followed(&self) -> Vec<SeenView> {
         let followed = self.0.iter().filter(|(_, look)| look.is_followed());
         followed.map(|(view, _)| view.clone()).collect()
     }
 
     /// Sends a frame to all who follow a view, unless it is what they have.
-    pub(super) fn publish(&self, view: &View, frame: Frame) {
+    pub(super) fn publish(&self, view: &SeenView, frame: Frame) {
         if let Some(look) = self.0.get(view) {
             look.frames.send_if_modified(|sent| {
                 let is_other = *sent != frame;
@@ -216,8 +224,11 @@ mod tests {
         BootInstant::from_boot(Duration::from_secs(seconds))
     }
 
-    fn queue(name: &str) -> View {
-        View::Queue(name.to_owned())
+    fn queue(name: &str) -> SeenView {
+        SeenView {
+            view: View::Queue(name.to_owned()),
+            why_not: None,
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod scene;
 mod view;
 mod visit;
 
-use super::access::Refusal;
+use super::access::{Access, Refusal};
 use super::api;
 use super::api::Audited;
 use super::messages::{LookOrder, SelectionText};
@@ -131,21 +131,23 @@ impl Dashboard {
 
     /// Renders each view that is followed, once for all who follow it.
     async fn publish(&self, operations: &dyn Operations, metrics: &Registry) {
-        let scene = Scene {
-            dashboard: self,
-            operations,
-            metrics,
-        };
-        for view in self.sampler.followed() {
-            let parts = scene.parts(&view).await;
-            self.sampler.publish(&view, parts);
+        for seen in self.sampler.followed() {
+            let scene = Scene {
+                dashboard: self,
+                operations,
+                metrics,
+                why_not: seen.why_not,
+            };
+            let parts = scene.parts(&seen.view).await;
+            self.sampler.publish(&seen, parts);
         }
     }
 
     /// The answer to a request that is refused: a page, or where a token is missing the way to it.
     pub(super) fn refused(&self, refusal: &Refusal, request: &Parts) -> Response {
         // The script of a page makes nothing of another page.
-        let is_page = request.method.is_safe() && request.uri.path() != "/ui/live";
+        let by_script = request.headers.contains_key("hx-request");
+        let is_page = request.method.is_safe() && request.uri.path() != "/ui/live" && !by_script;
         if *refusal == Refusal::Unauthorized && is_sign_out(request.uri.path()) {
             // The session has ended by itself.
             return visit::see_other(&self.links.to("/ui/sign-in", &[]));
@@ -158,10 +160,14 @@ impl Dashboard {
             }
             return visit::see_other(&self.links.to("/ui/sign-in", &[("back", &here)]));
         }
-        visit::wrong(
-            &self.links,
-            &CallProblem::new(refusal.status(), refusal.detail()),
-        )
+        let problem = CallProblem::new(refusal.status(), refusal.detail());
+        let mut answer = visit::wrong(&self.links, &problem);
+        if *refusal == Refusal::Unauthorized && by_script {
+            let back = visit::from_page(&self.links, &request.headers);
+            let sign_in = self.links.to("/ui/sign-in", &[("back", &back)]);
+            visit::redirect_script(&mut answer, &sign_in);
+        }
+        answer
     }
 
     /// There is no such page.
@@ -169,6 +175,16 @@ impl Dashboard {
         visit::wrong(
             &self.links,
             &CallProblem::not_found("There is no such page."),
+        )
+    }
+
+    /// The address is one to which only forms are sent.
+    pub(super) fn wrong_method(&self) -> Response {
+        let why =
+            "This address takes what a page sends, and is no page. Open the page, and act there.";
+        visit::wrong(
+            &self.links,
+            &CallProblem::new(StatusCode::METHOD_NOT_ALLOWED, why),
         )
     }
 
@@ -228,8 +244,8 @@ pub(super) fn router() -> Router<ServedState> {
         .route("/ui/assets/{name}", get(asset))
 }
 
-async fn asset(Path(name): Path<String>) -> Response {
-    assets::answer(&name)
+async fn asset(From(state): From<ServedState>, Path(name): Path<String>) -> Response {
+    assets::answer(&name).unwrap_or_else(|| state.dashboard.unknown())
 }
 
 /// The address of the stream of a view.
@@ -254,7 +270,7 @@ fn stream_of(links: &Links, view: &View) -> String {
         View::Running { after: None } => vec![("view", "running")],
         View::Running { after: Some(after) } => vec![("view", "running"), ("after", after)],
         View::Plugins => vec![("view", "plugins")],
-        View::Jobs => vec![("view", "jobs")],
+        View::Letters(queue) => vec![("view", "letters"), ("queue", queue)],
         View::Job(id) => vec![("view", "job"), ("id", id)],
     };
     links.to("/ui/live", &parameters)
@@ -280,7 +296,7 @@ async fn view_of(visit: &Visit) -> Result<View, CallProblem> {
             after: Some(parameters.get("after").to_owned()).filter(|after| !after.is_empty()),
         }),
         "plugins" => Ok(View::Plugins),
-        "jobs" => Ok(View::Jobs),
+        "letters" => Ok(View::Letters(parameters.get("queue").to_owned())),
         "job" => Ok(View::Job(parameters.get("id").to_owned())),
         other => Err(CallProblem::not_found(format!(
             "There is no view `{other}`."
@@ -310,7 +326,7 @@ async fn overview(visit: Visit) -> Response {
         filter: filter.clone(),
         after,
     };
-    visit.sampler().glance(&view, DEPTH_PATIENCE).await;
+    visit.glance(&view).await;
     let content = view::overview::page(&visit, &filter, after, span(&visit)).await;
     let live = stream_of(visit.links(), &view);
     visit.page(Some(Section::Overview), "Overview", Some(live), content)
@@ -322,7 +338,7 @@ async fn queue(visit: Visit) -> PageResult {
         .await
         .map_err(|problem| visit.wrong(&problem))?;
     let view = View::Queue(found.queue.clone());
-    visit.sampler().glance(&view, DEPTH_PATIENCE).await;
+    visit.glance(&view).await;
     let content = view::queue::page(&visit, &found, span(&visit));
     let live = stream_of(visit.links(), &view);
     Ok(visit.page(None, name, Some(live), content))
@@ -356,11 +372,12 @@ async fn dead_letters(visit: Visit) -> PageResult {
             filter: filter.clone(),
             after,
         };
-        visit.sampler().glance(&view, DEPTH_PATIENCE).await;
+        visit.glance(&view).await;
         let content = view::letters::queues(&visit, &filter, after).await;
         (view, content)
     } else {
-        (View::Jobs, letters(&visit, queue).await?)
+        let content = letters(&visit, queue).await?;
+        (View::Letters(queue.to_owned()), content)
     };
     let live = stream_of(visit.links(), &view);
     Ok(visit.page(
@@ -373,6 +390,7 @@ async fn dead_letters(visit: Visit) -> PageResult {
 
 /// The messages of a queue, as far as it lists them.
 async fn letters(visit: &Visit, queue: &str) -> Result<Markup, Response> {
+    visit.glance(&View::Letters(queue.to_owned())).await;
     let reason = visit.parameters.get("reason");
     let after = Some(visit.parameters.get("after")).filter(|after| !after.is_empty());
     let order = LookOrder {
@@ -426,14 +444,17 @@ async fn schedules(visit: Visit) -> PageResult {
         .map(|(name, _)| name.to_string())
         .take(LISTED)
         .collect();
-    let items = match chosen {
+    let shown = match chosen {
         "" => None,
         queue => {
-            let found = visit.operations.schedules(queue, LISTED).await;
-            Some(found.map_err(|problem| visit.wrong(&problem))?)
+            let items = visit.operations.schedules(queue, LISTED).await;
+            Some(view::lists::ShownSchedules {
+                items: items.map_err(|problem| visit.wrong(&problem))?,
+                is_of_own_queue: visit.operations.queue(queue).await.is_some(),
+            })
         }
     };
-    let content = view::lists::schedules(&visit, &queues, chosen, items.as_deref());
+    let content = view::lists::schedules(&visit, &queues, chosen, shown.as_ref());
     Ok(visit.page(Some(Section::Schedules), "Schedules", None, content))
 }
 
@@ -453,7 +474,8 @@ async fn processes(visit: Visit) -> PageResult {
 async fn doctor(visit: Visit) -> PageResult {
     let found = visit.operations.findings().await;
     let (findings, looked_s_ago) = found.map_err(|problem| visit.wrong(&problem))?;
-    let content = view::lists::doctor(&findings, looked_s_ago);
+    let has_routes = visit.scene().has_routes();
+    let content = view::lists::doctor(&findings, looked_s_ago, has_routes);
     Ok(visit.page(Some(Section::Doctor), "Doctor", None, content))
 }
 
@@ -535,6 +557,7 @@ async fn signed_in(From(state): From<ServedState>, request: Request) -> Response
 
 async fn sign_out(visit: Visit, headers: HeaderMap) -> Response {
     let links = visit.links();
+    visit.state.admin.access.sign_out(&headers);
     let mut answer = visit::see_other(&links.to("/ui/sign-in", &[]));
     let name = super::access::session_cookie(&headers);
     let cookie = session_cookie(links, &headers, &format!("{name}=; Max-Age=0"));
@@ -569,21 +592,27 @@ async fn points(visit: Visit) -> PageResult {
     Ok(Json(json!(sampler::columns(&at.collect::<Vec<_>>()))).into_response())
 }
 
-/// Follows a view: one stream for all who look at it.
-async fn live(visit: Visit) -> PageResult {
-    let busy = |why: &str| visit.wrong(&CallProblem::new(StatusCode::SERVICE_UNAVAILABLE, why));
+/// Follows a view: one stream for all who look at it. Where there is none, the script of the page
+/// shows why.
+async fn live(visit: Visit, request: Request) -> PageResult {
+    let busy = |why: &str| (StatusCode::SERVICE_UNAVAILABLE, why.to_owned()).into_response();
     let view = view_of(&visit)
         .await
-        .map_err(|problem| visit.wrong(&problem))?;
+        .map_err(|problem| (problem.status, problem.detail).into_response())?;
     let allowance = visit.state.page_streams.take();
     let allowance = allowance.ok_or_else(|| busy("Too many streams are open. Close a tab."))?;
     let connection = visit.connection.as_ref();
     let connection = connection.ok_or_else(|| busy("This connection cannot stream."))?;
-    let frames = visit.sampler().follow(&view);
+    let frames = visit.sampler().follow(&visit.seen(view));
     let frames = frames.ok_or_else(|| busy("Too many different views are open. Close a tab."))?;
     let stop = visit.state.stop.clone();
+    let follower = Follower {
+        access: visit.state.admin.access.clone(),
+        request: request.into_parts().0,
+        _allowance: allowance,
+    };
     let body = StreamBody::new(connection.detach(), |writer| {
-        follow(writer, frames, stop, allowance)
+        follow(writer, frames, stop, follower)
     });
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
@@ -593,12 +622,27 @@ async fn live(visit: Visit) -> PageResult {
     Ok((headers, Body::new(body)).into_response())
 }
 
-/// Sends what of each frame is new, until the client has gone, or is too slow, or the program stops.
+/// Who follows a view.
+struct Follower {
+    access: Arc<Access>,
+    request: Parts,
+    _allowance: OwnedSemaphorePermit,
+}
+
+impl Follower {
+    /// Whether the token or session of the request still holds.
+    fn is_admitted(&self) -> bool {
+        self.access.judge_of_any_role(&self.request).is_ok()
+    }
+}
+
+/// Sends what of each frame is new, until the client has gone, or is too slow, or may not look any
+/// more, or the program stops.
 async fn follow(
     writer: StreamWriter,
     mut frames: watch::Receiver<Frame>,
     stop: CancellationToken,
-    _allowance: OwnedSemaphorePermit,
+    follower: Follower,
 ) {
     if !writer.send("retry: 2000\n\n".to_owned()) {
         return;
@@ -627,7 +671,7 @@ async fn follow(
             }
             () = clock::sleep_until(Some(alive)) => ": alive\n\n".to_owned(),
         };
-        if !text.is_empty() && !writer.send(text) {
+        if !follower.is_admitted() || !text.is_empty() && !writer.send(text) {
             return;
         }
     }

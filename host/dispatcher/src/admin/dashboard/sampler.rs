@@ -3,14 +3,15 @@
 
 use super::format;
 use super::history::{History, LastMinute, Point, Reading, Span, Tally};
-use super::looks::{BILLED_DEPTHS_EVERY, DEPTHS_EVERY, DepthCost, Frame, Looks, View};
+use super::looks::{BILLED_DEPTHS_EVERY, DEPTHS_EVERY, DepthCost, Frame, Looks, SeenView, View};
+use crate::admin::messages::Backlog;
 use crate::admin::operations::{DepthView, Operations, Page, QueueView, UnreadQueue};
 use crate::config::prices::Prices;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::telemetry::metrics::Meters;
 use dispatcher_core::telemetry::metrics::histogram::Samples;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -25,6 +26,9 @@ const UNREAD_EVERY: Duration = Duration::from_secs(30);
 const STALE: Duration = Duration::from_secs(40);
 /// How many queues a page shows.
 pub(super) const QUEUES_SHOWN: usize = 100;
+/// How many queues are asked for their depth in a second; the others follow, those that were asked
+/// longest ago first.
+const ASKED_TOGETHER: usize = 200;
 
 /// What the dashboard knows of the past, and who looks at it.
 pub(super) struct Sampler {
@@ -36,6 +40,7 @@ pub(super) struct Sampler {
     looks: Mutex<Looks>,
     depths: Mutex<Depths>,
     unread: Mutex<UnreadQueues>,
+    names: Mutex<NameList>,
     /// Somebody looks at something new.
     looked: Notify,
     /// Depths have come.
@@ -50,7 +55,31 @@ struct Past {
 #[derive(Default)]
 struct Depths {
     by_queue: HashMap<String, KnownDepth>,
+    /// Of queues whose messages somebody looks at.
+    backlogs: HashMap<String, KnownBacklog>,
     cost: DepthCost,
+}
+
+/// How much a queue held whose messages somebody looks at, as it was asked last.
+#[derive(Debug, Clone, Copy)]
+struct KnownBacklog {
+    at: BootInstant,
+    backlog: Option<Backlog>,
+}
+
+/// All queues, as they were listed last: once a second, however many filters choose of them.
+#[derive(Default)]
+struct NameList {
+    at: Option<BootInstant>,
+    names: Arc<[ListedName]>,
+}
+
+/// A queue.
+struct ListedName {
+    queue: String,
+    route: String,
+    /// Both in lower case, in lines.
+    lower: String,
 }
 
 /// The queues that nobody receives from, as it was asked last.
@@ -95,6 +124,7 @@ impl Sampler {
             looks: Mutex::default(),
             depths: Mutex::default(),
             unread: Mutex::default(),
+            names: Mutex::default(),
             looked: Notify::new(),
             came: watch::Sender::default(),
         }
@@ -114,11 +144,14 @@ impl Sampler {
         };
         let mut past = self.past();
         let all = read_all(&self.meters, &self.prices, Some(past.all.last()));
-        let known = (!waiting.is_empty()).then(|| waiting.values().sum());
+        // A sum of some would follow what somebody looks at.
+        let known = self.meters.iter().map(|(name, _)| waiting.get(&**name));
+        let known = known.collect::<Option<Vec<&u64>>>();
+        let known = known.filter(|known| !known.is_empty());
         past.all.record(
             now,
             Reading {
-                waiting: known,
+                waiting: known.map(|known| known.into_iter().sum()),
                 ..all
             },
         );
@@ -139,7 +172,6 @@ impl Sampler {
                 Reading {
                     tally,
                     durations,
-                    in_flight: meter.in_flight(),
                     waiting: waiting.get(&**name).copied(),
                 },
             );
@@ -147,13 +179,13 @@ impl Sampler {
     }
 
     /// The views that somebody follows.
-    pub(super) fn followed(&self) -> Vec<View> {
+    pub(super) fn followed(&self) -> Vec<SeenView> {
         self.looks().followed()
     }
 
     /// Sends what a view shows now to all who follow it.
-    pub(super) fn publish(&self, view: &View, parts: Vec<String>) {
-        let point = view.charted().and_then(|queue| self.newest(queue));
+    pub(super) fn publish(&self, view: &SeenView, parts: Vec<String>) {
+        let point = view.view.charted().and_then(|queue| self.newest(queue));
         let frame = Frame {
             parts: parts.into(),
             point: point.map(Into::into),
@@ -173,14 +205,20 @@ impl Sampler {
     pub(super) async fn ask(&self, operations: &dyn Operations, now: BootInstant) {
         self.ask_unread(operations, now).await;
         let names = self.wanted(operations, now).await;
-        let mut views: Vec<QueueView> = Vec::new();
-        for name in &names {
-            views.extend(operations.queue(name).await);
-        }
-        if views.is_empty() {
+        let mut views = operations.queues_named(&names).await;
+        let letters = self.wanted_backlogs(now);
+        if views.is_empty() && letters.is_empty() {
             return;
         }
-        let calls = operations.add_depths(&mut views).await.calls;
+        let mut calls = letters.len();
+        if !views.is_empty() {
+            calls += operations.add_depths(&mut views).await.calls;
+        }
+        let mut backlogs = Vec::with_capacity(letters.len());
+        for queue in letters {
+            let backlog = operations.messages().backlog(&queue).await.ok();
+            backlogs.push((queue, KnownBacklog { at: now, backlog }));
+        }
         let prices = views.iter().flat_map(|view| {
             let dead = view.dead_letter_queue.as_deref();
             [
@@ -188,9 +226,11 @@ impl Sampler {
                 dead.and_then(|dead| self.price(dead)),
             ]
         });
-        let prices: Vec<f64> = prices.flatten().collect();
+        let of_letters = backlogs.iter().map(|(queue, _)| self.price(queue));
+        let prices: Vec<f64> = prices.chain(of_letters).flatten().collect();
         let mut depths = self.depths();
         depths.cost = depths.cost.after(calls, &prices);
+        depths.backlogs.extend(backlogs);
         for view in views {
             depths.by_queue.insert(
                 view.queue,
@@ -210,7 +250,7 @@ impl Sampler {
         let views = self.looks().views(now);
         let is_seen = views
             .iter()
-            .any(|view| matches!(view, View::Overview { .. }));
+            .any(|seen| matches!(seen.view, View::Overview { .. }));
         let asked = self.unread_queues().asked;
         if is_seen && asked.is_none_or(|asked| now.since(asked) >= UNREAD_EVERY) {
             let queues = operations.unread().await;
@@ -234,33 +274,135 @@ impl Sampler {
     async fn wanted(&self, operations: &dyn Operations, now: BootInstant) -> Vec<String> {
         let views = self.looks().views(now);
         let mut names: Vec<String> = Vec::new();
-        for view in &views {
-            names.extend(queues_of(operations, view).await);
+        for seen in &views {
+            names.extend(self.queues_of(operations, &seen.view).await);
         }
         let mut seen = HashSet::new();
         names.retain(|name| seen.insert(name.clone()));
         let mut depths = self.depths();
         depths.by_queue.retain(|_, known| known.is_fresh(now));
         names.retain(|name| {
-            let every = match self.price(name) {
-                Some(_) => BILLED_DEPTHS_EVERY,
-                None => DEPTHS_EVERY,
-            };
             let known = depths.by_queue.get(name);
-            known.is_none_or(|known| now.since(known.at) >= every)
+            known.is_none_or(|known| self.is_due(name, known.at, now))
         });
+        names.sort_by_key(|name| depths.by_queue.get(name).map(|known| known.at));
+        names.truncate(ASKED_TOGETHER);
         names
+    }
+
+    /// The queues whose messages somebody looks at and that are due.
+    fn wanted_backlogs(&self, now: BootInstant) -> Vec<String> {
+        let views = self.looks().views(now);
+        let queues: BTreeSet<String> = views
+            .into_iter()
+            .filter_map(|seen| match seen.view {
+                View::Letters(queue) => Some(queue),
+                _ => None,
+            })
+            .collect();
+        let mut depths = self.depths();
+        let backlogs = &mut depths.backlogs;
+        backlogs.retain(|_, known| now.since(known.at) < STALE);
+        let due = queues.into_iter().filter(|queue| {
+            let known = backlogs.get(queue);
+            known.is_none_or(|known| self.is_due(queue, known.at, now))
+        });
+        due.collect()
+    }
+
+    /// Whether a queue that was asked then is asked again.
+    fn is_due(&self, queue: &str, asked: BootInstant, now: BootInstant) -> bool {
+        let every = match self.price(queue) {
+            Some(_) => BILLED_DEPTHS_EVERY,
+            None => DEPTHS_EVERY,
+        };
+        now.since(asked) >= every
+    }
+
+    /// How much a queue holds whose messages somebody looks at, if that is known.
+    pub(super) fn backlog(&self, queue: &str) -> Option<Backlog> {
+        self.depths().backlogs.get(queue)?.backlog
+    }
+
+    /// The queues that a view shows.
+    async fn queues_of(&self, operations: &dyn Operations, view: &View) -> Vec<String> {
+        match view {
+            View::Overview { filter, after } | View::DeadLetters { filter, after } => {
+                let names = self.names(operations).await;
+                chosen(&names, filter, *after).0
+            }
+            View::Queue(queue) => vec![queue.clone()],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The queues of a page of the overview, and where the next page begins.
+    pub(super) async fn shown(
+        &self,
+        operations: &dyn Operations,
+        filter: &str,
+        after: usize,
+    ) -> (Vec<QueueView>, Option<usize>) {
+        if !filter.is_empty() {
+            let names = self.names(operations).await;
+            let (chosen, next) = chosen(&names, filter, after);
+            return (operations.queues_named(&chosen).await, next);
+        }
+        let page = Page {
+            limit: QUEUES_SHOWN,
+            after: (after > 0).then(|| after.to_string()),
+        };
+        let (queues, next) = operations.queues(&page).await.unwrap_or_default();
+        (queues, next.and_then(|next| next.parse().ok()))
+    }
+
+    /// The queues of a route.
+    pub(super) async fn queues_of_route(
+        &self,
+        operations: &dyn Operations,
+        route: &str,
+    ) -> Vec<String> {
+        let names = self.names(operations).await;
+        let of_route = names.iter().filter(|one| one.route == route);
+        of_route.map(|one| one.queue.clone()).collect()
+    }
+
+    /// All queues, as they were a second ago or less.
+    async fn names(&self, operations: &dyn Operations) -> Arc<[ListedName]> {
+        let now = clock::now();
+        {
+            let list = self.name_list();
+            if list.at.is_some_and(|at| now.since(at) < EVERY) {
+                return list.names.clone();
+            }
+        }
+        let names = operations.queue_names().await.into_iter();
+        let names = names.map(|one| ListedName {
+            lower: format!("{}\n{}", one.queue, one.route).to_lowercase(),
+            queue: one.queue,
+            route: one.route,
+        });
+        let names: Arc<[ListedName]> = names.collect();
+        *self.name_list() = NameList {
+            at: Some(now),
+            names: names.clone(),
+        };
+        names
+    }
+
+    fn name_list(&self) -> MutexGuard<'_, NameList> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Somebody asks for a page of a view: waits for depths that nobody looked at before, for some
     /// time.
-    pub(super) async fn glance(&self, view: &View, patience: Duration) {
+    pub(super) async fn glance(&self, view: &SeenView, patience: Duration) {
         let mut came = self.came.subscribe();
         if !self.looks().glance(view, clock::now()) {
             return;
         }
         self.looked.notify_one();
-        if view.has_depths() {
+        if view.view.has_depths() {
             tokio::select! {
                 _ = came.changed() => {}
                 () = clock::sleep_until(Some(clock::now() + patience)) => {}
@@ -269,7 +411,7 @@ impl Sampler {
     }
 
     /// Follows a view; nothing if too many are followed.
-    pub(super) fn follow(&self, view: &View) -> Option<watch::Receiver<Frame>> {
+    pub(super) fn follow(&self, view: &SeenView) -> Option<watch::Receiver<Frame>> {
         let followed = self.looks().follow(view, clock::now());
         self.looked.notify_one();
         followed
@@ -352,10 +494,9 @@ impl Tally {
 
 /// A reading of all queues together. Durations are added up only if an attempt has ended.
 fn read_all(meters: &Meters, prices: &[u64], last: Option<&Reading>) -> Reading {
-    let (mut tally, mut in_flight) = (Tally::default(), 0);
+    let mut tally = Tally::default();
     for ((_, meter), price) in meters.iter().zip(prices) {
         tally = tally.plus(Tally::of(meter, *price));
-        in_flight += meter.in_flight();
     }
     let durations = match last {
         Some(last) if last.tally.same_attempts(tally) => last.durations.clone(),
@@ -370,50 +511,21 @@ fn read_all(meters: &Meters, prices: &[u64], last: Option<&Reading>) -> Reading 
     Reading {
         tally,
         durations,
-        in_flight,
         waiting: None,
     }
 }
 
-/// The queues that a view shows.
-async fn queues_of(operations: &dyn Operations, view: &View) -> Vec<String> {
-    match view {
-        View::Overview { filter, after } | View::DeadLetters { filter, after } => {
-            let (queues, _) = shown(operations, filter, *after).await;
-            queues.into_iter().map(|queue| queue.queue).collect()
-        }
-        View::Queue(queue) => vec![queue.clone()],
-        _ => Vec::new(),
-    }
-}
-
-/// The queues of a page of the overview, and where the next page begins.
-pub(super) async fn shown(
-    operations: &dyn Operations,
-    filter: &str,
-    after: usize,
-) -> (Vec<QueueView>, Option<usize>) {
-    let all = filter.is_empty();
-    let page = Page {
-        limit: if all { QUEUES_SHOWN } else { usize::MAX },
-        after: (all && after > 0).then(|| after.to_string()),
-    };
-    let (mut queues, next) = operations.queues(&page).await.unwrap_or_default();
-    if all {
-        return (queues, next.and_then(|next| next.parse().ok()));
-    }
+/// Those of all queues that a page shows, and where the next page begins.
+fn chosen(names: &[ListedName], filter: &str, after: usize) -> (Vec<String>, Option<usize>) {
     let filter = filter.to_lowercase();
-    queues.retain(|queue| {
-        [&queue.queue, &queue.route]
-            .iter()
-            .any(|name| name.to_lowercase().contains(&filter))
-    });
-    let end = after.saturating_add(QUEUES_SHOWN);
-    let next = (queues.len() > end).then_some(end);
-    (
-        queues.into_iter().skip(after).take(QUEUES_SHOWN).collect(),
-        next,
-    )
+    let mut matching = names
+        .iter()
+        .filter(|one| one.lower.contains(&filter))
+        .skip(after);
+    let page = matching.by_ref().take(QUEUES_SHOWN);
+    let page: Vec<String> = page.map(|one| one.queue.clone()).collect();
+    let next = matching.next().map(|_| after.saturating_add(QUEUES_SHOWN));
+    (page, next)
 }
 
 /// What a call for a queue costs.
@@ -424,19 +536,80 @@ fn nanodollars(prices: &Prices, queue: &str) -> u64 {
 
 /// Points as charts take them: a list of times and one for each line.
 pub(super) fn columns(points: &[(u64, Point)]) -> [Vec<Option<f64>>; 7] {
-    let column = |value: fn(&Point) -> Option<f32>| {
-        // More digits than a chart shows would only make the answer longer.
-        let short = |value: f32| (f64::from(value) * 1e6).round() / 1e6;
-        let values = points.iter().map(|(_, point)| value(point).map(short));
+    // More digits than a chart shows would only make the answer longer; whole numbers keep theirs.
+    let short = |value: f64| (value * 1e6).round() / 1e6;
+    let whole = |value: f64| value;
+    let column = |value: fn(&Point) -> Option<f64>, digits: fn(f64) -> f64| {
+        let values = points.iter().map(|(_, point)| value(point).map(digits));
         values.collect::<Vec<_>>()
     };
     [
         points.iter().map(|(at, _)| Some(*at as f64)).collect(),
-        column(|point| Some(point.done)),
-        column(|point| Some(point.failed)),
-        column(|point| Some(point.received)),
-        column(Point::median_s),
-        column(Point::p99_s),
-        column(Point::waiting),
+        column(|point| Some(point.done.into()), short),
+        column(|point| Some(point.failed.into()), short),
+        column(|point| Some(point.received.into()), short),
+        column(Point::median_s, short),
+        column(Point::p99_s, short),
+        column(Point::waiting, whole),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(count: usize) -> Vec<ListedName> {
+        let one = |number: usize| ListedName {
+            queue: format!("local:Q{number}"),
+            route: "orders".to_owned(),
+            lower: format!("local:q{number}\norders"),
+        };
+        (0..count).map(one).collect()
+    }
+
+    #[test]
+    fn a_filter_chooses_by_the_names_of_queues_and_routes_in_pages() {
+        let all = names(250);
+        let (first, next) = chosen(&all, "ORDERS", 0);
+        assert_eq!((first.len(), next), (QUEUES_SHOWN, Some(QUEUES_SHOWN)));
+        let (last, next) = chosen(&all, "orders", 200);
+        assert_eq!((last.len(), next), (50, None));
+        assert_eq!(
+            chosen(&all, "q249", 0),
+            (vec!["local:Q249".to_owned()], None)
+        );
+        assert_eq!(chosen(&all, "none", 0), (Vec::new(), None));
+    }
+
+    #[test]
+    fn the_backlog_of_all_queues_is_known_only_where_that_of_each_is() {
+        let meters = Arc::new(Meters::new(["a", "b"]));
+        let sampler = Sampler::new(&meters, &Prices::default());
+        let start = clock::now();
+        let backlog = |second: u64, known: &[(&str, u64)]| {
+            let now = start + Duration::from_secs(second);
+            for (queue, waiting) in known {
+                let depth = DepthView {
+                    waiting: Some((*waiting).into()),
+                    in_flight: None,
+                    delayed: None,
+                    oldest_s: None,
+                    asked_s_ago: 0.0,
+                    error: None,
+                };
+                let known = KnownDepth {
+                    at: now,
+                    depth: Some(depth),
+                    dead_letters: None,
+                };
+                sampler.depths().by_queue.insert((*queue).to_owned(), known);
+            }
+            sampler.sample(now);
+            sampler.past().all.newest().and_then(Point::waiting)
+        };
+        assert_eq!(backlog(1, &[]), None);
+        assert_eq!(backlog(2, &[("a", 3)]), None, "b is not known");
+        assert_eq!(backlog(3, &[("b", 4)]), Some(7.0));
+        assert_eq!(backlog(60, &[("a", 3)]), None, "b is not known any more");
+    }
 }

@@ -14,6 +14,8 @@ pub(super) struct Scene<'a> {
     pub dashboard: &'a Dashboard,
     pub operations: &'a dyn Operations,
     pub metrics: &'a Registry,
+    /// Why whoever looks may not act, where that is so.
+    pub why_not: Option<&'static str>,
 }
 
 impl Scene<'_> {
@@ -28,6 +30,16 @@ impl Scene<'_> {
             after: None,
         };
         self.operations.routes(&all).unwrap_or_default().0
+    }
+
+    /// Whether messages are handled here; otherwise only queues are served.
+    pub(super) fn has_routes(&self) -> bool {
+        let first = Page {
+            limit: 1,
+            after: None,
+        };
+        let routes = self.operations.routes(&first);
+        routes.is_ok_and(|(routes, _)| !routes.is_empty())
     }
 
     /// How many queues there are, of which so many are known.
@@ -52,6 +64,13 @@ impl Scene<'_> {
 
     /// The parts of a view that change, each an element with an id.
     pub(super) async fn parts(&self, view: &View) -> Vec<String> {
+        let mut parts = self.own_parts(view).await;
+        let process = self.operations.process();
+        parts.push(view::state(&process).into_string());
+        parts
+    }
+
+    async fn own_parts(&self, view: &View) -> Vec<String> {
         match view {
             View::Overview { filter, after } => view::overview::parts(self, filter, *after).await,
             View::Queue(queue) => view::queue::parts(self, queue).await,
@@ -60,7 +79,7 @@ impl Scene<'_> {
             }
             View::Running { after } => view::attempts::parts(self, after.as_deref()),
             View::Plugins => view::lists::plugin_parts(self),
-            View::Jobs => view::letters::parts(self),
+            View::Letters(queue) => view::letters::parts(self, queue),
             View::Job(id) => view::letters::job_parts(self, id),
         }
     }

@@ -1,11 +1,12 @@
 //! One request for a page: who asks, for what, and what of the program it may see.
 
-use super::Dashboard;
 use super::links::Links;
+use super::looks::{SeenView, View};
 use super::sampler::Sampler;
 use super::scene::Scene;
 use super::view;
 use super::view::Section;
+use super::{DEPTH_PATIENCE, Dashboard};
 use crate::admin::ServedState;
 use crate::admin::access::Caller;
 use crate::admin::api;
@@ -101,7 +102,7 @@ impl FromRequestParts<ServedState> for Visit {
             parameters: Parameters::read(query.as_bytes()),
             notice: notice.and_then(decoded),
             connection: parts.extensions.get::<ServedConnection>().cloned(),
-            from: dashboard.links.own(&came_from(&parts.headers)),
+            from: from_page(&dashboard.links, &parts.headers),
             path: if query.is_empty() {
                 path.to_owned()
             } else {
@@ -110,6 +111,16 @@ impl FromRequestParts<ServedState> for Visit {
             state: state.clone(),
         })
     }
+}
+
+/// The page that the browser comes from, if that is one of our pages; from the sign-in nobody goes
+/// back to it.
+pub(super) fn from_page(links: &Links, headers: &HeaderMap) -> String {
+    let page = links.own(&came_from(headers));
+    if page.starts_with(&links.to("/ui/sign-in", &[])) {
+        return links.to("/ui", &[]);
+    }
+    page
 }
 
 /// The path of the page that the browser comes from.
@@ -142,7 +153,22 @@ impl Visit {
             dashboard: self.dashboard(),
             operations: &*self.operations,
             metrics: &self.state.admin.metrics,
+            why_not: self.why_not(),
         }
+    }
+
+    /// A view as this caller sees it.
+    pub(super) fn seen(&self, view: View) -> SeenView {
+        SeenView {
+            view,
+            why_not: self.why_not(),
+        }
+    }
+
+    /// Has what a view shows asked for, and waits some time for it.
+    pub(super) async fn glance(&self, view: &View) {
+        let seen = self.seen(view.clone());
+        self.sampler().glance(&seen, DEPTH_PATIENCE).await;
     }
 
     /// The address of this page.
@@ -155,13 +181,16 @@ impl Visit {
         self.state.admin.access.needs_token()
     }
 
-    /// Why this caller may not act.
-    pub(super) fn why_not(&self) -> &'static str {
-        if self.state.admin.access.permits_actions() {
+    /// Why this caller may not act, where that is so.
+    pub(super) fn why_not(&self) -> Option<&'static str> {
+        if self.caller.can_act() {
+            return None;
+        }
+        Some(if self.state.admin.access.permits_actions() {
             "This session permits reading alone. Sign in with the token of --admin-token-file to act."
         } else {
             "Actions need a token: start the program with --admin-token-file FILE."
-        }
+        })
     }
 
     /// A page with status 200.
@@ -219,6 +248,13 @@ pub(super) fn see_other(address: &str) -> Response {
     (StatusCode::SEE_OTHER, [(header::LOCATION, address)]).into_response()
 }
 
+/// Has the script of a page leave for another.
+pub(super) fn redirect_script(answer: &mut Response, address: &str) {
+    if let Ok(address) = HeaderValue::from_str(address) {
+        answer.headers_mut().insert("hx-redirect", address);
+    }
+}
+
 /// A page.
 pub(super) fn html(status: StatusCode, page: Markup) -> Response {
     let mut answer = (status, page.into_string()).into_response();
@@ -235,10 +271,21 @@ pub(super) fn html(status: StatusCode, page: Markup) -> Response {
 pub(super) fn wrong(links: &Links, problem: &CallProblem) -> Response {
     let errors: Vec<String> = problem.errors.iter().map(ToString::to_string).collect();
     let status = problem.status;
+    let detail = for_people(&problem.detail);
     html(
         status,
-        view::problem(links, status.as_u16(), &problem.detail, &errors),
+        view::problem(links, status.as_u16(), &detail, &errors),
     )
+}
+
+/// What is wrong, without the sentences that name calls of the API.
+fn for_people(detail: &str) -> String {
+    let sentences = detail.split_inclusive(". ");
+    let kept: String = sentences
+        .filter(|sentence| !sentence.contains(" /api/v1/"))
+        .collect();
+    let kept = kept.trim_end();
+    if kept.is_empty() { detail } else { kept }.to_owned()
 }
 
 /// Adds a cookie. One that cannot be a header is left out.
@@ -258,6 +305,34 @@ mod tests {
         let value: String = form_urlencoded::byte_serialize(notice.as_bytes()).collect();
         assert_eq!(decoded(&value).as_deref(), Some(notice));
         assert_eq!(decoded(""), None);
+    }
+
+    #[test]
+    fn pages_do_not_name_calls_of_the_api() {
+        let detail = "No queue `a`. GET /api/v1/queues names those; in a path a slash is %2F.";
+        assert_eq!(for_people(detail), "No queue `a`.");
+        assert_eq!(
+            for_people("Nothing was done. Try it."),
+            "Nothing was done. Try it."
+        );
+        let call = "POST /api/v1/queues does.";
+        assert_eq!(for_people(call), call, "it is all that there is");
+    }
+
+    #[test]
+    fn nobody_goes_back_to_the_sign_in() {
+        let mut headers = HeaderMap::new();
+        let links = Links::below("/ops");
+        for (from, back) in [
+            (
+                "http://a/ops/ui/sign-in?back=%2Fops%2Fui%2Fqueue",
+                "/ops/ui",
+            ),
+            ("http://a/ops/ui/queue?name=x", "/ops/ui/queue?name=x"),
+        ] {
+            headers.insert(REFERER, HeaderValue::from_static(from));
+            assert_eq!(from_page(&links, &headers), back);
+        }
     }
 
     #[test]

@@ -152,7 +152,7 @@ pub(in super::super) fn attempt(visit: &Visit, attempt: &RunningView) -> Markup 
     html! {
         div.heading {
             h1 { "Attempt " (attempt.id) }
-            div.actions { (action(visit, "cancel-attempt", &attempt.id, "Cancel", "danger")) }
+            div.actions { (action(&visit.scene(), "cancel-attempt", &attempt.id, "Cancel", "danger")) }
         }
         (reading_only(visit))
         @if let Some(why) = attempt.stuck { ul.alerts { (super::alert("bad", &html! { strong { "Stuck: " } (why) })) } }

@@ -9,11 +9,11 @@ use maud::{Markup, html};
 
 /// How many points the server draws of a line at most.
 const DRAWN: usize = 180;
-const WIDTH: f32 = 600.0;
-const HEIGHT: f32 = 120.0;
+const WIDTH: f64 = 600.0;
+const HEIGHT: f64 = 120.0;
 
 /// A line of a chart: its name, its class, and its value at a point.
-type Line = (&'static str, &'static str, fn(&Point) -> Option<f32>);
+type Line = (&'static str, &'static str, fn(&Point) -> Option<f64>);
 
 /// A chart.
 struct Chart {
@@ -28,9 +28,9 @@ const CHARTS: [Chart; 3] = [
         kind: "rate",
         title: "Messages/s",
         lines: &[
-            ("received", "line-b", |point| Some(point.received)),
-            ("done", "line-a", |point| Some(point.done)),
-            ("failed", "line-bad", |point| Some(point.failed)),
+            ("received", "line-b", |point| Some(point.received.into())),
+            ("done", "line-a", |point| Some(point.done.into())),
+            ("failed", "line-bad", |point| Some(point.failed.into())),
         ],
     },
     Chart {
@@ -103,10 +103,10 @@ fn drawn(chart: &Chart, points: &[(u64, Point)], span: Span) -> Markup {
     let values = points
         .iter()
         .flat_map(|(_, point)| chart.lines.iter().filter_map(|(_, _, value)| value(point)));
-    let most = values.fold(0.0_f32, f32::max);
+    let most = values.fold(0.0_f64, f64::max);
     // As long as there are points: a process that began a minute ago fills its charts.
     let oldest = points.first().map_or(0, |(ago, _)| *ago);
-    let over = oldest.max(60 * span.step_s()) as f32;
+    let over = oldest.max(60 * span.step_s()) as f64;
     html! {
         svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) preserveAspectRatio="none" role="img"
             aria-label=(chart.title) {
@@ -118,18 +118,18 @@ fn drawn(chart: &Chart, points: &[(u64, Point)], span: Span) -> Markup {
 }
 
 /// A line through the points: at most `DRAWN`, each the most of those that it stands for.
-fn path(points: &[(u64, Point)], value: fn(&Point) -> Option<f32>, most: f32, over: f32) -> String {
+fn path(points: &[(u64, Point)], value: fn(&Point) -> Option<f64>, most: f64, over: f64) -> String {
     let each = points.len().div_ceil(DRAWN).max(1);
     let mut text = String::new();
     let mut is_open = false;
     for some in points.chunks(each) {
         let known = some.iter().filter_map(|(_, point)| value(point));
-        let highest = known.reduce(f32::max);
+        let highest = known.reduce(f64::max);
         let Some((highest, (ago, _))) = highest.zip(some.last()) else {
             is_open = false;
             continue;
         };
-        let x = WIDTH * (1.0 - *ago as f32 / over);
+        let x = WIDTH * (1.0 - *ago as f64 / over);
         let y = HEIGHT - 2.0 - (HEIGHT - 6.0) * if most > 0.0 { highest / most } else { 0.0 };
         let verb = if is_open { 'L' } else { 'M' };
         text.push_str(&format!("{verb}{x:.1} {y:.1}"));

@@ -2,7 +2,7 @@
 //! or remove messages.
 
 use super::super::links::Links;
-use super::super::sampler::{Sampler, shown};
+use super::super::sampler::Sampler;
 use super::super::scene::Scene;
 use super::overview::cost;
 use super::{
@@ -13,13 +13,16 @@ use crate::admin::operations::{Page, QueueView};
 use dispatcher_core::redrive::{OTHERS, pattern_of_counted};
 use maud::{Markup, html};
 
+const HIDDEN: &str =
+    "Bodies and attributes are hidden. Start the program with --admin-bodies to show them.";
 /// How many jobs are shown.
 const JOBS: usize = 20;
 
 /// The page of the dead-letter queues.
 pub(in super::super) async fn queues(visit: &Visit, filter: &str, after: usize) -> Markup {
     let scene = visit.scene();
-    let (queues, next) = shown(scene.operations, filter, after).await;
+    let sampler = visit.sampler();
+    let (queues, next) = sampler.shown(scene.operations, filter, after).await;
     let links = visit.links();
     html! {
         div.heading {
@@ -39,7 +42,8 @@ pub(in super::super) async fn queue_parts(
     filter: &str,
     after: usize,
 ) -> Vec<String> {
-    let (queues, _) = shown(scene.operations, filter, after).await;
+    let sampler = &scene.dashboard.sampler;
+    let (queues, _) = sampler.shown(scene.operations, filter, after).await;
     let parts = [
         queue_table(scene, &queues, filter),
         cost(scene.dashboard.sampler.cost()),
@@ -103,6 +107,7 @@ pub(in super::super) fn letters(visit: &Visit, found: &MessageList, reason: &str
         (heading(visit, &found.queue, !found.items.is_empty()))
         (reading_only(visit))
         (scanned(found))
+        (waiting(&visit.scene(), &found.queue))
         section aria-labelledby="reasons-title" {
             div.heading { h2 #reasons-title { "By reason" }
                 @if !reason.is_empty() { a href=(letters_link(links, &found.queue, "")) { "All reasons" } } }
@@ -112,7 +117,7 @@ pub(in super::super) fn letters(visit: &Visit, found: &MessageList, reason: &str
         @if !found.items.is_empty() {
             section aria-labelledby="letters-title" {
                 div.heading { h2 #letters-title { "Messages" } @if !reason.is_empty() { span.muted { (reason) } } }
-                div #letters { (list(links, found)) }
+                div #letters { @if found.received.0 > 0 { (received(found)) } @else { (list(links, found)) } }
             }
         }
         @if let Some(next) = &found.next {
@@ -124,7 +129,22 @@ pub(in super::super) fn letters(visit: &Visit, found: &MessageList, reason: &str
                 }
             }
         }
+        (cost(visit.sampler().cost()))
         (job_section(&visit.scene()))
+    }
+}
+
+/// How many messages wait now: the lists are those of when the page was made.
+fn waiting(scene: &Scene<'_>, queue: &str) -> Markup {
+    html! {
+        p #waiting {
+            @if let Some(backlog) = scene.dashboard.sampler.backlog(queue) {
+                @if !backlog.is_exact { "About " }
+                b { (format::counted(backlog.waiting, "message", "messages")) }
+                @if backlog.waiting == 1 { " waits here now. " } @else { " wait here now. " }
+                a href=(letters_link(scene.links(), queue, "")) { "Show them" }
+            }
+        }
     }
 }
 
@@ -150,7 +170,9 @@ pub(in super::super) fn unlisted(visit: &Visit, queue: &str) -> Markup {
         p.hint { "This queue hands out messages only by receiving them. A look receives up to 1,000 and gives them back "
             "at once: each then has one receive more, and each call is billed. A message whose next receive would be "
             "its last is not looked at." }
-        p { (action(visit, "look", queue, "Look at the messages", "primary")) }
+        (waiting(&visit.scene(), queue))
+        p { (action(&visit.scene(), "look", queue, "Look at the messages", "primary")) }
+        (cost(visit.sampler().cost()))
         (job_section(&visit.scene()))
     }
 }
@@ -161,8 +183,8 @@ fn heading(visit: &Visit, queue: &str, has_some: bool) -> Markup {
             h1 { "Messages in " (queue) }
             @if has_some {
                 div.actions {
-                    (action(visit, "redrive", queue, "Redrive all", "plain")) " "
-                    (action(visit, "purge", queue, "Purge", "danger"))
+                    (action(&visit.scene(), "redrive", queue, "Redrive all", "plain")) " "
+                    (action(&visit.scene(), "purge", queue, "Purge", "danger"))
                 }
             }
         }
@@ -203,7 +225,7 @@ fn reasons(visit: &Visit, queue: &str, reasons: &[ReasonView]) -> Markup {
                 td.id { (one.samples.first().map_or("", String::as_str)) }
                 td.actions {
                     @if let Some(reason) = one.reason.as_deref().filter(|reason| *reason != OTHERS) {
-                        (action_on(visit, "redrive", (queue, reason), "Redrive these", "plain"))
+                        (action_on(&visit.scene(), "redrive", (queue, reason), "Redrive these", "plain"))
                     }
                 }
             }
@@ -248,6 +270,30 @@ fn list(links: &Links, found: &MessageList) -> Markup {
     )
 }
 
+/// The messages that a look has received: they cannot be found again by their ids, so what it found is
+/// here.
+fn received(found: &MessageList) -> Markup {
+    html! {
+        @for one in &found.items {
+            details.card {
+                summary { span.id { (one.id) } " " (one.reason.as_deref().unwrap_or("–")) }
+                dl.pairs {
+                    dt { "Came from" } dd { (one.source.as_deref().unwrap_or("not known")) }
+                    dt { "Sent (UTC)" } dd { (one.sent_at.as_deref().map_or("not known".to_owned(), date)) }
+                    dt { "Received here" } dd { (format::counted(one.receive_count.0, "time", "times")) }
+                    dt { "Redriven" } dd { (format::counted(one.redriven.0, "time", "times")) }
+                    dt { "Size" } dd { (format::bytes(one.bytes.0)) }
+                    @if let Some(why) = &one.unreadable { dt { "It cannot be read" } dd { (why) } }
+                }
+                @match &one.content {
+                    Some(content) => (super::attempts::content(content)),
+                    None => p.muted.small { (HIDDEN) },
+                }
+            }
+        }
+    }
+}
+
 /// One message.
 pub(in super::super) fn message(visit: &Visit, queue: &str, found: &MessageView) -> Markup {
     let on = (queue, found.id.as_str());
@@ -255,9 +301,9 @@ pub(in super::super) fn message(visit: &Visit, queue: &str, found: &MessageView)
         div.heading {
             h1 { "Message " span.id { (found.id) } }
             div.actions {
-                (action_on(visit, "resend-message", on, "Redrive", "plain")) " "
-                @if found.content.is_some() { (action_on(visit, "edit-message", on, "Edit and redrive", "plain")) " " }
-                (action_on(visit, "delete-message", on, "Delete", "danger"))
+                (action_on(&visit.scene(), "resend-message", on, "Redrive", "plain")) " "
+                @if found.content.is_some() { (action_on(&visit.scene(), "edit-message", on, "Edit and redrive", "plain")) " " }
+                (action_on(&visit.scene(), "delete-message", on, "Delete", "danger"))
             }
         }
         (reading_only(visit))
@@ -273,7 +319,7 @@ pub(in super::super) fn message(visit: &Visit, queue: &str, found: &MessageView)
         @if let Some(why) = &found.unreadable { ul.alerts { (alert("bad", &html! { "It cannot be read: " (why) })) } }
         @match &found.content {
             Some(content) => section.message { (super::attempts::content(content)) },
-            None => p.hint { "Bodies and attributes are hidden. Start the program with --admin-bodies to show them." },
+            None => p.hint { (HIDDEN) },
         }
     }
 }
@@ -289,8 +335,13 @@ fn job_section(scene: &Scene<'_>) -> Markup {
 }
 
 /// The parts of a page of dead letters that change.
-pub(in super::super) fn parts(scene: &Scene<'_>) -> Vec<String> {
-    vec![jobs(scene).into_string()]
+pub(in super::super) fn parts(scene: &Scene<'_>, queue: &str) -> Vec<String> {
+    let parts = [
+        waiting(scene, queue),
+        cost(scene.dashboard.sampler.cost()),
+        jobs(scene),
+    ];
+    parts.map(|part| part.into_string()).into()
 }
 
 fn jobs(scene: &Scene<'_>) -> Markup {
@@ -341,25 +392,34 @@ fn state(job: &JobView) -> Markup {
 /// One job.
 pub(in super::super) fn job(visit: &Visit, found: &JobView) -> Markup {
     html! {
-        div.heading {
-            h1 { (found.kind) " " (found.id) }
-            div.actions {
-                @if found.state == "running" { (action(visit, "cancel-job", &found.id, "Stop", "danger")) }
-                @else if found.can_restart { (action(visit, "restart-job", &found.id, "Start again", "plain")) }
-            }
-        }
+        (job_heading(&visit.scene(), found))
         (reading_only(visit))
         (job_details(found))
     }
 }
 
+fn job_heading(scene: &Scene<'_>, job: &JobView) -> Markup {
+    html! {
+        div #job-heading.heading {
+            h1 { (job.kind) " " (job.id) }
+            div.actions {
+                @if job.state == "running" {
+                    span #cancel-job { (action(scene, "cancel-job", &job.id, "Stop", "danger")) }
+                } @else if job.can_restart {
+                    span #restart-job { (action(scene, "restart-job", &job.id, "Start again", "plain")) }
+                }
+            }
+        }
+    }
+}
+
 /// The parts of its page that change.
 pub(in super::super) fn job_parts(scene: &Scene<'_>, id: &str) -> Vec<String> {
-    let found = scene.operations.messages().job(id);
-    found
-        .map(|job| job_details(&job).into_string())
-        .into_iter()
-        .collect()
+    let Some(job) = scene.operations.messages().job(id) else {
+        return Vec::new();
+    };
+    let parts = [job_heading(scene, &job), job_details(&job)];
+    parts.map(|part| part.into_string()).into()
 }
 
 fn job_details(job: &JobView) -> Markup {

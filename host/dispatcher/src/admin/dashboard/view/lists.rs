@@ -7,12 +7,18 @@ use crate::admin::operations::{FindingView, ScheduleView, WorkerView};
 use crate::telemetry::plugins::{Canary, Figures, Shadow, Version};
 use maud::{Markup, html};
 
+/// The scheduled messages of a queue.
+pub(in super::super) struct ShownSchedules {
+    pub items: Vec<ScheduleView>,
+    pub is_of_own_queue: bool,
+}
+
 /// The scheduled messages of a queue, once one is chosen.
 pub(in super::super) fn schedules(
     visit: &Visit,
     queues: &[String],
     chosen: &str,
-    items: Option<&[ScheduleView]>,
+    shown: Option<&ShownSchedules>,
 ) -> Markup {
     html! {
         div.heading { h1 { "Schedules" } }
@@ -23,9 +29,12 @@ pub(in super::super) fn schedules(
             datalist #queues { @for queue in queues { option value=(queue) {} } }
             button type="submit" { "Show" }
         }
-        @match items {
+        @if shown.is_some_and(|shown| !shown.is_of_own_queue) {
+            p.hint { "This process has no queue “" (chosen) "”: it knows only what others have scheduled for it." }
+        }
+        @match shown.map(|shown| &shown.items[..]) {
             None => (nothing("Choose a queue.")),
-            Some([]) => (nothing("No message waits for its time.")),
+            Some([]) => (nothing(&format!("No message waits for its time to go to “{chosen}”."))),
             Some(items) => {
                 (table("Scheduled messages", &[("Due (UTC)", ""), ("Comes again", ""), ("Id", ""), ("", "actions")], &html! {
                     @for item in items {
@@ -34,8 +43,8 @@ pub(in super::super) fn schedules(
                             td { (item.every.as_deref().unwrap_or("no")) }
                             td.id { (item.id) }
                             td.actions {
-                                (action_on(visit, "run-schedule", ("", &item.id), "Run now", "plain")) " "
-                                (action_on(visit, "cancel-schedule", ("", &item.id), "Cancel", "danger"))
+                                (action_on(&visit.scene(), "run-schedule", ("", &item.id), "Run now", "plain")) " "
+                                (action_on(&visit.scene(), "cancel-schedule", ("", &item.id), "Cancel", "danger"))
                             }
                         }
                     }
@@ -48,7 +57,15 @@ pub(in super::super) fn schedules(
 
 /// The versions of all plugins.
 pub(in super::super) fn plugins(visit: &Visit) -> Markup {
-    let plugins = visit.scene().metrics.plugins.figures().into_iter();
+    html! {
+        (plugin_heading(&visit.scene()))
+        (reading_only(visit))
+        (plugin_list(&visit.scene()))
+    }
+}
+
+fn plugin_heading(scene: &Scene<'_>) -> Markup {
+    let plugins = scene.metrics.plugins.figures().into_iter();
     let takes = |figures: &Figures| {
         figures
             .canary
@@ -58,30 +75,34 @@ pub(in super::super) fn plugins(visit: &Visit) -> Markup {
     let canaries = plugins.filter(|(_, figures)| takes(figures));
     let canaries: Vec<String> = canaries.map(|(route, _)| route).collect();
     html! {
-        div.heading {
+        div #plugin-heading.heading {
             h1 { "Plugins" }
-            div.actions {
-                (action(visit, "reload-plugins", "", "Load new versions", "plain"))
-                @for route in &canaries {
-                    " " (action(visit, "roll-back", route, &format!("Roll the canary of {route} back"), "danger"))
+            @if scene.has_routes() {
+                div.actions {
+                    (action(scene, "reload-plugins", "", "Load new versions", "plain"))
+                    @for route in &canaries {
+                        " " span id=(format!("roll-back-{route}")) {
+                            (action(scene, "roll-back", route, &format!("Roll the canary of {route} back"), "danger"))
+                        }
+                    }
                 }
             }
         }
-        (reading_only(visit))
-        (plugin_list(&visit.scene()))
     }
 }
 
 /// The parts of it that change.
 pub(in super::super) fn plugin_parts(scene: &Scene<'_>) -> Vec<String> {
-    vec![plugin_list(scene).into_string()]
+    let parts = [plugin_heading(scene), plugin_list(scene)];
+    parts.map(|part| part.into_string()).into()
 }
 
 fn plugin_list(scene: &Scene<'_>) -> Markup {
     let all = scene.metrics.plugins.figures();
     html! {
         div #plugins {
-            @if all.is_empty() { (nothing("No route has a plugin: functions are invoked.")) }
+            @if all.is_empty() && scene.has_routes() { (nothing("No route has a plugin: messages are forwarded.")) }
+            @else if all.is_empty() { (nothing("This process has no routes: it serves queues and runs no plugin.")) }
             @for (route, figures) in &all { (plugin(route, figures)) }
         }
     }
@@ -182,7 +203,7 @@ pub(in super::super) fn processes(visit: &Visit, workers: &[WorkerView]) -> Mark
     html! {
         div.heading {
             h1 { "Processes" }
-            div.actions { (action(visit, "drain", "", "Stop this process", "danger")) }
+            div.actions { (action(&visit.scene(), "drain", "", "Stop this process", "danger")) }
         }
         (reading_only(visit))
         p.muted { "Processes that receive from the servers of this process's queues, as far as a backend lists them, "
@@ -194,7 +215,17 @@ pub(in super::super) fn processes(visit: &Visit, workers: &[WorkerView]) -> Mark
 }
 
 /// What doctor finds.
-pub(in super::super) fn doctor(findings: &[FindingView], looked_s_ago: f64) -> Markup {
+pub(in super::super) fn doctor(
+    findings: &[FindingView],
+    looked_s_ago: f64,
+    has_routes: bool,
+) -> Markup {
+    if !has_routes {
+        return html! {
+            div.heading { h1 { "Doctor" } }
+            (nothing("This process has no routes, so nothing is looked at here. `dispatcher doctor` looks at a configuration."))
+        };
+    }
     let rank = |finding: &&FindingView| match finding.level {
         "bad" => 0,
         "warn" => 1,

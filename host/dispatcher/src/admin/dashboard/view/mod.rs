@@ -11,6 +11,7 @@ pub(super) mod sign_in;
 
 use super::format;
 use super::links::Links;
+use super::scene::Scene;
 use super::{assets, visit::Visit};
 use crate::admin::operations::{OutcomeView, ProcessView};
 use maud::{DOCTYPE, Markup, html};
@@ -138,6 +139,7 @@ pub(super) fn problem(links: &Links, status: u16, detail: &str, errors: &[String
     let title = match status {
         401 | 403 => "Not permitted",
         404 => "Not found",
+        405 => "No page",
         503 => "Not available now",
         _ => "That did not work",
     };
@@ -206,7 +208,8 @@ fn environment(name: Option<&str>) -> Markup {
     html! { strong.badge.(kind) { (name) } }
 }
 
-fn state(process: &ProcessView) -> Markup {
+/// What the process does, for the head of the page.
+pub(super) fn state(process: &ProcessView) -> Markup {
     let (kind, word) = match (process.state.as_str(), process.ready) {
         ("running", true) => ("ok", "Running"),
         ("running", false) => ("bad", "Not ready"),
@@ -279,38 +282,61 @@ pub(super) fn nothing(what: &str) -> Markup {
 }
 
 /// A link to the confirmation of an action: a dialog with JavaScript, a page without.
-pub(super) fn action(visit: &Visit, name: &str, target: &str, label: &str, kind: &str) -> Markup {
-    action_on(visit, name, (target, ""), label, kind)
+pub(super) fn action(
+    scene: &Scene<'_>,
+    name: &str,
+    target: &str,
+    label: &str,
+    kind: &str,
+) -> Markup {
+    action_on(scene, name, (target, ""), label, kind)
 }
 
 /// The same on a part of the target: a message of a queue, or those with a reason.
 pub(super) fn action_on(
-    visit: &Visit,
+    scene: &Scene<'_>,
     name: &str,
     (target, part): (&str, &str),
     label: &str,
     kind: &str,
 ) -> Markup {
-    let links = visit.links();
+    let links = scene.links();
     let mut parameters = vec![("target", target)];
     if !part.is_empty() {
         parameters.push(("part", part));
     }
     let href = links.to(&format!("/ui/confirm/{name}"), &parameters);
     html! {
-        @if visit.caller.can_act() {
+        @if let Some(why_not) = scene.why_not {
+            span.button.off title=(why_not) { (label) }
+        } @else {
             a.button.(kind) href=(href) data-hx-get=(href) data-hx-target="#dialog"
                 data-hx-select="#confirm" data-hx-swap="innerHTML" { (label) }
-        } @else {
-            span.button.off title=(visit.why_not()) { (label) }
         }
     }
+}
+
+/// A link to pause or to resume. The two are never made one of the other, so that what the script of
+/// the page knows of one does not stay with the other.
+pub(super) fn pause_or_resume(
+    scene: &Scene<'_>,
+    what: &str,
+    target: &str,
+    is_paused: bool,
+) -> Markup {
+    let (verb, label) = if is_paused {
+        ("resume", "Resume")
+    } else {
+        ("pause", "Pause")
+    };
+    let name = format!("{verb}-{what}");
+    html! { span id=(format!("{name}-{target}")) { (action(scene, &name, target, label, "plain")) } }
 }
 
 /// Why nobody who sees this page may act, where that is so.
 pub(super) fn reading_only(visit: &Visit) -> Markup {
     html! {
-        @if !visit.caller.can_act() { p.hint { (visit.why_not()) } }
+        @if let Some(why_not) = visit.why_not() { p.hint { (why_not) } }
     }
 }
 

@@ -2,14 +2,16 @@
 
 use super::super::history::{LastMinute, Span};
 use super::super::looks::DepthCost;
-use super::super::sampler::{KnownDepth, shown};
+use super::super::sampler::KnownDepth;
 use super::super::scene::Scene;
 use super::letters::letters_link;
 use super::{
     Visit, action, alert, chart, figure, filter_form, format, nothing, outcomes, pages,
-    reading_only, table,
+    pause_or_resume, reading_only, table,
 };
-use crate::admin::operations::{ProcessView, QueueRates, QueueView, RecentWork, RouteView};
+use crate::admin::operations::{
+    DepthView, ProcessView, QueueRates, QueueView, RecentWork, RouteView,
+};
 use maud::{Markup, html};
 
 /// How many queues a warning names, of those that are paused and of those that no route reads.
@@ -25,7 +27,8 @@ pub(in super::super) async fn page(
     span: Span,
 ) -> Markup {
     let scene = visit.scene();
-    let (queues, next) = shown(scene.operations, filter, after).await;
+    let sampler = visit.sampler();
+    let (queues, next) = sampler.shown(scene.operations, filter, after).await;
     let routes = scene.routes();
     let links = visit.links();
     html! {
@@ -52,7 +55,7 @@ pub(in super::super) async fn page(
         section aria-labelledby="routes-title" {
             div.heading { h2 #routes-title { "Routes" } }
             (reading_only(visit))
-            (route_table(visit, &routes))
+            (route_table(&scene, &routes))
         }
         section aria-labelledby="recent-title" {
             div.heading { h2 #recent-title { "Recent failures" } }
@@ -64,13 +67,15 @@ pub(in super::super) async fn page(
 
 /// The parts of it that change.
 pub(in super::super) async fn parts(scene: &Scene<'_>, filter: &str, after: usize) -> Vec<String> {
-    let (queues, _) = shown(scene.operations, filter, after).await;
+    let sampler = &scene.dashboard.sampler;
+    let (queues, _) = sampler.shown(scene.operations, filter, after).await;
     let routes = scene.routes();
     let mut parts = vec![
         alerts(scene),
         figures(scene, &queues, &routes),
-        cost(scene.dashboard.sampler.cost()),
+        cost(sampler.cost()),
         recent(scene),
+        route_table(scene, &routes),
     ];
     parts.extend(queues.iter().map(|queue| row(scene, queue)));
     parts.into_iter().map(|part| part.into_string()).collect()
@@ -173,22 +178,29 @@ fn figures(scene: &Scene<'_>, queues: &[QueueView], routes: &[RouteView]) -> Mar
             format::count(all as u64)
         )
     });
+    let handles = !routes.is_empty();
     html! {
-        dl #figures.figures {
-            (rate_figure(rates.as_ref()))
-            (time_figure(work.as_ref()))
+        dl #figures.figures.few[!handles] {
+            @if handles {
+                (rate_figure(rates.as_ref()))
+                (time_figure(work.as_ref()))
+            }
             (figure("Backlog", &waiting.map_or("–".to_owned(), format::count), &html! {
-                @if let Some(partial) = &partial { (partial) } @else { "messages wait" }
+                @if let Some(partial) = &partial { (partial) }
+                @else if waiting == Some(1) { "message waits" }
+                @else { "messages wait" }
             }))
             (figure("Oldest", &oldest.map_or("–".to_owned(), format::time), &html! { "not in flight" }))
-            (drain_figure(waiting, drained))
-            (figure("Running", &format::count(attempts), &html! {
-                "of " (format::count(limit)) " · " (format::count(in_flight)) " held"
-            }))
+            @if handles {
+                (drain_figure(waiting, drained))
+                (figure("Running", &format::count(attempts), &html! {
+                    "of " (format::count(limit)) " · " (format::count(in_flight)) " held"
+                }))
+            }
             (figure("Dead letters", &dead.map_or("–".to_owned(), format::count), &html! {
                 @if let Some(partial) = &partial { (partial) } @else { "in all DLQs" }
             }))
-            (calls_figure(work.as_ref()))
+            @if handles { (calls_figure(work.as_ref())) }
         }
     }
 }
@@ -311,7 +323,7 @@ fn row(scene: &Scene<'_>, queue: &QueueView) -> Markup {
             td.number { (waiting.map_or("–".to_owned(), |waiting| format::count(waiting.0))) }
             td.number.nowrap { (depth.and_then(|depth| depth.oldest_s).map_or("–".to_owned(), format::time)) }
             td.number.nowrap { (drains) }
-            td.number { (format::count(queue.in_flight.0)) }
+            td.number { (in_flight(queue, depth)) }
             td.number {
                 @match dead.and_then(|dead| dead.waiting) {
                     Some(count) => a.bad[count.0 > 0] href=(letters_link(scene.links(), queue.dead_letter_queue.as_deref().unwrap_or_default(), "")) { (format::count(count.0)) },
@@ -322,12 +334,21 @@ fn row(scene: &Scene<'_>, queue: &QueueView) -> Markup {
     }
 }
 
+/// How many messages of a queue are in flight here; where nothing is handled, in all processes.
+pub(super) fn in_flight(queue: &QueueView, depth: Option<&DepthView>) -> String {
+    if !queue.route.is_empty() {
+        return format::count(queue.in_flight.0);
+    }
+    let all = depth.and_then(|depth| depth.in_flight);
+    all.map_or("–".to_owned(), |all| format::count(all.0))
+}
+
 /// The id of a queue's row: an id may have no blanks, and any other character.
 fn row_id(queue: &str) -> String {
     format!("queue-{queue}")
 }
 
-fn route_table(visit: &Visit, routes: &[RouteView]) -> Markup {
+fn route_table(scene: &Scene<'_>, routes: &[RouteView]) -> Markup {
     let heads = [
         ("Route", ""),
         ("Plugin", ""),
@@ -356,17 +377,13 @@ fn route_table(visit: &Visit, routes: &[RouteView]) -> Markup {
                 }
                 td.number { (route.median_attempt_s.map_or("–".to_owned(), format::time)) }
                 td.actions {
-                    @if route.paused {
-                        (action(visit, "resume-route", &route.route, "Resume", "plain"))
-                    } @else {
-                        (action(visit, "pause-route", &route.route, "Pause", "plain"))
-                    }
-                    " " (action(visit, "limit-route", &route.route, "Limits", "plain"))
+                    (pause_or_resume(scene, "route", &route.route, route.paused))
+                    " " (action(scene, "limit-route", &route.route, "Limits", "plain"))
                 }
             }
         }
     };
-    table("Routes", &heads, &rows)
+    html! { div #routes { (table("Routes", &heads, &rows)) } }
 }
 
 #[cfg(test)]

@@ -4,8 +4,12 @@ use super::super::history::Span;
 use super::super::sampler::{HISTORIES, KnownDepth};
 use super::super::scene::Scene;
 use super::letters::letters_link;
-use super::overview::{calls_figure, cost, drain_figure, rate_figure, time_figure, unread_alert};
-use super::{Visit, action, alert, attempts, chart, figure, format, outcomes, reading_only};
+use super::overview::{
+    calls_figure, cost, drain_figure, in_flight, rate_figure, time_figure, unread_alert,
+};
+use super::{
+    Visit, action, alert, attempts, chart, figure, format, outcomes, pause_or_resume, reading_only,
+};
 use crate::admin::operations::{LiveNumber, QueueView};
 use maud::{Markup, html};
 
@@ -16,36 +20,29 @@ const OUTCOMES: usize = 20;
 pub(in super::super) fn page(visit: &Visit, queue: &QueueView, span: Span) -> Markup {
     let scene = visit.scene();
     let has_history = visit.sampler().points(Some(&queue.queue), span).is_some();
+    let handles = !queue.route.is_empty();
     html! {
-        div.heading {
-            h1 { (queue.queue) }
-            div.actions {
-                @if queue.paused_by.as_deref() == Some("queue") {
-                    (action(visit, "resume-queue", &queue.queue, "Resume", "plain"))
-                } @else {
-                    (action(visit, "pause-queue", &queue.queue, "Pause", "plain"))
-                }
-                " " (action(visit, "limit-queue", &queue.queue, "Limits", "plain"))
-                " " a.button.plain href=(letters_link(visit.links(), &queue.queue, "")) { "Messages" }
-                " " (action(visit, "cancel-message", &queue.queue, "Cancel a message", "plain"))
-            }
-        }
+        (heading(&scene, queue))
         (reading_only(visit))
         (alerts(&scene, queue))
         (figures(&scene, queue))
         @if has_history {
             (chart::charts(visit, Some(&queue.queue), span))
-        } @else {
+        } @else if handles {
             p.hint { "The first " (HISTORIES) " queues of a process have charts; this one has totals alone." }
         }
         (state(&scene, queue))
-        section aria-labelledby="running-title" {
-            div.heading { h2 #running-title { "Running" } }
-            (running(&scene, &queue.queue))
-        }
-        section aria-labelledby="recent-title" {
-            div.heading { h2 #recent-title { "Recent failures" } }
-            (recent(&scene, &queue.queue))
+        @if handles {
+            section aria-labelledby="running-title" {
+                div.heading { h2 #running-title { "Running" } }
+                (running(&scene, &queue.queue))
+            }
+            section aria-labelledby="recent-title" {
+                div.heading { h2 #recent-title { "Recent failures" } }
+                (recent(&scene, &queue.queue))
+            }
+        } @else {
+            p.hint { "This process has no routes: it serves the queue and handles none of its messages." }
         }
         (cost(scene.dashboard.sampler.cost()))
     }
@@ -57,6 +54,7 @@ pub(in super::super) async fn parts(scene: &Scene<'_>, name: &str) -> Vec<String
         return Vec::new();
     };
     let parts = [
+        heading(scene, &queue),
         alerts(scene, &queue),
         figures(scene, &queue),
         state(scene, &queue),
@@ -65,6 +63,21 @@ pub(in super::super) async fn parts(scene: &Scene<'_>, name: &str) -> Vec<String
         cost(scene.dashboard.sampler.cost()),
     ];
     parts.map(|part| part.into_string()).into()
+}
+
+fn heading(scene: &Scene<'_>, queue: &QueueView) -> Markup {
+    let is_paused = queue.paused_by.as_deref() == Some("queue");
+    html! {
+        div #queue-heading.heading {
+            h1 { (queue.queue) }
+            div.actions {
+                (pause_or_resume(scene, "queue", &queue.queue, is_paused))
+                " " (action(scene, "limit-queue", &queue.queue, "Limits", "plain"))
+                " " a.button.plain href=(letters_link(scene.links(), &queue.queue, "")) { "Messages" }
+                " " (action(scene, "cancel-message", &queue.queue, "Cancel a message", "plain"))
+            }
+        }
+    }
 }
 
 fn alerts(scene: &Scene<'_>, queue: &QueueView) -> Markup {
@@ -100,18 +113,23 @@ fn figures(scene: &Scene<'_>, queue: &QueueView) -> Markup {
     let number = |value: Option<u64>| value.map_or("–".to_owned(), format::count);
     let delayed = depth.and_then(|depth| depth.delayed).map(|count| count.0);
     let elsewhere = depth.and_then(|depth| depth.in_flight).map(|count| count.0);
+    let handles = !queue.route.is_empty();
     html! {
-        dl #figures.figures {
-            (rate_figure(rates))
-            (time_figure(work))
+        dl #figures.figures.few[!handles] {
+            @if handles {
+                (rate_figure(rates))
+                (time_figure(work))
+            }
             (figure("Waiting", &number(waiting), &html! { (number(delayed)) " delayed" }))
             (figure("Oldest", &depth.and_then(|depth| depth.oldest_s).map_or("–".to_owned(), format::time), &html! { "not in flight" }))
-            (drain_figure(waiting, rates.map(|rates| rates.done)))
-            (figure("In flight", &format::count(queue.in_flight.0), &html! { (number(elsewhere)) " in all processes" }))
+            @if handles { (drain_figure(waiting, rates.map(|rates| rates.done))) }
+            (figure("In flight", &in_flight(queue, depth), &html! {
+                @if handles { (number(elsewhere)) " " } "in all processes"
+            }))
             (figure("Dead letters", &number(dead.and_then(|dead| dead.waiting).map(|count| count.0)), &html! {
                 @if let Some(dead) = &queue.dead_letter_queue { a.id href=(letters_link(scene.links(), dead, "")) { (dead) } } @else { "no dead-letter queue" }
             }))
-            (calls_figure(work))
+            @if handles { (calls_figure(work)) }
         }
     }
 }
@@ -132,12 +150,13 @@ fn state(scene: &Scene<'_>, queue: &QueueView) -> Markup {
             format!("{} per second", format::rate(rate))
         })
     };
+    let handles = !queue.route.is_empty();
     html! {
         div #state-of-queue.columns {
             section {
                 h2 { "Limits" }
                 dl.pairs {
-                    dt { "Route" } dd { (queue.route) }
+                    @if handles { dt { "Route" } dd { (queue.route) } }
                     dt { "Concurrency" } dd { (number(&queue.concurrency)) }
                     dt { "Rate" } dd {
                         (rate(queue.rate.value))
@@ -149,14 +168,16 @@ fn state(scene: &Scene<'_>, queue: &QueueView) -> Markup {
                     }
                 }
             }
-            section {
-                h2 { "Since the start" }
-                dl.pairs {
-                    dt { "Received" } dd { (format::count(queue.totals.received.0)) }
-                    dt { "Done" } dd { (format::count(queue.totals.done.0)) }
-                    dt { "Failed attempts" } dd { (format::count(queue.totals.failed.0)) }
-                    dt { "Dead-lettered" } dd { (format::count(queue.totals.dead_lettered.0)) }
-                    dt { "Calls to the queue" } dd { (calls(scene, queue)) }
+            @if handles {
+                section {
+                    h2 { "Since the start" }
+                    dl.pairs {
+                        dt { "Received" } dd { (format::count(queue.totals.received.0)) }
+                        dt { "Done" } dd { (format::count(queue.totals.done.0)) }
+                        dt { "Failed attempts" } dd { (format::count(queue.totals.failed.0)) }
+                        dt { "Dead-lettered" } dd { (format::count(queue.totals.dead_lettered.0)) }
+                        dt { "Calls to the queue" } dd { (calls(scene, queue)) }
+                    }
                 }
             }
         }
