@@ -15,6 +15,7 @@ use dispatcher_core::control::{ControlChange, QueueControl};
 use dispatcher_core::queue::QueueError;
 use dispatcher_core::scheduler::SchedulerLimits;
 use dispatcher_core::scheduler::live::{RouteControl, effective};
+use dispatcher_core::tasks;
 use dispatcher_core::telemetry::log_throttle::LogThrottle;
 use dispatcher_core::telemetry::metrics::meter::Meter;
 use std::collections::BTreeMap;
@@ -33,9 +34,9 @@ pub(crate) struct Live {
     schedules: Arc<Schedules>,
     routes: Vec<LiveRoute>,
     by_queue: BTreeMap<String, (usize, usize)>,
-    /// Held while what is shared is read or written, and obeyed: so that what was read before a write
-    /// is not obeyed after it.
-    turn: tokio::sync::Mutex<()>,
+    /// Of each backend, held while what is shared is read or written, and obeyed: so that what was read
+    /// before a write is not obeyed after it.
+    turns: BTreeMap<&'static str, tokio::sync::Mutex<()>>,
 }
 
 /// One route.
@@ -172,9 +173,10 @@ impl Live {
             }
         });
         let routes: Vec<LiveRoute> = routes.collect();
-        let mut by_queue = BTreeMap::new();
+        let (mut by_queue, mut turns) = (BTreeMap::new(), BTreeMap::new());
         for (at, route) in routes.iter().enumerate() {
             for (lane, queue) in route.queues.iter().enumerate() {
+                turns.entry(queue.name.backend.name()).or_default();
                 by_queue.insert(queue.text.clone(), (at, lane));
             }
         }
@@ -182,7 +184,7 @@ impl Live {
             schedules: schedules.clone(),
             routes,
             by_queue,
-            turn: tokio::sync::Mutex::default(),
+            turns,
         };
         live.routes.iter().for_each(LiveRoute::show);
         live
@@ -224,7 +226,7 @@ impl Live {
         let route = &self.routes[route];
         let LiveQueue { name, .. } = &route.queues[lane];
         let is_shared = name.backend.shares_controls();
-        let _turn = self.turn.lock().await;
+        let _turn = self.turn(name.backend).await;
         if is_shared {
             let client = self.schedules.backends().client(name.backend).await?;
             client.change_control(&name.name, change).await?;
@@ -246,28 +248,39 @@ impl Live {
                 }
             }
         }
-        let mut throttles: BTreeMap<&'static dyn Backend, LogThrottle> = BTreeMap::new();
+        // Each at its own pace: a store that is slow delays nobody else's.
+        let shared = shared.iter();
+        let following = shared.map(|(backend, places)| self.follow_one(*backend, places, &stop));
+        tasks::all(following.collect()).await;
+    }
+
+    async fn follow_one(
+        &self,
+        backend: &'static dyn Backend,
+        places: &[(usize, usize)],
+        stop: &CancellationToken,
+    ) {
+        let mut throttle = LogThrottle::default();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = clock::sleep_until(Some(clock::now() + INTERVAL)) => {}
             }
-            for (backend, places) in &shared {
-                let read = tokio::select! {
-                    () = stop.cancelled() => return,
-                    read = self.read_again(*backend, places) => read,
-                };
-                if let Err(error) = read
-                    && throttles
-                        .entry(*backend)
-                        .or_default()
-                        .should_log(clock::now())
-                {
-                    let backend = backend.name();
-                    tracing::warn!(backend, %error, "pauses and live limits not read; those known before stay in force");
-                }
+            let read = tokio::select! {
+                () = stop.cancelled() => return,
+                read = self.read_again(backend, places) => read,
+            };
+            if let Err(error) = read
+                && throttle.should_log(clock::now())
+            {
+                let backend = backend.name();
+                tracing::warn!(backend, %error, "pauses and live limits not read; those known before stay in force");
             }
         }
+    }
+
+    async fn turn(&self, backend: &dyn Backend) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        Some(self.turns.get(backend.name())?.lock().await)
     }
 
     async fn read_again(
@@ -279,7 +292,7 @@ impl Live {
             .iter()
             .map(|(at, lane)| &self.routes[*at].queues[*lane].name);
         let names: Vec<&QueueName> = names.collect();
-        let _turn = self.turn.lock().await;
+        let _turn = self.turn(backend).await;
         let found = ask(self.schedules.backends(), backend, &names).await?;
         let mut by_route: BTreeMap<usize, Vec<(usize, QueueControl)>> = BTreeMap::new();
         for ((at, lane), control) in places.iter().zip(found) {
