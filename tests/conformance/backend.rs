@@ -184,6 +184,15 @@ impl Backend {
         }
     }
 
+    /// Whether a queue finds a message that waits for its time by its id. On Redis the server does.
+    pub(crate) fn cancels_delayed(&self) -> bool {
+        match self {
+            Self::Local { .. } | Self::DynamoDb { .. } => true,
+            Self::Sqs { .. } | Self::Served(_) | Self::Redis(_) | Self::Directory { .. } => false,
+            Self::Account { tables, .. } => tables.is_some(),
+        }
+    }
+
     /// The program with a guest, receiving from a queue, so that it holds a message for
     /// `visibility` without a sign of life.
     pub(crate) fn dispatcher(&self, queue: &Opened, guest: &str, visibility: Duration) -> Program {

@@ -45,6 +45,7 @@ macro_rules! with_checks {
                 chosen_messages_are_received_and_no_others,
                 a_chosen_message_does_not_overtake_one_of_its_group_in_flight,
                 a_purge_removes_what_is_not_in_flight,
+                what_waits_for_its_time_is_cancelled_by_its_id,
                 a_copy_carries_everything,
                 a_deduplication_id_counts_where_the_queue_has_one,
             ],

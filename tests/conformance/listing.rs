@@ -93,6 +93,36 @@ pub(crate) async fn what_waits_is_listed_without_being_received(backend: &Backen
     assert_eq!(listed(&*queue, None, 4).await, []);
 }
 
+pub(crate) async fn what_waits_for_its_time_is_cancelled_by_its_id(backend: &Backend) {
+    let queue = backend.plain().await;
+    let hour = Duration::from_secs(3_600);
+    let later = Outgoing {
+        delay: if backend.cancels_delayed() {
+            hour
+        } else {
+            Duration::ZERO
+        },
+        ..plain("later")
+    };
+    let delayed = queue.send_all(&[later]).await.remove(0);
+    if !backend.cancels_delayed() {
+        let cancelled = queue.cancel_delayed(&delayed).await;
+        assert!(matches!(cancelled, Ok(false)), "{cancelled:?}");
+        return;
+    }
+    queue.send_all(&[plain("now")]).await;
+    let held = queue.next(LONG).await;
+    let cancel = async |id: &str| queue.cancel_delayed(id).await.expect("an answer");
+    assert!(!cancel(&held.id).await, "it is in flight");
+    queue.settle_one(&held, Outcome::Release(hour)).await;
+    assert!(cancel(&held.id).await, "it waits for its retry");
+    assert!(cancel(&delayed).await, "it waits for its first receive");
+    for id in [&held.id, &delayed] {
+        assert!(!cancel(id).await, "it is gone");
+    }
+    queue.expect_nothing().await;
+}
+
 pub(crate) async fn what_comes_later_is_listed_after_the_end(backend: &Backend) {
     let queue = backend.plain().await;
     if !queue.can_browse() {

@@ -3,7 +3,7 @@
 use crate::lambda_scene::{admin, stop};
 use crate::scene::{guest, run, send, until_depth};
 use dispatcher_core::queue::Depth;
-use dispatcher_tests::child::{Program, RunningProgram, Signal};
+use dispatcher_tests::child::{ExitedProgram, Program, RunningProgram, Signal};
 use dispatcher_tests::http;
 use dispatcher_tests::schema;
 use serde_json::{Value, json};
@@ -107,6 +107,23 @@ impl ApiScene {
             assert!(Instant::now() < deadline, "{items:?}");
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
+    }
+
+    /// `dispatcher cancel`, which asks this process.
+    fn cancel(&self, message: &str) -> ExitedProgram {
+        let token = self.tokens.path().join("operator").display().to_string();
+        let of = ["--admin", &self.url, "--admin-token-file", &token];
+        let words = ["cancel", "local:default", message];
+        let program = Program::new([&words[..], &of].concat());
+        program.sharing(self.running.data()).run()
+    }
+
+    /// Sends a message that waits for an hour; its id.
+    fn send_later(&self) -> String {
+        let words = ["send", "local:default", "later", "--delay", "1h"];
+        let sent = Program::new(words).sharing(self.running.data()).run();
+        assert_eq!(sent.code, 0, "{sent:?}");
+        sent.stdout.trim().to_owned()
     }
 
     pub(crate) fn data(&self) -> &std::path::Path {
@@ -418,8 +435,25 @@ async fn a_running_attempt_is_cancelled_and_its_message_deleted() {
     until_depth(scene.data(), "default", |left| left == Depth::default()).await;
     let (status, _) = scene.ask(&format!("/api/v1/running/{id}/cancel"), "");
     assert_eq!(status, 404, "it has ended");
+    // By command, and one that waits for its time.
+    send(scene.data(), "default", ["sleep:600000".to_owned()]).await;
+    let attempts = scene.running_attempts(1);
+    let message = attempts[0]["messages"][0]["id"].as_str().expect("an id");
+    let ended = scene.cancel(message);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.stdout.contains("1 running stopped"), "{ended:?}");
+    scene
+        .running
+        .wait_for_lines(3, |line| line.contains("message cancelled"));
+    let later = scene.send_later();
+    let body = json!({"message": later}).to_string();
+    let done = scene.act("/api/v1/queues/local%3Adefault/cancel", &body);
+    assert_eq!(done, json!({"waiting": 1, "running": 0}));
+    let ended = scene.cancel(&later);
+    assert_eq!(ended.code, 1, "it is gone: {ended:?}");
+    until_depth(scene.data(), "default", |left| left == Depth::default()).await;
     let cancelled = scene.get("/api/v1/outcomes?event=cancelled");
-    assert_eq!(cancelled["items"].as_array().map(Vec::len), Some(2));
+    assert_eq!(cancelled["items"].as_array().map(Vec::len), Some(3));
     stop(&mut scene.running);
 }
 

@@ -386,6 +386,13 @@ pub trait Queue: Send + Sync + 'static {
         Err(not_listed(self.identity()))
     }
 
+    /// Removes the message of this id that waits for its time: for a delay that its sender or a retry
+    /// gave it, so that `browse` does not list it. False if none does, and where the backend cannot
+    /// find one by its id.
+    async fn cancel_delayed(&self, _id: &str) -> Result<bool, QueueError> {
+        Ok(false)
+    }
+
     /// Removes some of what waits or is delayed, or all of it; wholly or not at all. What is in flight
     /// stays with its holder, save on SQS, which removes it as well.
     async fn purge(&self) -> Result<PurgeStep, QueueError> {

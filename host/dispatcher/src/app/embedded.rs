@@ -339,7 +339,7 @@ impl Operations for EmbeddedOperations {
     }
 
     async fn cancel_message(&self, queue: &str, id: &str) -> Result<CancelResult, CallProblem> {
-        self.messages.delete(queue, id).await?;
+        self.messages.cancel_waiting(queue, id).await?;
         Ok(CancelResult {
             waiting: 1_u64.into(),
             running: 0_u64.into(),

@@ -659,7 +659,16 @@ impl Operations for RunOperations {
         let name = &self.live.routes()[at].queues[lane].name;
         if here > 0 || !name.backend.can_cancel() {
             if here == 0 && self.routes[at].queues[lane].can_browse() {
-                self.messages.delete(queue, id).await?;
+                let cancelled = self.messages.cancel_waiting(queue, id).await;
+                cancelled.map_err(|problem| match problem.status {
+                    // Prefetched messages are found by nobody.
+                    StatusCode::NOT_FOUND => CallProblem::not_found(format!(
+                        "{} One that a process holds and has not started can be cancelled there once \
+                         it runs.",
+                        problem.detail
+                    )),
+                    _ => problem,
+                })?;
                 return Ok(CancelResult {
                     waiting: 1_u64.into(),
                     running: 0_u64.into(),
@@ -667,8 +676,8 @@ impl Operations for RunOperations {
             }
             if here == 0 {
                 return Err(CallProblem::not_found(format!(
-                    "No message `{id}` of queue `{queue}` runs here, and messages that wait there \
-                     cannot be addressed by their ids."
+                    "No message `{id}` of queue `{queue}` runs here, and messages that wait there, or \
+                     that this process holds and has not started, cannot be addressed by their ids."
                 )));
             }
             return Ok(CancelResult {

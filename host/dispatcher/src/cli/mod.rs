@@ -183,7 +183,7 @@ fn answer(words: Vec<OsString>) -> Result<(), Failure> {
         Command::Redrive(args) => redrive::run(&args, &typed),
         Command::Move(args) => moving::run(&args, &typed),
         Command::Purge(args) => purge::run(&args, &typed),
-        Command::Cancel(args) => cancel::run(args, &typed),
+        Command::Cancel(args) => cancel::run(&args, &typed),
         Command::Tail(args) => tail::run(&args, &typed),
         Command::Workers(args) => workers::run(args, &typed),
         Command::Pause(args) => control::pause(&args, &typed),

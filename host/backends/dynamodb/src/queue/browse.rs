@@ -4,8 +4,8 @@
 use super::DynamoQueue;
 use super::claim::{Candidate, ClaimPass, candidate};
 use super::item::{self, CREATED, Readiness, STATUS, TASK_ID, TTL, TaskItem};
-use super::status::{self, PENDING};
-use super::table::{ConditionalRemoval, Seek, Stepped, Table, side_by_side};
+use super::status::{self, PENDING, SUCCESS};
+use super::table::{ConditionalRemoval, ConditionalStep, Seek, Stepped, Table, side_by_side};
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
 use dispatcher_core::clock;
 use dispatcher_core::message::{Message, Receipt};
@@ -148,6 +148,22 @@ impl DynamoQueue {
             Err(error) if pass.messages.is_empty() => Err(error),
             _ => Ok(pass.messages),
         }
+    }
+
+    /// Ends a task that may not be taken yet, as one that is done; false if there is none of the id.
+    pub(super) async fn end_later(&self, task: &str) -> Result<bool, QueueError> {
+        let step = ConditionalStep {
+            task: task.to_owned(),
+            update: "SET #status = :to, #updated = :date",
+            condition: "begins_with(#status, :pending) AND #not_before > :now",
+            names: &[("#not_before", item::NOT_BEFORE)],
+            values: vec![
+                (":to", item::text(self.table.shards.key(SUCCESS, task))),
+                (":pending", item::text(PENDING)),
+                (":now", item::number(clock::wall_clock_now().0)),
+            ],
+        };
+        Ok(matches!(self.table.step(step).await?, Stepped::Done(_)))
     }
 
     /// Removes some of the tasks that wait. What the index still lists and is gone counts as nothing.

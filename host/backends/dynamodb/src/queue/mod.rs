@@ -250,6 +250,10 @@ impl Queue for DynamoQueue {
             .await
     }
 
+    async fn cancel_delayed(&self, id: &str) -> Result<bool, QueueError> {
+        self.end_later(id).await
+    }
+
     async fn purge(&self) -> Result<PurgeStep, QueueError> {
         self.remove_some().await
     }

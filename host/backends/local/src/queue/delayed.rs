@@ -9,7 +9,9 @@ use dispatcher_core::backend::DelayedMessage as Delayed;
 use dispatcher_core::message::Outgoing;
 use rusqlite::{OptionalExtension, params};
 
-/// What was never received and is not yet visible: neither in flight nor released to come back.
+/// What nobody holds and is not yet visible: delayed by its sender, or released to come back.
+const LATER: &str = "e.visible_at > ?1 AND e.in_flight = 0";
+/// What was never received and is not yet visible.
 const WAITING: &str = "e.visible_at > ?1 AND e.in_flight = 0 AND e.receive_count = 0";
 
 /// All that wait in these queues, or in all queues; the soonest first, at most
@@ -49,11 +51,20 @@ pub(super) fn list(
 
 /// Takes one back; false if none of the id waits in the queue. The next of its group moves up.
 pub(super) fn cancel(turn: &mut Turn<'_>, queue: &str, id: &str) -> rusqlite::Result<bool> {
+    remove_one(turn, WAITING, queue, id)
+}
+
+/// Takes back one that was delayed or that waits for its retry; false if none of the id does.
+pub(super) fn cancel_later(turn: &mut Turn<'_>, queue: &str, id: &str) -> rusqlite::Result<bool> {
+    remove_one(turn, LATER, queue, id)
+}
+
+fn remove_one(turn: &mut Turn<'_>, which: &str, queue: &str, id: &str) -> rusqlite::Result<bool> {
     let sql = format!(
         "SELECT e.seq, e.queue, e.message_group
          FROM queues q JOIN entries e ON e.queue = q.id
               JOIN payloads p ON p.seq = coalesce(e.payload, e.seq)
-         WHERE {WAITING} AND q.name = ?2 AND p.id = ?3"
+         WHERE {which} AND q.name = ?2 AND p.id = ?3"
     );
     let found = turn
         .connection

@@ -500,6 +500,12 @@ impl Queue for LocalQueue {
         self.handle.run(Durability::Look, read).await
     }
 
+    async fn cancel_delayed(&self, id: &str) -> Result<bool, QueueError> {
+        let (queue, id) = (self.origin.name.clone(), id.to_owned());
+        let run = move |turn: &mut turn::Turn<'_>| delayed::cancel_later(turn, &queue, &id);
+        self.handle.run(Durability::Full, run).await
+    }
+
     async fn purge(&self) -> Result<PurgeStep, QueueError> {
         let queue = self.origin.id;
         let run = move |turn: &mut turn::Turn<'_>| browse::purge(turn, queue);

@@ -141,8 +141,7 @@ impl Backends {
                 ),
             });
         }
-        let is_removed =
-            waiting::cancel(&queue, task).await? || client.take_back(&name.name, task).await?;
+        let is_removed = waiting::cancel(&queue, task).await? || queue.cancel_delayed(task).await?;
         Ok(CancelCount {
             waiting: u64::from(is_removed),
             running: 0,

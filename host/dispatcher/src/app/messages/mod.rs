@@ -91,6 +91,23 @@ impl QueueMessages {
         }
     }
 
+    /// Removes a message that nobody holds: one that waits, or that waits for its time.
+    pub(crate) async fn cancel_waiting(&self, queue: &str, id: &str) -> Result<(), CallProblem> {
+        let problem = match self.delete(queue, id).await {
+            Ok(_) => return Ok(()),
+            Err(problem) if problem.status == StatusCode::NOT_FOUND => problem,
+            Err(problem) => return Err(problem),
+        };
+        let (_, open) = self.listed(queue).await?;
+        let id = id.to_owned();
+        let cancelled = async move { open.cancel_delayed(&id).await };
+        match self.jobs.to_the_end(cancelled).await? {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(problem),
+            Err(error) => Err(backend_failed(&error)),
+        }
+    }
+
     /// Ends jobs, and waits until nothing is leased any more; not for ever.
     pub(crate) async fn finish(&self) {
         self.stop.cancel();
