@@ -168,6 +168,43 @@ async fn queues_in_memory_are_looked_at_and_redriven_as_well() {
     look_and_act(&["--memory"]).await;
 }
 
+#[tokio::test]
+async fn a_served_queue_shows_what_is_set_on_it_and_its_delayed_message_is_cancelled() {
+    let mut scene = ServedScene::with_letter(&[]).await;
+    let words = ["send", "local:orders", "later", "--delay", "1h"];
+    let sent = Program::new(words).sharing(scene.running.data()).run();
+    assert_eq!(sent.code, 0, "{sent:?}");
+    let orders = "/api/v1/queues/local%3Aorders";
+    let message = json!({"message": sent.stdout.trim()});
+    let done = scene.act(&format!("{orders}/cancel"), &message);
+    assert_eq!(done, json!({"waiting": 1, "running": 0}));
+    scene.act(&format!("{orders}/limits"), &json!({"concurrency": 3}));
+    scene.act(&format!("{orders}/pause"), &json!({}));
+    scene.act(&format!("{orders}/pause"), &json!({}));
+    let shown = scene.get(orders)["queue"].clone();
+    assert_eq!(shown["concurrency"]["value"], 3, "{shown}");
+    assert_eq!(
+        (&shown["paused"], &shown["paused_by"]),
+        (&json!(true), &json!("queue"))
+    );
+    let listed = scene.get("/api/v1/queues");
+    let mut items = listed["items"].as_array().expect("a list").iter();
+    assert!(items.any(|one| one["paused"] == true), "{listed}");
+    let unknown = format!("{}/api/v1/queues/local%3Aodrers/pause", scene.url);
+    let refused = http::post(&unknown, &[OPERATE], "{}");
+    assert_eq!(refused.status, 404, "{refused:?}");
+    scene.act("/api/v1/process/drain", &json!({}));
+    assert_eq!(scene.running.wait_exit(), 0, "it was drained");
+    let lines = scene.running.lines(|line| line.contains("admin action"));
+    let counts = lines.iter().map(|line| {
+        let count = line.split_once("count=").map(|(_, rest)| rest);
+        count.map(|rest| rest.split(' ').next().unwrap_or_default().to_owned())
+    });
+    let counts: Vec<Option<String>> = counts.collect();
+    let wanted = ["1", "1", "1", "0"].map(|count| Some(count.to_owned()));
+    assert_eq!(counts[..4], wanted, "{lines:?}");
+}
+
 #[test]
 fn the_admin_address_of_the_file_is_that_of_run() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -86,10 +86,20 @@ const SCHEMES: [&str; 2] = [
     "Basic realm=\"dispatcher\", charset=\"UTF-8\"",
 ];
 
-/// Has plugins looked at again: whether all that is new was taken, and what came of it.
+/// Has plugins looked at again, and says what came of it.
 pub(crate) type Reload = Arc<dyn Fn() -> Reloading + Send + Sync>;
 /// A running reload.
-pub(crate) type Reloading = Pin<Box<dyn Future<Output = (bool, Value)> + Send>>;
+pub(crate) type Reloading = Pin<Box<dyn Future<Output = ReloadAnswer> + Send>>;
+
+/// What came of a reload.
+pub(crate) struct ReloadAnswer {
+    /// Whether all that is new was taken.
+    pub is_good: bool,
+    /// How many plugins were replaced.
+    pub replaced: u64,
+    /// What came of it, for each route.
+    pub came: Value,
+}
 
 /// Rolls the canary of a route back: what it is called, or why none was.
 pub(crate) type RollBack = Arc<dyn Fn(String) -> RollingBack + Send + Sync>;
@@ -527,13 +537,21 @@ async fn reload(From(ServedState { admin: state, .. }): From<ServedState>) -> Re
     let Some(reload) = &state.reload else {
         return problem(StatusCode::NOT_FOUND, "No such path.");
     };
-    match reload().await {
-        (true, came) => Json(came).into_response(),
-        (false, came) => {
-            let why = "Not every plugin was replaced; the old versions stay.";
-            problem_with(StatusCode::UNPROCESSABLE_ENTITY, why, came)
-        }
+    let ReloadAnswer {
+        is_good,
+        replaced,
+        came,
+    } = reload().await;
+    if is_good {
+        let mut answer = Json(came).into_response();
+        answer.extensions_mut().insert(Audited {
+            target: "plugins".to_owned(),
+            count: replaced,
+        });
+        return answer;
     }
+    let why = "Not every plugin was replaced; the old versions stay.";
+    problem_with(StatusCode::UNPROCESSABLE_ENTITY, why, came)
 }
 
 #[cfg(test)]

@@ -176,7 +176,11 @@ async fn an_action_goes_on_when_its_client_goes_away() {
             begun.cancel();
             go.cancelled().await;
             ended.cancel();
-            (true, json!({"plugins": []}))
+            ReloadAnswer {
+                is_good: true,
+                replaced: 0,
+                came: json!({"plugins": []}),
+            }
         })
     });
     let state = AdminState {

@@ -5,12 +5,12 @@ use super::build::Backends;
 use super::build::schedule::Schedules;
 use super::messages::QueueMessages;
 use super::messages::known::{KnownQueue, KnownQueues};
-use super::operations::{backend_failed, no_such, scheduled};
+use super::operations::{backend_failed, live_number, no_such, scheduled};
 use crate::admin;
 use crate::admin::access::Access;
 use crate::admin::messages::MessageOperations;
 use crate::admin::operations::{
-    AskedDepths, CancelResult, ControlResult, DepthView, FindingView, Listed, LiveNumber, LiveRate,
+    AskedDepths, CancelResult, ControlResult, DepthView, FindingView, Listed, LiveRate,
     Operations, Page, ProcessView, QueueAndRoute, QueueTotals, QueueView, RouteView, RunningView,
     ScheduleResult, ScheduleView, WorkerView,
 };
@@ -22,9 +22,9 @@ use crate::name::QueueName;
 use dispatcher_core::backend::{Backend, BackendClient};
 use dispatcher_core::clock;
 use dispatcher_core::clock::{BootInstant, Timestamp};
-use dispatcher_core::control::ControlChange;
+use dispatcher_core::control::{ControlChange, QueueControl};
 use dispatcher_core::process;
-use dispatcher_core::queue::Queue;
+use dispatcher_core::queue::{Queue, QueueError};
 use dispatcher_core::scheduler::live::RouteControl;
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
@@ -134,7 +134,14 @@ impl EmbeddedOperations {
         names.map_err(|error| backend_failed(&error))
     }
 
-    fn view(&self, name: &QueueName, opened: Option<&dyn Queue>) -> QueueView {
+    /// What operators have set on these queues, in their order.
+    async fn controls(&self, names: &[QueueName]) -> Result<Vec<QueueControl>, QueueError> {
+        let bare: Vec<&str> = names.iter().map(|name| name.name.as_str()).collect();
+        let client = self.backends.client(self.backend).await?;
+        client.controls(&bare).await
+    }
+
+    fn view(&self, name: &QueueName, opened: Option<&dyn Queue>, set: QueueControl) -> QueueView {
         let dead = opened.and_then(|queue| {
             queue
                 .dead_letter_queue()
@@ -143,16 +150,16 @@ impl EmbeddedOperations {
         QueueView {
             queue: name.to_string(),
             route: String::new(),
-            paused: false,
-            paused_by: None,
+            paused: set.paused,
+            paused_by: set.paused.then(|| "queue".to_owned()),
             shared: self.backend.shares_controls(),
-            concurrency: unlimited(),
+            concurrency: live_number(set.concurrency, None, set.concurrency.is_some()),
             rate: LiveRate {
-                value: None,
+                value: set.rate,
                 configured: None,
-                live: false,
+                live: set.rate.is_some(),
             },
-            prefetch: unlimited(),
+            prefetch: live_number(set.prefetch, None, set.prefetch.is_some()),
             in_flight: 0_u64.into(),
             totals: QueueTotals {
                 received: 0_u64.into(),
@@ -166,14 +173,6 @@ impl EmbeddedOperations {
             depth: None,
             dead_letter_depth: None,
         }
-    }
-}
-
-fn unlimited() -> LiveNumber {
-    LiveNumber {
-        value: None,
-        configured: None,
-        live: false,
     }
 }
 
@@ -213,10 +212,12 @@ impl Operations for EmbeddedOperations {
     async fn queues(&self, page: &Page) -> Result<Listed<QueueView>, CallProblem> {
         let names = self.names().await?;
         let (names, next) = page.of(names.len(), |at| names.get(at).cloned())?;
+        let controls = self.controls(&names).await;
+        let controls = controls.map_err(|error| backend_failed(&error))?;
         let mut views = Vec::with_capacity(names.len());
-        for name in &names {
+        for (name, set) in names.iter().zip(controls) {
             let opened = self.backends.open_existing(name).await.ok();
-            views.push(self.view(name, opened.as_deref()));
+            views.push(self.view(name, opened.as_deref(), set));
         }
         Ok((views, next))
     }
@@ -236,7 +237,8 @@ impl Operations for EmbeddedOperations {
             return None;
         }
         let opened = self.backends.open_existing(&name).await.ok()?;
-        Some(self.view(&name, Some(&*opened)))
+        let set = self.controls(std::slice::from_ref(&name)).await.ok()?;
+        Some(self.view(&name, Some(&*opened), set.first().copied()?))
     }
 
     async fn add_depths(&self, queues: &mut [QueueView]) -> AskedDepths {
@@ -309,20 +311,23 @@ impl Operations for EmbeddedOperations {
         }
         .find(queue)?;
         let failed = |error| backend_failed(&error);
+        // Whoever mistypes a name is told so.
+        self.backends.open_existing(&name).await.map_err(failed)?;
+        let names = std::slice::from_ref(&name);
+        let before = self.controls(names).await.map_err(failed)?;
         let client = self.backends.client(self.backend).await.map_err(failed)?;
-        client
-            .change_control(&name.name, change)
-            .await
-            .map_err(failed)?;
-        let controls = client.controls(&[&name.name]).await.map_err(failed)?;
+        let changed = client.change_control(&name.name, change).await;
+        changed.map_err(failed)?;
+        let after = self.controls(names).await.map_err(failed)?;
+        let is_other = after != before;
         Ok(ControlResult {
             target: queue.to_owned(),
             affects: "all-processes",
             until: "changed",
             process: process::label(),
             within_s: super::live::INTERVAL.as_secs().into(),
-            paused: controls.first().is_some_and(|control| control.paused),
-            queues: Vec::new(),
+            paused: after.first().is_some_and(|control| control.paused),
+            queues: is_other.then(|| queue.to_owned()).into_iter().collect(),
         })
     }
 

@@ -6,7 +6,7 @@ use crate::admin;
 use crate::admin::access::Access;
 use crate::admin::operations::Operations;
 use crate::admin::problem::{CallProblem, StatusCode};
-use crate::admin::{DepthAsker, Reload};
+use crate::admin::{DepthAsker, Reload, ReloadAnswer};
 use crate::config::otel::OtlpMetrics;
 use crate::config::prices::Prices;
 use crate::config::problem::Problem;
@@ -206,8 +206,12 @@ fn reload(wishes: ReloadRequests) -> Reload {
         let wishes = wishes.clone();
         Box::pin(async move {
             let reports = wishes.look().await;
-            let good = reports.iter().all(|report| report.refused.is_empty());
-            (good, serde_json::json!({ "plugins": reports }))
+            let replaced = reports.iter().filter(|one| !one.replaced.is_empty());
+            ReloadAnswer {
+                is_good: reports.iter().all(|report| report.refused.is_empty()),
+                replaced: replaced.count() as u64,
+                came: serde_json::json!({ "plugins": reports }),
+            }
         })
     })
 }

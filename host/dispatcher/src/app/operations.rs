@@ -210,7 +210,10 @@ impl RunOperations {
             paused_by,
             shared: name.backend.shares_controls(),
             concurrency: live_number(
-                set.concurrency.or(configured.attempts),
+                // A command may set more than the route was made for.
+                set.concurrency
+                    .map(|limit| limit.min(route.most))
+                    .or(configured.attempts),
                 configured.attempts,
                 set.concurrency.is_some(),
             ),
@@ -336,7 +339,11 @@ pub(super) fn no_such<'a>(
     ))
 }
 
-fn live_number(value: Option<usize>, configured: Option<usize>, live: bool) -> LiveNumber {
+pub(super) fn live_number(
+    value: Option<usize>,
+    configured: Option<usize>,
+    live: bool,
+) -> LiveNumber {
     LiveNumber {
         value: value.map(Into::into),
         configured: configured.map(Into::into),

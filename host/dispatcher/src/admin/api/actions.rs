@@ -5,6 +5,7 @@ use super::objects::{
     CancelMessage, Draining, NoFields, OneSchedule, QueueLimits, RolledBack, RouteLimits,
 };
 use super::{Call, done};
+use crate::admin::ReloadAnswer;
 use crate::admin::operations::{CancelResult, ControlResult};
 use crate::admin::problem::problem_with;
 use crate::admin::problem::{CallProblem, FieldProblem};
@@ -155,9 +156,13 @@ pub(super) async fn reload(call: Call) -> Answered {
     let Some(reload) = &call.state.admin.reload else {
         return Err(CallProblem::not_found("No plugin can be replaced here."));
     };
-    let (is_good, came) = reload().await;
+    let ReloadAnswer {
+        is_good,
+        replaced,
+        came,
+    } = reload().await;
     if is_good {
-        return done(&came, "plugins", 0);
+        return done(&came, "plugins", replaced);
     }
     let why = "Not every plugin was replaced; the old versions stay.";
     Ok(problem_with(StatusCode::UNPROCESSABLE_ENTITY, why, came))
@@ -179,7 +184,7 @@ pub(super) async fn roll_back(call: Call) -> Answered {
         route: route.clone(),
         version,
     };
-    done(&rolled_back, &route, 0)
+    done(&rolled_back, &route, 1)
 }
 
 pub(super) async fn drain(call: Call) -> Answered {
