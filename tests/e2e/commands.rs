@@ -44,8 +44,22 @@ async fn send_reads_an_argument_a_file_or_standard_input() {
 #[tokio::test]
 async fn delay_may_be_longer_than_sqs_allows() {
     let data = folder();
-    call(&data, &["send", "local:q", "later", "--delay", "36h"]);
+    let sent = call(&data, &["send", "local:q", "later", "--delay", "36h"]);
     assert_eq!(depth(data.path(), "q").await.delayed, 1);
+    call(&data, &["cancel", "local:q", sent.stdout.trim()]);
+    assert_eq!(depth(data.path(), "q").await.delayed, 0);
+}
+
+#[test]
+fn a_move_of_a_queue_to_itself_is_refused_before_it_is_applied() {
+    let data = folder();
+    call(&data, &["send", "local:q", "x"]);
+    for more in [&[][..], &["--apply"]] {
+        let words = [&["move", "local:q", "local:q"], more].concat();
+        let ended = Program::new(words).sharing(&data).run();
+        assert_eq!(ended.code, 2, "{ended:?}");
+        assert!(ended.stderr.contains("to itself"), "{ended:?}");
+    }
 }
 
 #[test]

@@ -307,8 +307,25 @@ async fn nothing_moves_unless_the_whole_order_is_understood() {
     let (status, problem) = scene.ask(&format!("{DEAD}/resend"), &unknown);
     assert_eq!(status, 404, "{problem}");
     let same = json!({"to": "local:q.dead", "apply": true}).to_string();
-    let (status, problem) = scene.ask(&format!("{DEAD}/redrive"), &same);
-    assert_eq!(status, 409, "{problem}");
+    for action in ["redrive", "move"] {
+        let (status, problem) = scene.ask(&format!("{DEAD}/{action}"), &same);
+        assert_eq!(status, 409, "{problem}");
+        let error = &problem["errors"][0];
+        assert_eq!(
+            (&error["field"], &error["wanted"]),
+            (&json!("to"), &json!("another queue"))
+        );
+    }
+    let all =
+        r#"{"first": 0, "rate": -1, "stop_at": 2, "reason": "(", "where": ["x"], "bogus": 1}"#;
+    let (status, problem) = scene.ask(&format!("{DEAD}/redrive"), all);
+    assert_eq!(status, 422, "{problem}");
+    let errors = problem["errors"].as_array().expect("a list").iter();
+    let fields: Vec<&Value> = errors.map(|error| &error["field"]).collect();
+    assert_eq!(
+        fields,
+        ["first", "rate", "stop_at", "reason", "where", "bogus"]
+    );
     assert_eq!(scene.get("/api/v1/jobs")["items"], json!([]));
     let left = scene.get(&format!("{DEAD}/messages"));
     assert_eq!(left["items"].as_array().map(Vec::len), Some(ids.len()));

@@ -510,6 +510,16 @@ async fn on_sqs_a_filter_is_a_scan_that_gives_back_what_it_does_not_move() {
         (&part["scanned"], &part["end"]),
         (&10.into(), &"scan-limit".into())
     );
+    let cut = scene.redrive(&scene.url, &["--scan", "10", "--reason", "none", "--apply"]);
+    assert_eq!(cut.code, 1, "it ended early: {cut:?}");
+    let dead = &*scene.names[1];
+    let peek = Program::new(["peek", dead, "--receive", "-n", "100", "--scan", "10"]);
+    let peeked = peek.aws(&scene.url).run();
+    assert_eq!(peeked.stdout.lines().count(), 10, "{peeked:?}");
+    assert!(
+        peeked.stderr.contains("not all were looked at: 10"),
+        "{peeked:?}"
+    );
     let rest = report(&scene.redrive(&scene.url, &["--apply"]));
     assert_eq!(
         (&rest["moved"], &rest["end"]),

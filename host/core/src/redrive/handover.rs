@@ -3,7 +3,7 @@
 use super::copy::{LetterSource, copy_of, source_of};
 use super::returns::Returns;
 use super::tally::{End, RedriveReport};
-use super::{Redrive, RedriveRequest};
+use super::{Progress, Redrive, RedriveRequest};
 use crate::clock;
 use crate::clock::{BootInstant, Timestamp};
 use crate::message::{Message, Outcome, Outgoing, SendSpan};
@@ -39,7 +39,7 @@ pub(super) struct Handover<'a> {
     pub redrive: &'a Redrive,
     pub request: &'a RedriveRequest,
     pub cancel: &'a CancellationToken,
-    pub progress: &'a (dyn Fn(&RedriveReport) + Sync),
+    pub progress: &'a dyn Progress,
     pub report: RedriveReport,
     pub returns: Returns,
     pub pace: Option<Bucket>,
@@ -61,7 +61,7 @@ impl<'a> Handover<'a> {
         redrive: &'a Redrive,
         request: &'a RedriveRequest,
         cancel: &'a CancellationToken,
-        progress: &'a (dyn Fn(&RedriveReport) + Sync),
+        progress: &'a dyn Progress,
     ) -> Self {
         Self {
             redrive,
@@ -356,7 +356,7 @@ impl<'a> Handover<'a> {
         }
         self.returns.note_moved(sent.len() as u64);
         self.delete(&name, sent).await;
-        (self.progress)(&self.report);
+        self.progress.note(&self.report).await;
     }
 
     /// Deletes what has been sent.

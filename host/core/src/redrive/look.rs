@@ -3,7 +3,7 @@
 
 use super::run::SCAN_LEASE;
 use super::tally::{ReasonTallies, ReasonTally};
-use super::{MOST_SCANNED, RedriveError, Selection};
+use super::{MOST_SCANNED, RedriveError, Refusal, Selection};
 use crate::clock;
 use crate::message::{Message, Outcome};
 use crate::queue::{Ask, BrowseCursor, BrowsePage, GroupShare, Queue, QueueError};
@@ -92,10 +92,8 @@ pub async fn look(
         false => {
             let most_receives = queue.identity().most_receives;
             if most_receives == Some(1) {
-                return Err(RedriveError::Refused(format!(
-                    "`{}` cannot be looked at: its redrive policy lets a message be received once, and looking is a receive",
-                    queue.identity().name
-                )));
+                let name = queue.identity().name.clone();
+                return Err(RedriveError::Refused(Refusal::OneReceive(name)));
             }
             let mut held = Vec::new();
             let ended = look.receive(&mut held).await;
@@ -244,11 +242,17 @@ impl Look<'_> {
             let mut receives = 0;
             for message in messages {
                 receives = receives.max(message.receive_count);
-                held.push(Message {
+                let bare = Message {
                     body: String::new(),
                     attributes: Vec::new(),
-                    ..message.clone()
-                });
+                    ..message
+                };
+                held.push(bare.clone());
+                let message = Message {
+                    body: message.body,
+                    attributes: message.attributes,
+                    ..bare
+                };
                 if known.insert(message.id.clone()) {
                     self.note(message);
                 }

@@ -86,6 +86,20 @@ pub trait Review: Send + Sync {
     async fn review(&self, message: &crate::message::Message) -> Result<String, String>;
 }
 
+/// Whoever follows a run. It goes on once this has returned.
+#[async_trait::async_trait]
+pub trait Progress: Send + Sync {
+    /// A page was looked at, or a batch moved.
+    async fn note(&self, report: &RedriveReport);
+}
+
+#[async_trait::async_trait]
+impl<F: Fn(&RedriveReport) + Send + Sync> Progress for F {
+    async fn note(&self, report: &RedriveReport) {
+        self(report);
+    }
+}
+
 /// From where to where.
 pub struct Redrive {
     /// The queue to take messages from.
@@ -102,12 +116,30 @@ pub struct Redrive {
     pub sent: Arc<SentMessages>,
 }
 
+/// Why a request cannot be met, by the queue that messages are taken from.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The destination is that queue.
+    #[error("`{0}` cannot be moved to itself")]
+    SameQueue(String),
+    /// It hands out messages in order only, and some were selected.
+    #[error(
+        "`{0}` is a FIFO queue: a message can only be received before those behind it in its group, so it is moved whole or from its head, without conditions"
+    )]
+    InOrder(String),
+    /// Its messages must be looked at, and its redrive policy allows one receive.
+    #[error(
+        "`{0}` cannot be looked at: its redrive policy lets a message be received once, and looking is a receive"
+    )]
+    OneReceive(String),
+}
+
 /// Why nothing was done, or not all.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RedriveError {
     /// The request cannot be met; nothing was moved.
     #[error("{0}")]
-    Refused(String),
+    Refused(Refusal),
     /// A call to the queue failed; the report says what was done before.
     #[error("{error}")]
     Source {

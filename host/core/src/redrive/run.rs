@@ -3,7 +3,7 @@
 
 use super::handover::Handover;
 use super::tally::{End, RedriveReport};
-use super::{MOST_SCANNED, Redrive, RedriveError, RedriveRequest};
+use super::{MOST_SCANNED, Progress, Redrive, RedriveError, RedriveRequest, Refusal};
 use crate::clock;
 use crate::message::Message;
 use crate::queue::{Ask, BrowseCursor, GroupShare, Queue, QueueError};
@@ -21,19 +21,24 @@ const REVIEWED: usize = 8;
 /// Of a slow run, so much is leased together, in seconds.
 const AHEAD_S: f64 = 10.0;
 /// A queue that is received from has nothing old left after so many receives in a row that brought
-/// only what came after the start, or what is held already.
+/// only what came after the start. Those that brought what is held already do not count.
 const ONLY_NEW: u32 = 10;
+/// A run ends when it has received so many messages that it holds already, and twice each of them,
+/// since the last other one: their leases end faster than it comes round.
+const AGAIN: usize = 1_000;
+/// The most messages that a run without conditions holds since they stay: each is received again
+/// whenever its lease ends, and counts against what SQS allows in flight.
+const MOST_HELD: usize = 10_000;
 /// What came back is counted after this many messages were moved, or after a tenth of them.
 const COUNTED_EVERY: u64 = 20;
 
 /// Runs until everything is looked at, an end of the request is reached, or `cancel` is set. Then all
-/// leases are given back. `progress` is called after each page that was
-/// looked at and each batch that was moved.
+/// leases are given back.
 pub async fn run(
     redrive: &Redrive,
     request: &RedriveRequest,
     cancel: &CancellationToken,
-    progress: &(dyn Fn(&RedriveReport) + Sync),
+    progress: &dyn Progress,
 ) -> Result<RedriveReport, RedriveError> {
     check(redrive, request).map_err(RedriveError::Refused)?;
     let mut run = Run {
@@ -73,27 +78,23 @@ pub async fn run(
 ///
 /// # Errors
 /// Why it cannot be.
-pub fn check(redrive: &Redrive, request: &RedriveRequest) -> Result<(), String> {
+pub fn check(redrive: &Redrive, request: &RedriveRequest) -> Result<(), Refusal> {
     let from = redrive.from.identity();
-    let queue = &from.name;
+    let queue = || from.name.clone();
     if let Some(all) = redrive.to.all()
         && all.identity().source == from.source
     {
-        return Err(format!("`{queue}` cannot be moved to itself"));
+        return Err(Refusal::SameQueue(queue()));
     }
     if redrive.from.can_browse() {
         return Ok(());
     }
     if redrive.is_fifo && !request.selection.is_everything() {
-        return Err(format!(
-            "`{queue}` is a FIFO queue: a message can only be received before those behind it in its group, so it is moved whole or from its head; leave out --reason, --where and --older"
-        ));
+        return Err(Refusal::InOrder(queue()));
     }
     let looks = !request.apply || !request.selection.is_everything();
     if looks && from.most_receives == Some(1) {
-        return Err(format!(
-            "`{queue}` cannot be looked at: its redrive policy lets a message be received once, and looking is a receive"
-        ));
+        return Err(Refusal::OneReceive(queue()));
     }
     Ok(())
 }
@@ -123,7 +124,7 @@ impl Run<'_> {
                 let page = from.browse(after.as_ref(), PAGE).await?;
                 grouped |= page.messages.iter().any(|one| one.group.is_some());
                 let chosen = self.choose(page.messages).await;
-                self.show();
+                self.show().await;
                 self.move_listed(&*from, chosen, &end).await?;
                 if self.carrier.room() == 0 {
                     self.carrier.over.get_or_insert(End::First);
@@ -142,8 +143,8 @@ impl Run<'_> {
         }
     }
 
-    fn show(&self) {
-        (self.carrier.progress)(&self.carrier.report);
+    async fn show(&mut self) {
+        self.carrier.progress.note(&self.carrier.report).await;
     }
 
     /// What of a page is to be moved; counts it instead where nothing is.
@@ -162,9 +163,8 @@ impl Run<'_> {
                 continue;
             }
             if carrier.request.apply {
-                if (chosen.len() as u64) < carrier.room() {
-                    chosen.push(message);
-                }
+                // More than there is room for: others may take some of them first.
+                chosen.push(message);
             } else if carrier.room_to_count() {
                 carrier.count(&message).await;
             } else {
@@ -181,14 +181,16 @@ impl Run<'_> {
         end: &BrowseCursor,
     ) -> Result<(), QueueError> {
         let mut rest = &chosen[..];
-        while !rest.is_empty() {
+        while !rest.is_empty() && self.carrier.room() > 0 {
             // What is leased is sent at once, however slow the run is.
             let allowed = self.carrier.allowed().await;
             if self.carrier.is_over() {
                 return Ok(());
             }
+            let room = usize::try_from(self.carrier.room()).unwrap_or(usize::MAX);
+            let most = self.together().min(allowed).min(room);
             let part;
-            (part, rest) = rest.split_at(self.together().min(allowed).min(rest.len()));
+            (part, rest) = rest.split_at(most.min(rest.len()));
             let listed: Vec<_> = part.iter().map(|one| one.receipt.clone()).collect();
             let since = clock::now();
             let lease = self.carrier.lease();
@@ -196,8 +198,11 @@ impl Run<'_> {
             let taken = leased.len();
             let kept = self.carrier.carry(leased, (since, lease)).await;
             self.carrier.release(kept).await;
+            let missed = part.len() - taken;
             let grouped = part.iter().filter(|one| one.group.is_some()).count();
-            self.carrier.report.blocked += (part.len() - taken).min(grouped) as u64;
+            let blocked = missed.min(grouped);
+            self.carrier.report.blocked += blocked as u64;
+            self.carrier.report.taken += (missed - blocked) as u64;
             self.count_returned(from, end).await?;
         }
         Ok(())
@@ -265,7 +270,7 @@ impl Run<'_> {
             true => request.scan.min(MOST_SCANNED),
             false => u64::MAX,
         };
-        let (mut quiet, mut only_new) = (0, 0);
+        let (mut quiet, mut only_new, mut again) = (0, 0, 0);
         loop {
             if self.carrier.is_over() {
                 return Ok(self.carrier.over.unwrap_or(End::Cancelled));
@@ -311,9 +316,11 @@ impl Run<'_> {
                 return Ok(End::Complete);
             }
             let old = self.carrier.report.scanned - self.carrier.report.arrived;
-            let brought = !received.messages.is_empty();
+            let brought = received.messages.len();
+            let mut messages = received.messages.iter();
+            let is_new = brought > 0 && messages.all(|one| self.carrier.is_new(one));
             let (chosen, mut receives) = self.sort(received.messages, held).await;
-            self.show();
+            self.show().await;
             let kept = self.carrier.carry(chosen, (since, lease)).await;
             for message in kept {
                 receives = receives.max(message.receive_count);
@@ -326,9 +333,16 @@ impl Run<'_> {
             }
             // Others may send faster than is received here.
             let is_old = self.carrier.report.scanned - self.carrier.report.arrived > old;
-            only_new = if brought && !is_old { only_new + 1 } else { 0 };
+            match (is_old, is_new) {
+                (true, _) => (only_new, again) = (0, 0),
+                (false, true) => only_new += 1,
+                (false, false) => again += brought,
+            }
             if only_new >= ONLY_NEW {
                 return Ok(End::OnlyNew);
+            }
+            if (!looks && held.len() >= MOST_HELD) || again >= AGAIN.max(2 * held.len()) {
+                return Ok(End::TooManyStay);
             }
         }
     }

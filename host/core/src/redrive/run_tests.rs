@@ -2,7 +2,7 @@
 
 use super::{
     Condition, Destinations, End, LetterSource, LookBounds, LookEnd, Marks, ReasonPattern, Redrive,
-    RedriveError, RedriveReport, RedriveRequest, Review, Selection, look, run,
+    RedriveError, RedriveReport, RedriveRequest, Refusal, Review, Selection, look, run,
 };
 use crate::clock;
 use crate::clock::Timestamp;
@@ -45,6 +45,10 @@ struct Memory {
     keeps: AtomicBool,
     /// Whether a new message comes before each receive.
     arrives: AtomicBool,
+    /// How many that were listed somebody else takes before they are leased.
+    stolen: AtomicUsize,
+    /// Whether the leases of all that is held end before each receive.
+    forgets: AtomicBool,
     /// Calls that are answered before one hangs for ever.
     calls: Arc<AtomicUsize>,
     hangs: AtomicBool,
@@ -74,6 +78,8 @@ impl Memory {
             receives: AtomicUsize::new(0),
             keeps: AtomicBool::new(false),
             arrives: AtomicBool::new(false),
+            stolen: AtomicUsize::new(0),
+            forgets: AtomicBool::new(false),
             calls: Arc::new(AtomicUsize::new(usize::MAX)),
             hangs: AtomicBool::new(false),
         })
@@ -152,6 +158,9 @@ impl Queue for Memory {
     async fn receive(&self, ask: Ask, _: &CancellationToken) -> Result<Received, QueueError> {
         self.call().await;
         let number = self.receives.fetch_add(1, Ordering::SeqCst);
+        if self.forgets.load(Ordering::SeqCst) {
+            self.expire();
+        }
         if self.arrives.load(Ordering::SeqCst) {
             self.put(Message {
                 sent_at: Some(clock::wall_clock_now() + Duration::from_secs(3_600)),
@@ -261,6 +270,8 @@ impl Queue for Memory {
     ) -> Result<Vec<Message>, QueueError> {
         self.call().await;
         let wanted = |message: &Message| listed.iter().any(|receipt| receipt.0 == message.id);
+        let stolen = self.stolen.swap(0, Ordering::SeqCst);
+        self.lease(wanted, stolen);
         Ok(self.lease(wanted, BATCH))
     }
 }
@@ -335,7 +346,13 @@ const APPLY: fn() -> RedriveRequest = || RedriveRequest {
 };
 
 async fn ran(scene: &Scene, request: &RedriveRequest) -> Result<RedriveReport, RedriveError> {
-    run(&scene.redrive, request, &CancellationToken::new(), &|_| {}).await
+    run(
+        &scene.redrive,
+        request,
+        &CancellationToken::new(),
+        &|_: &RedriveReport| {},
+    )
+    .await
 }
 
 #[tokio::test]
@@ -475,7 +492,8 @@ async fn a_fifo_queue_stops_at_the_first_letter_that_stays() {
         ..APPLY()
     };
     let refused = ran(&scene, &request).await;
-    assert!(matches!(refused, Err(RedriveError::Refused(why)) if why.contains("FIFO")));
+    let in_order = Refusal::InOrder("dead".to_owned());
+    assert_eq!(refused, Err(RedriveError::Refused(in_order)));
 }
 
 #[tokio::test]
@@ -555,6 +573,53 @@ async fn a_run_ends_although_new_letters_keep_coming() {
     assert_eq!((report.moved, report.end), (25, Some(End::OnlyNew)));
     assert!(report.is_clean() && report.arrived > 0, "{report:?}");
     assert_eq!(scene.from.leased(), 0, "they are given back");
+}
+
+#[tokio::test]
+async fn what_others_take_first_is_made_up_for_from_what_is_left() {
+    let scene = scene(true, many(30));
+    scene.from.stolen.store(4, Ordering::SeqCst);
+    let request = RedriveRequest {
+        first: Some(6),
+        ..APPLY()
+    };
+    let report = ran(&scene, &request).await.unwrap();
+    assert_eq!((report.moved, report.end), (6, Some(End::First)));
+    assert_eq!(report.taken, 4);
+    // Nothing is left behind the page.
+    let scene = self::scene(true, many(6));
+    scene.from.stolen.store(4, Ordering::SeqCst);
+    let report = ran(&scene, &request).await.unwrap();
+    assert_eq!((report.moved, report.end), (2, Some(End::Complete)));
+    assert_eq!(report.taken, 4);
+}
+
+#[tokio::test]
+async fn a_run_that_receives_only_what_stays_does_not_say_that_all_was_looked_at() {
+    let scene = scene(false, many(20));
+    // Ten stay, and are received again before the other ten.
+    let stay = (0..10).map(|number| {
+        let body = format!(r#"{{"n":{number}}}"#);
+        (body, ItemError::Refused("no".into()))
+    });
+    *scene.to.refused.lock().unwrap() = stay.collect();
+    scene.from.forgets.store(true, Ordering::SeqCst);
+    let report = ran(&scene, &APPLY()).await.unwrap();
+    assert_eq!(report.end, Some(End::TooManyStay), "{report:?}");
+    assert!(!report.is_clean(), "ten were not looked at");
+}
+
+#[tokio::test]
+async fn a_run_ends_when_it_holds_too_many_letters_that_stay() {
+    let homeless = |number: usize| Message {
+        attributes: Vec::new(),
+        ..letter(number, "", None)
+    };
+    let scene = scene(false, (0..10_100).map(homeless));
+    let report = ran(&scene, &APPLY()).await.unwrap();
+    assert_eq!(report.end, Some(End::TooManyStay));
+    assert_eq!((report.left, scene.from.leased()), (10_000, 0));
+    assert!(!report.is_clean());
 }
 
 #[tokio::test]
@@ -649,7 +714,8 @@ async fn a_kill_at_any_call_loses_nothing_and_repeats_one_batch_at_most() {
             };
             let token = CancellationToken::new();
             let request = APPLY();
-            let mut running = std::pin::pin!(run(&redrive, &request, &token, &|_| {}));
+            let mut running =
+                std::pin::pin!(run(&redrive, &request, &token, &|_: &RedriveReport| {}));
             // Polled until a call hangs: then the process is dead.
             let ended = std::future::poll_fn(|context| {
                 let ended = running.as_mut().poll(context);
@@ -670,7 +736,9 @@ async fn a_kill_at_any_call_loses_nothing_and_repeats_one_batch_at_most() {
                     all.iter().all(|body| there.contains(body)),
                     "call {calls}: lost"
                 );
-                let again = run(&redrive, &request, &token, &|_| {}).await.unwrap();
+                let again = run(&redrive, &request, &token, &|_: &RedriveReport| {})
+                    .await
+                    .unwrap();
                 assert!(again.is_clean(), "call {calls}: {again:?}");
             }
             let there = to.bodies();

@@ -35,6 +35,8 @@ pub enum End {
     SourceKeeps,
     /// Only messages that came after the start were received, many times in a row.
     OnlyNew,
+    /// More messages stay than a run may hold.
+    TooManyStay,
     /// The next receive of a message that is held would be the last that the queue's own policy allows.
     LastReceive,
     /// A message that is held has had its last receive: that policy takes it at the next.
@@ -42,6 +44,11 @@ pub enum End {
 }
 
 impl End {
+    /// Whether all that was asked for was looked at.
+    pub const fn is_whole(self) -> bool {
+        matches!(self, Self::Complete | Self::OnlyNew | Self::First)
+    }
+
     /// In words.
     pub const fn words(self) -> &'static str {
         match self {
@@ -60,6 +67,10 @@ impl End {
                 "stopped: the source keeps its messages, and each that was sent is in both queues"
             }
             Self::OnlyNew => "everything was looked at but what keeps coming",
+            Self::TooManyStay => {
+                "stopped: too many messages stay, and each is received again and again; correct why \
+                 they stay"
+            }
             Self::LastReceive => {
                 "stopped: the queue's own redrive policy leaves a message one receive more"
             }
@@ -167,6 +178,9 @@ pub struct RedriveReport {
     pub left: u64,
     /// Messages that were selected and wait behind one of their group that stays.
     pub blocked: u64,
+    /// Messages that were selected and that somebody else received or removed first.
+    #[serde(default)]
+    pub taken: u64,
     /// Messages that came after the run began, and stay.
     pub arrived: u64,
     /// Of the moved messages, those that have come back.
@@ -263,14 +277,10 @@ impl RedriveReport {
         is_first
     }
 
-    /// Whether every selected message is where it should be, as far as the run came.
+    /// Whether every selected message is where it should be, and none was left out.
     pub fn is_clean(&self) -> bool {
         let stays = self.left + self.blocked + self.not_deleted + self.missing;
-        let ended = matches!(
-            self.end,
-            Some(End::Complete | End::OnlyNew | End::First | End::ScanLimit | End::LastReceive)
-        );
-        stays == 0 && ended
+        stays == 0 && self.end.is_some_and(End::is_whole)
     }
 }
 
@@ -305,6 +315,27 @@ mod tests {
         assert_eq!(counts, [(5, 1), (1, 0), (1, 0)]);
         assert_eq!(report.messages[0].samples, ["0", "1", "2"]);
         assert_eq!((report.matched, report.moved), (7, 1));
+    }
+
+    #[test]
+    fn a_report_is_clean_only_if_the_run_did_not_end_early() {
+        let ended = |end| RedriveReport {
+            moved: 3,
+            end: Some(end),
+            ..RedriveReport::default()
+        };
+        for end in [End::Complete, End::OnlyNew, End::First] {
+            assert!(ended(end).is_clean(), "{end:?}");
+        }
+        let early = [
+            End::ScanLimit,
+            End::LastReceive,
+            End::ReceivesSpent,
+            End::TooManyStay,
+        ];
+        for end in early {
+            assert!(!ended(end).is_clean(), "{end:?}");
+        }
     }
 
     #[test]

@@ -117,6 +117,8 @@ answers! {
         left: Count,
         /// Messages that were selected and wait behind one of their group that stays.
         blocked: Count,
+        /// Messages that were selected and that somebody else received or removed first.
+        taken: Count,
         /// Messages that came after the job began, and stay.
         arrived: Count,
         /// Of the moved messages, those that have failed again.

@@ -243,6 +243,14 @@ impl Given {
 /// # Errors
 /// Everything that is wrong with it.
 pub(super) fn read<T: ReadRequest>(body: &[u8]) -> Result<T, Vec<FieldProblem>> {
+    read_and_check(body, |_| Vec::new())
+}
+
+/// The same of a request whose fields `check` looks at as well: it sees those that can be used.
+pub(super) fn read_and_check<T: ReadRequest>(
+    body: &[u8],
+    check: impl FnOnce(&T) -> Vec<FieldProblem>,
+) -> Result<T, Vec<FieldProblem>> {
     let whole = |found: &str| vec![FieldProblem::new("", found, "a JSON object")];
     let fields = if body.trim_ascii().is_empty() {
         Map::new()
@@ -265,6 +273,7 @@ pub(super) fn read<T: ReadRequest>(body: &[u8]) -> Result<T, Vec<FieldProblem>> 
         known,
         mut problems,
     } = given;
+    problems.extend(check(&request));
     problems.extend(
         fields
             .keys()

@@ -36,9 +36,9 @@ pub(crate) async fn cancel(queue: &Arc<dyn Queue>, id: &str) -> Result<bool, Que
     let looked = redrive::look(&**queue, &selection, &bounds, &never).await;
     let looked = looked.map_err(|error| match error {
         RedriveError::Source { error, .. } => error,
-        RedriveError::Refused(message) => QueueError {
+        RedriveError::Refused(why) => QueueError {
             kind: ErrorKind::Invalid,
-            message,
+            message: why.to_string(),
         },
     })?;
     let Some(found) = looked.messages.into_iter().next() else {

@@ -5,8 +5,9 @@ use super::{Typed, block_on, flags, output};
 use crate::app::build::Backends;
 use crate::app::redrive::open;
 use crate::config::Places;
-use crate::error::Failure;
+use crate::error::{Exit, Failure};
 use crate::name::QueueName;
+use dispatcher_core::redrive;
 use dispatcher_core::redrive::{Marks, RedriveRequest};
 use std::sync::Arc;
 
@@ -58,42 +59,47 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let (Some(from), Some(to), true) = (from, to, problems.is_empty()) else {
         return Err(problems.into());
     };
+    let request = RedriveRequest {
+        first: args.first,
+        rate,
+        marks: Marks::Kept,
+        apply: true,
+        ..RedriveRequest::default()
+    };
     if !args.apply {
-        return block_on(announce(&places, &from, &to, args))?;
+        return block_on(announce(&places, (&from, &to), &request, args.json))?;
     }
     let task = MoveTask {
         from,
         to: Some(to),
         at: AT,
-        request: RedriveRequest {
-            first: args.first,
-            rate,
-            marks: Marks::Kept,
-            apply: true,
-            ..RedriveRequest::default()
-        },
+        request,
         edit: None,
         trial: None,
     };
     block_on(task.run(&places, &screen, args.json))?
 }
 
+/// Says how many there are, if `request` can be met at all.
 async fn announce(
     places: &Places,
-    from: &QueueName,
-    to: &QueueName,
-    args: &Args,
+    (from, to): (&QueueName, &QueueName),
+    request: &RedriveRequest,
+    json: bool,
 ) -> Result<(), Failure> {
     let backends = Arc::new(Backends::new(places.stores.clone()));
     let redrive = open(backends.clone(), (from, Some(to)), AT, None).await?;
+    if let Err(why) = redrive::check(&redrive, request) {
+        return Err(Failure::new(Exit::Usage, why.to_string()));
+    }
     let depth = match redrive.from.depth().await {
         Ok(depth) => depth,
         Err(error) => return Err(backends.problem("FROM", from, &error).await.into()),
     };
-    let waiting = args
+    let waiting = request
         .first
         .map_or(depth.waiting, |first| depth.waiting.min(first));
-    if args.json {
+    if json {
         return output::json(&serde_json::json!({
             "queue": from.to_string(), "to": to.to_string(), "applied": false, "matched": waiting,
         }));

@@ -11,7 +11,7 @@ use dispatcher_core::clock;
 use dispatcher_core::message::{AttributeValue, Message};
 use dispatcher_core::queue::Queue;
 use dispatcher_core::redrive::{
-    self, LookBounds, LookEnd, Looked, RedriveError, SCANNED, Selection, reason_of,
+    self, LookBounds, LookEnd, Looked, MOST_SCANNED, RedriveError, SCANNED, Selection, reason_of,
 };
 use dispatcher_core::telemetry::escape::escape_control_characters;
 use std::time::Duration;
@@ -46,6 +46,10 @@ pub(super) struct Args {
     /// Receive messages to show them where the queue cannot list them, and give them back
     #[arg(long)]
     pub receive: bool,
+    /// Look at so many at most where they are received
+    #[arg(long, value_name = "N", default_value_t = SCANNED, requires = "receive")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=MOST_SCANNED))]
+    pub scan: u64,
     /// Print JSON: one array of messages
     #[arg(long)]
     pub json: bool,
@@ -91,7 +95,11 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
             "not all were looked at: a message has had its last receive, and the queue's redrive \
              policy takes it at the next",
         ),
-        LookEnd::Complete | LookEnd::Enough | LookEnd::ScanLimit | LookEnd::Cancelled => {}
+        LookEnd::ScanLimit => output::note(format!(
+            "not all were looked at: {} are as many as --scan permits; there may be more",
+            looked.scanned
+        )),
+        LookEnd::Complete | LookEnd::Enough | LookEnd::Cancelled => {}
     }
     Ok(())
 }
@@ -128,9 +136,9 @@ async fn look(
             }
         };
     }
-    match receive(&*queue, selection, most).await? {
+    match receive(&*queue, selection, most, args.scan).await? {
         Ok(looked) => Ok(looked),
-        Err(RedriveError::Refused(why)) => Err(Failure::new(Exit::Usage, why)),
+        Err(RedriveError::Refused(why)) => Err(Failure::new(Exit::Usage, why.to_string())),
         Err(RedriveError::Source { error, .. }) => {
             Err(backends.problem("QUEUE", name, &error).await.into())
         }
@@ -146,6 +154,7 @@ async fn receive(
     queue: &dyn Queue,
     selection: &Selection,
     most: usize,
+    scan: u64,
 ) -> Result<Result<Looked, RedriveError>, Failure> {
     let signals = Signals::listen(true)
         .map_err(|error| Failure::new(Exit::Failed, format!("signal handlers: {error}")))?;
@@ -154,11 +163,7 @@ async fn receive(
         after: None,
         most,
         bytes: u64::MAX,
-        scan: if queue.can_browse() {
-            u64::MAX
-        } else {
-            SCANNED
-        },
+        scan: if queue.can_browse() { u64::MAX } else { scan },
         counts_on: false,
     };
     let looked = redrive::look(queue, selection, &bounds, &cancel);

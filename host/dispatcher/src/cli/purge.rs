@@ -75,7 +75,7 @@ async fn purge(places: &Places, name: &QueueName, args: &Args) -> Result<(), Fai
         output::json(&serde_json::json!({
             "queue": queue, "applied": true, "messages": messages, "removed": removed,
         }))?;
-    } else if failed.is_none() {
+    } else {
         output::line(match removed {
             Some(removed) => format!("{name}: {removed} removed"),
             None => format!(

@@ -226,7 +226,7 @@ impl MoveTask {
         let (report, failed) = match report {
             Ok(report) => (report, None),
             Err(RedriveError::Refused(why)) => {
-                return Err(Failure::new(Exit::Usage, why));
+                return Err(Failure::new(Exit::Usage, why.to_string()));
             }
             Err(RedriveError::Source { error, report }) => {
                 (*report, Some(format!("queue `{}`: {error}", self.from)))
@@ -330,6 +330,10 @@ fn lines(report: &RedriveReport, redrive: &Redrive) -> Vec<String> {
 fn notes(report: &RedriveReport) -> impl Iterator<Item = String> {
     let notes = [
         (report.arrived, "came after this run began, and stay"),
+        (
+            report.taken,
+            "were received or removed by others before this run came to them",
+        ),
         (
             report.blocked,
             "wait behind a message of their group that stays",

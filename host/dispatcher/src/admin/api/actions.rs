@@ -9,7 +9,7 @@ use crate::admin::ReloadAnswer;
 use crate::admin::operations::{CancelResult, ControlResult};
 use crate::admin::problem::problem_with;
 use crate::admin::problem::{CallProblem, FieldProblem};
-use crate::admin::schema::{ReadRequest, read};
+use crate::admin::schema::{ReadRequest, read, read_and_check};
 use crate::admin::state::StateChange;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -21,6 +21,14 @@ type Answered = Result<Response, CallProblem>;
 impl Call {
     pub(super) fn request<T: ReadRequest>(&self) -> Result<T, CallProblem> {
         read(&self.body).map_err(CallProblem::fields)
+    }
+
+    /// The same, with what `check` finds wrong in it.
+    pub(super) fn checked_request<T: ReadRequest>(
+        &self,
+        check: impl FnOnce(&T) -> Vec<FieldProblem>,
+    ) -> Result<T, CallProblem> {
+        read_and_check(&self.body, check).map_err(CallProblem::fields)
     }
 }
 

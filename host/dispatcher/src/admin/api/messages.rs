@@ -12,7 +12,7 @@ use crate::admin::messages::{
 };
 use crate::admin::operations::Page;
 use crate::admin::problem::{CallProblem, FieldProblem};
-use crate::admin::schema::AtLeastOne;
+use crate::admin::schema::{AtLeastOne, Texts};
 use axum::http::StatusCode;
 use axum::response::Response;
 
@@ -58,14 +58,8 @@ pub(super) async fn scan(call: Call) -> Answered {
         older,
         limit,
         scan,
-    } = call.request()?;
+    } = call.checked_request(scan_problems)?;
     let AtLeastOne(limit) = limit.unwrap_or(AtLeastOne(SHOWN));
-    if limit > MOST {
-        let found = format!("{limit} cannot be used");
-        let wanted = format!("a whole number from 1 to {MOST}");
-        let problem = FieldProblem::new("limit", &found, &wanted);
-        return Err(CallProblem::fields(vec![problem]));
-    }
     let order = LookOrder {
         select: SelectionText {
             reason,
@@ -81,6 +75,29 @@ pub(super) async fn scan(call: Call) -> Answered {
     let queue = call.named("queue");
     let looked: MessageList = call.operations.messages().look(queue, &order).await?;
     done(&looked, queue, looked.received.0)
+}
+
+/// What is wrong with a scan beside its fields.
+fn scan_problems(request: &ScanRequest) -> Vec<FieldProblem> {
+    let select = SelectionText {
+        reason: request.reason.clone(),
+        conditions: texts(request.r#where.as_ref()),
+        older: request.older.clone(),
+        messages: None,
+    };
+    let mut problems = select.selection().err().unwrap_or_default();
+    if let Some(AtLeastOne(limit)) = request.limit
+        && limit > MOST
+    {
+        let found = format!("{limit} cannot be used");
+        let wanted = format!("a whole number from 1 to {MOST}");
+        problems.push(FieldProblem::new("limit", &found, &wanted));
+    }
+    problems
+}
+
+fn texts(given: Option<&Texts>) -> Vec<String> {
+    given.map(|texts| texts.0.clone()).unwrap_or_default()
 }
 
 pub(super) async fn message(call: Call) -> Answered {
@@ -111,21 +128,10 @@ pub(super) async fn redrive(call: Call) -> Answered {
         edits,
         r#try,
         apply,
-    } = call.request()?;
+    } = call.checked_request(redrive_problems)?;
     let edits = edits.map(|edits| edits.0).unwrap_or_default();
     let has_edits = !edits.is_empty();
     let messages = messages.map(|texts| texts.0);
-    let named = messages.as_deref().unwrap_or_default();
-    let unnamed = edits.iter().filter(|(id, _)| !named.contains(id));
-    let unnamed: Vec<FieldProblem> = unnamed
-        .map(|(id, _)| {
-            let found = format!("`{id}` is not one of `messages`");
-            FieldProblem::new("edits", &found, "bodies of messages that `messages` names")
-        })
-        .collect();
-    if !unnamed.is_empty() {
-        return Err(CallProblem::fields(unnamed));
-    }
     let edits = edits
         .into_iter()
         .map(|(message, body)| BodyEdit { message, body });
@@ -148,6 +154,25 @@ pub(super) async fn redrive(call: Call) -> Answered {
         ..JobOrder::new(JobKind::Redrive, call.named("queue"))
     };
     start(&call, order).await
+}
+
+/// What is wrong with a redrive beside its fields.
+fn redrive_problems(request: &RedriveMessages) -> Vec<FieldProblem> {
+    let select = SelectionText {
+        reason: request.reason.clone(),
+        conditions: texts(request.r#where.as_ref()),
+        older: request.older.clone(),
+        messages: None,
+    };
+    let mut problems = select.selection().err().unwrap_or_default();
+    let named = texts(request.messages.as_ref());
+    let edits = request.edits.iter().flat_map(|edits| &edits.0);
+    let unnamed = edits.filter(|(id, _)| !named.contains(id));
+    problems.extend(unnamed.map(|(id, _)| {
+        let found = format!("`{id}` is not one of `messages`");
+        FieldProblem::new("edits", &found, "bodies of messages that `messages` names")
+    }));
+    problems
 }
 
 pub(super) async fn resend(call: Call) -> Answered {
@@ -176,7 +201,16 @@ pub(super) async fn resend(call: Call) -> Answered {
         apply: true,
         ..JobOrder::new(JobKind::Redrive, call.named("queue"))
     };
-    start(&call, order).await
+    let started = start(&call, order).await;
+    started.map_err(|mut problem| {
+        // It names one message where a redrive names many.
+        for error in &mut problem.errors {
+            if error.field == "messages" {
+                error.field = "message".to_owned();
+            }
+        }
+        problem
+    })
 }
 
 pub(super) async fn move_messages(call: Call) -> Answered {
@@ -185,10 +219,13 @@ pub(super) async fn move_messages(call: Call) -> Answered {
         first,
         rate,
         apply,
-    } = call.request()?;
-    let to = to.ok_or_else(|| missing("to", "the queue that the messages go to"))?;
+    } = call.checked_request(|request: &MoveMessages| {
+        let is_missing = request.to.is_none();
+        let missing = || FieldProblem::new("to", "it is missing", "the queue that they go to");
+        is_missing.then(missing).into_iter().collect()
+    })?;
     let order = JobOrder {
-        to: Some(to),
+        to,
         first: first.map(|first| first.0 as u64),
         rate,
         apply: apply.unwrap_or_default(),

@@ -6,7 +6,7 @@ use crate::admin::messages::{JobOrder, JobView};
 use crate::admin::operations::{Listed, Page};
 use crate::admin::problem::{CallProblem, StatusCode};
 use dispatcher_core::clock;
-use dispatcher_core::redrive::RedriveReport;
+use dispatcher_core::redrive::{Progress, RedriveReport};
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Group;
 use std::collections::BTreeMap;
@@ -52,18 +52,17 @@ impl Job {
     }
 
     /// What it did so far.
-    pub(super) fn report(&self, report: &RedriveReport) {
-        let kept = {
+    pub(super) async fn report(&self, report: &RedriveReport) {
+        let must_keep = {
             let mut record = self.lock();
             let sent = |report: &RedriveReport| report.moved + report.not_deleted;
             let has_moved = sent(&record.report) != sent(report);
             record.report = report.clone();
             // What is left of a number must be known after a kill, too.
-            let counts = has_moved && record.order.first.is_some();
-            counts.then(|| record.clone())
+            has_moved && record.order.first.is_some()
         };
-        if let (Some(record), Some(files)) = (kept, &self.files) {
-            log_kept(&record.id, lock_files(files).keep(&record));
+        if must_keep {
+            keep(self).await;
         }
     }
 
@@ -79,6 +78,13 @@ impl Job {
 
     fn view(&self) -> JobView {
         self.lock().view()
+    }
+}
+
+#[async_trait::async_trait]
+impl Progress for Job {
+    async fn note(&self, report: &RedriveReport) {
+        self.report(report).await;
     }
 }
 
@@ -410,10 +416,11 @@ mod tests {
             Requester::default(),
             None,
             |job| async move {
-                job.report(&RedriveReport {
+                let report = RedriveReport {
                     moved: 3,
                     ..RedriveReport::default()
-                });
+                };
+                job.report(&report).await;
                 job.cancel.cancelled().await;
                 JobEnd::Stopped
             },

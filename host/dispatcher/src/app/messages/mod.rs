@@ -27,7 +27,7 @@ use dispatcher_core::recording::redact::BLOT;
 use dispatcher_core::redrive;
 use dispatcher_core::redrive::{
     Destinations, LetterSource, LookBounds, LookEnd, Looked, Marks, Redrive, RedriveError,
-    RedriveReport, RedriveRequest, Review, SCANNED, Selection,
+    RedriveRequest, Refusal, Review, SCANNED, Selection,
 };
 use jobs::{Job, JobEnd, Jobs};
 use known::{KnownQueue, KnownQueues, listed, view};
@@ -269,9 +269,8 @@ impl QueueMessages {
             },
             apply: order.apply,
         };
-        if let Err(why) = redrive::check(&redrive, &request) {
-            let why = format!("Nothing was done. {why}.");
-            return Err(CallProblem::new(StatusCode::CONFLICT, why));
+        if let Err(refusal) = redrive::check(&redrive, &request) {
+            return Err(unmet(order, &refusal));
         }
         Ok(match (order.kind, order.apply) {
             (JobKind::Move, false) => Task::Count(redrive.from),
@@ -319,6 +318,33 @@ enum Task {
     /// Says how many messages would be moved.
     Count(Arc<dyn Queue>),
     Purge(Arc<dyn Queue>),
+}
+
+/// Why an order cannot be met, with the fields that say so.
+fn unmet(order: &JobOrder, refusal: &Refusal) -> CallProblem {
+    let why = refusal.to_string();
+    let select = &order.select;
+    let errors = match refusal {
+        Refusal::SameQueue(_) => vec![FieldProblem::new("to", &why, "another queue")],
+        Refusal::InOrder(_) => {
+            let given = [
+                ("reason", select.reason.is_some()),
+                ("where", !select.conditions.is_empty()),
+                ("older", select.older.is_some()),
+                ("messages", select.messages.is_some()),
+            ];
+            let given = given.into_iter().filter(|(_, is_given)| *is_given);
+            let wanted = "no condition; `first` moves from the head";
+            given
+                .map(|(field, _)| FieldProblem::new(field, &why, wanted))
+                .collect()
+        }
+        Refusal::OneReceive(_) => Vec::new(),
+    };
+    CallProblem {
+        errors,
+        ..CallProblem::new(StatusCode::CONFLICT, format!("Nothing was done. {why}."))
+    }
 }
 
 /// Problems of the queues and plugins that a request names.
@@ -424,19 +450,18 @@ async fn work(job: Arc<Job>, task: Task, apply: bool) -> JobEnd {
             if let Ok(depth) = redrive.from.depth().await {
                 job.waiting(depth.waiting);
             }
-            let progress = |report: &RedriveReport| job.report(report);
-            let ended = redrive::run(&redrive, &request, &job.cancel, &progress).await;
+            let ended = redrive::run(&redrive, &request, &job.cancel, &*job).await;
             match ended {
                 Ok(report) => {
-                    job.report(&report);
+                    job.report(&report).await;
                     match report.end {
                         Some(redrive::End::Cancelled) => JobEnd::Stopped,
                         _ => JobEnd::Complete,
                     }
                 }
-                Err(RedriveError::Refused(why)) => JobEnd::Failed(why),
+                Err(RedriveError::Refused(why)) => JobEnd::Failed(why.to_string()),
                 Err(RedriveError::Source { error, report }) => {
-                    job.report(&report);
+                    job.report(&report).await;
                     JobEnd::Failed(error.to_string())
                 }
             }

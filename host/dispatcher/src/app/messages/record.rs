@@ -113,10 +113,7 @@ impl JobRecord {
         let first = self.order.first;
         let sent = self.report.moved + self.report.not_deleted;
         let left = first.map(|first| first.saturating_sub(sent));
-        let is_whole = matches!(
-            self.report.end,
-            Some(End::Complete | End::OnlyNew | End::First)
-        );
+        let is_whole = self.report.end.is_some_and(End::is_whole);
         let all = is_whole || left == Some(0);
         let why = match (self.state, &self.restarted_as) {
             (JobState::Running, _) => "it runs",
@@ -188,6 +185,7 @@ fn report_view(report: &RedriveReport, removed: Option<u64>) -> JobReport {
         blocked: report.blocked.into(),
         arrived: report.arrived.into(),
         returned: report.returned.into(),
+        taken: report.taken.into(),
         not_deleted: report.not_deleted.into(),
         missing: report.missing.into(),
         uncertain: report.uncertain.into(),
