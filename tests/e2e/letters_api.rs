@@ -499,6 +499,8 @@ async fn a_job_is_cancelled_started_again_and_is_the_only_one_of_its_queue() {
         40 - moved,
         "leases are given back"
     );
+    // Another process of the folder knows the job as well.
+    let mut beside = scene_on(scene.running.data(), &[]);
     // It goes on with what is left of its 30; the rate is slow, so it is only seen to begin.
     let again = scene.act(&format!("/api/v1/jobs/{id}/restart"), "");
     until_depth(scene.data(), "sink", |depth| depth.waiting > moved).await;
@@ -511,6 +513,18 @@ async fn a_job_is_cancelled_started_again_and_is_the_only_one_of_its_queue() {
     );
     let (status, problem) = scene.ask(&format!("/api/v1/jobs/{id}/restart"), "");
     assert_eq!(status, 409, "another goes on with it: {problem}");
+    for (path, order) in [
+        (format!("/api/v1/jobs/{id}/restart"), String::new()),
+        (
+            format!("{DEAD}/redrive"),
+            json!({"apply": true}).to_string(),
+        ),
+    ] {
+        let (status, problem) = beside.ask(&path, &order);
+        assert_eq!(status, 409, "{path}: {problem}");
+        assert!(problem["detail"].to_string().contains(other), "{problem}");
+    }
+    stop(&mut beside.running);
     stop(&mut scene.running);
     // The stop cut the second; the next process knows both.
     let data = scene.running.data().clone();

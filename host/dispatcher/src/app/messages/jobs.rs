@@ -1,6 +1,6 @@
 //! The jobs of a process: started, followed, cancelled, kept. Knows nothing of what they do.
 
-use super::record::{JobFiles, JobRecord, JobState};
+use super::record::{BeginRefusal, JobFiles, JobRecord, JobState};
 use crate::admin::audit::Requester;
 use crate::admin::messages::{JobOrder, JobView};
 use crate::admin::operations::{Listed, Page};
@@ -88,10 +88,33 @@ impl Progress for Job {
     }
 }
 
+/// Jobs by their ids, which grow with time.
+struct KnownJobs(Mutex<BTreeMap<String, Arc<Job>>>);
+
+impl KnownJobs {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Job>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes out the oldest that have ended, where there are too many.
+    fn take_oldest(&self) -> Vec<JobRecord> {
+        let mut known = self.lock();
+        let mut taken = Vec::new();
+        while known.len() > KNOWN {
+            let ended = known.iter().find(|(_, job)| job.ended.is_cancelled());
+            let Some(id) = ended.map(|(id, _)| id.clone()) else {
+                break;
+            };
+            let job = known.remove(&id);
+            taken.extend(job.map(|job| job.lock().clone()));
+        }
+        taken
+    }
+}
+
 /// All jobs of a process, and those that earlier ones left behind.
 pub(super) struct Jobs {
-    /// By their ids, which grow with time.
-    known: Mutex<BTreeMap<String, Arc<Job>>>,
+    known: Arc<KnownJobs>,
     files: Option<Arc<Mutex<JobFiles>>>,
     owner: String,
     tasks: Mutex<Group<()>>,
@@ -114,8 +137,13 @@ impl Jobs {
             let id = job.lock().id.clone();
             (id, Arc::new(job))
         });
-        let jobs = Self {
-            known: Mutex::new(known.collect()),
+        let known = Arc::new(KnownJobs(Mutex::new(known.collect())));
+        if let Some(files) = &files {
+            let oldest = known.take_oldest();
+            oldest.iter().for_each(|record| files.forget(record));
+        }
+        Self {
+            known,
             owner: files
                 .as_ref()
                 .map(|files| files.owner().to_owned())
@@ -123,13 +151,11 @@ impl Jobs {
             files: files.map(|files| Arc::new(Mutex::new(files))),
             tasks: Mutex::default(),
             stop,
-        };
-        jobs.forget_oldest();
-        jobs
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Job>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     fn tasks(&self) -> MutexGuard<'_, Group<()>> {
@@ -154,8 +180,8 @@ impl Jobs {
     }
 
     /// Starts a job, which may go on with what another has left. At most one at a time takes messages
-    /// from a queue.
-    pub(super) fn start<W>(
+    /// from a queue: of this process, and of those that have its folder where messages are moved.
+    pub(super) async fn start<W>(
         &self,
         order: JobOrder,
         by: Requester,
@@ -168,60 +194,73 @@ impl Jobs {
         if self.stop.is_cancelled() {
             return Err(stopping());
         }
-        let job = {
-            let mut known = self.lock();
-            let running = known.values().filter(|job| !job.ended.is_cancelled());
-            let running: Vec<(String, String)> = running
-                .map(|job| {
-                    let record = job.lock();
-                    (record.order.queue.clone(), record.id.clone())
-                })
-                .collect();
-            if let Some((queue, id)) = running.iter().find(|(queue, _)| *queue == order.queue) {
-                let why = format!(
-                    "Nothing was done. Job `{id}` already takes messages from `{queue}`: cancel it, \
-                     or wait for its end."
-                );
-                return Err(CallProblem::new(StatusCode::CONFLICT, why));
+        let (job, older) = self.enter(order, by, goes_on_with)?;
+        let (known, stop, work) = (self.known.clone(), self.stop.clone(), work(job.clone()));
+        // Whoever asked may go: what has begun runs.
+        let (answer, answered) = oneshot::channel();
+        let running = async move {
+            let begun = begin(&job, older.as_deref()).await;
+            if begun.is_err() {
+                let id = job.lock().id.clone();
+                known.lock().remove(&id);
+                job.ended.cancel();
             }
-            if running.len() >= AT_ONCE {
-                let why = format!("Nothing was done. {AT_ONCE} jobs run already. Try again later.");
-                return Err(CallProblem::new(StatusCode::SERVICE_UNAVAILABLE, why));
+            let has_begun = begun.is_ok();
+            let _ = answer.send(begun.map(|()| job.clone()));
+            if has_begun {
+                forget_oldest(&known, job.files.clone()).await;
+                follow(job, stop, work).await;
             }
-            // What changes nothing is not worth a file.
-            let files = self.files.clone().filter(|_| order.apply);
-            let record = JobRecord::new(order, by, &self.owner);
-            let id = record.id.clone();
-            if let Some(older) = goes_on_with.and_then(|older| known.get(older)) {
-                // Asked again under the lock: of two that ask at once, one goes on with it.
-                let mut older = older.lock();
-                older.rest().map_err(|why| not_again(&older.id, &why))?;
-                older.restarted_as = Some(id.clone());
-                if let Some(files) = &self.files {
-                    log_kept(&older.id, lock_files(files).keep(&older));
-                }
-            }
-            let job = Arc::new(Job {
-                record: Mutex::new(record),
-                files,
-                cancel: self.stop.child_token(),
-                ended: CancellationToken::new(),
-            });
-            known.insert(id, job.clone());
-            job
         };
         {
-            let record = job.lock();
-            record.by.log_start(&record.order.queue, &record.id);
+            let mut tasks = self.tasks();
+            tasks.take_finished();
+            tasks.spawn(running);
         }
-        let work = work(job.clone());
-        let running = follow(job.clone(), self.stop.clone(), work);
-        let mut tasks = self.tasks();
-        tasks.take_finished();
-        tasks.spawn(running);
-        drop(tasks);
-        self.forget_oldest();
-        Ok(job)
+        answered.await.map_err(|_| stopping())?
+    }
+
+    /// Makes a job known, unless another of this process takes messages from its queue; and the one
+    /// that it goes on with.
+    fn enter(
+        &self,
+        order: JobOrder,
+        by: Requester,
+        goes_on_with: Option<&str>,
+    ) -> Result<(Arc<Job>, Option<Arc<Job>>), CallProblem> {
+        let mut known = self.lock();
+        let running = known.values().filter(|job| !job.ended.is_cancelled());
+        let running: Vec<(String, String)> = running
+            .map(|job| {
+                let record = job.lock();
+                (record.order.queue.clone(), record.id.clone())
+            })
+            .collect();
+        if let Some((queue, id)) = running.iter().find(|(queue, _)| *queue == order.queue) {
+            return Err(busy(queue, id, ""));
+        }
+        if running.len() >= AT_ONCE {
+            let why = format!("Nothing was done. {AT_ONCE} jobs run already. Try again later.");
+            return Err(CallProblem::new(StatusCode::SERVICE_UNAVAILABLE, why));
+        }
+        let older = goes_on_with.and_then(|older| known.get(older)).cloned();
+        if let Some(older) = &older {
+            // Asked again under the lock: of two that ask at once, one goes on with it.
+            let older = older.lock();
+            older.rest().map_err(|why| not_again(&older.id, &why))?;
+        }
+        // What changes nothing is not worth a file.
+        let files = self.files.clone().filter(|_| order.apply);
+        let record = JobRecord::new(order, by, &self.owner);
+        let id = record.id.clone();
+        let job = Arc::new(Job {
+            record: Mutex::new(record),
+            files,
+            cancel: self.stop.child_token(),
+            ended: CancellationToken::new(),
+        });
+        known.insert(id, job.clone());
+        Ok((job, older))
     }
 
     /// Waits for the end of a job, though no longer than this.
@@ -270,20 +309,6 @@ impl Jobs {
         })
     }
 
-    fn forget_oldest(&self) {
-        let mut known = self.lock();
-        while known.len() > KNOWN {
-            let ended = known.iter().find(|(_, job)| job.ended.is_cancelled());
-            let Some(id) = ended.map(|(id, _)| id.clone()) else {
-                return;
-            };
-            known.remove(&id);
-            if let Some(files) = &self.files {
-                lock_files(files).forget(&id);
-            }
-        }
-    }
-
     /// Waits until all have given back what they held; not for ever.
     pub(super) async fn finish(&self) {
         let mut tasks = std::mem::take(&mut *self.tasks());
@@ -301,6 +326,15 @@ impl Jobs {
     }
 }
 
+/// Another job takes messages from the queue.
+fn busy(queue: &str, id: &str, of: &str) -> CallProblem {
+    let why = format!(
+        "Nothing was done. Job `{id}`{of} already takes messages from `{queue}`: cancel it, or wait \
+         for its end."
+    );
+    CallProblem::new(StatusCode::CONFLICT, why)
+}
+
 fn not_again(id: &str, why: &str) -> CallProblem {
     let why = format!("Job `{id}` cannot be started again: {why}.");
     CallProblem::new(StatusCode::CONFLICT, why)
@@ -315,9 +349,51 @@ fn lock_files(files: &Mutex<JobFiles>) -> MutexGuard<'_, JobFiles> {
     files.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Writes down that a job begins, and that it goes on with another.
+async fn begin(job: &Job, older: Option<&Job>) -> Result<(), CallProblem> {
+    let record = job.lock().clone();
+    let id = record.id.clone();
+    if let Some(files) = job.files.clone() {
+        let of = older.map(|older| older.lock().clone());
+        let begun = tasks::blocking(move || lock_files(&files).begin(&record, of.as_ref()));
+        match begun.finished().await {
+            Ok(Ok(())) => {}
+            Ok(Err(BeginRefusal::Busy(other))) => {
+                let of = format!(" of process `{}`", other.process);
+                return Err(busy(&other.order.queue, &other.id, &of));
+            }
+            Ok(Err(BeginRefusal::Older(now, why))) => {
+                let problem = not_again(&now.id, &why);
+                if let Some(older) = older {
+                    *older.lock() = *now;
+                }
+                return Err(problem);
+            }
+            Err(error) => log_kept(&id, Err(error)),
+        }
+    }
+    if let Some(older) = older {
+        older.lock().restarted_as = Some(id);
+    }
+    let record = job.lock();
+    record.by.log_start(&record.order.queue, &record.id);
+    Ok(())
+}
+
+/// Forgets the oldest jobs that have ended.
+async fn forget_oldest(known: &KnownJobs, files: Option<Arc<Mutex<JobFiles>>>) {
+    let oldest = known.take_oldest();
+    if let Some(files) = files.filter(|_| !oldest.is_empty()) {
+        let forget = move || {
+            let files = lock_files(&files);
+            oldest.iter().for_each(|record| files.forget(record));
+        };
+        tasks::blocking(forget).finished().await;
+    }
+}
+
 /// Runs a job, and writes down how it stands from time to time.
 async fn follow(job: Arc<Job>, stop: CancellationToken, work: impl Future<Output = JobEnd> + Send) {
-    keep(&job).await;
     let mut work = std::pin::pin!(work);
     let end = loop {
         tokio::select! {
@@ -384,18 +460,18 @@ mod tests {
         };
         let start =
             |queue: &str| jobs.start(order(queue), Requester::default(), None, until_cancelled);
-        let Ok(first) = start("local:a") else {
+        let Ok(first) = start("local:a").await else {
             panic!("it starts");
         };
-        let refused = start("local:a").err().expect("it is refused");
+        let refused = start("local:a").await.err().expect("it is refused");
         assert_eq!(refused.status, StatusCode::CONFLICT);
-        assert!(start("local:b").is_ok());
+        assert!(start("local:b").await.is_ok());
         let id = first.view().id;
         jobs.cancel(&id).expect("it runs");
         let view = jobs.wait(&first, Duration::from_secs(60)).await;
         assert_eq!((&*view.state, view.can_restart), ("cancelled", true));
         assert!(jobs.cancel(&id).is_err(), "it has ended");
-        assert!(start("local:a").is_ok());
+        assert!(start("local:a").await.is_ok());
         let page = Page {
             limit: 2,
             after: None,
@@ -425,7 +501,7 @@ mod tests {
                 JobEnd::Stopped
             },
         );
-        let Ok(started) = started else {
+        let Ok(started) = started.await else {
             panic!("it starts");
         };
         let id = started.view().id;
@@ -435,6 +511,7 @@ mod tests {
             jobs.start(order("local:b"), Requester::default(), None, |_| async {
                 JobEnd::Complete
             })
+            .await
             .is_err()
         );
         let later = Jobs::new(place, CancellationToken::new());

@@ -287,8 +287,8 @@ impl QueueMessages {
         let task = self.prepare(&order).await?;
         let apply = order.apply;
         let job = |job| work(job, task, apply);
-        let started = self.jobs.start(order, by, goes_on_with, job);
-        Ok(self.jobs.wait(&*started?, JOB_WAIT).await)
+        let started = self.jobs.start(order, by, goes_on_with, job).await?;
+        Ok(self.jobs.wait(&started, JOB_WAIT).await)
     }
 
     async fn sandbox(&self, plugin: &str) -> Result<Sandbox, CallProblem> {

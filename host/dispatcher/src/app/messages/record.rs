@@ -20,6 +20,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const JOB: &str = "json";
 /// The suffix of the lock of a process.
 const LOCK: &str = "lock";
+/// The name of the file that is locked while a job begins.
+const TURN: &str = "begin";
 /// A lock that is younger may be that of a process which is about to hold it.
 const JUST_MADE: Duration = Duration::from_secs(60);
 /// So often the work of one order is started again: what ends early each time needs a person.
@@ -183,9 +185,9 @@ fn report_view(report: &RedriveReport, removed: Option<u64>) -> JobReport {
         removed: removed.map(Into::into),
         left: report.left.into(),
         blocked: report.blocked.into(),
+        taken: report.taken.into(),
         arrived: report.arrived.into(),
         returned: report.returned.into(),
-        taken: report.taken.into(),
         not_deleted: report.not_deleted.into(),
         missing: report.missing.into(),
         uncertain: report.uncertain.into(),
@@ -197,6 +199,15 @@ fn report_view(report: &RedriveReport, removed: Option<u64>) -> JobReport {
         failures: failures.collect(),
         end: report.end.map(|end| end.words().to_owned()),
     }
+}
+
+/// Why a job does not begin.
+#[derive(Debug)]
+pub(super) enum BeginRefusal {
+    /// This job of another process takes messages from its queue.
+    Busy(Box<JobRecord>),
+    /// What it was to go on with, as it is now, and why it cannot.
+    Older(Box<JobRecord>, String),
 }
 
 /// The folder of jobs.
@@ -235,25 +246,69 @@ impl JobFiles {
         write(&self.folder, record)
     }
 
-    /// Forgets a job.
-    pub(super) fn forget(&self, id: &str) {
-        // It is read again otherwise, and forgotten another time.
-        let _ = std::fs::remove_file(self.folder.join(id).with_extension(JOB));
+    /// Writes down that a job begins and, if it goes on with what `older` has left, that no other does.
+    /// One process after the other does so: of all that have the folder, one takes messages from a
+    /// queue, and one goes on with a job. Blocks for some milliseconds.
+    pub(super) fn begin(
+        &mut self,
+        record: &JobRecord,
+        older: Option<&JobRecord>,
+    ) -> io::Result<Result<(), BeginRefusal>> {
+        files::make_folder(&self.folder)?;
+        let (turn, _) = files::open_private(&self.folder.join(TURN))?;
+        turn.lock()?;
+        if let Some(other) = self.running_elsewhere(&record.order.queue) {
+            return Ok(Err(BeginRefusal::Busy(Box::new(other))));
+        }
+        if let Some(known) = older {
+            // Another process may have gone on with it since this one read it.
+            let kept = read(&self.path_of(&known.id)).ok();
+            let mut older = kept.unwrap_or_else(|| known.clone());
+            if let Err(why) = older.rest() {
+                return Ok(Err(BeginRefusal::Older(Box::new(older), why)));
+            }
+            older.restarted_as = Some(record.id.clone());
+            write(&self.folder, &older)?;
+        }
+        self.keep(record)?;
+        Ok(Ok(()))
+    }
+
+    /// A job on this queue that another process runs.
+    fn running_elsewhere(&self, queue: &str) -> Option<JobRecord> {
+        let paths = self.paths(JOB).into_iter();
+        let mut records = paths.filter_map(|path| read(&path).ok());
+        records.find(|one| {
+            one.state == JobState::Running
+                && one.order.queue == queue
+                && one.owner != self.owner
+                && self.is_there(&one.owner)
+        })
+    }
+
+    /// Whether the process of this lock has not ended.
+    fn is_there(&self, owner: &str) -> bool {
+        let lock = File::open(self.lock_of(owner));
+        lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))
+    }
+
+    /// Forgets a job, unless another process knows it as its own.
+    pub(super) fn forget(&self, record: &JobRecord) {
+        if record.owner == self.owner || !self.is_there(&record.owner) {
+            // It is read again otherwise, and forgotten another time.
+            let _ = std::fs::remove_file(self.path_of(&record.id));
+        }
     }
 
     /// The jobs of processes that have ended. Those that ran are marked as cut.
     pub(super) fn left(&self) -> Vec<JobRecord> {
         let mut left = Vec::new();
         for path in self.paths(JOB) {
-            let text = std::fs::read(&path);
-            let read = text
-                .map_err(|error| error.to_string())
-                .and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string()));
-            match read {
+            match read(&path) {
                 Ok(record) => left.extend(self.take_over(record)),
                 Err(error) => {
                     let file = path.display();
-                    tracing::warn!(%file, error, "job not read");
+                    tracing::warn!(%file, %error, "job not read");
                 }
             }
         }
@@ -286,6 +341,10 @@ impl JobFiles {
         Some(record)
     }
 
+    fn path_of(&self, job: &str) -> PathBuf {
+        self.folder.join(job).with_extension(JOB)
+    }
+
     fn lock_of(&self, owner: &str) -> PathBuf {
         self.folder.join(owner).with_extension(LOCK)
     }
@@ -308,6 +367,10 @@ impl Drop for JobFiles {
             let _ = std::fs::remove_file(self.lock_of(&self.owner));
         }
     }
+}
+
+fn read(path: &Path) -> io::Result<JobRecord> {
+    Ok(serde_json::from_slice(&std::fs::read(path)?)?)
 }
 
 /// A crash leaves the older file or the newer.
@@ -367,7 +430,54 @@ mod tests {
         assert!(cut.ended_at.is_some() && cut.error.is_some());
         let again = second.left().pop().expect("it is kept");
         assert_eq!(again, cut, "it is cut once");
-        second.forget(&cut.id);
+        second.forget(&cut);
+        assert!(second.left().is_empty());
+    }
+
+    #[test]
+    fn of_the_processes_of_a_folder_one_goes_on_with_a_job_and_one_takes_from_a_queue() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path().join("jobs");
+        let [mut first, mut second] = [&folder, &folder].map(|place| JobFiles::new(place.clone()));
+        let mut older = record(&first);
+        older.end(JobState::Cancelled, None);
+        first.keep(&older).expect("it is written");
+        let known = second.left().pop().expect("it is found");
+        let mut again = record(&first);
+        let begun = first.begin(&again, Some(&older)).expect("it is written");
+        assert!(begun.is_ok(), "{begun:?}");
+
+        let other = record(&second);
+        let refused = second.begin(&other, None).expect("it is read");
+        let Err(BeginRefusal::Busy(busy)) = refused else {
+            panic!("the first process takes from its queue: {refused:?}");
+        };
+        assert_eq!(busy.id, again.id);
+
+        again.end(JobState::Done, None);
+        first.keep(&again).expect("it is written");
+        let refused = second.begin(&other, Some(&known)).expect("it is read");
+        let Err(BeginRefusal::Older(older, why)) = refused else {
+            panic!("the first process has gone on with it: {refused:?}");
+        };
+        assert_eq!(older.restarted_as, Some(again.id.clone()));
+        assert!(why.contains(&again.id), "{why}");
+        let begun = second.begin(&other, None).expect("it is written");
+        assert!(begun.is_ok(), "the first job has ended: {begun:?}");
+    }
+
+    #[test]
+    fn a_process_forgets_no_job_of_another_that_is_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut first = JobFiles::new(folder.path().join("jobs"));
+        let mut ended = record(&first);
+        ended.end(JobState::Cancelled, None);
+        first.keep(&ended).expect("it is written");
+        let second = JobFiles::new(folder.path().join("jobs"));
+        second.forget(&ended);
+        assert_eq!(second.left().len(), 1, "the first can start it again");
+        drop(first);
+        second.forget(&ended);
         assert!(second.left().is_empty());
     }
 
