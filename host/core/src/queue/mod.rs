@@ -5,9 +5,10 @@ use crate::clock;
 use crate::clock::BootInstant;
 pub use crate::error_kind::{CallError as QueueError, ErrorKind};
 use crate::memory::HeldBytes;
-use crate::message::{Loss, Message, Outcome, Outgoing, Receipt};
+use crate::message::{Loss, Message, Outcome, Outgoing, Receipt, SendSpan};
 use crate::telemetry::events::Reason;
 use crate::telemetry::metrics::durations::SentMessages;
+use crate::telemetry::trace::Tracer;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -185,12 +186,33 @@ pub async fn send_counted(
     sent: &SentMessages,
 ) -> Vec<Result<String, ItemError>> {
     let called = clock::now();
-    let answers = queue.send(items).await;
+    let (answers, calls) = queue.send_with_calls(items).await;
     let errors: Vec<_> = answers
         .iter()
         .map(|answer| answer.as_ref().err().map(ItemError::label))
         .collect();
-    sent.record(&queue.identity().name, clock::now().since(called), &errors);
+    let name = &queue.identity().name;
+    sent.record(name, calls, clock::now().since(called), &errors);
+    answers
+}
+
+/// Sends as `send_counted` does, as a span: for nobody's attempt. `reason` is what is sent for.
+pub async fn send_traced(
+    queue: &dyn Queue,
+    items: &mut [Outgoing],
+    reason: &'static str,
+    sent: &SentMessages,
+    tracer: &Tracer,
+) -> Vec<Result<String, ItemError>> {
+    let span = SendSpan::begin(tracer, items);
+    let answers = send_counted(queue, items, sent).await;
+    if let Some(span) = span {
+        let failures = answers.iter().filter_map(|answer| answer.as_ref().err());
+        let failures: Vec<_> = failures
+            .map(|error| (error.label(), error.to_string()))
+            .collect();
+        span.end(&queue.identity().name, reason, &failures);
+    }
     answers
 }
 
@@ -318,9 +340,22 @@ pub trait Queue: Send + Sync + 'static {
     /// the same delivery with the same outcome again is harmless.
     async fn settle(&self, items: &[(Message, Outcome)]) -> Vec<Result<(), ItemError>>;
 
+    /// As `settle`, with how many calls to the backend it took, where that may be more than one.
+    async fn settle_with_calls(
+        &self,
+        items: &[(Message, Outcome)],
+    ) -> (Vec<Result<(), ItemError>>, usize) {
+        (self.settle(items).await, 1)
+    }
+
     /// Sends; at most `Identity::batch` items. `Ok` is the new message's id and means that it
     /// survives a crash. One answer per item, in order.
     async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>>;
+
+    /// As `send`, with how many calls to the backend it took, where that may be more than one.
+    async fn send_with_calls(&self, items: &[Outgoing]) -> (Vec<Result<String, ItemError>>, usize) {
+        (self.send(items).await, 1)
+    }
 
     /// Whether a message could be sent, as far as the queue can tell without sending it: an error is
     /// the very one that `send` would give.

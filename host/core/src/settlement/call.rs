@@ -74,8 +74,10 @@ pub(super) struct CallResult {
     pub late: Vec<SettleItem>,
     pub items: Vec<SettleItem>,
     pub results: Vec<Result<(), ItemError>>,
-    /// What the call took, if there was one.
+    /// What settling took, if anything was settled.
     pub took: Option<Duration>,
+    /// How many calls to the backend that was.
+    pub calls: usize,
 }
 
 /// Leaves out what would come after its lease. A deletion may: it is right whoever holds the message
@@ -110,9 +112,9 @@ pub(super) async fn settle(
         claims.push((item.end, item.claim, item.tries, item.unrecorded, kept));
     }
     let called = clock::now();
-    let results = match told.is_empty() {
-        true => Vec::new(),
-        false => queue.settle(&told).await,
+    let (results, calls) = match told.is_empty() {
+        true => (Vec::new(), 0),
+        false => queue.settle_with_calls(&told).await,
     };
     let took = (!told.is_empty()).then(|| clock::now().since(called));
     if took.is_some() {
@@ -152,5 +154,6 @@ pub(super) async fn settle(
         items,
         results,
         took,
+        calls,
     }
 }

@@ -259,10 +259,6 @@ impl Settlement {
                 let (items, late) = in_time(items, now);
                 late.iter()
                     .for_each(|item| self.not_settled(item, TOO_LATE, now));
-                if !items.is_empty() {
-                    self.counters.settle_calls.one();
-                    self.meter.calls.one();
-                }
                 let (queue, guard) = (self.queue.clone(), self.guard.clone());
                 calls.spawn(settle(queue, guard, self.spans.clone(), items));
             }
@@ -270,6 +266,8 @@ impl Settlement {
             tokio::select! {
                 biased; // for simulations; of answers there are few, of what is finished many
                 answer = calls.next() => {
+                    self.counters.settle_calls.many(answer.calls);
+                    self.meter.calls.many(answer.calls);
                     if let Some(took) = answer.took {
                         call_times.note(took);
                         self.meter.settlements.record(took, first_failure(&answer.results));

@@ -34,6 +34,7 @@ pub(super) async fn alone(guard: Arc<Guard>, message: Message) -> CallResult {
         items: Vec::new(),
         results: Vec::new(),
         took: None,
+        calls: 0,
     }
 }
 

@@ -133,7 +133,7 @@ mod tests {
         meter.settlements.record(ms, None);
         meter.took(ms, Some("timeout"), None);
         let sent = SentMessages::default();
-        sent.record("local:b", ms, &[None, Some("refused")]);
+        sent.record("local:b", 1, ms, &[None, Some("refused")]);
         let families = families(&meters, &sent.all(), |_| "dispatcher_local");
         let counts = |family: &MetricFamily| {
             let samples = family.samples.iter().filter_map(|sample| {

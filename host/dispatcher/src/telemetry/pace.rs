@@ -35,7 +35,7 @@ const DOLLARS: Metric = Metric::gauge(
 const COST: Metric = Metric::counter(
     "queue_cost_dollars",
     Unit::Dollars,
-    "What all calls for the queue have cost, those for its depth included, where they are billed.",
+    "What all calls for the queue have cost, those that send to it or ask for its depth included, where they are billed.",
 );
 
 /// Counts since the start.
@@ -80,21 +80,21 @@ impl Paces {
         (passed > Duration::ZERO).then_some((passed, since))
     }
 
-    /// These metrics of all queues; `waiting` says how many messages wait in one, `depth_calls` what
-    /// was asked about depths.
+    /// These metrics of all queues; `waiting` says how many messages wait in one, `other_calls` what was
+    /// sent to them and asked about depths.
     pub(crate) fn families(
         &self,
         now: BootInstant,
         meters: &Meters,
         facts: &QueueFacts,
         waiting: impl Fn(&str) -> Option<u64>,
-        depth_calls: &BTreeMap<String, u64>,
+        other_calls: &BTreeMap<String, u64>,
     ) -> Vec<MetricFamily> {
         let mut samples: [Vec<MetricSample>; 4] = Default::default();
         let [drain, calls, dollars, cost] = &mut samples;
         let level = |queue, value| MetricSample::new([queue], MetricValue::Level(value));
         for (queue, meter) in meters.iter() {
-            let asked = depth_calls.get(&**queue).copied().unwrap_or_default();
+            let asked = other_calls.get(&**queue).copied().unwrap_or_default();
             let counted = counted(meter, asked);
             let price = price(facts, queue);
             if let Some(price) = price {
@@ -111,7 +111,7 @@ impl Paces {
                 dollars.extend(price.map(|price| level(queue, each * price / 1e6)));
             }
         }
-        let others = depth_calls
+        let others = other_calls
             .iter()
             .filter(|(queue, _)| meters.of(queue).is_none());
         for (queue, calls) in others {
@@ -123,11 +123,11 @@ impl Paces {
     }
 }
 
-fn counted(meter: &Meter, depth_calls: u64) -> Counted {
+fn counted(meter: &Meter, other_calls: u64) -> Counted {
     Counted {
         received: meter.received.get(),
         done: meter.done.get(),
-        calls: meter.calls.get() + depth_calls,
+        calls: meter.calls.get() + other_calls,
     }
 }
 

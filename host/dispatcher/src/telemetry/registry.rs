@@ -50,11 +50,16 @@ impl Registry {
         let tasks = MetricValue::Level(tasks::alive() as f64);
         let (now, every) = (clock::now(), self.depth_terms.every);
         let waiting = |queue: &str| self.depths.waiting(queue, now, every);
-        let calls = self.depths.calls();
+        let sent = self.sent.all();
+        // What is sent is billed as well.
+        let mut calls = self.depths.calls();
+        for one in &sent {
+            *calls.entry(one.queue.clone()).or_default() += one.calls_to_backend;
+        }
         [
             self.counters.families(),
             vec![TASKS.of_process(tasks)],
-            messaging::families(&self.meters, &self.sent.all(), |queue| {
+            messaging::families(&self.meters, &sent, |queue| {
                 self.systems.map_or("", |systems| systems(queue))
             }),
             queue::families(&self.meters),

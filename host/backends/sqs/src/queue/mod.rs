@@ -345,10 +345,21 @@ impl Queue for SqsQueue {
     }
 
     async fn settle(&self, items: &[(Message, Outcome)]) -> Vec<Result<(), ItemError>> {
+        self.settle_all(items).await.0
+    }
+
+    async fn settle_with_calls(
+        &self,
+        items: &[(Message, Outcome)],
+    ) -> (Vec<Result<(), ItemError>>, usize) {
         self.settle_all(items).await
     }
 
     async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>> {
+        self.send_with_calls(items).await.0
+    }
+
+    async fn send_with_calls(&self, items: &[Outgoing]) -> (Vec<Result<String, ItemError>>, usize) {
         let parcels: Vec<SendEntry> = items
             .iter()
             .map(|item| SendEntry::of(item, &self.target))

@@ -157,11 +157,11 @@ fn digest(name: &str) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Sends to one queue, in order, in as many calls as SQS's limits ask for.
+/// Sends to one queue, in order, in as many calls as SQS's limits ask for: that many were made.
 pub(super) async fn send(
     target: &QueueTarget,
     parcels: &[SendEntry],
-) -> Vec<Result<String, ItemError>> {
+) -> (Vec<Result<String, ItemError>>, usize) {
     let mut results: Vec<Result<String, ItemError>> = parcels
         .iter()
         .map(|parcel| match parcel.refusal(target) {
@@ -173,7 +173,9 @@ pub(super) async fn send(
         .filter(|&at| results[at].is_ok())
         .collect();
     let sizes: Vec<usize> = good.iter().map(|&at| parcels[at].bytes()).collect();
-    for range in calls(&sizes, BATCH) {
+    let ranges = calls(&sizes, BATCH);
+    let made = ranges.len();
+    for range in ranges {
         let chosen = &good[range];
         let entries = chosen
             .iter()
@@ -185,7 +187,7 @@ pub(super) async fn send(
             results[at] = answer;
         }
     }
-    results
+    (results, made)
 }
 
 async fn send_once(

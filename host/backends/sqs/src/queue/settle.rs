@@ -18,10 +18,15 @@ type SettleResult = Result<(), ItemError>;
 
 impl SqsQueue {
     /// Settles every message of the slice once. Burials are sent before anything is deleted, so
-    /// that one call deletes them with those that are done.
-    pub(super) async fn settle_all(&self, items: &[(Message, Outcome)]) -> Vec<SettleResult> {
+    /// that one call deletes them with those that are done. How many calls it took: each is billed.
+    pub(super) async fn settle_all(
+        &self,
+        items: &[(Message, Outcome)],
+    ) -> (Vec<SettleResult>, usize) {
         let plan = Plan::of(items);
         let (released, removed) = tokio::join!(self.release(&plan.steps), self.remove(&plan.steps));
+        let calls = released.1 + removed.1;
+        let (released, removed) = (released.0, removed.0);
         let results: Vec<SettleResult> = released
             .into_iter()
             .zip(removed)
@@ -31,11 +36,11 @@ impl SqsQueue {
                     .expect("every outcome either releases or removes")
             })
             .collect();
-        plan.spread(&results)
+        (plan.spread(&results), calls)
     }
 
-    /// One answer for every step that releases, `None` for the others.
-    async fn release(&self, steps: &[BatchStep<'_>]) -> Vec<Option<SettleResult>> {
+    /// One answer for every step that releases, `None` for the others; and the calls that it took.
+    async fn release(&self, steps: &[BatchStep<'_>]) -> (Vec<Option<SettleResult>>, usize) {
         let today = clock::wall_clock_now();
         let mut places = Vec::new();
         let mut changes = Vec::new();
@@ -45,6 +50,7 @@ impl SqsQueue {
                 changes.push((step.receipt(), release_s(step.message, *after, today)));
             }
         }
+        let mut calls = usize::from(!changes.is_empty());
         let mut results = self.change_visibility(&changes).await;
         // We cannot always know how long this delivery has been in flight. What was too much at
         // full length fits at half, unless it has been in flight for more than half of the 12
@@ -53,6 +59,7 @@ impl SqsQueue {
             .filter(|&at| matches!(&results[at], Err(error) if is_beyond_ceiling(error)))
             .collect();
         if !late.is_empty() {
+            calls += 1;
             let halves: Vec<_> = late
                 .iter()
                 .map(|&at| (changes[at].0, changes[at].1 / 2))
@@ -65,12 +72,13 @@ impl SqsQueue {
         for (at, answer) in places.into_iter().zip(results) {
             list[at] = Some(answer);
         }
-        list
+        (list, calls)
     }
 
-    /// One answer for every step that deletes or dead-letters, `None` for the others.
-    async fn remove(&self, steps: &[BatchStep<'_>]) -> Vec<Option<SettleResult>> {
-        let mut list = self.dead_letter(steps).await;
+    /// One answer for every step that deletes or dead-letters, `None` for the others; and the calls
+    /// that it took.
+    async fn remove(&self, steps: &[BatchStep<'_>]) -> (Vec<Option<SettleResult>>, usize) {
+        let (mut list, sends) = self.dead_letter(steps).await;
         let places: Vec<usize> = steps
             .iter()
             .enumerate()
@@ -88,11 +96,12 @@ impl SqsQueue {
             }
             list[at] = Some(answer);
         }
-        list
+        (list, sends + usize::from(!receipts.is_empty()))
     }
 
-    /// Sends to the dead-letter queue. One answer for every step that asks for it.
-    async fn dead_letter(&self, steps: &[BatchStep<'_>]) -> Vec<Option<SettleResult>> {
+    /// Sends to the dead-letter queue. One answer for every step that asks for it; and the calls that it
+    /// took.
+    async fn dead_letter(&self, steps: &[BatchStep<'_>]) -> (Vec<Option<SettleResult>>, usize) {
         let mut places = Vec::new();
         let mut parcels = Vec::new();
         let Some(dead_letter_queue) = &self.dead_letter else {
@@ -103,10 +112,8 @@ impl SqsQueue {
                 )))
             };
             let is_dead = |step: &BatchStep| matches!(step.outcome, Outcome::DeadLetter(_));
-            return steps
-                .iter()
-                .map(|step| is_dead(step).then(refused))
-                .collect();
+            let steps = steps.iter();
+            return (steps.map(|step| is_dead(step).then(refused)).collect(), 0);
         };
         let mut list: Vec<Option<SettleResult>> = vec![None; steps.len()];
         for (at, step) in steps.iter().enumerate() {
@@ -129,16 +136,14 @@ impl SqsQueue {
                 parcels.push(parcel);
             }
         }
-        for (at, answer) in places
-            .into_iter()
-            .zip(send::send(dead_letter_queue, &parcels).await)
-        {
+        let (answers, calls) = send::send(dead_letter_queue, &parcels).await;
+        for (at, answer) in places.into_iter().zip(answers) {
             if answer.is_ok() {
                 self.dead_lettered.add(&steps[at].message.id);
             }
             list[at] = Some(answer.map(|_id| ()));
         }
-        list
+        (list, calls)
     }
 
     async fn delete(&self, receipts: &[&Receipt]) -> Vec<SettleResult> {

@@ -97,6 +97,7 @@ pub struct SentMessages(Mutex<BTreeMap<String, SentToQueue>>);
 #[derive(Debug, Default)]
 struct SentToQueue {
     calls: DurationsByError,
+    calls_to_backend: u64,
     messages: BTreeMap<&'static str, u64>,
 }
 
@@ -107,19 +108,29 @@ pub struct SentSeries {
     pub queue: String,
     /// The calls.
     pub calls: Vec<DurationSeries>,
+    /// How many calls to the backend these took.
+    pub calls_to_backend: u64,
     /// How many messages, by why they were not sent; that is empty for those that were.
     pub messages: Vec<(&'static str, u64)>,
 }
 
 impl SentMessages {
-    /// Records one call to a queue; `errors` says of each message why it was not sent, if it was not.
-    pub fn record(&self, queue: &str, took: Duration, errors: &[Option<&'static str>]) {
+    /// Records that messages were sent to a queue, in so many calls to its backend; `errors` says of each
+    /// message why it was not sent, if it was not.
+    pub fn record(
+        &self,
+        queue: &str,
+        calls: usize,
+        took: Duration,
+        errors: &[Option<&'static str>],
+    ) {
         let mut queues = self.lock();
         let is_known = queues.contains_key(queue) || queues.len() < MOST_QUEUES;
         let queue = if is_known { queue } else { "" };
         let sent = queues.entry(queue.to_owned()).or_default();
         sent.calls
             .record(took, errors.iter().copied().flatten().next());
+        sent.calls_to_backend += calls as u64;
         for error in errors {
             *sent.messages.entry(error.unwrap_or_default()).or_default() += 1;
         }
@@ -131,6 +142,7 @@ impl SentMessages {
         let series = queues.iter().map(|(queue, sent)| SentSeries {
             queue: queue.clone(),
             calls: sent.calls.series(),
+            calls_to_backend: sent.calls_to_backend,
             messages: sent
                 .messages
                 .iter()
@@ -171,11 +183,12 @@ mod tests {
     #[test]
     fn sent_messages_are_counted_by_queue_and_by_why_they_were_not_sent() {
         let sent = SentMessages::default();
-        sent.record("local:b", MS, &[None, Some("refused"), None]);
-        sent.record("local:a", MS, &[None]);
+        sent.record("local:b", 2, MS, &[None, Some("refused"), None]);
+        sent.record("local:a", 1, MS, &[None]);
         let all = sent.all();
         assert_eq!(all[0].queue, "local:a");
         assert_eq!(all[1].messages, [("", 2), ("refused", 1)]);
+        assert_eq!(all[1].calls_to_backend, 2);
         let calls: Vec<_> = all[1]
             .calls
             .iter()
@@ -188,7 +201,7 @@ mod tests {
     fn queues_beyond_the_limit_are_counted_together() {
         let sent = SentMessages::default();
         for number in 0..MOST_QUEUES + 2 {
-            sent.record(&number.to_string(), MS, &[None]);
+            sent.record(&number.to_string(), 1, MS, &[None]);
         }
         let all = sent.all();
         assert_eq!(all.len(), MOST_QUEUES + 1);

@@ -58,7 +58,7 @@ pub struct Meter {
     pub shed: Counter,
     /// Leases that expired, or were taken away, before their message was settled.
     pub lost: Counter,
-    /// Calls to receive, settle and extend.
+    /// Calls to receive, settle and extend; to settle takes several on some backends.
     pub calls: Counter,
     /// Each end of a delivery, by reason.
     pub events: EventCounts,
