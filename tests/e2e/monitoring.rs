@@ -407,27 +407,147 @@ async fn an_autoscaler_gets_the_replicas_that_the_backlog_wants() {
     // One runs until the end of the test; the others wait for it.
     let data = running.data().path();
     send(data, "default", (0..10).map(|_| "sleep:600000".to_owned())).await;
-    let number = |answer: &Value, name: &str| answer["items"][0][name].as_u64().expect("a number");
-    let wanted = async {
+    // Nobody knows yet how long they take, and they are more than one replica handles.
+    let (status, problem) = wait_for_scale(&running, |(status, _)| *status != 200).await;
+    assert_eq!(status, 503, "{problem}");
+    let why = problem["detail"].as_str().expect("words");
+    assert!(
+        why.contains("How long messages of `verdicts` take"),
+        "{why}"
+    );
+    running.signal(Signal::KILL);
+    running.wait_exit();
+}
+
+/// What an autoscaler is answered, once it is this: depths are kept for some seconds.
+async fn wait_for_scale(
+    running: &RunningProgram,
+    holds: impl Fn(&(u16, Value)) -> bool,
+) -> (u16, Value) {
+    let url = format!("{}/api/v1/scale?drain=3600", admin(running));
+    let asking = async {
         loop {
-            let (_, answer) = scale("route=verdicts&drain=600");
-            if number(&answer, "in_flight") > 0 {
+            let answer = http::get(&url);
+            let body = serde_json::from_str(&answer.body).unwrap_or_default();
+            let answer = (answer.status, body);
+            if holds(&answer) {
                 return answer;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    let wanted = tokio::time::timeout(dispatcher_tests::PATIENCE, wanted).await;
-    let wanted = wanted.expect("a depth is not kept for long");
-    let in_flight = number(&wanted, "in_flight");
-    assert_eq!(in_flight + number(&wanted, "backlog"), 10, "{wanted}");
-    // Nobody knows yet how long they take, and those in flight have their place.
-    assert_eq!(
-        wanted["replicas"].as_u64(),
-        Some(in_flight.max(1)),
-        "{wanted}"
-    );
-    assert_eq!(wanted["items"][0]["median_attempt_s"], Value::Null);
+    let answered = tokio::time::timeout(dispatcher_tests::PATIENCE, asking).await;
+    answered.expect("a depth is not kept for long")
+}
+
+#[tokio::test]
+async fn messages_that_came_singly_occupy_an_attempt_each() {
+    let service = JobService::start(|_| ServiceStep::Never);
+    let url = service.url();
+    let program = Program::new([
+        "run",
+        "--log-format",
+        "json",
+        "--forward",
+        &url,
+        "--concurrency",
+        "4",
+        "--batch-size",
+        "10",
+        "--admin",
+        "127.0.0.1:0",
+    ]);
+    let mut running = program.start();
+    let data = running.data().path();
+    for number in 1..=4 {
+        send(data, "default", ["job".to_owned()]).await;
+        service.wait_for(number);
+    }
+    send(data, "default", (0..4).map(|_| "job".to_owned())).await;
+    let all_came = |(_, answer): &(u16, Value)| answer["items"][0]["in_flight"] == 8;
+    let (_, answer) = wait_for_scale(&running, all_came).await;
+    assert_eq!(answer["replicas"], 2, "{answer}");
+    assert_eq!(answer["items"][0]["at_once"], 40, "{answer}");
     running.signal(Signal::KILL);
     running.wait_exit();
+}
+
+#[tokio::test]
+async fn messages_that_are_only_prefetched_want_no_replicas_of_their_own() {
+    let more = [
+        "--concurrency",
+        "2",
+        "--prefetch",
+        "100",
+        "--admin",
+        "127.0.0.1:0",
+    ];
+    let mut running = run("verdicts", &more).start();
+    let data = running.data().path();
+    send(data, "default", (0..10).map(|_| "done".to_owned())).await;
+    until_depth(data, "default", |depth| depth == Default::default()).await;
+    send(data, "default", (0..200).map(|_| "sleep:600000".to_owned())).await;
+    let all_held = |(_, answer): &(u16, Value)| answer["items"][0]["held"] == 100;
+    let (_, answer) = wait_for_scale(&running, all_held).await;
+    assert_eq!(answer["items"][0]["in_flight"], 102, "{answer}");
+    assert_eq!(answer["replicas"], 1, "{answer}");
+    running.signal(Signal::KILL);
+    running.wait_exit();
+}
+
+#[tokio::test]
+async fn every_call_that_sqs_bills_is_counted() {
+    let server = SqsServer::at(&MiniStack::shared().url());
+    let [name, dead] = ["billed", "dead"].map(SqsServer::fresh_name);
+    let url = server.create(&name, &[]).await;
+    server.create(&dead, &[]).await;
+    let bodies = ["done", "reject:no", "retry:0"];
+    let bodies = (0..60).map(|number| bodies[number % 3].to_owned());
+    server.send_many(&url, bodies).await;
+    let proxy = Proxy::before(MiniStack::shared().address());
+    let more = [
+        "--queues",
+        &name,
+        "--dead-letter",
+        &dead,
+        "--max-attempts",
+        "2",
+        "--admin",
+        "127.0.0.1:0",
+    ];
+    let mut running = run("verdicts", &more).aws(&proxy.url()).start();
+    server.wait_until_empty(&url).await;
+    let seen = || {
+        [
+            "ReceiveMessage",
+            "SendMessageBatch",
+            "DeleteMessageBatch",
+            "ChangeMessageVisibilityBatch",
+        ]
+        .map(|call| proxy.seen(call))
+    };
+    let metrics = format!("{}/metrics", admin(&running));
+    let wanted = |calls: usize| format!("dispatcher_queue_calls_total{{queue=\"{name}\"}} {calls}");
+    // A poll may begin between the two looks.
+    let counting = async {
+        loop {
+            let calls = seen().iter().sum();
+            let shown = http::get(&metrics).body;
+            if shown.lines().any(|line| line == wanted(calls)) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let counted = tokio::time::timeout(dispatcher_tests::PATIENCE, counting).await;
+    let [receives, sends, deletes, changes] = seen();
+    let shown = || http::get(&metrics).body;
+    assert!(
+        counted.is_ok(),
+        "{:?} in\n{}",
+        (receives, sends, deletes, changes),
+        shown()
+    );
+    assert!(sends > 0 && deletes > 0 && changes > 0);
+    stop(&mut running);
 }

@@ -14,8 +14,14 @@ pub(super) struct RouteLoad {
     pub backlog: u64,
     /// Messages in flight, of all consumers.
     pub in_flight: u64,
-    /// Messages that one replica handles at once.
-    pub at_once: u64,
+    /// Those of them that this process holds and has not started.
+    pub held: u64,
+    /// Attempts that one replica makes at once.
+    pub concurrency: u64,
+    /// Maximum messages of an attempt.
+    pub batch_size: u64,
+    /// Attempts under way in this process, and messages in them.
+    pub running: (u64, u64),
     /// How long an attempt takes; nothing while that is not known.
     pub median: Option<Duration>,
 }
@@ -46,28 +52,52 @@ impl ScaleReason {
 }
 
 impl RouteLoad {
+    /// Messages that one replica handles at once.
+    pub(super) fn at_once(&self) -> u64 {
+        let attempts = self.concurrency.max(1);
+        attempts.saturating_mul(self.batch_size.max(1))
+    }
+
     /// How many replicas handle the backlog within `drain`, and never fewer than those that the
-    /// messages in flight occupy.
-    pub(super) fn replicas(&self, drain: Duration) -> (u64, ScaleReason) {
-        let at_once = self.at_once.max(1);
-        let occupied = self.in_flight.div_ceil(at_once);
-        let (for_backlog, reason) = match (self.backlog, self.median) {
-            (0, _) => (0, ScaleReason::Idle),
-            (_, None) => (1, ScaleReason::UnknownDuration),
-            (backlog, Some(median)) => {
-                let work_ns = u128::from(backlog).saturating_mul(median.as_nanos());
-                let replica_ns = u128::from(at_once).saturating_mul(drain.as_nanos().max(1));
+    /// messages in flight occupy. `None`: nobody knows how long the backlog takes.
+    pub(super) fn replicas(&self, drain: Duration) -> Option<(u64, ScaleReason)> {
+        let held = self.held.min(self.in_flight);
+        let waiting = self.backlog.saturating_add(held);
+        let Some(median) = self.median else {
+            let all = self.backlog.saturating_add(self.in_flight);
+            let is_known = waiting == 0 || all <= self.at_once();
+            let least = u64::from(waiting > 0);
+            let reason = if waiting > 0 {
+                ScaleReason::UnknownDuration
+            } else {
+                ScaleReason::Idle
+            };
+            return is_known.then(|| self.occupied(self.in_flight, (least, reason)));
+        };
+        let for_backlog = match waiting {
+            0 => (0, ScaleReason::Idle),
+            _ => {
+                let work_ns = u128::from(waiting).saturating_mul(median.as_nanos());
+                let replica_ns = u128::from(self.at_once()).saturating_mul(drain.as_nanos().max(1));
                 let replicas = work_ns.div_ceil(replica_ns).max(1);
-                (
-                    u64::try_from(replicas).unwrap_or(u64::MAX),
-                    ScaleReason::Backlog,
-                )
+                let replicas = u64::try_from(replicas).unwrap_or(u64::MAX);
+                (replicas, ScaleReason::Backlog)
             }
         };
-        if occupied > for_backlog {
+        Some(self.occupied(self.in_flight - held, for_backlog))
+    }
+
+    /// So many replicas, or as many as these messages occupy with their attempts if that is more. An
+    /// attempt has as many messages as those of this process have on average; one where it has none.
+    fn occupied(&self, messages: u64, least: (u64, ScaleReason)) -> (u64, ScaleReason) {
+        let (attempts, in_them) = self.running;
+        let each = in_them.checked_div(attempts).unwrap_or(1);
+        let each = each.clamp(1, self.batch_size.max(1));
+        let occupied = messages.div_ceil(self.concurrency.max(1).saturating_mul(each));
+        if occupied > least.0 {
             return (occupied, ScaleReason::InFlight);
         }
-        (for_backlog, reason)
+        least
     }
 }
 
@@ -82,7 +112,10 @@ mod tests {
         RouteLoad {
             backlog,
             in_flight,
-            at_once: 10,
+            concurrency: 10,
+            batch_size: 1,
+            held: 0,
+            running: (0, 0),
             median: median_ms.map(Duration::from_millis),
         }
     }
@@ -95,13 +128,64 @@ mod tests {
             // 12,000 × 0.5 s is 6,000 s; a replica does 600 s in a minute.
             (load(12_000, 0, Some(500)), 10, ScaleReason::Backlog),
             (load(12_001, 0, Some(500)), 11, ScaleReason::Backlog),
-            (load(9_000_000, 0, None), 1, ScaleReason::UnknownDuration),
+            (load(8, 2, None), 1, ScaleReason::UnknownDuration),
+            (load(0, 31, None), 4, ScaleReason::InFlight),
             (load(0, 31, Some(500)), 4, ScaleReason::InFlight),
             (load(1_200, 31, Some(500)), 4, ScaleReason::InFlight),
             (load(12_000, 100, Some(500)), 10, ScaleReason::Backlog),
         ] {
-            assert_eq!(load.replicas(60 * SECOND), (replicas, reason), "{load:?}");
+            let wanted = Some((replicas, reason));
+            assert_eq!(load.replicas(60 * SECOND), wanted, "{load:?}");
         }
+    }
+
+    #[test]
+    fn backlog_beyond_one_replica_is_no_number_until_the_duration_is_known() {
+        for load in [load(11, 0, None), load(9_000_000, 10, None)] {
+            assert_eq!(load.replicas(60 * SECOND), None, "{load:?}");
+        }
+    }
+
+    #[test]
+    fn messages_in_flight_occupy_attempts_however_large_a_batch_may_be() {
+        let mut batches = RouteLoad {
+            concurrency: 4,
+            batch_size: 10,
+            running: (4, 4),
+            ..load(0, 8, None)
+        };
+        // Eight came singly: four run, and four are held.
+        batches.held = 4;
+        let replicas = |load: &RouteLoad| load.replicas(60 * SECOND).map(|(replicas, _)| replicas);
+        assert_eq!(replicas(&batches), Some(2));
+        batches.held = 0;
+        batches.median = Some(SECOND);
+        assert_eq!(replicas(&batches), Some(2));
+        batches.running = (0, 0);
+        assert_eq!(replicas(&batches), Some(2), "nothing runs here");
+        // Full batches in two replicas.
+        batches.in_flight = 80;
+        batches.running = (4, 40);
+        assert_eq!(replicas(&batches), Some(2));
+    }
+
+    #[test]
+    fn messages_that_are_only_held_are_backlog() {
+        let held = |median| RouteLoad {
+            concurrency: 2,
+            held: 84,
+            running: (2, 2),
+            ..load(898, 86, median)
+        };
+        let hour = 3_600 * SECOND;
+        let wanted = Some((1, ScaleReason::Backlog));
+        assert_eq!(held(Some(1_000)).replicas(hour), wanted);
+        assert_eq!(held(None).replicas(hour), None);
+        let alone = RouteLoad {
+            backlog: 0,
+            ..held(None)
+        };
+        assert_eq!(alone.replicas(hour), None, "what it holds would not fit");
     }
 
     #[test]
@@ -109,24 +193,26 @@ mod tests {
         let all = RouteLoad {
             backlog: u64::MAX,
             in_flight: u64::MAX,
-            at_once: 0,
             median: Some(Duration::MAX),
+            ..RouteLoad::default()
         };
-        assert_eq!(all.replicas(Duration::ZERO).0, u64::MAX);
+        let replicas = all.replicas(Duration::ZERO);
+        assert_eq!(replicas.map(|(replicas, _)| replicas), Some(u64::MAX));
     }
 
     proptest! {
         #[test]
-        fn messages_in_flight_always_have_a_place(backlog in 0_u64..1_000_000, in_flight in 0_u64..1_000_000, at_once in 0_u64..1_000, ms in proptest::option::of(0_u64..1_000_000), drain in 1_u64..86_400) {
-            let load = RouteLoad { backlog, in_flight, at_once, median: ms.map(Duration::from_millis) };
-            let (replicas, _) = load.replicas(SECOND * u32::try_from(drain).expect("small"));
-            prop_assert!(replicas * at_once.max(1) >= in_flight);
+        fn messages_in_flight_always_have_a_place(backlog in 0_u64..1_000_000, in_flight in 0_u64..1_000_000, held in 0_u64..1_000, concurrency in 0_u64..1_000, batch_size in 1_u64..10, ms in 0_u64..1_000_000, drain in 1_u64..86_400) {
+            let load = RouteLoad { backlog, in_flight, held, concurrency, batch_size, running: (0, 0), median: Some(Duration::from_millis(ms)) };
+            let (replicas, _) = load.replicas(SECOND * u32::try_from(drain).expect("small")).expect("its median is known");
+            prop_assert!(replicas * concurrency.max(1) >= in_flight.saturating_sub(held));
             prop_assert_eq!(replicas == 0, backlog == 0 && in_flight == 0);
         }
 
         #[test]
         fn more_work_never_wants_fewer_replicas(backlog in 0_u64..1_000_000, more in 0_u64..1_000, ms in 0_u64..100_000) {
-            let replicas = |backlog| load(backlog, 3, Some(ms)).replicas(60 * SECOND).0;
+            let replicas = |backlog| load(backlog, 3, Some(ms)).replicas(60 * SECOND);
+            let replicas = |backlog| replicas(backlog).map(|(replicas, _)| replicas);
             prop_assert!(replicas(backlog + more) >= replicas(backlog));
         }
     }

@@ -103,6 +103,8 @@ answers! {
         backlog: Count,
         /// Messages in flight, of all processes.
         in_flight: Count,
+        /// Those of them that this process holds and has not started: they count as backlog.
+        held: Count,
         /// Messages that one replica handles at once.
         at_once: Count,
         /// What an attempt takes, in seconds: the median of the last 63 in this process.

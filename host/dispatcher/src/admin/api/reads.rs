@@ -219,14 +219,24 @@ pub(super) async fn scale(call: Call) -> Answered {
     for route in &routes {
         let of_route = queues.iter().filter(|queue| queue.route == route.route);
         let load = load(route, of_route)?;
-        let (replicas, reason) = load.replicas(drain);
+        let Some((replicas, reason)) = load.replicas(drain) else {
+            return Err(CallProblem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!(
+                    "How long messages of `{}` take is not known: no attempt of this process has \
+                     ended, and what waits or is in flight is more than it handles at once.",
+                    route.route
+                ),
+            ));
+        };
         items.push(RouteScale {
             route: route.route.clone(),
             replicas: replicas.into(),
             reason: reason.label(),
             backlog: load.backlog.into(),
             in_flight: load.in_flight.into(),
-            at_once: load.at_once.into(),
+            held: load.held.into(),
+            at_once: load.at_once().into(),
             median_attempt_s: route.median_attempt_s,
         });
     }
@@ -244,9 +254,10 @@ fn load<'a>(
     route: &RouteView,
     queues: impl Iterator<Item = &'a QueueView>,
 ) -> Result<RouteLoad, CallProblem> {
-    let concurrency = route.concurrency.value.map_or(1, |value| value.0);
     let mut load = RouteLoad {
-        at_once: concurrency.saturating_mul(route.batch_size.0),
+        concurrency: route.concurrency.value.map_or(1, |value| value.0),
+        batch_size: route.batch_size.0,
+        running: (route.attempts.0, 0),
         median: route.median_attempt_s.map(Duration::from_secs_f64),
         ..RouteLoad::default()
     };
@@ -268,7 +279,11 @@ fn load<'a>(
             load.backlog = load.backlog.saturating_add(waiting.0);
         }
         load.in_flight = load.in_flight.saturating_add(in_flight.0);
+        load.running.1 = load.running.1.saturating_add(queue.in_flight.0);
     }
+    // Depths are some seconds old, and what this process holds is not.
+    let held = route.in_flight.0.saturating_sub(load.running.1);
+    load.held = held.min(load.in_flight);
     Ok(load)
 }
 
