@@ -5,7 +5,7 @@ use crate::{MOST_PATIENCE, PATIENCE};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Runtime;
@@ -54,6 +54,8 @@ pub enum ServiceStep {
     Reset,
     /// It is never answered.
     Never,
+    /// It is answered by a byte now and then, without an end.
+    Drip,
 }
 
 impl ServiceStep {
@@ -290,6 +292,14 @@ async fn talk(mut stream: TcpStream, connection: usize, shared: &Shared) -> io::
                 let bytes = answer.bytes();
                 stream.write_all(&bytes[..bytes.len() / 2]).await?;
                 return stream.shutdown().await;
+            }
+            ServiceStep::Drip => {
+                let head = b"HTTP/1.1 200 x\r\ncontent-length: 1000000000\r\n\r\n";
+                stream.write_all(head).await?;
+                loop {
+                    stream.write_all(b"x").await?;
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
             }
             // What is closed without waiting for what was sent is reset by the system.
             ServiceStep::Reset => return stream.set_zero_linger(),

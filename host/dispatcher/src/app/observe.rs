@@ -122,7 +122,7 @@ impl<'a> Watched<'a> {
             return Ok(None);
         };
         let export = MetricsExport::new(signal, otlp.resource.clone());
-        let export = export.map_err(|why| traces::unusable(&why))?;
+        let export = export.map_err(traces::unusable)?;
         tracing::info!(endpoint = signal.url, "metrics are exported");
         let metrics = match &self.settings.admin {
             Some(served) => self.metrics(served.depths, &served.prices),
@@ -253,11 +253,10 @@ async fn export_metrics(
                 () = end.over.cancelled() => {}
                 () = clock::sleep_until(Some(clock::now() + interval)) => asker.refresh().await,
             }
-            let is_last = end.over.is_cancelled();
-            export.send(&metrics).await;
-            if is_last {
-                return;
+            if end.over.is_cancelled() {
+                return export.send_last(&metrics).await;
             }
+            export.send(&metrics).await;
         }
     };
     tokio::select! {

@@ -3,7 +3,7 @@
 use crate::config::otel::Otlp;
 use crate::config::problem::Problem;
 use crate::name::QueueName;
-use crate::telemetry::otlp::{LogRecords, OtlpTransport, export_spans};
+use crate::telemetry::otlp::{LogRecords, OtlpTransport, UnusableFile, export_spans};
 use crate::telemetry::publish::ExportEnd;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
@@ -20,13 +20,13 @@ pub(crate) struct Exporting {
 /// Starts what the settings ask for: what makes spans, and what exports them.
 ///
 /// # Errors
-/// The certificates or headers for the collector cannot be used.
+/// The certificates for the collector cannot be used.
 pub(crate) fn start(otlp: &Otlp) -> Result<(Tracer, Exporting), Problem> {
     let end = ExportEnd::default();
     let Some(traces) = &otlp.traces else {
         return Ok((Tracer::default(), Exporting { end, task: None }));
     };
-    let transport = OtlpTransport::new(&traces.signal).map_err(|why| unusable(&why))?;
+    let transport = OtlpTransport::new(&traces.signal).map_err(unusable)?;
     let (tracer, receiver) =
         Tracer::naming(traces.terms, traces.batches.capacity, messaging_system);
     let (resource, batches) = (otlp.resource.clone(), traces.batches);
@@ -42,15 +42,20 @@ pub(super) fn messaging_system(queue: &str) -> &'static str {
     name.map_or("", |name| name.backend.messaging_system())
 }
 
-/// The certificates or headers for the collector cannot be used.
-pub(super) fn unusable(why: &str) -> Problem {
-    Problem::new("OTEL_EXPORTER_OTLP", why, "what a request can be sent with")
+/// The certificates or the key for the collector cannot be used.
+pub(super) fn unusable(file: UnusableFile) -> Problem {
+    let wanted = if file.variable.ends_with("_KEY") {
+        "a file with a key in PEM"
+    } else {
+        "a file with certificates in PEM"
+    };
+    Problem::new(file.variable, file.found, wanted)
 }
 
 /// Starts the export of log records, where the settings ask for that. It is to end last.
 ///
 /// # Errors
-/// The certificates or headers for the collector cannot be used.
+/// The certificates for the collector cannot be used.
 pub(crate) fn export_logs(
     otlp: &Otlp,
     records: Option<LogRecords>,
@@ -61,7 +66,7 @@ pub(crate) fn export_logs(
     };
     let (resource, batches) = (otlp.resource.clone(), logs.batches);
     let exporting = records.export(&logs.signal, resource, batches, end.clone());
-    let exporting = exporting.map_err(|why| vec![unusable(&why)])?;
+    let exporting = exporting.map_err(|file| vec![unusable(file)])?;
     tracing::info!(endpoint = logs.signal.url, "logs are exported");
     let task = Some(tasks::spawn(exporting));
     Ok(Exporting { end, task })

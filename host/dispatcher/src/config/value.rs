@@ -6,6 +6,7 @@ use bytesize::ByteSize;
 use dispatcher_aws::hide_userinfo;
 use std::fmt::Display;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -131,6 +132,13 @@ pub fn url(given: &Given) -> Result<String, Problem> {
             && !rest.contains(char::is_whitespace)
             && !rest.contains('@')
     });
+    if let Some(port) = host.and_then(port_of)
+        && good
+        && port.parse::<NonZeroU16>().is_err()
+    {
+        let found = format!("`{port}` is not a port");
+        return Err(Problem::new(&given.at, found, "a port from 1 to 65535"));
+    }
     match good {
         true => Ok(text.to_owned()),
         false => {
@@ -141,6 +149,14 @@ pub fn url(given: &Given) -> Result<String, Problem> {
             Err(Problem::new(&given.at, found, wanted).hint("written like http://127.0.0.1:9324"))
         }
     }
+}
+
+/// The port that an address names after its scheme.
+fn port_of(rest: &str) -> Option<&str> {
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let (_, port) = authority.rsplit_once(':')?;
+    // A colon inside of an address of IPv6 is none before a port.
+    (!port.ends_with(']')).then_some(port)
 }
 
 /// A socket to listen at, such as `127.0.0.1:9090`.

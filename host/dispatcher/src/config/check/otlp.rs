@@ -5,9 +5,9 @@ use crate::config::otel::{Otlp, OtlpLogs, OtlpMetrics, Traces};
 use crate::config::problem::Problem;
 use crate::config::section::{Given, Layers, Section};
 use crate::config::value;
-use crate::telemetry::otlp::{Batches, OtlpSignal, Resource};
+use crate::telemetry::otlp::{Batches, OtlpFile, OtlpSignal, Resource, headers};
 use dispatcher_core::telemetry::trace::{Sampler, TraceTerms};
-use std::path::PathBuf;
+use reqwest::header::HeaderMap;
 use std::time::Duration;
 
 /// Where collectors listen by default.
@@ -24,12 +24,12 @@ const LONGEST_MS: u64 = 3_600_000;
 
 /// How requests are made, where that is said.
 struct OtlpRequests {
-    headers: Option<Vec<(String, String)>>,
+    headers: Option<HeaderMap>,
     timeout: Option<Duration>,
     is_compressed: Option<bool>,
-    ca_file: Option<PathBuf>,
-    certificate: Option<PathBuf>,
-    key: Option<PathBuf>,
+    ca_file: Option<OtlpFile>,
+    certificate: Option<OtlpFile>,
+    key: Option<OtlpFile>,
 }
 
 /// Variables of the specification of which these values alone are accepted. Who sets another would get
@@ -64,19 +64,13 @@ impl Check {
         let of_spans = self.otlp_batches(otel, "BSP", Batches::within(SPANS));
         let of_logs = self.otlp_batches(otel, "BLRP", Batches::within(LOGS));
         let resource = self.resource(otel, name);
-        let every = self.read(otel.one("OTEL_METRIC_EXPORT_INTERVAL"), milliseconds);
-        let every = every.filter(|every| !every.is_zero());
+        let every = self.read(otel.one("OTEL_METRIC_EXPORT_INTERVAL"), some_milliseconds);
         let base = program.one("otlp-endpoint");
         let traces = self.is_exported(base, otel, "TRACES");
         let metrics = self.is_exported(base, otel, "METRICS");
         // They are on stderr already, from where most collectors take them.
         let logs = self.is_exported(None, otel, "LOGS");
-        if !traces && !metrics && !logs {
-            return Otlp {
-                resource,
-                ..Otlp::default()
-            };
-        }
+        // What is wrong is named although nothing is exported yet.
         let base = self.read(base, value::url);
         let base = base.unwrap_or_else(|| ENDPOINT.to_owned());
         let base = base.trim_end_matches('/');
@@ -104,24 +98,27 @@ impl Check {
                 identity,
             }
         };
-        let traces = traces.then(|| Traces {
-            signal: signal("TRACES", "v1/traces"),
-            terms,
-            batches: of_spans,
-        });
-        let metrics = metrics.then(|| OtlpMetrics {
-            signal: signal("METRICS", "v1/metrics"),
-            interval: every.unwrap_or(METRICS_INTERVAL),
-        });
-        let logs = logs.then(|| OtlpLogs {
-            signal: signal("LOGS", "v1/logs"),
-            batches: of_logs,
-        });
+        let to = [
+            signal("TRACES", "v1/traces"),
+            signal("METRICS", "v1/metrics"),
+            signal("LOGS", "v1/logs"),
+        ];
+        let [of_traces, of_metrics, to_logs] = to;
         Otlp {
             resource,
-            traces,
-            metrics,
-            logs,
+            traces: traces.then_some(Traces {
+                signal: of_traces,
+                terms,
+                batches: of_spans,
+            }),
+            metrics: metrics.then(|| OtlpMetrics {
+                signal: of_metrics,
+                interval: every.unwrap_or(METRICS_INTERVAL),
+            }),
+            logs: logs.then_some(OtlpLogs {
+                signal: to_logs,
+                batches: of_logs,
+            }),
         }
     }
 
@@ -148,7 +145,11 @@ impl Check {
         let timeout = self.read(one("TIMEOUT"), milliseconds);
         let mut file = |end: &str| {
             self.read(one(end), |given| {
-                value::text(given, "a file").map(PathBuf::from)
+                let path = value::text(given, "a file")?;
+                Ok(OtlpFile {
+                    path: path.into(),
+                    variable: given.at.clone(),
+                })
             })
         };
         let (ca_file, certificate, key) = (
@@ -157,7 +158,11 @@ impl Check {
             file("CLIENT_KEY"),
         );
         OtlpRequests {
-            headers: self.read(one("HEADERS"), |given| pairs(given, "NAME=VALUE")),
+            headers: self.read(one("HEADERS"), |given| {
+                let wanted = "NAME=VALUE";
+                let headers = headers(&pairs(given, wanted)?);
+                headers.map_err(|found| Problem::new(&given.at, found, wanted_pairs(wanted)))
+            }),
             timeout: timeout.filter(|timeout| !timeout.is_zero()),
             is_compressed,
             ca_file,
@@ -169,9 +174,9 @@ impl Check {
     /// The certificate and the key by which the collector knows this process: both or neither.
     fn client_identity(
         &mut self,
-        certificate: Option<PathBuf>,
-        key: Option<PathBuf>,
-    ) -> Option<(PathBuf, PathBuf)> {
+        certificate: Option<OtlpFile>,
+        key: Option<OtlpFile>,
+    ) -> Option<(OtlpFile, OtlpFile)> {
         if certificate.is_some() != key.is_some() {
             let names = ("CLIENT_CERTIFICATE", "CLIENT_KEY");
             let (set, missing) = match key {
@@ -251,7 +256,7 @@ impl Check {
         let number = |given: &Given| value::number(given, &(1..=MOST_WAITING));
         let capacity = self.read(one("MAX_QUEUE_SIZE"), number);
         let most = self.read(one("MAX_EXPORT_BATCH_SIZE"), number);
-        let delay = self.read(one("SCHEDULE_DELAY"), milliseconds);
+        let delay = self.read(one("SCHEDULE_DELAY"), some_milliseconds);
         let capacity = capacity.unwrap_or(default.capacity);
         Batches {
             capacity,
@@ -301,7 +306,16 @@ fn share(given: &Given) -> Result<f64, Problem> {
 }
 
 fn milliseconds(given: &Given) -> Result<Duration, Problem> {
-    let ms = value::number(given, &(0..=LONGEST_MS)).map_err(|problem| {
+    milliseconds_from(given, 0)
+}
+
+/// What is waited again and again: never for no time at all.
+fn some_milliseconds(given: &Given) -> Result<Duration, Problem> {
+    milliseconds_from(given, 1)
+}
+
+fn milliseconds_from(given: &Given, least: u64) -> Result<Duration, Problem> {
+    let ms = value::number(given, &(least..=LONGEST_MS)).map_err(|problem| {
         let hint = "a whole number of milliseconds, written like 10000";
         problem.hint(hint)
     })?;
@@ -320,9 +334,12 @@ fn pairs(given: &Given, wanted: &str) -> Result<Vec<(String, String)>, Problem> 
     pairs.collect::<Option<Vec<_>>>().ok_or_else(|| {
         // The value of a header is a secret.
         let found = "a part that is not a pair";
-        let wanted = format!("{wanted} with commas between them, values percent-encoded");
-        Problem::new(&given.at, found, wanted)
+        Problem::new(&given.at, found, wanted_pairs(wanted))
     })
+}
+
+fn wanted_pairs(one: &str) -> String {
+    format!("{one} with commas between them, values percent-encoded")
 }
 
 fn decoded(text: &str) -> Option<String> {
@@ -424,7 +441,8 @@ mod tests {
         assert_eq!(problems, [""; 0]);
         let traces = otlp.traces.expect("it is on");
         let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let headers = [header("api-key", "a b"), header("other", "1")];
+        let headers = super::headers(&[header("api-key", "a b"), header("other", "1")]);
+        let headers = headers.expect("they are some");
         assert_eq!(traces.signal.headers, headers);
         assert!(!format!("{:?}", traces.signal).contains("a b"));
         assert_eq!(traces.signal.timeout, Duration::from_millis(250));
@@ -434,7 +452,11 @@ mod tests {
         assert_eq!(metrics.signal.timeout, Duration::from_millis(500));
         assert_eq!(metrics.signal.headers, headers);
         assert!(metrics.signal.is_compressed && !traces.signal.is_compressed);
-        let identity = Some(("client.pem".into(), "client.key".into()));
+        let file = |path: &str, end: &str| OtlpFile {
+            path: path.into(),
+            variable: format!("OTEL_EXPORTER_OTLP_CLIENT_{end}"),
+        };
+        let identity = Some((file("client.pem", "CERTIFICATE"), file("client.key", "KEY")));
         assert_eq!(metrics.signal.identity, identity);
         assert!(traces.terms.sampler.follows_parent && traces.terms.keeps_failures);
         let batches = Batches {
@@ -485,6 +507,35 @@ mod tests {
             assert!(all.contains(wanted), "{wanted} is not in\n{all}");
         }
         assert!(!all.contains("secret-key"), "{all}");
+        // Whether or not anything is exported.
+        let (_, problems) = read(
+            &[
+                ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "grpc"),
+                ("OTEL_EXPORTER_OTLP_TIMEOUT", "abc"),
+                ("OTEL_EXPORTER_OTLP_HEADERS", "a b=secret"),
+                ("OTEL_EXPORTER_OTLP_LOGS_HEADERS", "key=%0Asecret"),
+                ("OTEL_BSP_SCHEDULE_DELAY", "0"),
+                ("OTEL_METRIC_EXPORT_INTERVAL", "0"),
+            ],
+            None,
+        );
+        let all = problems.join("\n");
+        assert_eq!(problems.len(), 6, "{all}");
+        for wanted in [
+            "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL: `grpc` is not known; wanted http/protobuf",
+            "OTEL_EXPORTER_OTLP_TIMEOUT: `abc` is not a whole number",
+            "OTEL_EXPORTER_OTLP_HEADERS: `a b` is not the name of a header; wanted NAME=VALUE",
+            "OTEL_EXPORTER_OTLP_LOGS_HEADERS: the value of `key` is not one of a header; wanted",
+            "OTEL_BSP_SCHEDULE_DELAY: `0` is out of range; wanted 1 to 3600000",
+            "OTEL_METRIC_EXPORT_INTERVAL: `0` is out of range; wanted 1 to 3600000",
+        ] {
+            assert!(all.contains(wanted), "{wanted} is not in\n{all}");
+        }
+        assert!(!all.contains("secret"), "{all}");
+        let endpoint = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:99999")];
+        let problems = read(&endpoint, None).1.join("");
+        let wanted = "`99999` is not a port; wanted a port from 1 to 65535";
+        assert!(problems.contains(wanted), "{problems}");
         let exporter = [("OTEL_TRACES_EXPORTER", "zipkin")];
         assert_eq!(read(&exporter, None).1.len(), 1);
     }

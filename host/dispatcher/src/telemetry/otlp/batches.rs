@@ -116,10 +116,7 @@ impl<W: Waiting> BatchExport<W> {
         while let Some((batch, count)) = self.waiting.take(self.most) {
             self.pending = count;
             let arrived = self.send(batch, over).await;
-            let pending = std::mem::take(&mut self.pending);
-            if !arrived {
-                self.lost += pending;
-            }
+            self.pending = 0;
             self.lost += self.waiting.take_dropped();
             if self.lost > 0 && arrived {
                 self.log_failure("the collector takes less than there is");
@@ -128,16 +125,22 @@ impl<W: Waiting> BatchExport<W> {
     }
 
     /// Sends one batch, again after a failure that may pass, not before the collector wants it. Whether
-    /// it arrived.
+    /// all of it arrived; counts what did not.
     async fn send(&mut self, body: Bytes, over: &CancellationToken) -> bool {
-        for tries in 1..=TRIES {
+        let mut tries = 0;
+        loop {
             let Err(failure) = self.transport.send(body.clone()).await else {
                 return true;
             };
-            self.log_failure(&failure.reason);
+            tries += 1;
             if !failure.may_pass || tries == TRIES || over.is_cancelled() {
+                let pending = std::mem::take(&mut self.pending);
+                let rejected = failure.rejected.map(|rejected| rejected.min(pending));
+                self.lost += rejected.unwrap_or(pending);
+                self.log_failure(&failure.reason);
                 return false;
             }
+            self.log_failure(&failure.reason);
             let usual = || backoff::ceiling(AGAIN.0, AGAIN.1, tries);
             let pause = failure.retry_after.unwrap_or_else(usual);
             tokio::select! {
@@ -145,7 +148,6 @@ impl<W: Waiting> BatchExport<W> {
                 () = clock::sleep_until(Some(clock::now() + pause)) => {}
             }
         }
-        false
     }
 
     fn log_failure(&mut self, reason: &str) {
@@ -208,7 +210,7 @@ mod tests {
         let address = collector.local_addr().expect("it is bound");
         let transport = OtlpTransport::new(&OtlpSignal {
             url: format!("http://{address}/v1/traces"),
-            headers: Vec::new(),
+            headers: Default::default(),
             timeout: Duration::from_secs(3_600),
             is_compressed: false,
             ca_file: None,

@@ -5,7 +5,7 @@ use super::batches::{self, Batches, LAST_LINES, Waiting};
 use super::proto::logs::{LogRecord, request};
 use super::proto::{AnyValueKind, KeyValue, entry};
 use super::transport::OtlpTransport;
-use super::{OtlpSignal, Resource};
+use super::{OtlpSignal, Resource, UnusableFile};
 use crate::telemetry::fields::{list, map};
 use crate::telemetry::publish::ExportEnd;
 use bytes::Bytes;
@@ -82,14 +82,14 @@ impl LogRecords {
     /// Exports records until `end`, and then those that are left, for which there is 1 s.
     ///
     /// # Errors
-    /// In words: the certificates or headers for the collector cannot be used.
+    /// The certificates for the collector cannot be used.
     pub(crate) fn export(
         self,
         signal: &OtlpSignal,
         resource: Resource,
         batches: Batches,
         end: ExportEnd,
-    ) -> Result<impl Future<Output = ()> + use<>, String> {
+    ) -> Result<impl Future<Output = ()> + use<>, UnusableFile> {
         let transport = OtlpTransport::new(signal)?;
         let records = self;
         let waiting = WaitingLogs { records, resource };

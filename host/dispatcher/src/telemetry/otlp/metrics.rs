@@ -2,7 +2,7 @@
 
 use super::proto::metrics::{CountedFor, request};
 use super::transport::OtlpTransport;
-use super::{OtlpSignal, Resource};
+use super::{OtlpSignal, Resource, UnusableFile};
 use crate::telemetry::registry::Registry;
 use dispatcher_core::clock;
 use dispatcher_core::clock::{BootInstant, Timestamp};
@@ -23,8 +23,8 @@ impl MetricsExport {
     /// Begins to count now.
     ///
     /// # Errors
-    /// The certificates or headers for the collector cannot be used.
-    pub(crate) fn new(signal: &OtlpSignal, resource: Resource) -> Result<Self, String> {
+    /// The certificates for the collector cannot be used.
+    pub(crate) fn new(signal: &OtlpSignal, resource: Resource) -> Result<Self, UnusableFile> {
         Ok(Self {
             transport: OtlpTransport::new(signal)?,
             resource,
@@ -37,9 +37,13 @@ impl MetricsExport {
     /// Sends every metric with its value now, unless the collector wants to be left alone. A failure
     /// is logged at most once a minute.
     pub(crate) async fn send(&mut self, registry: &Registry) {
-        if self.not_before.is_some_and(|at| clock::now() < at) {
-            return;
+        if self.not_before.is_none_or(|at| clock::now() >= at) {
+            self.send_last(registry).await;
         }
+    }
+
+    /// The same whatever the collector wants: there is no later.
+    pub(crate) async fn send_last(&mut self, registry: &Registry) {
         let counted = CountedFor::new(self.began, clock::wall_clock_now());
         let of_plugins = registry.counters.of_plugins.all();
         let body = request(&self.resource, counted, registry.families(), of_plugins);

@@ -1,8 +1,8 @@
 //! One signal's way to the collector: a request for each part, with a bound on its time and on the
 //! answer. Knows no signal.
 
-use super::OtlpSignal;
-use super::proto::ExportAnswer;
+use super::proto::{ExportAnswer, PartialSuccess};
+use super::{OtlpFile, OtlpSignal};
 use bytes::Bytes;
 use dispatcher_core::clock;
 use dispatcher_core::clock::{Timestamp, retry_after};
@@ -15,7 +15,6 @@ use reqwest::header::{
 use reqwest::{Client, Response, StatusCode};
 use std::error::Error;
 use std::io::Write;
-use std::path::Path;
 use std::time::Duration;
 
 /// The most bytes of an answer that are read.
@@ -37,13 +36,15 @@ pub(crate) struct OtlpTransport {
     is_compressed: bool,
 }
 
-/// Why the collector did not take a part.
+/// Why the collector did not take a part, or not all of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OtlpFailure {
     /// One line for a person.
     pub reason: String,
     /// Whether sending it again may help.
     pub may_pass: bool,
+    /// How many of its items the collector rejected, if it took the others.
+    pub rejected: Option<u64>,
     /// How long the collector wants to be left alone.
     pub retry_after: Option<Duration>,
 }
@@ -53,6 +54,7 @@ impl OtlpFailure {
         Self {
             reason,
             may_pass: false,
+            rejected: None,
             retry_after: None,
         }
     }
@@ -62,17 +64,11 @@ impl OtlpTransport {
     /// Connects to nothing.
     ///
     /// # Errors
-    /// In words: the certificates cannot be used, the key, or a header.
-    pub(crate) fn new(signal: &OtlpSignal) -> Result<Self, String> {
+    /// The certificates or the key cannot be used.
+    pub(crate) fn new(signal: &OtlpSignal) -> Result<Self, UnusableFile> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
-        for (name, value) in &signal.headers {
-            let bad = |_| format!("`{name}` is not the name of a header, or its value is not text");
-            let name = HeaderName::try_from(name.as_str()).map_err(|_| bad(()))?;
-            let mut value = HeaderValue::try_from(value.as_str()).map_err(|_| bad(()))?;
-            value.set_sensitive(true);
-            headers.insert(name, value);
-        }
+        headers.extend(signal.headers.clone());
         let mut client = Client::builder()
             .default_headers(headers)
             .user_agent(concat!("dispatcher/", env!("CARGO_PKG_VERSION")))
@@ -81,9 +77,12 @@ impl OtlpTransport {
             // What is sent may not go elsewhere.
             .redirect(reqwest::redirect::Policy::none());
         if let Some(file) = &signal.ca_file {
-            let (shown, pem) = (file.display(), read_file(file)?);
+            let (shown, pem) = (file.path.display(), read_file(file)?);
             let all = reqwest::Certificate::from_pem_bundle(&pem)
-                .map_err(|why| format!("`{shown}` has no certificates: {why}"))?;
+                .map_err(|why| file.unusable(format!("`{shown}` has no certificates: {why}")))?;
+            if all.is_empty() {
+                return Err(file.unusable(format!("`{shown}` has no certificates")));
+            }
             client = all
                 .into_iter()
                 .fold(client, |client, one| client.add_root_certificate(one));
@@ -92,14 +91,26 @@ impl OtlpTransport {
             let mut pem = read_file(key)?;
             pem.push(b'\n');
             pem.extend(read_file(certificate)?);
-            let (certificate, key) = (certificate.display(), key.display());
             let identity = reqwest::Identity::from_pem(&pem).map_err(|why| {
-                format!("`{certificate}` and `{key}` are no certificate with its key: {why}")
+                let (shown, key) = (certificate.path.display(), key.path.display());
+                let found = format!("`{shown}` and `{key}` are no certificate with its key: {why}");
+                certificate.unusable(found)
             })?;
             client = client.identity(identity);
         }
+        let client = client.build().map_err(|error| {
+            let (found, identity) = (chain(&error), signal.identity.as_ref());
+            let file = identity.map(|(file, _)| file).or(signal.ca_file.as_ref());
+            match file {
+                Some(file) => file.unusable(found),
+                None => UnusableFile {
+                    variable: "OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(),
+                    found,
+                },
+            }
+        })?;
         Ok(Self {
-            client: client.build().map_err(|error| chain(&error))?,
+            client,
             url: signal.url.clone(),
             is_compressed: signal.is_compressed,
         })
@@ -120,16 +131,24 @@ impl OtlpTransport {
         let answer = request.send().await.map_err(|error| OtlpFailure {
             reason: chain(&error.without_url()),
             may_pass: true,
+            rejected: None,
             retry_after: None,
         })?;
         let status = answer.status();
         let retry_after = wait(answer.headers(), clock::wall_clock_now());
-        let text = read(answer).await;
+        let text = read(answer).await.map_err(|error| OtlpFailure {
+            reason: chain(&error),
+            may_pass: true,
+            rejected: None,
+            retry_after,
+        })?;
         if status.is_success() {
-            return accepted(&text);
+            return accepted(&text).map_err(|failure| OtlpFailure {
+                reason: format!("{}: {}", self.url, failure.reason),
+                ..failure
+            });
         }
-        let text: String = String::from_utf8_lossy(&text).chars().take(200).collect();
-        let words = format!("{}: answered {status} {}", self.url, text.trim());
+        let words = format!("{}: answered {status} {}", self.url, beginning(&text));
         let words = words.trim_end().to_owned();
         let may_pass = matches!(
             status,
@@ -141,6 +160,7 @@ impl OtlpTransport {
         Err(OtlpFailure {
             reason: words,
             may_pass,
+            rejected: None,
             retry_after,
         })
     }
@@ -158,32 +178,87 @@ fn gzip(body: &[u8]) -> std::io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-fn read_file(file: &Path) -> Result<Vec<u8>, String> {
-    let read = std::fs::read(file);
-    read.map_err(|why| format!("cannot read `{}`: {why}", file.display()))
+fn read_file(file: &OtlpFile) -> Result<Vec<u8>, UnusableFile> {
+    let read = std::fs::read(&file.path);
+    read.map_err(|why| file.unusable(format!("cannot read `{}`: {why}", file.path.display())))
 }
 
-/// The answer's body as far as it is read; a failure ends it.
-async fn read(mut answer: Response) -> Vec<u8> {
-    let mut body = Vec::new();
-    while let Ok(Some(chunk)) = answer.chunk().await {
-        body.extend_from_slice(&chunk);
-        if body.len() > LONGEST_ANSWER {
-            break;
+/// A file of certificates or of a key that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct UnusableFile {
+    /// The variable that names it.
+    pub variable: String,
+    /// Why, in words.
+    pub found: String,
+}
+
+impl OtlpFile {
+    fn unusable(&self, found: String) -> UnusableFile {
+        UnusableFile {
+            variable: self.variable.clone(),
+            found,
         }
     }
-    body
 }
 
-/// A collector may take a part and say so. An answer that cannot be read says nothing.
+/// Headers of requests, of these names and values.
+///
+/// # Errors
+/// What is wrong, in words, and without the value, which may be secret.
+pub(crate) fn headers(pairs: &[(String, String)]) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in pairs {
+        let Ok(known) = HeaderName::try_from(name.as_str()) else {
+            return Err(format!("`{name}` is not the name of a header"));
+        };
+        let Ok(mut value) = HeaderValue::try_from(value.as_str()) else {
+            return Err(format!("the value of `{name}` is not one of a header"));
+        };
+        value.set_sensitive(true);
+        headers.insert(known, value);
+    }
+    Ok(headers)
+}
+
+/// The answer's body as far as it is read.
+async fn read(mut answer: Response) -> Result<Vec<u8>, reqwest::Error> {
+    let mut body = Vec::new();
+    while body.len() <= LONGEST_ANSWER
+        && let Some(chunk) = answer.chunk().await.map_err(reqwest::Error::without_url)?
+    {
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+/// The first words of an answer.
+fn beginning(body: &[u8]) -> String {
+    let text: String = String::from_utf8_lossy(body).chars().take(200).collect();
+    text.trim().to_owned()
+}
+
+/// A collector may take a part and say so. What answers something else is none.
 fn accepted(body: &[u8]) -> Result<(), OtlpFailure> {
-    let answer = ExportAnswer::decode(body).unwrap_or_default();
-    match answer.partial_success {
-        Some(partial) if partial.rejected > 0 => Err(OtlpFailure::lasting(format!(
-            "the collector rejected {} of it: {}",
-            partial.rejected, partial.error_message
-        ))),
-        _ => Ok(()),
+    let Ok(answer) = ExportAnswer::decode(body) else {
+        let words = beginning(body);
+        let why = format!("answered 200 and not as a collector of OTLP does: {words}");
+        return Err(OtlpFailure::lasting(why));
+    };
+    let Some(PartialSuccess {
+        rejected,
+        error_message,
+    }) = answer.partial_success
+    else {
+        return Ok(());
+    };
+    match u64::try_from(rejected) {
+        Err(_) | Ok(0) => Ok(()),
+        Ok(rejected) => Err(OtlpFailure {
+            rejected: Some(rejected),
+            ..OtlpFailure::lasting(format!(
+                "the collector rejected {rejected} of it: {error_message}"
+            ))
+        }),
     }
 }
 
@@ -200,6 +275,32 @@ fn chain(error: &dyn Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn answer_that_is_none_of_a_collector_is_a_failure_and_one_may_take_a_part() {
+        let answer = |rejected| {
+            let partial_success = Some(PartialSuccess {
+                rejected,
+                error_message: "too old".to_owned(),
+            });
+            ExportAnswer { partial_success }.encode_to_vec()
+        };
+        for taken in [Vec::new(), answer(0), answer(-1)] {
+            assert_eq!(accepted(&taken), Ok(()), "{taken:?}");
+        }
+        for body in ["<html", "{}", "OK"] {
+            let failure = accepted(body.as_bytes()).expect_err("it is no answer");
+            assert!(failure.reason.contains(body), "{failure:?}");
+            assert_eq!(
+                (failure.may_pass, failure.rejected),
+                (false, None),
+                "{body}"
+            );
+        }
+        let failure = accepted(&answer(7)).expect_err("seven are lost");
+        assert_eq!((failure.may_pass, failure.rejected), (false, Some(7)));
+        assert!(failure.reason.contains("too old"), "{failure:?}");
+    }
 
     #[test]
     fn collector_is_left_alone_for_seconds_or_until_a_date_and_never_for_long() {
