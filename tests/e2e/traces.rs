@@ -1,5 +1,6 @@
 //! What the program does with a message is one trace, as an independent collector reads it.
 
+use crate::admin_api::ApiScene;
 use crate::lambda_scene::{forward_to, queue, wait};
 use crate::scene::{depth, field, printed, run, until_depth};
 use dispatcher_core::message::{Attribute, Outgoing};
@@ -191,6 +192,14 @@ async fn batch_is_one_span_with_links() {
     assert!(ids.clone().all(Value::is_string), "{process:#}");
     assert_eq!(of(&process, "messaging.batch.message_count"), 3);
     assert_eq!(of(&process, "dispatcher.outcome"), "done");
+    let events = process["events"].as_array().expect("a list");
+    assert_eq!((events.len(), &process["dropped_links"]), (3, &json!(0)));
+    for event in events {
+        assert_eq!(event["name"], "message");
+        assert_eq!(of(event, "dispatcher.outcome"), "done");
+        assert!(of(event, "dispatcher.attempt").is_number(), "{event}");
+        assert!(of(event, "messaging.message.id").is_string(), "{event}");
+    }
     // In one call, or in several where the first is made before all are there to be settled.
     let settled = |spans: &[Value]| -> u64 {
         let counts = settlements(spans, &process);
@@ -279,6 +288,19 @@ async fn throttled_attempt_is_no_failure_and_holding_is_no_span() {
         );
     }
     stop(running);
+    let all = collector.wait(|_| true);
+    let names = all.iter().map(|span| span["name"].as_str().expect("text"));
+    let mut names: Vec<&str> = names.collect();
+    names.sort_unstable();
+    let wanted = [
+        "POST",
+        "POST",
+        "process local:default",
+        "process local:default",
+        "receive local:default",
+        "settle local:default",
+    ];
+    assert_eq!(names, wanted);
 }
 
 #[tokio::test]
@@ -339,6 +361,30 @@ async fn dead_letter_and_its_redrive_keep_the_trace_of_the_message() {
     let attempts = collector.wait_for("process local:default", 2);
     assert_eq!(links(&attempts[1]), [producer()]);
     stop(running);
+}
+
+#[tokio::test]
+async fn message_of_the_command_and_letter_that_is_resent_are_sent_in_spans() {
+    let collector = Collector::start();
+    let scene = ApiScene::of(|flags| traced(run("verdicts", flags), &collector), &[]);
+    let data = scene.running.data().clone();
+    let sending = ["send", "local:default", "reject:no customer"];
+    let sending = Program::new(sending).sharing(&data);
+    assert_eq!(traced(sending, &collector).run().code, 0);
+    let sent = collector.wait_for("send local:default", 1).remove(0);
+    assert_eq!(of(&sent, "dispatcher.send.reason"), "command");
+    let process = collector.wait_for("process local:default", 1).remove(0);
+    assert_eq!(links(&process), [place(&sent)]);
+    until_depth(data.path(), "default.dead", |depth| depth.waiting == 1).await;
+    let dead = "/api/v1/queues/local%3Adefault.dead";
+    let listed = scene.get(&format!("{dead}/messages"));
+    let order = json!({"message": listed["items"][0]["id"]}).to_string();
+    let job = scene.run_job(&format!("{dead}/resend"), &order);
+    assert_eq!(job["report"]["moved"], 1, "{job}");
+    let resent = collector.wait_for("send local:default", 2).remove(1);
+    assert_eq!(of(&resent, "dispatcher.send.reason"), "redrive");
+    assert_eq!(links(&resent), [place(&sent)]);
+    stop(scene.running);
 }
 
 #[tokio::test]
@@ -521,7 +567,8 @@ async fn collector_that_refuses_or_never_answers_stops_nothing() {
         "http://127.0.0.1:{}",
         dispatcher_tests::servers::free_port()
     );
-    for url in [broken.url(), silent.url(), dead] {
+    let dripping = JobService::start(|_| ServiceStep::Drip);
+    for url in [broken.url(), silent.url(), dripping.url(), dead] {
         let program = run("verdicts", &[])
             .env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &url)
             .env("OTEL_EXPORTER_OTLP_TIMEOUT", "1000")
@@ -563,6 +610,23 @@ async fn wrong_values_of_standard_variables_are_refused_together() {
     for wanted in ["http/protobuf", "parentbased_traceidratio"] {
         assert!(ended.stderr.contains(wanted), "{wanted}: {ended:?}");
     }
+    // Whether or not anything is exported.
+    let ended = run("verdicts", &[])
+        .env("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+        .env("OTEL_EXPORTER_OTLP_TIMEOUT", "abc")
+        .env("OTEL_EXPORTER_OTLP_HEADERS", "a b=secret")
+        .env("OTEL_BSP_SCHEDULE_DELAY", "0")
+        .run();
+    assert_eq!(ended.code, 2, "{ended:?}");
+    for wanted in [
+        "OTEL_EXPORTER_OTLP_PROTOCOL",
+        "OTEL_EXPORTER_OTLP_TIMEOUT",
+        "OTEL_EXPORTER_OTLP_HEADERS: `a b` is not the name of a header; wanted NAME=VALUE",
+        "OTEL_BSP_SCHEDULE_DELAY: `0` is out of range; wanted 1 to 3600000",
+    ] {
+        assert!(ended.stderr.contains(wanted), "{wanted}: {ended:?}");
+    }
+    assert!(!ended.stderr.contains("secret"), "{ended:?}");
 }
 
 #[tokio::test]

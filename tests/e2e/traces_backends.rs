@@ -57,7 +57,8 @@ fn is_linked(span: &Value) -> bool {
 }
 
 /// Runs the forwarder twice on a queue that `send` sends to: with tracing, where the attempt is linked
-/// to the producer and settled below it; and without, where the service gets the producer's context.
+/// to the producer and settled below it; and without, where the service gets the producer's context, and
+/// that of the program itself as a producer.
 async fn follows<F: Future<Output = ()>>(
     (queue, system): (&str, &str),
     program: impl Fn(Program) -> Program,
@@ -93,6 +94,17 @@ async fn follows<F: Future<Output = ()>>(
         Some(X_RAY),
         "{request:?}"
     );
+    let sending = program(Program::new(["send", queue, "order"]))
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url())
+        .run();
+    assert_eq!(sending.code, 0, "{sending:?}");
+    let sent = collector.wait_for(&format!("send {queue}"), 1).remove(0);
+    assert_eq!(sent["attributes"]["messaging.system"], system);
+    let request = service.wait_for(3).remove(2);
+    let id = |name: &str| sent[name].as_str().expect("an id");
+    let wanted = format!("00-{}-{}-01", id("trace"), id("id"));
+    let parent = request.header("traceparent");
+    assert_eq!(parent, Some(&*wanted), "{request:?}");
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
 }
@@ -118,6 +130,33 @@ async fn message_of_dynamodb_carries_its_trace() {
     follows((&name, "dynamodb"), program, send).await;
 }
 
+/// Sends to SQS as a producer that is traced.
+async fn post(client: &SqsServer, url: &str, body: &str, group: Option<&str>) {
+    let header = MessageSystemAttributeValue::builder();
+    let header = header.data_type("String").string_value(X_RAY).build();
+    let call = client.client.send_message().queue_url(url);
+    call.message_body(body)
+        .set_message_group_id(group.map(str::to_owned))
+        .message_system_attributes(
+            MessageSystemAttributeNameForSends::AwsTraceHeader,
+            header.expect("a type"),
+        )
+        .send()
+        .await
+        .expect("sent");
+}
+
+#[tokio::test]
+async fn message_of_sqs_carries_its_trace() {
+    let server = LocalServer::start();
+    let client = SqsServer::at(server.url());
+    let name = SqsServer::fresh_name("traced");
+    let url = client.create(&name, &[]).await;
+    let program = |program: Program| program.aws(server.url());
+    let send = || post(&client, &url, "order", None);
+    follows((&name, "aws_sqs"), program, send).await;
+}
+
 #[tokio::test]
 async fn messages_of_a_fifo_queue_carry_their_trace_and_their_group() {
     let server = LocalServer::start();
@@ -125,22 +164,9 @@ async fn messages_of_a_fifo_queue_carry_their_trace_and_their_group() {
     let name = format!("{}.fifo", SqsServer::fresh_name("traced"));
     let attributes = [("FifoQueue", "true"), ("ContentBasedDeduplication", "true")];
     let url = client.create(&name, &attributes).await;
-    let post = async |body: &str| {
-        let header = MessageSystemAttributeValue::builder();
-        let header = header.data_type("String").string_value(X_RAY).build();
-        let call = client.client.send_message().queue_url(&url);
-        call.message_body(body)
-            .message_group_id("customer-1")
-            .message_system_attributes(
-                MessageSystemAttributeNameForSends::AwsTraceHeader,
-                header.expect("a type"),
-            )
-            .send()
-            .await
-            .expect("sent");
-    };
-    post("first").await;
-    post("second").await;
+    for body in ["first", "second"] {
+        post(&client, &url, body, Some("customer-1")).await;
+    }
     let service = JobService::start(|_| ServiceStep::status(200));
     let collector = Collector::start();
     let mut running = forward(&service, &name)

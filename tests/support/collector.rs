@@ -131,6 +131,7 @@ class Handler(BaseHTTPRequestHandler):
                         'events': [{'name': event.name, 'attributes': attributes(event.attributes)}
                                    for event in span.events],
                         'dropped_attributes': span.dropped_attributes_count,
+                        'dropped_links': span.dropped_links_count,
                         'sampled': bool(span.flags & 1),
                         'scope': of_scope.scope.name,
                         'resource': attributes(of_resource.resource.attributes),

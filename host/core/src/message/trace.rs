@@ -6,7 +6,7 @@ use super::{Attribute, AttributeValue, Message, Outgoing, TRACE_HEADER};
 use crate::clock;
 use crate::clock::BootInstant;
 use crate::telemetry::trace::{
-    MOST_LINKS, RemoteContext, Span, SpanContext, SpanKind, SpanLink, Tracer,
+    MOST_LINKS, RemoteContext, Span, SpanContext, SpanKind, SpanLink, Tracer, bounded_list,
 };
 use std::sync::Arc;
 
@@ -86,6 +86,7 @@ pub struct SendSpan {
     context: SpanContext,
     began: BootInstant,
     links: Vec<SpanLink>,
+    dropped_links: u32,
     messages: usize,
 }
 
@@ -95,24 +96,25 @@ impl SendSpan {
     pub fn begin(tracer: &Tracer, messages: &mut [Outgoing]) -> Option<Self> {
         let began = tracer.is_on().then(clock::now)?;
         let context = tracer.begin(None, began)?;
-        let mut links = Vec::new();
+        let mut linked = Vec::new();
         for message in &mut *messages {
             match message.remote_context() {
                 None => message.trace(context),
-                Some(remote) if context.sampled && links.len() < MOST_LINKS => {
-                    links.extend(remote.span().map(|context| SpanLink {
-                        context,
-                        attributes: Vec::new(),
-                    }));
-                }
+                Some(remote) if context.sampled => linked.extend(remote.span()),
                 Some(_) => {}
             }
         }
+        let links = linked.into_iter().map(|context| SpanLink {
+            context,
+            attributes: Vec::new(),
+        });
+        let (links, dropped_links) = bounded_list(links, MOST_LINKS);
         Some(Self {
             tracer: tracer.clone(),
             context,
             began,
             links,
+            dropped_links,
             messages: messages.len(),
         })
     }
@@ -144,6 +146,9 @@ impl SendSpan {
             shared: Arc::default(),
             attributes,
             links: self.links,
+            dropped_links: self.dropped_links,
+            events: Vec::new(),
+            dropped_events: 0,
             failure: failures.first().map(|(_, why)| why.clone()),
             guest: None,
         });

@@ -10,8 +10,8 @@ use crate::message::{Message, Verdict};
 use crate::queue::{Identity, ItemError, QueueError};
 use crate::telemetry::events::{EventKind, ReasonKind, bounded};
 use crate::telemetry::trace::{
-    ActiveSpan, MOST_LINKS, RemoteContext, Span, SpanAttribute, SpanContext, SpanKind, SpanLink,
-    SpanValue, Tracer, server_attributes,
+    ActiveSpan, MOST_EVENTS, MOST_LINKS, RemoteContext, Span, SpanAttribute, SpanContext,
+    SpanEvent, SpanKind, SpanLink, SpanValue, Tracer, bounded_list, server_attributes,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,7 +129,7 @@ impl QueueSpans {
         }
         names.record(&names.receive, context, called, |span| {
             span.attributes = attributes;
-            span.links = names.links(messages.iter());
+            (span.links, span.dropped_links) = names.links(messages.iter());
             span.failure = failure;
         });
     }
@@ -145,7 +145,7 @@ impl QueueSpans {
             _ => None,
         };
         let context = names.tracer.begin(parent.as_ref(), now)?;
-        Some(ActiveSpan::new(names.tracer.clone(), context))
+        Some(ActiveSpan::new(&names.tracer, context))
     }
 
     /// Ends the span of an attempt, and notes with its jobs where it is. One that failed is kept where
@@ -186,14 +186,19 @@ impl QueueSpans {
         items: impl Iterator<Item = SettledItem<'a>> + Clone,
     ) {
         let Some(names) = &self.0 else { return };
-        let attempts = || items.clone().filter_map(|item| item.attempt);
-        let mut one = attempts();
-        let first = one.next();
-        let parent = first.filter(|first| one.all(|other| other == *first));
+        let mut attempts = items.clone().filter_map(|item| item.attempt);
+        let first = attempts.next();
+        // Looked at before anything is made for it.
+        let is_sampled = first.is_some_and(|first| first.sampled)
+            || attempts.clone().any(|attempt| attempt.sampled);
+        if first.is_some() && !is_sampled {
+            return;
+        }
+        let parent = first.filter(|first| attempts.all(|other| other == *first));
         let place = match (parent, first) {
             (Some(parent), _) => Some(parent.child()),
             (None, Some(_)) => names.tracer.begin(None, called).map(|root| SpanContext {
-                sampled: attempts().any(|attempt| attempt.sampled),
+                sampled: true,
                 ..root
             }),
             (None, None) => names.tracer.begin(None, called),
@@ -208,7 +213,7 @@ impl QueueSpans {
                     let remote = || names.remote_context(item.message)?.span();
                     Some(link(item.message, item.attempt.or_else(remote)?))
                 });
-                span.links = followed.take(MOST_LINKS).collect();
+                (span.links, span.dropped_links) = bounded_list(followed, MOST_LINKS);
             }
             describe_settlement(span, items);
         });
@@ -234,6 +239,9 @@ impl SpanNames {
             shared: form.shared.clone(),
             attributes: Vec::new(),
             links: Vec::new(),
+            dropped_links: 0,
+            events: Vec::new(),
+            dropped_events: 0,
             failure: None,
             guest: None,
         };
@@ -247,11 +255,11 @@ impl SpanNames {
         own.or_else(|| self.envelope.open(message)?.remote_context())
     }
 
-    /// Links to what sent these, where they say it.
-    fn links<'a>(&self, messages: impl Iterator<Item = &'a Message>) -> Vec<SpanLink> {
+    /// Links to what sent these, where they say it, and how many more there are.
+    fn links<'a>(&self, messages: impl Iterator<Item = &'a Message>) -> (Vec<SpanLink>, u32) {
         let linked = messages
             .filter_map(|message| Some(link(message, self.remote_context(message)?.span()?)));
-        linked.take(MOST_LINKS).collect()
+        bounded_list(linked, MOST_LINKS)
     }
 
     fn describe_attempt(&self, span: &mut Span, active: &ActiveSpan, ended: &[(Job, JobEnding)]) {
@@ -268,21 +276,14 @@ impl SpanNames {
                         .extend(of_sender.map(|sender| link(message, sender)));
                 }
             }
-            let attempt = message.receive_count.max(1).saturating_add(job.tries);
-            attributes.extend([
-                ("messaging.message.id", message.id.clone().into()),
-                ("messaging.message.body.size", message.body.len().into()),
-                (
-                    "dispatcher.message.receive_count",
-                    message.receive_count.into(),
-                ),
-                ("dispatcher.attempt", attempt.into()),
-            ]);
+            attributes.push(("messaging.message.body.size", message.body.len().into()));
+            attributes.extend(of_delivery(job));
             if let Some(group) = &message.group {
                 attributes.push(("dispatcher.message.group", group.clone().into()));
             }
         } else {
-            span.links = self.links(ended.iter().map(|(job, _)| &job.message));
+            let messages = ended.iter().map(|(job, _)| &job.message);
+            (span.links, span.dropped_links) = self.links(messages);
             attributes.push(("messaging.batch.message_count", ended.len().into()));
         }
         attributes.push(("dispatcher.lease.seconds", self.visibility_s.into()));
@@ -300,6 +301,18 @@ impl SpanNames {
             .iter()
             .map(|(_, ending)| attempt_end(ending))
             .collect();
+        if ended.len() > 1 {
+            let at_ns = span.ended_ns;
+            let events = ended.iter().zip(&ends).map(|((job, _), end)| SpanEvent {
+                name: "message",
+                at_ns,
+                attributes: of_delivery(job)
+                    .into_iter()
+                    .chain(end.attributes())
+                    .collect(),
+            });
+            (span.events, span.dropped_events) = bounded_list(events, MOST_EVENTS);
+        }
         let outcome = common(ends.iter().map(|end| end.outcome));
         attributes.push(("dispatcher.outcome", outcome.into()));
         let failed = ends.iter().filter(|end| end.failure.is_some()).count();
@@ -313,6 +326,20 @@ impl SpanNames {
         }
         span.attributes = attributes;
     }
+}
+
+/// Which message it is, and how often it was received and attempted.
+fn of_delivery(job: &Job) -> [SpanAttribute; 3] {
+    let message = &job.message;
+    let attempt = message.receive_count.max(1).saturating_add(job.tries);
+    [
+        ("messaging.message.id", message.id.clone().into()),
+        (
+            "dispatcher.message.receive_count",
+            message.receive_count.into(),
+        ),
+        ("dispatcher.attempt", attempt.into()),
+    ]
 }
 
 fn describe_settlement<'a>(span: &mut Span, items: impl Iterator<Item = SettledItem<'a>> + Clone) {
@@ -370,6 +397,18 @@ fn link(message: &Message, context: SpanContext) -> SpanLink {
 struct AttemptEnding {
     outcome: &'static str,
     failure: Option<(ReasonKind, String)>,
+}
+
+impl AttemptEnding {
+    /// What came of one message of a batch.
+    fn attributes(&self) -> Vec<SpanAttribute> {
+        let mut attributes = vec![("dispatcher.outcome", self.outcome.into())];
+        if let Some((kind, why)) = &self.failure {
+            attributes.push(("error.type", kind.label().into()));
+            attributes.push(("dispatcher.reason", why.clone().into()));
+        }
+        attributes
+    }
 }
 
 /// What came of an attempt. What a downstream throttles is no failure: it is attempted again.

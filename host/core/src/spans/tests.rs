@@ -170,6 +170,38 @@ fn batch_is_one_span_with_a_link_for_each_message_that_has_a_context() {
     let span = receiver.take(9).remove(0);
     assert_eq!(value(&span, "dispatcher.outcome"), Some(&"mixed".into()));
     assert_eq!(value(&span, "error.type"), Some(&"trap".into()));
+    // Each message has its own end.
+    let of_message = |event: &SpanEvent| {
+        let find = |name: &str| {
+            let mut all = event.attributes.iter();
+            all.find(|(own, _)| *own == name)
+                .map(|(_, value)| value.clone())
+        };
+        ["messaging.message.id", "dispatcher.outcome", "error.type"].map(find)
+    };
+    let word = |word: &'static str| Some(SpanValue::Word(word));
+    let id = |id: &str| Some(SpanValue::Text(id.to_owned()));
+    let events: Vec<_> = span.events.iter().map(of_message).collect();
+    assert_eq!(
+        events,
+        [
+            [id("a"), word("done"), None],
+            [id("b"), word("retried"), word("trap")],
+            [id("c"), word("done"), None],
+        ]
+    );
+    let attempt = ("dispatcher.attempt", 1_u32.into());
+    assert!(span.events[1].attributes.contains(&attempt), "{span:?}");
+}
+
+#[test]
+fn what_a_large_batch_has_too_much_of_is_counted() {
+    let (spans, mut receiver) = traced(TraceTerms::default());
+    let jobs = (0..130).map(|number| sent(&number.to_string())).collect();
+    attempt(&spans, jobs, &done());
+    let span = receiver.take(9).remove(0);
+    assert_eq!((span.links.len(), span.dropped_links), (128, 2));
+    assert_eq!((span.events.len(), span.dropped_events), (128, 2));
 }
 
 #[test]

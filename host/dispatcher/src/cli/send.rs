@@ -5,6 +5,7 @@ use super::{Typed, block_on, flags, output};
 use crate::app::build::Backends;
 use crate::app::build::outlet::reach_of;
 use crate::app::build::schedule::{Schedules, When, in_time};
+use crate::app::traces;
 use crate::config::Places;
 use crate::config::problem::Problem;
 use crate::config::section::Given;
@@ -14,6 +15,8 @@ use crate::error::{Exit, Failure};
 use crate::name::QueueName;
 use crate::telemetry::log::Screen;
 use dispatcher_core::message::Outgoing;
+use dispatcher_core::queue::send_traced;
+use dispatcher_core::telemetry::trace::Tracer;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -98,7 +101,23 @@ async fn send(
     message: &Outgoing,
     count: Option<u64>,
 ) -> Result<(), Failure> {
+    let (tracer, exporting) = traces::start(&places.otlp)?;
+    let sent = send_traced_by(tracer, places, screen, name, message, count).await;
+    exporting.finish(None).await;
+    sent
+}
+
+async fn send_traced_by(
+    tracer: Tracer,
+    places: &Places,
+    screen: &Screen,
+    name: &QueueName,
+    message: &Outgoing,
+    count: Option<u64>,
+) -> Result<(), Failure> {
     let backends = Arc::new(Backends::new(places.stores.clone()));
+    backends.trace(tracer.clone());
+    let counts = backends.sent();
     let schedules = Schedules::new(backends, places.schedule_table.clone());
     let queue = match schedules.queue(name).await {
         Ok(queue) => queue,
@@ -119,7 +138,8 @@ async fn send(
     let mut sent = 0;
     while sent < wanted {
         let batch = usize::try_from(wanted - sent).map_or(most, |left| left.min(most));
-        let answers = queue.send(&vec![message.clone(); batch]).await;
+        let mut items = vec![message.clone(); batch];
+        let answers = send_traced(&*queue, &mut items, "command", &counts, &tracer).await;
         let mut refused = None;
         for answer in answers {
             match answer {

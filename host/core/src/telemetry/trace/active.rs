@@ -13,7 +13,10 @@ use std::sync::Arc;
 /// A span that has not ended.
 #[derive(Debug, Clone)]
 pub struct ActiveSpan {
+    /// Takes what is below it, if it is sampled.
     tracer: Tracer,
+    /// Whether calls continue its trace, sampled or not.
+    is_traced: bool,
     context: SpanContext,
     /// Which version of a plugin works on it, if that is known.
     pub version: Option<Arc<str>>,
@@ -76,18 +79,25 @@ impl Drop for Entered<'_> {
 
 impl ActiveSpan {
     /// A span of this tracer.
-    pub fn new(tracer: Tracer, context: SpanContext) -> Self {
+    pub fn new(tracer: &Tracer, context: SpanContext) -> Self {
+        // One that is not sampled records nothing, and a shared count costs more than all else of it.
+        let own = context.sampled.then(|| tracer.clone());
         Self {
-            tracer,
-            context,
-            version: None,
-            guest: GuestSpans::default(),
+            tracer: own.unwrap_or_default(),
+            is_traced: tracer.is_on(),
+            ..Self::of(context)
         }
     }
 
     /// One that only names its place in log lines.
     pub fn of(context: SpanContext) -> Self {
-        Self::new(Tracer::default(), context)
+        Self {
+            tracer: Tracer::default(),
+            is_traced: false,
+            context,
+            version: None,
+            guest: GuestSpans::default(),
+        }
     }
 
     /// Its place.
@@ -107,10 +117,10 @@ impl ActiveSpan {
         }
     }
 
-    /// A guest has ended a span. It is dropped and counted if it cannot be read (`None`), belongs to
-    /// another trace, or is one more than `most`.
-    pub fn end_guest_span(&mut self, span: Option<GuestSpan>, most: usize) {
-        let Some(span) = span else {
+    /// A guest has ended a span. It is dropped and counted if it is one more than `most`, which are not
+    /// even read; cannot be read (`None`); or belongs to another trace.
+    pub fn end_guest_span(&mut self, most: usize, read: impl FnOnce() -> Option<GuestSpan>) {
+        let Some(span) = self.guest.has_room(most).then(read).flatten() else {
             self.guest.dropped += 1;
             return;
         };
@@ -136,6 +146,9 @@ impl ActiveSpan {
             shared: Arc::default(),
             attributes,
             links: links.collect(),
+            dropped_links: 0,
+            events: Vec::new(),
+            dropped_events: 0,
             failure: span.failure,
             guest: Some(Box::new(span.details)),
         });
@@ -148,7 +161,7 @@ impl ActiveSpan {
 
     /// Begins a call that is made for this span. `None`: nobody traces.
     pub fn begin_call(&self) -> Option<CallSpan> {
-        self.tracer.is_on().then(|| CallSpan {
+        self.is_traced.then(|| CallSpan {
             tracer: self.tracer.clone(),
             parent: self.context,
             context: self.context.child(),
@@ -198,6 +211,9 @@ impl CallSpan {
             shared: Arc::default(),
             attributes,
             links: Vec::<SpanLink>::new(),
+            dropped_links: 0,
+            events: Vec::new(),
+            dropped_events: 0,
             failure,
             guest: None,
         });
@@ -223,12 +239,7 @@ mod tests {
     #[test]
     fn thread_works_for_the_innermost_span_and_then_for_the_one_before() {
         let (tracer, _receiver) = Tracer::new(TraceTerms::default(), 1);
-        let begin = || {
-            Some(ActiveSpan::new(
-                tracer.clone(),
-                tracer.begin(None, clock::now())?,
-            ))
-        };
+        let begin = || Some(ActiveSpan::new(&tracer, tracer.begin(None, clock::now())?));
         let (mut outer, mut inner) = (begin(), begin());
         let ids = [&outer, &inner].map(|span| span.as_ref().map(ActiveSpan::context));
         within(&mut outer, || {
@@ -258,7 +269,7 @@ mod tests {
             attributes: vec![("messaging.operation.name", "send".into())],
             failure: Some("no room".to_owned()),
         };
-        let active = ActiveSpan::new(tracer, context);
+        let active = ActiveSpan::new(&tracer, context);
         let call = active.begin_call().expect("it is traced");
         let place = call.context();
         call.end(SpanKind::Producer, parts);
@@ -268,5 +279,12 @@ mod tests {
         assert_eq!(spans[0].parent, Some(context.span_id));
         assert!(spans[0].began_ns <= spans[0].ended_ns);
         assert!(ActiveSpan::of(context).begin_call().is_none());
+        // The other side continues a trace that is not sampled.
+        let sampled = false;
+        let unsampled = ActiveSpan::new(&tracer, SpanContext { sampled, ..context });
+        let call = unsampled.begin_call().expect("it is traced");
+        assert_eq!(call.context().trace_id, context.trace_id);
+        call.end(SpanKind::Producer, || panic!("nobody wants them"));
+        assert_eq!(receiver.take(8), []);
     }
 }

@@ -2,12 +2,10 @@
 //! bounded in number and size.
 
 use super::context::{SpanContext, SpanId};
-use super::span::{LONGEST_TEXT, MOST_LINKS, SpanKind, SpanValue};
+use super::span::{LONGEST_TEXT, MOST_EVENTS, MOST_LINKS, SpanKind, SpanValue};
 
 /// Maximum attributes of a span or an event, as the specification has it.
 const MOST_ATTRIBUTES: usize = 128;
-/// Maximum events of a span, as the specification has it.
-const MOST_EVENTS: usize = 128;
 /// The longest key of an attribute, in bytes.
 const LONGEST_KEY: usize = 256;
 /// Maximum bytes of one span's texts: as many spans may wait for a collector as the queue has room for.
@@ -105,6 +103,11 @@ impl GuestSpans {
         }
     }
 
+    /// Whether another is taken.
+    pub(super) fn has_room(&self, most: usize) -> bool {
+        self.taken < most
+    }
+
     /// One has ended: the span that it is below, and the one itself within its bounds; none if it is
     /// dropped, because it is of another trace or more than `most`.
     pub(super) fn end(
@@ -115,7 +118,7 @@ impl GuestSpans {
     ) -> Option<(SpanId, GuestSpan)> {
         let own = span.context;
         let is_here = own.trace_id == attempt.trace_id && own.span_id != attempt.span_id;
-        if !is_here || self.taken >= most {
+        if !is_here || !self.has_room(most) {
             self.dropped += 1;
             return None;
         }

@@ -15,6 +15,7 @@ pub use context::{RemoteContext, SpanContext, SpanId, TraceId};
 pub use guest::{GuestAttribute, GuestDetails, GuestEvent, GuestSpan};
 pub use sampler::Sampler;
 pub use span::{
-    LONGEST_TEXT, MOST_LINKS, Span, SpanAttribute, SpanKind, SpanLink, SpanValue, server_attributes,
+    LONGEST_TEXT, MOST_EVENTS, MOST_LINKS, Span, SpanAttribute, SpanEvent, SpanKind, SpanLink,
+    SpanValue, bounded_list, server_attributes,
 };
 pub use tracer::{SpanReceiver, SystemOfQueue, TraceTerms, Tracer};

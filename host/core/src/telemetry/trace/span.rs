@@ -25,6 +25,12 @@ pub struct Span {
     pub attributes: Vec<SpanAttribute>,
     /// Spans that it follows from without being below them.
     pub links: Vec<SpanLink>,
+    /// Links that are missing.
+    pub dropped_links: u32,
+    /// What is known of each message of a batch.
+    pub events: Vec<SpanEvent>,
+    /// Events that are missing.
+    pub dropped_events: u32,
     /// Why it failed, if it did.
     pub failure: Option<String>,
     /// The rest of a span that a guest has made.
@@ -36,12 +42,15 @@ impl Span {
     pub(super) fn size(&self) -> usize {
         let of_links = self.links.iter();
         let of_links = of_links.map(|link| size_of::<SpanLink>() + bytes(&link.attributes));
+        let of_events = self.events.iter();
+        let of_events = of_events.map(|event| size_of::<SpanEvent>() + bytes(&event.attributes));
         let failure = self.failure.as_ref().map_or(0, String::len);
         let guest = self.guest.as_ref().map_or(0, |guest| guest.size());
         size_of::<Self>()
             + self.name.len()
             + bytes(&self.attributes)
             + of_links.sum::<usize>()
+            + of_events.sum::<usize>()
             + failure
             + guest
     }
@@ -98,6 +107,23 @@ pub struct SpanLink {
     pub attributes: Vec<SpanAttribute>,
 }
 
+/// Something that happened while a span lasted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SpanEvent {
+    /// What it was.
+    pub name: &'static str,
+    /// When, in nanoseconds since the Unix epoch.
+    pub at_ns: u64,
+    /// What is known of it.
+    pub attributes: Vec<SpanAttribute>,
+}
+
+/// As many of these as a span may have, and how many more there are.
+pub fn bounded_list<T>(mut all: impl Iterator<Item = T>, most: usize) -> (Vec<T>, u32) {
+    let list = all.by_ref().take(most).collect();
+    (list, u32::try_from(all.count()).unwrap_or(u32::MAX))
+}
+
 /// The attributes `server.address` and `server.port` of a call to this URL; none if it names no host.
 pub fn server_attributes(url: &str) -> Vec<SpanAttribute> {
     let Some((scheme, rest)) = url.split_once("://") else {
@@ -126,6 +152,8 @@ pub fn server_attributes(url: &str) -> Vec<SpanAttribute> {
 
 /// The most links of one span, as the specification has it.
 pub const MOST_LINKS: usize = 128;
+/// The most events of one span, as the specification has it.
+pub const MOST_EVENTS: usize = 128;
 /// The longest text of an attribute, in bytes; the rest is cut.
 pub const LONGEST_TEXT: usize = 4_096;
 

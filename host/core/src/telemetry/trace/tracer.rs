@@ -202,7 +202,7 @@ fn new_trace_id(seconds: u32) -> TraceId {
 }
 
 fn new_span_id() -> SpanId {
-    SpanId(fastrand::u64(1..).to_be_bytes())
+    SpanId(fastrand::u64(..).max(1).to_be_bytes())
 }
 
 #[cfg(test)]
@@ -221,6 +221,9 @@ mod tests {
             shared: Arc::new([]),
             attributes: Vec::new(),
             links: Vec::new(),
+            dropped_links: 0,
+            events: Vec::new(),
+            dropped_events: 0,
             failure: None,
             guest: None,
         }

@@ -1,7 +1,9 @@
 //! The span of one request, and the headers by which the other side continues the trace.
 
 use super::host::RequestTarget;
-use dispatcher_core::telemetry::trace::{ActiveSpan, CallParts, CallSpan, SpanContext, SpanKind};
+use dispatcher_core::telemetry::trace::{
+    ActiveSpan, CallParts, CallSpan, RemoteContext, SpanContext, SpanKind,
+};
 use http::header::{HeaderMap, HeaderValue};
 use http::{Method, Request, Response, Uri};
 use wasmtime_wasi_http::Error;
@@ -102,8 +104,13 @@ fn continue_trace(headers: &mut HeaderMap, context: SpanContext, forwards: bool)
     }
     let value = |text: String| HeaderValue::try_from(text).ok();
     if let Some(parent) = value(context.traceparent()) {
-        headers.insert(TRACEPARENT, parent);
-        headers.remove(TRACESTATE);
+        let replaced = headers.insert(TRACEPARENT, parent);
+        let replaced = replaced.as_ref().and_then(|parent| parent.to_str().ok());
+        let replaced = replaced.and_then(RemoteContext::from_traceparent);
+        // What others noted about another trace says nothing about this one.
+        if replaced.is_none_or(|replaced| replaced.trace_id != context.trace_id) {
+            headers.remove(TRACESTATE);
+        }
     }
     if headers.contains_key(X_RAY)
         && let Some(header) = value(context.x_ray())
@@ -115,7 +122,6 @@ fn continue_trace(headers: &mut HeaderMap, context: SpanContext, forwards: bool)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dispatcher_core::telemetry::trace::RemoteContext;
 
     #[test]
     fn values_of_a_query_are_not_shown() {
@@ -159,5 +165,11 @@ mod tests {
         assert_eq!(forwarded[TRACEPARENT], mine);
         assert_eq!(forwarded[X_RAY], context.x_ray());
         assert!(!forwarded.contains_key(TRACESTATE));
+        let mut continued = headers(&[TRACESTATE]);
+        let sender = mine.replace("53995c3f", "63995c3f");
+        continued.insert(TRACEPARENT, sender.parse().expect("text"));
+        continue_trace(&mut continued, context, true);
+        assert_eq!(continued[TRACEPARENT], mine);
+        assert_eq!(continued[TRACESTATE], own);
     }
 }

@@ -7,14 +7,18 @@ use bindings::wasi::clocks::wall_clock::{self, Datetime};
 use bindings::wasi::otel::tracing::{self, SpanData, Status, TraceFlags};
 use bindings::wasi::otel::types::{self, KeyValue};
 use dispatcher_core::telemetry::trace::{
-    self, GuestAttribute, GuestDetails, GuestEvent, GuestSpan, SpanContext, SpanId, SpanKind,
-    SpanValue, TraceId,
+    self, GuestAttribute, GuestDetails, GuestEvent, GuestSpan, LONGEST_TEXT, SpanContext, SpanId,
+    SpanKind, SpanValue, TraceId,
 };
 use serde_json::Value;
 use wasmtime::component::Linker;
 
 /// The version that is granted: a candidate, to which no other is compatible.
 pub(super) const VERSION: &str = "0.2.0-rc.2";
+
+/// The most bytes of a JSON text that are read: of a text, at least a character more than is kept, so
+/// that it counts as cut. JSON takes up to six bytes for one.
+const LONGEST_JSON: usize = 6 * (LONGEST_TEXT + 4) + 2;
 
 const REFUSED: Denial = Denial::ungranted(&SpanGrant::DESCRIPTION, "export spans");
 
@@ -56,7 +60,7 @@ impl<C: GrantedTo<SpanGrant>> tracing::Host for View<'_, C> {
         trace::with_active(|attempt| {
             if attempt.is_exported() && span.span_context.trace_flags.contains(TraceFlags::SAMPLED)
             {
-                attempt.end_guest_span(guest_span(span), *most);
+                attempt.end_guest_span(*most, || guest_span(span));
             }
         });
     }
@@ -146,9 +150,18 @@ fn attributes(all: Vec<KeyValue>) -> Vec<GuestAttribute> {
     all.map(|one| (one.key, value(one.value))).collect()
 }
 
-/// The value of a JSON text; lists, maps and what is no JSON stay the text that they are.
+/// The value of a JSON text; lists, maps and what is no JSON stay the text that they are. A list is not
+/// even read: read, it takes many times the memory that the guest needs to write it. Nor is more of a
+/// text than is kept.
 fn value(json: String) -> SpanValue {
-    match serde_json::from_str(&json) {
+    let kept = match json.trim_start().as_bytes().first() {
+        Some(b'"') if json.len() > LONGEST_JSON => serde_json::from_str(&beginning(&json)),
+        Some(b'"') => serde_json::from_str(&json),
+        Some(b'[' | b'{') | None => return SpanValue::Text(json),
+        Some(_) if json.len() > LONGEST_JSON => return SpanValue::Text(json),
+        Some(_) => serde_json::from_str(&json),
+    };
+    match kept {
         Ok(Value::String(text)) => SpanValue::Text(text),
         Ok(Value::Bool(flag)) => SpanValue::Flag(flag),
         Ok(Value::Number(number)) => match (number.as_i64(), number.as_f64()) {
@@ -158,6 +171,28 @@ fn value(json: String) -> SpanValue {
         },
         Ok(Value::Null | Value::Array(_) | Value::Object(_)) | Err(_) => SpanValue::Text(json),
     }
+}
+
+/// The text of a long JSON text up to the last character within the bound, as JSON.
+fn beginning(json: &str) -> String {
+    let json = json.trim_start();
+    let bytes = json.as_bytes();
+    let mut end = 1;
+    while let Some(byte) = bytes.get(end).filter(|byte| **byte != b'"') {
+        let length = match (byte, bytes.get(end + 1), bytes.get(end + 2..end + 4)) {
+            // The first half of a character that JSON writes in two.
+            (b'\\', Some(b'u'), Some([b'd' | b'D', b'8' | b'9' | b'a' | b'b' | b'A' | b'B'])) => 12,
+            (b'\\', Some(b'u'), _) => 6,
+            (b'\\', _, _) => 2,
+            _ => 1,
+        };
+        if end + length > LONGEST_JSON {
+            break;
+        }
+        end += length;
+    }
+    let end = json.floor_char_boundary(end);
+    format!("{}\"", &json[..end])
 }
 
 #[cfg(test)]
@@ -175,6 +210,25 @@ mod tests {
             ("no JSON", SpanValue::Text("no JSON".to_owned())),
         ] {
             assert_eq!(value(json.to_owned()), wanted, "{json}");
+        }
+    }
+
+    #[test]
+    fn long_text_is_read_as_far_as_it_is_kept() {
+        for (one, read) in [
+            ("x", "x"),
+            ("é", "é"),
+            ("\\n", "\n"),
+            ("\\u0001", "\u{1}"),
+            ("\\ud83d\\ude00", "😀"),
+            ("\\\"", "\""),
+        ] {
+            let SpanValue::Text(text) = value(format!("\"{}\"", one.repeat(100_000))) else {
+                panic!("{one}");
+            };
+            assert!(text.len() > LONGEST_TEXT, "{one}: {}", text.len());
+            assert!(text.len() <= LONGEST_JSON, "{one}: {}", text.len());
+            assert_eq!(text, read.repeat(text.len() / read.len()), "{one}");
         }
     }
 }

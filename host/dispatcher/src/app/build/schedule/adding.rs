@@ -8,7 +8,7 @@ use crate::name::QueueName;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::Outgoing;
-use dispatcher_core::queue::{Queue, send_counted};
+use dispatcher_core::queue::{Queue, send_counted, send_traced};
 use dispatcher_core::schedule;
 
 impl Schedules {
@@ -83,9 +83,19 @@ impl Schedules {
         }
     }
 
-    /// Sends it now; its id.
-    async fn hand_over(&self, queue: &dyn Queue, message: Outgoing) -> Result<String, LaterError> {
-        let answers = send_counted(queue, &[message], &self.backends().sent()).await;
+    /// Sends it now; its id. One that a handler sends belongs to the handler's span already.
+    async fn hand_over(
+        &self,
+        queue: &dyn Queue,
+        mut message: Outgoing,
+    ) -> Result<String, LaterError> {
+        let (sent, tracer) = (self.backends().sent(), self.backends().tracer());
+        let answers = if message.remote_context().is_some() {
+            send_counted(queue, &[message], &sent).await
+        } else {
+            let items = std::slice::from_mut(&mut message);
+            send_traced(queue, items, "schedule", &sent, &tracer).await
+        };
         let id = answers.into_iter().next();
         let id = id.ok_or_else(|| refused("the queue did not answer".into()))?;
         id.map_err(|error| of_item(&error))

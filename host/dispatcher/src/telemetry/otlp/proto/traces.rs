@@ -149,6 +149,12 @@ fn span_message(span: Span) -> SpanMessage {
         attributes: link.attributes.into_iter().map(key_value).collect(),
         flags: flags(link.context),
     });
+    let own_events = span.events.into_iter().map(|event| EventMessage {
+        time_unix_nano: event.at_ns,
+        name: event.name.to_owned(),
+        attributes: event.attributes.into_iter().map(key_value).collect(),
+        dropped_attributes_count: 0,
+    });
     SpanMessage {
         trace_id: span.context.trace_id.0.to_vec(),
         span_id: span.context.span_id.0.to_vec(),
@@ -165,10 +171,12 @@ fn span_message(span: Span) -> SpanMessage {
         end_time_unix_nano: span.ended_ns.max(span.began_ns),
         attributes: attributes.collect(),
         dropped_attributes_count: guest.dropped_attributes,
-        events: guest.events.into_iter().map(event_message).collect(),
-        dropped_events_count: guest.dropped_events,
+        events: own_events
+            .chain(guest.events.into_iter().map(event_message))
+            .collect(),
+        dropped_events_count: guest.dropped_events.saturating_add(span.dropped_events),
         links: links.collect(),
-        dropped_links_count: guest.dropped_links,
+        dropped_links_count: guest.dropped_links.saturating_add(span.dropped_links),
         status: match (span.failure, guest.is_ok) {
             (Some(message), _) => Some(Status {
                 message,
