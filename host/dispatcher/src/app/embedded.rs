@@ -10,8 +10,8 @@ use crate::admin;
 use crate::admin::access::Access;
 use crate::admin::messages::MessageOperations;
 use crate::admin::operations::{
-    AskedDepths, CancelResult, ControlResult, DepthView, FindingView, Listed, LiveRate,
-    Operations, Page, ProcessView, QueueAndRoute, QueueTotals, QueueView, RouteView, RunningView,
+    AskedDepths, CancelResult, ControlResult, DepthView, FindingView, Listed, LiveRate, Operations,
+    Page, ProcessView, QueueAndRoute, QueueTotals, QueueView, RouteView, RunningView,
     ScheduleResult, ScheduleView, WorkerView,
 };
 use crate::admin::problem::{CallProblem, StatusCode};
