@@ -120,7 +120,7 @@ const LAYERS: &[(&str, Layers)] = &[
                 &[
                     "limits",
                     "output",
-                    "room",
+                    "invocation_limit",
                     "admission",
                     "reuse",
                     "warm",

@@ -11,9 +11,9 @@ use crate::capability::refusals::Refusals;
 use crate::capability::registry::{Grantee, PluginGrants};
 use crate::capability::variables::Environment;
 use crate::causes::Causes;
+use crate::invocation_limit::InvocationLimit;
 use crate::limits::{HTTP_FIELDS, HostBudget, InstanceLimits};
 use crate::output::{LogEntry, Output, Printed, Stream, escape_control_characters};
-use crate::room::InvocationLimit;
 use crate::scene::SharedWitness;
 use crate::tally::Tally;
 use crate::underway::{SharedAttempt, Underway};
@@ -80,7 +80,7 @@ pub(super) struct Guest {
     work: GuestWork,
     pub(super) limits: InstanceLimits,
     settings: Arc<GuestSettings>,
-    room: InvocationLimit,
+    limit: InvocationLimit,
     /// Why messages failed whose functions it invoked.
     causes: Causes,
     /// What its WASI is made of, where that was opened before.
@@ -109,7 +109,7 @@ impl Guest {
     /// whatever it began would be for nobody.
     pub(super) fn ahead(settings: Arc<GuestSettings>, until: BootInstant) -> Self {
         let guest = Self::working_on(GuestWork::Ahead(until), settings);
-        guest.room.shut();
+        guest.limit.shut();
         guest
     }
 
@@ -122,7 +122,7 @@ impl Guest {
         Self {
             work,
             limits: InstanceLimits::new(settings.max_memory, Arc::clone(&settings.tally)),
-            room: InvocationLimit::new(settings.max_memory),
+            limit: InvocationLimit::new(settings.max_memory),
             settings,
             causes: Causes::default(),
             opened: None,
@@ -142,7 +142,7 @@ impl Guest {
     /// Gives a guest that has answered, or was made ahead, an attempt.
     pub(super) fn begin(&mut self, attempt: Arc<Attempt>) {
         if let GuestWork::Ahead(_) = self.work {
-            self.room.open();
+            self.limit.open();
         }
         self.limits.begin();
         self.causes.clear();
@@ -231,16 +231,18 @@ impl Guest {
 
 impl Guest {
     fn wasi(&mut self) -> &mut Wasi {
-        let (work, settings, room) = (&self.work, &self.settings, &self.room);
+        let (work, settings, limit) = (&self.work, &self.settings, &self.limit);
         let opened = &mut self.opened;
         self.wasi.get_or_insert_with(|| {
             let context = opened
                 .take()
                 .map_or_else(WasiCtx::builder, |opened| *opened);
             Box::new(match work {
-                GuestWork::One(attempt) => Wasi::of(context, settings, room, Some(attempt)),
+                GuestWork::One(attempt) => Wasi::of(context, settings, limit, Some(attempt)),
                 // Which of them it prints for is not known, or there is none.
-                GuestWork::Many(_) | GuestWork::Ahead(_) => Wasi::of(context, settings, room, None),
+                GuestWork::Many(_) | GuestWork::Ahead(_) => {
+                    Wasi::of(context, settings, limit, None)
+                }
             })
         })
     }
@@ -255,8 +257,8 @@ impl Caller for Guest {
         &self.settings.refusals
     }
 
-    fn room(&self) -> &InvocationLimit {
-        &self.room
+    fn limit(&self) -> &InvocationLimit {
+        &self.limit
     }
 
     fn budget(&self) -> HostBudget {
@@ -341,7 +343,7 @@ impl Wasi {
     fn of(
         mut context: WasiCtxBuilder,
         settings: &GuestSettings,
-        room: &InvocationLimit,
+        limit: &InvocationLimit,
         attempt: Option<&Attempt>,
     ) -> Self {
         let output = Output::new(&settings.name, attempt.map(label), settings.quiet_output);
@@ -362,7 +364,7 @@ impl Wasi {
         Self {
             context: context.build(),
             http,
-            outgoing: HttpHook::new(settings.granted.http.clone(), room.clone()),
+            outgoing: HttpHook::new(settings.granted.http.clone(), limit.clone()),
             table,
             output,
         }

@@ -6,9 +6,9 @@ use super::http::connection::ConnectionLimit as Connections;
 use super::refusals::{Denial, Refusals};
 use super::shown::TracedCall;
 use crate::causes::Causes;
+use crate::invocation_limit::{Full, InvocationLimit, InvocationPermit};
 use crate::limits::HostBudget;
 use crate::problem::Problem;
-use crate::room::{Full, InvocationLimit, InvocationPermit};
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::telemetry::trace::{self, ActiveSpan};
@@ -72,7 +72,7 @@ pub(crate) trait Caller: WasiView + WasiHttpView + 'static {
     fn refusals(&self) -> &Arc<Refusals>;
 
     /// How much of the host's memory it may take by what it has under way.
-    fn room(&self) -> &InvocationLimit;
+    fn limit(&self) -> &InvocationLimit;
 
     /// How much of the host's memory it may take otherwise.
     fn budget(&self) -> HostBudget;
@@ -102,7 +102,7 @@ pub(crate) trait Caller: WasiView + WasiHttpView + 'static {
 
     /// Takes budget for one more outstanding call, with this many bytes.
     fn hold(&self, bytes: usize) -> Result<InvocationPermit, Full> {
-        self.room().hold(bytes)
+        self.limit().hold(bytes)
     }
 
     /// How many handles of this kind it holds.

@@ -198,7 +198,7 @@ impl SharedInstances {
             let now = clock::now();
             while let Some((_, job)) = state.queue.first_key_value() {
                 let bytes = job.bytes;
-                let Some(at) = self.room(&mut state, bytes, now).or_else(|| {
+                let Some(at) = self.instance_for(&mut state, bytes, now).or_else(|| {
                     let seat = self.seat(&mut state, now)?;
                     seats.push(seat);
                     Some(state.instances.len() - 1)
@@ -217,7 +217,12 @@ impl SharedInstances {
 
     /// The first instance with capacity for this many bytes. Those at their reuse limit take no
     /// more.
-    fn room(&self, state: &mut SharedState, bytes: usize, now: BootInstant) -> Option<usize> {
+    fn instance_for(
+        &self,
+        state: &mut SharedState,
+        bytes: usize,
+        now: BootInstant,
+    ) -> Option<usize> {
         for instance in &mut state.instances {
             if instance.served >= self.reuse.count || now.since(instance.born) >= self.reuse.age {
                 instance.jobs = None;

@@ -127,7 +127,12 @@ impl Looks {
         if !self.has_room_for(view) {
             return None;
         }
-        Some(self.look(view).frames.subscribe())
+        let look = self.look(view);
+        if !look.is_followed() {
+            // Nobody kept the last frame current.
+            look.frames.send_replace(Frame::default());
+        }
+        Some(look.frames.subscribe())
     }
 
     /// Whether a view is looked at already or can be. Pages that were only asked for keep nobody from
@@ -270,6 +275,23 @@ mod tests {
                 assert_eq!(*tab.borrow_and_update(), frame);
             }
         }
+    }
+
+    #[test]
+    fn whoever_follows_what_nobody_followed_is_sent_nothing_old() {
+        let mut looks = Looks::default();
+        looks.glance(&queue("a"), at(0));
+        let first = looks.follow(&queue("a"), at(0)).expect("there is room");
+        let old = Frame {
+            parts: ["old".to_owned()].into(),
+            point: None,
+        };
+        looks.publish(&queue("a"), old.clone());
+        let beside = looks.follow(&queue("a"), at(1)).expect("there is room");
+        assert_eq!(*beside.borrow(), old, "it is current while it is followed");
+        drop((first, beside));
+        let later = looks.follow(&queue("a"), at(9)).expect("there is room");
+        assert_eq!(*later.borrow(), Frame::default());
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl Sender {
 
     fn client(&self) -> HttpClient {
         let mut kept = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.connector.room.is_used_up() {
+        if self.connector.limit.is_used_up() {
             // What nobody uses now is in the way of what somebody needs.
             *kept = client(self.connector.clone(), self.idle);
         }

@@ -25,7 +25,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// Makes connections to what is granted, by HTTP and HTTPS.
 #[derive(Clone)]
 pub(super) struct Connector {
-    pub(super) room: ConnectionLimit,
+    pub(super) limit: ConnectionLimit,
     by: By,
 }
 
@@ -38,8 +38,8 @@ enum By {
 
 impl Connector {
     /// To these hosts and no others, as long as there is room. Reads the system's certificates.
-    pub(super) fn new(hosts: &[HttpHost], room: ConnectionLimit) -> Self {
-        let connect = Connect::new(hosts, room.clone());
+    pub(super) fn new(hosts: &[HttpHost], limit: ConnectionLimit) -> Self {
+        let connect = Connect::new(hosts, limit.clone());
         let by = match HttpsConnectorBuilder::new().with_native_roots() {
             Ok(builder) => By::Either(
                 builder
@@ -49,7 +49,7 @@ impl Connector {
             ),
             Err(error) => By::Http(connect, error.to_string().into()),
         };
-        Self { room, by }
+        Self { limit, by }
     }
 
     /// Why nothing can be reached by HTTPS, if nothing can.
@@ -63,12 +63,12 @@ impl Connector {
     #[cfg(test)]
     pub(super) fn without_certificates(
         hosts: &[HttpHost],
-        room: ConnectionLimit,
+        limit: ConnectionLimit,
         why: &str,
     ) -> Self {
-        let connect = Connect::new(hosts, room.clone());
+        let connect = Connect::new(hosts, limit.clone());
         let by = By::Http(connect, why.into());
-        Self { room, by }
+        Self { limit, by }
     }
 }
 
@@ -102,15 +102,15 @@ impl Service<Uri> for Connector {
 struct Connect {
     hosts: Arc<[HttpHost]>,
     lookups: Arc<Semaphore>,
-    room: ConnectionLimit,
+    limit: ConnectionLimit,
 }
 
 impl Connect {
-    fn new(hosts: &[HttpHost], room: ConnectionLimit) -> Self {
+    fn new(hosts: &[HttpHost], limit: ConnectionLimit) -> Self {
         Self {
             hosts: hosts.into(),
             lookups: Arc::new(Semaphore::new(LOOKUPS)),
-            room,
+            limit,
         }
     }
 }
@@ -128,7 +128,7 @@ impl Service<Uri> for Connect {
         let Self {
             hosts,
             lookups,
-            room,
+            limit,
         } = self.clone();
         Box::pin(async move {
             let target = RequestTarget::of(&uri).ok_or(Prohibited)?;
@@ -138,7 +138,7 @@ impl Service<Uri> for Connect {
             {
                 return Err(Prohibited.into());
             }
-            let taken = room.take().ok_or(UsedUp)?;
+            let taken = limit.take().ok_or(UsedUp)?;
             let mut connector = HttpConnector::new_with_resolver(Resolve {
                 hosts,
                 target,
@@ -250,8 +250,8 @@ mod tests {
             .as_str()
             .parse()
             .expect("a host")];
-        let room = ConnectionLimit::of_process(1_000);
-        let mut connector = Connector::without_certificates(&hosts, room, "none were found");
+        let limit = ConnectionLimit::of_process(1_000);
+        let mut connector = Connector::without_certificates(&hosts, limit, "none were found");
         assert!(connector.call(uri.clone()).await.is_ok());
         let secure = uri.to_string().replace("http:", "https:");
         let error = connector.call(secure.parse().expect("a URI")).await;
@@ -278,8 +278,8 @@ mod tests {
             .parse()
             .expect("a host")];
         // Two of all plugins, one of each.
-        let room = ConnectionLimit::of_process(0).of_plugin();
-        let mut connector = Connector::new(&hosts, room);
+        let limit = ConnectionLimit::of_process(0).of_plugin();
+        let mut connector = Connector::new(&hosts, limit);
         let first = connector.call(uri.clone()).await;
         let error = connector.call(uri.clone()).await.err().expect("no room");
         assert!(matches!(error_of(&error), Error::ConnectionLimitReached));

@@ -7,8 +7,8 @@ use super::host::{HttpHost, RequestTarget, is_granted};
 use super::traced::RequestSpan;
 use crate::capability::caller::Grant;
 use crate::capability::refusals::{Denial, Refusals};
+use crate::invocation_limit::InvocationLimit;
 use crate::limits::HTTP_CHUNK;
-use crate::room::InvocationLimit;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::telemetry::trace::{self, ActiveSpan};
@@ -139,16 +139,16 @@ impl GrantedHttp {
 pub(crate) struct HttpHook {
     /// None is nowhere, and nobody counts.
     granted: Option<Arc<GrantedHttp>>,
-    room: InvocationLimit,
+    limit: InvocationLimit,
     /// When the one attempt of the instance ends.
     pub(crate) deadline: Option<BootInstant>,
 }
 
 impl HttpHook {
-    pub(crate) fn new(granted: Option<Arc<GrantedHttp>>, room: InvocationLimit) -> Self {
+    pub(crate) fn new(granted: Option<Arc<GrantedHttp>>, limit: InvocationLimit) -> Self {
         Self {
             granted,
-            room,
+            limit,
             deadline: None,
         }
     }
@@ -174,7 +174,7 @@ impl WasiHttpHooks for HttpHook {
             Ok(target) => target,
             Err(error) => return refused(error),
         };
-        let Ok(held) = self.room.hold(0) else {
+        let Ok(held) = self.limit.hold(0) else {
             return refused(Error::ConnectionLimitReached);
         };
         let granted = Arc::clone(granted);

@@ -4,8 +4,8 @@
 use super::client::ResponseBody;
 use super::granted::{GrantedHttp, Outgoing};
 use crate::capability::caller::GrantedTo;
+use crate::invocation_limit::{Full, InvocationPermit};
 use crate::limits::{HTTP_FIELDS, HTTP_WORD};
-use crate::room::{Full, InvocationPermit};
 use bytes::Bytes;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;

@@ -3,7 +3,7 @@
 
 use crate::capability::caller::Grant;
 use crate::capability::refusals::{Denial, Refusals};
-use crate::room::{InvocationLimit, InvocationPermit};
+use crate::invocation_limit::{InvocationLimit, InvocationPermit};
 use dispatcher_core::error_kind::CallError;
 use dispatcher_core::keyvalue::{Bucket, CALL, KEYS, LONGEST_KEY, LONGEST_VALUE, Page};
 use dispatcher_core::tasks;
@@ -128,21 +128,21 @@ impl Opened {
         answer.map_err(|error| error.message)
     }
 
-    /// What is at a key now, kept where the guest's `room` has any for it.
+    /// What is at a key now, kept within the guest's `limit`.
     pub(crate) async fn snapshot(
         self,
         key: String,
-        room: InvocationLimit,
+        limit: InvocationLimit,
     ) -> BucketAnswer<CasSnapshot> {
         let values = self.get(vec![key.clone()]).await?;
         let value = values.into_iter().flatten().next();
-        let held = room.hold(value.as_ref().map_or(0, Vec::len));
+        let held = limit.hold(value.as_ref().map_or(0, Vec::len));
         let held = held.map_err(|_| FULL.to_owned())?;
         Ok(CasSnapshot {
             bucket: self,
             key,
             value,
-            room,
+            limit,
             _held: held,
         })
     }
@@ -161,7 +161,7 @@ pub struct CasSnapshot {
     key: String,
     /// The value; none is one, too.
     pub(crate) value: Option<Vec<u8>>,
-    room: InvocationLimit,
+    limit: InvocationLimit,
     /// The host stores the value as long as the guest holds this.
     _held: InvocationPermit,
 }
@@ -174,7 +174,7 @@ impl CasSnapshot {
             bucket,
             key,
             value: stood,
-            room,
+            limit,
             _held: held,
         } = self;
         let (of, at) = (Arc::clone(&bucket.bucket), key.clone());
@@ -184,7 +184,7 @@ impl CasSnapshot {
             false => {
                 // What stands now takes the place of what stood.
                 drop(held);
-                bucket.snapshot(key, room).await.map(Some)
+                bucket.snapshot(key, limit).await.map(Some)
             }
         }
     }
@@ -278,8 +278,8 @@ mod tests {
             bucket: Arc::new(Heavy),
             control: Handle::current(),
         };
-        let room = InvocationLimit::new(LONGEST_VALUE);
-        let stands = || bucket.clone().snapshot("k".to_owned(), room.clone());
+        let limit = InvocationLimit::new(LONGEST_VALUE);
+        let stands = || bucket.clone().snapshot("k".to_owned(), limit.clone());
         let mut kept = Vec::new();
         while let Ok(stood) = stands().await {
             kept.push(stood);

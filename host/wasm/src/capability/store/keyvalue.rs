@@ -143,8 +143,8 @@ impl<C: StoreCaller> atomics::HostCas for View<'_, C> {
         bucket: Resource<Opened>,
         key: String,
     ) -> KeyValueAnswer<Resource<CasSnapshot>> {
-        let room = self.0.room().clone();
-        match opened(self.0, &bucket)?.snapshot(key, room).await {
+        let limit = self.0.limit().clone();
+        match opened(self.0, &bucket)?.snapshot(key, limit).await {
             Ok(stood) => Ok(Ok(self.0.table().push(stood)?)),
             Err(why) => into_answer(Err(why)),
         }

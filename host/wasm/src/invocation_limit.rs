@@ -54,7 +54,7 @@ impl InvocationLimit {
     }
 }
 
-/// The room of one invocation; released when dropped.
+/// What one invocation holds of it; released when dropped.
 pub(super) struct InvocationPermit {
     limit: InvocationLimit,
     bytes: usize,
