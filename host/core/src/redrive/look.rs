@@ -3,7 +3,7 @@
 
 use super::run::SCAN_LEASE;
 use super::tally::{ReasonTallies, ReasonTally};
-use super::{MOST_SCANNED, RedriveError, Refusal, Selection};
+use super::{MOST_SCANNED, RedriveError, RedriveRefusal, Selection};
 use crate::clock;
 use crate::message::{Message, Outcome};
 use crate::queue::{Ask, BrowseCursor, BrowsePage, GroupShare, Queue, QueueError};
@@ -93,7 +93,7 @@ pub async fn look(
             let most_receives = queue.identity().most_receives;
             if most_receives == Some(1) {
                 let name = queue.identity().name.clone();
-                return Err(RedriveError::Refused(Refusal::OneReceive(name)));
+                return Err(RedriveError::Refused(RedriveRefusal::OneReceive(name)));
             }
             let mut held = Vec::new();
             let ended = look.receive(&mut held).await;

@@ -118,7 +118,7 @@ pub struct Redrive {
 
 /// Why a request cannot be met, by the queue that messages are taken from.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum RedriveRefusal {
     /// The destination is that queue.
     #[error("`{0}` cannot be moved to itself")]
     SameQueue(String),
@@ -139,7 +139,7 @@ pub enum Refusal {
 pub enum RedriveError {
     /// The request cannot be met; nothing was moved.
     #[error("{0}")]
-    Refused(Refusal),
+    Refused(RedriveRefusal),
     /// A call to the queue failed; the report says what was done before.
     #[error("{error}")]
     Source {

@@ -3,10 +3,10 @@
 
 use super::handover::Handover;
 use super::tally::{End, RedriveReport};
-use super::{MOST_SCANNED, Progress, Redrive, RedriveError, RedriveRequest, Refusal};
+use super::{MOST_SCANNED, Progress, Redrive, RedriveError, RedriveRefusal, RedriveRequest};
 use crate::clock;
 use crate::message::Message;
-use crate::queue::{Ask, BrowseCursor, GroupShare, Queue, QueueError};
+use crate::queue::{Ask, BrowseCursor, GroupShare, Queue, QueueError, Received};
 use crate::telemetry::events::TARGET;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -78,23 +78,23 @@ pub async fn run(
 ///
 /// # Errors
 /// Why it cannot be.
-pub fn check(redrive: &Redrive, request: &RedriveRequest) -> Result<(), Refusal> {
+pub fn check(redrive: &Redrive, request: &RedriveRequest) -> Result<(), RedriveRefusal> {
     let from = redrive.from.identity();
     let queue = || from.name.clone();
     if let Some(all) = redrive.to.all()
         && all.identity().source == from.source
     {
-        return Err(Refusal::SameQueue(queue()));
+        return Err(RedriveRefusal::SameQueue(queue()));
     }
     if redrive.from.can_browse() {
         return Ok(());
     }
     if redrive.is_fifo && !request.selection.is_everything() {
-        return Err(Refusal::InOrder(queue()));
+        return Err(RedriveRefusal::InOrder(queue()));
     }
     let looks = !request.apply || !request.selection.is_everything();
     if looks && from.most_receives == Some(1) {
-        return Err(Refusal::OneReceive(queue()));
+        return Err(RedriveRefusal::OneReceive(queue()));
     }
     Ok(())
 }
@@ -264,7 +264,6 @@ impl Run<'_> {
         held: &mut HashMap<String, Message>,
     ) -> Result<End, QueueError> {
         let request = self.carrier.request;
-        let from = self.carrier.redrive.from.clone();
         let looks = !request.apply || !request.selection.is_everything();
         let scan = match looks {
             true => request.scan.min(MOST_SCANNED),
@@ -297,16 +296,8 @@ impl Run<'_> {
                 true => SCAN_LEASE,
                 false => self.carrier.lease(),
             };
-            let ask = Ask {
-                max: most,
-                visibility: lease,
-                wait: from.identity().proof_wait,
-                groups: GroupShare::Fill,
-                ..Ask::PLAIN
-            };
             let since = clock::now();
-            let received = from.receive(ask, self.carrier.cancel).await?;
-            self.carrier.report.receive_calls += 1;
+            let received = self.receive(most, lease).await?;
             // A single long poll of SQS may be empty although there are messages.
             quiet = match received.messages.is_empty() {
                 true => quiet + 1,
@@ -326,7 +317,7 @@ impl Run<'_> {
                 receives = receives.max(message.receive_count);
                 held.extend([without_content(message)]);
             }
-            match from.identity().most_receives {
+            match self.carrier.redrive.from.identity().most_receives {
                 Some(most) if receives >= most => return Ok(End::ReceivesSpent),
                 Some(most) if receives + 1 >= most => return Ok(End::LastReceive),
                 _ => {}
@@ -345,6 +336,21 @@ impl Run<'_> {
                 return Ok(End::TooManyStay);
             }
         }
+    }
+
+    /// One call, which waits as long as a proof that the queue is empty takes.
+    async fn receive(&mut self, most: usize, lease: Duration) -> Result<Received, QueueError> {
+        let from = &self.carrier.redrive.from;
+        let ask = Ask {
+            max: most,
+            visibility: lease,
+            wait: from.identity().proof_wait,
+            groups: GroupShare::Fill,
+            ..Ask::PLAIN
+        };
+        let received = from.receive(ask, self.carrier.cancel).await?;
+        self.carrier.report.receive_calls += 1;
+        Ok(received)
     }
 
     /// What of the received messages is to be moved. Holds the others; the number is how often the

@@ -27,7 +27,7 @@ use dispatcher_core::recording::redact::BLOT;
 use dispatcher_core::redrive;
 use dispatcher_core::redrive::{
     Destinations, LetterSource, LookBounds, LookEnd, Looked, Marks, Redrive, RedriveError,
-    RedriveRequest, Refusal, Review, SCANNED, Selection,
+    RedriveRefusal, RedriveRequest, Review, SCANNED, Selection,
 };
 use jobs::{Job, JobEnd, Jobs};
 use known::{KnownQueue, KnownQueues, listed, view};
@@ -321,12 +321,12 @@ enum Task {
 }
 
 /// Why an order cannot be met, with the fields that say so.
-fn unmet(order: &JobOrder, refusal: &Refusal) -> CallProblem {
+fn unmet(order: &JobOrder, refusal: &RedriveRefusal) -> CallProblem {
     let why = refusal.to_string();
     let select = &order.select;
     let errors = match refusal {
-        Refusal::SameQueue(_) => vec![FieldProblem::new("to", &why, "another queue")],
-        Refusal::InOrder(_) => {
+        RedriveRefusal::SameQueue(_) => vec![FieldProblem::new("to", &why, "another queue")],
+        RedriveRefusal::InOrder(_) => {
             let given = [
                 ("reason", select.reason.is_some()),
                 ("where", !select.conditions.is_empty()),
@@ -339,7 +339,7 @@ fn unmet(order: &JobOrder, refusal: &Refusal) -> CallProblem {
                 .map(|(field, _)| FieldProblem::new(field, &why, wanted))
                 .collect()
         }
-        Refusal::OneReceive(_) => Vec::new(),
+        RedriveRefusal::OneReceive(_) => Vec::new(),
     };
     CallProblem {
         errors,

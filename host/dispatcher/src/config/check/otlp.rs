@@ -7,7 +7,7 @@ use crate::config::section::{Given, Layers, Section};
 use crate::config::value;
 use crate::telemetry::otlp::{Batches, OtlpFile, OtlpSignal, Resource, headers};
 use dispatcher_core::telemetry::trace::{Sampler, TraceTerms};
-use reqwest::header::HeaderMap;
+use http::HeaderMap;
 use std::time::Duration;
 
 /// Where collectors listen by default.

@@ -16,7 +16,7 @@ pub(crate) use metrics::MetricsExport;
 pub(crate) use spans::export_spans;
 pub(crate) use transport::{OtlpTransport, UnusableFile, headers};
 
-use reqwest::header::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName};
 use std::path::PathBuf;
 use std::time::Duration;
 
