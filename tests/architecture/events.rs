@@ -25,7 +25,7 @@ struct LogSite {
 
 /// What the page, or the sources, know of an event.
 #[derive(Debug, Default, PartialEq)]
-struct Event {
+pub(crate) struct Event {
     levels: BTreeSet<String>,
     fields: BTreeSet<String>,
 }
@@ -149,7 +149,7 @@ fn logged() -> (BTreeMap<String, Event>, Vec<String>) {
 
 /// The events of the page's tables, but for the first, which has the events of messages and of
 /// functions; and complaints of those that it has twice.
-fn listed(page: &str) -> (BTreeMap<String, Event>, Vec<String>) {
+pub(crate) fn listed(page: &str) -> (BTreeMap<String, Event>, Vec<String>) {
     let quoted = |cell: &str| -> BTreeSet<String> {
         let words = cell.split('`').skip(1).step_by(2);
         words.map(str::to_owned).collect()

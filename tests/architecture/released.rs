@@ -1,8 +1,9 @@
 //! A version of the contract that was released does not change, and components of it are kept.
 
+use crate::events::listed;
 use crate::tree::{files, nothing_wrong, read, root};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// `RELEASED` by version: the digest of its folder.
 fn released() -> BTreeMap<String, String> {
@@ -68,6 +69,43 @@ fn released_components_are_kept_unchanged() {
                 "{name}: it is not what was kept, see tests/released/DIGESTS"
             ));
         }
+    }
+    nothing_wrong(&complaints);
+}
+
+/// The names of the metrics of their page, each with its labels.
+fn metrics(page: &str) -> BTreeSet<String> {
+    let table = page.split("## All metrics").nth(1).expect("the table");
+    let rows = table.lines().filter(|line| line.starts_with("| `"));
+    let names = rows.map(|row| {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        format!("{} {}", cells[1], cells[5])
+    });
+    names.collect()
+}
+
+/// `UPDATE=RELEASED` writes what is promised from a release on.
+#[test]
+fn names_that_were_released_are_still_there() {
+    let page = |name: &str| read(&root().join("host/docs").join(name));
+    let (events, _) = listed(&page("events.md"));
+    let events: BTreeSet<String> = events.into_keys().collect();
+    let mut complaints = Vec::new();
+    for (name, now) in [
+        ("events", events),
+        ("metrics", metrics(&page("metrics.md"))),
+    ] {
+        let path = root().join(format!("tests/released/names/{name}.txt"));
+        if std::env::var("UPDATE").is_ok_and(|what| what == "RELEASED") {
+            let lines: Vec<_> = now.iter().map(String::as_str).collect();
+            std::fs::write(&path, lines.join("\n") + "\n").expect("written");
+        }
+        let released = read(&path);
+        assert!(released.lines().count() > 50, "{name} was not read");
+        let gone = released.lines().filter(|line| !now.contains(*line));
+        complaints.extend(gone.map(|line| {
+            format!("{line} was released, and {name}.md has it no more: dashboards and searches rely on it")
+        }));
     }
     nothing_wrong(&complaints);
 }

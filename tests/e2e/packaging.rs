@@ -4,6 +4,7 @@ mod debian;
 mod deployed;
 mod image;
 mod manual;
+mod release;
 mod suites;
 mod tools;
 

@@ -12,20 +12,50 @@ use std::sync::LazyLock;
 /// Which user the service has here; systemd chooses one.
 const USER: u32 = 64_321;
 
+/// Builds the package of a program.
+fn build(program: &Path) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut build = Command::new(script("debian/build"));
+    build.arg(program).arg(folder.path());
+    // The quickest that a checker accepts.
+    build.env("DEB_COMPRESSION", "gzip").env("DEB_LEVEL", "1");
+    let path = search_path_of("debian/build");
+    build.env("PATH", path.path());
+    let printed = output_of(&mut build);
+    (folder, PathBuf::from(printed.trim()))
+}
+
 /// The package, built once.
 fn package() -> &'static Path {
-    static BUILT: LazyLock<(tempfile::TempDir, PathBuf)> = LazyLock::new(|| {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut build = Command::new(script("debian/build"));
-        build.arg(stripped()).arg(folder.path());
-        // The quickest that a checker accepts.
-        build.env("DEB_COMPRESSION", "gzip").env("DEB_LEVEL", "1");
-        let path = search_path_of("debian/build");
-        build.env("PATH", path.path());
-        let printed = output_of(&mut build);
-        (folder, PathBuf::from(printed.trim()))
-    });
+    static BUILT: LazyLock<(tempfile::TempDir, PathBuf)> = LazyLock::new(|| build(&stripped()));
     &BUILT.1
+}
+
+#[test]
+fn package_is_the_same_when_it_is_built_twice() {
+    let bytes = |package: &Path| fs::read(package).expect("a package");
+    let (_folder, again) = build(&stripped());
+    assert!(bytes(package()) == bytes(&again));
+}
+
+/// A release candidate is older than its release, which an upgrade takes for newer.
+#[test]
+fn release_candidate_is_older_than_its_release() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let candidate = folder.path().join("dispatcher");
+    fs::write(&candidate, "#!/bin/sh\necho dispatcher 0.2.0-rc.1\n").expect("written");
+    let mut executable = Command::new("chmod");
+    output_of(executable.arg("755").arg(&candidate));
+    // Such a program has no libraries that the whole script could list: its lines about versions.
+    let script = fs::read_to_string(script("debian/build")).expect("the script");
+    let lines = script.lines().filter(|line| line.starts_with("version="));
+    let lines: Vec<_> = lines.collect();
+    let mut shell = Command::new("bash");
+    shell.env("binary", &candidate);
+    let printed = output_of(shell.args(["-c", &format!("{}\necho $version", lines.join("\n"))]));
+    let mut compare = Command::new("dpkg");
+    output_of(compare.args(["--compare-versions", printed.trim(), "lt", "0.2.0"]));
+    assert_eq!(printed.trim(), "0.2.0~rc.1");
 }
 
 #[test]
@@ -90,38 +120,55 @@ fn package_is_installed_run_removed_and_purged() {
     }
     output_of(system.command("dpkg").args(["--verify", "dispatcher"]));
 
-    // As the unit has it: a user without rights, one folder that it can write to.
+    // As the unit has it: a user without rights, one folder that it can write to, below one that
+    // nobody but root enters.
+    let private = ["--directory", "--mode=700", "/var/lib/private"];
+    output_of(system.command("install").args(private));
+    let link = ["-s", "private/dispatcher", "/var/lib/dispatcher"];
+    output_of(system.command("ln").args(link));
     let owner = format!("--owner={USER}");
     let group = format!("--group={USER}");
     let state = ["--directory", "--mode=700", &owner, &group];
-    let state = state.iter().chain(&["/var/lib/dispatcher"]);
+    let state = state.iter().chain(&["/var/lib/private/dispatcher"]);
     output_of(system.command("install").args(state));
     let service = Confined {
         root,
         user: USER,
-        writable: "var/lib/dispatcher",
+        writable: "var/lib/private/dispatcher",
         environment: vec!["XDG_DATA_HOME=/var/lib".into()],
     };
     // An administrator may check as root: nothing is left that the service cannot use.
     let check = ["check", "--config", "/etc/dispatcher/dispatcher.toml"];
     output_of(system.command("dispatcher").args(check));
-    let of_root = ["/var/lib/dispatcher", "-user", "root"];
+    let of_root = ["/var/lib/private/dispatcher", "-user", "root"];
     assert_eq!(output_of(system.command("find").args(of_root)), "");
+    // systemd shows the service its folder.
+    let enter = |mode: &str| {
+        let mut change = system.command("chmod");
+        output_of(change.args([mode, "/var/lib/private"]));
+    };
+    enter("755");
     service.run("check --config /etc/dispatcher/dispatcher.toml");
     main_job_is_done(&service, "run --config /etc/dispatcher/dispatcher.toml");
+    enter("700");
+    let send = "send local:default from-root --data /var/lib/dispatcher";
+    output_of(system.command("dispatcher").args(send.split(' ')));
+    assert_eq!(output_of(system.command("find").args(of_root)), "");
 
     let is_there = |path: &str| root.join(path).exists();
     output_of(system.command("dpkg").args(["--remove", "dispatcher"]));
     assert!(!is_there("usr/bin/dispatcher"));
     assert!(is_there("etc/dispatcher/dispatcher.toml"));
-    assert!(is_there("var/lib/dispatcher/local.db"));
+    assert!(is_there("var/lib/private/dispatcher/local.db"));
     output_of(system.command("dpkg").args(["--purge", "dispatcher"]));
     for path in [
         "etc/dispatcher",
         "etc/default/dispatcher",
         "var/lib/dispatcher",
+        "var/lib/private/dispatcher",
     ] {
-        assert!(!is_there(path), "{path}");
+        let place = root.join(path);
+        assert!(fs::symlink_metadata(place).is_err(), "{path}");
     }
 }
 

@@ -85,11 +85,9 @@ fn settings_are_right(config: &str) {
     assert_eq!(ended.code, 0, "{ended:?}");
 }
 
-fn kustomize(folder: &str) -> Vec<Value> {
+fn kustomize(folder: &Path) -> Vec<Value> {
     let mut render = Command::new("kubectl");
-    render
-        .arg("kustomize")
-        .arg(script("kubernetes").join(folder));
+    render.arg("kustomize").arg(folder);
     let output = render.output().unwrap_or_else(|error| {
         panic!("these tests need kubectl (Debian: kubernetes-client): {error}")
     });
@@ -100,7 +98,7 @@ fn kustomize(folder: &str) -> Vec<Value> {
 
 #[test]
 fn kustomize_base_is_valid_and_its_pod_sound() {
-    let base = kustomize("base");
+    let base = kustomize(&script("kubernetes/base"));
     let wanted = [
         "ConfigMap",
         "Deployment",
@@ -116,7 +114,7 @@ fn kustomize_base_is_valid_and_its_pod_sound() {
 
 #[test]
 fn scaled_overlay_leaves_the_number_of_pods_to_keda() {
-    let scaled = kustomize("scaled");
+    let scaled = kustomize(&script("kubernetes/scaled"));
     pod_is_sound(&scaled);
     assert_eq!(
         of_kind(&scaled, "Deployment")["spec"]["replicas"],
@@ -127,6 +125,62 @@ fn scaled_overlay_leaves_the_number_of_pods_to_keda() {
     keda_reaches_the_program(&scaled, "dispatcher", "default");
     let endpoint = &of_kind(&scaled, "PodMonitor")["spec"]["podMetricsEndpoints"][0];
     assert_eq!(endpoint["port"], json!("admin"));
+}
+
+#[test]
+fn overlay_of_the_page_renders_into_the_namespace_of_its_commands() {
+    let page = include_str!("../../../host/docs/kubernetes.md");
+    let overlay = page.split("```yaml\n").nth(1).expect("the overlay");
+    let overlay = overlay.split("```").next().expect("its end");
+    let folder = tempfile::tempdir().expect("a folder");
+    let checkout = folder.path().join("dispatcher/host/packaging");
+    fs::create_dir_all(&checkout).expect("made");
+    let mut copy = Command::new("cp");
+    output_of(copy.arg("-R").arg(script("kubernetes")).arg(&checkout));
+    let own = folder.path().join("orders");
+    fs::create_dir(&own).expect("made");
+    fs::write(own.join("kustomization.yaml"), overlay).expect("written");
+    let settings = "[[route]]\nqueues = [\"orders\"]\nfunction = \"orders\"\n";
+    fs::write(own.join("dispatcher.toml"), settings).expect("written");
+
+    let rendered = kustomize(&own);
+    assert_eq!(rendered.len(), 5);
+    for one in &rendered {
+        assert_eq!(one["metadata"]["namespace"], json!("orders"), "{one}");
+    }
+    let pod = &of_kind(&rendered, "Deployment")["spec"]["template"]["spec"];
+    let image = json!("registry.example.com/dispatcher:0.1.0");
+    assert_eq!(pod["containers"][0]["image"], image);
+    let config = of_kind(&rendered, "ConfigMap");
+    assert_eq!(config["data"]["dispatcher.toml"], json!(settings));
+
+    // What is created beside it is where the pods look for it.
+    let commands = page.lines().map(str::trim_start);
+    let commands =
+        commands.filter(|line| line.starts_with("kubectl ") || line.starts_with("helm "));
+    for command in commands {
+        let is_placed = command.contains("--namespace orders");
+        let places = ["create namespace orders", "apply --kustomize ."];
+        assert!(
+            is_placed || places.iter().any(|words| command.ends_with(words)),
+            "{command}"
+        );
+    }
+    let secrets = pod["volumes"].as_array().expect("volumes").iter();
+    let named: Vec<_> = secrets
+        .filter_map(|one| one["secret"]["secretName"].as_str())
+        .collect();
+    assert_eq!(named, ["dispatcher-admin"]);
+    assert!(page.contains("create secret generic dispatcher-admin "));
+    // The names by which the page forwards the port.
+    let chart = chart(&[]);
+    for (resources, name) in [(&rendered, "dispatcher"), (&chart, "orders-dispatcher")] {
+        assert_eq!(
+            of_kind(resources, "Deployment")["metadata"]["name"],
+            json!(name)
+        );
+        assert!(page.contains(&format!("deploy/{name}")));
+    }
 }
 
 /// KEDA may call the address that it is given, by a name that the program accepts, with a token.

@@ -1,7 +1,7 @@
 //! The container image: built by its script without a daemon, twice the same, and run as a container
 //! would run it.
 
-use super::tools::search_path_of;
+use super::tools::{needs, search_path};
 use super::{Confined, main_job_is_done};
 use dispatcher_tests::packaging::{as_root, output_of, script, stripped};
 use serde_json::{Value, json};
@@ -17,7 +17,8 @@ fn built(folder: &Path, name: &str) -> (PathBuf, String) {
     let mut build = Command::new(script("image/build"));
     build.arg(stripped()).arg(&layout).env("IMAGE_GZIP", "1");
     build.env("IMAGE_REVISION", "0123abc");
-    let path = search_path_of("image/build");
+    let needs = needs("image/build");
+    let path = search_path(needs.iter().map(String::as_str).chain(["apt-get"]));
     build.env("PATH", path.path());
     let printed = output_of(&mut build);
     (layout, printed.trim().to_owned())

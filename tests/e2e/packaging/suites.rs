@@ -120,8 +120,12 @@ fn compose_example_serves_the_declared_queues() {
     };
     assert_eq!((*kind, *program), ("CMD", "/usr/bin/dispatcher"));
     serves_the_declared_queues(&words(&queue["command"]), probe);
-    let found = &file["services"]["application"]["environment"]["AWS_ENDPOINT_URL_SQS"];
+    let application = &file["services"]["application"];
+    let found = &application["environment"]["AWS_ENDPOINT_URL_SQS"];
     assert_eq!(found, "http://queue:9324");
+    // Its image is the reader's: the command of the page starts the queue alone.
+    assert_eq!(words(&application["profiles"]), ["application"]);
+    assert!(queue.get("profiles").is_none());
 }
 
 #[test]
@@ -132,8 +136,7 @@ fn github_actions_example_serves_the_declared_queues() {
     let step = steps.iter().find(|step| step["name"] == "SQS");
     let run = step.expect("the step")["run"].as_str().expect("a script");
     let (start, wait) = run.split_once("timeout").expect("it waits");
-    let (_, command) = start.split_once(" dispatcher:").expect("an image");
-    let (_, command) = command.split_once(' ').expect("its version");
+    let (_, command) = start.split_once(" \"$IMAGE\" ").expect("an image");
     let command = command.replace('\\', " ");
     let (_, probe) = wait.split_once("/usr/bin/dispatcher").expect("a probe");
     let (probe, _) = probe.split_once(';').expect("its end");

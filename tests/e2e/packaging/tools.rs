@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// What every system has that has bash: the scripts use these without asking.
-const EVERYWHERE: [&str; 42] = [
+const EVERYWHERE: [&str; 41] = [
     "awk",
     "basename",
     "bash",
@@ -18,7 +18,6 @@ const EVERYWHERE: [&str; 42] = [
     "cut",
     "date",
     "dirname",
-    "du",
     "env",
     "find",
     "git",
@@ -54,7 +53,7 @@ const EVERYWHERE: [&str; 42] = [
 ];
 
 /// Each script, and arguments that it takes.
-const SCRIPTS: [(&str, &[&str]); 6] = [
+const SCRIPTS: [(&str, &[&str]); 7] = [
     ("debian/build", &["/nowhere/dispatcher", "/nowhere/folder"]),
     ("image/build", &["/nowhere/dispatcher", "/nowhere/folder"]),
     (
@@ -65,12 +64,13 @@ const SCRIPTS: [(&str, &[&str]); 6] = [
         "release/push",
         &["registry.example.com/dispatcher", "0.1.0", "/nowhere"],
     ),
+    ("release/publish-sdks", &["--dry-run"]),
     ("release/rehearse", &["/nowhere/dispatcher"]),
     ("release/smoke", &["/nowhere"]),
 ];
 
 /// The tools that a script asks for.
-fn needs(name: &str) -> Vec<String> {
+pub(super) fn needs(name: &str) -> Vec<String> {
     let text = fs::read_to_string(script(name)).expect("the script");
     let line = text.lines().find_map(|line| line.strip_prefix("needs=("));
     let line = line.unwrap_or_else(|| panic!("{name} says what it needs"));
@@ -127,4 +127,25 @@ fn every_script_names_a_missing_tool_and_how_to_get_it_in_one_line() {
             assert!(text.starts_with(&begins), "{name}: {text}");
         }
     }
+}
+
+#[test]
+fn image_of_other_packages_needs_no_apt() {
+    let needs = needs("image/build");
+    let path = search_path(needs.iter().map(String::as_str));
+    let build = |packages: Option<&str>| {
+        let mut build = Command::new(script("image/build"));
+        build.args(["/nowhere/dispatcher", "/nowhere/folder"]);
+        build.env("PATH", path.path());
+        if let Some(folder) = packages {
+            build.env("IMAGE_PACKAGES", folder);
+        }
+        let ended = build.output().expect("it starts");
+        String::from_utf8_lossy(&ended.stderr).into_owned()
+    };
+    let without = build(None);
+    assert!(without.starts_with("error: apt-get is missing; get it by running this on Debian"));
+    assert!(without.contains("IMAGE_PACKAGES"), "{without}");
+    let with = build(Some("/nowhere/packages"));
+    assert!(with.contains("is no program"), "{with}");
 }

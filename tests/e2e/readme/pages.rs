@@ -50,6 +50,50 @@ fn every_command_of_a_page_parses_with_valid_settings() {
     assert!(tried >= 5, "the commands were not found");
 }
 
+/// How a terminal shows that the program is called.
+const SHOWN: [&str; 3] = ["dispatcher ", "$ dispatcher ", "sudo dispatcher "];
+
+/// The command lines of blocks that show a terminal, up to what the shell does with their output.
+fn shown_commands(page: &str) -> Vec<Vec<String>> {
+    let terminals = ["text", ""].iter().flat_map(|name| blocks(page, name));
+    let text = terminals
+        .collect::<Vec<_>>()
+        .join("\n")
+        .replace("\\\n", " ");
+    let called = text
+        .lines()
+        .filter_map(|line| SHOWN.iter().find_map(|start| line.strip_prefix(start)));
+    let ends = |word: &String| ["|", ">", "&", "#", "&&"].contains(&word.as_str());
+    let commands = called.map(|line| {
+        let words = words(line).into_iter();
+        words.take_while(|word| !ends(word)).collect::<Vec<_>>()
+    });
+    // Its version is output.
+    commands
+        .filter(|command| !command[0].starts_with(|c: char| c.is_ascii_digit()))
+        .collect()
+}
+
+#[test]
+fn every_command_beside_its_output_parses_and_has_the_token_that_it_needs() {
+    let acts = ["pause", "resume", "limit", "cancel"];
+    let mut tried = 0;
+    for (name, page) in pages() {
+        let shown = shown_commands(&page);
+        for command in shown.iter().chain(&commands_of(&page)) {
+            let has = |flag: &str| command.iter().any(|word| word == flag);
+            let needs_token = acts.contains(&&*command[0]) && has("--admin");
+            assert!(
+                !needs_token || has("--admin-token-file"),
+                "{name}: {command:?}"
+            );
+        }
+        tried += shown.len();
+        shown.into_iter().for_each(is_understood);
+    }
+    assert!(tried >= 25, "the commands were not found: {tried}");
+}
+
 #[test]
 fn every_command_of_an_example_parses() {
     let folders = std::fs::read_dir(root().join("host/docs/examples")).expect("a readable folder");

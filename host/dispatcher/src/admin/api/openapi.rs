@@ -153,4 +153,51 @@ mod tests {
             assert_eq!(acts, endpoint.role == Role::Operate, "{}", endpoint.path);
         }
     }
+
+    /// What a client relies on, a line each: endpoints, their parameters, and the fields of what is
+    /// sent and answered, with their types.
+    fn promises(document: &Value) -> BTreeSet<String> {
+        let mut lines = BTreeSet::new();
+        let members = |value: &Value| value.as_object().cloned().unwrap_or_default();
+        let kind = |schema: &Value| match &schema["$ref"] {
+            Value::String(name) => name.clone(),
+            _ => schema["type"].to_string(),
+        };
+        for (path, verbs) in members(&document["paths"]) {
+            for (verb, endpoint) in members(&verbs) {
+                lines.insert(format!("{verb} {path}"));
+                for one in endpoint["parameters"].as_array().into_iter().flatten() {
+                    let (name, kind) = (&one["name"], kind(&one["schema"]));
+                    lines.insert(format!("{verb} {path} {name} {kind}"));
+                }
+            }
+        }
+        for (name, schema) in members(&document["components"]["schemas"]) {
+            for (field, of) in members(&schema["properties"]) {
+                lines.insert(format!("{name} {field} {}", kind(&of)));
+            }
+        }
+        lines
+    }
+
+    /// `UPDATE=RELEASED` writes what is promised from a release on.
+    #[test]
+    fn what_was_released_is_still_there() {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../tests/released/names/api.txt"
+        );
+        let now = promises(&document());
+        if std::env::var("UPDATE").is_ok_and(|what| what == "RELEASED") {
+            let lines: Vec<_> = now.iter().map(String::as_str).collect();
+            std::fs::write(path, lines.join("\n") + "\n").expect("the file is written");
+        }
+        let released = std::fs::read_to_string(path).expect("a readable file");
+        let gone: Vec<_> = released
+            .lines()
+            .filter(|line| !now.contains(*line))
+            .collect();
+        assert!(released.lines().count() > 100, "the file was not read");
+        assert_eq!(gone, [""; 0], "clients of earlier versions rely on these");
+    }
 }
