@@ -71,26 +71,30 @@ impl Packaged {
         if complete.exists() {
             return root;
         }
-        let fetch = |package: &str| {
+        let fetch = |packages: &[&str]| {
             let mut apt = Command::new("apt-get");
-            apt.args(["download", package]).current_dir(&root);
+            apt.arg("download").args(packages).current_dir(&root);
             apt.output().is_ok_and(|output| output.status.success())
         };
-        for package in self.packages {
-            assert!(
-                fetch(package),
-                "these tests need {}, and `apt-get download {package}` failed",
-                self.program
-            );
-        }
-        // What is missing shows when the program starts.
         let needed = needed.iter().map(String::as_str);
-        let needed = needed.filter(|package| !self.packages.contains(package));
-        needed
-            .chain(self.libraries.iter().copied())
-            .for_each(|package| {
-                fetch(package);
-            });
+        let all: Vec<_> = self.packages.iter().copied().chain(needed).collect();
+        // One call for all: each reads the lists of packages, which takes seconds.
+        if !fetch(&all) {
+            for package in self.packages {
+                assert!(
+                    fetch(&[package]),
+                    "these tests need {}, and `apt-get download {package}` failed",
+                    self.program
+                );
+            }
+            // What is missing shows when the program starts.
+            for package in &all[self.packages.len()..] {
+                fetch(&[package]);
+            }
+        }
+        for package in self.libraries {
+            fetch(&[package]);
+        }
         for entry in fs::read_dir(&root).expect("the folder is ours").flatten() {
             if entry.path().extension().is_some_and(|kind| kind == "deb") {
                 let mut unpack = Command::new("dpkg");

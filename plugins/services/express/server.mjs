@@ -12,7 +12,8 @@ function checkSignature(request, response, raw) {
   const wanted = createHmac("sha256", SIGNING_KEY).update(`${time}.`).update(raw).digest();
   const fresh = Math.abs(Date.now() / 1000 - time) < 300;
   if (!fresh || !timingSafeEqual(Buffer.from(given, "hex"), wanted)) {
-    throw new Error("wrong signature"); // 403
+    // Without a status Express would answer 403, which is retried for each message.
+    throw Object.assign(new Error("wrong signature"), { status: 401 });
   }
 }
 

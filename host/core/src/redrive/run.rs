@@ -297,7 +297,7 @@ impl Run<'_> {
                 false => self.carrier.lease(),
             };
             let since = clock::now();
-            let received = self.receive(most, lease).await?;
+            let received = self.receive_some(most, lease).await?;
             // A single long poll of SQS may be empty although there are messages.
             quiet = match received.messages.is_empty() {
                 true => quiet + 1,
@@ -339,7 +339,7 @@ impl Run<'_> {
     }
 
     /// One call, which waits as long as a proof that the queue is empty takes.
-    async fn receive(&mut self, most: usize, lease: Duration) -> Result<Received, QueueError> {
+    async fn receive_some(&mut self, most: usize, lease: Duration) -> Result<Received, QueueError> {
         let from = &self.carrier.redrive.from;
         let ask = Ask {
             max: most,
