@@ -18,7 +18,8 @@ const SKOPEO: Packaged = Packaged {
 
 /// Keeps a blob in a layout; what a manifest says of it.
 fn keep(layout: &Path, kind: &str, bytes: &[u8]) -> Value {
-    let digest = format!("{:x}", Sha256::digest(bytes));
+    let digest = Sha256::digest(bytes);
+    let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     let blobs = layout.join("blobs/sha256");
     fs::create_dir_all(&blobs).expect("made");
     fs::write(blobs.join(&digest), bytes).expect("written");
