@@ -1,6 +1,6 @@
 //! The dashboard as a client without a browser sees it: warnings, what a look costs, and forms.
 
-use crate::admin_api::ApiScene;
+use crate::admin_api::{ApiScene, until_ended};
 use crate::lambda_scene::stop;
 use crate::scene::{printed, run, send, until_depth};
 use dispatcher_core::message::{Attribute, Outgoing};
@@ -329,6 +329,36 @@ async fn confirmations_estimate_how_many_messages_of_sqs_they_touch() {
         assert_eq!(status, 200, "{text}");
         assert!(text.contains(wanted), "{action}: {text}");
     }
+    stop(&mut scene.running);
+}
+
+#[tokio::test]
+async fn a_purge_of_sqs_says_that_what_is_in_flight_is_removed() {
+    let (mut scene, queue, dead) = on_sqs(None).await;
+    let ask = Ask {
+        max: 2,
+        ..Ask::PLAIN
+    };
+    let received = queue.receive(ask, &CancellationToken::new()).await;
+    let received = received.expect("it answers").messages.len();
+    assert!(received > 0);
+    let (_, text) = page(&scene, &format!("/ui/confirm/purge?target={dead}"));
+    let in_flight = if received == 1 {
+        "1 message"
+    } else {
+        "2 messages"
+    };
+    let wanted = format!(
+        "About <b>5 messages</b> are removed, with <b>{in_flight}</b> in flight among them."
+    );
+    assert!(text.contains(&wanted), "{text}");
+    let (status, text) = submit(&scene, "purge", &[("target", &dead), ("back", "/ui")]);
+    assert!((200..400).contains(&status), "{status}: {text}");
+    let job = scene.get("/api/v1/jobs")["items"][0].clone();
+    let ended = until_ended(&job, |path| scene.get(path));
+    assert_eq!(ended["state"], "done", "{ended}");
+    let (_, jobs) = page(&scene, "/ui/dead-letters");
+    assert!(jobs.contains("about 5"), "{jobs}");
     stop(&mut scene.running);
 }
 

@@ -154,6 +154,11 @@ pub trait Backend: Send + Sync + 'static {
         true
     }
 
+    /// Whether `Queue::purge` also removes what is in flight.
+    fn purges_in_flight(&self) -> bool {
+        false
+    }
+
     /// What a million calls for a queue cost in US dollars, at the list price of US East; nothing
     /// where calls are not billed.
     fn dollars_per_million_calls(&self, _queue: &str) -> Option<f64> {

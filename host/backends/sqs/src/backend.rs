@@ -82,6 +82,11 @@ impl Backend for SqsBackend {
         false
     }
 
+    /// `PurgeQueue` deletes all messages, whoever has received them.
+    fn purges_in_flight(&self) -> bool {
+        true
+    }
+
     /// As *Amazon SQS pricing* lists them for the first 100 billion requests of a month.
     fn dollars_per_million_calls(&self, queue: &str) -> Option<f64> {
         Some(if self.is_fifo(queue) { 0.5 } else { 0.4 })

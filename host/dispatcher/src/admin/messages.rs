@@ -254,15 +254,41 @@ pub(crate) struct LookOrder {
     pub within: Option<Duration>,
 }
 
-/// How many messages wait in a queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How many messages a queue holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Backlog {
     /// Those that could be received.
     pub waiting: u64,
     /// Those that wait for their time.
     pub delayed: u64,
+    /// Those that somebody has received and not settled.
+    pub in_flight: u64,
+    /// Whether a purge also removes those in flight.
+    pub purges_in_flight: bool,
     /// Whether the backend counts each; otherwise it estimates.
     pub is_exact: bool,
+}
+
+impl JobView {
+    /// Whether it is a purge that was done by one call, which does not tell how many messages it removes.
+    pub(crate) fn empties_at_once(&self) -> bool {
+        let is_done = self.applied && self.state == "done";
+        self.kind == JobKind::Purge.name() && is_done && self.report.removed.is_none()
+    }
+}
+
+impl Backlog {
+    /// How many messages a purge would remove.
+    pub(crate) fn purged(&self) -> u64 {
+        let in_flight = if self.purges_in_flight {
+            self.in_flight
+        } else {
+            0
+        };
+        self.waiting
+            .saturating_add(self.delayed)
+            .saturating_add(in_flight)
+    }
 }
 
 /// What a job does.

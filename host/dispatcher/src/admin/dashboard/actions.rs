@@ -548,7 +548,15 @@ fn job_notice(job: &Value) -> String {
     let number = |name: &str| job["report"][name].as_u64().unwrap_or_default();
     let handled = number("moved") + number("removed");
     let messages = counted(handled, "message", "messages");
+    let removed = &job["report"]["removed"];
     match job["state"].as_str() {
+        Some("done") if job["kind"] == "purge" && job["applied"] == true && removed.is_null() => {
+            let all = job["waiting"].as_u64();
+            let about = all.map(|all| format!(", about {}", counted(all, "message", "messages")));
+            let about = about.unwrap_or_default();
+            let queue = job["queue"].as_str().unwrap_or("The queue");
+            format!("{queue} is emptied within a minute{about}, those in flight included.")
+        }
         Some("running") => format!("The job runs: {messages} so far."),
         Some("done") => format!("Done: {messages}, {} stay.", count(number("left"))),
         _ => {
@@ -605,6 +613,20 @@ mod tests {
                 assert_eq!(LineEnds::read(ends.name()).keep(&sent), body);
             }
         }
+    }
+
+    #[test]
+    fn a_purge_that_counts_nothing_says_about_how_many_it_removes() {
+        let job = |removed: Value| {
+            let report = json!({"moved": 0, "removed": removed, "left": 0});
+            json!({"kind": "purge", "applied": true, "state": "done", "queue": "sqs:a",
+                "waiting": 5, "report": report})
+        };
+        assert_eq!(
+            job_notice(&job(Value::Null)),
+            "sqs:a is emptied within a minute, about 5 messages, those in flight included."
+        );
+        assert_eq!(job_notice(&job(json!(3))), "Done: 3 messages, 0 stay.");
     }
 
     #[test]

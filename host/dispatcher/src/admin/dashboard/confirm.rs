@@ -151,13 +151,21 @@ async fn of_messages(
     let text = match action.name {
         "redrive" => html! {
             p {
-                @if part.is_empty() { (number_of(visit, queue, |backlog| backlog.waiting).await?) }
+                @if part.is_empty() { (all_that_wait(visit, queue).await?) }
                 @else { (number_with(visit, queue, part).await?) }
                 " sent to the queue that each came from, unless another is named, and deleted here once that is confirmed." }
         },
         "purge" => {
-            let all = |backlog: &Backlog| backlog.waiting.saturating_add(backlog.delayed);
-            html! { p { (number_of(visit, queue, all).await?) " removed. This cannot be undone." } }
+            let backlog = visit.operations.messages().backlog(queue).await?;
+            html! {
+                p {
+                    (estimated(&backlog, backlog.purged())) " removed"
+                    @if backlog.purges_in_flight && backlog.in_flight > 0 {
+                        ", with " b { (messages(backlog.in_flight)) } " in flight among them"
+                    }
+                    ". This cannot be undone."
+                }
+            }
         }
         "resend-message" => {
             html! { p { (one) " is sent to the queue that it came from, and deleted here once that is confirmed." } }
@@ -229,17 +237,13 @@ async fn waiting_of_route(visit: &Visit, route: &RouteView) -> Option<Backlog> {
         return None;
     }
     let mut all = Backlog {
-        waiting: 0,
-        delayed: 0,
         is_exact: true,
+        ..Backlog::default()
     };
     for queue in &queues {
         let one = visit.operations.messages().backlog(queue).await.ok()?;
-        all = Backlog {
-            waiting: all.waiting.saturating_add(one.waiting),
-            delayed: all.delayed.saturating_add(one.delayed),
-            is_exact: all.is_exact && one.is_exact,
-        };
+        all.waiting = all.waiting.saturating_add(one.waiting);
+        all.is_exact = all.is_exact && one.is_exact;
     }
     Some(all)
 }
@@ -278,19 +282,19 @@ async fn number_with(visit: &Visit, queue: &str, reason: &str) -> Result<Markup,
     }
 }
 
-/// All messages that an action would touch, as the subject of a sentence.
-async fn number_of(
-    visit: &Visit,
-    queue: &str,
-    touched: impl FnOnce(&Backlog) -> u64,
-) -> Result<Markup, CallProblem> {
+/// All messages that wait in a queue, as the subject of a sentence.
+async fn all_that_wait(visit: &Visit, queue: &str) -> Result<Markup, CallProblem> {
     let backlog = visit.operations.messages().backlog(queue).await?;
-    let number = touched(&backlog);
-    Ok(if backlog.is_exact {
+    Ok(estimated(&backlog, backlog.waiting))
+}
+
+/// A number of messages of a backlog, as the subject of a sentence.
+fn estimated(backlog: &Backlog, number: u64) -> Markup {
+    if backlog.is_exact {
         subject(number)
     } else {
         html! { "About " b { (messages(number)) } " are" }
-    })
+    }
 }
 
 fn subject(number: u64) -> Markup {

@@ -20,9 +20,10 @@ use crate::admin::problem::{CallProblem, FieldProblem, StatusCode};
 use crate::config::problem::{Fault, Problem};
 use crate::config::{PluginConfig, Settings};
 use crate::name::QueueName;
+use dispatcher_core::backend::Backend;
 use dispatcher_core::clock;
 use dispatcher_core::message::Message;
-use dispatcher_core::queue::{BrowseCursor, ErrorKind, Queue};
+use dispatcher_core::queue::{BrowseCursor, Depth, ErrorKind, Queue, QueueError};
 use dispatcher_core::recording::redact::BLOT;
 use dispatcher_core::redrive;
 use dispatcher_core::redrive::{
@@ -220,7 +221,8 @@ impl QueueMessages {
         let known = self.known.find(&order.queue)?;
         let selection = self.selection(&known, &order.select)?;
         if order.kind == JobKind::Purge {
-            return Ok(Task::Purge(self.open(&known.name).await?));
+            let queue = self.open(&known.name).await?;
+            return Ok(Task::Purge(queue, known.name.backend));
         }
         let to = order.to.as_deref().map(str::parse::<QueueName>).transpose();
         let to = to.map_err(|found| {
@@ -317,7 +319,7 @@ enum Task {
     Redrive(Box<Redrive>, Box<RedriveRequest>),
     /// Says how many messages would be moved.
     Count(Arc<dyn Queue>),
-    Purge(Arc<dyn Queue>),
+    Purge(Arc<dyn Queue>, &'static dyn Backend),
 }
 
 /// Why an order cannot be met, with the fields that say so.
@@ -466,26 +468,44 @@ async fn work(job: Arc<Job>, task: Task, apply: bool) -> JobEnd {
                 }
             }
         }
-        Task::Count(queue) => count(&job, &*queue).await,
-        Task::Purge(queue) if !apply => count(&job, &*queue).await,
-        Task::Purge(queue) => purge(&job, &*queue).await,
+        Task::Count(queue) => {
+            let depth = queue.depth().await;
+            counted(&job, depth.map(|depth| depth.waiting + depth.delayed))
+        }
+        Task::Purge(queue, backend) if !apply => {
+            let depth = queue.depth().await;
+            counted(&job, depth.map(|depth| backlog(backend, depth).purged()))
+        }
+        Task::Purge(queue, backend) => {
+            if let Ok(depth) = queue.depth().await {
+                job.waiting(backlog(backend, depth).purged());
+            }
+            purge(&job, &*queue).await
+        }
     }
 }
 
-async fn count(job: &Job, queue: &dyn Queue) -> JobEnd {
-    match queue.depth().await {
-        Ok(depth) => {
-            job.waiting(depth.waiting + depth.delayed);
+fn counted(job: &Job, messages: Result<u64, QueueError>) -> JobEnd {
+    match messages {
+        Ok(messages) => {
+            job.waiting(messages);
             JobEnd::Complete
         }
         Err(error) => JobEnd::Failed(error.to_string()),
     }
 }
 
-async fn purge(job: &Job, queue: &dyn Queue) -> JobEnd {
-    if let Ok(depth) = queue.depth().await {
-        job.waiting(depth.waiting + depth.delayed);
+fn backlog(backend: &dyn Backend, depth: Depth) -> Backlog {
+    Backlog {
+        waiting: depth.waiting,
+        delayed: depth.delayed,
+        in_flight: depth.in_flight,
+        purges_in_flight: backend.purges_in_flight(),
+        is_exact: backend.counts_exactly(),
     }
+}
+
+async fn purge(job: &Job, queue: &dyn Queue) -> JobEnd {
     let mut removed = 0;
     let name = &queue.identity().name;
     loop {
@@ -569,11 +589,7 @@ impl MessageOperations for QueueMessages {
         let open = self.open(&known.name).await?;
         let depth = within(PATIENCE, open.depth()).await?;
         let depth = depth.map_err(|error| backend_failed(&error))?;
-        Ok(Backlog {
-            waiting: depth.waiting,
-            delayed: depth.delayed,
-            is_exact: known.name.backend.counts_exactly(),
-        })
+        Ok(backlog(known.name.backend, depth))
     }
 
     async fn must_wait(&self, queue: &str, id: &str) -> Result<(), CallProblem> {

@@ -356,7 +356,7 @@ fn jobs(scene: &Scene<'_>) -> Markup {
                 th scope="row" { a href=(scene.links().to("/ui/job", &[("id", &job.id)])) { (job.kind) " " (job.id) } }
                 td { (job.queue) @if let Some(to) = &job.to { " → " (to) } }
                 td { (state(job)) }
-                td.number { (format::count(handled(job))) @if let Some(waiting) = job.waiting { " of " (format::count(waiting.0)) } }
+                td.number { (handled(job)) }
                 td { (job.user) }
                 td.nowrap { (date(&job.started_at)) }
             }
@@ -374,9 +374,15 @@ fn jobs(scene: &Scene<'_>) -> Markup {
     }
 }
 
-fn handled(job: &JobView) -> u64 {
+/// How many messages a job has moved or removed, of how many.
+fn handled(job: &JobView) -> String {
     let JobReport { moved, removed, .. } = &job.report;
-    moved.0 + removed.map_or(0, |removed| removed.0)
+    let all = job.waiting.map(|waiting| format::count(waiting.0));
+    if job.empties_at_once() {
+        return all.map_or("–".to_owned(), |all| format!("about {all}"));
+    }
+    let handled = format::count(moved.0 + removed.map_or(0, |removed| removed.0));
+    all.map_or(handled.clone(), |all| format!("{handled} of {all}"))
 }
 
 fn state(job: &JobView) -> Markup {
@@ -455,8 +461,9 @@ fn job_details(job: &JobView) -> Markup {
                 dt { "Started (UTC)" } dd { (date(&job.started_at)) " by " (job.user) }
                 @if let Some(at) = &job.ended_at { dt { "Ended (UTC)" } dd { (date(at)) } }
                 @if let Some(waiting) = job.waiting { dt { "Waited at the start" } dd { (format::count(waiting.0)) } }
-                @for (name, count) in counts { @if count > 0 || name == "Moved" { dt { (name) } dd { (format::count(count)) } } }
+                @for (name, count) in counts { @if count > 0 || name == "Moved" && job.kind != "purge" { dt { (name) } dd { (format::count(count)) } } }
                 @if let Some(removed) = removed { dt { "Removed" } dd { (format::count(removed.0)) } }
+                @else if job.empties_at_once() { dt { "Removed" } dd { "all within a minute, those in flight included" } }
                 @if let Some(end) = end { dt { "It ended because" } dd { (end) } }
             }
             @if !failures.is_empty() {
