@@ -92,7 +92,7 @@ struct UnreadQueues {
 /// How much a queue and its dead-letter queue held, as it was asked last.
 #[derive(Debug, Clone)]
 pub(super) struct KnownDepth {
-    at: BootInstant,
+    pub at: BootInstant,
     pub depth: Option<DepthView>,
     pub dead_letters: Option<DepthView>,
 }
@@ -219,13 +219,13 @@ impl Sampler {
             let backlog = operations.messages().backlog(&queue).await.ok();
             backlogs.push((queue, KnownBacklog { at: now, backlog }));
         }
-        let prices = views.iter().flat_map(|view| {
+        let names = views.iter().flat_map(|view| {
             let dead = view.dead_letter_queue.as_deref();
-            [
-                self.price(&view.queue),
-                dead.and_then(|dead| self.price(dead)),
-            ]
+            std::iter::once(&*view.queue).chain(dead)
         });
+        // Queues may share a dead-letter queue, which is asked once.
+        let names: BTreeSet<&str> = names.collect();
+        let prices = names.into_iter().map(|name| self.price(name));
         let of_letters = backlogs.iter().map(|(queue, _)| self.price(queue));
         let prices: Vec<f64> = prices.chain(of_letters).flatten().collect();
         let mut depths = self.depths();

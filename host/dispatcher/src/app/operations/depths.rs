@@ -9,7 +9,7 @@ use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::queue::{Depth, Queue};
 use dispatcher_core::tasks;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -55,13 +55,16 @@ impl Depths {
         queues: &mut [QueueView],
         opened: impl Fn(&str) -> Option<Arc<dyn Queue>>,
     ) -> usize {
-        let mut wanted: Vec<(String, Option<Arc<dyn Queue>>)> = Vec::new();
-        for view in queues.iter() {
-            wanted.push((view.queue.clone(), opened(&view.queue)));
-            wanted.extend(view.dead_letter_queue.clone().map(|name| (name, None)));
-        }
+        let names = queues
+            .iter()
+            .map(|view| (&*view.queue, view.dead_letter_queue.as_deref()));
+        let mut names = each_once(names);
         self.forget_old();
-        wanted.retain(|(name, _)| !self.kept().contains_key(name));
+        names.retain(|name| !self.kept().contains_key(*name));
+        let wanted: Vec<(String, Option<Arc<dyn Queue>>)> = names
+            .into_iter()
+            .map(|name| (name.to_owned(), opened(name)))
+            .collect();
         let mut calls = 0;
         for some in wanted.chunks(ABREAST) {
             let asked = some
@@ -147,7 +150,25 @@ impl Depths {
     }
 }
 
+/// The names of queues and of their dead-letter queues. Several may share one.
+fn each_once<'a>(queues: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> Vec<&'a str> {
+    let names = queues.flat_map(|(queue, dead)| std::iter::once(queue).chain(dead));
+    let mut seen = HashSet::new();
+    names.filter(|name| seen.insert(*name)).collect()
+}
+
 fn shown((asked, answer): &Kept) -> DepthView {
     let asked_s_ago = clock::now().since(*asked).as_secs_f64();
     DepthView::of(answer.as_ref().map_err(Clone::clone), asked_s_ago)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_letter_queue_that_queues_share_is_asked_once() {
+        let queues = [("a", Some("dlq")), ("b", Some("dlq")), ("dlq", None)];
+        assert_eq!(each_once(queues.into_iter()), ["a", "dlq", "b"]);
+    }
 }

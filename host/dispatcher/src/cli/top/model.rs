@@ -7,6 +7,7 @@ use dispatcher_core::clock::BootInstant;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::cli::admin::in_path;
@@ -80,6 +81,7 @@ pub(super) struct QueueData {
     pub per_second: Option<RateData>,
     pub recent: Option<WorkData>,
     pub depth: Option<DepthData>,
+    pub dead_letter_queue: Option<String>,
     pub dead_letter_depth: Option<DepthData>,
 }
 
@@ -223,6 +225,7 @@ pub(super) struct Holdings {
     pub queues: usize,
     pub waiting: u64,
     pub oldest_s: Option<f64>,
+    /// Dead letters, of a queue that several share once.
     pub dead: u64,
     /// Messages that are done in a second.
     pub done: f64,
@@ -325,23 +328,28 @@ impl TopModel {
     /// What the listed queues hold together; nothing where that was not asked.
     pub(crate) fn holdings(&self) -> Option<Holdings> {
         let mut all = Holdings::default();
+        // Queues may share a dead-letter queue.
+        let mut dead_letters = HashMap::new();
         for queue in &self.queues {
+            let dead = queue.dead_letter_depth.as_ref();
+            if let Some(dead) = dead.and_then(|depth| depth.waiting) {
+                let name = queue.dead_letter_queue.as_ref();
+                dead_letters.insert(name.unwrap_or(&queue.queue), dead);
+            }
             let Some(depth) = &queue.depth else { continue };
             let Some(waiting) = depth.waiting else {
                 continue;
             };
-            let dead = queue.dead_letter_depth.as_ref();
             let ages = [all.oldest_s, depth.oldest_s].into_iter().flatten();
             all = Holdings {
                 queues: all.queues + 1,
                 waiting: all.waiting.saturating_add(waiting),
                 oldest_s: ages.reduce(f64::max),
-                dead: all
-                    .dead
-                    .saturating_add(dead.and_then(|dead| dead.waiting).unwrap_or(0)),
+                dead: 0,
                 done: all.done + queue.per_second.as_ref().map_or(0.0, |rates| rates.done),
             };
         }
+        all.dead = dead_letters.into_values().fold(0, u64::saturating_add);
         (all.queues > 0).then_some(all)
     }
 

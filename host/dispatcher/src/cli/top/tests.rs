@@ -94,6 +94,20 @@ fn queues_with_their_figures_fit_80_columns() {
 }
 
 #[test]
+fn dead_letters_of_a_queue_that_others_share_are_counted_once() {
+    let queue = |name: &str, dead: &str| {
+        json!({"queue": name, "depth": {"waiting": 1},
+            "dead_letter_queue": dead, "dead_letter_depth": {"waiting": 7}})
+    };
+    let list = [queue("a", "dlq"), queue("b", "dlq"), queue("c", "other")];
+    let mut model = TopModel::new("x");
+    model
+        .take_list(Tab::Queues, json!({"items": list}))
+        .unwrap();
+    assert_eq!(model.holdings().map(|holdings| holdings.dead), Some(14));
+}
+
+#[test]
 fn depths_are_fetched_by_themselves_only_where_they_are_free() {
     let mut model = model();
     assert!(model.path().contains("depth=true"));

@@ -13,6 +13,7 @@ use crate::admin::operations::{
     DepthView, ProcessView, QueueRates, QueueView, RecentWork, RouteView,
 };
 use maud::{Markup, html};
+use std::collections::BTreeMap;
 
 /// How many queues a warning names, of those that are paused and of those that no route reads.
 const NAMED: usize = 5;
@@ -146,23 +147,13 @@ fn figures(scene: &Scene<'_>, queues: &[QueueView], routes: &[RouteView]) -> Mar
     let minute = sampler.last_minute();
     let rates = minute.as_ref().map(LastMinute::rates);
     let work = scene.dashboard.recent();
-    // Of the queues whose backlog is known.
-    let drained = queues
-        .iter()
-        .filter_map(|queue| Some(queue.per_second.as_ref()?.done));
-    let drained = drained.reduce(|all, one| all + one);
-    let depths: Vec<KnownDepth> = queues
-        .iter()
-        .filter_map(|queue| sampler.depth(&queue.queue))
-        .collect();
-    let waiting = sum(&depths, |depth| Some(depth.depth.as_ref()?.waiting?.0));
-    let dead = sum(&depths, |depth| {
-        Some(depth.dead_letters.as_ref()?.waiting?.0)
-    });
-    let ages = depths
-        .iter()
-        .filter_map(|known| known.depth.as_ref()?.oldest_s);
-    let oldest = ages.reduce(f64::max);
+    let totals = DepthTotals::of(queues.iter().filter_map(|queue| {
+        Some(ListedDepth {
+            known: sampler.depth(&queue.queue)?,
+            done: queue.per_second.as_ref().map(|rates| rates.done),
+            dead_letter_queue: queue.dead_letter_queue.as_deref(),
+        })
+    }));
     let in_flight: u64 = routes.iter().map(|route| route.in_flight.0).sum();
     let (attempts, limit) = routes.iter().fold((0, 0), |(attempts, limit), route| {
         (
@@ -171,10 +162,10 @@ fn figures(scene: &Scene<'_>, queues: &[QueueView], routes: &[RouteView]) -> Mar
         )
     });
     let all = scene.queue_count(queues.len());
-    let partial = (depths.len() < all && !depths.is_empty()).then(|| {
+    let partial = (totals.queues < all && totals.queues > 0).then(|| {
         format!(
             "of {} of {} queues",
-            depths.len(),
+            totals.queues,
             format::count(all as u64)
         )
     });
@@ -185,19 +176,19 @@ fn figures(scene: &Scene<'_>, queues: &[QueueView], routes: &[RouteView]) -> Mar
                 (rate_figure(rates.as_ref()))
                 (time_figure(work.as_ref()))
             }
-            (figure("Backlog", &waiting.map_or("–".to_owned(), format::count), &html! {
+            (figure("Backlog", &totals.waiting.map_or("–".to_owned(), format::count), &html! {
                 @if let Some(partial) = &partial { (partial) }
-                @else if waiting == Some(1) { "message waits" }
+                @else if totals.waiting == Some(1) { "message waits" }
                 @else { "messages wait" }
             }))
-            (figure("Oldest", &oldest.map_or("–".to_owned(), format::time), &html! { "not in flight" }))
+            (figure("Oldest", &totals.oldest_s.map_or("–".to_owned(), format::time), &html! { "not in flight" }))
             @if handles {
-                (drain_figure(waiting, drained))
+                (drain_figure(totals.waiting, totals.done))
                 (figure("Running", &format::count(attempts), &html! {
                     "of " (format::count(limit)) " · " (format::count(in_flight)) " held"
                 }))
             }
-            (figure("Dead letters", &dead.map_or("–".to_owned(), format::count), &html! {
+            (figure("Dead letters", &totals.dead.map_or("–".to_owned(), format::count), &html! {
                 @if let Some(partial) = &partial { (partial) } @else { "in all DLQs" }
             }))
             @if handles { (calls_figure(work.as_ref())) }
@@ -205,8 +196,61 @@ fn figures(scene: &Scene<'_>, queues: &[QueueView], routes: &[RouteView]) -> Mar
     }
 }
 
-fn sum(depths: &[KnownDepth], value: impl Fn(&KnownDepth) -> Option<u64>) -> Option<u64> {
-    depths.iter().filter_map(value).reduce(u64::saturating_add)
+/// A queue that was asked how much it holds.
+struct ListedDepth<'a> {
+    known: KnownDepth,
+    /// How many of its messages are done in a second.
+    done: Option<f64>,
+    dead_letter_queue: Option<&'a str>,
+}
+
+/// What queues hold together, as far as that is known.
+#[derive(Debug, Default, PartialEq)]
+struct DepthTotals {
+    /// How many queues were asked.
+    queues: usize,
+    waiting: Option<u64>,
+    oldest_s: Option<f64>,
+    /// How many messages are done in a second.
+    done: Option<f64>,
+    /// Dead letters, of a queue that several share once.
+    dead: Option<u64>,
+}
+
+impl DepthTotals {
+    fn of<'a>(queues: impl Iterator<Item = ListedDepth<'a>>) -> Self {
+        let mut all = Self::default();
+        let mut dead_letters = BTreeMap::new();
+        for one in queues {
+            let waiting = |depth: &DepthView| Some(depth.waiting?.0);
+            let depth = one.known.depth.as_ref();
+            let dead = one.known.dead_letters.as_ref().and_then(waiting);
+            if let (Some(name), Some(dead)) = (one.dead_letter_queue, dead) {
+                dead_letters.insert(name, dead);
+            }
+            all = Self {
+                queues: all.queues + 1,
+                waiting: both(all.waiting, depth.and_then(waiting), u64::saturating_add),
+                oldest_s: both(
+                    all.oldest_s,
+                    depth.and_then(|depth| depth.oldest_s),
+                    f64::max,
+                ),
+                done: both(all.done, one.done, |all, one| all + one),
+                dead: None,
+            };
+        }
+        all.dead = dead_letters.into_values().reduce(u64::saturating_add);
+        all
+    }
+}
+
+/// Two values as one, where both are known; otherwise the known one.
+fn both<T>(one: Option<T>, other: Option<T>, join: impl FnOnce(T, T) -> T) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(join(one, other)),
+        (one, other) => one.or(other),
+    }
 }
 
 pub(super) fn rate_figure(rates: Option<&QueueRates>) -> Markup {
@@ -389,6 +433,42 @@ fn route_table(scene: &Scene<'_>, routes: &[RouteView]) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dispatcher_core::clock::BootInstant;
+    use std::time::Duration;
+
+    fn listed<'a>(
+        waiting: Option<u64>,
+        dead: Option<(&'a str, u64)>,
+        done: f64,
+    ) -> ListedDepth<'a> {
+        let depth = |waiting: Option<u64>| DepthView {
+            waiting: waiting.map(Into::into),
+            in_flight: None,
+            delayed: None,
+            oldest_s: None,
+            asked_s_ago: 0.0,
+            error: None,
+        };
+        ListedDepth {
+            known: KnownDepth {
+                at: BootInstant::from_boot(Duration::ZERO),
+                depth: Some(depth(waiting)),
+                dead_letters: dead.map(|(_, dead)| depth(Some(dead))),
+            },
+            done: Some(done),
+            dead_letter_queue: dead.map(|(name, _)| name),
+        }
+    }
+
+    #[test]
+    fn a_dead_letter_queue_that_queues_share_is_counted_once() {
+        let shared = Some(("dlq", 4));
+        let other = Some(("other", 1));
+        let queues = [shared, shared, other].map(|dead| listed(Some(1), dead, 1.0));
+        let totals = DepthTotals::of(queues.into_iter());
+        assert_eq!((totals.queues, totals.waiting), (3, Some(3)));
+        assert_eq!(totals.dead, Some(5));
+    }
 
     #[test]
     fn the_time_to_drain_is_that_of_the_current_rate() {
