@@ -173,7 +173,7 @@ fn detail_lines(model: &TopModel) -> Paragraph<'static> {
     let lines = match &model.question {
         Some(question) => vec![
             Line::from(format!(" {}", shown(&question.text))).bold(),
-            Line::from(format!(" {}", question.touches)),
+            Line::from(format!(" {}", shown(&question.touches))),
         ],
         None => vec![Line::from(detail(model).unwrap_or_default())],
     };
@@ -186,7 +186,11 @@ fn detail_lines(model: &TopModel) -> Paragraph<'static> {
 
 /// More about the selected row, which has room for little.
 fn detail(model: &TopModel) -> Option<String> {
-    let at = model.selected();
+    let Some(at) = model.selected() else {
+        return Some(
+            " What was selected is no longer here; up or down selects another.".to_owned(),
+        );
+    };
     match model.tab {
         Tab::Queues => {
             let queue = model.queues.get(at)?;

@@ -167,7 +167,7 @@ pub(super) struct Action {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Question {
     pub text: String,
-    /// How many messages it touches, where the question itself does not name them.
+    /// The messages that it touches: how many, or which.
     pub touches: String,
     action: Action,
 }
@@ -187,6 +187,16 @@ pub(super) struct ProcessRates {
     pub received: f64,
     pub done: f64,
     pub failed: f64,
+}
+
+/// The selected row of a list. It stays with what it shows, wherever that moves in the list.
+#[derive(Debug, Clone, Default)]
+struct SelectedRow {
+    row: usize,
+    /// What it shows; nothing in a list that has had no rows, and where the newest row is meant.
+    key: Option<String>,
+    /// The list does not have it any more.
+    is_gone: bool,
 }
 
 struct Notice {
@@ -211,7 +221,7 @@ pub(super) struct TopModel {
     pub failure: Option<String>,
     /// How much queues hold is fetched: not by itself where that is billed.
     depths: Option<bool>,
-    selected: [usize; Tab::ALL.len()],
+    selected: [SelectedRow; Tab::ALL.len()],
     notice: Option<Notice>,
     counted_at: Option<BootInstant>,
     /// When that was asked which has no answer yet.
@@ -246,7 +256,7 @@ impl TopModel {
             question: None,
             failure: None,
             depths: None,
-            selected: [0; Tab::ALL.len()],
+            selected: Default::default(),
             notice: None,
             counted_at: None,
             asked_at: None,
@@ -371,10 +381,38 @@ impl TopModel {
             Tab::Running => self.running = serde_json::from_value(items)?,
             Tab::Outcomes => self.outcomes = serde_json::from_value(items)?,
         }
-        let last = self.rows().saturating_sub(1);
-        let selected = &mut self.selected[self.tab as usize];
-        *selected = (*selected).min(last);
+        self.follow_selected(tab);
         Ok(())
+    }
+
+    /// Finds what is selected in a list that has changed.
+    fn follow_selected(&mut self, tab: Tab) {
+        let keys = self.keys(tab);
+        let selection = &mut self.selected[tab as usize];
+        let found = match &selection.key {
+            Some(key) => keys.iter().position(|one| one == key),
+            None => Some(selection.row),
+        };
+        selection.is_gone = found.is_none();
+        let last = keys.len().saturating_sub(1);
+        selection.row = found.unwrap_or(selection.row).min(last);
+        // The newest outcome stays selected until another is.
+        if selection.key.is_none() && tab != Tab::Outcomes {
+            selection.key = keys.into_iter().nth(selection.row);
+        }
+    }
+
+    /// What tells the rows of a list apart.
+    fn keys(&self, tab: Tab) -> Vec<String> {
+        match tab {
+            Tab::Queues => self.queues.iter().map(|one| one.queue.clone()).collect(),
+            Tab::Running => self.running.iter().map(|one| one.id.clone()).collect(),
+            Tab::Outcomes => {
+                let key =
+                    |one: &OutcomeData| format!("{} {} {}", one.at, one.queue, one.ids.join(" "));
+                self.outcomes.iter().map(key).collect()
+            }
+        }
     }
 
     /// How many rows the list that is shown has.
@@ -386,8 +424,10 @@ impl TopModel {
         }
     }
 
-    pub(crate) fn selected(&self) -> usize {
-        self.selected[self.tab as usize]
+    /// The selected row of the list that is shown; nothing if what was selected is not in it any more.
+    pub(crate) fn selected(&self) -> Option<usize> {
+        let selection = &self.selected[self.tab as usize];
+        (!selection.is_gone).then_some(selection.row)
     }
 
     /// Shows the result of an action for a while.
@@ -434,10 +474,10 @@ impl TopModel {
                 let before = self.tab as usize + Tab::ALL.len() - 1;
                 return self.show(Tab::ALL[before % Tab::ALL.len()]);
             }
-            KeyCode::Down | KeyCode::Char('j') => self.select(self.selected().saturating_add(1)),
-            KeyCode::Up | KeyCode::Char('k') => self.select(self.selected().saturating_sub(1)),
-            KeyCode::PageDown => self.select(self.selected().saturating_add(10)),
-            KeyCode::PageUp => self.select(self.selected().saturating_sub(10)),
+            KeyCode::Down | KeyCode::Char('j') => self.step(1),
+            KeyCode::Up | KeyCode::Char('k') => self.step(-1),
+            KeyCode::PageDown => self.step(10),
+            KeyCode::PageUp => self.step(-10),
             KeyCode::Home | KeyCode::Char('g') => self.select(0),
             KeyCode::End | KeyCode::Char('G') => self.select(usize::MAX),
             KeyCode::Char('d') => {
@@ -457,15 +497,32 @@ impl TopModel {
         Step::Fetch
     }
 
+    /// Selects so many rows further down; where what was selected is gone, the row at its place.
+    fn step(&mut self, rows: isize) {
+        let SelectedRow { row, is_gone, .. } = self.selected[self.tab as usize];
+        self.select(if is_gone {
+            row
+        } else {
+            row.saturating_add_signed(rows)
+        });
+    }
+
     fn select(&mut self, row: usize) {
-        self.selected[self.tab as usize] = row.min(self.rows().saturating_sub(1));
+        let keys = self.keys(self.tab);
+        let row = row.min(keys.len().saturating_sub(1));
+        let means_newest = self.tab == Tab::Outcomes && row == 0;
+        self.selected[self.tab as usize] = SelectedRow {
+            row,
+            key: keys.into_iter().nth(row).filter(|_| !means_newest),
+            is_gone: false,
+        };
     }
 
     fn ask_pause(&self) -> Option<Question> {
         if self.tab != Tab::Queues {
             return None;
         }
-        let queue = self.queues.get(self.selected())?;
+        let queue = self.queues.get(self.selected()?)?;
         let name = &queue.queue;
         let (verb, done) = if queue.paused {
             ("resume", "resumed")
@@ -491,14 +548,17 @@ impl TopModel {
         if self.tab != Tab::Running {
             return None;
         }
-        let attempt = self.running.get(self.selected())?;
+        let attempt = self.running.get(self.selected()?)?;
         let messages = match attempt.messages.len() {
             1 => "its message".to_owned(),
             count => format!("its {count} messages"),
         };
         Some(Question {
-            text: format!("cancel attempt {} and delete {messages}?", attempt.id),
-            touches: String::new(),
+            text: format!(
+                "cancel attempt {} of {} and delete {messages}?",
+                attempt.id, attempt.queue
+            ),
+            touches: attempt.named_messages(),
             action: Action {
                 path: format!("/api/v1/running/{}/cancel", in_path(&attempt.id)),
                 done: format!("attempt {} cancelled", attempt.id),
@@ -542,6 +602,21 @@ impl QueueData {
             Some(waiting) if counts_exactly => format!("{running}; {} waiting.", messages(waiting)),
             Some(waiting) => format!("{running}; about {} waiting.", messages(waiting)),
             None => format!("{running}; d asks how many wait."),
+        }
+    }
+}
+
+/// How many messages a question names.
+const NAMED: usize = 2;
+
+impl RunningData {
+    /// Its first messages by their ids, and how many more it has.
+    fn named_messages(&self) -> String {
+        let ids = self.messages.iter().take(NAMED).map(|one| &*one.id);
+        let ids = ids.collect::<Vec<_>>().join(", ");
+        match self.messages.len().saturating_sub(NAMED) {
+            0 => ids,
+            more => format!("{ids} and {more} more"),
         }
     }
 }

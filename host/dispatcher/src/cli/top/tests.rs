@@ -172,6 +172,7 @@ fn a_question_about_a_long_name_is_shown_whole() {
     let name = format!("orders-{}-end", "x".repeat(69));
     let queues = json!({"items": [{"queue": name, "shared": true, "in_flight": 3}], "calls": 0});
     model.take_list(Tab::Queues, queues).unwrap();
+    press(&mut model, 'j');
     press(&mut model, 'P');
     let shown = screen(&model, at(12));
     let words = shown
@@ -220,7 +221,12 @@ fn cancel_names_how_many_messages_are_deleted() {
     assert!(shown.contains("m-1 +1") && shown.contains("21s") && shown.contains("stuck"));
     press(&mut model, 'C');
     let shown = screen(&model, at(12));
-    assert!(shown.contains("cancel attempt r-1 and delete its 2 messages?"));
+    for part in [
+        "cancel attempt r-1 of local:a and delete its 2 messages?",
+        "m-1, m-2",
+    ] {
+        assert!(shown.contains(part), "{part} in\n{shown}");
+    }
     let Step::Act(action) = press(&mut model, 'y') else {
         panic!("it was confirmed");
     };
@@ -245,14 +251,64 @@ fn control_characters_of_others_do_not_reach_the_terminal() {
 fn selection_stays_within_a_list_that_shrinks() {
     let mut model = model();
     press(&mut model, 'G');
-    assert_eq!(model.selected(), 1);
+    assert_eq!(model.selected(), Some(1));
     model
         .take_list(Tab::Queues, json!({"items": [], "calls": 0}))
         .unwrap();
-    assert_eq!(model.selected(), 0);
+    assert_eq!(model.selected(), None);
     press(&mut model, 'P');
     assert!(model.question.is_none());
     assert!(screen(&model, at(12)).contains("No queues."));
+}
+
+fn running(ids: &[&str]) -> Value {
+    let one =
+        |id: &&str| json!({"id": id, "queue": "local:a", "messages": [{"id": format!("m{id}")}]});
+    json!({"items": ids.iter().map(one).collect::<Vec<_>>()})
+}
+
+#[test]
+fn selection_stays_with_its_attempt_and_never_moves_to_another() {
+    let mut model = model();
+    press(&mut model, '2');
+    let take = |model: &mut TopModel, ids: &[&str]| {
+        model.take_list(Tab::Running, running(ids)).unwrap();
+    };
+    take(&mut model, &["1", "2", "3"]);
+    press(&mut model, 'j');
+    take(&mut model, &["2", "3"]);
+    assert_eq!(model.selected(), Some(0), "it is where 2 is");
+    take(&mut model, &["3", "4"]);
+    assert_eq!(model.selected(), None, "2 has ended");
+    press(&mut model, 'C');
+    assert!(model.question.is_none(), "no other attempt is meant");
+    assert!(screen(&model, at(12)).contains("is no longer here"));
+    press(&mut model, 'j');
+    press(&mut model, 'C');
+    let asked = model.question.as_ref().expect("it asks");
+    assert!(
+        asked.text.contains("attempt 3 of local:a"),
+        "{}",
+        asked.text
+    );
+    assert_eq!(asked.touches, "m3");
+}
+
+#[test]
+fn the_newest_outcome_stays_selected_until_another_is() {
+    let mut model = model();
+    press(&mut model, '3');
+    let outcome = |id: &str| json!({"at": "2026-11-23T07:31:08Z", "queue": "local:a", "ids": [id]});
+    let list =
+        |ids: &[&str]| json!({"items": ids.iter().map(|id| outcome(id)).collect::<Vec<_>>()});
+    model.take_list(Tab::Outcomes, list(&["a"])).unwrap();
+    model.take_list(Tab::Outcomes, list(&["b", "a"])).unwrap();
+    assert_eq!(model.selected(), Some(0));
+    press(&mut model, 'j');
+    model
+        .take_list(Tab::Outcomes, list(&["c", "b", "a"]))
+        .unwrap();
+    assert_eq!(model.selected(), Some(2), "it is where a is");
 }
 
 #[test]
