@@ -250,12 +250,30 @@ const CASES = {
     await page.getByRole('link', { name: 'Limits' }).click();
     await dialog.getByLabel('Rate').fill('fast');
     await dialog.getByRole('button', { name: 'Change' }).click();
-    await page.getByText('rate: "fast" cannot be used').waitFor();
-    await page.goto(queuePage());
-    await page.getByRole('link', { name: 'Limits' }).click();
+    await dialog.getByRole('alert').getByText('rate: "fast" cannot be used').waitFor();
+    assert.equal(await dialog.getByLabel('Rate').inputValue(), 'fast', 'what was typed stays');
+    // Neither a press on the padding nor text selected out to the backdrop closes the dialog.
+    const box = await dialog.boundingBox();
+    await page.mouse.click(box.x + 4, box.y + 4);
+    const field = await dialog.getByLabel('Rate').boundingBox();
+    await page.mouse.move(field.x + 40, field.y + 8);
+    await page.mouse.down();
+    await page.mouse.move(box.x - 20, field.y + 8);
+    await page.mouse.up();
+    assert.equal(await dialog.getByLabel('Rate').inputValue(), 'fast', 'it is open');
+    // A session that ends meanwhile takes nothing either.
+    const cookies = await page.context().cookies();
+    await page.context().clearCookies();
     await dialog.getByLabel('Rate').fill('2.5');
     await dialog.getByRole('button', { name: 'Change' }).click();
+    await dialog.getByRole('link', { name: 'Sign in in a new tab' }).waitFor();
+    await page.context().addCookies(cookies);
+    await dialog.getByRole('button', { name: 'Change' }).click();
     await page.getByText('2.5 per second').waitFor();
+    await page.getByRole('link', { name: 'Limits' }).click();
+    await dialog.waitFor();
+    await page.mouse.click(box.x - 20, box.y - 20);
+    await dialog.waitFor({ state: 'detached' });
     await page.goto(`${URL_}/ui/running`);
     await page.locator('#attempts tbody a').first().click();
     await page.getByRole('link', { name: 'Cancel' }).click();

@@ -529,6 +529,29 @@ fn a_script_without_a_session_is_sent_to_the_sign_in() {
     stop(&mut scene.running);
 }
 
+#[test]
+fn a_form_without_a_session_leads_to_the_sign_in_and_a_script_keeps_it() {
+    let mut scene = ApiScene::verdicts(&[]);
+    let form = ("Content-Type", "application/x-www-form-urlencoded");
+    let address = format!("{}/ui/act/pause-queue", scene.url);
+    let answer = http::post(&address, &[form], "target=local%3Adefault");
+    assert_eq!(answer.status, 401, "{answer:?}");
+    assert!(
+        answer.body.contains("href=\"/ui/sign-in?back="),
+        "{answer:?}"
+    );
+    assert!(!answer.body.contains("Bearer"), "{answer:?}");
+    let script = ("HX-Request", "true");
+    let answer = http::post(&address, &[form, script], "target=local%3Adefault");
+    assert_eq!(answer.status, 401, "{answer:?}");
+    assert!(answer.body.starts_with("<div id=\"refusal\""), "{answer:?}");
+    assert!(
+        answer.body.contains("href=\"/ui/sign-in?back="),
+        "{answer:?}"
+    );
+    stop(&mut scene.running);
+}
+
 #[tokio::test]
 async fn confirmations_name_how_many_messages_they_touch() {
     let mut scene = ApiScene::verdicts(&["--timeout", "10m"]);

@@ -169,6 +169,40 @@
     open();
   };
 
+  // Shows above a form why it was refused. The form keeps what was typed.
+  const refuse = async (form, answer) => {
+    const parts = document.createElement('template');
+    parts.innerHTML = answer ? await answer.text().catch(() => '') : '';
+    let part = parts.content.querySelector('#refusal');
+    if (!part) {
+      part = document.createElement('div');
+      part.id = 'refusal';
+      part.className = 'alert bad';
+      part.setAttribute('role', 'alert');
+      part.textContent = answer
+        ? `That did not work: HTTP status ${answer.status}.`
+        : 'No answer came. Whether that was done is not known: look before you try again.';
+    }
+    document.getElementById('refusal')?.remove();
+    form.before(part);
+  };
+
+  // Sends the form of an action, and leaves for the page that it leads to.
+  const submit = async (event) => {
+    const form = event.target;
+    if (form.id !== 'confirm' || form.dataset.answer === 'page') return;
+    event.preventDefault();
+    if (form.ariaBusy === 'true') return;
+    form.ariaBusy = 'true';
+    const body = new URLSearchParams(new FormData(form));
+    const request = { method: 'POST', headers: { 'HX-Request': 'true' }, body };
+    const answer = await fetch(form.action, request).catch(() => null);
+    const to = answer?.headers.get('hx-redirect');
+    if (to) return location.assign(to);
+    form.ariaBusy = 'false';
+    await refuse(form, answer);
+  };
+
   const confirmations = () => {
     const dialog = document.getElementById('dialog');
     if (!dialog) return;
@@ -180,12 +214,23 @@
       const isLeaving = event.detail?.ctx?.hx?.redirect;
       if (link && !isLeaving) location.assign(link.href);
     });
+    // Text that is selected from a field out to the backdrop ends in a click there, too.
+    const isOutside = ({ clientX, clientY }) => {
+      const box = dialog.getBoundingClientRect();
+      return clientX < box.left || clientX > box.right || clientY < box.top || clientY > box.bottom;
+    };
+    let beganOutside = false;
+    dialog.addEventListener('pointerdown', (event) => {
+      beganOutside = event.target === dialog && isOutside(event);
+    });
     dialog.addEventListener('click', (event) => {
-      if (event.target !== dialog && !event.target.closest('[data-close]')) return;
+      const isBackdrop = event.target === dialog && beganOutside && isOutside(event);
+      if (!isBackdrop && !event.target.closest('[data-close]')) return;
       event.preventDefault();
       dialog.close();
     });
     dialog.addEventListener('close', () => dialog.replaceChildren());
+    document.addEventListener('submit', submit);
   };
 
   const themes = () => {

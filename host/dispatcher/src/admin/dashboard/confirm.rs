@@ -29,7 +29,9 @@ pub(super) async fn confirmation(visit: &Visit, action: &Action) -> Result<Marku
         "primary"
     };
     Ok(html! {
-        form #confirm.confirm method="post" action=(links.to(&format!("/ui/act/{}", action.name), &[])) {
+        // What a look has found is the page that answers it.
+        form #confirm.confirm method="post" action=(links.to(&format!("/ui/act/{}", action.name), &[]))
+            data-answer=[(action.name == "look").then_some("page")] {
             h1 { (action.title) }
             @if !target.is_empty() { p.id { (target) } }
             @if !part.is_empty() { p.id { (part) } }

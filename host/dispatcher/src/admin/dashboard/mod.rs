@@ -146,7 +146,7 @@ impl Dashboard {
     /// The answer to a request that is refused: a page, or where a token is missing the way to it.
     pub(super) fn refused(&self, refusal: &Refusal, request: &Parts) -> Response {
         // The script of a page makes nothing of another page.
-        let by_script = request.headers.contains_key("hx-request");
+        let by_script = visit::is_by_script(&request.headers);
         let is_page = request.method.is_safe() && request.uri.path() != "/ui/live" && !by_script;
         if *refusal == Refusal::Unauthorized && is_sign_out(request.uri.path()) {
             // The session has ended by itself.
@@ -160,14 +160,32 @@ impl Dashboard {
             }
             return visit::see_other(&self.links.to("/ui/sign-in", &[("back", &here)]));
         }
-        let problem = CallProblem::new(refusal.status(), refusal.detail());
-        let mut answer = visit::wrong(&self.links, &problem);
-        if *refusal == Refusal::Unauthorized && by_script {
-            let back = visit::from_page(&self.links, &request.headers);
-            let sign_in = self.links.to("/ui/sign-in", &[("back", &back)]);
+        if *refusal != Refusal::Unauthorized {
+            let problem = CallProblem::new(refusal.status(), refusal.detail());
+            return self.wrong(request, &problem);
+        }
+        let back = visit::from_page(&self.links, &request.headers);
+        let sign_in = self.links.to("/ui/sign-in", &[("back", &back)]);
+        let is_form = by_script && !request.method.is_safe();
+        let page = if is_form {
+            view::sign_in::over(&sign_in)
+        } else {
+            view::sign_in::needed(&self.links, &sign_in)
+        };
+        let mut answer = visit::html(StatusCode::UNAUTHORIZED, page);
+        // A form stays, with what was typed.
+        if by_script && !is_form {
             visit::redirect_script(&mut answer, &sign_in);
         }
         answer
+    }
+
+    /// What is wrong: a page, or for a form that a script has sent a part of one.
+    pub(super) fn wrong(&self, request: &Parts, problem: &CallProblem) -> Response {
+        if visit::is_by_script(&request.headers) && !request.method.is_safe() {
+            return visit::refusal(problem);
+        }
+        visit::wrong(&self.links, problem)
     }
 
     /// There is no such page.
@@ -486,6 +504,7 @@ async fn confirmation(Path(name): Path<String>, visit: Visit) -> PageResult {
 }
 
 async fn act(Path(name): Path<String>, visit: Visit, request: Request) -> Response {
+    let by_script = visit::is_by_script(request.headers());
     let done = async {
         let form = Parameters::read(&api::body(request, api::LONGEST_WITH_BODIES).await?);
         let action = actions::find(&name)?;
@@ -494,7 +513,12 @@ async fn act(Path(name): Path<String>, visit: Visit, request: Request) -> Respon
         }
         actions::act(&visit, action, &form).await
     };
-    done.await.unwrap_or_else(|problem| visit.wrong(&problem))
+    match done.await {
+        Ok(answer) if by_script => visit::for_script(answer),
+        Ok(answer) => answer,
+        Err(problem) if by_script => visit::refusal(&problem),
+        Err(problem) => visit.wrong(&problem),
+    }
 }
 
 /// Receives messages of a queue that cannot be listed, and shows them.

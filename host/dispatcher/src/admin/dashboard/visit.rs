@@ -248,6 +248,22 @@ pub(super) fn see_other(address: &str) -> Response {
     (StatusCode::SEE_OTHER, [(header::LOCATION, address)]).into_response()
 }
 
+/// Whether the script of a page has sent a request.
+pub(super) fn is_by_script(headers: &HeaderMap) -> bool {
+    headers.contains_key("hx-request")
+}
+
+/// Has the script of a page go where an answer leads: it could not see that.
+pub(super) fn for_script(mut answer: Response) -> Response {
+    if answer.status() == StatusCode::SEE_OTHER
+        && let Some(address) = answer.headers_mut().remove(header::LOCATION)
+    {
+        answer.headers_mut().insert("hx-redirect", address);
+        *answer.status_mut() = StatusCode::NO_CONTENT;
+    }
+    answer
+}
+
 /// Has the script of a page leave for another.
 pub(super) fn redirect_script(answer: &mut Response, address: &str) {
     if let Ok(address) = HeaderValue::from_str(address) {
@@ -269,13 +285,19 @@ pub(super) fn html(status: StatusCode, page: Markup) -> Response {
 
 /// A page that says what is wrong.
 pub(super) fn wrong(links: &Links, problem: &CallProblem) -> Response {
-    let errors: Vec<String> = problem.errors.iter().map(ToString::to_string).collect();
     let status = problem.status;
-    let detail = for_people(&problem.detail);
-    html(
-        status,
-        view::problem(links, status.as_u16(), &detail, &errors),
-    )
+    let what = what_is_wrong(problem);
+    html(status, view::problem(links, status.as_u16(), &what))
+}
+
+/// The same for the script of a page, which shows it above the form that it has sent.
+pub(super) fn refusal(problem: &CallProblem) -> Response {
+    html(problem.status, view::refusal(&what_is_wrong(problem)))
+}
+
+fn what_is_wrong(problem: &CallProblem) -> Markup {
+    let errors: Vec<String> = problem.errors.iter().map(ToString::to_string).collect();
+    view::what_is_wrong(&for_people(&problem.detail), &errors)
 }
 
 /// What is wrong, without the sentences that name calls of the API.
@@ -317,6 +339,14 @@ mod tests {
         );
         let call = "POST /api/v1/queues does.";
         assert_eq!(for_people(call), call, "it is all that there is");
+    }
+
+    #[test]
+    fn a_script_is_told_where_an_answer_leads() {
+        let answer = for_script(see_other("/ui/job?id=1"));
+        assert_eq!(answer.status(), StatusCode::NO_CONTENT);
+        assert_eq!(answer.headers()["hx-redirect"], "/ui/job?id=1");
+        assert!(!answer.headers().contains_key(header::LOCATION));
     }
 
     #[test]

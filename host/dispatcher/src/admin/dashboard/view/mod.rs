@@ -135,7 +135,7 @@ pub(super) fn bare(links: &Links, title: &str, content: &Markup) -> Markup {
 }
 
 /// What is wrong, and what to do about it.
-pub(super) fn problem(links: &Links, status: u16, detail: &str, errors: &[String]) -> Markup {
+pub(super) fn problem(links: &Links, status: u16, what: &Markup) -> Markup {
     let title = match status {
         401 | 403 => "Not permitted",
         404 => "Not found",
@@ -145,16 +145,28 @@ pub(super) fn problem(links: &Links, status: u16, detail: &str, errors: &[String
     };
     let content = html! {
         h1 { (title) }
+        (what)
+        p.muted { "HTTP status " (status) "." }
+        p { a.button href=(links.to("/ui", &[])) { "To the overview" } }
+    };
+    bare(links, title, &content)
+}
+
+/// What is wrong with what somebody has sent.
+pub(super) fn what_is_wrong(detail: &str, errors: &[String]) -> Markup {
+    html! {
         @if errors.is_empty() {
             p { (detail) }
         } @else {
             p { "Nothing was done." }
             ul.problems { @for error in errors { li { (error) } } }
         }
-        p.muted { "HTTP status " (status) "." }
-        p { a.button href=(links.to("/ui", &[])) { "To the overview" } }
-    };
-    bare(links, title, &content)
+    }
+}
+
+/// Why an action was refused, for its form.
+pub(super) fn refusal(what: &Markup) -> Markup {
+    html! { div #refusal.alert.bad role="alert" { (what) } }
 }
 
 fn document(links: &Links, title: &str, is_live: bool, content: &Markup) -> Markup {

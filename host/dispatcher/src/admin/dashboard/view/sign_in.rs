@@ -1,7 +1,7 @@
 //! Where a browser's user enters a token.
 
 use super::super::links::Links;
-use super::bare;
+use super::{bare, refusal};
 use maud::{DOCTYPE, Markup, html};
 
 /// The page, after a wrong token or before any.
@@ -21,6 +21,25 @@ pub(in super::super) fn page(links: &Links, back: &str, is_wrong: bool) -> Marku
         }
     };
     bare(links, "Sign in", &content)
+}
+
+const OVER: &str = "Your session has ended, or this browser has none. Nothing was done.";
+
+/// The page for whoever has sent something without a session.
+pub(in super::super) fn needed(links: &Links, sign_in: &str) -> Markup {
+    let content = html! {
+        h1 { "Not signed in" }
+        p { (OVER) }
+        p { a.button.primary href=(sign_in) { "Sign in" } }
+    };
+    bare(links, "Not signed in", &content)
+}
+
+/// The same above a form that was sent: what was typed stays in it while its user signs in.
+pub(in super::super) fn over(sign_in: &str) -> Markup {
+    refusal(&html! {
+        p { (OVER) " " a href=(sign_in) target="_blank" rel="noopener" { "Sign in in a new tab" } ", then send this again here." }
+    })
 }
 
 /// A page that goes to itself: a browser that follows a link from another site sends no session, but
