@@ -278,6 +278,11 @@ const CASES = {
     await page.locator('#attempts tbody a').first().click();
     await page.getByRole('link', { name: 'Cancel' }).click();
     await dialog.getByText('its 1 message of').waitFor();
+    const focused = () => page.evaluate(() => document.activeElement.textContent);
+    assert.equal(await focused(), 'Keep as it is');
+    await page.keyboard.press('Enter');
+    await dialog.waitFor({ state: 'detached' });
+    await page.getByRole('link', { name: 'Cancel' }).click();
     await dialog.getByRole('button', { name: 'Cancel the attempt' }).click();
     await page.getByText('1 message cancelled').waitFor();
     await page.getByText('No attempt runs now.').waitFor();

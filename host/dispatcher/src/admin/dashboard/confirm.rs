@@ -54,7 +54,8 @@ pub(super) async fn confirmation(visit: &Visit, action: &Action) -> Result<Marku
             }
             div.actions {
                 button.(button) type="submit" { (action.verb) }
-                " " a.button.plain href=(visit.from) data-close { "Keep as it is" }
+                // Enter must not delete anything. Where there is a field, that has the focus.
+                " " a.button.plain href=(visit.from) data-close autofocus[action.is_destructive && action.fields.is_empty()] { "Keep as it is" }
             }
         }
     })
