@@ -25,7 +25,8 @@ async function tab(options = {}) {
   const page = await context.newPage();
   page.on('pageerror', (error) => errors.push(`${page.url()}: ${error.message}`));
   page.on('console', (message) => {
-    const isAnswer = message.text().startsWith('Failed to load resource');
+    const isAnswer = message.text().startsWith('Failed to load resource')
+      || message.text().includes('htmx:error: Failed to fetch');
     if (message.type() === 'error' && !isAnswer) errors.push(`${page.url()}: ${message.text()}`);
   });
   page.on('response', (answer) => {
@@ -274,6 +275,16 @@ const CASES = {
     await dialog.waitFor();
     await page.mouse.click(box.x - 20, box.y - 20);
     await dialog.waitFor({ state: 'detached' });
+    // Where the server cannot be reached a button says so.
+    await page.goto(queuePage());
+    await page.context().setOffline(true);
+    await pause.click();
+    await page.locator('#connection').getByText('Not connected; nothing was done.').waitFor();
+    await page.context().setOffline(false);
+    await pause.click();
+    await dialog.waitFor();
+    await page.keyboard.press('Escape');
+    assert.equal(await page.locator('#connection').getByText('nothing was done').count(), 0);
     await page.goto(`${URL_}/ui/running`);
     await page.locator('#attempts tbody a').first().click();
     await page.getByRole('link', { name: 'Cancel' }).click();

@@ -108,13 +108,21 @@
     }
   };
 
+  // What the head of the page says about the connection: of an action that got no answer, of the stream.
+  const troubles = { action: '', stream: '' };
+  const report = (trouble) => {
+    const place = document.getElementById('connection');
+    Object.assign(troubles, trouble);
+    const text = [troubles.action, troubles.stream].filter(Boolean).join(' ');
+    if (place && place.textContent !== text) place.textContent = text;
+  };
+
   const follow = (address) => {
-    const state = document.getElementById('connection');
     let source = null;
     let last = new Date();
     let timer = 0;
     let pause = 5000;
-    const say = (text) => { if (state.textContent !== text) state.textContent = text; };
+    const say = (text) => report({ stream: text });
     const lost = () => {
       say(`Not connected. These are the numbers of ${last.toISOString().slice(11, 19)} UTC.`);
     };
@@ -137,7 +145,7 @@
       if (source || document.hidden) return;
       clearTimeout(timer);
       source = new EventSource(address);
-      source.addEventListener('open', () => { say(''); pause = 5000; root.dataset.live = 'on'; });
+      source.addEventListener('open', () => { report({ action: '', stream: '' }); pause = 5000; root.dataset.live = 'on'; });
       source.addEventListener('parts', (event) => {
         last = new Date();
         const parts = document.createElement('template');
@@ -208,6 +216,11 @@
     if (!dialog) return;
     document.addEventListener('htmx:after:swap', () => {
       if (!dialog.open && dialog.querySelector('#confirm')) dialog.showModal();
+    });
+    document.addEventListener('htmx:before:swap', () => report({ action: '' }));
+    document.addEventListener('htmx:error', (event) => {
+      const request = event.detail?.ctx;
+      if (request && !request.response) report({ action: 'Not connected; nothing was done.' });
     });
     document.addEventListener('htmx:response:error', (event) => {
       const link = event.target.closest?.('a[href]');
