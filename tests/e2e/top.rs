@@ -202,6 +202,30 @@ fn keys_are_answered_while_the_process_hangs() {
 }
 
 #[test]
+fn an_action_that_was_confirmed_is_finished_before_the_end_and_its_result_shown() {
+    let mut scene = ApiScene::verdicts(&[]);
+    let tokens = tempfile::tempdir().expect("a folder");
+    let token = tokens.path().join("token");
+    std::fs::write(&token, "operator").expect("written");
+    let token = token.display().to_string();
+    let admin = scene.url.clone();
+    let mut top = TerminalScene::start(&["top", "--admin", &admin, "--admin-token-file", &token]);
+    top.wait_for("backlog 0  oldest -");
+    // It cannot answer before the end was typed.
+    scene.running.signal(Signal::STOP);
+    top.press("Pyq");
+    top.wait_for("waits for the answer to the last action");
+    scene.running.signal(Signal::CONT);
+    scene
+        .running
+        .wait_for_line(|line| line.contains("\"message\":\"queue paused\""));
+    assert!(top.child.wait().expect("it ends").success());
+    top.wait_until_restored();
+    top.wait_for("local:default paused for all processes that read it");
+    stop(&mut scene.running);
+}
+
+#[test]
 fn a_signal_restores_the_terminal() {
     let mut scene = ApiScene::verdicts(&[]);
     let tokens = tempfile::tempdir().expect("a folder");

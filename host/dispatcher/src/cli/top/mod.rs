@@ -7,7 +7,7 @@ mod model;
 mod tests;
 
 use super::admin::AdminClient;
-use super::{Typed, block_on, flags};
+use super::{Typed, block_on, flags, output};
 use crate::app::drain::Signals;
 use crate::error::{Exit, Failure};
 use dispatcher_core::clock;
@@ -32,6 +32,12 @@ ask first; ? shows them all.";
 
 /// How long a look for a key waits, and so how late the end of the program is noticed.
 const KEY_WAIT: Duration = Duration::from_millis(200);
+
+/// How long the end of the program waits for the answer to an action.
+const LAST_ANSWER: Duration = Duration::from_secs(5);
+const WAITS: &str = "waits for the answer to the last action";
+const NO_ANSWER: &str =
+    "the last action got no answer: whether it was done is not known, so look before you repeat it";
 
 /// Show a running process in the terminal: queues, attempts under way and outcomes
 #[derive(Debug, clap::Args)]
@@ -79,21 +85,22 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         };
         let mut model = TopModel::new(client.place());
         accept(model.take_overview(overview, clock::now()))?;
-        on_screen(async |terminal| {
-            tokio::select! {
-                ended = show(terminal, &client, &mut model, args.every) => ended,
-                _ = signals.next() => Ok(()),
-            }
-        })
-        .await
+        let shown = on_screen(async |terminal| {
+            show(terminal, &client, &mut model, args.every, &mut signals).await
+        });
+        match shown.await? {
+            None => Ok(()),
+            Some((text, false)) => output::line(text),
+            Some((text, true)) => Err(Failure::new(Exit::Failed, text)),
+        }
     })?
 }
 
 /// Runs `body` with the terminal in raw mode on its second screen, and restores it: also when `body`
 /// panics, by a panic hook.
-async fn on_screen(
-    body: impl AsyncFnOnce(&mut DefaultTerminal) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+async fn on_screen<T>(
+    body: impl AsyncFnOnce(&mut DefaultTerminal) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let mut terminal = ratatui::try_init().map_err(|error| broken(&error))?;
     let ended = body(&mut terminal).await;
     ratatui::restore();
@@ -122,12 +129,14 @@ async fn end_of<T>(work: &mut UnderWay<'_, T>) -> T {
     }
 }
 
+/// Shows what happens until somebody ends it. The answer is what came of an action that had none yet.
 async fn show(
     terminal: &mut DefaultTerminal,
     client: &AdminClient,
     model: &mut TopModel,
     every: Duration,
-) -> Result<(), Failure> {
+    signals: &mut Signals,
+) -> Result<Option<Acted>, Failure> {
     let (sender, mut events) = mpsc::channel(16);
     let _reading = keys(sender);
     let mut ticks = tokio::time::interval(every);
@@ -137,6 +146,7 @@ async fn show(
     let mut acting: UnderWay<'_, Acted> = None;
     loop {
         let step = tokio::select! {
+            _ = signals.next() => Step::Quit,
             event = events.recv() => match event {
                 Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => model.press(key),
                 Some(Ok(_)) => Step::Redraw,
@@ -156,7 +166,13 @@ async fn show(
             }
         };
         match step {
-            Step::Quit => return Ok(()),
+            Step::Quit if acting.is_none() => return Ok(None),
+            Step::Quit => {
+                model.notify(WAITS.to_owned(), false, clock::now());
+                let drawn = terminal.draw(|frame| draw::draw(frame, model, clock::now()));
+                drawn.map_err(|error| broken(&error))?;
+                return Ok(Some(last_answer(&mut acting, signals).await));
+            }
             Step::Redraw => {}
             Step::Fetch => {
                 model.asks(clock::now());
@@ -172,6 +188,15 @@ async fn show(
         }
         let drawn = terminal.draw(|frame| draw::draw(frame, model, clock::now()));
         drawn.map_err(|error| broken(&error))?;
+    }
+}
+
+/// What came of an action that somebody did not wait for. A second signal ends the wait.
+async fn last_answer(acting: &mut UnderWay<'_, Acted>, signals: &mut Signals) -> Acted {
+    tokio::select! {
+        acted = end_of(acting) => acted,
+        () = clock::sleep_until(Some(clock::now() + LAST_ANSWER)) => (NO_ANSWER.to_owned(), true),
+        _ = signals.next() => (NO_ANSWER.to_owned(), true),
     }
 }
 

@@ -370,7 +370,7 @@ fn panics_on_the_screen() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
-    let shown = runtime.block_on(on_screen(async |terminal| {
+    let shown: Result<(), _> = runtime.block_on(on_screen(async |terminal| {
         terminal
             .draw(|frame| draw(frame, &model(), at(12)))
             .unwrap();
