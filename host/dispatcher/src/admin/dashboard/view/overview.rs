@@ -207,11 +207,11 @@ struct ListedDepth<'a> {
 /// What queues hold together, as far as that is known.
 #[derive(Debug, Default, PartialEq)]
 struct DepthTotals {
-    /// How many queues were asked.
+    /// Of how many queues it is known how many messages wait.
     queues: usize,
     waiting: Option<u64>,
     oldest_s: Option<f64>,
-    /// How many messages are done in a second.
+    /// How many messages of these queues are done in a second, in this process.
     done: Option<f64>,
     /// Dead letters, of a queue that several share once.
     dead: Option<u64>,
@@ -223,19 +223,20 @@ impl DepthTotals {
         let mut dead_letters = BTreeMap::new();
         for one in queues {
             let waiting = |depth: &DepthView| Some(depth.waiting?.0);
-            let depth = one.known.depth.as_ref();
             let dead = one.known.dead_letters.as_ref().and_then(waiting);
             if let (Some(name), Some(dead)) = (one.dead_letter_queue, dead) {
                 dead_letters.insert(name, dead);
             }
+            let Some(depth) = &one.known.depth else {
+                continue;
+            };
+            let Some(waits) = waiting(depth) else {
+                continue;
+            };
             all = Self {
                 queues: all.queues + 1,
-                waiting: both(all.waiting, depth.and_then(waiting), u64::saturating_add),
-                oldest_s: both(
-                    all.oldest_s,
-                    depth.and_then(|depth| depth.oldest_s),
-                    f64::max,
-                ),
+                waiting: both(all.waiting, Some(waits), u64::saturating_add),
+                oldest_s: both(all.oldest_s, depth.oldest_s, f64::max),
                 done: both(all.done, one.done, |all, one| all + one),
                 dead: None,
             };
@@ -282,7 +283,7 @@ pub(super) fn drain_figure(waiting: Option<u64>, done: Option<f64>) -> Markup {
     figure(
         "Time to drain",
         &drain_time(waiting, done),
-        &html! { "at the current rate" },
+        &html! { "at this process's rate" },
     )
 }
 
@@ -458,6 +459,15 @@ mod tests {
             done: Some(done),
             dead_letter_queue: dead.map(|(name, _)| name),
         }
+    }
+
+    #[test]
+    fn the_backlog_and_its_rate_are_those_of_queues_whose_depth_is_known() {
+        let known = listed(Some(10), None, 2.0);
+        let unknown = listed(None, None, 100.0);
+        let totals = DepthTotals::of([known, unknown].into_iter());
+        assert_eq!((totals.queues, totals.waiting), (1, Some(10)));
+        assert_eq!(totals.done, Some(2.0));
     }
 
     #[test]
