@@ -1,7 +1,8 @@
 //! The admin API of `dispatcher local`: queues and their messages, without a route.
 
 use crate::admin_api::until_ended;
-use crate::lambda_scene::admin;
+use crate::lambda_scene::{admin, stop};
+use crate::page_http::follow_view;
 use dispatcher_core::message::{Attribute, Outgoing};
 use dispatcher_core::queue::{DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, Queue};
 use dispatcher_sqs::queue::Sqs;
@@ -22,8 +23,8 @@ struct ServedScene {
 }
 
 impl ServedScene {
-    /// With a letter in `orders-dlq`, sent as an SDK does.
-    async fn with_letter(more: &[&str]) -> Self {
+    /// Without a queue, and the address for SDKs.
+    fn start(more: &[&str]) -> (Self, String) {
         let folder = tempfile::tempdir().expect("a folder");
         let token = folder.path().join("token");
         std::fs::write(&token, "operator").expect("written");
@@ -42,6 +43,17 @@ impl ServedScene {
         let url = admin(&running);
         let line = running.wait_for_line(|line| line.starts_with(EXPORT));
         let sqs = line.trim_start_matches(EXPORT).trim().to_owned();
+        let scene = Self {
+            running,
+            url,
+            _token: folder,
+        };
+        (scene, sqs)
+    }
+
+    /// With a letter in `orders-dlq`, sent as an SDK does.
+    async fn with_letter(more: &[&str]) -> Self {
+        let (scene, sqs) = Self::start(more);
         let server = dispatcher_tests::sqs::SqsServer::at(&sqs);
         for name in ["orders", "orders-dlq"] {
             server.create(name, &[]).await;
@@ -58,11 +70,13 @@ impl ServedScene {
         };
         let queue = queue.expect("it is there");
         queue.send(&[letter]).await.remove(0).expect("sent");
-        Self {
-            running,
-            url,
-            _token: folder,
-        }
+        scene
+    }
+
+    fn page(&self, path: &str) -> String {
+        let answer = http::get_with(&format!("{}{path}", self.url), &[OPERATE]);
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
+        answer.body
     }
 
     fn get(&self, path: &str) -> Value {
@@ -156,6 +170,34 @@ async fn look_and_act(more: &[&str]) {
     assert_eq!(scene.running.wait_exit(), 0, "it was drained");
     let audited = |line: &str| line.contains("admin action");
     assert_eq!(scene.running.lines(audited).len(), 3);
+}
+
+#[tokio::test]
+async fn the_overview_shows_queues_as_they_are_created_and_deleted_and_counts_all() {
+    let (mut scene, sqs) = ServedScene::start(&[]);
+    let text = scene.page("/ui");
+    assert!(text.contains("There are no queues yet."), "{text}");
+    let token = "Authorization: Bearer operator";
+    let mut lines = follow_view(&scene.url, "overview&q=&after=0", token);
+    let server = dispatcher_tests::sqs::SqsServer::at(&sqs);
+    let orders = server.create("orders", &[]).await;
+    let shown = |line: &String| line.contains("id=\"queue-local:orders\"");
+    assert!(lines.any(|line| shown(&line)), "the open page shows it");
+    let deletion = server.client.delete_queue().queue_url(orders);
+    deletion.send().await.expect("it is deleted");
+    assert!(lines.any(|line| line.contains("There are no queues yet.")));
+    for number in 0..101 {
+        server.create(&format!("q{number}"), &[]).await;
+    }
+    let counts = |line: &String| line.contains("id=\"queue-count\"") && line.contains(">101<");
+    assert!(
+        lines.any(|line| counts(&line)),
+        "those of other pages count"
+    );
+    drop(lines);
+    let text = scene.page("/ui?q=none-like-it");
+    assert!(text.contains("has “none-like-it” in its name"), "{text}");
+    stop(&mut scene.running);
 }
 
 #[tokio::test]

@@ -426,18 +426,7 @@ pub(crate) trait Operations: Send + Sync + 'static {
     async fn queues(&self, page: &Page) -> Result<Listed<QueueView>, CallProblem>;
 
     /// The names of all its queues and of their routes, in the order of `queues`.
-    async fn queue_names(&self) -> Vec<QueueAndRoute> {
-        let all = Page {
-            limit: usize::MAX,
-            after: None,
-        };
-        let (views, _) = self.queues(&all).await.unwrap_or_default();
-        let names = views.into_iter().map(|view| QueueAndRoute {
-            queue: view.queue,
-            route: view.route,
-        });
-        names.collect()
-    }
+    async fn queue_names(&self) -> Result<Vec<QueueAndRoute>, CallProblem>;
 
     /// Those of these queues that there are.
     async fn queues_named(&self, names: &[String]) -> Vec<QueueView> {

@@ -222,13 +222,13 @@ impl Operations for EmbeddedOperations {
         Ok((views, next))
     }
 
-    async fn queue_names(&self) -> Vec<QueueAndRoute> {
-        let names = self.names().await.unwrap_or_default();
+    async fn queue_names(&self) -> Result<Vec<QueueAndRoute>, CallProblem> {
+        let names = self.names().await?;
         let names = names.iter().map(|name| QueueAndRoute {
             queue: name.to_string(),
             route: String::new(),
         });
-        names.collect()
+        Ok(names.collect())
     }
 
     async fn queue(&self, queue: &str) -> Option<QueueView> {

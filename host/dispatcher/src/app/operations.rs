@@ -426,7 +426,7 @@ impl Operations for RunOperations {
         Some(self.queue_view(place, &self.live.routes()[place.0].state()))
     }
 
-    async fn queue_names(&self) -> Vec<QueueAndRoute> {
+    async fn queue_names(&self) -> Result<Vec<QueueAndRoute>, CallProblem> {
         let routes = self.live.routes().iter();
         let names = routes.flat_map(|route| {
             route.queues.iter().map(|queue| QueueAndRoute {
@@ -434,7 +434,7 @@ impl Operations for RunOperations {
                 route: route.name.clone(),
             })
         });
-        names.collect()
+        Ok(names.collect())
     }
 
     async fn queues_named(&self, names: &[String]) -> Vec<QueueView> {

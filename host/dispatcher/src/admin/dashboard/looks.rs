@@ -59,11 +59,51 @@ pub(super) struct SeenView {
     pub why_not: Option<&'static str>,
 }
 
+/// The parts of a view that change.
+#[derive(Debug, Default)]
+pub(super) struct ViewParts {
+    /// Elements, each with an id.
+    pub single: Vec<String>,
+    pub list: Option<ListPart>,
+}
+
+impl From<Vec<String>> for ViewParts {
+    fn from(single: Vec<String>) -> Self {
+        Self { single, list: None }
+    }
+}
+
+/// A list in which rows come and go.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ListPart {
+    /// What tells this list from one with other rows or another frame around them.
+    pub shape: Vec<String>,
+    /// The whole list, an element with an id.
+    pub whole: String,
+    /// Its rows, each an element with an id.
+    pub rows: Vec<String>,
+}
+
+impl ListPart {
+    fn is_shaped_as(&self, earlier: Option<&Self>) -> bool {
+        earlier.is_some_and(|earlier| earlier.shape == self.shape)
+    }
+
+    /// The rows that are new since an earlier list with as many.
+    fn new_rows(&self, earlier: Option<&Self>) -> String {
+        let before = earlier.map_or(&[][..], |earlier| &earlier.rows);
+        let rows = self.rows.iter().zip(before);
+        let new = rows.filter(|(row, before)| row != before);
+        new.map(|(row, _)| row.as_str()).collect()
+    }
+}
+
 /// What is sent to all who follow a view.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Frame {
     /// The elements that change, each with an id.
     pub parts: Arc<[String]>,
+    pub list: Option<Arc<ListPart>>,
     /// The newest point of its charts, as JSON.
     pub point: Option<Arc<str>>,
 }
@@ -74,16 +114,18 @@ impl Frame {
         let same = |at: usize, part: &String| earlier.parts.get(at) == Some(part);
         let parts = self.parts.iter().enumerate();
         let new = parts.filter(|(at, part)| !same(*at, part));
-        let html: String = new.map(|(_, part)| part.as_str()).collect();
-        let mut text = String::new();
-        if !html.is_empty() {
-            text.push_str("event: parts\n");
-            // Other ends of lines would end the data as well.
-            for line in html.replace('\r', "&#13;").split('\n') {
-                text.push_str(&format!("data: {line}\n"));
+        let mut html: String = new.map(|(_, part)| part.as_str()).collect();
+        let mut rows = String::new();
+        if let Some(list) = &self.list {
+            let before = earlier.list.as_deref();
+            if list.is_shaped_as(before) {
+                rows = list.new_rows(before);
+            } else {
+                html.push_str(&list.whole);
             }
-            text.push('\n');
         }
+        // A browser reads no row of a table behind other elements.
+        let mut text = parts_event(&html) + &parts_event(&rows);
         if let Some(point) = &self.point
             && self.point != earlier.point
         {
@@ -91,6 +133,16 @@ impl Frame {
         }
         text
     }
+}
+
+fn parts_event(html: &str) -> String {
+    if html.is_empty() {
+        return String::new();
+    }
+    // Other ends of lines would end the data as well.
+    let html = html.replace('\r', "&#13;");
+    let lines = html.split('\n').map(|line| format!("data: {line}\n"));
+    format!("event: parts\n{}\n", lines.collect::<String>())
 }
 
 /// One view.
@@ -266,7 +318,7 @@ mod tests {
         let mut tabs = [0; 2].map(|_| looks.follow(&queue("a"), at(0)).expect("there is room"));
         let frame = Frame {
             parts: ["x".to_owned()].into(),
-            point: None,
+            ..Frame::default()
         };
         for expected in [true, false] {
             looks.publish(&queue("a"), frame.clone());
@@ -284,7 +336,7 @@ mod tests {
         let first = looks.follow(&queue("a"), at(0)).expect("there is room");
         let old = Frame {
             parts: ["old".to_owned()].into(),
-            point: None,
+            ..Frame::default()
         };
         looks.publish(&queue("a"), old.clone());
         let beside = looks.follow(&queue("a"), at(1)).expect("there is room");
@@ -299,6 +351,7 @@ mod tests {
         let frame = |parts: &[&str], point: Option<&str>| Frame {
             parts: parts.iter().map(ToString::to_string).collect(),
             point: point.map(Into::into),
+            list: None,
         };
         let first = frame(&["<p>a</p>", "<p>b</p>"], Some("[1]"));
         let all = "event: parts\ndata: <p>a</p><p>b</p>\n\nevent: point\ndata: [1]\n\n";
@@ -307,6 +360,31 @@ mod tests {
         let second = frame(&["<p>a</p>", "<p>c\nd\re</p>"], Some("[1]"));
         let lines = "event: parts\ndata: <p>c\ndata: d&#13;e</p>\n\n";
         assert_eq!(second.events_after(&first), lines);
+    }
+
+    #[test]
+    fn a_list_is_sent_as_a_whole_where_rows_have_come_or_gone() {
+        let frame = |rows: &[(&str, &str)]| Frame {
+            parts: [format!("<{}>", rows.len())].into(),
+            list: Some(Arc::new(ListPart {
+                shape: rows.iter().map(|(key, _)| (*key).to_owned()).collect(),
+                whole: "<all>".to_owned(),
+                rows: rows.iter().map(|(_, row)| (*row).to_owned()).collect(),
+            })),
+            ..Frame::default()
+        };
+        let first = frame(&[("a", "<a 1>"), ("b", "<b 1>")]);
+        let changed = frame(&[("a", "<a 1>"), ("b", "<b 2>")]);
+        let gone = frame(&[("b", "<b 2>")]);
+        let event = |html: &str| format!("event: parts\ndata: {html}\n\n");
+        assert_eq!(first.events_after(&Frame::default()), event("<2><all>"));
+        assert_eq!(first.events_after(&first), "");
+        assert_eq!(changed.events_after(&first), event("<b 2>"));
+        assert_eq!(gone.events_after(&changed), event("<1><all>"));
+        let mut both = changed.clone();
+        both.parts = ["<other>".to_owned()].into();
+        let apart = event("<other>") + &event("<b 2>");
+        assert_eq!(both.events_after(&first), apart, "rows are apart");
     }
 
     #[test]

@@ -3,9 +3,13 @@
 
 use super::format;
 use super::history::{History, LastMinute, Point, Reading, Span, Tally};
-use super::looks::{BILLED_DEPTHS_EVERY, DEPTHS_EVERY, DepthCost, Frame, Looks, SeenView, View};
+use super::looks::{
+    BILLED_DEPTHS_EVERY, DEPTHS_EVERY, DepthCost, Frame, Looks, SeenView, View, ViewParts,
+};
 use crate::admin::messages::Backlog;
-use crate::admin::operations::{DepthView, Operations, Page, QueueView, UnreadQueue};
+use crate::admin::operations::{
+    DepthView, Operations, Page, QueueAndRoute, QueueView, UnreadQueue,
+};
 use crate::config::prices::Prices;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
@@ -68,10 +72,33 @@ struct KnownBacklog {
 }
 
 /// All queues, as they were listed last: once a second, however many filters choose of them.
-#[derive(Default)]
 struct NameList {
     at: Option<BootInstant>,
-    names: Arc<[ListedName]>,
+    names: ListedNames,
+}
+
+impl Default for NameList {
+    fn default() -> Self {
+        Self {
+            at: None,
+            names: Ok(Arc::default()),
+        }
+    }
+}
+
+/// All queues, or why they cannot be listed.
+type ListedNames = Result<Arc<[ListedName]>, String>;
+
+/// The queues of a page.
+#[derive(Default)]
+pub(super) struct QueuePage {
+    pub queues: Vec<QueueView>,
+    /// Where the next page begins.
+    pub next: Option<usize>,
+    /// How many queues there are on all pages together, without a filter.
+    pub all: usize,
+    /// Why they cannot be listed.
+    pub trouble: Option<String>,
 }
 
 /// A queue.
@@ -184,10 +211,11 @@ impl Sampler {
     }
 
     /// Sends what a view shows now to all who follow it.
-    pub(super) fn publish(&self, view: &SeenView, parts: Vec<String>) {
+    pub(super) fn publish(&self, view: &SeenView, parts: ViewParts) {
         let point = view.view.charted().and_then(|queue| self.newest(queue));
         let frame = Frame {
-            parts: parts.into(),
+            parts: parts.single.into(),
+            list: parts.list.map(Arc::new),
             point: point.map(Into::into),
         };
         self.looks().publish(view, frame);
@@ -328,7 +356,7 @@ impl Sampler {
     async fn queues_of(&self, operations: &dyn Operations, view: &View) -> Vec<String> {
         match view {
             View::Overview { filter, after } | View::DeadLetters { filter, after } => {
-                let names = self.names(operations).await;
+                let names = self.names(operations).await.unwrap_or_default();
                 chosen(&names, filter, *after).0
             }
             View::Queue(queue) => vec![queue.clone()],
@@ -336,24 +364,50 @@ impl Sampler {
         }
     }
 
-    /// The queues of a page of the overview, and where the next page begins.
+    /// The queues of a page of the overview.
     pub(super) async fn shown(
         &self,
         operations: &dyn Operations,
         filter: &str,
         after: usize,
-    ) -> (Vec<QueueView>, Option<usize>) {
+    ) -> QueuePage {
+        let names = match self.names(operations).await {
+            Ok(names) => names,
+            Err(trouble) => {
+                return QueuePage {
+                    trouble: Some(trouble),
+                    ..QueuePage::default()
+                };
+            }
+        };
+        let shown = QueuePage {
+            all: names.len(),
+            ..QueuePage::default()
+        };
         if !filter.is_empty() {
-            let names = self.names(operations).await;
             let (chosen, next) = chosen(&names, filter, after);
-            return (operations.queues_named(&chosen).await, next);
+            let queues = operations.queues_named(&chosen).await;
+            return QueuePage {
+                queues,
+                next,
+                ..shown
+            };
         }
         let page = Page {
             limit: QUEUES_SHOWN,
             after: (after > 0).then(|| after.to_string()),
         };
-        let (queues, next) = operations.queues(&page).await.unwrap_or_default();
-        (queues, next.and_then(|next| next.parse().ok()))
+        match operations.queues(&page).await {
+            Ok((queues, next)) => QueuePage {
+                queues,
+                next: next.and_then(|next| next.parse().ok()),
+                ..shown
+            },
+            Err(problem) => QueuePage {
+                trouble: Some(problem.detail),
+                ..shown
+            },
+        }
     }
 
     /// The queues of a route.
@@ -362,13 +416,13 @@ impl Sampler {
         operations: &dyn Operations,
         route: &str,
     ) -> Vec<String> {
-        let names = self.names(operations).await;
+        let names = self.names(operations).await.unwrap_or_default();
         let of_route = names.iter().filter(|one| one.route == route);
         of_route.map(|one| one.queue.clone()).collect()
     }
 
     /// All queues, as they were a second ago or less.
-    async fn names(&self, operations: &dyn Operations) -> Arc<[ListedName]> {
+    async fn names(&self, operations: &dyn Operations) -> ListedNames {
         let now = clock::now();
         {
             let list = self.name_list();
@@ -376,13 +430,15 @@ impl Sampler {
                 return list.names.clone();
             }
         }
-        let names = operations.queue_names().await.into_iter();
-        let names = names.map(|one| ListedName {
+        let listed = |one: QueueAndRoute| ListedName {
             lower: format!("{}\n{}", one.queue, one.route).to_lowercase(),
             queue: one.queue,
             route: one.route,
-        });
-        let names: Arc<[ListedName]> = names.collect();
+        };
+        let names = operations.queue_names().await;
+        let names: ListedNames = names
+            .map(|names| names.into_iter().map(listed).collect())
+            .map_err(|problem| problem.detail);
         *self.name_list() = NameList {
             at: Some(now),
             names: names.clone(),

@@ -2,7 +2,7 @@
 
 use super::Dashboard;
 use super::links::Links;
-use super::looks::View;
+use super::looks::{View, ViewParts};
 use super::view;
 use crate::admin::api::outcome_view;
 use crate::admin::operations::{Operations, OutcomeView, Page, RouteView};
@@ -42,11 +42,6 @@ impl Scene<'_> {
         routes.is_ok_and(|(routes, _)| !routes.is_empty())
     }
 
-    /// How many queues there are, of which so many are known.
-    pub(super) fn queue_count(&self, known: usize) -> usize {
-        self.metrics.meters.iter().count().max(known)
-    }
-
     /// How many messages wait in a queue, if that was asked for lately.
     pub(super) fn waiting(&self, queue: &str) -> Option<u64> {
         let known = self.dashboard.sampler.depth(queue)?;
@@ -63,16 +58,19 @@ impl Scene<'_> {
     }
 
     /// The parts of a view that change, each an element with an id.
-    pub(super) async fn parts(&self, view: &View) -> Vec<String> {
-        let mut parts = self.own_parts(view).await;
+    pub(super) async fn parts(&self, view: &View) -> ViewParts {
+        let mut parts = match view {
+            View::Overview { filter, after } => view::overview::parts(self, filter, *after).await,
+            _ => self.single_parts(view).await.into(),
+        };
         let process = self.operations.process();
-        parts.push(view::state(&process).into_string());
+        parts.single.push(view::state(&process).into_string());
         parts
     }
 
-    async fn own_parts(&self, view: &View) -> Vec<String> {
+    async fn single_parts(&self, view: &View) -> Vec<String> {
         match view {
-            View::Overview { filter, after } => view::overview::parts(self, filter, *after).await,
+            View::Overview { .. } => Vec::new(),
             View::Queue(queue) => view::queue::parts(self, queue).await,
             View::DeadLetters { filter, after } => {
                 view::letters::queue_parts(self, filter, *after).await

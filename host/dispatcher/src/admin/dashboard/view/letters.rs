@@ -2,9 +2,9 @@
 //! or remove messages.
 
 use super::super::links::Links;
-use super::super::sampler::Sampler;
+use super::super::sampler::{QueuePage, Sampler};
 use super::super::scene::Scene;
-use super::overview::cost;
+use super::overview::{cost, no_queues};
 use super::{
     Visit, action, action_on, alert, date, filter_form, format, nothing, pages, reading_only, table,
 };
@@ -22,15 +22,15 @@ const JOBS: usize = 20;
 pub(in super::super) async fn queues(visit: &Visit, filter: &str, after: usize) -> Markup {
     let scene = visit.scene();
     let sampler = visit.sampler();
-    let (queues, next) = sampler.shown(scene.operations, filter, after).await;
+    let shown = sampler.shown(scene.operations, filter, after).await;
     let links = visit.links();
     html! {
         div.heading {
             h1 { "Dead letters" }
             (filter_form(links, "/ui/dead-letters", filter))
         }
-        (queue_table(&scene, &queues, filter))
-        (pages(links, "/ui/dead-letters", filter, after, next))
+        (queue_table(&scene, &shown, filter))
+        (pages(links, "/ui/dead-letters", filter, after, shown.next))
         (cost(scene.dashboard.sampler.cost()))
         (job_section(&scene))
     }
@@ -43,18 +43,19 @@ pub(in super::super) async fn queue_parts(
     after: usize,
 ) -> Vec<String> {
     let sampler = &scene.dashboard.sampler;
-    let (queues, _) = sampler.shown(scene.operations, filter, after).await;
+    let shown = sampler.shown(scene.operations, filter, after).await;
     let parts = [
-        queue_table(scene, &queues, filter),
+        queue_table(scene, &shown, filter),
         cost(scene.dashboard.sampler.cost()),
         jobs(scene),
     ];
     parts.map(|part| part.into_string()).into()
 }
 
-fn queue_table(scene: &Scene<'_>, queues: &[QueueView], filter: &str) -> Markup {
+fn queue_table(scene: &Scene<'_>, shown: &QueuePage, filter: &str) -> Markup {
     let links = scene.links();
-    let with = queues
+    let with = shown
+        .queues
         .iter()
         .filter_map(|queue| Some((queue, queue.dead_letter_queue.as_deref()?)));
     let with: Vec<(&QueueView, &str)> = with.collect();
@@ -74,8 +75,8 @@ fn queue_table(scene: &Scene<'_>, queues: &[QueueView], filter: &str) -> Markup 
                 (table("Dead-letter queues", &[
                     ("Dead-letter queue", ""), ("Of", ""), ("Dead letters", "number"), ("Dead-lettered since the start", "number"),
                 ], &rows))
-            } @else if queues.is_empty() && !filter.is_empty() {
-                (nothing(&format!("No queue or route has “{filter}” in its name.")))
+            } @else if shown.queues.is_empty() {
+                (no_queues(shown, filter))
             } @else {
                 (nothing("None of these queues has a dead-letter queue that is known."))
             }

@@ -1,8 +1,9 @@
 //! The overview: what all queues do together, what needs attention, and a row for each queue.
 
 use super::super::history::{LastMinute, Span};
-use super::super::looks::DepthCost;
-use super::super::sampler::KnownDepth;
+use super::super::links::Links;
+use super::super::looks::{DepthCost, ListPart, ViewParts};
+use super::super::sampler::{KnownDepth, QueuePage};
 use super::super::scene::Scene;
 use super::letters::letters_link;
 use super::{
@@ -29,25 +30,20 @@ pub(in super::super) async fn page(
 ) -> Markup {
     let scene = visit.scene();
     let sampler = visit.sampler();
-    let (queues, next) = sampler.shown(scene.operations, filter, after).await;
+    let shown = sampler.shown(scene.operations, filter, after).await;
     let routes = scene.routes();
     let links = visit.links();
     html! {
         h1.sr { "Overview" }
         (alerts(&scene))
-        (figures(&scene, &queues, &routes))
+        (figures(&scene, &shown, &routes))
         @if !routes.is_empty() { (chart::charts(visit, None, span)) }
         section aria-labelledby="queues-title" {
             div.heading {
-                h2 #queues-title { "Queues " span.muted { (format::count(scene.queue_count(queues.len()) as u64)) } }
+                h2 #queues-title { "Queues " (queue_count(&shown)) }
                 (filter_form(links, "/ui", filter))
             }
-            @if queues.is_empty() {
-                (nothing(&format!("No queue or route has “{filter}” in its name.")))
-            } @else {
-                (table("Queues", HEADS, &html! { @for queue in &queues { (row(&scene, queue)) } }))
-            }
-            (pages(links, "/ui", filter, after, next))
+            (queue_list(links, &shown, &rows(&scene, &shown), (filter, after)))
             (cost(scene.dashboard.sampler.cost()))
         }
         @if routes.is_empty() {
@@ -67,19 +63,70 @@ pub(in super::super) async fn page(
 }
 
 /// The parts of it that change.
-pub(in super::super) async fn parts(scene: &Scene<'_>, filter: &str, after: usize) -> Vec<String> {
+pub(in super::super) async fn parts(scene: &Scene<'_>, filter: &str, after: usize) -> ViewParts {
     let sampler = &scene.dashboard.sampler;
-    let (queues, _) = sampler.shown(scene.operations, filter, after).await;
+    let shown = sampler.shown(scene.operations, filter, after).await;
     let routes = scene.routes();
-    let mut parts = vec![
+    let single = [
         alerts(scene),
-        figures(scene, &queues, &routes),
+        figures(scene, &shown, &routes),
+        queue_count(&shown),
         cost(sampler.cost()),
         recent(scene),
         route_table(scene, &routes),
     ];
-    parts.extend(queues.iter().map(|queue| row(scene, queue)));
-    parts.into_iter().map(|part| part.into_string()).collect()
+    let mut shape: Vec<String> = shown.queues.iter().map(|one| one.queue.clone()).collect();
+    shape.push(format!("{:?} {:?}", shown.next, shown.trouble));
+    let rows = rows(scene, &shown);
+    ViewParts {
+        single: single.map(|part| part.into_string()).into(),
+        list: Some(ListPart {
+            shape,
+            whole: queue_list(scene.links(), &shown, &rows, (filter, after)).into_string(),
+            rows: rows.into_iter().map(|row| row.into_string()).collect(),
+        }),
+    }
+}
+
+fn rows(scene: &Scene<'_>, shown: &QueuePage) -> Vec<Markup> {
+    shown.queues.iter().map(|queue| row(scene, queue)).collect()
+}
+
+fn queue_count(shown: &QueuePage) -> Markup {
+    html! { span #queue-count.muted { (format::count(shown.all as u64)) } }
+}
+
+/// The queues of the page, and the way to the others.
+fn queue_list(
+    links: &Links,
+    shown: &QueuePage,
+    rows: &[Markup],
+    (filter, after): (&str, usize),
+) -> Markup {
+    html! {
+        div #queue-list {
+            @if shown.queues.is_empty() {
+                (no_queues(shown, filter))
+            } @else {
+                (table("Queues", HEADS, &html! { @for row in rows { (row) } }))
+            }
+            (pages(links, "/ui", filter, after, shown.next))
+        }
+    }
+}
+
+/// Why a page has no queues.
+pub(super) fn no_queues(shown: &QueuePage, filter: &str) -> Markup {
+    match &shown.trouble {
+        Some(trouble) => html! {
+            ul.alerts { (alert("bad", &html! { strong { "The queues cannot be listed now. " } (trouble) })) }
+        },
+        None if shown.all == 0 => {
+            nothing("There are no queues yet. Those that are created appear here.")
+        }
+        None if filter.is_empty() => nothing("No queues are on this page any more."),
+        None => nothing(&format!("No queue or route has “{filter}” in its name.")),
+    }
 }
 
 fn recent(scene: &Scene<'_>) -> Markup {
@@ -142,12 +189,12 @@ pub(super) fn unread_alert(scene: &Scene<'_>, queue: &QueueView) -> Markup {
     }
 }
 
-fn figures(scene: &Scene<'_>, queues: &[QueueView], routes: &[RouteView]) -> Markup {
+fn figures(scene: &Scene<'_>, shown: &QueuePage, routes: &[RouteView]) -> Markup {
     let sampler = &scene.dashboard.sampler;
     let minute = sampler.last_minute();
     let rates = minute.as_ref().map(LastMinute::rates);
     let work = scene.dashboard.recent();
-    let totals = DepthTotals::of(queues.iter().filter_map(|queue| {
+    let totals = DepthTotals::of(shown.queues.iter().filter_map(|queue| {
         Some(ListedDepth {
             known: sampler.depth(&queue.queue)?,
             done: queue.per_second.as_ref().map(|rates| rates.done),
@@ -161,7 +208,7 @@ fn figures(scene: &Scene<'_>, queues: &[QueueView], routes: &[RouteView]) -> Mar
             limit + route.concurrency.value.map_or(0, |value| value.0),
         )
     });
-    let all = scene.queue_count(queues.len());
+    let all = shown.all;
     let partial = (totals.queues < all && totals.queues > 0).then(|| {
         format!(
             "of {} of {} queues",

@@ -51,7 +51,12 @@ pub(in super::super) fn page(visit: &Visit, queue: &QueueView, span: Span) -> Ma
 /// The parts of it that change.
 pub(in super::super) async fn parts(scene: &Scene<'_>, name: &str) -> Vec<String> {
     let Some(queue) = scene.operations.queue(name).await else {
-        return Vec::new();
+        let gone = html! {
+            ul #alerts.alerts aria-label="Attention" {
+                (alert("bad", &html! { strong { "This queue cannot be read any more. " } "It was deleted, or does not answer; these are its last numbers." }))
+            }
+        };
+        return vec![gone.into_string()];
     };
     let parts = [
         heading(scene, &queue),
