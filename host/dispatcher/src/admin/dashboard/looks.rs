@@ -250,7 +250,7 @@ pub(super) struct DepthCost {
     pub calls: u64,
     /// Calls of the last time.
     pub last_calls: u64,
-    /// What these would cost in a day, in US dollars; nothing where calls are not billed.
+    /// What all that is followed costs in a day, in US dollars; nothing where calls are not billed.
     pub dollars_per_day: Option<f64>,
 }
 
@@ -259,16 +259,58 @@ pub(super) const DEPTHS_EVERY: Duration = Duration::from_secs(5);
 /// The same where calls are billed.
 pub(super) const BILLED_DEPTHS_EVERY: Duration = Duration::from_secs(15);
 
-impl DepthCost {
-    /// After some more calls, of which those for `prices` are billed, in US dollars for a million.
-    pub(super) fn after(self, calls: usize, prices: &[f64]) -> Self {
-        let calls = calls as u64;
+/// For how long a billed queue counts as followed after it was asked: until it is asked again, with time
+/// for the calls of others.
+const BILLED: Duration = Duration::from_secs(20);
+
+/// Which of its answers a queue was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum DepthPurpose {
+    /// A list of queues shows it.
+    List,
+    /// A page of its messages shows it.
+    Messages,
+}
+
+/// A queue that was asked, and why.
+pub(super) type AskedQueue = (DepthPurpose, String);
+
+/// The calls for depths, and the queues that they are billed for.
+#[derive(Debug, Default)]
+pub(super) struct DepthBill {
+    calls: u64,
+    last_calls: u64,
+    /// When each was asked last, and what a million calls for it cost in US dollars.
+    billed: BTreeMap<AskedQueue, (BootInstant, f64)>,
+}
+
+impl DepthBill {
+    /// Adds some calls, which asked these queues; with the price of each that is billed.
+    pub(super) fn add(
+        &mut self,
+        calls: usize,
+        billed: impl IntoIterator<Item = (AskedQueue, f64)>,
+        now: BootInstant,
+    ) {
+        self.last_calls = calls as u64;
+        self.calls += self.last_calls;
+        self.billed.retain(|_, (at, _)| now.since(*at) < BILLED);
+        let billed = billed.into_iter();
+        self.billed
+            .extend(billed.map(|(queue, price)| (queue, (now, price))));
+    }
+
+    /// What they cost, while the queues of the last seconds are followed.
+    pub(super) fn cost(&self, now: BootInstant) -> DepthCost {
         let times = 86_400.0 / BILLED_DEPTHS_EVERY.as_secs_f64();
-        let dollars = prices.iter().sum::<f64>() / 1e6 * times;
-        Self {
-            calls: self.calls + calls,
-            last_calls: calls,
-            dollars_per_day: (!prices.is_empty()).then_some(dollars),
+        let asked = self.billed.values();
+        let asked = asked.filter(|(at, _)| now.since(*at) < BILLED);
+        let prices = asked.map(|(_, price)| *price);
+        let dollars = prices.reduce(|all, one| all + one);
+        DepthCost {
+            calls: self.calls,
+            last_calls: self.last_calls,
+            dollars_per_day: dollars.map(|dollars| dollars / 1e6 * times),
         }
     }
 }
@@ -412,12 +454,22 @@ mod tests {
     }
 
     #[test]
-    fn the_cost_of_depths_is_that_of_billed_calls() {
-        let free = DepthCost::default().after(3, &[]);
+    fn the_cost_of_depths_is_that_of_all_billed_queues_that_are_followed() {
+        let mut bill = DepthBill::default();
+        bill.add(3, [], at(0));
+        let free = bill.cost(at(0));
         assert_eq!((free.calls, free.dollars_per_day), (3, None));
-        let billed = free.after(2, &[0.4, 0.4]);
-        assert_eq!((billed.calls, billed.last_calls), (5, 2));
+        let asked = |name: &str| ((DepthPurpose::List, name.to_owned()), 0.4);
+        bill.add(2, [asked("a"), asked("b")], at(10));
+        // Free queues are asked more often.
+        bill.add(1, [], at(15));
+        let billed = bill.cost(at(15));
+        assert_eq!((billed.calls, billed.last_calls), (6, 1));
         let dollars = billed.dollars_per_day.expect("it is billed");
         assert!((dollars - 0.004_608).abs() < 1e-9, "{dollars}");
+        bill.add(1, [asked("a")], at(26));
+        let dollars = bill.cost(at(26)).dollars_per_day.expect("it is billed");
+        assert!((dollars - 0.004_608).abs() < 1e-9, "each once: {dollars}");
+        assert_eq!(bill.cost(at(60)).dollars_per_day, None, "nobody looks");
     }
 }

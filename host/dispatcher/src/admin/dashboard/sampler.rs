@@ -4,7 +4,8 @@
 use super::format;
 use super::history::{History, LastMinute, Point, Reading, Span, Tally};
 use super::looks::{
-    BILLED_DEPTHS_EVERY, DEPTHS_EVERY, DepthCost, Frame, Looks, SeenView, View, ViewParts,
+    AskedQueue, BILLED_DEPTHS_EVERY, DEPTHS_EVERY, DepthBill, DepthCost, DepthPurpose, Frame,
+    Looks, SeenView, View, ViewParts,
 };
 use crate::admin::messages::Backlog;
 use crate::admin::operations::{
@@ -61,7 +62,7 @@ struct Depths {
     by_queue: HashMap<String, KnownDepth>,
     /// Of queues whose messages somebody looks at.
     backlogs: HashMap<String, KnownBacklog>,
-    cost: DepthCost,
+    bill: DepthBill,
 }
 
 /// How much a queue held whose messages somebody looks at, as it was asked last.
@@ -253,11 +254,16 @@ impl Sampler {
         });
         // Queues may share a dead-letter queue, which is asked once.
         let names: BTreeSet<&str> = names.collect();
-        let prices = names.into_iter().map(|name| self.price(name));
-        let of_letters = backlogs.iter().map(|(queue, _)| self.price(queue));
-        let prices: Vec<f64> = prices.chain(of_letters).flatten().collect();
+        let names = names.into_iter().map(|name| (DepthPurpose::List, name));
+        let of_letters = backlogs
+            .iter()
+            .map(|(queue, _)| (DepthPurpose::Messages, &**queue));
+        let billed = names
+            .chain(of_letters)
+            .filter_map(|(purpose, name)| Some(((purpose, name.to_owned()), self.price(name)?)));
+        let billed: Vec<(AskedQueue, f64)> = billed.collect();
         let mut depths = self.depths();
-        depths.cost = depths.cost.after(calls, &prices);
+        depths.bill.add(calls, billed, now);
         depths.backlogs.extend(backlogs);
         for view in views {
             depths.by_queue.insert(
@@ -490,7 +496,7 @@ impl Sampler {
 
     /// What asking has cost.
     pub(super) fn cost(&self) -> DepthCost {
-        self.depths().cost
+        self.depths().bill.cost(clock::now())
     }
 
     /// What came in the last minute, of all queues together.
