@@ -68,10 +68,10 @@ async fn a_queue_with_a_backlog_that_no_route_reads_is_a_warning() {
     send(data.path(), "default.dead", bodies(2)).await;
     send(data.path(), "other.dead", bodies(2)).await;
     let mut scene = ApiScene::of(|flags| run("verdicts", flags).sharing(&data), &[]);
-    let text = until_overview(&scene, "Nobody receives from local:forgotten.");
+    let text = until_overview(&scene, "No route of this process reads local:forgotten.");
     assert!(text.contains("3 messages wait."), "{text}");
     for read in ["local:default.", "local:default.dead.", "local:other.dead."] {
-        let warning = format!("Nobody receives from {read} ");
+        let warning = format!("No route of this process reads {read} ");
         assert!(!text.contains(&warning), "{read}: {text}");
     }
     stop(&mut scene.running);

@@ -362,6 +362,17 @@ pub(crate) struct UnreadQueue {
     pub queue: String,
     /// Messages that could be received.
     pub waiting: u64,
+    /// Whether its backend lists the receivers of all processes; otherwise only those here are known.
+    pub knows_all_receivers: bool,
+}
+
+/// What a look for such queues has found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct UnreadLook {
+    /// Those with most messages, the most first.
+    pub queues: Vec<UnreadQueue>,
+    /// Why not all queues were looked at, where that is so.
+    pub incomplete: Option<String>,
 }
 
 /// A queue and its route, by their names.
@@ -449,10 +460,10 @@ pub(crate) trait Operations: Send + Sync + 'static {
     /// seconds.
     async fn add_depths(&self, queues: &mut [QueueView]) -> AskedDepths;
 
-    /// Queues beside its own that hold messages which nobody is known to receive, those with most first;
-    /// as far as backends list queues for nothing.
-    async fn unread(&self) -> Vec<UnreadQueue> {
-        Vec::new()
+    /// Queues beside its own that hold messages which nobody is known to receive, as far as backends list
+    /// queues for nothing.
+    async fn unread(&self) -> UnreadLook {
+        UnreadLook::default()
     }
 
     /// The attempts under way, those of each route with the oldest first: of one queue, or of all.

@@ -19,8 +19,7 @@ use crate::admin::messages::MessageOperations;
 use crate::admin::operations::{
     AskedDepths, CancelResult, ControlResult, FindingView, Listed, LiveNumber, LiveRate, NotReady,
     Operations, Page, ProcessView, QueueAndRoute, QueueTotals, QueueView, RouteView,
-    RunningMessage, RunningView, ScheduleResult, ScheduleView, UnreadQueue, WorkerQueue,
-    WorkerView,
+    RunningMessage, RunningView, ScheduleResult, ScheduleView, UnreadLook, WorkerQueue, WorkerView,
 };
 use crate::admin::problem::{CallProblem, FieldProblem, StatusCode};
 use crate::admin::rfc3339;
@@ -458,7 +457,7 @@ impl Operations for RunOperations {
         }
     }
 
-    async fn unread(&self) -> Vec<UnreadQueue> {
+    async fn unread(&self) -> UnreadLook {
         self.unread.look(|| self.read_queues()).await
     }
 

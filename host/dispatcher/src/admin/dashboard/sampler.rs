@@ -8,9 +8,7 @@ use super::looks::{
     Looks, SeenView, View, ViewParts,
 };
 use crate::admin::messages::Backlog;
-use crate::admin::operations::{
-    DepthView, Operations, Page, QueueAndRoute, QueueView, UnreadQueue,
-};
+use crate::admin::operations::{DepthView, Operations, Page, QueueAndRoute, QueueView, UnreadLook};
 use crate::config::prices::Prices;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
@@ -114,7 +112,7 @@ struct ListedName {
 #[derive(Default)]
 struct UnreadQueues {
     asked: Option<BootInstant>,
-    queues: Vec<UnreadQueue>,
+    found: UnreadLook,
 }
 
 /// How much a queue and its dead-letter queue held, as it was asked last.
@@ -287,17 +285,17 @@ impl Sampler {
             .any(|seen| matches!(seen.view, View::Overview { .. }));
         let asked = self.unread_queues().asked;
         if is_seen && asked.is_none_or(|asked| now.since(asked) >= UNREAD_EVERY) {
-            let queues = operations.unread().await;
+            let found = operations.unread().await;
             *self.unread_queues() = UnreadQueues {
                 asked: Some(now),
-                queues,
+                found,
             };
         }
     }
 
     /// The queues that nobody receives from, as far as that was asked lately.
-    pub(super) fn unread(&self) -> Vec<UnreadQueue> {
-        self.unread_queues().queues.clone()
+    pub(super) fn unread(&self) -> UnreadLook {
+        self.unread_queues().found.clone()
     }
 
     fn unread_queues(&self) -> MutexGuard<'_, UnreadQueues> {

@@ -2,7 +2,7 @@
 //! a backend lists its queues for nothing, and kept for some time.
 
 use super::super::build::schedule::Schedules;
-use crate::admin::operations::UnreadQueue;
+use crate::admin::operations::{UnreadLook, UnreadQueue};
 use crate::name::QueueName;
 use dispatcher_core::backend::Backend;
 use dispatcher_core::clock;
@@ -24,7 +24,7 @@ const SHOWN: usize = 10;
 /// What was found last.
 pub(super) struct Unread {
     schedules: Arc<Schedules>,
-    kept: Mutex<Option<(BootInstant, Vec<UnreadQueue>)>>,
+    kept: Mutex<Option<(BootInstant, UnreadLook)>>,
 }
 
 impl Unread {
@@ -37,10 +37,7 @@ impl Unread {
 
     /// Those of the backends of this process's queues; `read` are these queues, and those that dead
     /// letters go to.
-    pub(super) async fn look(
-        &self,
-        read: impl FnOnce() -> BTreeSet<QueueName>,
-    ) -> Vec<UnreadQueue> {
+    pub(super) async fn look(&self, read: impl FnOnce() -> BTreeSet<QueueName>) -> UnreadLook {
         let mut kept = self.kept.lock().await;
         let now = clock::now();
         if let Some((at, found)) = &*kept
@@ -49,49 +46,54 @@ impl Unread {
             return found.clone();
         }
         let read = read();
-        let found = tokio::select! {
-            found = self.find(&read) => found,
-            () = clock::sleep_until(Some(now + PATIENCE)) => Vec::new(),
+        let mut found = UnreadLook::default();
+        let is_late = tokio::select! {
+            () = self.find(&read, &mut found) => false,
+            () = clock::sleep_until(Some(now + PATIENCE)) => true,
         };
+        if is_late {
+            found.incomplete = Some(format!("it took longer than {} s", PATIENCE.as_secs()));
+        }
+        found
+            .queues
+            .sort_by_key(|one| std::cmp::Reverse(one.waiting));
+        found.queues.truncate(SHOWN);
         *kept = Some((clock::now(), found.clone()));
         found
     }
 
-    async fn find(&self, read: &BTreeSet<QueueName>) -> Vec<UnreadQueue> {
+    async fn find(&self, read: &BTreeSet<QueueName>, found: &mut UnreadLook) {
         let backends: BTreeSet<&'static dyn Backend> =
             read.iter().map(|name| name.backend).collect();
-        let mut found = Vec::new();
         for backend in backends {
-            if backend.is_embedded() || backend.lists_workers() {
-                found.extend(self.of_backend(backend, read).await);
+            if !(backend.is_embedded() || backend.lists_workers()) {
+                continue;
+            }
+            if self.of_backend(backend, read, found).await.is_none() {
+                let why = format!("the queues of {} could not be listed", backend.name());
+                found.incomplete = Some(why);
             }
         }
-        found.sort_by_key(|one| std::cmp::Reverse(one.waiting));
-        found.truncate(SHOWN);
-        found
     }
 
+    /// Adds those of a backend; nothing where its queues or their receivers cannot be listed.
     async fn of_backend(
         &self,
         backend: &'static dyn Backend,
         read: &BTreeSet<QueueName>,
-    ) -> Vec<UnreadQueue> {
+        found: &mut UnreadLook,
+    ) -> Option<()> {
         let backends = self.schedules.backends();
-        // What cannot be asked is no reason for a warning here.
-        let Ok(mut names) = backends.list(backend).await else {
-            return Vec::new();
-        };
+        let mut names = backends.list(backend).await.ok()?;
         if backend.lists_workers() {
-            let Ok(workers) = backends.workers(backend).await else {
-                return Vec::new();
-            };
+            let workers = backends.workers(backend).await.ok()?;
             let queues = workers.into_iter().flat_map(|worker| worker.queues);
             let elsewhere: BTreeSet<String> = queues.map(|(queue, _)| queue).collect();
             names.retain(|name| !elsewhere.contains(&name.name));
         }
         // Dead letters wait for a person.
         names.retain(|name| !read.contains(name) && backend.has_dead_letters(&name.name));
-        names.truncate(MOST);
+        found.incomplete = cut(&mut names).or(found.incomplete.take());
         let depths = backends.depths(&names).await;
         let waiting = names.into_iter().zip(depths).filter_map(|(name, depth)| {
             let waiting = depth.ok()?.waiting;
@@ -99,16 +101,18 @@ impl Unread {
         });
         let mut waiting: Vec<(QueueName, u64)> = waiting.collect();
         waiting.sort_by_key(|(_, waiting)| std::cmp::Reverse(*waiting));
-        let mut found = Vec::new();
+        let mut count = 0;
         for (name, waiting) in waiting {
-            if found.len() < SHOWN && !self.is_dead_letter_queue(&name).await {
-                found.push(UnreadQueue {
+            if count < SHOWN && !self.is_dead_letter_queue(&name).await {
+                count += 1;
+                found.queues.push(UnreadQueue {
                     queue: name.to_string(),
                     waiting,
+                    knows_all_receivers: backend.lists_workers(),
                 });
             }
         }
-        found
+        Some(())
     }
 
     /// Whether a queue's redrive policy leads there.
@@ -120,5 +124,31 @@ impl Unread {
             .redrive_sources()
             .await
             .is_ok_and(|sources| !sources.is_empty())
+    }
+}
+
+/// Leaves as many queues as are asked how much they hold. Why that is not all of them.
+fn cut(names: &mut Vec<QueueName>) -> Option<String> {
+    let all = names.len();
+    names.truncate(MOST);
+    (all > MOST).then(|| format!("there are {all}, and {MOST} are asked"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_at_some_queues_says_of_how_many() {
+        let names = |count: usize| -> Vec<QueueName> {
+            let names = (0..count).map(|number| format!("local:q{number}").parse());
+            names.collect::<Result<_, _>>().expect("names")
+        };
+        let mut all = names(MOST);
+        assert_eq!(cut(&mut all), None);
+        let mut more = names(MOST + 1);
+        let why = cut(&mut more).expect("not all");
+        assert_eq!(more.len(), MOST);
+        assert_eq!(why, "there are 1001, and 1000 are asked");
     }
 }

@@ -11,7 +11,7 @@ use super::{
     pause_or_resume, reading_only, table,
 };
 use crate::admin::operations::{
-    DepthView, ProcessView, QueueRates, QueueView, RecentWork, RouteView,
+    DepthView, ProcessView, QueueRates, QueueView, RecentWork, RouteView, UnreadLook,
 };
 use maud::{Markup, html};
 use std::collections::BTreeMap;
@@ -161,12 +161,28 @@ fn alerts(scene: &Scene<'_>) -> Markup {
                     @if all_paused > paused.len() { "…" }
                 }))
             }
-            @for one in others.iter().take(NAMED) {
-                (alert("warn", &html! {
+            (unread_alerts(&others))
+        }
+    }
+}
+
+/// Names queues with messages that no route reads.
+fn unread_alerts(look: &UnreadLook) -> Markup {
+    html! {
+        @for one in look.queues.iter().take(NAMED) {
+            (alert("warn", &html! {
+                @if one.knows_all_receivers {
                     strong { "Nobody receives from " (one.queue) ". " }
-                    "No route reads it, and " (format::counted(one.waiting, "message waits.", "messages wait."))
-                }))
-            }
+                    "No route reads it, and "
+                } @else {
+                    strong { "No route of this process reads " (one.queue) ". " }
+                    "Whether another process receives from it is not known; "
+                }
+                (format::counted(one.waiting, "message waits.", "messages wait."))
+            }))
+        }
+        @if let Some(why) = &look.incomplete {
+            (alert("info", &html! { "Not all queues were looked at for messages that nobody receives: " (why) "." }))
         }
     }
 }
@@ -481,8 +497,31 @@ fn route_table(scene: &Scene<'_>, routes: &[RouteView]) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::operations::UnreadQueue;
     use dispatcher_core::clock::BootInstant;
     use std::time::Duration;
+
+    #[test]
+    fn a_queue_is_unread_by_all_only_where_all_receivers_are_known() {
+        let one = |knows_all_receivers| UnreadQueue {
+            queue: "q".to_owned(),
+            waiting: 2,
+            knows_all_receivers,
+        };
+        let shown = |queues: Vec<UnreadQueue>, incomplete: Option<&str>| {
+            let incomplete = incomplete.map(str::to_owned);
+            unread_alerts(&UnreadLook { queues, incomplete }).into_string()
+        };
+        assert!(shown(vec![one(true)], None).contains("Nobody receives from q."));
+        let local = shown(vec![one(false)], None);
+        assert!(
+            local.contains("No route of this process reads q."),
+            "{local}"
+        );
+        assert!(!local.contains("Nobody"), "{local}");
+        assert!(shown(Vec::new(), Some("it took longer than 3 s")).contains("Not all queues"));
+        assert_eq!(shown(Vec::new(), None), "");
+    }
 
     fn listed<'a>(
         waiting: Option<u64>,
