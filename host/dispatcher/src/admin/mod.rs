@@ -361,7 +361,7 @@ impl AdminService {
         };
         let Some(permit) = permit else {
             let why = format!("{most} requests are already in progress. Try again later.");
-            return problem(StatusCode::SERVICE_UNAVAILABLE, &why);
+            return self.busy(&why, &asked, &parts);
         };
         parts.extensions.insert(caller.clone());
         parts.extensions.insert(asked.clone());
@@ -405,6 +405,14 @@ impl AdminService {
             return self.dashboard.refused(refusal, request);
         }
         refused(refusal, asked)
+    }
+
+    fn busy(&self, why: &str, asked: &Asked, request: &Parts) -> Response {
+        if dashboard::is_page(&asked.path) {
+            let problem = CallProblem::new(StatusCode::SERVICE_UNAVAILABLE, why);
+            return self.dashboard.wrong(request, &problem);
+        }
+        problem(StatusCode::SERVICE_UNAVAILABLE, why)
     }
 
     fn note_refusal(&self, asked: &Asked, refusal: &Refusal) {

@@ -204,6 +204,66 @@ async fn an_action_goes_on_when_its_client_goes_away() {
 }
 
 #[tokio::test]
+async fn a_full_server_answers_the_address_of_a_page_with_a_page() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let token = folder.path().join("token");
+    std::fs::write(&token, "operator").expect("written");
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let (listener, at) = http::listen(any).await.expect("a free port");
+    let begun = Arc::new(Semaphore::new(0));
+    let steps = begun.clone();
+    let reload: Reload = Arc::new(move || {
+        steps.add_permits(1);
+        Box::pin(std::future::pending())
+    });
+    let state = AdminState {
+        reload: Some(reload),
+        access: Arc::new(Access::of_token(&token)),
+        ..AdminState::default()
+    };
+    let stop = CancellationToken::new();
+    let _served = tasks::spawn(serve_within(LIMITS, listener, state, stop));
+    let request = |line: &str| {
+        format!(
+            "{line} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\
+                 Connection: close\r\nAuthorization: Bearer operator\r\n\r\n"
+        )
+    };
+    let mut clients = Vec::new();
+    for _ in 0..OTHERS {
+        let mut client = TcpStream::connect(at).await.expect("it listens");
+        let sent = client.write_all(request("POST /plugins").as_bytes()).await;
+        sent.expect("it reads");
+        clients.push(client);
+    }
+    let all = begun
+        .acquire_many(u32::try_from(OTHERS).expect("few"))
+        .await;
+    all.expect("it is open").forget();
+    let mut waiting = Vec::new();
+    for (path, wanted) in [
+        ("GET /ui", "content-type: text/html"),
+        (
+            "GET /api/v1/overview",
+            "content-type: application/problem+json",
+        ),
+    ] {
+        let mut client = TcpStream::connect(at).await.expect("it listens");
+        let sent = client.write_all(request(path).as_bytes()).await;
+        sent.expect("it reads");
+        waiting.push((client, path, wanted));
+    }
+    for (mut client, path, wanted) in waiting {
+        let mut answer = String::new();
+        let read = client.read_to_string(&mut answer).await;
+        read.expect("it answers");
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{path}: {answer}");
+        assert!(answer.contains(wanted), "{path}: {answer}");
+        assert!(answer.contains("already in progress"), "{path}: {answer}");
+    }
+}
+
+#[tokio::test]
 async fn address_in_use_is_named() {
     let running = start().await;
     let error = listen(running.at, false).await.expect_err("it is taken");
