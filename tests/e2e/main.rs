@@ -101,6 +101,7 @@ mod traces;
 mod traces_backends;
 mod traces_export;
 mod traces_failures;
+mod traces_signals;
 mod traps;
 mod trials;
 mod unread;
