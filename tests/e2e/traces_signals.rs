@@ -123,6 +123,9 @@ async fn metrics_are_exported_with_the_names_of_the_conventions() {
         assert_eq!(of(last, name), value, "{name}");
     }
     assert_eq!(last["resource"]["service.name"], "orders");
+    // Without, replicas would overwrite each other's series.
+    let instance = last["resource"]["service.instance.id"].as_str();
+    assert_eq!(instance.map(str::len), Some(36), "{last}");
     // Traced attempts, too.
     let attempts = collector.wait_for("process local:default", 2);
     let exemplars = last["spans"].as_array().expect("a list");

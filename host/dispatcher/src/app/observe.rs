@@ -14,8 +14,7 @@ use crate::config::{MetricsSink, Settings};
 use crate::name::QueueName;
 use crate::telemetry::depths::DepthTerms;
 use crate::telemetry::embedded::Embedded;
-use crate::telemetry::messaging::{QueueFact, QueueFacts};
-use crate::telemetry::otlp::{LAST, MetricsExport};
+use crate::telemetry::otlp::{LAST, MetricsExport, of_this_process};
 use crate::telemetry::publish::{ExportEnd, ToCloudWatch, publish, resolution_s};
 use crate::telemetry::registry::Registry;
 use dispatcher_aws::cloudwatch::CloudWatch;
@@ -121,7 +120,7 @@ impl<'a> Watched<'a> {
         let Some(OtlpMetrics { signal, interval }) = &otlp.metrics else {
             return Ok(None);
         };
-        let export = MetricsExport::new(signal, otlp.resource.clone());
+        let export = MetricsExport::new(signal, of_this_process(&otlp.resource));
         let export = export.map_err(traces::unusable)?;
         tracing::info!(endpoint = signal.url, "metrics are exported");
         let metrics = match &self.settings.admin {

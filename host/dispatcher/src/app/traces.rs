@@ -3,7 +3,9 @@
 use crate::config::otel::Otlp;
 use crate::config::problem::Problem;
 use crate::name::QueueName;
-use crate::telemetry::otlp::{LogRecords, OtlpTransport, UnusableFile, export_spans};
+use crate::telemetry::otlp::{
+    LogRecords, OtlpTransport, UnusableFile, export_spans, of_this_process,
+};
 use crate::telemetry::publish::ExportEnd;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
@@ -29,7 +31,7 @@ pub(crate) fn start(otlp: &Otlp) -> Result<(Tracer, Exporting), Problem> {
     let transport = OtlpTransport::new(&traces.signal).map_err(unusable)?;
     let (tracer, receiver) =
         Tracer::naming(traces.terms, traces.batches.capacity, messaging_system);
-    let (resource, batches) = (otlp.resource.clone(), traces.batches);
+    let (resource, batches) = (of_this_process(&otlp.resource), traces.batches);
     let exporting = export_spans(receiver, transport, resource, batches, end.clone());
     tracing::info!(endpoint = traces.signal.url, "traces are exported");
     let task = Some(tasks::spawn(exporting));
@@ -64,7 +66,7 @@ pub(crate) fn export_logs(
     let Some((logs, records)) = otlp.logs.as_ref().zip(records) else {
         return Ok(Exporting { end, task: None });
     };
-    let (resource, batches) = (otlp.resource.clone(), logs.batches);
+    let (resource, batches) = (of_this_process(&otlp.resource), logs.batches);
     let exporting = records.export(&logs.signal, resource, batches, end.clone());
     let exporting = exporting.map_err(|file| vec![unusable(file)])?;
     tracing::info!(endpoint = logs.signal.url, "logs are exported");

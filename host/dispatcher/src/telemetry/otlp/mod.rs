@@ -6,6 +6,7 @@ mod batches;
 mod logs;
 mod metrics;
 mod proto;
+mod resource;
 mod spans;
 mod transport;
 
@@ -13,6 +14,7 @@ pub(crate) use batches::Batches;
 pub(crate) use batches::LAST;
 pub(crate) use logs::LogRecords;
 pub(crate) use metrics::MetricsExport;
+pub(crate) use resource::{Resource, of_this_process};
 pub(crate) use spans::export_spans;
 pub(crate) use transport::{OtlpTransport, UnusableFile, headers};
 
@@ -52,6 +54,3 @@ impl std::fmt::Debug for OtlpSignal {
         write!(out, "OtlpSignal({}, headers {names:?})", self.url)
     }
 }
-
-/// What all signals say about this process: names of the conventions, and their values.
-pub(crate) type Resource = Vec<(String, String)>;
