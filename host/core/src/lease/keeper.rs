@@ -6,7 +6,7 @@ use super::book::ExtensionCall;
 use crate::clock;
 use crate::clock::BootInstant;
 use crate::message::{Loss, Receipt};
-use crate::queue::{ItemError, Queue, first_failure};
+use crate::queue::{ItemError, Queue, all_failed, first_failure};
 use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::log_throttle::LogThrottle;
@@ -109,7 +109,7 @@ fn report(
         .filter_map(|result| result.as_ref().err());
     let Some(error) = errors.next() else { return };
     let leases = errors.count() + 1;
-    if leases == answer.results.len() {
+    if all_failed(&answer.results) {
         counters.failed_calls.one();
     }
     if said.should_log(clock::now()) {

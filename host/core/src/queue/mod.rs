@@ -179,6 +179,15 @@ pub fn first_failure<T>(results: &[Result<T, ItemError>]) -> Option<&'static str
     failures.next().map(ItemError::label)
 }
 
+/// Whether a call failed as a whole: all of its items did. That a message was cancelled is an answer.
+pub fn all_failed<T>(results: &[Result<T, ItemError>]) -> bool {
+    let is_failed = |result: &Result<T, ItemError>| {
+        let error = result.as_ref().err();
+        error.is_some_and(|error| !matches!(error, ItemError::Cancelled))
+    };
+    !results.is_empty() && results.iter().all(is_failed)
+}
+
 /// Sends to a queue as `Queue::send` does, and counts what was sent.
 pub async fn send_counted(
     queue: &dyn Queue,

@@ -19,7 +19,7 @@ use crate::filter::Filter;
 use crate::idempotency::guard::Guard;
 use crate::job::{Finished, Job, JobEnding};
 use crate::message::{Message, Outcome, Verdict};
-use crate::queue::{DeadLettered, ItemError, Queue, first_failure};
+use crate::queue::{DeadLettered, ItemError, Queue, all_failed, first_failure};
 use crate::scheduler::permits::Permits;
 use crate::spans::QueueSpans;
 use crate::tasks::Group;
@@ -271,6 +271,9 @@ impl Settlement {
                     if let Some(took) = answer.took {
                         call_times.note(took);
                         self.meter.settlements.record(took, first_failure(&answer.results));
+                    }
+                    if all_failed(&answer.results) {
+                        self.counters.failed_calls.one();
                     }
                     self.note(answer, &mut batch);
                 }

@@ -1,4 +1,5 @@
-//! Settlement with a guard: what is written, before what, and what happens if it cannot be.
+//! Settlement with a guard: what is written, before what, what happens if it cannot be, and how it is
+//! counted.
 
 use crate::clock;
 use crate::idempotency::guard::Guard;
@@ -8,7 +9,7 @@ use crate::message::{Message, Outcome, Outgoing, Receipt, Verdict};
 use crate::queue::{Ask, Depth, Identity, ItemError, Queue, QueueError, Received};
 use crate::settlement::Settlement;
 use crate::settlement::decide::Policy;
-use crate::telemetry::counters::Counters;
+use crate::telemetry::counters::{Counters, Snapshot};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc::unbounded_channel;
@@ -83,6 +84,15 @@ fn identity() -> Identity {
 
 /// Settles these, the first outcomes failing, with a store in this mood. What was called, in order.
 async fn settled(jobs: Vec<(Job, JobEnding)>, failing: usize, mood: FakeBehaviour) -> Vec<String> {
+    settled_and_counted(jobs, failing, mood).await.0
+}
+
+/// The same, and what was counted.
+async fn settled_and_counted(
+    jobs: Vec<(Job, JobEnding)>,
+    failing: usize,
+    mood: FakeBehaviour,
+) -> (Vec<String>, Snapshot) {
     let records = Arc::<Fake>::default();
     *records.mood.lock().unwrap() = mood;
     let counters = Arc::<Counters>::default();
@@ -104,6 +114,7 @@ async fn settled(jobs: Vec<(Job, JobEnding)>, failing: usize, mood: FakeBehaviou
     };
     let permits = crate::scheduler::permits::Permits::new(1);
     let (halt, meter) = (CancellationToken::new(), Arc::default());
+    let counted = counters.clone();
     let settlement = Settlement::new(Arc::new(queue), policy, permits, halt, counters, meter);
     let (sender, finished) = unbounded_channel();
     for (job, ending) in jobs {
@@ -113,7 +124,7 @@ async fn settled(jobs: Vec<(Job, JobEnding)>, failing: usize, mood: FakeBehaviou
     let settlement = settlement.guarded(Some(Arc::new(guard)));
     Arc::new(settlement).run(finished).await;
     let log = records.log.lock().unwrap();
-    log.clone()
+    (log.clone(), counted.snapshot())
 }
 
 fn done() -> JobEnding {
@@ -161,4 +172,14 @@ async fn done_message_is_recorded_even_if_its_lease_was_lost() {
     job.lease.check(clock::now() + Duration::from_secs(60));
     let log = settled(vec![(job, done())], 0, FakeBehaviour::Well).await;
     assert_eq!(log, ["remember local:test m"]);
+}
+
+#[tokio::test]
+async fn settlement_of_which_every_item_failed_counts_as_a_failed_call() {
+    let two = || vec![(samples::job("a"), done()), (samples::job("b"), done())];
+    for (failing, failed_calls) in [(0, 0), (1, 0), (2, 1)] {
+        let (log, counted) = settled_and_counted(two(), failing, FakeBehaviour::Well).await;
+        assert_eq!(counted.failed_calls, failed_calls, "{failing}: {log:?}");
+        assert_eq!(counted.done, 2, "all succeed in the end");
+    }
 }
