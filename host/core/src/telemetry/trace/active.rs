@@ -159,24 +159,29 @@ impl ActiveSpan {
         self.guest.dropped
     }
 
-    /// Begins a call that is made for this span. `None`: nobody traces.
-    pub fn begin_call(&self) -> Option<CallSpan> {
+    /// Begins a call that is made for this span. `start` is called only if the span is sampled.
+    /// `None`: nobody traces.
+    pub fn begin_call(&self, start: impl FnOnce(&Tracer) -> CallStart) -> Option<CallSpan> {
         self.is_traced.then(|| CallSpan {
             tracer: self.tracer.clone(),
             parent: self.context,
             context: self.context.child(),
             began: clock::now(),
+            start: self.context.sampled.then(|| start(&self.tracer)),
         })
     }
 }
 
 /// A call of the attempt that is under way: a message is sent, a function invoked, a request made.
+/// Dropped before it has ended, as at the attempt's deadline, it is recorded as cut off.
 #[derive(Debug)]
 pub struct CallSpan {
     tracer: Tracer,
     parent: SpanContext,
     context: SpanContext,
     began: BootInstant,
+    /// What is not recorded yet; nothing of a span that is not sampled.
+    start: Option<CallStart>,
 }
 
 impl CallSpan {
@@ -185,50 +190,71 @@ impl CallSpan {
         self.context
     }
 
-    /// The attributes that name a queue which it sends to.
-    pub fn destination(&self, queue: &str) -> Vec<SpanAttribute> {
-        self.tracer.destination(queue)
+    /// Ends it. What is known of the answer is made only if the span is sampled.
+    pub fn end(mut self, answer: impl FnOnce() -> CallAnswer) {
+        if let Some(start) = self.start.take() {
+            self.record(start, answer());
+        }
     }
 
-    /// Ends it. The parts are made only if the span is sampled.
-    pub fn end(self, kind: SpanKind, parts: impl FnOnce() -> CallParts) {
-        if !self.context.sampled {
-            return;
-        }
-        let ended = clock::now();
-        let CallParts {
-            name,
-            attributes,
-            failure,
-        } = parts();
+    fn record(&self, start: CallStart, answer: CallAnswer) {
+        let mut attributes = start.attributes;
+        attributes.extend(answer.attributes);
         self.tracer.record(Span {
             context: self.context,
             parent: Some(self.parent.span_id),
-            name: name.into(),
-            kind,
+            name: start.name.into(),
+            kind: start.kind,
             began_ns: clock::unix_nanos(self.began),
-            ended_ns: clock::unix_nanos(ended),
+            ended_ns: clock::unix_nanos(clock::now()),
             shared: Arc::default(),
             attributes,
             links: Vec::<SpanLink>::new(),
             dropped_links: 0,
             events: Vec::new(),
             dropped_events: 0,
-            failure,
+            failure: answer.failure,
             guest: None,
         });
     }
 }
 
-/// What a call was.
+impl Drop for CallSpan {
+    fn drop(&mut self) {
+        if let Some(start) = self.start.take() {
+            self.record(start, CallAnswer::cut_off());
+        }
+    }
+}
+
+/// What is known of a call when it begins.
 #[derive(Debug)]
-pub struct CallParts {
+pub struct CallStart {
+    /// Its part in the exchange.
+    pub kind: SpanKind,
     /// The span's name.
     pub name: String,
     /// Its attributes.
     pub attributes: Vec<SpanAttribute>,
+}
+
+/// What is known of a call when it ends.
+#[derive(Debug)]
+pub struct CallAnswer {
+    /// More attributes.
+    pub attributes: Vec<SpanAttribute>,
     /// Why it failed, if it did.
     pub failure: Option<String>,
+}
+
+impl CallAnswer {
+    /// Of a call whose answer nobody waits for any more.
+    fn cut_off() -> Self {
+        Self {
+            attributes: vec![("error.type", "cut-off".into())],
+            failure: Some("the attempt ended before the call".to_owned()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -260,31 +286,67 @@ mod tests {
         assert_eq!(inner.map(|span| span.context()), ids[1]);
     }
 
+    fn sending(_: &Tracer) -> CallStart {
+        CallStart {
+            kind: SpanKind::Producer,
+            name: "send a".to_owned(),
+            attributes: vec![("messaging.operation.name", "send".into())],
+        }
+    }
+
+    fn refused() -> CallAnswer {
+        CallAnswer {
+            attributes: vec![("error.type", "refused".into())],
+            failure: Some("no room".to_owned()),
+        }
+    }
+
     #[test]
     fn call_of_a_sampled_span_is_a_span_below_it() {
         let (tracer, mut receiver) = Tracer::new(TraceTerms::default(), 8);
         let context = tracer.begin(None, clock::now()).expect("it is on");
-        let parts = || CallParts {
-            name: "send a".to_owned(),
-            attributes: vec![("messaging.operation.name", "send".into())],
-            failure: Some("no room".to_owned()),
-        };
         let active = ActiveSpan::new(&tracer, context);
-        let call = active.begin_call().expect("it is traced");
+        let call = active.begin_call(sending).expect("it is traced");
         let place = call.context();
-        call.end(SpanKind::Producer, parts);
+        call.end(refused);
         let spans = receiver.take(8);
         assert_eq!(spans.len(), 1);
         assert_eq!(spans[0].context, place);
         assert_eq!(spans[0].parent, Some(context.span_id));
         assert!(spans[0].began_ns <= spans[0].ended_ns);
-        assert!(ActiveSpan::of(context).begin_call().is_none());
+        assert_eq!(spans[0].attributes.len(), 2);
+        assert_eq!(spans[0].failure.as_deref(), Some("no room"));
+        let none = ActiveSpan::of(context);
+        assert!(none.begin_call(|_| panic!("nobody traces")).is_none());
         // The other side continues a trace that is not sampled.
         let sampled = false;
         let unsampled = ActiveSpan::new(&tracer, SpanContext { sampled, ..context });
-        let call = unsampled.begin_call().expect("it is traced");
+        let unsampled = || unsampled.begin_call(|_| panic!("nobody wants it"));
+        let call = unsampled().expect("it is traced");
         assert_eq!(call.context().trace_id, context.trace_id);
-        call.end(SpanKind::Producer, || panic!("nobody wants them"));
+        call.end(|| panic!("nobody wants them"));
+        drop(unsampled());
         assert_eq!(receiver.take(8), []);
+    }
+
+    #[test]
+    fn call_that_is_dropped_before_its_end_is_a_span_that_says_so() {
+        let (tracer, mut receiver) = Tracer::new(TraceTerms::default(), 8);
+        let context = tracer.begin(None, clock::now()).expect("it is on");
+        let active = ActiveSpan::new(&tracer, context);
+        let call = active.begin_call(sending).expect("it is traced");
+        let place = call.context();
+        drop(call);
+        let [span] = &receiver.take(8)[..] else {
+            panic!("one span");
+        };
+        assert_eq!((span.context, &*span.name), (place, "send a"));
+        assert_eq!(span.kind, SpanKind::Producer);
+        let error = ("error.type", "cut-off".into());
+        assert_eq!(
+            span.attributes,
+            [sending(&tracer).attributes, vec![error]].concat()
+        );
+        assert!(span.failure.is_some());
     }
 }

@@ -9,7 +9,8 @@ mod span;
 mod tracer;
 
 pub use active::{
-    ActiveSpan, CallParts, CallSpan, active, active_context, note_version, with_active, within,
+    ActiveSpan, CallAnswer, CallSpan, CallStart, active, active_context, note_version, with_active,
+    within,
 };
 pub use context::{RemoteContext, SpanContext, SpanId, TraceId};
 pub use guest::{GuestAttribute, GuestDetails, GuestEvent, GuestSpan};

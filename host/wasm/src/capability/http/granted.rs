@@ -4,7 +4,7 @@ use super::client::{ResponseBody, Sender, holding};
 use super::connect::Connector;
 use super::connection::ConnectionLimit as Connections;
 use super::host::{HttpHost, RequestTarget, is_granted};
-use super::traced::RequestSpan;
+use super::traced;
 use crate::capability::caller::Grant;
 use crate::capability::refusals::{Denial, Refusals};
 use crate::invocation_limit::InvocationLimit;
@@ -105,11 +105,11 @@ impl GrantedHttp {
     ) -> Result<Response<ResponseBody>, Error> {
         let sender = self.sender.as_ref().ok_or(Error::HttpRequestDenied)?;
         let forwards = self.reaches_out();
-        let call = attempt
-            .and_then(|attempt| RequestSpan::begin(&attempt, &mut request, &target, forwards));
+        let call =
+            attempt.and_then(|attempt| traced::begin(&attempt, &mut request, &target, forwards));
         let answer = sender.send(request, options, end).await;
         if let Some(call) = call {
-            call.end(&answer);
+            call.end(|| traced::answered(&answer));
         }
         answer.inspect_err(|error| {
             if matches!(error, Error::DestinationIpProhibited) {

@@ -2,84 +2,63 @@
 
 use super::host::RequestTarget;
 use dispatcher_core::telemetry::trace::{
-    ActiveSpan, CallParts, CallSpan, RemoteContext, SpanContext, SpanKind,
+    ActiveSpan, CallAnswer, CallSpan, CallStart, RemoteContext, SpanContext, SpanKind,
 };
 use http::header::{HeaderMap, HeaderValue};
-use http::{Method, Request, Response, Uri};
+use http::{Request, Response, Uri};
 use wasmtime_wasi_http::Error;
 
 const TRACEPARENT: &str = "traceparent";
 const TRACESTATE: &str = "tracestate";
 const X_RAY: &str = "x-amzn-trace-id";
 
-/// A request of an attempt that is traced.
-pub(super) struct RequestSpan {
-    call: CallSpan,
-    method: Method,
-    url: String,
-    target: RequestTarget,
+/// Begins the span of a request, unless nobody traces. `forwards`: the request passes on the headers of
+/// a message, which this span follows; any other guest's own are kept.
+pub(super) fn begin<B>(
+    attempt: &ActiveSpan,
+    request: &mut Request<B>,
+    target: &RequestTarget,
+    forwards: bool,
+) -> Option<CallSpan> {
+    let call = attempt.begin_call(|_| CallStart {
+        kind: SpanKind::Client,
+        name: request.method().to_string(),
+        attributes: vec![
+            (
+                "http.request.method",
+                request.method().as_str().to_owned().into(),
+            ),
+            ("server.address", target.host().to_owned().into()),
+            ("server.port", u32::from(target.port()).into()),
+            ("url.full", shown_url(request.uri()).into()),
+        ],
+    })?;
+    continue_trace(request.headers_mut(), call.context(), forwards);
+    Some(call)
 }
 
-impl RequestSpan {
-    /// Begins it, unless nobody traces. `forwards`: the request passes on the headers of a message,
-    /// which this span follows; any other guest's own are kept.
-    pub(super) fn begin<B>(
-        attempt: &ActiveSpan,
-        request: &mut Request<B>,
-        target: &RequestTarget,
-        forwards: bool,
-    ) -> Option<Self> {
-        let call = attempt.begin_call()?;
-        continue_trace(request.headers_mut(), call.context(), forwards);
-        let is_shown = call.context().sampled;
-        Some(Self {
-            call,
-            method: request.method().clone(),
-            url: match is_shown {
-                true => shown_url(request.uri()),
-                false => String::new(),
-            },
-            target: target.clone(),
-        })
+/// How it ends: with the head of the answer.
+pub(super) fn answered<B>(answer: &Result<Response<B>, Error>) -> CallAnswer {
+    let mut attributes = Vec::new();
+    let mut failure = None;
+    match answer {
+        Ok(answer) => {
+            let status = answer.status();
+            let code = u32::from(status.as_u16());
+            attributes.push(("http.response.status_code", code.into()));
+            if status.is_client_error() || status.is_server_error() {
+                attributes.push(("error.type", status.as_str().to_owned().into()));
+                failure = Some(format!("answered {status}"));
+            }
+        }
+        Err(error) => {
+            attributes.push(("error.type", "no-answer".into()));
+            failure = Some(format!("{error:?}"));
+        }
     }
-
-    /// Ends it with the head of the answer.
-    pub(super) fn end<B>(self, answer: &Result<Response<B>, Error>) {
-        let Self {
-            call,
-            method,
-            url,
-            target,
-        } = self;
-        call.end(SpanKind::Client, || {
-            let mut attributes = vec![
-                ("http.request.method", method.as_str().to_owned().into()),
-                ("server.address", target.host().to_owned().into()),
-                ("server.port", u32::from(target.port()).into()),
-                ("url.full", url.into()),
-            ];
-            let mut failure = None;
-            match answer {
-                Ok(answer) => {
-                    let status = answer.status();
-                    let code = u32::from(status.as_u16());
-                    attributes.push(("http.response.status_code", code.into()));
-                    if status.is_client_error() || status.is_server_error() {
-                        attributes.push(("error.type", status.as_str().to_owned().into()));
-                        failure = Some(format!("answered {status}"));
-                    }
-                }
-                Err(error) => {
-                    attributes.push(("error.type", "no-answer".into()));
-                    failure = Some(format!("{error:?}"));
-                }
-            }
-            CallParts {
-                name: method.to_string(),
-                attributes,
-                failure,
-            }
-        });
+    CallAnswer {
+        attributes,
+        failure,
     }
 }
 

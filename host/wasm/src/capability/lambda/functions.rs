@@ -8,7 +8,7 @@ use dispatcher_core::clock::BootInstant;
 use dispatcher_core::lambda::{Invocation, Invoke, InvokeError, Request, Response};
 use dispatcher_core::tasks;
 use dispatcher_core::telemetry::trace::{
-    ActiveSpan, CallParts, CallSpan, SpanKind, server_attributes,
+    ActiveSpan, CallAnswer, CallStart, SpanAttribute, SpanKind, server_attributes,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -127,9 +127,12 @@ impl GrantedFunctions {
         }
         let left = wanted.deadline.map(|end| end.since(clock::now()));
         let patience = self.functions.patience(left).map_err(Denied::Failed)?;
-        let call = wanted.parent.and_then(|attempt| attempt.begin_call());
-        let call = call.map(|call| (call, function.clone()));
-        let header = call.as_ref().map(|(call, _)| call.context().x_ray());
+        // Both are known once a first invocation was made.
+        let is_known = invoker.endpoint().is_some();
+        let call = wanted
+            .parent
+            .and_then(|attempt| attempt.begin_call(|_| start(&function, &**invoker)));
+        let header = call.as_ref().map(|call| call.context().x_ray());
         let trace_header = header.or(wanted.trace_header);
         let request = Request {
             function,
@@ -143,60 +146,75 @@ impl GrantedFunctions {
         let invocation =
             tasks::spawn_on(&self.control, async move { invokes.invoke(request).await });
         let answer = invocation.finished().await;
-        if let Some((call, function)) = call {
-            end(call, &function, &**invoker, &answer);
+        if let Some(call) = call {
+            call.end(|| {
+                let mut ended = answered(&answer);
+                if !is_known {
+                    ended.attributes.extend(place(&**invoker));
+                }
+                ended
+            });
         }
         answer.map_err(Denied::Failed)
     }
 }
 
-/// Ends the span of an invocation.
-fn end(
-    call: CallSpan,
-    function: &str,
-    invoker: &dyn Invoke,
-    answer: &Result<Response, InvokeError>,
-) {
-    call.end(SpanKind::Client, || {
-        let mut attributes = vec![
-            ("faas.invoked_name", function.to_owned().into()),
-            ("faas.invoked_provider", "aws".into()),
-            ("rpc.system", "aws-api".into()),
-            ("rpc.service", "Lambda".into()),
-            ("rpc.method", "Invoke".into()),
-        ];
-        if let Some(region) = invoker.region() {
-            attributes.push(("faas.invoked_region", region.to_owned().into()));
-        }
-        attributes.extend(invoker.endpoint().into_iter().flat_map(server_attributes));
-        let mut failure = None;
-        match answer {
-            Ok(response) => {
-                if let Some(id) = &response.request_id {
-                    attributes.push(("aws.request_id", id.clone().into()));
-                }
-                if let Some(error) = &response.function_error {
-                    attributes.push(("error.type", "function-error".into()));
-                    failure = Some(format!("the function failed: {error}"));
-                }
+/// The span of an invocation.
+fn start(function: &str, invoker: &dyn Invoke) -> CallStart {
+    let mut attributes = vec![
+        ("faas.invoked_name", function.to_owned().into()),
+        ("faas.invoked_provider", "aws".into()),
+        ("rpc.system", "aws-api".into()),
+        ("rpc.service", "Lambda".into()),
+        ("rpc.method", "Invoke".into()),
+    ];
+    if invoker.endpoint().is_some() {
+        attributes.extend(place(invoker));
+    }
+    CallStart {
+        kind: SpanKind::Client,
+        name: format!("invoke {function}"),
+        attributes,
+    }
+}
+
+/// Where invocations are made.
+fn place(invoker: &dyn Invoke) -> Vec<SpanAttribute> {
+    let region = invoker.region();
+    let region = region.map(|region| ("faas.invoked_region", region.to_owned().into()));
+    let server = invoker.endpoint().into_iter().flat_map(server_attributes);
+    region.into_iter().chain(server).collect()
+}
+
+/// How it ends.
+fn answered(answer: &Result<Response, InvokeError>) -> CallAnswer {
+    let mut attributes = Vec::new();
+    let mut failure = None;
+    match answer {
+        Ok(response) => {
+            if let Some(id) = &response.request_id {
+                attributes.push(("aws.request_id", id.clone().into()));
             }
-            Err(error) => {
-                let kind = match error {
-                    InvokeError::DidNotRun { .. } => "did-not-run",
-                    InvokeError::MayHaveRun(_) => "function-unknown",
-                    InvokeError::Refused(_) => "refused",
-                    InvokeError::Permanent(_) => "permanent",
-                };
-                attributes.push(("error.type", kind.into()));
-                failure = Some(error.to_string());
+            if let Some(error) = &response.function_error {
+                attributes.push(("error.type", "function-error".into()));
+                failure = Some(format!("the function failed: {error}"));
             }
         }
-        CallParts {
-            name: format!("invoke {function}"),
-            attributes,
-            failure,
+        Err(error) => {
+            let kind = match error {
+                InvokeError::DidNotRun { .. } => "did-not-run",
+                InvokeError::MayHaveRun(_) => "function-unknown",
+                InvokeError::Refused(_) => "refused",
+                InvokeError::Permanent(_) => "permanent",
+            };
+            attributes.push(("error.type", kind.into()));
+            failure = Some(error.to_string());
         }
-    });
+    }
+    CallAnswer {
+        attributes,
+        failure,
+    }
 }
 
 /// Whether a name fits a pattern in which `*` stands for any characters.

@@ -5,7 +5,7 @@ use crate::capability::caller::{Grant, GrantedTo};
 use crate::capability::refusals::{Denial, Refusals};
 use dispatcher_core::message::{Attribute, Outgoing};
 use dispatcher_core::tasks;
-use dispatcher_core::telemetry::trace::{self, CallParts, CallSpan, SpanKind};
+use dispatcher_core::telemetry::trace::{self, CallAnswer, CallStart, SpanKind, Tracer};
 use std::fmt;
 use std::sync::Arc;
 use tokio::runtime::Handle;
@@ -71,9 +71,13 @@ impl GrantedQueues {
         }
     }
 
+    fn allows(&self, queue: &str) -> bool {
+        self.queues.allowed.iter().any(|allowed| allowed == queue)
+    }
+
     /// Sends a message, if the queue is granted.
     pub(crate) async fn send(&self, queue: String, message: Outgoing) -> Result<String, Denied> {
-        if !self.queues.allowed.contains(&queue) {
+        if !self.allows(&queue) {
             // It is the guest's and may be of any length: no more of it is said or remembered.
             let queue = self.refusals.refuse(&REFUSED, &queue);
             let why = format!("the configuration does not allow this plugin to send to {queue}");
@@ -100,7 +104,13 @@ pub(super) fn sending<C: QueueCaller>(
 ) -> impl Future<Output = Result<String, Denied>> + Send + use<C> {
     let granted = caller.granted().clone();
     let held = caller.hold(bytes(&message).saturating_add(queue.len()));
-    let call = trace::active().and_then(|attempt| attempt.begin_call());
+    // A queue that is not granted may have any name.
+    let is_sent = held.is_ok()
+        && granted
+            .as_ref()
+            .is_some_and(|granted| granted.allows(&queue));
+    let attempt = is_sent.then(trace::active).flatten();
+    let call = attempt.and_then(|attempt| attempt.begin_call(|tracer| start(tracer, &queue)));
     if let Some(call) = &call {
         message.trace(call.context());
     }
@@ -113,53 +123,47 @@ pub(super) fn sending<C: QueueCaller>(
             let why = "the plugin has too many pending messages";
             return Err(Denied::Failed(NotDelivered::Unavailable(why.to_owned())));
         };
-        match call {
-            None => granted.send(queue, message).await,
-            Some(call) => {
-                let sent = granted.send(queue.clone(), message).await;
-                end(call, &queue, &sent);
-                sent
-            }
+        let sent = granted.send(queue, message).await;
+        if let Some(call) = call {
+            call.end(|| answer(&sent));
         }
+        sent
     }
 }
 
-/// Ends the span of a message that a guest sent. A queue that is not granted may have any name.
-fn end(call: CallSpan, queue: &str, sent: &Result<String, Denied>) {
-    if matches!(sent, Err(Denied::Forbidden(_))) {
-        return;
+/// The span of a message that a guest sends.
+fn start(tracer: &Tracer, queue: &str) -> CallStart {
+    let mut attributes = tracer.destination(queue);
+    attributes.extend([
+        ("messaging.operation.name", "send".into()),
+        ("messaging.operation.type", "send".into()),
+    ]);
+    CallStart {
+        kind: SpanKind::Producer,
+        name: format!("send {queue}"),
+        attributes,
     }
-    if !call.context().sampled {
-        return;
+}
+
+/// How it ends.
+fn answer(sent: &Result<String, Denied>) -> CallAnswer {
+    let (attribute, failure) = match sent {
+        Ok(id) => {
+            // That of a message that can be cancelled has the queue before it.
+            let id = id.rsplit('/').next().unwrap_or(id);
+            (("messaging.message.id", id.to_owned().into()), None)
+        }
+        Err(Denied::Forbidden(why) | Denied::Failed(NotDelivered::Refused(why))) => {
+            (("error.type", "refused".into()), Some(why.clone()))
+        }
+        Err(Denied::Failed(NotDelivered::Unavailable(why))) => {
+            (("error.type", "transient".into()), Some(why.clone()))
+        }
+    };
+    CallAnswer {
+        attributes: vec![attribute],
+        failure,
     }
-    let mut attributes = call.destination(queue);
-    call.end(SpanKind::Producer, || {
-        attributes.extend([
-            ("messaging.operation.name", "send".into()),
-            ("messaging.operation.type", "send".into()),
-        ]);
-        let mut failure = None;
-        match sent {
-            Ok(id) => {
-                // That of a message that can be cancelled has the queue before it.
-                let id = id.rsplit('/').next().unwrap_or(id);
-                attributes.push(("messaging.message.id", id.to_owned().into()));
-            }
-            Err(Denied::Forbidden(why) | Denied::Failed(NotDelivered::Refused(why))) => {
-                attributes.push(("error.type", "refused".into()));
-                failure = Some(why.clone());
-            }
-            Err(Denied::Failed(NotDelivered::Unavailable(why))) => {
-                attributes.push(("error.type", "transient".into()));
-                failure = Some(why.clone());
-            }
-        }
-        CallParts {
-            name: format!("send {queue}"),
-            attributes,
-            failure,
-        }
-    });
 }
 
 /// The host memory of a message, however short its parts are.
