@@ -186,8 +186,12 @@ fn overlay_of_the_page_renders_into_the_namespace_of_its_commands() {
 /// KEDA may call the address that it is given, by a name that the program accepts, with a token.
 fn keda_reaches_the_program(resources: &[Value], name: &str, namespace: &str) {
     let host = format!("{name}.{namespace}.svc");
-    let triggers = &of_kind(resources, "ScaledObject")["spec"]["triggers"];
-    let triggers = triggers.as_array().expect("triggers");
+    let scaled = &of_kind(resources, "ScaledObject")["spec"];
+    // Without a number the pods that run stay.
+    let fallback =
+        json!({"failureThreshold": 3, "replicas": 2, "behavior": "currentReplicasIfHigher"});
+    assert_eq!(scaled["fallback"], fallback);
+    let triggers = scaled["triggers"].as_array().expect("triggers");
     let kind = json!("metrics-api");
     let trigger = triggers.iter().find(|one| one["type"] == kind);
     let trigger = trigger.expect("it asks the program");

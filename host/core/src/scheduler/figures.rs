@@ -7,7 +7,8 @@ use std::time::Duration;
 /// How the control of one route stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// The median time that an attempt takes a worker; `None` while it is not known.
+    /// The median time that an attempt takes a worker, after a pause the last known; `None` before the
+    /// first has ended.
     pub hand_over: Option<Duration>,
     /// Messages held, started or not.
     pub in_flight: usize,
@@ -30,7 +31,7 @@ impl<J: Waiting> Scheduler<J> {
     pub fn figures(&self) -> Figures {
         let reserved: usize = self.lanes.iter().map(|lane| lane.reserved).sum();
         Figures {
-            hand_over: self.pace.hand_over(),
+            hand_over: self.pace.last_known(),
             // What a poll has reserved has not come yet.
             in_flight: self.permits.used().saturating_sub(reserved),
             in_flight_limit: self.permits.capacity(),

@@ -27,6 +27,8 @@ const LONGEST_JOIN: Duration = Duration::from_millis(250);
 #[derive(Debug, Clone, Default)]
 pub struct Pace {
     times: Median,
+    /// The median that a pause made the control forget.
+    before_pause: Option<Duration>,
     under_way: usize,
     /// When an attempt began or ended last.
     stirred: BootInstant,
@@ -36,13 +38,14 @@ impl Pace {
     /// An attempt begins. Whether the hand-over time was forgotten for it.
     pub fn begins(&mut self, now: BootInstant) -> bool {
         let paused = self.under_way == 0 && now.since(self.stirred) >= PAUSE;
-        let forgets = paused && self.hand_over().is_some();
-        if forgets {
+        let forgotten = self.hand_over().filter(|_| paused);
+        if forgotten.is_some() {
             self.times = Median::default();
+            self.before_pause = forgotten;
         }
         self.under_way += 1;
         self.stirred = now;
-        forgets
+        forgotten.is_some()
     }
 
     /// Records an attempt that ended with verdicts after this time.
@@ -69,6 +72,12 @@ impl Pace {
     /// The median hand-over time of the last attempts; `None` before the first and after a pause.
     pub fn hand_over(&self) -> Option<Duration> {
         self.times.get()
+    }
+
+    /// The same, or what it was before the pause: an autoscaler is better told that than nothing. `None`
+    /// before the first attempt has ended.
+    pub fn last_known(&self) -> Option<Duration> {
+        self.hand_over().or(self.before_pause)
     }
 }
 

@@ -100,6 +100,22 @@ fn pause_resets_the_pace_and_rest_does_not() {
 }
 
 #[test]
+fn median_of_before_a_pause_is_known_until_an_attempt_ends_after_it() {
+    let mut pace = Pace::default();
+    pace.begins(at(0));
+    assert_eq!(pace.last_known(), None, "none has ended");
+    pace.ended(ms(500), at(500));
+    for pause in [100_000, 300_000] {
+        pace.begins(at(pause));
+        assert_eq!(pace.last_known(), Some(ms(500)));
+        pace.broken_off(at(pause + 1));
+    }
+    pace.begins(at(500_000));
+    pace.ended(ms(20), at(500_020));
+    assert_eq!(pace.last_known(), Some(ms(20)));
+}
+
+#[test]
 fn cancelled_attempt_counts_as_slow_and_never_as_quick() {
     let mut pace = Pace::default();
     (0..3).for_each(|_| pace.ended(ms(100), at(0)));
