@@ -1,8 +1,8 @@
 //! What fails has `error.type`, in spans and in the metrics that the messaging conventions name.
 
 use crate::lambda_scene::forward_to;
-use crate::scene::run;
-use crate::traces::{send, stop, traced};
+use crate::scene::{field, run};
+use crate::traces::{place, send, stop, traced};
 use dispatcher_tests::child::{Program, Signal};
 use dispatcher_tests::collector::Collector;
 use dispatcher_tests::faulty_lambda::{FaultyLambda, LambdaStep};
@@ -41,7 +41,35 @@ async fn failing_function_is_an_error_of_its_invocation_and_of_the_attempt() {
         let error = span["error"].as_str().expect("it failed");
         assert!(error.contains(why), "{span:#}");
     }
+    // Many attempts share the instance, and the line has the ids of its own.
+    let line = running.wait_for_line(|line| line.contains("function failed"));
+    let of_line = (field(&line, "trace_id"), field(&line, "span_id"));
+    assert_eq!(of_line, place(&process), "{line}");
     stop(running);
+}
+
+#[tokio::test]
+async fn request_that_a_stop_cuts_off_is_a_span_and_the_release_names_its_attempt() {
+    let collector = Collector::start();
+    let service = JobService::start(|_| ServiceStep::Never);
+    let url = service.url();
+    let host = url.trim_start_matches("http://").trim_end_matches("/jobs");
+    let grace = ["--shutdown-grace", "200ms", "--timeout", "1h"];
+    let arguments = [&["--allow-http", host][..], &grace].concat();
+    let mut running = traced(run("capable", &arguments), &collector).start();
+    let body = format!("http GET {url}");
+    send(running.data().path(), "default", &[&body], None).await;
+    service.wait_for(1);
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+    let process = collector.wait_for("process local:default", 1).remove(0);
+    let get = collector.wait_for("GET", 1).remove(0);
+    assert_eq!(get["attributes"]["error.type"], "cut-off", "{get:#}");
+    assert_eq!(get["attributes"]["url.full"], url);
+    assert_eq!(get["parent"], process["id"]);
+    let line = running.wait_for_line(|line| line.contains("message released"));
+    let of_line = (field(&line, "trace_id"), field(&line, "span_id"));
+    assert_eq!(of_line, place(&process), "{line}");
 }
 
 #[tokio::test]

@@ -28,6 +28,7 @@ use crate::telemetry::events::{
     Delivery, MessageEvent, MessageEvents, Reason, ReasonKind, ShedTo, bounded,
 };
 use crate::telemetry::metrics::meter::Meter;
+use crate::telemetry::trace::SpanContext;
 use crate::throttle::median::Median;
 use batch::Batcher;
 use call::{AttemptNote, CallResult, SettleItem, in_time, settle};
@@ -434,7 +435,7 @@ impl Settlement {
 
     /// Emits how deliveries ended whose outcomes the queue has accepted.
     fn emit_ends(&self, ended: &[(Message, DeliveryEnd, AttemptNote)]) {
-        let mut released: Vec<(&Reason, Vec<&str>)> = Vec::new();
+        let mut released: Vec<((&Reason, Option<SpanContext>), Vec<&str>)> = Vec::new();
         let mut shed: Vec<(&Reason, bool, Vec<&str>)> = Vec::new();
         let mut filtered: Vec<(&Reason, bool, Vec<&str>)> = Vec::new();
         for (message, end, attempt) in ended {
@@ -475,9 +476,11 @@ impl Settlement {
                     });
                 }
                 DeliveryEnd::Released { reason } => {
-                    match released.iter_mut().find(|(same, _)| *same == reason) {
+                    // The line of an attempt that was cut off names its span.
+                    let of = (reason, attempt.trace);
+                    match released.iter_mut().find(|(same, _)| *same == of) {
                         Some((_, ids)) => ids.push(id),
-                        None => released.push((reason, vec![id])),
+                        None => released.push((of, vec![id])),
                     }
                 }
                 DeliveryEnd::Shed { reason, deleted } => add(&mut shed, reason, *deleted, id),
@@ -486,9 +489,10 @@ impl Settlement {
                 }
             }
         }
-        for (reason, ids) in released {
+        for ((reason, trace), ids) in released {
             let ids = &ids;
-            self.events.emit(MessageEvent::Released { ids, reason });
+            self.events
+                .emit(MessageEvent::Released { ids, reason, trace });
         }
         let queue = self.queue.dead_letter_queue();
         let to = |deleted: bool| match deleted {

@@ -72,10 +72,12 @@ pub(crate) enum MessageEvent<'a> {
     Cancelled { of: Delivery<'a> },
     /// See `EventKind::Lost`. `handled`: its handler was done with it.
     Lost { of: Delivery<'a>, handled: bool },
-    /// See `EventKind::Released`.
+    /// See `EventKind::Released`. `trace`: the span of the attempt that was cut off, where there was
+    /// one and attempts are traced.
     Released {
         ids: &'a [&'a str],
         reason: &'a Reason,
+        trace: Option<SpanContext>,
     },
     /// See `EventKind::Duplicate`.
     Duplicate { of: Delivery<'a> },
@@ -126,8 +128,8 @@ impl MessageEvent<'_> {
         }
     }
 
-    /// The delivery that it is about, where it is one.
-    fn delivery(&self) -> Option<&Delivery<'_>> {
+    /// The span of the attempt that it is about, where it is about one.
+    fn trace(&self) -> Option<SpanContext> {
         match self {
             Self::Done { of }
             | Self::Duplicate { of }
@@ -136,8 +138,9 @@ impl MessageEvent<'_> {
             | Self::NotSettled { of, .. }
             | Self::Retried { of, .. }
             | Self::DeadLettered { of, .. }
-            | Self::DeadLetteredByPolicy { of, .. } => Some(of),
-            Self::Shed { .. } | Self::Filtered { .. } | Self::Released { .. } => None,
+            | Self::DeadLetteredByPolicy { of, .. } => of.trace,
+            Self::Released { trace, .. } => *trace,
+            Self::Shed { .. } | Self::Filtered { .. } => None,
         }
     }
 
@@ -149,7 +152,7 @@ impl MessageEvent<'_> {
             | Self::DeadLetteredByPolicy { reason, .. } => (Some(reason.kind), 1),
             Self::Shed { ids, reason, .. }
             | Self::Filtered { ids, reason, .. }
-            | Self::Released { ids, reason } => (Some(reason.kind), ids.len()),
+            | Self::Released { ids, reason, .. } => (Some(reason.kind), ids.len()),
             Self::Done { .. }
             | Self::Cancelled { .. }
             | Self::Lost { .. }
@@ -180,7 +183,7 @@ impl MessageEvents {
     /// Logs and counts one event.
     pub(crate) fn emit(&self, event: MessageEvent<'_>) {
         self.count(&event);
-        let mut attempt = event.delivery().and_then(|of| of.trace).map(ActiveSpan::of);
+        let mut attempt = event.trace().map(ActiveSpan::of);
         within(&mut attempt, || self.log(event));
     }
 
@@ -292,7 +295,7 @@ impl MessageEvents {
                 let (reason_kind, reason) = (reason.kind.label(), reason.text());
                 tracing::warn!(target: TARGET, queue, messages = ids.len(), message_ids = %Ids(ids), to, reason_kind, reason, "{words}");
             }
-            MessageEvent::Released { ids, reason } => {
+            MessageEvent::Released { ids, reason, .. } => {
                 let (reason_kind, reason) = (reason.kind.label(), reason.text());
                 tracing::info!(target: TARGET, queue, messages = ids.len(), message_ids = %Ids(ids), reason_kind, reason, "{words}");
             }

@@ -166,7 +166,7 @@ fn outcome(queue: &str, event: &MessageEvent<'_>) -> RecentOutcome {
             };
             (None, ids, Some(reason), to)
         }
-        MessageEvent::Released { ids, reason } => (None, ids, Some(reason), None),
+        MessageEvent::Released { ids, reason, .. } => (None, ids, Some(reason), None),
     };
     let ids: Vec<&str> = of.map_or_else(|| ids.to_vec(), |of| vec![of.id]);
     RecentOutcome {
@@ -225,6 +225,7 @@ mod tests {
             let released = MessageEvent::Released {
                 ids: &ids,
                 reason: &reason,
+                trace: None,
             };
             outcomes.note("local:b", &released);
         }

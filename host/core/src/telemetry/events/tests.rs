@@ -88,6 +88,7 @@ fn example<'a>(kind: EventKind, reason: &'a Reason) -> MessageEvent<'a> {
         EventKind::Released => MessageEvent::Released {
             ids: &["m", "n"],
             reason,
+            trace: None,
         },
         EventKind::Duplicate => MessageEvent::Duplicate { of },
         EventKind::NotSettled => MessageEvent::NotSettled {

@@ -12,7 +12,7 @@ use dispatcher_core::clock;
 use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::lambda as functions;
-use dispatcher_core::telemetry::trace;
+use dispatcher_core::telemetry::trace::{self, ActiveSpan};
 use std::sync::Arc;
 use wasmtime::component::{Accessor, GuestTaskId, Linker};
 
@@ -78,9 +78,15 @@ pub(super) async fn invoke_async<T, C: LambdaCaller>(
     request: Request,
 ) -> Result<Response, InvokeError> {
     let sent = sent(&request);
-    let invocation = begin_call(accessor, |caller, task| invocation(caller, task, request));
+    let (invocation, place) = begin_call(accessor, |caller, task| {
+        (invocation(caller, task, request), trace::active_context())
+    });
     let answer = invocation.await;
-    accessor.with(|mut access| invoked(access.get().0, &sent, &answer));
+    // Whoever polls now works for many attempts, and what is logged is about this one.
+    let mut span = place.map(ActiveSpan::of);
+    accessor.with(|mut access| {
+        trace::within(&mut span, || invoked(access.get().0, &sent, &answer));
+    });
     answer.map(response).map_err(denied)
 }
 
