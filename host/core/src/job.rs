@@ -31,6 +31,9 @@ pub struct Job {
     pub holds: u32,
     /// How many attempts of this delivery have ended with a verdict that counts.
     pub tries: u32,
+    /// The number of the first attempt of this delivery, from 1: how many there were of the message, as
+    /// `max-attempts` counts them, and one more.
+    pub first_attempt: u32,
     /// How long its last attempt took, if one was made.
     pub took: Option<Duration>,
     /// Before when it is not to be attempted again, after an attempt of this delivery that failed.
@@ -42,6 +45,11 @@ pub struct Job {
 }
 
 impl Job {
+    /// The number of its present attempt, or of its next, from 1.
+    pub(crate) fn attempt(&self) -> u32 {
+        self.first_attempt.max(1).saturating_add(self.tries)
+    }
+
     /// The trace that its attempt's duration is shown with: that of its span, else of its sender's,
     /// if it is exported.
     pub(crate) fn sampled_trace(&self) -> Option<ExemplarTrace> {
@@ -223,6 +231,7 @@ pub mod samples {
             expires: None,
             holds: 0,
             tries: 0,
+            first_attempt: 1,
             took: None,
             not_before: None,
             last_chance: false,

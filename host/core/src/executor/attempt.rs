@@ -83,6 +83,7 @@ pub async fn attempt(
             expires: job.expires,
             holds: job.holds,
             tries: job.tries,
+            first_attempt: job.first_attempt,
             not_before: job.not_before,
             last_chance: job.last_chance,
         });
@@ -95,10 +96,7 @@ pub async fn attempt(
     });
     // Asked before: the handler may be another by the end.
     let reaches_out = handler.reaches_out();
-    let leases = kept.iter().map(|kept| RunningLease {
-        lease: kept.lease.id(),
-        tries: kept.tries,
-    });
+    let leases = kept.iter().map(JobRest::running);
     let version = handler.version(&attempt);
     if let Some(version) = &version {
         trace::note_version(version);
@@ -149,11 +147,19 @@ struct JobRest {
     expires: Option<BootInstant>,
     holds: u32,
     tries: u32,
+    first_attempt: u32,
     not_before: Option<BootInstant>,
     last_chance: bool,
 }
 
 impl JobRest {
+    fn running(&self) -> RunningLease {
+        RunningLease {
+            lease: self.lease.id(),
+            attempt: self.first_attempt.max(1).saturating_add(self.tries),
+        }
+    }
+
     fn with(self, message: Message, took: Option<Duration>) -> Job {
         Job {
             message,
@@ -164,6 +170,7 @@ impl JobRest {
             expires: self.expires,
             holds: self.holds,
             tries: self.tries,
+            first_attempt: self.first_attempt,
             took,
             trace: None,
             not_before: self.not_before,

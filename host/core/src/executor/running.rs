@@ -44,7 +44,8 @@ struct Entry {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RunningLease {
     pub lease: LeaseId,
-    pub tries: u32,
+    /// The number of the attempt, from 1.
+    pub attempt: u32,
 }
 
 /// An attempt as people see it.
@@ -73,8 +74,8 @@ pub struct MessageView {
     pub id: String,
     /// How often it was received.
     pub receive_count: u32,
-    /// Attempts of this delivery that ended before.
-    pub tries: u32,
+    /// The number of this attempt at it, from 1, as `max-attempts` counts.
+    pub attempt: u32,
     /// How long its lease lasts, unless it is extended; `None` once it is lost.
     pub lease_left: Option<Duration>,
     /// Somebody has cancelled it, or its lease was lost.
@@ -206,7 +207,7 @@ impl Entry {
             MessageView {
                 id: message.id.clone(),
                 receive_count: message.receive_count,
-                tries: lease.map_or(0, |lease| lease.tries),
+                attempt: lease.map_or(1, |lease| lease.attempt),
                 lease_left: deadline.map(|deadline| deadline.since(now)),
                 cancelled: self.attempt.cancelled[at].is_cancelled(),
             }
@@ -318,6 +319,19 @@ mod tests {
         drop(first);
         assert!(second.end().is_empty());
         assert!(all.is_empty());
+    }
+
+    #[test]
+    fn a_message_is_shown_with_the_number_of_its_attempt() {
+        let all = RunningAttempts::default();
+        let job = crate::job::samples::job("a");
+        let lease = RunningLease {
+            lease: job.lease.id(),
+            attempt: 3,
+        };
+        let _running = all.begin(0, &attempt(&["a"]), vec![lease], None);
+        let shown = all.list(0, 1, |_| true, &Ledger::default(), None);
+        assert_eq!(shown[0].messages[0].attempt, 3);
     }
 
     #[test]

@@ -60,6 +60,8 @@ pub trait Arrivals: Send + Sync {
     fn ending(&self, lane: usize, message: &Message) -> Option<JobEnding>;
     /// Whether a message that was not started is better finished than released at a stop.
     fn prefers_finishing(&self, lane: usize, message: &Message) -> bool;
+    /// The number of the first attempt of a message's new delivery, from 1.
+    fn first_attempt(&self, lane: usize, message: &Message) -> u32;
     /// The queue `lane` has dead-lettered a message instead of handing it out.
     fn dead_lettered(&self, lane: usize, letter: &DeadLettered);
     /// Jobs have arrived or may start now, or a queue turned out to be empty.
@@ -310,6 +312,7 @@ impl Intake {
             .map(|((message, lease), counted)| Job {
                 held: counted.or_else(|| count(&message)),
                 last_chance: self.arrivals.prefers_finishing(poll.lane, &message),
+                first_attempt: self.arrivals.first_attempt(poll.lane, &message),
                 sent_at: message.sent_at.unwrap_or(today),
                 expires: message.sent_at.zip(source.max_age).map(expires),
                 message,

@@ -158,6 +158,12 @@ impl Settlement {
         self.policy.on_arrival(memory.attempts(message))
     }
 
+    /// The number of the first attempt of this delivery, from 1. Attempts of earlier deliveries count,
+    /// as far as they are known here, and deliveries without one do not.
+    pub fn first_attempt(&self, message: &Message) -> u32 {
+        self.memory().attempts(message)
+    }
+
     /// Whether a message that was not started is better finished than released at a stop.
     pub fn prefers_finishing(&self, message: &Message) -> bool {
         let redrive = self.queue.identity().most_receives;

@@ -331,14 +331,13 @@ impl SpanNames {
 /// Which message it is, and how often it was received and attempted.
 fn of_delivery(job: &Job) -> [SpanAttribute; 3] {
     let message = &job.message;
-    let attempt = message.receive_count.max(1).saturating_add(job.tries);
     [
         ("messaging.message.id", message.id.clone().into()),
         (
             "dispatcher.message.receive_count",
             message.receive_count.into(),
         ),
-        ("dispatcher.attempt", attempt.into()),
+        ("dispatcher.attempt", job.attempt().into()),
     ]
 }
 

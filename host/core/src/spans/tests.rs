@@ -195,6 +195,20 @@ fn batch_is_one_span_with_a_link_for_each_message_that_has_a_context() {
 }
 
 #[test]
+fn attempt_is_numbered_as_the_limit_of_attempts_counts() {
+    let (spans, mut receiver) = traced(TraceTerms::default());
+    let mut job = sent("a");
+    // Three of its deliveries were released without an attempt, and this one had one already.
+    job.message.receive_count = 5;
+    (job.first_attempt, job.tries) = (2, 1);
+    attempt(&spans, vec![job], &done());
+    let span = receiver.take(9).remove(0);
+    assert_eq!(value(&span, "dispatcher.attempt"), Some(&3_u32.into()));
+    let receives = value(&span, "dispatcher.message.receive_count");
+    assert_eq!(receives, Some(&5_u32.into()));
+}
+
+#[test]
 fn what_a_large_batch_has_too_much_of_is_counted() {
     let (spans, mut receiver) = traced(TraceTerms::default());
     let jobs = (0..130).map(|number| sent(&number.to_string())).collect();

@@ -201,7 +201,7 @@ answers! {
         id: String,
         /// How often it was received.
         receive_count: Count,
-        /// Which attempt at it this is: receives and the attempts within this delivery.
+        /// Which attempt at it this is: as max-attempts counts them.
         attempt: Count,
         /// How long its lease lasts unless it is extended, in seconds; nothing once it is lost.
         lease_left_s: Option<f64>,

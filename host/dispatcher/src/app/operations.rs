@@ -243,7 +243,7 @@ impl RunOperations {
         let route = &self.live.routes()[at];
         let mut content = content.into_iter();
         let messages = attempt.messages.into_iter().map(|message| RunningMessage {
-            attempt: message.receive_count.saturating_add(message.tries).into(),
+            attempt: message.attempt.into(),
             id: message.id,
             receive_count: message.receive_count.into(),
             lease_left_s: message.lease_left.map(|left| left.as_secs_f64()),

@@ -232,6 +232,10 @@ impl Arrivals for Next {
         self.settlements[lane].prefers_finishing(message)
     }
 
+    fn first_attempt(&self, lane: usize, message: &Message) -> u32 {
+        self.settlements[lane].first_attempt(message)
+    }
+
     fn dead_lettered(&self, lane: usize, letter: &DeadLettered) {
         self.settlements[lane].dead_lettered(letter);
     }
