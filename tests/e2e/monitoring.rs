@@ -11,7 +11,7 @@ use dispatcher_tests::proxy::Proxy;
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::service::{JobService, ServiceStep};
 use dispatcher_tests::sqs::SqsServer;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -494,6 +494,38 @@ async fn messages_that_are_only_prefetched_want_no_replicas_of_their_own() {
     assert_eq!(answer["replicas"], 1, "{answer}");
     running.signal(Signal::KILL);
     running.wait_exit();
+}
+
+#[tokio::test]
+async fn messages_that_wait_for_their_retry_on_sqs_want_no_replicas() {
+    let server = SqsServer::at(&MiniStack::shared().url());
+    let name = SqsServer::fresh_name("retried");
+    let url = server.create(&name, &[]).await;
+    server
+        .send_many(&url, (0..10).map(|_| "retry:3600000".to_owned()))
+        .await;
+    let more = [
+        "--queues",
+        &name,
+        "--concurrency",
+        "1",
+        "--poll-for",
+        "1",
+        "--admin",
+        "127.0.0.1:0",
+    ];
+    let mut running = run("verdicts", &more)
+        .aws(&MiniStack::shared().url())
+        .start();
+    let all_wait = |(_, answer): &(u16, Value)| answer["items"][0]["released"] == 10;
+    let (_, answer) = wait_for_scale(&running, all_wait).await;
+    let route = &answer["items"][0];
+    assert_eq!(
+        (&answer["replicas"], &route["in_flight"], &route["reason"]),
+        (&json!(0), &json!(0), &json!("idle")),
+        "{answer}"
+    );
+    stop(&mut running);
 }
 
 #[tokio::test]

@@ -159,6 +159,12 @@ pub trait Backend: Send + Sync + 'static {
         false
     }
 
+    /// Whether `Queue::depth` counts a message as in flight that was released for a later attempt, until
+    /// then.
+    fn counts_released_as_in_flight(&self) -> bool {
+        false
+    }
+
     /// What a million calls for a queue cost in US dollars, at the list price of US East; nothing
     /// where calls are not billed.
     fn dollars_per_million_calls(&self, _queue: &str) -> Option<f64> {

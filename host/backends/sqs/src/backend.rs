@@ -87,6 +87,11 @@ impl Backend for SqsBackend {
         true
     }
 
+    /// A release with a delay changes the visibility timeout: the message stays invisible.
+    fn counts_released_as_in_flight(&self) -> bool {
+        true
+    }
+
     /// As *Amazon SQS pricing* lists them for the first 100 billion requests of a month.
     fn dollars_per_million_calls(&self, queue: &str) -> Option<f64> {
         Some(if self.is_fifo(queue) { 0.5 } else { 0.4 })

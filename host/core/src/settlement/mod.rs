@@ -556,8 +556,10 @@ impl Settlement {
         for (item, result) in answer.items.into_iter().zip(results) {
             match result {
                 Ok(()) => {
-                    if item.outcome == Outcome::Delete {
-                        self.memory().deleted(&item.message.id);
+                    match item.outcome {
+                        Outcome::Delete => self.memory().deleted(&item.message.id),
+                        Outcome::Release(delay) => self.meter.released.note(now, delay),
+                        Outcome::DeadLetter(_) => {}
                     }
                     if let Some(order) = &self.order {
                         order.settled(&item.message.id, &item.outcome, item.unanswered(now), now);

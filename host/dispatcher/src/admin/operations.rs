@@ -460,6 +460,12 @@ pub(crate) trait Operations: Send + Sync + 'static {
     /// seconds.
     async fn add_depths(&self, queues: &mut [QueueView]) -> AskedDepths;
 
+    /// Messages of a queue that this process has released for a later attempt, which is not due yet, and
+    /// that the queue counts as in flight.
+    fn released(&self, _queue: &str) -> u64 {
+        0
+    }
+
     /// Queues beside its own that hold messages which nobody is known to receive, as far as backends list
     /// queues for nothing.
     async fn unread(&self) -> UnreadLook {

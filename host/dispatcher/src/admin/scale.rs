@@ -12,8 +12,11 @@ pub(super) const LONGEST_DRAIN: Duration = Duration::from_secs(86_400);
 pub(super) struct RouteLoad {
     /// Messages that wait in its queues, without those that are paused.
     pub backlog: u64,
-    /// Messages in flight, of all consumers.
+    /// Messages in flight, of all consumers, without those that this process has released for a later
+    /// attempt.
     pub in_flight: u64,
+    /// Those, where their queue counts them as in flight.
+    pub released: u64,
     /// Those of them that this process holds and has not started.
     pub held: u64,
     /// Attempts that one replica makes at once.
@@ -52,6 +55,14 @@ impl ScaleReason {
 }
 
 impl RouteLoad {
+    /// Adds messages of a queue that its backend counts as in flight. Of those this process has released
+    /// `released`, which wait for a later attempt and occupy nobody.
+    pub(super) fn add_in_flight(&mut self, counted: u64, released: u64) {
+        let released = released.min(counted);
+        self.in_flight = self.in_flight.saturating_add(counted - released);
+        self.released = self.released.saturating_add(released);
+    }
+
     /// Messages that one replica handles at once.
     pub(super) fn at_once(&self) -> u64 {
         let attempts = self.concurrency.max(1);
@@ -115,6 +126,7 @@ mod tests {
             concurrency: 10,
             batch_size: 1,
             held: 0,
+            released: 0,
             running: (0, 0),
             median: median_ms.map(Duration::from_millis),
         }
@@ -189,6 +201,19 @@ mod tests {
     }
 
     #[test]
+    fn messages_that_wait_for_their_retry_occupy_nobody() {
+        let mut outage = load(0, 0, Some(500));
+        outage.add_in_flight(1_000, 990);
+        assert_eq!((outage.in_flight, outage.released), (10, 990));
+        let wanted = Some((1, ScaleReason::InFlight));
+        assert_eq!(outage.replicas(60 * SECOND), wanted);
+        // The count of the queue is older than that of the releases.
+        let mut late = load(0, 0, Some(500));
+        late.add_in_flight(3, 5);
+        assert_eq!((late.in_flight, late.released), (0, 3));
+    }
+
+    #[test]
     fn extreme_loads_are_numbers() {
         let all = RouteLoad {
             backlog: u64::MAX,
@@ -203,7 +228,7 @@ mod tests {
     proptest! {
         #[test]
         fn messages_in_flight_always_have_a_place(backlog in 0_u64..1_000_000, in_flight in 0_u64..1_000_000, held in 0_u64..1_000, concurrency in 0_u64..1_000, batch_size in 1_u64..10, ms in 0_u64..1_000_000, drain in 1_u64..86_400) {
-            let load = RouteLoad { backlog, in_flight, held, concurrency, batch_size, running: (0, 0), median: Some(Duration::from_millis(ms)) };
+            let load = RouteLoad { backlog, in_flight, held, released: 0, concurrency, batch_size, running: (0, 0), median: Some(Duration::from_millis(ms)) };
             let (replicas, _) = load.replicas(SECOND * u32::try_from(drain).expect("small")).expect("its median is known");
             prop_assert!(replicas * concurrency.max(1) >= in_flight.saturating_sub(held));
             prop_assert_eq!(replicas == 0, backlog == 0 && in_flight == 0);

@@ -520,6 +520,14 @@ impl Operations for RunOperations {
         Some(self.running_view(route, view, content))
     }
 
+    fn released(&self, queue: &str) -> u64 {
+        let mut queues = self.live.routes().iter().flat_map(|route| &route.queues);
+        let found = queues.find(|one| one.text == queue);
+        found
+            .filter(|one| one.name.backend.counts_released_as_in_flight())
+            .map_or(0, |one| one.meter.released.waiting(clock::now()))
+    }
+
     async fn schedules(&self, queue: &str, limit: usize) -> Result<Vec<ScheduleView>, CallProblem> {
         scheduled::list(&self.schedules, queue, limit).await
     }

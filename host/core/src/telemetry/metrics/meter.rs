@@ -4,6 +4,7 @@
 use super::durations::DurationsByError;
 use super::exemplar::ExemplarTrace;
 use super::histogram::{Histogram, Samples};
+use super::released::DelayedReleases;
 use crate::telemetry::counters::Counter;
 use crate::telemetry::events::EventCounts;
 use crate::telemetry::events::outcomes::Outcomes;
@@ -60,6 +61,8 @@ pub struct Meter {
     pub lost: Counter,
     /// Calls to receive, settle and extend; to settle takes several on some backends.
     pub calls: Counter,
+    /// Messages that were released for a later attempt and are not due yet.
+    pub released: DelayedReleases,
     /// Each end of a delivery, by reason.
     pub events: EventCounts,
     /// The last ends of deliveries, of all queues.

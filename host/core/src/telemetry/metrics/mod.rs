@@ -9,6 +9,7 @@ pub mod meter;
 pub mod of_plugins;
 pub mod queue;
 pub mod registry;
+pub mod released;
 
 use super::events::outcomes::Outcomes;
 use crate::clock::Timestamp;

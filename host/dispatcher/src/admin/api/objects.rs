@@ -101,9 +101,12 @@ answers! {
         reason: &'static str,
         /// Messages that wait in its queues, without those that are paused.
         backlog: Count,
-        /// Messages in flight, of all processes.
+        /// Messages in flight, of all processes, without those of `released`.
         in_flight: Count,
-        /// Those of them that this process holds and has not started: they count as backlog.
+        /// Messages that this process has released for a later attempt, which is not due yet, and that
+        /// SQS counts as in flight.
+        released: Count,
+        /// Those in flight that this process holds and has not started: they count as backlog.
         held: Count,
         /// Messages that one replica handles at once.
         at_once: Count,

@@ -218,7 +218,8 @@ pub(super) async fn scale(call: Call) -> Answered {
     let mut items = Vec::new();
     for route in &routes {
         let of_route = queues.iter().filter(|queue| queue.route == route.route);
-        let load = load(route, of_route)?;
+        let released = |queue: &str| call.operations.released(queue);
+        let load = load(route, of_route, released)?;
         let Some((replicas, reason)) = load.replicas(drain) else {
             return Err(CallProblem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -235,6 +236,7 @@ pub(super) async fn scale(call: Call) -> Answered {
             reason: reason.label(),
             backlog: load.backlog.into(),
             in_flight: load.in_flight.into(),
+            released: load.released.into(),
             held: load.held.into(),
             at_once: load.at_once().into(),
             median_attempt_s: route.median_attempt_s,
@@ -253,6 +255,7 @@ pub(super) async fn scale(call: Call) -> Answered {
 fn load<'a>(
     route: &RouteView,
     queues: impl Iterator<Item = &'a QueueView>,
+    released: impl Fn(&str) -> u64,
 ) -> Result<RouteLoad, CallProblem> {
     let mut load = RouteLoad {
         concurrency: route.concurrency.value.map_or(1, |value| value.0),
@@ -278,7 +281,7 @@ fn load<'a>(
         if !queue.paused {
             load.backlog = load.backlog.saturating_add(waiting.0);
         }
-        load.in_flight = load.in_flight.saturating_add(in_flight.0);
+        load.add_in_flight(in_flight.0, released(&queue.queue));
         load.running.1 = load.running.1.saturating_add(queue.in_flight.0);
     }
     // Depths are some seconds old, and what this process holds is not.
