@@ -269,6 +269,10 @@ impl Caller for Guest {
         self.settings.max_open
     }
 
+    fn is_shared(&self) -> bool {
+        matches!(self.work, GuestWork::Many(_))
+    }
+
     /// That of its making, where it is made ahead.
     fn deadline(&self) -> Option<BootInstant> {
         match &self.work {

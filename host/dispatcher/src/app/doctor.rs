@@ -92,6 +92,7 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
             let about = format!("idempotency of route {}", route.name);
             Finding::new(Level::Ok, &about, says)
         }));
+        findings.extend(of_spans(route));
     }
     let warnings = warnings(settings, &backends, false).await;
     findings.extend(warnings.into_iter().map(|warning| {
@@ -195,6 +196,20 @@ fn of_queue(route: &Route, name: &QueueName, seen: &Identity) -> Vec<Finding> {
         findings.push(Finding::new(Level::Ok, &about, says));
     }
     findings
+}
+
+/// What is granted without effect.
+fn of_spans(route: &Route) -> Option<Finding> {
+    let plugin = &route.plugin;
+    plugin.drops_spans().then(|| {
+        let about = format!("allow-spans of plugin {}", plugin.name);
+        let shared = plugin.instance_concurrency();
+        let says = format!(
+            "up to {shared} attempts share an instance, and whose spans they are is not known: all \
+             are dropped; use --instance-concurrency 1"
+        );
+        Finding::new(Level::Warn, &about, says)
+    })
 }
 
 fn of_stop(plan: StopPlan, platform: Option<Platform>) -> Finding {

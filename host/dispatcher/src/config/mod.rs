@@ -251,6 +251,12 @@ impl PluginConfig {
         self.settings.instance_concurrency_of(self.forwards())
     }
 
+    /// Whether the spans that its handler is granted are dropped: many attempts share an instance, and
+    /// whose span one would be is not known.
+    pub(crate) fn drops_spans(&self) -> bool {
+        self.settings.allow_spans.is_some() && self.instance_concurrency() > 1
+    }
+
     fn forwards(&self) -> bool {
         self.code.forwards()
     }

@@ -80,6 +80,9 @@ pub(crate) trait Caller: WasiView + WasiHttpView + 'static {
     /// The most files, folders and sockets that it may hold open.
     fn max_open(&self) -> usize;
 
+    /// Whether many attempts share it.
+    fn is_shared(&self) -> bool;
+
     /// When its only attempt must end.
     fn deadline(&self) -> Option<BootInstant>;
 

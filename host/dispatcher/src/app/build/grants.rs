@@ -123,6 +123,18 @@ pub fn note_unused(plugin: &PluginSettings, imports: &[String]) {
     }
 }
 
+/// Logs that the spans of its handler are dropped, if they are.
+pub fn note_dropped_spans(plugin: &PluginSettings) {
+    if plugin.drops_spans() {
+        let (plugin, instance_concurrency) = (&*plugin.name, plugin.instance_concurrency());
+        tracing::warn!(
+            plugin,
+            instance_concurrency,
+            "spans of the handler are dropped: many attempts share an instance"
+        );
+    }
+}
+
 /// The stores of buckets, each opened when its first bucket is granted.
 pub struct Buckets {
     backends: Arc<Backends>,

@@ -213,6 +213,7 @@ impl Loader {
         // Another version that is tried beside it may use more or less; the grants are the plugin's.
         if Some(source) == route.plugin.code.source() {
             grants::note_unused(&route.plugin, &loaded.imports());
+            grants::note_dropped_spans(&route.plugin);
         }
         if route.settings.batch_size > loaded.batch() {
             return Err(vec![needs_batches(route)]);

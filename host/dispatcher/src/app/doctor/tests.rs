@@ -113,6 +113,21 @@ fn problematic_queue_is_reported_with_the_reason() {
     assert_eq!(queue(&[], &dead_lettered)[0].0, Level::Ok);
 }
 
+#[test]
+fn spans_that_are_dropped_since_attempts_share_an_instance_are_reported() {
+    let of = |list: &[(&str, &str)]| {
+        let base = [("plugin", "p.wasm"), ("queues", "payments")];
+        let settings = settings(&[&base, list].concat());
+        of_spans(&settings.routes[0])
+    };
+    let (spans, shared) = (("allow-spans", "3"), ("instance-concurrency", "8"));
+    assert_eq!((of(&[spans]), of(&[shared])), (None, None));
+    let finding = of(&[spans, shared]).expect("both are set");
+    assert_eq!(finding.level, Level::Warn);
+    assert_eq!(finding.about, "allow-spans of plugin p");
+    assert!(finding.message.contains("up to 8 attempts"), "{finding:?}");
+}
+
 fn good() -> Function {
     Function {
         timeout: Duration::from_secs(20),

@@ -21,6 +21,11 @@ pub(super) const VERSION: &str = "0.2.0-rc.2";
 const LONGEST_JSON: usize = 6 * (LONGEST_TEXT + 4) + 2;
 
 const REFUSED: Denial = Denial::ungranted(&SpanGrant::DESCRIPTION, "export spans");
+/// Whose span it would be is not known.
+const SHARED: Denial = Denial::always(
+    &SpanGrant::DESCRIPTION,
+    "export spans where many attempts share an instance",
+);
 
 mod bindings {
     wasmtime::component::bindgen!({
@@ -57,6 +62,10 @@ impl<C: GrantedTo<SpanGrant>> tracing::Host for View<'_, C> {
             self.0.refusals().refuse(&REFUSED, &span.name);
             return;
         };
+        if self.0.is_shared() {
+            self.0.refusals().refuse(&SHARED, &span.name);
+            return;
+        }
         trace::with_active(|attempt| {
             if attempt.is_exported() && span.span_context.trace_flags.contains(TraceFlags::SAMPLED)
             {
