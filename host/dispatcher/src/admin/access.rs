@@ -528,8 +528,6 @@ fn read(path: &Path) -> Result<[u8; 32], String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::prices::Prices;
-    use crate::telemetry::depths::DepthTerms;
     use axum::http::Request;
 
     /// A request with these headers.
@@ -702,8 +700,6 @@ mod tests {
             bodies: false,
             prefix: String::new(),
             environment: None,
-            depths: DepthTerms::default(),
-            prices: Prices::default(),
         };
         let both = Access::open(&settings(file("o", "operator"), file("r", "reader")));
         let both = both.expect("two tokens");

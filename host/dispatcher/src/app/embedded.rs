@@ -75,7 +75,6 @@ impl EmbeddedAdmin {
             access: Arc::new(access),
             operations: Arc::new(OnceLock::from(operations)),
             pages: admin::PageSettings::of(admin),
-            prices: admin.prices.clone(),
             ..admin::AdminState::default()
         };
         let over = CancellationToken::new();

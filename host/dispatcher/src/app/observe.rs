@@ -10,9 +10,8 @@ use crate::admin::{DepthAsker, Reload, ReloadAnswer};
 use crate::config::otel::OtlpMetrics;
 use crate::config::prices::Prices;
 use crate::config::problem::Problem;
-use crate::config::{MetricsSink, Settings};
+use crate::config::{MetricTerms, MetricsSink, Settings};
 use crate::name::QueueName;
-use crate::telemetry::depths::DepthTerms;
 use crate::telemetry::embedded::Embedded;
 use crate::telemetry::otlp::{LAST, MetricsExport, of_this_process};
 use crate::telemetry::publish::{ExportEnd, ToCloudWatch, publish, resolution_s};
@@ -70,8 +69,8 @@ pub(crate) async fn start(
                 .await
                 .map_err(|why| Problem::new("--admin", why, "an address that is free"))?;
             let state = admin::AdminState {
-                metrics: watched.metrics(served.depths, &served.prices),
-                prices: served.prices.clone(),
+                metrics: watched.metrics(),
+                prices: settings.metric_terms.prices.clone(),
                 readiness: shared.readiness.clone(),
                 reload: Some(reload(wishes.clone())),
                 roll_back: Some(roll_back(wishes)),
@@ -123,17 +122,19 @@ impl<'a> Watched<'a> {
         let export = MetricsExport::new(signal, of_this_process(&otlp.resource));
         let export = export.map_err(traces::unusable)?;
         tracing::info!(endpoint = signal.url, "metrics are exported");
-        let metrics = match &self.settings.admin {
-            Some(served) => self.metrics(served.depths, &served.prices),
-            None => self.metrics(DepthTerms::default(), &Prices::default()),
-        };
+        let metrics = self.metrics();
         let asker = DepthAsker::new(metrics.clone(), Arc::clone(operations));
         let exporting = export_metrics(export, metrics, asker, *interval, end);
         Ok(Some(tasks::spawn(exporting)))
     }
 
-    fn metrics(self, depth_terms: DepthTerms, prices: &Prices) -> Registry {
-        let Self { shared, queues, .. } = self;
+    fn metrics(self) -> Registry {
+        let Self {
+            settings,
+            shared,
+            queues,
+        } = self;
+        let MetricTerms { depths, prices } = &settings.metric_terms;
         shared.meters.keep_exemplars();
         Registry {
             counters: shared.counters.clone(),
@@ -144,7 +145,7 @@ impl<'a> Watched<'a> {
             plugins: shared.plugins.clone(),
             facts: Arc::new(facts(queues, prices)),
             depths: shared.depths.clone(),
-            depth_terms,
+            depth_terms: *depths,
             paces: Arc::default(),
         }
     }

@@ -112,18 +112,11 @@ impl RunOperations {
             queues: queues.by_ref().take(route.queues.len()).collect(),
             redact: redaction(route),
         });
-        let admin = settings.admin.as_ref();
+        let prices = &settings.metric_terms.prices;
         Self {
             routes: shown.collect(),
-            rates: Arc::new(Rates::new(
-                &shared.meters,
-                &admin.map(|admin| admin.prices.clone()).unwrap_or_default(),
-            )),
-            depths: Depths::new(
-                schedules.clone(),
-                shared.depths.clone(),
-                admin.map(|admin| admin.prices.clone()).unwrap_or_default(),
-            ),
+            rates: Arc::new(Rates::new(&shared.meters, prices)),
+            depths: Depths::new(schedules.clone(), shared.depths.clone(), prices.clone()),
             unread: Unread::new(schedules.clone()),
             schedules,
             live,
@@ -134,7 +127,7 @@ impl RunOperations {
             began: clock::now(),
             started_at: clock::wall_clock_now(),
             findings: Mutex::default(),
-            shows_bodies: admin.is_some_and(|admin| admin.bodies),
+            shows_bodies: settings.admin.as_ref().is_some_and(|admin| admin.bodies),
             settings: settings.clone(),
             messages: Arc::new(messages),
         }

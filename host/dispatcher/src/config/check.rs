@@ -91,13 +91,15 @@ impl Check {
         let program = Layers(&both);
         let places = self.places(program, file);
         let own = ProgramSettings::read(program, &mut self.problems);
+        let otlp = self.otlp(program, &flags.otel, own.name.as_deref());
         Settings {
             stores: places.stores,
             log: places.log,
             metrics: self.metrics(program, own.name.is_some()),
-            otlp: self.otlp(program, &flags.otel, own.name.as_deref()),
             program: own,
             admin: self.admin(program),
+            metric_terms: self.metric_terms(program, otlp.metrics.is_some()),
+            otlp,
             schedule_table: places.schedule_table,
             queues: places.queues,
             routes: self.routes(flags, file),

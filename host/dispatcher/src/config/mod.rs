@@ -62,6 +62,8 @@ pub struct Settings {
     pub otlp: otel::Otlp,
     /// Where `/healthz`, `/readyz`, `/metrics` and more are served; nowhere without.
     pub admin: Option<Admin>,
+    /// What metrics are made of, where they are served or exported by OTLP.
+    pub metric_terms: MetricTerms,
     /// The table of DynamoDB in which scheduled messages for SQS wait; without it each queue has
     /// one named after it.
     pub schedule_table: Option<String>,
@@ -117,7 +119,12 @@ pub struct Admin {
     pub prefix: String,
     /// What its pages call the environment.
     pub environment: Option<String>,
-    /// What queues are asked for before metrics are shown.
+}
+
+/// What metrics are made of besides what the program counts.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct MetricTerms {
+    /// What queues are asked for before metrics are shown or exported.
     pub depths: DepthTerms,
     /// What calls cost.
     pub prices: Prices,
@@ -413,7 +420,9 @@ pub(crate) fn admin_place(flags: &Flags) -> (AdminPlace, Vec<Problem>) {
 )]
 pub(crate) fn served_admin(flags: &Flags, problems: &mut Vec<Problem>) -> Option<Admin> {
     let mut check = check::Check::default();
-    let admin = check.admin(Layers(&[&flags.program]));
+    let layers = [&flags.program];
+    let admin = check.admin(Layers(&layers));
+    check.metric_terms(Layers(&layers), false);
     problems.append(&mut check.problems);
     admin
 }

@@ -4,8 +4,8 @@
 use super::declared::{self, Reload, Setting, SettingPart, Table};
 use super::otel::Otlp;
 use super::{
-    Admin, Code, Forward, HttpForward, PluginConfig, Record, Retry, Reuse, Route, Settings,
-    StoreConfig, Trials, WeightedQueue,
+    Admin, Code, Forward, HttpForward, MetricTerms, PluginConfig, Record, Retry, Reuse, Route,
+    Settings, StoreConfig, Trials, WeightedQueue,
 };
 use crate::name::QueueName;
 use dispatcher_core::backend::{QueueDeclaration, SectionValues};
@@ -95,6 +95,7 @@ fn compare_program(old: &Settings, new: &Settings) -> Vec<(&'static str, bool)> 
         metrics,
         otlp,
         admin,
+        metric_terms,
         schedule_table,
         queues: _,
         routes: _,
@@ -122,6 +123,7 @@ fn compare_program(old: &Settings, new: &Settings) -> Vec<(&'static str, bool)> 
         together,
         compare_sections(sections, &new.stores.sections),
         compare_admin(admin.as_ref(), new.admin.as_ref()),
+        compare_metric_terms(metric_terms, &new.metric_terms),
         compare_traces(otlp, &new.otlp),
     ]
     .concat()
@@ -197,15 +199,18 @@ fn compare_admin(old: Option<&Admin>, new: Option<&Admin>) -> Vec<(&'static str,
             "admin-environment",
             differs(|old, new| old.environment != new.environment),
         ),
-        (
-            "metrics-depths",
-            differs(|old, new| old.depths.of != new.depths.of),
-        ),
+    ]
+}
+
+/// The same of what metrics are made of.
+fn compare_metric_terms(old: &MetricTerms, new: &MetricTerms) -> Vec<(&'static str, bool)> {
+    vec![
+        ("metrics-depths", old.depths.of != new.depths.of),
         (
             "metrics-depths-interval",
-            differs(|old, new| old.depths.every != new.depths.every),
+            old.depths.every != new.depths.every,
         ),
-        ("call-price", differs(|old, new| old.prices != new.prices)),
+        ("call-price", old.prices != new.prices),
     ]
 }
 

@@ -2,12 +2,12 @@
 //! file.
 
 use super::Check;
-use crate::config::Admin;
 use crate::config::prices::Prices;
 use crate::config::problem::Problem;
 use crate::config::section::{Given, Layers};
 use crate::config::value;
 use crate::config::value::BareUnit;
+use crate::config::{Admin, MetricTerms};
 use crate::telemetry::depths::{DepthTerms, DepthsOf};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -34,12 +34,6 @@ impl Check {
         let prefix = self.read(below, path_prefix).unwrap_or_default();
         let called = program.one("admin-environment");
         let environment = self.read(called, environment_name);
-        let (depths, chosen) = self.depth_terms(program);
-        let priced = program.list("call-price").unwrap_or_default();
-        let mut prices = Vec::new();
-        for price in priced {
-            prices.extend(self.read(Some(price), Prices::entry));
-        }
         let names = program.list("admin-host").unwrap_or_default();
         let mut hosts = Vec::new();
         for name in names {
@@ -49,8 +43,7 @@ impl Check {
             let others = [secret, reading, shown, below, called]
                 .into_iter()
                 .flatten();
-            let others = others.chain(chosen.into_iter().flatten());
-            for given in others.chain(priced.first()).chain(names.first()) {
+            for given in others.chain(names.first()) {
                 let found = "it applies to the admin address, and none is served";
                 self.problems
                     .push(Problem::new(&given.at, found, "--admin ADDR as well"));
@@ -70,13 +63,16 @@ impl Check {
             hosts,
             prefix,
             environment,
-            depths,
-            prices: Prices::new(prices),
         })
     }
 
-    /// What queues are asked for before metrics are shown, and where that was written.
-    fn depth_terms<'a>(&mut self, program: Layers<'a>) -> (DepthTerms, [Option<&'a Given>; 2]) {
+    /// What metrics are made of. `is_exported`: metrics go out by OTLP. Where nobody sees any, these
+    /// settings have no effect.
+    pub(in crate::config) fn metric_terms(
+        &mut self,
+        program: Layers<'_>,
+        is_exported: bool,
+    ) -> MetricTerms {
         let words = [
             ("free", DepthsOf::Free),
             ("all", DepthsOf::All),
@@ -91,12 +87,27 @@ impl Check {
         let every = self.read(interval, |given| {
             value::duration(given, BareUnit::Seconds, &range)
         });
+        let priced = program.list("call-price").unwrap_or_default();
+        let mut prices = Vec::new();
+        for price in priced {
+            prices.extend(self.read(Some(price), Prices::entry));
+        }
+        if !is_exported && program.one("admin").is_none() {
+            let given = [chosen, interval, priced.first()].into_iter().flatten();
+            for given in given {
+                let found = "it applies to metrics, and none are served or exported by OTLP";
+                let wanted = "--admin ADDR or --otlp-endpoint URL as well";
+                self.problems.push(Problem::new(&given.at, found, wanted));
+            }
+        }
         let usual = DepthTerms::default();
-        let terms = DepthTerms {
-            of: of.unwrap_or(usual.of),
-            every: every.unwrap_or(usual.every),
-        };
-        (terms, [chosen, interval])
+        MetricTerms {
+            depths: DepthTerms {
+                of: of.unwrap_or(usual.of),
+                every: every.unwrap_or(usual.every),
+            },
+            prices: Prices::new(prices),
+        }
     }
 }
 
@@ -171,15 +182,26 @@ mod tests {
     use super::*;
     use crate::config::section::Section;
 
-    fn read(flags: &[(&str, &str)]) -> (Option<Admin>, Vec<String>) {
+    fn section(flags: &[(&str, &str)]) -> Section {
         let mut section = Section::new("flags");
         for (key, text) in flags {
             section.push(*key, Given::new(format!("--{key}"), *text));
         }
+        section
+    }
+
+    fn read(flags: &[(&str, &str)]) -> (Option<Admin>, Vec<String>) {
         let mut check = Check::default();
-        let admin = check.admin(Layers(&[&section]));
+        let admin = check.admin(Layers(&[&section(flags)]));
         let problems = check.problems.iter().map(ToString::to_string);
         (admin, problems.collect())
+    }
+
+    fn terms(flags: &[(&str, &str)], is_exported: bool) -> (MetricTerms, Vec<String>) {
+        let mut check = Check::default();
+        let terms = check.metric_terms(Layers(&[&section(flags)]), is_exported);
+        let problems = check.problems.iter().map(ToString::to_string);
+        (terms, problems.collect())
     }
 
     #[test]
@@ -253,35 +275,42 @@ mod tests {
     }
 
     #[test]
-    fn depths_are_asked_as_configured() {
+    fn depths_are_asked_and_calls_priced_as_configured() {
         let base = ("admin", "127.0.0.1:9");
-        let (admin, _) = read(&[base]);
-        let usual = admin.expect("it is good");
-        assert_eq!(usual.depths, DepthTerms::default());
+        assert_eq!(terms(&[base], false).0, MetricTerms::default());
         let all = [
             base,
             ("metrics-depths", "all"),
             ("metrics-depths-interval", "5"),
             ("call-price", "sqs=0.3"),
         ];
-        let (admin, problems) = read(&all);
-        assert_eq!(problems, [""; 0]);
-        let admin = admin.expect("it is good");
-        let wanted = DepthTerms {
-            of: DepthsOf::All,
-            every: Duration::from_secs(5),
-        };
-        assert_eq!(admin.depths, wanted);
-        assert_eq!(admin.prices.dollars_per_million_calls("orders"), Some(0.3));
+        // Served, or exported alone.
+        for (given, is_exported) in [(&all[..], false), (&all[1..], true)] {
+            let (terms, problems) = terms(given, is_exported);
+            assert_eq!(problems, [""; 0]);
+            let wanted = DepthTerms {
+                of: DepthsOf::All,
+                every: Duration::from_secs(5),
+            };
+            assert_eq!(terms.depths, wanted);
+            assert_eq!(terms.prices.dollars_per_million_calls("orders"), Some(0.3));
+        }
         for bad in [
             ("metrics-depths", "some"),
             ("metrics-depths-interval", "0"),
             ("call-price", "sqs"),
         ] {
-            assert_eq!(read(&[base, bad]).1.len(), 1, "{bad:?}");
-            assert_eq!(read(&[bad]).1.len(), 2, "{bad:?}");
+            assert_eq!(terms(&[base, bad], false).1.len(), 1, "{bad:?}");
+            assert_eq!(terms(&[bad], true).1.len(), 1, "{bad:?}");
+            assert_eq!(terms(&[bad], false).1.len(), 2, "{bad:?}");
         }
-        assert_eq!(read(&all[1..]).1.len(), 3, "no address is served");
+        let (_, problems) = terms(&all[1..], false);
+        assert_eq!(problems.len(), 3, "nobody sees them");
+        assert_eq!(
+            problems[0],
+            "--metrics-depths: it applies to metrics, and none are served or exported by OTLP; wanted \
+             --admin ADDR or --otlp-endpoint URL as well"
+        );
     }
 
     #[test]

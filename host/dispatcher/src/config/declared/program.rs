@@ -105,8 +105,9 @@ settings! {
     /// shown in red
     "admin-environment" => Setting::new("NAME").default("none").flag(Group::Metrics);
 
-    /// Which queues /metrics asks how much they hold: free (local and Redis), all, or none. On SQS
-    /// each answer is a billed call, two with a dead-letter queue; on DynamoDB it reads the index
+    /// Which queues are asked how much they hold, for /metrics and metrics by OTLP: free (local and
+    /// Redis), all, or none. On SQS each answer is a billed call, two with a dead-letter queue; on
+    /// DynamoDB it reads the index
     "metrics-depths" => Setting::new("free|all|none").default("free").flag(Group::Metrics);
 
     /// How often each of them is asked at most, 1 to 3600 seconds
