@@ -229,6 +229,12 @@ impl<'a> Handover<'a> {
         kept
     }
 
+    /// Counts a call that received.
+    pub(super) fn note_receive(&mut self) {
+        self.report.receive_calls += 1;
+        self.redrive.took(1);
+    }
+
     /// Whether nothing more may be sent.
     pub(super) fn is_over(&mut self) -> bool {
         if self.over.is_none() && self.cancel.is_cancelled() {
@@ -371,7 +377,7 @@ impl<'a> Handover<'a> {
                     .iter()
                     .map(|one| (one.clone(), Outcome::Delete))
                     .collect();
-                let answers = self.redrive.from.settle(&items).await;
+                let answers = self.redrive.settle(&items).await;
                 for ((letter, _), answer) in items.into_iter().zip(answers) {
                     match answer {
                         Ok(()) => self.report.note_moved(&letter, to),
@@ -433,7 +439,7 @@ impl<'a> Handover<'a> {
         for part in leased.chunks(batch) {
             let release = |one: &Message| (one.clone(), Outcome::Release(Duration::ZERO));
             let items: Vec<_> = part.iter().map(release).collect();
-            let answers = self.redrive.from.settle(&items).await;
+            let answers = self.redrive.settle(&items).await;
             let failed = answers.iter().filter(|answer| answer.is_err()).count();
             self.report.not_released += failed as u64;
         }

@@ -23,7 +23,8 @@ pub use run::{check, run};
 pub use select::{Condition, ReasonPattern, Selection, pattern_of_counted, reason_of};
 pub use tally::{End, FailureTally, LetterTally, OTHERS, ReasonTally, RedriveReport};
 
-use crate::queue::{Queue, QueueError};
+use crate::message::{Message, Outcome};
+use crate::queue::{ItemError, Queue, QueueError};
 use crate::telemetry::metrics::durations::SentMessages;
 use crate::telemetry::trace::Tracer;
 use std::sync::Arc;
@@ -83,7 +84,7 @@ pub trait Destinations: Send + Sync {
 #[async_trait::async_trait]
 pub trait Review: Send + Sync {
     /// The body to send. The error is why the message stays.
-    async fn review(&self, message: &crate::message::Message) -> Result<String, String>;
+    async fn review(&self, message: &Message) -> Result<String, String>;
 }
 
 /// Whoever follows a run. It goes on once this has returned.
@@ -112,8 +113,22 @@ pub struct Redrive {
     pub review: Option<Arc<dyn Review>>,
     /// Makes the spans of calls that send.
     pub tracer: Tracer,
-    /// Counts what is sent.
+    /// Counts what is sent, and the calls that take messages.
     pub sent: Arc<SentMessages>,
+}
+
+impl Redrive {
+    /// Settles messages of the queue that they are taken from.
+    async fn settle(&self, items: &[(Message, Outcome)]) -> Vec<Result<(), ItemError>> {
+        let (answers, calls) = self.from.settle_with_calls(items).await;
+        self.took(calls);
+        answers
+    }
+
+    /// Counts calls to the queue that messages are taken from.
+    fn took(&self, calls: usize) {
+        self.sent.add_calls(&self.from.identity().name, calls);
+    }
 }
 
 /// Why a request cannot be met, by the queue that messages are taken from.

@@ -349,7 +349,7 @@ impl Run<'_> {
             ..Ask::PLAIN
         };
         let received = from.receive(ask, self.carrier.cancel).await?;
-        self.carrier.report.receive_calls += 1;
+        self.carrier.note_receive();
         Ok(received)
     }
 

@@ -357,6 +357,22 @@ async fn ran(scene: &Scene, request: &RedriveRequest) -> Result<RedriveReport, R
 }
 
 #[tokio::test]
+async fn calls_that_take_letters_are_counted_for_their_queue() {
+    let scene = scene(false, many(25));
+    let report = ran(&scene, &APPLY()).await.unwrap();
+    let all = scene.redrive.sent.all();
+    let dead = all.iter().find(|one| one.queue == "dead");
+    let dead = dead.expect("they were counted");
+    // All were received, and deleted by three calls.
+    assert_eq!(
+        dead.calls_to_backend,
+        report.receive_calls + 3,
+        "{report:?}"
+    );
+    assert!(dead.messages.is_empty(), "nothing was sent there");
+}
+
+#[tokio::test]
 async fn without_apply_letters_are_counted_and_nothing_changes() {
     for lists in [true, false] {
         let mut letters = many(20);

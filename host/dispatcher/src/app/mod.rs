@@ -147,7 +147,7 @@ pub async fn run(
     let (replacing, wishes) = replace::start(loader, replaceable, over);
     doctor::warnings(&settings, &backends, true).await;
     let operations: Arc<OnceLock<Arc<dyn Operations>>> = Arc::default();
-    let watched = Watched::new(&settings, &shared, &queues);
+    let watched = Watched::new(&settings, &shared);
     let watching = observe::start(watched, wishes.clone(), &access, &operations)
         .await
         .map_err(|problem| vec![problem])?;

@@ -8,18 +8,16 @@ use crate::admin::operations::Operations;
 use crate::admin::problem::{CallProblem, StatusCode};
 use crate::admin::{DepthAsker, Reload, ReloadAnswer};
 use crate::config::otel::OtlpMetrics;
-use crate::config::prices::Prices;
 use crate::config::problem::Problem;
 use crate::config::{MetricTerms, MetricsSink, Settings};
 use crate::name::QueueName;
 use crate::telemetry::embedded::Embedded;
 use crate::telemetry::otlp::{LAST, MetricsExport, of_this_process};
 use crate::telemetry::publish::{ExportEnd, ToCloudWatch, publish, resolution_s};
-use crate::telemetry::registry::Registry;
+use crate::telemetry::registry::{PriceList, Registry};
 use dispatcher_aws::cloudwatch::CloudWatch;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
-use dispatcher_core::queue::Queue;
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
 use dispatcher_core::telemetry::readiness::Readiness;
@@ -47,7 +45,6 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) struct Watched<'a> {
     settings: &'a Settings,
     shared: &'a ProcessContext,
-    queues: &'a [Arc<dyn Queue>],
 }
 
 /// Starts what the settings ask for.
@@ -96,17 +93,9 @@ pub(crate) async fn start(
 }
 
 impl<'a> Watched<'a> {
-    /// A run with the queues of all its routes.
-    pub(crate) fn new(
-        settings: &'a Settings,
-        shared: &'a ProcessContext,
-        queues: &'a [Arc<dyn Queue>],
-    ) -> Self {
-        Self {
-            settings,
-            shared,
-            queues,
-        }
+    /// A run.
+    pub(crate) fn new(settings: &'a Settings, shared: &'a ProcessContext) -> Self {
+        Self { settings, shared }
     }
 
     /// Exports metrics by OTLP, where the settings ask for that.
@@ -129,12 +118,8 @@ impl<'a> Watched<'a> {
     }
 
     fn metrics(self) -> Registry {
-        let Self {
-            settings,
-            shared,
-            queues,
-        } = self;
-        let MetricTerms { depths, prices } = &settings.metric_terms;
+        let Self { settings, shared } = self;
+        let MetricTerms { depths, prices } = settings.metric_terms.clone();
         shared.meters.keep_exemplars();
         Registry {
             counters: shared.counters.clone(),
@@ -143,36 +128,19 @@ impl<'a> Watched<'a> {
             systems: Some(traces::messaging_system),
             routes: shared.routes.clone(),
             plugins: shared.plugins.clone(),
-            facts: Arc::new(facts(queues, prices)),
+            has_cheap_depth: Some(has_cheap_depth),
+            prices: PriceList::by(move |queue| prices.dollars_per_million_calls(queue)),
             depths: shared.depths.clone(),
-            depth_terms: *depths,
+            depth_terms: depths,
             paces: Arc::default(),
         }
     }
 }
 
-/// What is known from the names of queues and of their dead-letter queues.
-fn facts(queues: &[Arc<dyn Queue>], prices: &Prices) -> QueueFacts {
-    let mut facts = QueueFacts::new();
-    for queue in queues {
-        let dead = queue
-            .dead_letter_queue()
-            .or_else(|| queue.redrive_policy_target());
-        for text in [Some(queue.identity().name.clone()), dead]
-            .into_iter()
-            .flatten()
-        {
-            let Ok(QueueName { backend, .. }) = text.parse() else {
-                continue;
-            };
-            let fact = QueueFact {
-                has_cheap_depth: backend.has_cheap_depth(),
-                dollars_per_million_calls: prices.dollars_per_million_calls(&text),
-            };
-            facts.insert(text, fact);
-        }
-    }
-    facts
+/// Whether the depth of a queue of this name costs nothing.
+fn has_cheap_depth(queue: &str) -> bool {
+    let name = queue.parse::<QueueName>();
+    name.is_ok_and(|name| name.backend.has_cheap_depth())
 }
 
 /// Keeps the databases that cannot be used among the reasons for not being ready.

@@ -6,19 +6,6 @@ use dispatcher_core::telemetry::metrics::durations::{DurationSeries, SentSeries}
 use dispatcher_core::telemetry::metrics::registry::{
     Metric, MetricFamily, MetricSample, MetricValue, Unit,
 };
-use std::collections::HashMap;
-
-/// What is known of a queue from its name.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct QueueFact {
-    /// Whether its depth is asked for unless that is turned off.
-    pub has_cheap_depth: bool,
-    /// What a million calls cost in US dollars, where they are billed.
-    pub dollars_per_million_calls: Option<f64>,
-}
-
-/// What is known of queues from their names.
-pub(crate) type QueueFacts = HashMap<String, QueueFact>;
 
 const OPERATION: Metric = Metric::histogram(
     "messaging_client_operation_duration_seconds",
@@ -96,9 +83,9 @@ pub(crate) fn families(
             .into_iter()
             .flat_map(|(operation, durations)| times(queue, operation, durations.series()))
     });
-    let sends = sent
-        .iter()
-        .flat_map(|sent| times(&sent.queue, "send", sent.calls.clone()));
+    // Of others only calls are known that sent nothing.
+    let sending = sent.iter().filter(|sent| !sent.messages.is_empty());
+    let sends = sending.flat_map(|sent| times(&sent.queue, "send", sent.calls.clone()));
     let sent = sent.iter().flat_map(|sent| {
         let counts = sent.messages.iter();
         counts.map(|(error, count)| sample(&sent.queue, "send", error, MetricValue::Count(*count)))

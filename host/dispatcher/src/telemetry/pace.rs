@@ -1,7 +1,6 @@
 //! What follows from counts and depths over the last minute: the time until a queue is empty, and what
 //! messages cost. Pure: it is told `now`.
 
-use super::messaging::QueueFacts;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::telemetry::metrics::Meters;
 use dispatcher_core::telemetry::metrics::meter::Meter;
@@ -35,7 +34,7 @@ const DOLLARS: Metric = Metric::gauge(
 const COST: Metric = Metric::counter(
     "queue_cost_dollars",
     Unit::Dollars,
-    "What all calls for the queue have cost, those that send to it or ask for its depth included, where they are billed.",
+    "What all calls for the queue have cost, those that send to it, redrive it or ask for its depth included, where they are billed.",
 );
 
 /// Counts since the start.
@@ -80,13 +79,13 @@ impl Paces {
         (passed > Duration::ZERO).then_some((passed, since))
     }
 
-    /// These metrics of all queues; `waiting` says how many messages wait in one, `other_calls` what was
-    /// sent to them and asked about depths.
+    /// These metrics of all queues; `price` says what a million calls for one cost, where they are billed,
+    /// `waiting` how many messages wait in it, `other_calls` what its sends, redrives and depths took.
     pub(crate) fn families(
         &self,
         now: BootInstant,
         meters: &Meters,
-        facts: &QueueFacts,
+        price: impl Fn(&str) -> Option<f64>,
         waiting: impl Fn(&str) -> Option<u64>,
         other_calls: &BTreeMap<String, u64>,
     ) -> Vec<MetricFamily> {
@@ -96,7 +95,7 @@ impl Paces {
         for (queue, meter) in meters.iter() {
             let asked = other_calls.get(&**queue).copied().unwrap_or_default();
             let counted = counted(meter, asked);
-            let price = price(facts, queue);
+            let price = price(queue);
             if let Some(price) = price {
                 cost.push(spent(queue, counted.calls, price));
             }
@@ -115,7 +114,7 @@ impl Paces {
             .iter()
             .filter(|(queue, _)| meters.of(queue).is_none());
         for (queue, calls) in others {
-            cost.extend(price(facts, queue).map(|price| spent(queue, *calls, price)));
+            cost.extend(price(queue).map(|price| spent(queue, *calls, price)));
         }
         let metrics = [DRAIN, CALLS, DOLLARS, COST].into_iter().zip(samples);
         let families = metrics.map(|(metric, samples)| metric.family(&["queue"], samples));
@@ -129,10 +128,6 @@ fn counted(meter: &Meter, other_calls: u64) -> Counted {
         done: meter.done.get(),
         calls: meter.calls.get() + other_calls,
     }
-}
-
-fn price(facts: &QueueFacts, queue: &str) -> Option<f64> {
-    facts.get(queue)?.dollars_per_million_calls
 }
 
 fn spent(queue: &str, calls: u64, dollars_per_million: f64) -> MetricSample {
@@ -152,7 +147,6 @@ fn drain_s(waiting: u64, done: u64, passed: Duration) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::messaging::QueueFact;
 
     fn at(seconds: u64) -> BootInstant {
         BootInstant::from_boot(Duration::from_secs(1_000 + seconds))
@@ -169,18 +163,13 @@ mod tests {
     #[test]
     fn the_last_minute_says_what_messages_cost_and_when_none_is_left() {
         let meters = Meters::new(["orders", "local:a"]);
-        let priced = QueueFact {
-            dollars_per_million_calls: Some(0.4),
-            ..QueueFact::default()
-        };
-        let facts: QueueFacts = [("orders", priced.clone()), ("orders-dead", priced)]
-            .map(|(name, fact)| (name.to_owned(), fact))
-            .into();
-        let calls = BTreeMap::from([("orders".to_owned(), 5), ("orders-dead".to_owned(), 10)]);
+        let price = |queue: &str| (!queue.starts_with("local:")).then_some(0.4);
+        let calls = [("orders", 5), ("orders-dead", 10), ("local:b", 7)];
+        let calls = BTreeMap::from(calls.map(|(queue, calls)| (queue.to_owned(), calls)));
         let paces = Paces::default();
         let read = |now| {
             let waiting = |queue: &str| (queue == "orders").then_some(300);
-            values(&paces.families(now, &meters, &facts, waiting, &calls))
+            values(&paces.families(now, &meters, price, waiting, &calls))
         };
         let orders = meters.of("orders").expect("it was named");
         let cost = [

@@ -2,7 +2,6 @@
 
 use super::depths::{DepthTerms, DepthsOf, QueueDepths};
 use super::messaging;
-use super::messaging::QueueFacts;
 use super::pace::Paces;
 use super::plugins::Plugins;
 use super::process;
@@ -19,6 +18,29 @@ use std::sync::Arc;
 
 const TASKS: Metric = Metric::gauge("tasks", Unit::Tasks, "Live tasks on the control runtime.");
 
+/// What a million calls for a queue cost in US dollars, by its name; nothing where they are not billed.
+#[derive(Clone, Default)]
+pub(crate) struct PriceList(Option<Arc<PriceOfQueue>>);
+
+type PriceOfQueue = dyn Fn(&str) -> Option<f64> + Send + Sync;
+
+impl PriceList {
+    /// As this says.
+    pub(crate) fn by(price: impl Fn(&str) -> Option<f64> + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(price)))
+    }
+
+    fn dollars_per_million_calls(&self, queue: &str) -> Option<f64> {
+        self.0.as_ref().and_then(|price| price(queue))
+    }
+}
+
+impl std::fmt::Debug for PriceList {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("PriceList")
+    }
+}
+
 /// Everything that counts. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Registry {
@@ -34,8 +56,10 @@ pub(crate) struct Registry {
     pub routes: Arc<Routes>,
     /// How the versions of each plugin stand.
     pub plugins: Arc<Plugins>,
-    /// What is known of queues from their names.
-    pub(crate) facts: Arc<QueueFacts>,
+    /// Whether the depth of a queue is asked for unless that is turned off, by its name.
+    pub(crate) has_cheap_depth: Option<fn(&str) -> bool>,
+    /// What calls for a queue cost.
+    pub(crate) prices: PriceList,
     /// How much queues hold.
     pub(crate) depths: Arc<QueueDepths>,
     /// What is asked for that.
@@ -50,8 +74,9 @@ impl Registry {
         let tasks = MetricValue::Level(tasks::alive() as f64);
         let (now, every) = (clock::now(), self.depth_terms.every);
         let waiting = |queue: &str| self.depths.waiting(queue, now, every);
+        let price = |queue: &str| self.prices.dollars_per_million_calls(queue);
         let sent = self.sent.all();
-        // What is sent is billed as well.
+        // What sends and redrives is billed as well.
         let mut calls = self.depths.calls();
         for one in &sent {
             *calls.entry(one.queue.clone()).or_default() += one.calls_to_backend;
@@ -65,7 +90,7 @@ impl Registry {
             queue::families(&self.meters),
             self.depths.families(now, every),
             self.paces
-                .families(now, &self.meters, &self.facts, waiting, &calls),
+                .families(now, &self.meters, price, waiting, &calls),
             self.routes.families(),
             self.plugins.families(),
             process::families(),
@@ -80,8 +105,8 @@ impl Registry {
         let wanted = names.filter(|name| match of {
             DepthsOf::All => true,
             DepthsOf::Free => {
-                let fact = self.facts.get(*name);
-                fact.is_some_and(|fact| fact.has_cheap_depth)
+                let is_cheap = self.has_cheap_depth;
+                is_cheap.is_some_and(|is_cheap| is_cheap(name))
             }
             DepthsOf::None => false,
         });
@@ -93,7 +118,6 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::messaging::QueueFact;
     use dispatcher_core::telemetry::metrics::queue::QUEUE_METRICS;
     use std::collections::BTreeSet;
     use std::fmt::Write;
@@ -134,14 +158,9 @@ mod tests {
 
     #[tokio::test]
     async fn only_queues_that_cost_nothing_are_asked_unless_all_are_wanted() {
-        let free = QueueFact {
-            has_cheap_depth: true,
-            ..QueueFact::default()
-        };
-        let facts = [("orders", QueueFact::default()), ("local:a", free)];
         let mut registry = Registry {
             meters: Arc::new(Meters::new(["orders", "local:a"])),
-            facts: Arc::new(facts.map(|(name, fact)| (name.to_owned(), fact)).into()),
+            has_cheap_depth: Some(|name| name.starts_with("local:")),
             ..Registry::default()
         };
         let now = clock::now();
@@ -156,6 +175,36 @@ mod tests {
         registry.depth_terms.of = DepthsOf::All;
         registry.depths.record("orders", now, None, None);
         assert_eq!(registry.due_depths(now), ["local:a"], "once an interval");
+    }
+
+    #[tokio::test]
+    async fn calls_for_a_queue_that_is_only_sent_to_or_redriven_are_priced() {
+        let registry = Registry {
+            meters: Arc::new(Meters::new(["local:a"])),
+            prices: PriceList::by(|queue| (!queue.starts_with("local:")).then_some(0.5)),
+            ..Registry::default()
+        };
+        let ms = std::time::Duration::from_millis(1);
+        registry.sent.record("invoices", 3, ms, &[None]);
+        registry.sent.add_calls("letters", 2);
+        let families = registry.families();
+        let family = |name: &str| {
+            let mut all = families.iter().filter(|family| family.metric.name == name);
+            all.next().expect("it is declared")
+        };
+        let cost = family("queue_cost_dollars").samples.iter();
+        let cost: Vec<_> = cost.map(|one| (&*one.labels[0], &one.value)).collect();
+        let dollars = |calls: f64| MetricValue::Sum(calls * 0.5 / 1e6);
+        assert_eq!(
+            cost,
+            [("invoices", &dollars(3.0)), ("letters", &dollars(2.0))]
+        );
+        let sends = family("messaging_client_operation_duration_seconds");
+        let mut sends = sends.samples.iter();
+        assert!(
+            sends.all(|one| &*one.labels[0] != "letters"),
+            "nothing was sent there"
+        );
     }
 
     #[tokio::test]

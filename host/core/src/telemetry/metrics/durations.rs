@@ -125,15 +125,19 @@ impl SentMessages {
         errors: &[Option<&'static str>],
     ) {
         let mut queues = self.lock();
-        let is_known = queues.contains_key(queue) || queues.len() < MOST_QUEUES;
-        let queue = if is_known { queue } else { "" };
-        let sent = queues.entry(queue.to_owned()).or_default();
+        let sent = entry(&mut queues, queue);
         sent.calls
             .record(took, errors.iter().copied().flatten().next());
         sent.calls_to_backend += calls as u64;
         for error in errors {
             *sent.messages.entry(error.unwrap_or_default()).or_default() += 1;
         }
+    }
+
+    /// Counts calls to the backend of a queue that sent nothing: those that a redrive takes messages from
+    /// it by.
+    pub fn add_calls(&self, queue: &str, calls: usize) {
+        entry(&mut self.lock(), queue).calls_to_backend += calls as u64;
     }
 
     /// Everything since the start, by queue.
@@ -155,6 +159,13 @@ impl SentMessages {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, SentToQueue>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What was sent to this queue, or to those together that are too many.
+fn entry<'a>(queues: &'a mut BTreeMap<String, SentToQueue>, queue: &str) -> &'a mut SentToQueue {
+    let is_known = queues.contains_key(queue) || queues.len() < MOST_QUEUES;
+    let queue = if is_known { queue } else { "" };
+    queues.entry(queue.to_owned()).or_default()
 }
 
 #[cfg(test)]
