@@ -4,17 +4,17 @@
 use super::DynamoQueue;
 use super::claim::{Candidate, ClaimPass, candidate};
 use super::item::{self, CREATED, Readiness, STATUS, TASK_ID, TTL, TaskItem};
+use super::purge::{self, PURGED_AT_ONCE, PurgeSource, purge_some};
 use super::status::{self, PENDING, SUCCESS};
-use super::table::{ConditionalRemoval, ConditionalStep, Seek, Stepped, Table, side_by_side};
+use super::table::{
+    ConditionalRemoval, ConditionalStep, IndexPage, Seek, Stepped, Table, side_by_side,
+};
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
 use dispatcher_core::clock;
 use dispatcher_core::message::{Message, Receipt};
 use dispatcher_core::queue::{BrowseCursor, BrowsePage, ErrorKind, PurgeStep, QueueError};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// So many tasks are removed side by side.
-pub(super) const PURGED_AT_ONCE: usize = 100;
 
 /// What a cursor says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -168,23 +168,35 @@ impl DynamoQueue {
 
     /// Removes some of the tasks that wait. What the index still lists and is gone counts as nothing.
     pub(super) async fn remove_some(&self) -> Result<PurgeStep, QueueError> {
-        let mut tasks = Vec::new();
-        for key in self.table.shards.keys(PENDING) {
-            let seek = Seek {
-                newest_first: false,
-                columns: &[TASK_ID, STATUS],
-                ..Seek::newest(key.clone(), PURGED_AT_ONCE)
-            };
-            for item in self.table.page(&seek).await?.items {
-                let task = item::string(&item, TASK_ID).map(str::to_owned);
-                tasks.extend(task.map(|task| (task, key.clone())));
-            }
-        }
-        let futures = tasks.into_iter().map(|(task, key)| {
-            let table = self.table.clone();
+        let seek = |key| Seek {
+            newest_first: false,
+            columns: &[TASK_ID, STATUS],
+            ..Seek::newest(key, PURGED_AT_ONCE)
+        };
+        let seeks = self.table.shards.keys(PENDING).into_iter().map(seek);
+        purge_some(&WaitingTasks(&self.table), seeks.collect()).await
+    }
+}
+
+/// The tasks of a table that wait, to be removed.
+struct WaitingTasks<'a>(&'a Arc<Table>);
+
+#[async_trait::async_trait]
+impl PurgeSource for WaitingTasks<'_> {
+    async fn page(&self, seek: &Seek) -> Result<IndexPage, QueueError> {
+        self.0.page(seek).await
+    }
+
+    async fn remove(&self, items: Vec<TaskItem>) -> Result<u64, QueueError> {
+        let task = |item: &TaskItem| {
+            let task = item::string(item, TASK_ID)?.to_owned();
+            Some((task, item::string(item, STATUS)?.to_owned()))
+        };
+        let removals = items.iter().filter_map(task).map(|(task, key)| {
+            let table = self.0.clone();
             async move { remove(&table, task, key).await }
         });
-        purge_side_by_side(futures.collect()).await
+        purge::removed(removals.collect()).await
     }
 }
 
@@ -208,28 +220,6 @@ pub(super) async fn page(
     let page = table.page(&seek).await?;
     let next = place.following(page.next, keys.len());
     Ok((page.items, next.map(|next| next.cursor())))
-}
-
-/// Removes tasks; each answers whether it did.
-pub(super) async fn purge_side_by_side<F>(removals: Vec<F>) -> Result<PurgeStep, QueueError>
-where
-    F: Future<Output = Result<bool, QueueError>> + Send + 'static,
-{
-    let mut removed = 0;
-    let mut failed = None;
-    for answer in side_by_side(removals).await {
-        match answer {
-            Ok(done) => removed += u64::from(done),
-            Err(error) => failed = failed.or(Some(error)),
-        }
-    }
-    match failed {
-        Some(error) if removed == 0 => Err(error),
-        _ => Ok(PurgeStep {
-            removed: Some(removed),
-            has_more: removed > 0,
-        }),
-    }
 }
 
 /// A task that can be taken now.

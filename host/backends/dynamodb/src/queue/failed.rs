@@ -2,13 +2,16 @@
 //! redrive, and removed. A lease on one is a token and a date, as on a task that runs, while its status
 //! stays `FAILURE`: so whatever crashes, no failed task ever runs by itself.
 
-use super::browse::{self, PURGED_AT_ONCE, Place, purge_side_by_side};
+use super::browse::{self, Place};
 use super::item::{self, MOVED, REASON, Readiness, STATUS, TASK_ID, TOKEN, TaskItem, UNTIL};
 use super::item_errors::of_item;
+use super::purge::{self, PURGED_AT_ONCE, PurgeSource, purge_some};
 use super::receipt::TaskDelivery;
 use super::settle::{HELD, LEASE, extension, gone, held, held_values};
 use super::status::FAILURE;
-use super::table::{ConditionalRemoval, ConditionalStep, Seek, Stepped, Table, side_by_side};
+use super::table::{
+    ConditionalRemoval, ConditionalStep, IndexPage, Seek, Stepped, Table, side_by_side,
+};
 use super::{BATCH, DynamoQueue};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
@@ -73,7 +76,7 @@ impl FailedTasks {
         Some(message)
     }
 
-    async fn page(
+    async fn listed(
         &self,
         after: Option<&BrowseCursor>,
         max: usize,
@@ -271,7 +274,7 @@ impl Queue for FailedTasks {
         let mut oldest = None;
         let mut after = None;
         loop {
-            let (items, next) = self.page(after.as_ref(), 1_000).await?;
+            let (items, next) = self.listed(after.as_ref(), 1_000).await?;
             for item in items.iter().filter(|item| is_letter(item, now)) {
                 if is_held(item, now) {
                     depth.in_flight += 1;
@@ -312,7 +315,7 @@ impl Queue for FailedTasks {
         after: Option<&BrowseCursor>,
         max: usize,
     ) -> Result<BrowsePage, QueueError> {
-        let (items, next) = self.page(after, max).await?;
+        let (items, next) = self.listed(after, max).await?;
         let now = clock::wall_clock_now();
         let waits = |item: &&TaskItem| is_letter(item, now) && !is_held(item, now);
         let letters = items.iter().filter(waits);
@@ -352,31 +355,33 @@ impl Queue for FailedTasks {
     }
 
     async fn purge(&self) -> Result<PurgeStep, QueueError> {
-        let mut tasks = Vec::new();
+        let seek = |key| Seek {
+            newest_first: false,
+            columns: &[TASK_ID, STATUS, UNTIL, MOVED, item::TTL, item::EXPIRES],
+            ..Seek::newest(key, PURGED_AT_ONCE)
+        };
+        let seeks = self.table.shards.keys(FAILURE).into_iter().map(seek);
+        purge_some(self, seeks.collect()).await
+    }
+}
+
+#[async_trait::async_trait]
+impl PurgeSource for FailedTasks {
+    async fn page(&self, seek: &Seek) -> Result<IndexPage, QueueError> {
         let now = clock::wall_clock_now();
-        for key in self.table.shards.keys(FAILURE) {
-            let mut seek = Seek {
-                newest_first: false,
-                columns: &[TASK_ID, STATUS, UNTIL, MOVED, item::TTL, item::EXPIRES],
-                ..Seek::newest(key, PURGED_AT_ONCE)
-            };
-            loop {
-                let page = self.table.page(&seek).await?;
-                let free = page.items.iter();
-                let free = free.filter(|item| is_letter(item, now) && !is_held(item, now));
-                tasks
-                    .extend(free.filter_map(|item| item::string(item, TASK_ID).map(str::to_owned)));
-                seek.after = page.next;
-                if seek.after.is_none() || tasks.len() >= PURGED_AT_ONCE {
-                    break;
-                }
-            }
-        }
-        let futures = tasks.into_iter().map(|task| {
+        let mut page = self.table.page(seek).await?;
+        page.items
+            .retain(|item| is_letter(item, now) && !is_held(item, now));
+        Ok(page)
+    }
+
+    async fn remove(&self, items: Vec<TaskItem>) -> Result<u64, QueueError> {
+        let tasks = items.iter().filter_map(|item| item::string(item, TASK_ID));
+        let removals = tasks.map(str::to_owned).map(|task| {
             let table = self.table.clone();
             async move { remove_free(&table, &task).await }
         });
-        purge_side_by_side(futures.collect()).await
+        purge::removed(removals.collect()).await
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! `item` and `body` say what columns mean, `status` how a status is written, `agree` over how many
 //! keys; `claim` takes, `settle` and `dead_letter` end, `send` begins, `sweep` puts back what workers left
-//! that are gone, `failed` is what was given up, `census` counts what nobody came to in time, `look` what there is, `browse` walks over it.
+//! that are gone, `failed` is what was given up, `census` counts what nobody came to in time, `look` what there is, `browse` walks over it,
+//! `purge` empties it.
 //! Every change is one conditional write on the item itself: the index is only where tasks are found.
 
 mod agree;
@@ -19,6 +20,7 @@ mod item_errors;
 mod look;
 mod open;
 mod pace;
+mod purge;
 mod receipt;
 mod recent;
 mod send;
