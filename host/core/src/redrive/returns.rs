@@ -14,6 +14,8 @@ pub(super) struct Returns {
     share: f64,
     moved: u64,
     returned: u64,
+    /// How many more messages without a date were there when the run began; unknown until one comes.
+    undated_left: Option<u64>,
 }
 
 impl Returns {
@@ -24,13 +26,35 @@ impl Returns {
             share,
             moved: 0,
             returned: 0,
+            undated_left: None,
         }
     }
 
     /// Whether a message came to the queue after the run began. Such messages are not moved: else what
-    /// fails again and again would go round for ever.
+    /// fails again and again would go round for ever. Where messages have no date, as many are old as
+    /// the queue held at first, and all others new.
     pub(super) fn is_new(&self, message: &Message) -> bool {
-        message.sent_at.is_some_and(|sent| sent > self.started)
+        match message.sent_at {
+            Some(sent) => sent > self.started,
+            None => self.undated_left == Some(0),
+        }
+    }
+
+    /// Whether it is time to ask how many messages the queue holds: these are the first without a date.
+    pub(super) fn lacks_bound(&self, messages: &[Message]) -> bool {
+        self.undated_left.is_none() && messages.iter().any(|one| one.sent_at.is_none())
+    }
+
+    /// The queue held so many messages when the first without a date came.
+    pub(super) fn bound_undated(&mut self, held: u64) {
+        self.undated_left = Some(held);
+    }
+
+    /// A message is looked at.
+    pub(super) fn note_looked_at(&mut self, message: &Message) {
+        if let (None, Some(left)) = (message.sent_at, &mut self.undated_left) {
+            *left = left.saturating_sub(1);
+        }
     }
 
     /// So many were moved.
@@ -88,6 +112,26 @@ mod tests {
         }
         assert_eq!(returns.returned(), 1);
         assert!(returns.is_new(&seen(101, false)) && !returns.is_new(&seen(100, true)));
+    }
+
+    #[test]
+    fn of_messages_without_a_date_as_many_are_old_as_there_were_at_first() {
+        let undated = Message {
+            sent_at: None,
+            ..message("m")
+        };
+        let mut returns = Returns::new(Timestamp(100), 0.5);
+        assert!(!returns.is_new(&undated) && returns.lacks_bound(&[undated.clone()]));
+        assert!(!returns.lacks_bound(&[seen(100, false)]));
+        returns.bound_undated(2);
+        assert!(!returns.lacks_bound(&[undated.clone()]));
+        for _ in 0..2 {
+            assert!(!returns.is_new(&undated));
+            returns.note_looked_at(&seen(100, false));
+            returns.note_looked_at(&undated);
+        }
+        assert!(returns.is_new(&undated));
+        assert!(!returns.is_new(&seen(100, false)), "a date counts");
     }
 
     #[test]

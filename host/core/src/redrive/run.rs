@@ -297,7 +297,13 @@ impl Run<'_> {
                 false => self.carrier.lease(),
             };
             let since = clock::now();
-            let received = self.receive_some(most, lease).await?;
+            let received = self.receive_page(most, lease).await?;
+            if let Err(error) = self.bound_undated(&received.messages).await {
+                for message in received.messages {
+                    self.hold(message, held);
+                }
+                return Err(error);
+            }
             // A single long poll of SQS may be empty although there are messages.
             quiet = match received.messages.is_empty() {
                 true => quiet + 1,
@@ -315,7 +321,7 @@ impl Run<'_> {
             let kept = self.carrier.carry(chosen, (since, lease)).await;
             for message in kept {
                 receives = receives.max(message.receive_count);
-                held.extend([without_content(message)]);
+                self.hold(message, held);
             }
             match self.carrier.redrive.from.identity().most_receives {
                 Some(most) if receives >= most => return Ok(End::ReceivesSpent),
@@ -339,7 +345,7 @@ impl Run<'_> {
     }
 
     /// One call, which waits as long as a proof that the queue is empty takes.
-    async fn receive_some(&mut self, most: usize, lease: Duration) -> Result<Received, QueueError> {
+    async fn receive_page(&mut self, most: usize, lease: Duration) -> Result<Received, QueueError> {
         let from = &self.carrier.redrive.from;
         let ask = Ask {
             max: most,
@@ -351,6 +357,17 @@ impl Run<'_> {
         let received = from.receive(ask, self.carrier.cancel).await?;
         self.carrier.note_receive();
         Ok(received)
+    }
+
+    /// Asks how many messages the queue holds once one without a date comes: such a run takes no more,
+    /// since nothing tells which of them came after it began.
+    async fn bound_undated(&mut self, received: &[Message]) -> Result<(), QueueError> {
+        if self.carrier.returns.lacks_bound(received) {
+            let waiting = self.carrier.redrive.from.depth().await?.waiting;
+            let held = waiting.saturating_add(received.len() as u64);
+            self.carrier.returns.bound_undated(held);
+        }
+        Ok(())
     }
 
     /// What of the received messages is to be moved. Holds the others; the number is how often the
@@ -371,7 +388,9 @@ impl Run<'_> {
             }
             carrier.report.scanned += 1;
             carrier.returns.note_seen(&message);
-            if carrier.is_new(&message) {
+            let is_new = carrier.is_new(&message);
+            carrier.returns.note_looked_at(&message);
+            if is_new {
                 carrier.report.arrived += 1;
             } else if carrier.selects(&message, now) {
                 if !carrier.request.apply {

@@ -46,6 +46,8 @@ struct Memory {
     keeps: AtomicBool,
     /// Whether a new message comes before each receive.
     arrives: AtomicBool,
+    /// Whether messages have no date: those of npm worqr.
+    lacks_dates: AtomicBool,
     /// How many that were listed somebody else takes before they are leased.
     stolen: AtomicUsize,
     /// Whether the leases of all that is held end before each receive.
@@ -79,6 +81,7 @@ impl Memory {
             receives: AtomicUsize::new(0),
             keeps: AtomicBool::new(false),
             arrives: AtomicBool::new(false),
+            lacks_dates: AtomicBool::new(false),
             stolen: AtomicUsize::new(0),
             forgets: AtomicBool::new(false),
             calls: Arc::new(AtomicUsize::new(usize::MAX)),
@@ -97,7 +100,7 @@ impl Memory {
     /// A message that failed again: received soon where a queue has no order.
     fn put_back(&self, message: Message) {
         self.put(message);
-        if !self.lists {
+        if !self.lists && !self.lacks_dates.load(Ordering::SeqCst) {
             self.stored.lock().unwrap().rotate_right(1);
         }
     }
@@ -168,8 +171,12 @@ impl Queue for Memory {
                 ..letter(number + 1_000, "trap", None)
             });
         }
+        let mut messages = self.lease(|_| true, ask.max);
+        if self.lacks_dates.load(Ordering::SeqCst) {
+            messages.iter_mut().for_each(|one| one.sent_at = None);
+        }
         Ok(Received {
-            messages: self.lease(|_| true, ask.max),
+            messages,
             ..Received::default()
         })
     }
@@ -226,7 +233,13 @@ impl Queue for Memory {
     }
 
     async fn depth(&self) -> Result<Depth, QueueError> {
-        Ok(Depth::default())
+        let in_flight = self.leased();
+        let all = self.stored.lock().unwrap().len();
+        Ok(Depth {
+            waiting: (all - in_flight) as u64,
+            in_flight: in_flight as u64,
+            ..Depth::default()
+        })
     }
 
     async fn peek(&self, _: usize) -> Result<Vec<Message>, QueueError> {

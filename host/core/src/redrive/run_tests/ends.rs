@@ -82,6 +82,31 @@ async fn a_run_ends_although_new_letters_keep_coming() {
 }
 
 #[tokio::test]
+async fn a_run_over_messages_without_a_date_takes_as_many_as_there_were() {
+    let scene = scene(false, many(25));
+    scene.from.lacks_dates.store(true, Ordering::SeqCst);
+    // Each fails again at once, and is received again behind the others.
+    *scene.to.returns_to.lock().unwrap() = Some(scene.from.clone());
+    let cancel = CancellationToken::new();
+    let enough = cancel.clone();
+    let progress = move |report: &RedriveReport| {
+        if report.moved > 25 {
+            enough.cancel();
+        }
+    };
+    // Their attributes, which npm worqr lacks too, would tell that they were moved.
+    let request = RedriveRequest {
+        marks: Marks::Kept,
+        ..APPLY()
+    };
+    let report = run(&scene.redrive, &request, &cancel, &progress).await;
+    let report = report.unwrap();
+    assert_eq!(report.moved, 25, "{report:?}");
+    assert!(report.end.is_some_and(End::is_whole), "{report:?}");
+    assert_eq!((scene.from.bodies().len(), scene.from.leased()), (25, 0));
+}
+
+#[tokio::test]
 async fn what_others_take_first_is_made_up_for_from_what_is_left() {
     let scene = scene(true, many(30));
     scene.from.stolen.store(4, Ordering::SeqCst);
