@@ -433,17 +433,27 @@ impl<'a> Handover<'a> {
         kept.push(letter);
     }
 
-    /// Gives messages back that were leased and stay.
+    /// Gives messages back that were leased and stay. A lease that has ended gave its message back by
+    /// itself.
     pub(super) async fn release(&mut self, leased: Vec<Message>) {
         let batch = self.redrive.from.identity().batch.max(1);
         for part in leased.chunks(batch) {
             let release = |one: &Message| (one.clone(), Outcome::Release(Duration::ZERO));
             let items: Vec<_> = part.iter().map(release).collect();
             let answers = self.redrive.settle(&items).await;
-            let failed = answers.iter().filter(|answer| answer.is_err()).count();
-            self.report.not_released += failed as u64;
+            self.report.not_released += not_released(&answers);
         }
     }
+}
+
+/// How many messages stay invisible after these answers to their release: a receipt that is no longer
+/// valid holds none.
+pub(super) fn not_released(answers: &[Result<(), ItemError>]) -> u64 {
+    let stays = |answer: &&Result<(), ItemError>| match answer {
+        Ok(()) | Err(ItemError::Gone(_)) => false,
+        Err(_) => true,
+    };
+    answers.iter().filter(stays).count() as u64
 }
 
 /// Why a message cannot be sent again whatever its destination is.

@@ -1,6 +1,7 @@
 //! Shows messages of a queue that are selected, without moving any: by listing, or by receiving and
 //! giving back.
 
+use super::handover::not_released;
 use super::run::SCAN_LEASE;
 use super::tally::{ReasonTallies, ReasonTally};
 use super::{MOST_SCANNED, RedriveError, RedriveRefusal, Selection};
@@ -60,7 +61,7 @@ pub struct Looked {
     pub scanned: u64,
     /// How many of them were selected.
     pub matched: u64,
-    /// How many had to be received, and were given back.
+    /// Receives of messages that were given back; one that came twice counts twice.
     pub received: u64,
     /// Calls that received.
     pub receive_calls: u64,
@@ -272,7 +273,7 @@ async fn release(queue: &dyn Queue, held: &[Message]) -> u64 {
         let release = |one: &Message| (one.clone(), Outcome::Release(Duration::ZERO));
         let items: Vec<_> = part.iter().map(release).collect();
         let answers = queue.settle(&items).await;
-        failed += answers.iter().filter(|answer| answer.is_err()).count() as u64;
+        failed += not_released(&answers);
     }
     failed
 }

@@ -253,9 +253,7 @@ impl Run<'_> {
     async fn receive(&mut self) -> Result<End, QueueError> {
         let mut held = HashMap::new();
         let ended = self.receive_all(&mut held).await;
-        let held: Vec<Message> = held.into_values().collect();
-        self.carrier.report.received = held.len() as u64;
-        self.carrier.release(held).await;
+        self.carrier.release(held.into_values().collect()).await;
         ended
     }
 
@@ -383,7 +381,7 @@ impl Run<'_> {
             let carrier = &mut self.carrier;
             if held.contains_key(&message.id) || carrier.tried.contains(&message.id) {
                 receives = receives.max(message.receive_count);
-                held.extend([without_content(message)]);
+                self.hold(message, held);
                 continue;
             }
             carrier.report.scanned += 1;
@@ -405,19 +403,20 @@ impl Run<'_> {
                 }
             }
             receives = receives.max(message.receive_count);
-            held.extend([without_content(message)]);
+            self.hold(message, held);
         }
         (chosen, receives)
     }
-}
 
-/// What it takes to give a message back, by its id.
-fn without_content(message: Message) -> (String, Message) {
-    let held = Message {
-        body: String::new(),
-        attributes: Vec::new(),
-        system_attributes: Vec::new(),
-        ..message
-    };
-    (held.id.clone(), held)
+    /// Keeps what it takes to give a message back, in the place of an earlier receive of it.
+    fn hold(&mut self, message: Message, held: &mut HashMap<String, Message>) {
+        self.carrier.report.received += 1;
+        let bare = Message {
+            body: String::new(),
+            attributes: Vec::new(),
+            system_attributes: Vec::new(),
+            ..message
+        };
+        held.insert(bare.id.clone(), bare);
+    }
 }

@@ -166,7 +166,8 @@ pub struct RedriveReport {
     pub applied: bool,
     /// Messages that were looked at.
     pub scanned: u64,
-    /// Messages that were received to be looked at, and given back: each has one receive more.
+    /// Receives of messages that stay and were given back: each counts, also where a run takes so long
+    /// that a message comes again.
     pub received: u64,
     /// Calls that received.
     pub receive_calls: u64,

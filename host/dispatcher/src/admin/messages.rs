@@ -133,7 +133,8 @@ answers! {
         not_released: Count,
         /// Messages that were moved without `dispatcher-redriven`, for want of room.
         uncounted: Count,
-        /// Messages that were received to be looked at, and given back: each has one receive more.
+        /// Receives of messages that stay and were given back: each counts, also where a run takes so
+        /// long that a message comes again.
         received: Count,
         /// Calls that received: on SQS each is billed.
         receive_calls: Count,

@@ -306,9 +306,9 @@ fn lines(report: &RedriveReport, redrive: &Redrive) -> Vec<String> {
     if !redrive.from.can_browse() {
         let given_back = match report.received {
             0 => String::new(),
-            count => format!(
-                "; {count} messages were given back, each with one receive more than before"
-            ),
+            count => {
+                format!("; messages were given back after {count} receives, each of which counts")
+            }
         };
         lines.push(format!(
             "{} receive calls{given_back}",

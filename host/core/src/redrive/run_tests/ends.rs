@@ -141,6 +141,32 @@ async fn a_run_that_receives_only_what_stays_does_not_say_that_all_was_looked_at
 }
 
 #[tokio::test]
+async fn every_receive_of_what_is_given_back_is_counted() {
+    let scene = scene(false, many(10));
+    scene.from.forgets.store(true, Ordering::SeqCst);
+    let report = ran(&scene, &RedriveRequest::default()).await.unwrap();
+    let receives = |stored: &Stored| u64::from(stored.message.receive_count);
+    let receives: u64 = scene.from.stored.lock().unwrap().iter().map(receives).sum();
+    assert!(receives > 10, "they came once");
+    assert_eq!(report.received, receives);
+}
+
+#[tokio::test]
+async fn a_lease_that_has_ended_is_released() {
+    let scene = scene(false, many(10));
+    let request = RedriveRequest {
+        scan: 10,
+        ..RedriveRequest::default()
+    };
+    let from = scene.from.clone();
+    let progress = move |_: &RedriveReport| from.expire();
+    let never = CancellationToken::new();
+    let report = run(&scene.redrive, &request, &never, &progress).await;
+    let report = report.unwrap();
+    assert_eq!((report.received, report.not_released), (10, 0));
+}
+
+#[tokio::test]
 async fn a_run_ends_when_it_holds_too_many_letters_that_stay() {
     let homeless = |number: usize| Message {
         attributes: Vec::new(),
