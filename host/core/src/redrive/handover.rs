@@ -73,7 +73,7 @@ impl<'a> Handover<'a> {
                 applied: request.apply,
                 ..RedriveReport::default()
             },
-            returns: Returns::new(clock::wall_clock_now(), request.stop_at),
+            returns: Returns::new(clock::wall_clock_now(), request.stop_at, request.marks),
             pace: request.rate.map(|rate| Bucket::new(rate, 1)),
             tried: HashSet::new(),
             missing: request.selection.ids.clone().unwrap_or_default(),

@@ -46,7 +46,8 @@ pub struct RedriveRequest {
     /// How many messages are looked at in a queue that cannot be listed, where they must be looked at
     /// before they are moved.
     pub scan: u64,
-    /// Stops when more than this share of what was moved has come back, 0 to 1.
+    /// Stops when more redriven messages have come back, of any run, than this share of what was moved, 0
+    /// to 1. Not judged where attributes are kept.
     pub stop_at: f64,
     /// What becomes of the attributes of dead letters.
     pub marks: Marks,

@@ -1,17 +1,20 @@
-//! Whether too many of the messages that were moved have failed again. Pure.
+//! Whether too many of the messages that were moved back have failed again. Pure.
 
-use super::copy::redriven;
+use super::copy::{Marks, redriven};
 use crate::clock::Timestamp;
 use crate::message::Message;
 
 /// A share is judged once so many messages have come back: the first one proves little.
 const SMALLEST_SHARE_OF: u64 = 10;
 
-/// Counts what comes back to the queue that it was moved from.
+/// Counts what comes back to the queue that it was moved from, by the count that a redrive leaves on a
+/// message. That does not tell of which run it is: letters of an earlier run that fail now count too.
 #[derive(Debug, Clone)]
 pub(super) struct Returns {
     started: Timestamp,
     share: f64,
+    /// Whether this run leaves that count.
+    is_marking: bool,
     moved: u64,
     returned: u64,
     /// How many more messages without a date were there when the run began; unknown until one comes.
@@ -19,11 +22,13 @@ pub(super) struct Returns {
 }
 
 impl Returns {
-    /// For a run that began at `started` and stops at more than this share.
-    pub(super) fn new(started: Timestamp, share: f64) -> Self {
+    /// For a run that began at `started` and stops at more than this share. One that leaves attributes
+    /// as they are knows nothing of its messages again, and never stops.
+    pub(super) fn new(started: Timestamp, share: f64, marks: Marks) -> Self {
         Self {
             started,
             share,
+            is_marking: marks == Marks::Redriven,
             moved: 0,
             returned: 0,
             undated_left: None,
@@ -62,9 +67,15 @@ impl Returns {
         self.moved += count;
     }
 
-    /// A message was seen for the first time; counts it if it was moved by this run.
+    /// Whether there is anything to count.
+    pub(super) fn counts(&self) -> bool {
+        self.is_marking
+    }
+
+    /// A message was seen for the first time; counts it if it came after the start and had been moved
+    /// back before.
     pub(super) fn note_seen(&mut self, message: &Message) {
-        if self.is_new(message) && redriven(message) > 0 {
+        if self.counts() && self.is_new(message) && redriven(message) > 0 {
             self.returned += 1;
         }
     }
@@ -104,8 +115,8 @@ mod tests {
     }
 
     #[test]
-    fn only_what_this_run_moved_counts_as_returned() {
-        let mut returns = Returns::new(Timestamp(100), 0.5);
+    fn what_came_after_the_start_and_was_redriven_before_counts_as_returned() {
+        let mut returns = Returns::new(Timestamp(100), 0.5, Marks::Redriven);
         returns.note_moved(100);
         for one in [seen(100, true), seen(101, false), seen(101, true)] {
             returns.note_seen(&one);
@@ -115,12 +126,22 @@ mod tests {
     }
 
     #[test]
+    fn a_run_that_leaves_attributes_as_they_are_is_not_judged() {
+        let mut returns = Returns::new(Timestamp(100), 0.5, Marks::Kept);
+        returns.note_moved(10);
+        for _ in 0..10 {
+            returns.note_seen(&seen(101, true));
+        }
+        assert_eq!((returns.returned(), returns.are_too_many()), (0, false));
+    }
+
+    #[test]
     fn of_messages_without_a_date_as_many_are_old_as_there_were_at_first() {
         let undated = Message {
             sent_at: None,
             ..message("m")
         };
-        let mut returns = Returns::new(Timestamp(100), 0.5);
+        let mut returns = Returns::new(Timestamp(100), 0.5, Marks::Redriven);
         assert!(!returns.is_new(&undated) && returns.lacks_bound(&[undated.clone()]));
         assert!(!returns.lacks_bound(&[seen(100, false)]));
         returns.bound_undated(2);
@@ -136,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_run_stops_above_its_share_and_not_for_a_few() {
-        let mut returns = Returns::new(Timestamp(100), 0.5);
+        let mut returns = Returns::new(Timestamp(100), 0.5, Marks::Redriven);
         returns.note_moved(9);
         for _ in 0..9 {
             returns.note_seen(&seen(101, true));

@@ -232,7 +232,8 @@ impl Run<'_> {
         end: &BrowseCursor,
     ) -> Result<(), QueueError> {
         let moved = self.carrier.report.moved;
-        if moved < self.counted_at + COUNTED_EVERY.max(moved / 10) {
+        let is_early = moved < self.counted_at + COUNTED_EVERY.max(moved / 10);
+        if is_early || !self.carrier.returns.counts() {
             return Ok(());
         }
         self.counted_at = moved;

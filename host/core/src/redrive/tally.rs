@@ -25,7 +25,7 @@ pub enum End {
     ScanLimit,
     /// Somebody stopped it.
     Cancelled,
-    /// Too many of those that were moved have failed again.
+    /// Too many messages that were redriven have failed again.
     TooManyReturned,
     /// A message of a FIFO queue could not be moved, and those behind it wait for it.
     OrderKept,
@@ -56,7 +56,7 @@ impl End {
             Self::First => "as many as were asked for",
             Self::ScanLimit => "as many were looked at as may be; there may be more",
             Self::Cancelled => "stopped",
-            Self::TooManyReturned => "stopped: too many of the moved messages failed again",
+            Self::TooManyReturned => "stopped: too many redriven messages failed again",
             Self::OrderKept => {
                 "stopped: a message could not be moved, and those behind it would overtake it"
             }
@@ -184,7 +184,8 @@ pub struct RedriveReport {
     pub taken: u64,
     /// Messages that came after the run began, and stay.
     pub arrived: u64,
-    /// Of the moved messages, those that have come back.
+    /// Messages that came after the run began and had been redriven before, by this run or another; 0
+    /// for a move.
     pub returned: u64,
     /// Messages that were sent and could not be deleted: they are in both queues.
     pub not_deleted: u64,

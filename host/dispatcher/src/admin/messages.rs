@@ -121,7 +121,8 @@ answers! {
         taken: Count,
         /// Messages that came after the job began, and stay.
         arrived: Count,
-        /// Of the moved messages, those that have failed again.
+        /// Messages that failed again while it ran and had been redriven before, by this job or another; 0
+        /// for a move.
         returned: Count,
         /// Messages that were sent and could not be deleted: they are in both queues.
         not_deleted: Count,

@@ -74,7 +74,7 @@ pub(super) struct Args {
     /// Run a plugin, which is granted nothing, on each message first; only what it is done with is moved
     #[arg(long, value_name = "PLUGIN")]
     pub r#try: Option<PathBuf>,
-    /// Stop when more than this share of the moved messages came back, as in 20% or 0.2
+    /// Stop when more redriven messages failed again than this share of what was moved, as in 20% or 0.2
     #[arg(long, value_name = "SHARE", default_value = "50%")]
     pub stop_at: String,
     /// Move them; without it they are only counted
@@ -338,7 +338,10 @@ fn notes(report: &RedriveReport) -> impl Iterator<Item = String> {
             report.blocked,
             "wait behind a message of their group that stays",
         ),
-        (report.returned, "were moved and have failed again"),
+        (
+            report.returned,
+            "were redriven, by this run or another, and failed again while it ran",
+        ),
         (
             report.not_deleted,
             "were sent and could not be deleted: they are in both queues",

@@ -244,8 +244,8 @@ requests! {
         /// How many are looked at at most, where the queue cannot be listed: 10,000 unless it says
         /// otherwise.
         scan: Scan,
-        /// Stops when more than this share of what was moved has failed again: 0.5 unless it says
-        /// otherwise.
+        /// Stops when more redriven messages failed again than this share of what was moved: 0.5 unless
+        /// it says otherwise.
         stop_at: Share,
         /// Bodies to send in the place of those of some messages, by their ids; with `messages`.
         edits: Bodies,

@@ -449,7 +449,7 @@ fn job_details(job: &JobView) -> Markup {
         ("Moved", moved.0),
         ("Stay", left.0),
         ("Wait behind one of their group", blocked.0),
-        ("Failed again after the move", returned.0),
+        ("Redriven, now or before, and failed again", returned.0),
         ("Sent and not deleted: in both queues", not_deleted.0),
         ("Asked for and not found", missing.0),
         ("Without a clear answer: may be in both queues", uncertain.0),
