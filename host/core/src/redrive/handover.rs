@@ -152,7 +152,7 @@ impl<'a> Handover<'a> {
         found
     }
 
-    /// Counts a letter without moving it.
+    /// Counts a letter without moving it, unless the run is cancelled meanwhile.
     pub(super) async fn count(&mut self, letter: &Message) {
         let to = match self.destination(letter).await {
             Ok(to) => to,
@@ -162,31 +162,40 @@ impl<'a> Handover<'a> {
                 return;
             }
         };
+        let Some(answer) = self.would_go(letter, &*to).await else {
+            return;
+        };
         self.report.note_selected(letter, Some(&to.identity().name));
-        let answer = self.would_go(letter, &*to).await;
         if let Err(why) = answer {
             self.report.note_failure(letter, &why);
         }
     }
 
-    /// Whether a letter would be sent; the error is why not.
-    async fn would_go(&mut self, letter: &Message, to: &dyn Queue) -> Result<(), String> {
+    /// Whether a letter would be sent; the error is why not. `None` if the run was cancelled first.
+    async fn would_go(&mut self, letter: &Message, to: &dyn Queue) -> Option<Result<(), String>> {
         if let Some(why) = unsendable(letter) {
-            return Err(why);
+            return Some(Err(why));
         }
-        let body = self.reviewed(letter).await?;
+        let body = match self.reviewed(letter).await? {
+            Ok(body) => body,
+            Err(why) => return Some(Err(why)),
+        };
         let copy = copy_of(letter, body, self.request.marks, to.limits());
         self.report.uncounted += u64::from(copy.lacks_count);
         let answer = to.would_take(&copy.outgoing).await;
-        answer.map_err(|error| error.to_string())
+        Some(answer.map_err(|error| error.to_string()))
     }
 
-    /// The body to send; the error is why the letter stays.
-    async fn reviewed(&self, letter: &Message) -> Result<String, String> {
-        match &self.redrive.review {
-            Some(review) => review.review(letter).await,
-            None => Ok(letter.body.clone()),
+    /// The body to send; the error is why the letter stays. `None` if the run was cancelled first.
+    async fn reviewed(&self, letter: &Message) -> Option<Result<String, String>> {
+        let Some(review) = &self.redrive.review else {
+            return Some(Ok(letter.body.clone()));
+        };
+        if self.cancel.is_cancelled() {
+            return None;
         }
+        let body = review.review(letter, self.cancel).await;
+        (!self.cancel.is_cancelled()).then_some(body)
     }
 
     /// Moves messages that are leased since then, for so long. What stays is returned, still leased.
@@ -311,8 +320,12 @@ impl<'a> Handover<'a> {
         let name = to.identity().name.clone();
         let mut ready: Vec<(Message, Outgoing)> = Vec::new();
         for letter in round {
+            let Some(reviewed) = self.reviewed(&letter).await else {
+                kept.push(letter);
+                continue;
+            };
             self.report.note_selected(&letter, Some(&name));
-            match self.reviewed(&letter).await {
+            match reviewed {
                 Ok(body) => {
                     let copy = copy_of(&letter, body, self.request.marks, to.limits());
                     self.report.uncounted += u64::from(copy.lacks_count);

@@ -28,6 +28,7 @@ use crate::queue::{ItemError, Queue, QueueError};
 use crate::telemetry::metrics::durations::SentMessages;
 use crate::telemetry::trace::Tracer;
 use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
 
 /// How many messages of a queue that cannot be listed are received to be looked at, where nobody says.
 pub const SCANNED: u64 = 10_000;
@@ -84,8 +85,13 @@ pub trait Destinations: Send + Sync {
 /// A look at each message before it is moved.
 #[async_trait::async_trait]
 pub trait Review: Send + Sync {
-    /// The body to send. The error is why the message stays.
-    async fn review(&self, message: &Message) -> Result<String, String>;
+    /// The body to send. The error is why the message stays. Ends soon once `cancel` is set; its answer
+    /// counts for nothing then.
+    async fn review(
+        &self,
+        message: &Message,
+        cancel: &CancellationToken,
+    ) -> Result<String, String>;
 }
 
 /// Whoever follows a run. It goes on once this has returned.

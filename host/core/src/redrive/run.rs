@@ -153,6 +153,9 @@ impl Run<'_> {
         let mut chosen = Vec::new();
         for message in page {
             let carrier = &mut self.carrier;
+            if carrier.is_over() {
+                break;
+            }
             carrier.report.scanned += 1;
             if carrier.is_new(&message) {
                 carrier.report.arrived += 1;
@@ -380,7 +383,8 @@ impl Run<'_> {
         let (mut chosen, mut receives) = (Vec::new(), 0);
         for message in received {
             let carrier = &mut self.carrier;
-            if held.contains_key(&message.id) || carrier.tried.contains(&message.id) {
+            let is_known = held.contains_key(&message.id) || carrier.tried.contains(&message.id);
+            if is_known || carrier.is_over() {
                 receives = receives.max(message.receive_count);
                 self.hold(message, held);
                 continue;

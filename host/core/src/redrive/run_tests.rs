@@ -658,7 +658,7 @@ struct Louder;
 
 #[async_trait::async_trait]
 impl Review for Louder {
-    async fn review(&self, message: &Message) -> Result<String, String> {
+    async fn review(&self, message: &Message, _: &CancellationToken) -> Result<String, String> {
         match message.id.as_str() {
             "0001" => Err("it did not pass".into()),
             _ => Ok(message.body.to_uppercase()),

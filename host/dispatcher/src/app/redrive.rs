@@ -147,14 +147,16 @@ impl Destinations for Sources {
 pub struct Editor {
     /// What `sh -c` runs.
     pub command: String,
-    /// Ends a command that runs.
-    pub cancel: CancellationToken,
 }
 
 #[async_trait::async_trait]
 impl Review for Editor {
-    async fn review(&self, message: &Message) -> Result<String, String> {
-        edit(&self.command, &message.body, &self.cancel).await
+    async fn review(
+        &self,
+        message: &Message,
+        cancel: &CancellationToken,
+    ) -> Result<String, String> {
+        edit(&self.command, &message.body, cancel).await
     }
 }
 

@@ -78,8 +78,9 @@ impl Sandbox {
         })
     }
 
-    /// Runs the plugin on a message. The error is what it answered, unless it was done.
-    pub async fn passes(&self, message: Message) -> Result<(), String> {
+    /// Runs the plugin on a message until `cancel` is set. The error is what it answered, unless it was
+    /// done.
+    pub async fn passes(&self, message: Message, cancel: &CancellationToken) -> Result<(), String> {
         let deadline = Deadline::after(self.timeout);
         let attempt = Arc::new(Attempt {
             messages: vec![message],
@@ -91,6 +92,7 @@ impl Sandbox {
         let verdicts = tokio::select! {
             biased; // a guest that computes is stopped from inside
             verdicts = self.plugin.handle(attempt) => verdicts,
+            () = cancel.cancelled() => return Err("nothing: it was stopped".to_owned()),
             () = deadline.passed(&timers) => vec![Verdict::Retry {
                 after: None,
                 why: FailureReason::TimedOut(self.timeout.timeout + deadline.added()),

@@ -173,9 +173,13 @@ struct EditAndTry {
 
 #[async_trait::async_trait]
 impl Review for EditAndTry {
-    async fn review(&self, message: &Message) -> Result<String, String> {
+    async fn review(
+        &self,
+        message: &Message,
+        cancel: &CancellationToken,
+    ) -> Result<String, String> {
         let body = match &self.editor {
-            Some(editor) => editor.review(message).await?,
+            Some(editor) => editor.review(message, cancel).await?,
             None => message.body.clone(),
         };
         if let Some(sandbox) = &self.sandbox {
@@ -183,7 +187,7 @@ impl Review for EditAndTry {
                 body: body.clone(),
                 ..message.clone()
             };
-            let passed = sandbox.passes(edited).await;
+            let passed = sandbox.passes(edited, cancel).await;
             passed.map_err(|answer| format!("--try answered {answer}"))?;
         }
         Ok(body)
@@ -207,10 +211,7 @@ impl MoveTask {
             Some(file) => Some(sandbox("--try", file, &places.stores.data).await?),
             None => None,
         };
-        let editor = self.edit.map(|command| Editor {
-            command,
-            cancel: cancel.clone(),
-        });
+        let editor = self.edit.map(|command| Editor { command });
         let is_reviewed = editor.is_some() || sandbox.is_some();
         let review = EditAndTry { editor, sandbox };
         let review = is_reviewed.then(|| Arc::new(review) as Arc<dyn Review>);

@@ -195,3 +195,38 @@ async fn a_run_ends_before_a_letter_that_stays_has_its_last_receive() {
         assert_eq!((report.moved, report.end), (9, Some(end)), "{report:?}");
     }
 }
+
+/// A review that somebody cancels while it looks at the fifth letter.
+struct Interrupted(AtomicUsize);
+
+#[async_trait::async_trait]
+impl Review for Interrupted {
+    async fn review(
+        &self,
+        message: &Message,
+        cancel: &CancellationToken,
+    ) -> Result<String, String> {
+        if self.0.fetch_add(1, Ordering::SeqCst) < 4 {
+            return Ok(message.body.clone());
+        }
+        cancel.cancel();
+        Err("it was stopped".to_owned())
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_run_ends_between_the_letters_of_a_page_and_notes_no_failure() {
+    for (lists, apply) in [(true, false), (false, false), (true, true), (false, true)] {
+        let mut scene = scene(lists, many(100));
+        scene.redrive.review = Some(Arc::new(Interrupted(AtomicUsize::new(0))));
+        let request = RedriveRequest {
+            apply,
+            ..RedriveRequest::default()
+        };
+        let report = ran(&scene, &request).await.unwrap();
+        assert_eq!(report.end, Some(End::Cancelled), "{report:?}");
+        assert_eq!((report.matched, report.left), (4, 0), "{report:?}");
+        assert_eq!(report.moved, if apply { 4 } else { 0 });
+        assert_eq!(scene.from.leased(), 0);
+    }
+}

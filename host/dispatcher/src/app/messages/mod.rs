@@ -424,7 +424,11 @@ struct ApiReview {
 
 #[async_trait::async_trait]
 impl Review for ApiReview {
-    async fn review(&self, message: &Message) -> Result<String, String> {
+    async fn review(
+        &self,
+        message: &Message,
+        cancel: &CancellationToken,
+    ) -> Result<String, String> {
         let edited = self.edits.get(&message.id);
         let body = edited.unwrap_or(&message.body);
         if body.contains(BLOT) && !message.body.contains(BLOT) {
@@ -438,7 +442,7 @@ impl Review for ApiReview {
                 body: body.clone(),
                 ..message.clone()
             };
-            let passed = sandbox.passes(tried).await;
+            let passed = sandbox.passes(tried, cancel).await;
             passed.map_err(|answer| format!("the plugin answered {answer}"))?;
         }
         Ok(body.clone())
