@@ -455,6 +455,17 @@ async fn a_running_attempt_is_cancelled_and_its_message_deleted() {
     let cancelled = scene.get("/api/v1/outcomes?event=cancelled");
     assert_eq!(cancelled["items"].as_array().map(Vec::len), Some(3));
     stop(&mut scene.running);
+    // Nobody is there to be asked, and the queue can be looked at without.
+    let later = scene.send_later();
+    let ended = scene.cancel(&later);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.stdout.contains("1 waiting removed"), "{ended:?}");
+    let ended = scene.cancel(&later);
+    assert_eq!(ended.code, 3, "{ended:?}");
+    assert!(
+        ended.stderr.contains("no message with this id waits"),
+        "{ended:?}"
+    );
 }
 
 #[tokio::test]

@@ -402,8 +402,10 @@ async fn a_message_that_waits_is_cancelled_by_the_command() {
     let data = folder();
     let letters = [letter("first", "trap"), letter("second", "trap")];
     let ids = with_letters(data.path(), &letters).await;
+    // An address that is configured for other commands is not asked.
     let cancel = |id: &str| {
         Program::new(["cancel", "local:q.dead", id])
+            .env("DISPATCHER_ADMIN", "127.0.0.1:1")
             .sharing(&data)
             .run()
     };

@@ -136,7 +136,8 @@ impl Backends {
                 kind: ErrorKind::Invalid,
                 message: format!(
                     "its messages cannot be cancelled: {} hands out messages by receiving them and \
-                     has no call that reaches one by its id",
+                     has no call that reaches one by its id; one that runs is cancelled by its process: \
+                     name it by --admin",
                     name.backend.name()
                 ),
             });
