@@ -43,6 +43,7 @@ macro_rules! with_checks {
                 what_waits_is_listed_without_being_received,
                 what_comes_later_is_listed_after_the_end,
                 chosen_messages_are_received_and_no_others,
+                a_message_that_waits_is_found_by_its_id,
                 a_chosen_message_does_not_overtake_one_of_its_group_in_flight,
                 a_purge_removes_what_is_not_in_flight,
                 what_waits_for_its_time_is_cancelled_by_its_id,

@@ -175,6 +175,43 @@ pub(crate) async fn chosen_messages_are_received_and_no_others(backend: &Backend
     assert_eq!(again, [], "one is gone, one in flight");
 }
 
+pub(crate) async fn a_message_that_waits_is_found_by_its_id(backend: &Backend) {
+    let queue = backend.open(ORDERED).await.queue;
+    if !queue.finds_by_id() {
+        is_refusal(queue.find_waiting("any").await);
+        return;
+    }
+    let later = Outgoing {
+        delay: Duration::from_secs(3_600),
+        ..plain("later")
+    };
+    let keeps_groups = queue.identity().ordered_groups;
+    let one = |body: &str| match keeps_groups {
+        true => grouped("g", body),
+        false => plain(body),
+    };
+    let sent = [one("first"), one("second"), plain("third"), later];
+    let ids = queue.send_all(&sent).await;
+    let find = async |id: &str| queue.find_waiting(id).await.expect("an answer");
+    for (id, body) in ids.iter().zip(["first", "second", "third"]) {
+        let found = find(id).await.expect("it waits");
+        assert_eq!(
+            (&found.id, &*found.body, found.receive_count),
+            (id, body, 0)
+        );
+    }
+    assert_eq!(find(&ids[3]).await, None, "it is delayed");
+    assert_eq!(find("of nothing").await, None);
+    let chosen = find(&ids[2]).await.expect("it waits").receipt;
+    let taken = queue.receive_these(&[chosen], LONG).await.expect("taken");
+    assert_eq!(bodies(&taken), ["third"]);
+    assert_eq!(find(&ids[2]).await, None, "it is in flight");
+    let release = Outcome::Release(Duration::ZERO);
+    queue.settle_one(&taken[0], release).await;
+    let found = find(&ids[2]).await.expect("it waits again");
+    assert_eq!(found.receive_count, 1);
+}
+
 pub(crate) async fn a_chosen_message_does_not_overtake_one_of_its_group_in_flight(
     backend: &Backend,
 ) {

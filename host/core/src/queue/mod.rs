@@ -430,6 +430,20 @@ pub trait Queue: Send + Sync + 'static {
         Err(not_listed(self.identity()))
     }
 
+    /// Whether it finds a message that waits by its id without a walk over all others: `find_waiting`.
+    /// Cheap.
+    fn finds_by_id(&self) -> bool {
+        false
+    }
+
+    /// The message of this id as `browse` would list it, if it waits.
+    async fn find_waiting(&self, _id: &str) -> Result<Option<Message>, QueueError> {
+        Err(QueueError {
+            kind: ErrorKind::Invalid,
+            message: format!("`{}` cannot find a message by its id", self.identity().name),
+        })
+    }
+
     /// Removes the message of this id that waits for its time: for a delay that its sender or a retry
     /// gave it, so that `browse` does not list it. False if none does, and where the backend cannot
     /// find one by its id.

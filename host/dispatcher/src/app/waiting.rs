@@ -11,6 +11,23 @@ use tokio_util::sync::CancellationToken;
 /// For how long a message is leased to be deleted.
 const DELETING: Duration = Duration::from_secs(30);
 
+/// The message of an id, if the backend can say at once whether it waits. `None` if it cannot, or may
+/// not: then a walk over the queue finds it.
+pub(crate) async fn at_once(
+    queue: &dyn Queue,
+    id: &str,
+) -> Result<Option<Option<Message>>, QueueError> {
+    if !queue.finds_by_id() {
+        return Ok(None);
+    }
+    match queue.find_waiting(id).await {
+        Ok(found) => Ok(Some(found)),
+        // A role that lists may lack the permission to read one.
+        Err(error) if error.kind == ErrorKind::AccessDenied => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// What selects the message of an id, and how far to look for it.
 pub(crate) fn by_id(id: &str) -> (Selection, LookBounds) {
     let selection = Selection {
@@ -31,17 +48,11 @@ pub(crate) fn by_id(id: &str) -> (Selection, LookBounds) {
 /// Finds a message and deletes it; false if none of the id waits. An error if it waits and cannot be
 /// taken.
 pub(crate) async fn cancel(queue: &Arc<dyn Queue>, id: &str) -> Result<bool, QueueError> {
-    let (selection, bounds) = by_id(id);
-    let never = CancellationToken::new();
-    let looked = redrive::look(&**queue, &selection, &bounds, &never).await;
-    let looked = looked.map_err(|error| match error {
-        RedriveError::Source { error, .. } => error,
-        RedriveError::Refused(why) => QueueError {
-            kind: ErrorKind::Invalid,
-            message: why.to_string(),
-        },
-    })?;
-    let Some(found) = looked.messages.into_iter().next() else {
+    let found = match at_once(&**queue, id).await? {
+        Some(found) => found,
+        None => walk(&**queue, id).await?,
+    };
+    let Some(found) = found else {
         return Ok(false);
     };
     if remove(queue.clone(), found).await? {
@@ -54,6 +65,20 @@ pub(crate) async fn cancel(queue: &Arc<dyn Queue>, id: &str) -> Result<bool, Que
              group before it must go first"
         ),
     })
+}
+
+async fn walk(queue: &dyn Queue, id: &str) -> Result<Option<Message>, QueueError> {
+    let (selection, bounds) = by_id(id);
+    let never = CancellationToken::new();
+    let looked = redrive::look(queue, &selection, &bounds, &never).await;
+    let looked = looked.map_err(|error| match error {
+        RedriveError::Source { error, .. } => error,
+        RedriveError::Refused(why) => QueueError {
+            kind: ErrorKind::Invalid,
+            message: why.to_string(),
+        },
+    })?;
+    Ok(looked.messages.into_iter().next())
 }
 
 /// Deletes a message of a listing; false if it cannot be taken.

@@ -112,15 +112,28 @@ impl DynamoQueue {
         let (items, next) = page(&self.table, PENDING, &self.identity.name, after, max).await?;
         let today = clock::wall_clock_now();
         let waits = |item: &&TaskItem| item::readiness(item, today) == Readiness::Ready;
-        let message = |item: &TaskItem| {
-            let mut message = self.table.reading.message(item, None)?;
-            message.receipt = Receipt(message.id.clone());
-            Some(message)
-        };
+        let waiting = items.iter().filter(waits);
         Ok(BrowsePage {
-            messages: items.iter().filter(waits).filter_map(message).collect(),
+            messages: waiting.filter_map(|item| self.listed(item)).collect(),
             next,
         })
+    }
+
+    fn listed(&self, item: &TaskItem) -> Option<Message> {
+        let mut message = self.table.reading.message(item, None)?;
+        message.receipt = Receipt(message.id.clone());
+        Some(message)
+    }
+
+    /// The task of an id, if it waits.
+    pub(super) async fn find(&self, id: &str) -> Result<Option<Message>, QueueError> {
+        let found = self.table.task(id).await?;
+        let today = clock::wall_clock_now();
+        let waits = |item: &TaskItem| {
+            let is_pending = item::string(item, STATUS).is_some_and(|key| status::is(key, PENDING));
+            is_pending && item::readiness(item, today) == Readiness::Ready
+        };
+        Ok(found.filter(waits).and_then(|item| self.listed(&item)))
     }
 
     /// The place behind what was created until now.

@@ -8,7 +8,7 @@ use super::item_errors::of_item;
 use super::purge::{self, PURGED_AT_ONCE, PurgeSource, purge_some};
 use super::receipt::TaskDelivery;
 use super::settle::{HELD, LEASE, extension, gone, held, held_values};
-use super::status::FAILURE;
+use super::status::{self, FAILURE};
 use super::table::{
     ConditionalRemoval, ConditionalStep, IndexPage, Seek, Stepped, Table, side_by_side,
 };
@@ -325,6 +325,22 @@ impl Queue for FailedTasks {
         })
     }
 
+    fn finds_by_id(&self) -> bool {
+        true
+    }
+
+    async fn find_waiting(&self, id: &str) -> Result<Option<Message>, QueueError> {
+        let found = self.table.task(id).await?;
+        let now = clock::wall_clock_now();
+        let waits = |item: &TaskItem| {
+            let is_failed = item::string(item, STATUS).is_some_and(|key| status::is(key, FAILURE));
+            is_failed && is_letter(item, now) && !is_held(item, now)
+        };
+        Ok(found
+            .filter(waits)
+            .and_then(|item| self.letter(&item, None)))
+    }
+
     async fn browse_end(&self) -> Result<BrowseCursor, QueueError> {
         Ok(Place::end(&self.table).cursor())
     }
@@ -388,7 +404,6 @@ impl PurgeSource for FailedTasks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::status;
 
     const NOW: Timestamp = Timestamp(1_800_000_000_000);
 

@@ -252,6 +252,14 @@ impl Queue for DynamoQueue {
             .await
     }
 
+    fn finds_by_id(&self) -> bool {
+        true
+    }
+
+    async fn find_waiting(&self, id: &str) -> Result<Option<Message>, QueueError> {
+        self.find(id).await
+    }
+
     async fn cancel_delayed(&self, id: &str) -> Result<bool, QueueError> {
         self.end_later(id).await
     }

@@ -280,6 +280,20 @@ impl Table {
         })
     }
 
+    /// A task as it is now, with all columns.
+    pub(super) async fn task(&self, id: &str) -> Result<Option<TaskItem>, QueueError> {
+        let get = self.client.get_item().table_name(&self.name);
+        let answer = get
+            .key(TASK_ID, item::text(id))
+            .consistent_read(true)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total)
+            .send()
+            .await
+            .map_err(|error| self.call("GetItem").failed(&error))?;
+        self.spent.read(answer.consumed_capacity());
+        Ok(answer.item)
+    }
+
     /// Makes one step if its condition holds.
     pub(super) async fn step(&self, mut step: ConditionalStep) -> Result<Stepped, QueueError> {
         let (names, values) = step.expression_parts(self);

@@ -22,6 +22,12 @@ const AT_ONCE: u64 = 500;
 /// Rows from one on, in the order of sending, and whether each waits in this queue.
 const WALK: &str = "SELECT seq, queue = ?1 AND visible_at <= ?2 FROM entries NOT INDEXED
      WHERE seq > ?3 ORDER BY seq LIMIT ?4";
+/// Rows from one on, in the order of sending, and whether each is the message of an id and waits in this
+/// queue. No other message is read.
+const SEARCH: &str = "SELECT seq, CASE WHEN queue = ?1 AND visible_at <= ?2 THEN
+         (SELECT id FROM payloads WHERE payloads.seq = coalesce(entries.payload, entries.seq)) = ?3
+         ELSE 0 END
+     FROM entries NOT INDEXED WHERE seq > ?4 ORDER BY seq LIMIT ?5";
 /// What one row says of its message before it is received.
 const CHOSEN: &str = "SELECT message_group, receive_count FROM entries
      WHERE seq = ?1 AND queue = ?2 AND visible_at <= ?3";
@@ -56,6 +62,44 @@ pub(super) fn page(
         }
     }
     Ok(page)
+}
+
+/// Where a search for an id is.
+#[derive(Debug)]
+pub(super) enum Search {
+    /// It waits.
+    Found(Box<Message>),
+    /// It is not among the rows up to this one.
+    Beyond(i64),
+    /// It does not wait.
+    Ended,
+}
+
+/// Looks for the message of an id among some of the rows after this one.
+pub(super) fn find(
+    turn: &Turn<'_>,
+    (queue, name): (QueueId, &str),
+    id: &str,
+    after: i64,
+) -> rusqlite::Result<Search> {
+    let mut search = turn.connection.prepare_cached(SEARCH)?;
+    let mut rows = search.query(params![queue, turn.now, id, after, ROWS])?;
+    let (mut seen, mut last) = (0, after);
+    while let Some(row) = rows.next()? {
+        let is_it: Option<bool>;
+        (last, is_it) = (row.get(0)?, row.get(1)?);
+        seen += 1;
+        if is_it == Some(true) {
+            let mut message = look_at(turn, last, name)?;
+            let count = i64::from(message.receive_count);
+            message.receipt = LocalDelivery { seq: last, count }.receipt();
+            return Ok(Search::Found(Box::new(message)));
+        }
+    }
+    Ok(match seen < ROWS {
+        true => Search::Ended,
+        false => Search::Beyond(last),
+    })
 }
 
 /// The cursor behind all that was ever sent.
@@ -202,6 +246,25 @@ mod tests {
         assert_eq!(bodies(&second), ["3"]);
         assert_eq!(second.next, None);
         assert_eq!(row_of(Some(&end(&turn).unwrap())), Some(5));
+    }
+
+    #[test]
+    fn a_message_is_found_by_its_id_among_those_of_other_queues() {
+        let connection = schema::in_memory();
+        let mut turn = Turn::new(&connection, StoreTime(1_000));
+        sent(&mut turn, "other", &["x"]);
+        let queue = sent(&mut turn, "q", &["1", "2"]);
+        let all = page(&turn, (queue, "local:q"), 0, 9).unwrap().messages;
+        let found = |turn: &Turn<'_>, of| find(turn, (of, "local:q"), &all[1].id, 0).unwrap();
+        let Search::Found(message) = found(&turn, queue) else {
+            panic!("it waits");
+        };
+        assert_eq!(*message, all[1]);
+        let other = look::queue_id(turn.connection, "other").unwrap();
+        assert!(matches!(found(&turn, other), Search::Ended));
+        let chosen = [all[1].receipt.clone()];
+        take_chosen(&mut turn, queue, &chosen, Duration::from_secs(60)).unwrap();
+        assert!(matches!(found(&turn, queue), Search::Ended), "it is held");
     }
 
     #[test]

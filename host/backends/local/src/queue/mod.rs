@@ -500,6 +500,26 @@ impl Queue for LocalQueue {
         self.handle.run(Durability::Look, read).await
     }
 
+    fn finds_by_id(&self) -> bool {
+        true
+    }
+
+    /// Looks through the rows of the file, and reads nothing but ids.
+    async fn find_waiting(&self, id: &str) -> Result<Option<Message>, QueueError> {
+        let mut after = 0;
+        loop {
+            let (queue, name) = (self.origin.id, self.name.clone());
+            let id = id.to_owned();
+            let run =
+                move |turn: &mut turn::Turn<'_>| browse::find(turn, (queue, &name), &id, after);
+            match self.handle.run(Durability::Look, run).await? {
+                browse::Search::Found(message) => return Ok(Some(*message)),
+                browse::Search::Beyond(row) => after = row,
+                browse::Search::Ended => return Ok(None),
+            }
+        }
+    }
+
     async fn cancel_delayed(&self, id: &str) -> Result<bool, QueueError> {
         let (queue, id) = (self.origin.name.clone(), id.to_owned());
         let run = move |turn: &mut turn::Turn<'_>| delayed::cancel_later(turn, &queue, &id);

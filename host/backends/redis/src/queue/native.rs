@@ -468,6 +468,14 @@ impl Queue for NativeQueue {
             .await
     }
 
+    fn finds_by_id(&self) -> bool {
+        true
+    }
+
+    async fn find_waiting(&self, id: &str) -> Result<Option<Message>, QueueError> {
+        self.find(id).await
+    }
+
     async fn purge(&self) -> Result<PurgeStep, QueueError> {
         self.remove_some().await
     }

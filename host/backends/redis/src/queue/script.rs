@@ -47,6 +47,8 @@ pub(super) static DEPTH: LazyLock<Script> = of_queue!("depth");
 pub(super) static PEEK: LazyLock<Script> = of_queue!("peek");
 /// Lists what waits.
 pub(super) static BROWSE: LazyLock<Script> = of_queue!("browse", even when full);
+/// Finds one that waits.
+pub(super) static FIND: LazyLock<Script> = of_queue!("find", even when full);
 /// Hands out chosen messages.
 pub(super) static TAKE: LazyLock<Script> = of_queue!("take", even when full);
 /// Removes what is not in flight.

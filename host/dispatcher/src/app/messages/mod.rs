@@ -9,7 +9,7 @@ use super::build::Backends;
 use super::operations::{PATIENCE, backend_failed, within};
 use super::redrive::open;
 use super::sandbox::Sandbox;
-use super::waiting::{by_id, remove};
+use super::waiting::{at_once, by_id, remove};
 use crate::admin::audit::Requester;
 use crate::admin::messages::{
     Backlog, BodyEdit, DeleteResult, JOB_WAIT, JobKind, JobOrder, JobView, LookOrder, MessageList,
@@ -196,9 +196,19 @@ impl QueueMessages {
 
     /// A message that waits in a queue.
     async fn find(&self, queue: &Arc<dyn Queue>, id: &str) -> Result<Looked, CallProblem> {
-        let (selection, bounds) = by_id(id);
-        let looked = self.look_in_time(queue.clone(), selection, bounds, LOOKING);
-        let looked = looked.await?;
+        let found = within(PATIENCE, at_once(&**queue, id)).await?;
+        let looked = match found.map_err(|error| backend_failed(&error))? {
+            Some(found) => Looked {
+                scanned: u64::from(found.is_some()),
+                messages: found.into_iter().collect(),
+                ..Looked::default()
+            },
+            None => {
+                let (selection, bounds) = by_id(id);
+                let looked = self.look_in_time(queue.clone(), selection, bounds, LOOKING);
+                looked.await?
+            }
+        };
         if looked.messages.is_empty() {
             let name = &queue.identity().name;
             let scanned = looked.scanned;

@@ -44,6 +44,23 @@ impl NativeQueue {
         })
     }
 
+    /// The message of an id, if it waits.
+    pub(super) async fn find(&self, id: &str) -> Result<Option<Message>, QueueError> {
+        let largest = largest(self.budget.as_ref());
+        let mut call = script::FIND.key(&self.base);
+        call.arg(id).arg(largest);
+        let _turn = self.lines.turn().await;
+        let answer: Vec<Value> = self.lines.link.run(&call).await?;
+        match wire::claimed(&answer, &self.identity.name, largest) {
+            Some(Claimed::Messages { messages, .. }) => Ok(messages.into_iter().next()),
+            Some(Claimed::Nothing(_)) => Ok(None),
+            _ => Err(item_errors::unexpected_answer(
+                self.lines.link.place(),
+                "a message",
+            )),
+        }
+    }
+
     /// The cursor behind what was sent until now, by the server's clock.
     pub(super) async fn end_of_list(&self) -> Result<BrowseCursor, QueueError> {
         let mut pipe = redis::pipe();
