@@ -12,6 +12,7 @@ use dispatcher_core::backend::{QueueKey, ServerWarning};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::files;
 use dispatcher_core::queue::Identity;
+use dispatcher_core::tasks;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,9 @@ const SHORT_LEASE: Duration = Duration::from_secs(10);
 /// A redrive policy that dead-letters after so few receives mistakes one restart for a bad
 /// message.
 const FEW_RECEIVES: u32 = 2;
+
+/// So many queues are asked at once.
+const ABREAST: usize = 16;
 
 /// Open files beside the connections of invocations: polls, settlement, metrics, the data folder.
 const OTHER_FILES: u64 = 100;
@@ -76,18 +80,9 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
         Ok(plan) => vec![of_stop(plan, super::platform())],
         Err(problems) => problems.into_iter().map(Finding::from).collect(),
     };
+    let mut of_queues = queues(settings, &backends).await.into_iter();
     for route in &settings.routes {
-        for queue in &route.queues {
-            // What cannot be opened is among the problems of `check`.
-            let terms = OpenTerms {
-                dead_letter: route.dead_letter.as_ref(),
-                ..OpenTerms::default()
-            };
-            let opened = backends.open(&queue.name, terms).await;
-            if let Ok(opened) = opened {
-                findings.extend(of_queue(route, &queue.name, opened.identity()));
-            }
-        }
+        findings.extend(of_queues.by_ref().take(route.queues.len()).flatten());
         findings.extend(records::describe(settings, route).map(|says| {
             let about = format!("idempotency of route {}", route.name);
             Finding::new(Level::Ok, &about, says)
@@ -115,6 +110,27 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
         }
     }
     findings.extend(of_files(settings, files::raise_limit().1));
+    findings
+}
+
+/// What is found about each queue, in their order.
+async fn queues(settings: &Settings, backends: &Backends) -> Vec<Vec<Finding>> {
+    let routes = settings.routes.iter();
+    let names = routes.flat_map(|route| route.queues.iter().map(move |queue| (route, &queue.name)));
+    let names: Vec<(&Route, &QueueName)> = names.collect();
+    let mut findings = Vec::with_capacity(names.len());
+    for some in names.chunks(ABREAST) {
+        let looks = some.iter().map(|(route, name)| async move {
+            let terms = OpenTerms {
+                dead_letter: route.dead_letter.as_ref(),
+                ..OpenTerms::default()
+            };
+            // What cannot be opened is among the problems of `check`.
+            let opened = backends.open(name, terms).await.ok();
+            opened.map_or_else(Vec::new, |opened| of_queue(route, name, opened.identity()))
+        });
+        findings.extend(tasks::all(looks.collect()).await);
+    }
     findings
 }
 

@@ -2,6 +2,7 @@
 //! asked to, and keeps the answers for some seconds.
 
 mod depths;
+mod findings;
 pub(super) mod rates;
 pub(super) mod scheduled;
 mod unread;
@@ -40,20 +41,16 @@ use dispatcher_core::scheduler::figures::Figures;
 use dispatcher_core::scheduler::live::RouteControl;
 use dispatcher_core::scheduler::shared::SharedScheduler;
 use dispatcher_core::telemetry::readiness::Readiness;
+use findings::Findings;
 use rates::Rates;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use unread::Unread;
 
-/// For how long findings are shown before they are looked for again.
-const FINDINGS_KEPT: Duration = Duration::from_secs(60);
 /// How long the API waits for a backend.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// How long it waits for findings, for which plugins are compiled.
-const LONG_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A run, as the API sees it.
 pub(crate) struct RunOperations {
@@ -70,7 +67,7 @@ pub(crate) struct RunOperations {
     rates: Arc<Rates>,
     depths: Depths,
     unread: Unread,
-    findings: Mutex<Option<(BootInstant, Vec<FindingView>)>>,
+    findings: Findings,
     shows_bodies: bool,
     messages: Arc<QueueMessages>,
 }
@@ -126,7 +123,7 @@ impl RunOperations {
             drain: shared.drain.clone(),
             began: clock::now(),
             started_at: clock::wall_clock_now(),
-            findings: Mutex::default(),
+            findings: Findings::default(),
             shows_bodies: settings.admin.as_ref().is_some_and(|admin| admin.bodies),
             settings: settings.clone(),
             messages: Arc::new(messages),
@@ -579,15 +576,6 @@ impl Operations for RunOperations {
     }
 
     async fn findings(&self) -> Result<(Vec<FindingView>, f64), CallProblem> {
-        // Whoever asks meanwhile waits for the same answer.
-        let mut kept = self.findings.lock().await;
-        if let Some((at, findings)) = &*kept {
-            let age = clock::now().since(*at);
-            if age < FINDINGS_KEPT {
-                return Ok((findings.clone(), age.as_secs_f64()));
-            }
-        }
-        let found = within(LONG_PATIENCE, doctor::look(&self.settings)).await?;
         let view = |finding: doctor::Finding| FindingView {
             level: match finding.level {
                 Level::Ok => "ok",
@@ -597,9 +585,11 @@ impl Operations for RunOperations {
             about: finding.about,
             message: finding.message,
         };
-        let found: Vec<FindingView> = found.into_iter().map(view).collect();
-        *kept = Some((clock::now(), found.clone()));
-        Ok((found, 0.0))
+        let look = async {
+            let found = doctor::look(&self.settings).await;
+            found.into_iter().map(view).collect()
+        };
+        self.findings.get(look).await
     }
 
     async fn change_queue(
