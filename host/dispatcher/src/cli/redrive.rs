@@ -271,14 +271,14 @@ async fn moved(
     redrive::run(redrive, request, cancel, &progress).await
 }
 
-/// The report for people.
-fn lines(report: &RedriveReport, redrive: &Redrive) -> Vec<String> {
-    let mut lines = Vec::new();
+/// What the run did, in a line.
+fn summary(report: &RedriveReport) -> String {
     let queue = &report.queue;
     let end = report.end.map_or("a call failed", |end| end.words());
-    lines.push(match report.applied {
+    match report.applied {
         true => format!(
-            "{queue}: {} moved, {} stay ({end})",
+            "{queue}: {} looked at, {} moved, {} stay ({end})",
+            report.scanned,
             report.moved,
             report.left + report.blocked
         ),
@@ -286,7 +286,12 @@ fn lines(report: &RedriveReport, redrive: &Redrive) -> Vec<String> {
             "{queue}: {} looked at, {} selected ({end})",
             report.scanned, report.matched
         ),
-    });
+    }
+}
+
+/// The report for people.
+fn lines(report: &RedriveReport, redrive: &Redrive) -> Vec<String> {
+    let mut lines = vec![summary(report)];
     for kind in &report.messages {
         let reason = kind.reason.as_deref().unwrap_or("(no reason)");
         let to = kind.to.as_deref().unwrap_or("(nowhere)");
@@ -371,6 +376,25 @@ fn notes(report: &RedriveReport) -> impl Iterator<Item = String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dispatcher_core::redrive::End;
+
+    #[test]
+    fn the_report_says_how_many_messages_were_looked_at() {
+        let mut report = RedriveReport {
+            queue: "orders-dlq".to_owned(),
+            scanned: 100,
+            matched: 12,
+            moved: 10,
+            left: 2,
+            end: Some(End::ScanLimit),
+            ..RedriveReport::default()
+        };
+        let counted = summary(&report);
+        assert!(counted.starts_with("orders-dlq: 100 looked at, 12 selected ("));
+        report.applied = true;
+        let moved = summary(&report);
+        assert!(moved.starts_with("orders-dlq: 100 looked at, 10 moved, 2 stay ("));
+    }
 
     #[test]
     fn a_share_is_a_percentage_or_a_fraction() {

@@ -101,10 +101,11 @@ impl JobRecord {
         self.by.log_end(target, &self.id, count, state.name());
     }
 
-    /// How many messages it moved or removed, as far as that is known.
+    /// How many messages it moved or removed, as far as that is known; what only counts has changed those
+    /// that it had to receive.
     fn changed(&self) -> u64 {
         match (self.order.apply, self.order.kind) {
-            (false, _) => 0,
+            (false, _) => self.report.received,
             (true, JobKind::Purge) => self.removed.or(self.waiting).unwrap_or_default(),
             (true, JobKind::Redrive | JobKind::Move) => self.report.moved,
         }
@@ -507,6 +508,19 @@ mod tests {
         cut.report.not_deleted = 30;
         cut.end(JobState::Cut, None);
         assert_eq!(cut.rest().expect("it can be").first, Some(10));
+    }
+
+    #[test]
+    fn the_audit_counts_what_a_dry_run_received() {
+        let mut counted = record(&JobFiles::new("unused".into()));
+        counted.order.apply = false;
+        counted.report.moved = 0;
+        assert_eq!(counted.changed(), 0, "its queue was listed");
+        counted.report.received = 7;
+        assert_eq!(counted.changed(), 7);
+        counted.order.apply = true;
+        counted.report.moved = 3;
+        assert_eq!(counted.changed(), 3);
     }
 
     #[test]
