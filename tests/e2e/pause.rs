@@ -37,7 +37,8 @@ async fn pauses_for_all<S: Future<Output = ()>>(
     );
     two.iter().for_each(|one| drop(one.wait_for_line(paused)));
     let mut late = start();
-    late.wait_for_line(|line| line.contains("live control in force at start"));
+    let warning = late.wait_for_line(|line| line.contains("live control in force at start"));
+    assert!(warning.contains("\"level\":\"WARN\""), "{warning}");
     late.wait_for_line(|line| line.contains("\"message\":\"running\""));
     send().await;
     let said = command(&["limit", "--rate", "1000"]);

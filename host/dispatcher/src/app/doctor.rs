@@ -2,6 +2,7 @@
 //! nothing. Pure functions judge what is found.
 
 use super::build::{Backends, OpenTerms, records};
+use super::live;
 use super::stop::{self, Platform, StopPlan};
 use crate::config::problem::{Fault, Problem};
 use crate::config::{Code, Forward, Route, Settings};
@@ -9,6 +10,7 @@ use crate::name::QueueName;
 use dispatcher_aws as aws;
 use dispatcher_aws::lambda::{Function, Lambda};
 use dispatcher_core::backend::{QueueKey, ServerWarning};
+use dispatcher_core::control::QueueControl;
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::files;
 use dispatcher_core::queue::Identity;
@@ -89,6 +91,12 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
         }));
         findings.extend(of_spans(route));
     }
+    let (controls, _) = live::shared(&backends, settings).await;
+    findings.extend(
+        controls
+            .iter()
+            .filter_map(|(queue, set)| of_control(queue, set)),
+    );
     let warnings = warnings(settings, &backends, false).await;
     findings.extend(warnings.into_iter().map(|warning| {
         let ServerWarning { about, message } = warning;
@@ -225,6 +233,35 @@ fn of_spans(route: &Route) -> Option<Finding> {
              are dropped; use --instance-concurrency 1"
         );
         Finding::new(Level::Warn, &about, says)
+    })
+}
+
+/// What operators have set on a queue, which outlives the processes that obey it.
+fn of_control(queue: &str, set: &QueueControl) -> Option<Finding> {
+    let QueueControl {
+        paused,
+        concurrency,
+        rate,
+        prefetch,
+    } = set;
+    let limits = [
+        concurrency.map(|most| format!("concurrency {most}")),
+        rate.map(|rate| format!("rate {rate}/s")),
+        prefetch.map(|most| format!("prefetch {most}")),
+    ];
+    let limits: Vec<String> = limits.into_iter().flatten().collect();
+    let paused = paused.then(|| format!("it is paused until `dispatcher resume {queue}`"));
+    let limited = (!limits.is_empty()).then(|| {
+        let limits = limits.join(", ");
+        format!("it has the live limits {limits} until `dispatcher limit {queue} --reset`")
+    });
+    let set: Vec<String> = paused.into_iter().chain(limited).collect();
+    (!set.is_empty()).then(|| {
+        let says = format!(
+            "{}; this holds for all processes that read it, and over their restarts",
+            set.join(", and ")
+        );
+        Finding::new(Level::Warn, &format!("queue {queue}"), says)
     })
 }
 

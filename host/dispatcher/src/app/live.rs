@@ -71,6 +71,26 @@ pub(crate) async fn read(
     backends: &Backends,
     settings: &Settings,
 ) -> BTreeMap<String, QueueControl> {
+    let (controls, errors) = shared(backends, settings).await;
+    for (backend, error) in errors {
+        tracing::warn!(backend, %error, "pauses and live limits not read; its queues run as configured until they are");
+    }
+    for (queue, control) in &controls {
+        if *control != QueueControl::default() {
+            log_control(queue, control);
+        }
+    }
+    controls
+}
+
+/// What operators have set on queues, as far as backends share it, and which of these did not answer.
+pub(crate) async fn shared(
+    backends: &Backends,
+    settings: &Settings,
+) -> (
+    BTreeMap<String, QueueControl>,
+    Vec<(&'static str, QueueError)>,
+) {
     let mut shared: BTreeMap<&'static dyn Backend, Vec<&QueueName>> = BTreeMap::new();
     let queues = settings.routes.iter().flat_map(|route| &route.queues);
     for queue in queues.filter(|queue| queue.name.backend.shares_controls()) {
@@ -79,25 +99,17 @@ pub(crate) async fn read(
             .or_default()
             .push(&queue.name);
     }
-    let mut controls = BTreeMap::new();
+    let (mut controls, mut errors) = (BTreeMap::new(), Vec::new());
     for (backend, names) in shared {
         match ask(backends, backend, &names).await {
             Ok(found) => {
                 let named = names.iter().map(ToString::to_string);
                 controls.extend(named.zip(found));
             }
-            Err(error) => {
-                let backend = backend.name();
-                tracing::warn!(backend, %error, "pauses and live limits not read; its queues run as configured until they are");
-            }
+            Err(error) => errors.push((backend.name(), error)),
         }
     }
-    for (queue, control) in &controls {
-        if *control != QueueControl::default() {
-            log_control(queue, control);
-        }
-    }
-    controls
+    (controls, errors)
 }
 
 async fn ask(
@@ -123,7 +135,7 @@ fn log_control(queue: &str, control: &QueueControl) {
         rate,
         prefetch,
     } = control;
-    tracing::info!(
+    tracing::warn!(
         queue,
         paused,
         concurrency,
