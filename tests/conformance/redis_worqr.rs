@@ -124,6 +124,55 @@ async fn messages_of_a_dead_worker_count_one_more_attempt() {
 }
 
 #[tokio::test]
+async fn a_purge_of_worqr_removes_what_is_not_in_flight() {
+    const TASKS: usize = 1_200;
+    let server = RedisServer::shared();
+    let prefix = RedisServer::fresh_name("worqr");
+    let queue = open(server.address(), &prefix).await;
+    let handy: &dyn Queue = &queue;
+    handy.send_all(&vec![plain("task"); TASKS]).await;
+    let held = handy.next(LONG).await;
+    let later = handy.next(LONG).await;
+    let hour = Duration::from_secs(3_600);
+    handy.settle_one(&later, Outcome::Release(hour)).await;
+    let (mut removed, mut steps) = (0, 0);
+    loop {
+        let step = queue.purge().await.expect("it can be emptied");
+        removed += step.removed.expect("a number");
+        steps += 1;
+        if !step.has_more {
+            break;
+        }
+    }
+    assert_eq!((removed, steps), (TASKS as u64 - 1, 3), "one is in flight");
+    let depth = queue.depth().await.expect("an answer");
+    assert_eq!((depth.waiting, depth.in_flight, depth.delayed), (0, 1, 0));
+    handy.settle_one(&held, Outcome::Delete).await;
+    assert_eq!(queue.depth().await, Ok(Default::default()));
+}
+
+#[tokio::test]
+async fn dead_letters_of_worqr_are_in_a_queue_that_is_named_and_can_be_emptied() {
+    let server = RedisServer::shared();
+    let prefix = RedisServer::fresh_name("worqr");
+    let queue = open(server.address(), &prefix).await;
+    let handy: &dyn Queue = &queue;
+    assert_eq!(queue.dead_letter_queue().as_deref(), Some("redis:q.dead"));
+    handy.send_all(&[plain("bad")]).await;
+    let bad = handy.next(LONG).await;
+    handy
+        .settle_one(&bad, Outcome::DeadLetter("why".into()))
+        .await;
+    let redis = Redis::new(&server.url(), "own").expect("an address");
+    let dead = redis.worqr(&prefix, "q.dead", None).await;
+    let dead = dead.expect("it is there");
+    assert_eq!(dead.dead_letter_queue(), None);
+    assert_eq!(dead.depth().await.map(|depth| depth.waiting), Ok(1));
+    let step = dead.purge().await.expect("it can be emptied");
+    assert_eq!((step.removed, step.has_more), (Some(1), false));
+}
+
+#[tokio::test]
 async fn worker_that_cannot_subscribe_still_sends_heartbeats() {
     let server = RedisServer::shared();
     let relay = Relay::before(server.address());

@@ -37,6 +37,8 @@ use worker::RedisWorker;
 
 /// Maximum messages of one call: a hundred take the server about half a millisecond.
 const BATCH: usize = 100;
+/// So many messages are removed by one script, during which the server does nothing else.
+const PURGED_AT_ONCE: usize = 500;
 /// The longest `wait` of one receive; the same as SQS, so that routes behave alike.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 

@@ -96,6 +96,8 @@ pub(super) static WORQR_TAKE: LazyLock<Script> = of_worqr!("take");
 pub(super) static WORQR_PART: LazyLock<Script> = of_worqr!("part");
 /// Removes one wherever it is.
 pub(super) static WORQR_CANCEL: LazyLock<Script> = of_worqr!("cancel");
+/// Removes some of those that are not in flight.
+pub(super) static WORQR_PURGE: LazyLock<Script> = of_worqr!("purge");
 /// Ends them.
 pub(super) static WORQR_FINISH: LazyLock<Script> = of_worqr!("finish");
 /// Keeps a worker of the package alive and finds the dead.

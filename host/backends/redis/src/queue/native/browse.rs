@@ -2,15 +2,12 @@
 //! the queue.
 
 use super::super::wire::Claimed;
-use super::super::{item_errors, largest, script, wire};
+use super::super::{PURGED_AT_ONCE, item_errors, largest, script, wire};
 use super::NativeQueue;
 use dispatcher_core::message::{Message, Receipt};
 use dispatcher_core::queue::{BrowseCursor, BrowsePage, PurgeStep, QueueError};
 use redis::Value;
 use std::time::Duration;
-
-/// So many messages are removed by one script, during which the server does nothing else.
-const PURGED_AT_ONCE: usize = 500;
 
 impl NativeQueue {
     /// A page of what waits after the cursor.

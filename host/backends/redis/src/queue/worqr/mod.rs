@@ -12,8 +12,8 @@ use dispatcher_core::clock;
 use dispatcher_core::memory::Budget;
 use dispatcher_core::message::{Loss, Message, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{
-    Ask, Delays, Depth, ErrorKind, Identity, ItemError, MessageLimits, Queue, QueueError, Received,
-    VISIBILITY_CEILING,
+    Ask, Delays, Depth, ErrorKind, Identity, ItemError, MessageLimits, PurgeStep, Queue,
+    QueueError, Received, VISIBILITY_CEILING,
 };
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
@@ -181,6 +181,11 @@ impl WorqrQueue {
 impl Queue for WorqrQueue {
     fn identity(&self) -> &Identity {
         &self.inner.identity
+    }
+
+    fn dead_letter_queue(&self) -> Option<String> {
+        let name = self.inner.dead_letter_queue.as_ref()?;
+        Some(format!("redis:{name}"))
     }
 
     /// The package knows no delays: what is scheduled waits in the store.
@@ -402,6 +407,17 @@ impl Queue for WorqrQueue {
         Ok(tasks
             .map(|task| wire::message(String::new(), task, 0, &inner.identity.name))
             .collect())
+    }
+
+    async fn purge(&self) -> Result<PurgeStep, QueueError> {
+        let inner = &self.inner;
+        let mut call = script::WORQR_PURGE.key(&inner.prefix);
+        call.arg(&inner.name).arg(super::PURGED_AT_ONCE);
+        let (removed, has_more): (u64, u8) = inner.lines.link.run(&call).await?;
+        Ok(PurgeStep {
+            removed: Some(removed),
+            has_more: has_more == 1,
+        })
     }
 
     async fn lost(&self) -> Vec<Loss> {
