@@ -4,12 +4,14 @@ use crate::admin_api::until_ended;
 use crate::lambda_scene::{admin, stop};
 use crate::page_http::follow_view;
 use dispatcher_core::message::{Attribute, Outgoing};
-use dispatcher_core::queue::{DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, Queue};
+use dispatcher_core::queue::{Ask, DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, Queue};
 use dispatcher_sqs::queue::Sqs;
 use dispatcher_tests::child::{Program, RunningProgram, Signal};
 use dispatcher_tests::http;
 use dispatcher_tests::sqs::configuration;
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
 
 /// What precedes the address in the line that it prints for a shell.
 const EXPORT: &str = "export AWS_ENDPOINT_URL_SQS=";
@@ -19,6 +21,8 @@ const OPERATE: (&str, &str) = ("Authorization", "Bearer operator");
 struct ServedScene {
     running: RunningProgram,
     url: String,
+    /// Where SDKs find the queues.
+    sqs: String,
     _token: tempfile::TempDir,
 }
 
@@ -46,6 +50,7 @@ impl ServedScene {
         let scene = Self {
             running,
             url,
+            sqs: sqs.clone(),
             _token: folder,
         };
         (scene, sqs)
@@ -245,6 +250,47 @@ async fn a_served_queue_shows_what_is_set_on_it_and_its_delayed_message_is_cance
     let counts: Vec<Option<String>> = counts.collect();
     let wanted = ["1", "1", "1", "0"].map(|count| Some(count.to_owned()));
     assert_eq!(counts[..4], wanted, "{lines:?}");
+}
+
+/// What an SDK receives at once.
+async fn received(scene: &ServedScene, queue: &str) -> Vec<String> {
+    let client = Sqs::connect(&configuration(&scene.sqs));
+    let queue = client.open(queue, None).await.expect("it is there");
+    let ask = Ask {
+        visibility: Duration::ZERO,
+        wait: Duration::from_secs(1),
+        ..Ask::PLAIN
+    };
+    let received = queue.receive(ask, &CancellationToken::new()).await;
+    let messages = received.expect("an answer").messages;
+    messages.into_iter().map(|one| one.body).collect()
+}
+
+#[tokio::test]
+async fn a_paused_queue_hands_out_nothing_until_it_is_resumed() {
+    for more in [&[][..], &["--memory"]] {
+        let mut scene = ServedScene::with_letter(more).await;
+        let letters = "/api/v1/queues/local%3Aorders-dlq";
+        let paused = scene.act(&format!("{letters}/pause"), &json!({}));
+        assert_eq!(paused["affects"], "all-processes", "{paused}");
+        let within = Duration::from_secs(paused["within_s"].as_u64().expect("a number"));
+        let deadline = Instant::now() + within;
+        while !received(&scene, "orders-dlq").await.is_empty() {
+            assert!(Instant::now() < deadline, "it is handed out still");
+        }
+        assert_eq!(received(&scene, "orders-dlq").await, [""; 0]);
+        scene.act(&format!("{letters}/resume"), &json!({}));
+        let deadline = Instant::now() + dispatcher_tests::PATIENCE;
+        while received(&scene, "orders-dlq").await != ["hello"] {
+            assert!(Instant::now() < deadline, "it is not handed out again");
+        }
+        let url = format!("{}{letters}/limits", scene.url);
+        let limited = http::post(&url, &[OPERATE], r#"{"rate": 5}"#);
+        let wanted = if more.is_empty() { 200 } else { 409 };
+        assert_eq!(limited.status, wanted, "{limited:?}");
+        scene.act("/api/v1/process/drain", &json!({}));
+        assert_eq!(scene.running.wait_exit(), 0, "it was drained");
+    }
 }
 
 #[test]

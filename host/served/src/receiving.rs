@@ -22,6 +22,9 @@ const LONGEST_WAIT_S: i64 = 20;
 pub(crate) const LONGEST_VISIBILITY_S: i64 = 43_200;
 /// How long a receive waits for memory at least: answers to others are written meanwhile.
 const SHORT_OF_MEMORY: Duration = Duration::from_secs(5);
+/// How often a receive that waits looks whether an operator has paused the queue: with `FRESH` that is
+/// within the five seconds in which `dispatcher run` obeys.
+const PAUSE_LOOK: Duration = Duration::from_secs(4);
 /// Who has sent, which nobody here knows.
 const SENDER: &str = "000000000000";
 /// The queue's own attributes of a message.
@@ -57,7 +60,7 @@ impl Service {
         }
         let Received { messages, held, .. } = match attempt {
             Some(attempt) => self.receive_once(&queue, ask, &attempt).await?,
-            None => self.receive_within_budget(&queue, ask).await?,
+            None => self.receive_unless_paused(&queue, ask).await?,
         };
         let messages = self.set_aside(&queue, messages).await?;
         let mut fields = Map::new();
@@ -69,6 +72,31 @@ impl Service {
         }
         let value = Value::Object(fields);
         Ok(Reply { value, held })
+    }
+
+    /// Receives, and nothing as long as an operator has paused the queue.
+    async fn receive_unless_paused(&self, queue: &KnownQueue, ask: Ask) -> Result<Received, Fault> {
+        let until = clock::now() + ask.wait;
+        loop {
+            let is_paused = self.named(&queue.name).await?.paused;
+            let now = clock::now();
+            let left = until.since(now);
+            let wait = left.min(PAUSE_LOOK);
+            let received = if is_paused {
+                tokio::select! {
+                    () = clock::sleep_until(Some(now + wait)) => {}
+                    () = self.hurry.cancelled() => {}
+                }
+                Received::default()
+            } else {
+                let ask = Ask { wait, ..ask };
+                self.receive_within_budget(queue, ask).await?
+            };
+            let is_last = wait == left || self.hurry.is_cancelled();
+            if is_last || !received.messages.is_empty() {
+                return Ok(received);
+            }
+        }
     }
 
     /// Receives as far as the answers under way leave memory: the rest stays in the queue.
@@ -173,7 +201,7 @@ impl Service {
                 });
             }
         }
-        let received = self.receive_within_budget(queue, ask).await?;
+        let received = self.receive_unless_paused(queue, ask).await?;
         if let Some(first) = received.messages.first()
             && let Some(until) = self.store.until(queue.id, first.receipt.clone()).await?
         {

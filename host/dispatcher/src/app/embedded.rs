@@ -66,6 +66,7 @@ impl EmbeddedAdmin {
             schedules: Schedules::new(backends.clone(), None),
             backends,
             backend,
+            keeps,
             messages: messages.clone(),
             began: clock::now(),
             started_at: clock::wall_clock_now(),
@@ -121,6 +122,8 @@ struct EmbeddedOperations {
     backends: Arc<Backends>,
     schedules: Schedules,
     backend: &'static dyn Backend,
+    /// Whether the queues are in files, where others read them as well.
+    keeps: bool,
     messages: Arc<QueueMessages>,
     began: BootInstant,
     started_at: Timestamp,
@@ -309,6 +312,12 @@ impl Operations for EmbeddedOperations {
             backend: self.backend,
         }
         .find(queue)?;
+        let limits = change.concurrency.is_some() || change.rate.is_some();
+        if (limits || change.prefetch.is_some()) && !self.keeps {
+            let why = "`dispatcher run` obeys live limits, and no process but this one reads queues in \
+                       memory. A pause holds for whoever receives here.";
+            return Err(CallProblem::new(StatusCode::CONFLICT, why));
+        }
         let failed = |error| backend_failed(&error);
         // Whoever mistypes a name is told so.
         self.backends.open_existing(&name).await.map_err(failed)?;

@@ -115,6 +115,7 @@ fn stored_attributes_are_shown_and_compare_equal() {
         name: "q.fifo".into(),
         settings: new("q.fifo", &given, BTreeMap::new()).unwrap(),
         configured: true,
+        paused: false,
     };
     let shown = all(&known, &Depth::default());
     for (name, value) in &given {

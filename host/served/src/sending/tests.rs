@@ -16,6 +16,7 @@ fn queue(name: &str) -> KnownQueue {
             ..QueueSettings::default()
         },
         configured: true,
+        paused: false,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Manages queues: creates, finds, configures, purges and deletes them. Pure steps on a connection
 //! that take `now` as an argument. Knows nothing of receiving.
 
+use super::controls;
 use super::look::{known_id, queue_id};
 use super::settings::{self, QueueSettings};
 use super::settle::remove;
@@ -23,6 +24,8 @@ pub struct KnownQueue {
     pub settings: QueueSettings,
     /// Whether somebody set it, which a queue that was merely opened by its name is not.
     pub configured: bool,
+    /// Whether an operator has paused it.
+    pub paused: bool,
 }
 
 /// The queue of a name.
@@ -31,7 +34,9 @@ pub(super) fn find(turn: &Turn<'_>, name: &str) -> rusqlite::Result<Option<Known
         return Ok(None);
     };
     let settings = settings::read(turn, id)?;
+    let controls = controls::read(turn, &[name.to_owned()])?;
     Ok(Some(KnownQueue {
+        paused: controls.iter().any(|set| set.paused),
         id,
         name: name.to_owned(),
         configured: settings.is_some(),
