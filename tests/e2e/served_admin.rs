@@ -27,8 +27,8 @@ struct ServedScene {
 }
 
 impl ServedScene {
-    /// Without a queue, and the address for SDKs.
-    fn start(more: &[&str]) -> (Self, String) {
+    /// Without a queue.
+    fn start(more: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let token = folder.path().join("token");
         std::fs::write(&token, "operator").expect("written");
@@ -47,23 +47,22 @@ impl ServedScene {
         let url = admin(&running);
         let line = running.wait_for_line(|line| line.starts_with(EXPORT));
         let sqs = line.trim_start_matches(EXPORT).trim().to_owned();
-        let scene = Self {
+        Self {
             running,
             url,
-            sqs: sqs.clone(),
+            sqs,
             _token: folder,
-        };
-        (scene, sqs)
+        }
     }
 
     /// With a letter in `orders-dlq`, sent as an SDK does.
     async fn with_letter(more: &[&str]) -> Self {
-        let (scene, sqs) = Self::start(more);
-        let server = dispatcher_tests::sqs::SqsServer::at(&sqs);
+        let scene = Self::start(more);
+        let server = dispatcher_tests::sqs::SqsServer::at(&scene.sqs);
         for name in ["orders", "orders-dlq"] {
             server.create(name, &[]).await;
         }
-        let client = Sqs::connect(&configuration(&sqs));
+        let client = Sqs::connect(&configuration(&scene.sqs));
         let queue = client.open("orders-dlq", None).await;
         let letter = Outgoing {
             body: "hello".into(),
@@ -179,12 +178,12 @@ async fn look_and_act(more: &[&str]) {
 
 #[tokio::test]
 async fn the_overview_shows_queues_as_they_are_created_and_deleted_and_counts_all() {
-    let (mut scene, sqs) = ServedScene::start(&[]);
+    let mut scene = ServedScene::start(&[]);
     let text = scene.page("/ui");
     assert!(text.contains("There are no queues yet."), "{text}");
     let token = "Authorization: Bearer operator";
     let mut lines = follow_view(&scene.url, "overview&q=&after=0", token);
-    let server = dispatcher_tests::sqs::SqsServer::at(&sqs);
+    let server = dispatcher_tests::sqs::SqsServer::at(&scene.sqs);
     let orders = server.create("orders", &[]).await;
     let shown = |line: &String| line.contains("id=\"queue-local:orders\"");
     assert!(lines.any(|line| shown(&line)), "the open page shows it");

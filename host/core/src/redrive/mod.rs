@@ -87,11 +87,8 @@ pub trait Destinations: Send + Sync {
 pub trait Review: Send + Sync {
     /// The body to send. The error is why the message stays. Ends soon once `cancel` is set; its answer
     /// counts for nothing then.
-    async fn review(
-        &self,
-        message: &Message,
-        cancel: &CancellationToken,
-    ) -> Result<String, String>;
+    async fn review(&self, message: &Message, cancel: &CancellationToken)
+    -> Result<String, String>;
 }
 
 /// Whoever follows a run. It goes on once this has returned.
