@@ -299,13 +299,7 @@ impl Run<'_> {
                 false => self.carrier.lease(),
             };
             let since = clock::now();
-            let received = self.receive_page(most, lease).await?;
-            if let Err(error) = self.bound_undated(&received.messages).await {
-                for message in received.messages {
-                    self.hold(message, held);
-                }
-                return Err(error);
-            }
+            let received = self.receive_page(most, lease, held).await?;
             // A single long poll of SQS may be empty although there are messages.
             quiet = match received.messages.is_empty() {
                 true => quiet + 1,
@@ -346,8 +340,14 @@ impl Run<'_> {
         }
     }
 
-    /// One call, which waits as long as a proof that the queue is empty takes.
-    async fn receive_page(&mut self, most: usize, lease: Duration) -> Result<Received, QueueError> {
+    /// One call, which waits as long as a proof that the queue is empty takes. Holds what it brought if
+    /// the call after it fails.
+    async fn receive_page(
+        &mut self,
+        most: usize,
+        lease: Duration,
+        held: &mut HashMap<String, Message>,
+    ) -> Result<Received, QueueError> {
         let from = &self.carrier.redrive.from;
         let ask = Ask {
             max: most,
@@ -358,6 +358,12 @@ impl Run<'_> {
         };
         let received = from.receive(ask, self.carrier.cancel).await?;
         self.carrier.note_receive();
+        if let Err(error) = self.bound_undated(&received.messages).await {
+            for message in received.messages {
+                self.hold(message, held);
+            }
+            return Err(error);
+        }
         Ok(received)
     }
 
