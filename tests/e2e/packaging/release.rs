@@ -76,11 +76,11 @@ fn with_skopeo(folder: &Path, registry: &Registry) -> std::ffi::OsString {
     fs::create_dir(&tools).expect("made");
     let wrapper = tools.join("skopeo");
     let text = format!(
-        "#!/bin/sh\nexport LD_LIBRARY_PATH={}\nexport CONTAINERS_REGISTRIES_CONF={}\n\
-         exec {}/usr/bin/skopeo --insecure-policy \"$@\"\n",
+        "#!/bin/sh\nexport LD_LIBRARY_PATH={}\n\
+         exec {}/usr/bin/skopeo --insecure-policy --registries-conf {} \"$@\"\n",
         root.join(libraries).display(),
-        config.display(),
-        root.display()
+        root.display(),
+        config.display()
     );
     fs::write(&wrapper, text).expect("written");
     fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).expect("ours");
