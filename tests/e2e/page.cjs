@@ -51,6 +51,11 @@ async function signedIn(options, token) {
 }
 
 const queuePage = (name = QUEUE) => `${URL_}/ui/queue?name=${encodeURIComponent(name)}`;
+// Presses the button of a dialog, and waits until its action was answered.
+const sent = (page, button) => Promise.all([
+  page.waitForResponse((answer) => answer.url().includes('/ui/act/')),
+  button.click(),
+]);
 const following = (page) => page.waitForSelector('html[data-live="on"]');
 
 async function violations(page) {
@@ -353,7 +358,7 @@ const CASES = {
       await page.getByRole('link', { name: link }).first().click();
       await dialog.getByText(text).first().waitFor();
       if (fill) await dialog.getByLabel(fill[0]).fill(fill[1]);
-      await dialog.getByRole('button', { name: button }).click();
+      await sent(page, dialog.getByRole('button', { name: button }));
     };
     const says = (text) => page.getByRole('status').getByText(text).waitFor();
     await page.goto(`${URL_}/ui`);
@@ -412,7 +417,7 @@ const CASES = {
     const confirm = async (link, text, button) => {
       await link.click();
       await dialog.getByText(text).waitFor();
-      await dialog.getByRole('button', { name: button }).click();
+      await sent(page, dialog.getByRole('button', { name: button }));
     };
     const letters = async (count) => {
       for (;;) {
@@ -442,6 +447,7 @@ const CASES = {
     await page.goto(queuePage());
     await page.getByText('3 messages wait.').waitFor();
     await confirm(page.getByRole('link', { name: 'Resume' }), '3 messages wait in it now', 'Resume');
+    await page.getByText(`${QUEUE} is resumed`).waitFor();
     await letters(2);
     await page.locator('#letters tbody a').first().click();
     await confirm(page.getByRole('link', { name: 'Delete' }), '1 message', 'Delete');

@@ -203,7 +203,9 @@
     if (form.ariaBusy === 'true') return;
     form.ariaBusy = 'true';
     const body = new URLSearchParams(new FormData(form));
-    const request = { method: 'POST', headers: { 'HX-Request': 'true' }, body };
+    // It is sent even if the page is left meanwhile, where a browser can: up to 64 KiB.
+    const keepalive = body.toString().length < 60_000;
+    const request = { method: 'POST', headers: { 'HX-Request': 'true' }, body, keepalive };
     const answer = await fetch(form.action, request).catch(() => null);
     const to = answer?.headers.get('hx-redirect');
     if (to) return location.assign(to);
