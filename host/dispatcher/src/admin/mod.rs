@@ -430,7 +430,8 @@ impl AdminService {
         }
         match answer.extensions().get::<Audited>() {
             Some(audited) => self.audit.taken(asked, caller, status, audited),
-            None if answer.status().is_success() => {
+            // A form of a page is answered by the way to another.
+            None if answer.status().is_success() || answer.status().is_redirection() => {
                 self.audit.taken(asked, caller, status, &Audited::default());
             }
             None => self.audit.refused(asked, caller, status),

@@ -53,7 +53,7 @@ async fn purge(places: &Places, name: &QueueName, args: &Args) -> Result<(), Fai
         Ok(opened) => opened,
         Err(error) => return Err(backends.problem("QUEUE", name, &error).await.into()),
     };
-    let messages = depth.waiting + depth.delayed;
+    let messages = purged(name, depth);
     if !args.apply {
         return counted(name, depth, args.json);
     }
@@ -79,8 +79,7 @@ async fn purge(places: &Places, name: &QueueName, args: &Args) -> Result<(), Fai
         output::line(match removed {
             Some(removed) => format!("{name}: {removed} removed"),
             None => format!(
-                "{name}: emptied within a minute, about {} messages, those in flight included",
-                messages + depth.in_flight
+                "{name}: emptied within a minute, about {messages} messages, those in flight included"
             ),
         })?;
     }
@@ -94,6 +93,13 @@ async fn purge(places: &Places, name: &QueueName, args: &Args) -> Result<(), Fai
     }
 }
 
+/// How many messages a purge removes.
+fn purged(name: &QueueName, depth: Depth) -> u64 {
+    let with_in_flight = name.backend.purges_in_flight();
+    let in_flight = if with_in_flight { depth.in_flight } else { 0 };
+    depth.waiting + depth.delayed + in_flight
+}
+
 fn counted(name: &QueueName, depth: Depth, json: bool) -> Result<(), Failure> {
     let Depth {
         waiting,
@@ -103,13 +109,16 @@ fn counted(name: &QueueName, depth: Depth, json: bool) -> Result<(), Failure> {
     } = depth;
     if json {
         return output::json(&serde_json::json!({
-            "queue": name.to_string(), "applied": false, "messages": waiting + delayed,
+            "queue": name.to_string(), "applied": false, "messages": purged(name, depth),
         }));
     }
     output::line(format!(
         "{name}: {waiting} waiting, {delayed} delayed, {in_flight} in flight"
     ))?;
-    output::line("nothing was removed; add --apply to remove what waits and is delayed")
+    output::line(match name.backend.purges_in_flight() {
+        true => "nothing was removed; add --apply to remove all of it, what is in flight included",
+        false => "nothing was removed; add --apply to remove what waits and is delayed",
+    })
 }
 
 /// Step by step, until there is nothing left or a signal comes.
@@ -127,6 +136,25 @@ async fn steps(queue: &dyn Queue, cancel: &CancellationToken) -> (Option<u64>, O
                     }
                 }
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_flight_is_counted_where_a_purge_removes_it() {
+        let depth = Depth {
+            waiting: 1,
+            delayed: 2,
+            in_flight: 4,
+            ..Depth::default()
+        };
+        for (name, messages) in [("orders", 7), ("local:orders", 3)] {
+            let name: QueueName = name.parse().expect("a name");
+            assert_eq!(purged(&name, depth), messages, "{name}");
         }
     }
 }
