@@ -66,7 +66,7 @@ impl Service {
         let mut fields = Map::new();
         if !messages.is_empty() {
             let shown = messages
-                .iter()
+                .into_iter()
                 .map(|message| show(&queue, message, &wanted));
             fields.insert("Messages".into(), shown.collect());
         }
@@ -300,17 +300,10 @@ impl WantedAttributes {
     }
 }
 
-fn show(queue: &KnownQueue, message: &Message, wanted: &WantedAttributes) -> Value {
+fn show(queue: &KnownQueue, message: Message, wanted: &WantedAttributes) -> Value {
     let mut fields = Map::new();
-    fields.insert("MessageId".into(), message.id.clone().into());
-    fields.insert("ReceiptHandle".into(), message.receipt.0.clone().into());
-    fields.insert(
-        "MD5OfBody".into(),
-        content::md5(message.body.as_bytes()).into(),
-    );
-    fields.insert("Body".into(), message.body.clone().into());
     if !wanted.system.is_empty() {
-        let system: Map<String, Value> = system(queue, message)
+        let system: Map<String, Value> = system(queue, &message)
             .into_iter()
             .filter(|(name, _)| wanted.system(name))
             .map(|(name, value)| (name, value.into()))
@@ -319,12 +312,13 @@ fn show(queue: &KnownQueue, message: &Message, wanted: &WantedAttributes) -> Val
             fields.insert("Attributes".into(), system.into());
         }
     }
-    let shown: Vec<Attribute> = message
-        .attributes
-        .iter()
-        .filter(|attribute| wanted.attribute(&attribute.name))
-        .cloned()
-        .collect();
+    let md5 = content::md5(message.body.as_bytes());
+    fields.insert("MessageId".into(), message.id.into());
+    fields.insert("ReceiptHandle".into(), message.receipt.0.into());
+    fields.insert("MD5OfBody".into(), md5.into());
+    fields.insert("Body".into(), message.body.into());
+    let mut shown = message.attributes;
+    shown.retain(|attribute| wanted.attribute(&attribute.name));
     if let Some(md5) = content::attributes_md5(&shown) {
         let list = shown.into_iter().map(|attribute| {
             let value = match attribute.value {

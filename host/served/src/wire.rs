@@ -14,6 +14,7 @@ use dispatcher_core::memory::HeldBytes;
 use dispatcher_http as http;
 use dispatcher_http::ConnectionLimits;
 use serde_json::{Value, json};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -169,7 +170,7 @@ fn in_json(outcome: Result<Reply, Fault>, request: &str) -> Response {
         Ok(Reply { value, held }) => {
             let text = match value {
                 Value::Null => "{}".to_owned(),
-                value => value.to_string(),
+                value => text_of(&value),
             };
             (200, WrittenText { text, _held: held }, None)
         }
@@ -189,6 +190,40 @@ fn in_json(outcome: Result<Reply, Fault>, request: &str) -> Response {
         answer.headers_mut().insert("x-amzn-query-error", code);
     }
     answer
+}
+
+/// Answers of more bytes are written into memory of just their size.
+const LARGE: usize = 64 << 10;
+
+/// Counts what is written.
+struct WrittenSize(usize);
+
+impl io::Write for WrittenSize {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The JSON of a value. A text that grows holds up to twice its size, and three times while it is
+/// copied: ten messages of a MiB would take 60.
+fn text_of(value: &Value) -> String {
+    let body = |message: &Value| message["Body"].as_str().map_or(0, str::len);
+    let messages = value["Messages"].as_array();
+    let bodies: usize = messages.into_iter().flatten().map(body).sum();
+    if bodies < LARGE {
+        return value.to_string();
+    }
+    let mut size = WrittenSize(0);
+    let counted = serde_json::to_writer(&mut size, value);
+    let mut text = Vec::with_capacity(size.0);
+    let written = counted.and_then(|()| serde_json::to_writer(&mut text, value));
+    written.expect("a value is JSON, and memory takes what is written");
+    String::from_utf8(text).expect("JSON is UTF-8")
 }
 
 fn in_xml(action: &str, outcome: Result<Reply, Fault>, request: &str) -> Response {
@@ -463,6 +498,17 @@ mod tests {
             "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 99999999\r\n\r\n";
         let answer = said_to(long).await;
         assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    }
+
+    #[test]
+    fn large_answer_takes_no_more_memory_than_its_text() {
+        let body = "\\".repeat(100_000);
+        let value = json!({"Messages": [{"Body": body}, {"Body": "\u{1}é"}]});
+        let text = text_of(&value);
+        assert_eq!(text, value.to_string());
+        assert!(text.len() > 200_000);
+        assert_eq!(text.capacity(), text.len());
+        assert_eq!(text_of(&json!({"Messages": []})), r#"{"Messages":[]}"#);
     }
 
     #[test]
