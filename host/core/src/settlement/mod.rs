@@ -441,7 +441,7 @@ impl Settlement {
 
     /// Emits how deliveries ended whose outcomes the queue has accepted.
     fn emit_ends(&self, ended: &[(Message, DeliveryEnd, AttemptNote)]) {
-        let mut released: Vec<((&Reason, Option<SpanContext>), Vec<&str>)> = Vec::new();
+        let mut released: Vec<ReleasedLot<'_>> = Vec::new();
         let mut shed: Vec<(&Reason, bool, Vec<&str>)> = Vec::new();
         let mut filtered: Vec<(&Reason, bool, Vec<&str>)> = Vec::new();
         for (message, end, attempt) in ended {
@@ -601,6 +601,9 @@ impl Settlement {
         }
     }
 }
+
+/// Messages that were released for the same reason, after the same attempt if it was traced.
+type ReleasedLot<'a> = ((&'a Reason, Option<SpanContext>), Vec<&'a str>);
 
 /// Adds an id to those that were deleted, or were not, for the same reason.
 fn add<'a>(
