@@ -20,9 +20,9 @@ pub(super) const VERSION: &str = "0.2.0-rc.2";
 /// that it counts as cut. JSON takes up to six bytes for one.
 const LONGEST_JSON: usize = 6 * (LONGEST_TEXT + 4) + 2;
 
-const REFUSED: Denial = Denial::ungranted(&SpanGrant::DESCRIPTION, "export spans");
+static REFUSED: Denial = Denial::ungranted(&SpanGrant::DESCRIPTION, "export spans");
 /// Whose span it would be is not known.
-const SHARED: Denial = Denial::always(
+static SHARED: Denial = Denial::always(
     &SpanGrant::DESCRIPTION,
     "export spans where many attempts share an instance",
 );
@@ -58,18 +58,18 @@ impl<C: GrantedTo<SpanGrant>> tracing::Host for View<'_, C> {
     }
 
     fn on_end(&mut self, span: SpanData) {
-        let SpanGrant(Some(most)) = self.0.granted() else {
-            self.0.refusals().refuse(&REFUSED, &span.name);
-            return;
+        let SpanGrant(granted) = *self.0.granted();
+        let most = match most_spans(granted, self.0.is_shared()) {
+            Ok(most) => most,
+            Err(denial) => {
+                self.0.refusals().refuse(denial, &span.name);
+                return;
+            }
         };
-        if self.0.is_shared() {
-            self.0.refusals().refuse(&SHARED, &span.name);
-            return;
-        }
         trace::with_active(|attempt| {
             if attempt.is_exported() && span.span_context.trace_flags.contains(TraceFlags::SAMPLED)
             {
-                attempt.end_guest_span(*most, || guest_span(span));
+                attempt.end_guest_span(most, || guest_span(span));
             }
         });
     }
@@ -96,6 +96,15 @@ impl<C: GrantedTo<SpanGrant>> tracing::Host for View<'_, C> {
             is_remote: true,
             trace_state: Vec::new(),
         }
+    }
+}
+
+/// How many spans of an attempt are exported, or why none is.
+fn most_spans(granted: Option<usize>, is_shared: bool) -> Result<usize, &'static Denial> {
+    match granted {
+        None => Err(&REFUSED),
+        Some(_) if is_shared => Err(&SHARED),
+        Some(most) => Ok(most),
     }
 }
 
@@ -207,6 +216,18 @@ fn beginning(json: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn spans_are_denied_without_a_grant_and_where_attempts_share_an_instance() {
+        assert_eq!(most_spans(Some(3), false).ok(), Some(3));
+        let denial = |granted, is_shared| most_spans(granted, is_shared).err();
+        for is_shared in [false, true] {
+            let ungranted = denial(None, is_shared).expect("it is denied");
+            assert!(std::ptr::eq(ungranted, &REFUSED));
+        }
+        let shared = denial(Some(3), true).expect("it is denied");
+        assert!(std::ptr::eq(shared, &SHARED));
+    }
 
     #[test]
     fn value_of_an_attribute_is_read_from_json_and_other_texts_are_kept() {
