@@ -4,6 +4,8 @@ use crate::scene::{field, run, until_depth};
 use crate::traces::{X_RAY, of, place, send, stop, traced};
 use dispatcher_core::queue::Depth;
 use dispatcher_tests::collector::{Collector, named};
+use dispatcher_tests::served::LocalServer;
+use dispatcher_tests::sqs::SqsServer;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -153,6 +155,35 @@ async fn metrics_are_exported_with_the_names_of_the_conventions() {
         dead.is_some_and(|one| one["kind"] == "sum" && one["value"] == 1)
     };
     collector.wait_for_metrics(events);
+    stop(running);
+}
+
+#[tokio::test]
+async fn exported_metrics_have_depths_and_costs_without_an_admin_address() {
+    let collector = Collector::start();
+    let server = LocalServer::start();
+    let name = SqsServer::fresh_name("pushed");
+    SqsServer::at(server.url()).create(&name, &[]).await;
+    let more = [
+        "--queues",
+        &name,
+        "--poll-for",
+        "1",
+        "--metrics-depths",
+        "all",
+    ];
+    let running = traced(run("verdicts", &more), &collector)
+        .env("OTEL_METRIC_EXPORT_INTERVAL", "200")
+        .aws(server.url())
+        .start();
+    let is_there = |metrics: &[Value], metric: &str| {
+        let all = points(metrics, metric);
+        all.iter().any(|one| of(one, "queue") == name.as_str())
+    };
+    collector.wait_for_metrics(|metrics| {
+        is_there(metrics, "dispatcher_queue_messages")
+            && is_there(metrics, "dispatcher_queue_cost_dollars")
+    });
     stop(running);
 }
 
