@@ -84,6 +84,18 @@ async fn spans_of_a_guest_are_dropped_without_a_grant() {
     stop(running);
 }
 
+#[tokio::test]
+async fn start_warns_of_spans_that_are_dropped_since_attempts_share_an_instance() {
+    let spans = ["--allow-spans", "3", "--allow-lambda", "none"];
+    let shared = [&spans[..], &["--instance-concurrency", "2"]].concat();
+    let running = run("commands", &shared).start();
+    let line = running.wait_for_line(|line| line.contains("spans of the handler are dropped"));
+    assert_eq!(field(&line, "plugin"), "commands", "{line}");
+    assert_eq!(field(&line, "instance_concurrency"), "2", "{line}");
+    running.wait_for_line(|line| line.contains("\"running\""));
+    stop(running);
+}
+
 /// The points of this metric.
 fn points<'a>(metrics: &'a [Value], name: &str) -> Vec<&'a Value> {
     metrics.iter().filter(|one| one["name"] == name).collect()
