@@ -142,10 +142,10 @@ mod tests {
             ..message("m")
         };
         let mut returns = Returns::new(Timestamp(100), 0.5, Marks::Redriven);
-        assert!(!returns.is_new(&undated) && returns.lacks_bound(&[undated.clone()]));
+        assert!(!returns.is_new(&undated) && returns.lacks_bound(std::slice::from_ref(&undated)));
         assert!(!returns.lacks_bound(&[seen(100, false)]));
         returns.bound_undated(2);
-        assert!(!returns.lacks_bound(&[undated.clone()]));
+        assert!(!returns.lacks_bound(std::slice::from_ref(&undated)));
         for _ in 0..2 {
             assert!(!returns.is_new(&undated));
             returns.note_looked_at(&seen(100, false));
