@@ -8,7 +8,7 @@ use super::sending::{fifo_id, sequence};
 use super::service::{Reply, Service};
 use dispatcher_core::clock;
 use dispatcher_core::memory::HeldBytes;
-use dispatcher_core::message::{Attribute, AttributeValue, Message, Outcome};
+use dispatcher_core::message::{AttributeValue, Message, Outcome};
 use dispatcher_core::queue::{Ask, GroupShare, Queue, Received};
 use dispatcher_core::tasks;
 use dispatcher_local::queue::KnownQueue;
