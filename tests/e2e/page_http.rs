@@ -665,7 +665,8 @@ async fn an_edited_body_keeps_the_ends_of_its_lines() {
     let (status, text) = submit(&scene, "edit-message", &fields);
     assert!((200..400).contains(&status), "{status}: {text}");
     let jobs = scene.get("/api/v1/jobs");
-    assert_eq!(jobs["items"][0]["report"]["moved"], json!(1), "{jobs}");
+    let job = until_ended(&jobs["items"][0], |path| scene.get(path));
+    assert_eq!(job["report"]["moved"], json!(1), "{job}");
     let moved = scene.get("/api/v1/queues/local%3Adefault/messages");
     assert_eq!(
         moved["items"][0]["content"]["body"], "print:c\r\nd",
