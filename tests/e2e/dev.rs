@@ -57,7 +57,12 @@ impl DevProject {
     }
 
     fn program(&self) -> Program {
-        let dev = Program::new(["dev", NAME, "--log-format", "json"]).sharing(&self.data);
+        self.program_with(&[])
+    }
+
+    fn program_with(&self, more: &[&str]) -> Program {
+        let words = ["dev", NAME, "--log-format", "json"];
+        let dev = Program::new([&words, more].concat()).sharing(&self.data);
         toolchains::environment()
             .into_iter()
             .fold(dev, |dev, (name, value)| {
@@ -317,6 +322,25 @@ fn sdks_and_operators_reach_it_also_where_another_has_its_ports() {
         running.signal(Signal::TERM);
         assert_eq!(running.wait_exit(), 0);
     }
+}
+
+#[test]
+fn its_admin_address_can_be_chosen_and_permits_actions_with_a_token() {
+    let project = DevProject::new();
+    let token = project.data.path().join("token");
+    std::fs::write(&token, "operator").expect("written");
+    let token = token.display().to_string();
+    let admin = ["--admin", "127.0.0.1:0", "--admin-token-file", &token];
+    let mut running = project.program_with(&admin).start();
+    let served = running.wait_for_line(|line| line.contains("health and metrics served"));
+    running.wait_for_line(|line| line.contains("\"running\""));
+    let at = field(&served, "address");
+    let pause = format!("http://{at}/api/v1/queues/local%3Adefault/pause");
+    let operator = ("Authorization", "Bearer operator");
+    assert_eq!(http::post(&pause, &[], "").status, 401);
+    assert_eq!(http::post(&pause, &[operator], "").status, 200);
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
 }
 
 #[test]

@@ -46,6 +46,15 @@ fn submit(scene: &ApiScene, action: &str, fields: &[(&str, &str)]) -> (u16, Stri
     (answer.status, answer.body)
 }
 
+/// After a pause: a receive that is under way would take what is sent, and give it back later.
+fn until_nothing_is_received(scene: &ApiScene) {
+    let deadline = Instant::now() + MOST_PATIENCE;
+    while scene.get("/api/v1/routes")["items"][0]["receives"] != json!(0) {
+        assert!(Instant::now() < deadline, "it receives on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// The overview once it says this.
 fn until_overview(scene: &ApiScene, wanted: &str) -> String {
     let deadline = Instant::now() + MOST_PATIENCE;
@@ -565,13 +574,7 @@ async fn confirmations_name_how_many_messages_they_touch() {
     send(scene.data(), "default", ["cancelled".to_owned()]).await;
     until_depth(scene.data(), "default", |depth| depth.in_flight == 1).await;
     scene.act("/api/v1/routes/verdicts/pause", "");
-    // A receive that is under way would take what is sent, and give it back later.
-    let receives = || scene.get("/api/v1/routes")["items"][0]["receives"].clone();
-    let deadline = Instant::now() + MOST_PATIENCE;
-    while receives() != json!(0) {
-        assert!(Instant::now() < deadline, "it receives on");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until_nothing_is_received(&scene);
     let bodies = ["print:x", "print:y"].map(str::to_owned);
     send(scene.data(), "default", bodies).await;
     for (action, wanted) in [
@@ -662,6 +665,7 @@ async fn an_edited_body_keeps_the_ends_of_its_lines() {
         ("body", "print:c\r\nd"),
     ];
     scene.act("/api/v1/queues/local%3Adefault/pause", "");
+    until_nothing_is_received(&scene);
     let (status, text) = submit(&scene, "edit-message", &fields);
     assert!((200..400).contains(&status), "{status}: {text}");
     let jobs = scene.get("/api/v1/jobs");

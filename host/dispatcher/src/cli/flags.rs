@@ -75,8 +75,8 @@ setting_args! {
     GuestArgs: Guest;
     /// What a run of the handler that is being written is made of.
     #[cfg_attr(not(feature = "local"), expect(dead_code, reason = "its commands need the embedded queue"))]
-    DevArgs: Queues, Limits, Guest, Instances, Listen, Metrics, Traces, AdminAccess,
-        Data, Log;
+    DevArgs: Queues, Limits, Guest, Instances, Listen, Metrics, Traces, AdminAddress,
+        AdminAccess, Data, Log;
     /// What a run is made of.
     RunArgs: Handler, Queues, Limits, Guest, Instances, Trials, ScheduleInterval, ScheduleTable,
         Metrics, Traces, AdminAddress, AdminAccess, File, Data, Backends, BackendQueues, Aws,

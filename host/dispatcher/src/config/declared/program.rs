@@ -78,8 +78,9 @@ settings! {
     /// How often metrics are published, 1 to 3600 seconds
     "metrics-interval" => Setting::new("S").default("60").flag(Group::Metrics);
 
-    /// Serve probes, metrics for Prometheus, the dashboard (/ui) and the admin API at this address,
-    /// as in 127.0.0.1:9090; one that other machines reach needs admin-token-file
+    /// The admin address, as in 127.0.0.1:9090: a process that receives serves probes, metrics for
+    /// Prometheus, the dashboard (/ui) and the admin API there, and other commands ask it there. One that
+    /// other machines reach needs admin-token-file
     "admin" => Setting::new("ADDR").default("nowhere").flag(Group::AdminAddress);
 
     /// File with the token of the admin address: required for actions, and for addresses that
