@@ -90,6 +90,8 @@ impl Peers {
         let python = self.folder.join("venv/bin/python");
         let mut command = self.command(&python.to_string_lossy(), "loop.py");
         command.args([endpoint, queue, threads]);
+        // It does not read AWS_REGION.
+        command.env("AWS_DEFAULT_REGION", "us-east-1");
         command
     }
 

@@ -92,7 +92,7 @@ impl BenchServer {
         let of = |action: &str| calls[action].as_u64().unwrap_or_default();
         Calls {
             receive: of("ReceiveMessage"),
-            delete: of("DeleteMessageBatch"),
+            delete: of("DeleteMessageBatch") + of("DeleteMessage"),
             change: of("ChangeMessageVisibilityBatch"),
             all: of("all"),
             empty: of("empty"),

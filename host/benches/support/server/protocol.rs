@@ -101,6 +101,7 @@ pub(crate) async fn answer(action: &str, body: &[u8], state: &SharedServer) -> H
         "GetQueueAttributes" => attributes(body, &state.borrow()),
         "SendMessageBatch" => batch(body, state, |queue, entry| Ok(send(queue, entry, called))),
         "DeleteMessageBatch" => delete(body, state),
+        "DeleteMessage" => delete_one(body, state),
         "ChangeMessageVisibilityBatch" => extend(body, state, called),
         _ => Err(invalid(
             "InvalidAction",
@@ -308,6 +309,26 @@ fn delete(body: &[u8], state: &SharedServer) -> Result<Vec<u8>, ProtocolFailure>
         state.borrow_mut().drained = Some(clock::now());
     }
     Ok(answer)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct DeletedMessage {
+    receipt_handle: String,
+}
+
+fn delete_one(body: &[u8], state: &SharedServer) -> Result<Vec<u8>, ProtocolFailure> {
+    let (_, queue) = queue_of(body, &state.borrow().queues)?;
+    let one: DeletedMessage = parse(body)?;
+    let mut queue = queue.borrow_mut();
+    if queue.delete(&one.receipt_handle).is_err() {
+        let why = "The input receipt handle is invalid.";
+        return Err(invalid("ReceiptHandleIsInvalid", why.to_owned()));
+    }
+    if queue.is_empty() {
+        state.borrow_mut().drained = Some(clock::now());
+    }
+    Ok(bytes(&json!({})))
 }
 
 fn extend(
