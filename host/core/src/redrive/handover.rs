@@ -446,27 +446,30 @@ impl<'a> Handover<'a> {
         kept.push(letter);
     }
 
-    /// Gives messages back that were leased and stay. A lease that has ended gave its message back by
-    /// itself.
+    /// Gives messages back that were leased and stay.
     pub(super) async fn release(&mut self, leased: Vec<Message>) {
-        let batch = self.redrive.from.identity().batch.max(1);
-        for part in leased.chunks(batch) {
-            let release = |one: &Message| (one.clone(), Outcome::Release(Duration::ZERO));
-            let items: Vec<_> = part.iter().map(release).collect();
-            let answers = self.redrive.settle(&items).await;
-            self.report.not_released += not_released(&answers);
-        }
+        let (failed, calls) = release(&*self.redrive.from, &leased).await;
+        self.report.not_released += failed;
+        self.redrive.took(calls);
     }
 }
 
-/// How many messages stay invisible after these answers to their release: a receipt that is no longer
-/// valid holds none.
-pub(super) fn not_released(answers: &[Result<(), ItemError>]) -> u64 {
-    let stays = |answer: &&Result<(), ItemError>| match answer {
-        Ok(()) | Err(ItemError::Gone(_)) => false,
-        Err(_) => true,
-    };
-    answers.iter().filter(stays).count() as u64
+/// Gives messages back that were leased. How many of them stay invisible, and how many calls it took. A
+/// lease that has ended gave its message back by itself.
+pub(super) async fn release(queue: &dyn Queue, leased: &[Message]) -> (u64, usize) {
+    let (mut failed, mut calls) = (0, 0);
+    for part in leased.chunks(queue.identity().batch.max(1)) {
+        let release = |one: &Message| (one.clone(), Outcome::Release(Duration::ZERO));
+        let items: Vec<_> = part.iter().map(release).collect();
+        let (answers, made) = queue.settle_with_calls(&items).await;
+        let stays = |answer: &&Result<(), ItemError>| match answer {
+            Ok(()) | Err(ItemError::Gone(_)) => false,
+            Err(_) => true,
+        };
+        failed += answers.iter().filter(stays).count() as u64;
+        calls += made;
+    }
+    (failed, calls)
 }
 
 /// Why a message cannot be sent again whatever its destination is.

@@ -1,15 +1,14 @@
 //! Shows messages of a queue that are selected, without moving any: by listing, or by receiving and
 //! giving back.
 
-use super::handover::not_released;
+use super::handover::release;
 use super::run::SCAN_LEASE;
 use super::tally::{ReasonTallies, ReasonTally};
 use super::{MOST_SCANNED, RedriveError, RedriveRefusal, Selection};
 use crate::clock;
-use crate::message::{Message, Outcome};
+use crate::message::Message;
 use crate::queue::{Ask, BrowseCursor, BrowsePage, GroupShare, Queue, QueueError};
 use std::collections::HashSet;
-use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// The most messages of one page.
@@ -99,7 +98,7 @@ pub async fn look(
             let mut held = Vec::new();
             let ended = look.receive(&mut held).await;
             look.looked.received = held.len() as u64;
-            look.looked.not_released = release(queue, &held).await;
+            (look.looked.not_released, _) = release(queue, &held).await;
             ended
         }
     };
@@ -265,15 +264,4 @@ impl Look<'_> {
             }
         }
     }
-}
-
-async fn release(queue: &dyn Queue, held: &[Message]) -> u64 {
-    let mut failed = 0;
-    for part in held.chunks(queue.identity().batch.max(1)) {
-        let release = |one: &Message| (one.clone(), Outcome::Release(Duration::ZERO));
-        let items: Vec<_> = part.iter().map(release).collect();
-        let answers = queue.settle(&items).await;
-        failed += not_released(&answers);
-    }
-    failed
 }
