@@ -22,6 +22,7 @@ pub(crate) mod traces;
 mod waiting;
 pub(crate) mod watch;
 
+pub(crate) use messages::backlog;
 pub(crate) use traces::export_logs;
 
 use crate::admin::access::Access;

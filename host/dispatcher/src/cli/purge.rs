@@ -1,6 +1,7 @@
 //! `dispatcher purge`: empty a queue.
 
 use super::{Typed, block_on, flags, output};
+use crate::app::backlog;
 use crate::app::build::Backends;
 use crate::app::drain::{Signals, stop_at_signal};
 use crate::config::Places;
@@ -53,7 +54,7 @@ async fn purge(places: &Places, name: &QueueName, args: &Args) -> Result<(), Fai
         Ok(opened) => opened,
         Err(error) => return Err(backends.problem("QUEUE", name, &error).await.into()),
     };
-    let messages = purged(name, depth);
+    let messages = backlog(name.backend, depth).purged();
     if !args.apply {
         return counted(name, depth, args.json);
     }
@@ -93,13 +94,6 @@ async fn purge(places: &Places, name: &QueueName, args: &Args) -> Result<(), Fai
     }
 }
 
-/// How many messages a purge removes.
-fn purged(name: &QueueName, depth: Depth) -> u64 {
-    let with_in_flight = name.backend.purges_in_flight();
-    let in_flight = if with_in_flight { depth.in_flight } else { 0 };
-    depth.waiting + depth.delayed + in_flight
-}
-
 fn counted(name: &QueueName, depth: Depth, json: bool) -> Result<(), Failure> {
     let Depth {
         waiting,
@@ -109,7 +103,7 @@ fn counted(name: &QueueName, depth: Depth, json: bool) -> Result<(), Failure> {
     } = depth;
     if json {
         return output::json(&serde_json::json!({
-            "queue": name.to_string(), "applied": false, "messages": purged(name, depth),
+            "queue": name.to_string(), "applied": false, "messages": backlog(name.backend, depth).purged(),
         }));
     }
     output::line(format!(
@@ -154,7 +148,8 @@ mod tests {
         };
         for (name, messages) in [("orders", 7), ("local:orders", 3)] {
             let name: QueueName = name.parse().expect("a name");
-            assert_eq!(purged(&name, depth), messages, "{name}");
+            let purged = backlog(name.backend, depth).purged();
+            assert_eq!(purged, messages, "{name}");
         }
     }
 }

@@ -509,7 +509,8 @@ fn counted(job: &Job, messages: Result<u64, QueueError>) -> JobEnd {
     }
 }
 
-fn backlog(backend: &dyn Backend, depth: Depth) -> Backlog {
+/// What a queue of this backend holds, and how much of it a purge removes.
+pub(crate) fn backlog(backend: &dyn Backend, depth: Depth) -> Backlog {
     Backlog {
         waiting: depth.waiting,
         delayed: depth.delayed,
