@@ -5,7 +5,7 @@
 use super::fault::Fault;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 /// The most parts of a parameter's name; SQS's own have at most six.
 const DEEPEST: usize = 8;
@@ -142,38 +142,44 @@ pub(crate) fn read(form: &[u8]) -> (Option<String>, Value) {
 }
 
 /// The answer to an operation.
-pub(crate) fn answer(action: &str, result: &Value, request: &str) -> String {
-    let mut xml = format!("<?xml version=\"1.0\"?><{action}Response xmlns=\"{NAMESPACE}\">");
-    // Readers want the element even if nothing is in it, unless the operation has no result.
-    if let Some(fields) = result.as_object() {
-        let _ = write!(xml, "<{action}Result>");
-        for (name, value) in fields {
-            field(&mut xml, action, name, value);
+pub(crate) fn answer(action: &str, result: &Value, request: &str) -> impl fmt::Display {
+    fmt::from_fn(move |xml| {
+        write!(
+            xml,
+            "<?xml version=\"1.0\"?><{action}Response xmlns=\"{NAMESPACE}\">"
+        )?;
+        // Readers want the element even if nothing is in it, unless the operation has no result.
+        if let Some(fields) = result.as_object() {
+            write!(xml, "<{action}Result>")?;
+            for (name, value) in fields {
+                field(xml, action, name, value)?;
+            }
+            write!(xml, "</{action}Result>")?;
         }
-        let _ = write!(xml, "</{action}Result>");
-    }
-    let _ = write!(
-        xml,
-        "<ResponseMetadata><RequestId>{request}</RequestId></ResponseMetadata></{action}Response>"
-    );
-    xml
+        write!(
+            xml,
+            "<ResponseMetadata><RequestId>{request}</RequestId></ResponseMetadata></{action}Response>"
+        )
+    })
 }
 
 /// The answer to one that is refused.
-pub(crate) fn refusal(fault: &Fault, request: &str) -> String {
+pub(crate) fn refusal(fault: &Fault, request: &str) -> impl fmt::Display {
     let who = match fault.kind.is_sender() {
         true => "Sender",
         false => "Receiver",
     };
-    let mut xml = format!(
-        "<?xml version=\"1.0\"?><ErrorResponse xmlns=\"{NAMESPACE}\"><Error><Type>{who}</Type>"
-    );
-    element(&mut xml, "Code", &fault.kind.query());
-    element(&mut xml, "Message", &fault.message);
-    xml.push_str("<Detail/></Error>");
-    element(&mut xml, "RequestId", request);
-    xml.push_str("</ErrorResponse>");
-    xml
+    fmt::from_fn(move |xml| {
+        write!(
+            xml,
+            "<?xml version=\"1.0\"?><ErrorResponse xmlns=\"{NAMESPACE}\"><Error><Type>{who}</Type>"
+        )?;
+        element(xml, "Code", &fault.kind.query())?;
+        element(xml, "Message", &fault.message)?;
+        xml.write_str("<Detail/></Error>")?;
+        element(xml, "RequestId", request)?;
+        xml.write_str("</ErrorResponse>")
+    })
 }
 
 /// What one item of a list is called, since lists have no element.
@@ -187,7 +193,7 @@ fn item_name(action: &str, name: &str) -> String {
     }
 }
 
-fn field(xml: &mut String, action: &str, name: &str, value: &Value) {
+fn field(xml: &mut fmt::Formatter<'_>, action: &str, name: &str, value: &Value) -> fmt::Result {
     match (name, value) {
         ("Attributes" | "MessageAttributes" | "Tags", Value::Object(map)) => {
             let (item, key) = match name {
@@ -196,48 +202,48 @@ fn field(xml: &mut String, action: &str, name: &str, value: &Value) {
                 _ => ("MessageAttribute", "Name"),
             };
             for (name, value) in map {
-                let _ = write!(xml, "<{item}>");
-                element(xml, key, name);
-                field(xml, action, "Value", value);
-                let _ = write!(xml, "</{item}>");
+                write!(xml, "<{item}>")?;
+                element(xml, key, name)?;
+                field(xml, action, "Value", value)?;
+                write!(xml, "</{item}>")?;
             }
+            Ok(())
         }
         (_, Value::Array(items)) => {
             let item = item_name(action, name);
-            for value in items {
-                field(xml, action, &item, value);
-            }
+            let mut items = items.iter();
+            items.try_for_each(|value| field(xml, action, &item, value))
         }
         (_, Value::Object(fields)) => {
-            let _ = write!(xml, "<{name}>");
+            write!(xml, "<{name}>")?;
             for (name, value) in fields {
-                field(xml, action, name, value);
+                field(xml, action, name, value)?;
             }
-            let _ = write!(xml, "</{name}>");
+            write!(xml, "</{name}>")
         }
         (_, Value::String(text)) => element(xml, name, text),
-        (_, Value::Null) => {}
+        (_, Value::Null) => Ok(()),
         (_, other) => element(xml, name, &other.to_string()),
     }
 }
 
 /// A text with what XML would take for its own written otherwise. Line ends too: a reader of XML
 /// makes a line feed of each, and bodies come back as they were sent.
-fn element(xml: &mut String, name: &str, text: &str) {
-    let _ = write!(xml, "<{name}>");
+fn element(xml: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result {
+    write!(xml, "<{name}>")?;
     for c in text.chars() {
         match c {
-            '<' => xml.push_str("&lt;"),
-            '>' => xml.push_str("&gt;"),
-            '&' => xml.push_str("&amp;"),
-            '"' => xml.push_str("&quot;"),
-            '\r' => xml.push_str("&#xD;"),
+            '<' => xml.write_str("&lt;")?,
+            '>' => xml.write_str("&gt;")?,
+            '&' => xml.write_str("&amp;")?,
+            '"' => xml.write_str("&quot;")?,
+            '\r' => xml.write_str("&#xD;")?,
             // Not in any body, but a message may quote what was refused.
-            c if !super::content::is_xml(c) => xml.push('\u{fffd}'),
-            c => xml.push(c),
+            c if !super::content::is_xml(c) => xml.write_char('\u{fffd}')?,
+            c => xml.write_char(c)?,
         }
     }
-    let _ = write!(xml, "</{name}>");
+    write!(xml, "</{name}>")
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use dispatcher_core::memory::HeldBytes;
 use dispatcher_http as http;
 use dispatcher_http::ConnectionLimits;
 use serde_json::{Value, json};
-use std::io;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -170,7 +170,7 @@ fn in_json(outcome: Result<Reply, Fault>, request: &str) -> Response {
         Ok(Reply { value, held }) => {
             let text = match value {
                 Value::Null => "{}".to_owned(),
-                value => text_of(&value),
+                value => text_of(&value, &value),
             };
             (200, WrittenText { text, _held: held }, None)
         }
@@ -198,44 +198,40 @@ const LARGE: usize = 64 << 10;
 /// Counts what is written.
 struct WrittenSize(usize);
 
-impl io::Write for WrittenSize {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
+impl fmt::Write for WrittenSize {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 += text.len();
         Ok(())
     }
 }
 
-/// The JSON of a value. A text that grows holds up to twice its size, and three times while it is
-/// copied: ten messages of a MiB would take 60.
-fn text_of(value: &Value) -> String {
+/// The text of an answer, as `shown` writes it. A text that grows holds up to twice its size, and three
+/// times while it is copied: ten messages of a MiB would take 60.
+fn text_of(answer: &Value, shown: &dyn fmt::Display) -> String {
     let body = |message: &Value| message["Body"].as_str().map_or(0, str::len);
-    let messages = value["Messages"].as_array();
+    let messages = answer["Messages"].as_array();
     let bodies: usize = messages.into_iter().flatten().map(body).sum();
     if bodies < LARGE {
-        return value.to_string();
+        return shown.to_string();
     }
     let mut size = WrittenSize(0);
-    let counted = serde_json::to_writer(&mut size, value);
-    let mut text = Vec::with_capacity(size.0);
-    let written = counted.and_then(|()| serde_json::to_writer(&mut text, value));
-    written.expect("a value is JSON, and memory takes what is written");
-    String::from_utf8(text).expect("JSON is UTF-8")
+    let counted = write!(size, "{shown}");
+    let mut text = String::with_capacity(size.0);
+    let written = counted.and_then(|()| write!(text, "{shown}"));
+    written.expect("an answer can be written, and memory takes it");
+    text
 }
 
 fn in_xml(action: &str, outcome: Result<Reply, Fault>, request: &str) -> Response {
     match outcome {
         Ok(Reply { value, held }) => {
-            let text = query::answer(action, &value, request);
+            let text = text_of(&value, &query::answer(action, &value, request));
             let text = WrittenText { text, _held: held };
             written(200, "text/xml", text, request)
         }
         Err(fault) => {
             let (_, status) = fault.kind.json();
-            let text = query::refusal(&fault, request).into();
+            let text = query::refusal(&fault, request).to_string().into();
             written(status, "text/xml", text, request)
         }
     }
@@ -504,11 +500,17 @@ mod tests {
     fn large_answer_takes_no_more_memory_than_its_text() {
         let body = "\\".repeat(100_000);
         let value = json!({"Messages": [{"Body": body}, {"Body": "\u{1}é"}]});
-        let text = text_of(&value);
-        assert_eq!(text, value.to_string());
+        let xml = query::answer("ReceiveMessage", &value, "r");
+        for shown in [&value as &dyn fmt::Display, &xml] {
+            let text = text_of(&value, shown);
+            assert_eq!(text, shown.to_string());
+            assert!(text.len() > 100_000);
+            assert_eq!(text.capacity(), text.len());
+        }
+        let text = text_of(&value, &value);
         assert!(text.len() > 200_000);
-        assert_eq!(text.capacity(), text.len());
-        assert_eq!(text_of(&json!({"Messages": []})), r#"{"Messages":[]}"#);
+        let none = json!({"Messages": []});
+        assert_eq!(text_of(&none, &none), r#"{"Messages":[]}"#);
     }
 
     #[test]
