@@ -25,10 +25,15 @@ struct TerminalScene {
     written: Receiver<Vec<u8>>,
     screen: vt100::Parser,
     child: Child,
+    _tokens: tempfile::TempDir,
 }
 
 impl TerminalScene {
-    fn start(args: &[&str]) -> Self {
+    /// `top` of the scene's process, with this token.
+    fn top(scene: &ApiScene, token: &str) -> Self {
+        let tokens = tempfile::tempdir().expect("a folder");
+        let file = tokens.path().join("token");
+        std::fs::write(&file, token).expect("written");
         let (ours, theirs) = terminal::open();
         let size = Winsize {
             ws_row: 24,
@@ -39,7 +44,8 @@ impl TerminalScene {
         tcsetwinsize(&theirs, size).expect("it has a size");
         let end = || theirs.try_clone().expect("a second handle");
         let child = Command::new(binary())
-            .args(args)
+            .args(["top", "--admin", &scene.url, "--admin-token-file"])
+            .arg(file)
             .env("TERM", "xterm")
             .stdin(end())
             .stdout(end())
@@ -63,6 +69,7 @@ impl TerminalScene {
             written,
             screen: vt100::Parser::new(lines(24), lines(80), 0),
             child,
+            _tokens: tokens,
         }
     }
 
@@ -122,12 +129,7 @@ impl Drop for TerminalScene {
 async fn queues_are_watched_paused_and_resumed_at_80_columns() {
     let mut scene = ApiScene::verdicts(&[]);
     let folder = scene.running.data().clone();
-    let tokens = tempfile::tempdir().expect("a folder");
-    let token = tokens.path().join("token");
-    std::fs::write(&token, "operator").expect("written");
-    let token = token.display().to_string();
-    let admin = scene.url.clone();
-    let mut top = TerminalScene::start(&["top", "--admin", &admin, "--admin-token-file", &token]);
+    let mut top = TerminalScene::top(&scene, "operator");
     let shown = top.wait_for("local:default");
     for part in ["dispatcher ", "ready", "1 Queues (1)", "waiting", "q quit"] {
         assert!(shown.contains(part), "{part} in\n{shown}");
@@ -182,12 +184,7 @@ async fn queues_are_watched_paused_and_resumed_at_80_columns() {
 #[test]
 fn keys_are_answered_while_the_process_hangs() {
     let mut scene = ApiScene::verdicts(&[]);
-    let tokens = tempfile::tempdir().expect("a folder");
-    let token = tokens.path().join("token");
-    std::fs::write(&token, "reader").expect("written");
-    let token = token.display().to_string();
-    let admin = scene.url.clone();
-    let mut top = TerminalScene::start(&["top", "--admin", &admin, "--admin-token-file", &token]);
+    let mut top = TerminalScene::top(&scene, "reader");
     top.wait_for("local:default");
     top.wait_for("backlog 0  oldest -  drains in 0s  dead letters 0");
     scene.running.signal(Signal::STOP);
@@ -204,12 +201,7 @@ fn keys_are_answered_while_the_process_hangs() {
 #[test]
 fn an_action_that_was_confirmed_is_finished_before_the_end_and_its_result_shown() {
     let mut scene = ApiScene::verdicts(&[]);
-    let tokens = tempfile::tempdir().expect("a folder");
-    let token = tokens.path().join("token");
-    std::fs::write(&token, "operator").expect("written");
-    let token = token.display().to_string();
-    let admin = scene.url.clone();
-    let mut top = TerminalScene::start(&["top", "--admin", &admin, "--admin-token-file", &token]);
+    let mut top = TerminalScene::top(&scene, "operator");
     top.wait_for("backlog 0  oldest -");
     // It cannot answer before the end was typed.
     scene.running.signal(Signal::STOP);
@@ -228,14 +220,8 @@ fn an_action_that_was_confirmed_is_finished_before_the_end_and_its_result_shown(
 #[test]
 fn a_signal_restores_the_terminal() {
     let mut scene = ApiScene::verdicts(&[]);
-    let tokens = tempfile::tempdir().expect("a folder");
-    let token = tokens.path().join("token");
-    std::fs::write(&token, "reader").expect("written");
-    let token = token.display().to_string();
-    let admin = scene.url.clone();
     for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
-        let mut top =
-            TerminalScene::start(&["top", "--admin", &admin, "--admin-token-file", &token]);
+        let mut top = TerminalScene::top(&scene, "reader");
         top.wait_for("local:default");
         assert!(top.is_raw(), "{signal:?}");
         top.signal(signal);

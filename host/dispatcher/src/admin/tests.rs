@@ -35,6 +35,29 @@ async fn start() -> RunningAdmin {
     }
 }
 
+/// One whose reload is this, with the token `operator`, whose file is in the folder.
+async fn reloading(reload: Reload) -> (RunningAdmin, tempfile::TempDir) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let token = folder.path().join("token");
+    std::fs::write(&token, "operator").expect("written");
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let (listener, at) = http::listen(any).await.expect("a free port");
+    let state = AdminState {
+        reload: Some(reload),
+        access: Arc::new(Access::of_token(&token)),
+        ..AdminState::default()
+    };
+    let stop = CancellationToken::new();
+    let task = tasks::spawn(serve_within(LIMITS, listener, state.clone(), stop.clone()));
+    let running = RunningAdmin {
+        at,
+        state,
+        stop,
+        task,
+    };
+    (running, folder)
+}
+
 async fn get(at: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(at).await.expect("it listens");
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -159,11 +182,6 @@ async fn finding_18_silent_clients_block_no_probe() {
 
 #[tokio::test]
 async fn an_action_goes_on_when_its_client_goes_away() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let token = folder.path().join("token");
-    std::fs::write(&token, "operator").expect("written");
-    let any = "127.0.0.1:0".parse().expect("an address");
-    let (listener, at) = http::listen(any).await.expect("a free port");
     let (begun, go, ended) = (
         CancellationToken::new(),
         CancellationToken::new(),
@@ -183,13 +201,8 @@ async fn an_action_goes_on_when_its_client_goes_away() {
             }
         })
     });
-    let state = AdminState {
-        reload: Some(reload),
-        access: Arc::new(Access::of_token(&token)),
-        ..AdminState::default()
-    };
-    let stop = CancellationToken::new();
-    let _served = tasks::spawn(serve_within(LIMITS, listener, state, stop));
+    let (running, _folder) = reloading(reload).await;
+    let at = running.at;
     let mut client = TcpStream::connect(at).await.expect("it listens");
     let request = "POST /plugins HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\
                    Authorization: Bearer operator\r\n\r\n";
@@ -205,24 +218,14 @@ async fn an_action_goes_on_when_its_client_goes_away() {
 
 #[tokio::test]
 async fn a_full_server_answers_the_address_of_a_page_with_a_page() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let token = folder.path().join("token");
-    std::fs::write(&token, "operator").expect("written");
-    let any = "127.0.0.1:0".parse().expect("an address");
-    let (listener, at) = http::listen(any).await.expect("a free port");
     let begun = Arc::new(Semaphore::new(0));
     let steps = begun.clone();
     let reload: Reload = Arc::new(move || {
         steps.add_permits(1);
         Box::pin(std::future::pending())
     });
-    let state = AdminState {
-        reload: Some(reload),
-        access: Arc::new(Access::of_token(&token)),
-        ..AdminState::default()
-    };
-    let stop = CancellationToken::new();
-    let _served = tasks::spawn(serve_within(LIMITS, listener, state, stop));
+    let (running, _folder) = reloading(reload).await;
+    let at = running.at;
     let request = |line: &str| {
         format!(
             "{line} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\
