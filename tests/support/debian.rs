@@ -77,6 +77,7 @@ impl Packaged {
             apt.output().is_ok_and(|output| output.status.success())
         };
         let needed = needed.iter().map(String::as_str);
+        let needed = needed.filter(|package| !self.packages.contains(package));
         let all: Vec<_> = self.packages.iter().copied().chain(needed).collect();
         // One call for all: each reads the lists of packages, which takes seconds.
         if !fetch(&all) {
