@@ -41,7 +41,7 @@ async fn failing_function_is_an_error_of_its_invocation_and_of_the_attempt() {
         let error = span["error"].as_str().expect("it failed");
         assert!(error.contains(why), "{span:#}");
     }
-    // Many attempts share the instance, and the line has the ids of its own.
+    // Many attempts share the instance, and the line has the ids of its attempt.
     let line = running.wait_for_line(|line| line.contains("function failed"));
     let of_line = (field(&line, "trace_id"), field(&line, "span_id"));
     assert_eq!(of_line, place(&process), "{line}");
