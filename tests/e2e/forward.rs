@@ -162,6 +162,24 @@ async fn busy_service_gets_the_message_again_without_another_receive() {
 }
 
 #[tokio::test]
+async fn service_may_say_when_to_retry_by_its_own_clock() {
+    let service = JobService::start(|request| match request.index {
+        // Its clock has stood still since 1994.
+        0 => ServiceStep::Answer(
+            ServiceAnswer::new(500)
+                .header("Date", "Sun, 06 Nov 1994 08:49:37 GMT")
+                .header("Retry-After", "Sun, 06 Nov 1994 08:49:39 GMT"),
+        ),
+        _ => ServiceStep::status(200),
+    });
+    let running = forward(&service.url(), &[]).start();
+    send(running.data().path(), "default", ["job".to_owned()]).await;
+    let line = running.wait_for_line(|line| line.contains("message retried"));
+    assert_eq!(field(&line, "delay_ms"), 2_000, "{line}");
+    finish(running).await;
+}
+
+#[tokio::test]
 async fn refused_credential_holds_the_route_and_spends_no_receive() {
     assert_eq!(fate("401").await, (vec![1, 1], vec![]));
 }

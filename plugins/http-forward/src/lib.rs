@@ -35,9 +35,9 @@ async_batch_handler!(forward);
 
 /// Sends one message; its failure, if it has one.
 async fn single(message: &Delivery, settings: &Settings) -> Option<Failed> {
-    let request = request::of_message(message, settings, now());
+    let request = request::of_message(message, settings, seconds(SystemTime::now()));
     let response = send(&request).await;
-    let failure = outcome::of(&response, message.time_left()).err()?;
+    let failure = outcome::of(&response, message.time_left(), SystemTime::now()).err()?;
     Some(Failed {
         id: message.id.clone(),
         failure,
@@ -46,7 +46,7 @@ async fn single(message: &Delivery, settings: &Settings) -> Option<Failed> {
 
 /// Sends a batch; the messages of it that failed, or the failure of all.
 async fn batch(messages: &[Delivery], settings: &Settings) -> Result<Vec<Failed>, Failure> {
-    let request = request::of_batch(messages, settings, now());
+    let request = request::of_batch(messages, settings, seconds(SystemTime::now()));
     let response = send(&request).await;
     let Some(first) = messages.first() else {
         return Ok(Vec::new());
@@ -56,7 +56,7 @@ async fn batch(messages: &[Delivery], settings: &Settings) -> Result<Vec<Failed>
         let why = format!("no request can carry the batch: {error}");
         return Err(Retry::by_policy().because(why).into());
     }
-    outcome::of(&response, first.time_left())?;
+    outcome::of(&response, first.time_left(), SystemTime::now())?;
     let body = response.as_ref().map_or(&[][..], |response| &response.body);
     let is_whole = body.len() < request.limit;
     batch::failures(body, is_whole, messages).map_err(|why| Retry::by_policy().because(why).into())
@@ -68,7 +68,7 @@ async fn send(request: &Request) -> Result<Response, Error> {
 }
 
 /// Seconds since the Unix epoch.
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+fn seconds(now: SystemTime) -> u64 {
+    let since = now.duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
 }

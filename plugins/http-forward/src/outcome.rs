@@ -2,7 +2,7 @@
 
 use dispatcher_guest::http::{Error, Response};
 use dispatcher_guest::v0_2::{Failure, Retry};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The most characters of a response that a reason quotes.
 const QUOTED: usize = 200;
@@ -11,7 +11,11 @@ const QUOTED: usize = 200;
 /// have been handled comes again when the attempt would have been over, which is in `left`, since the
 /// service may still be at it; what failed is retried by the route's policy. Each failure has its
 /// reason, with the status where there is one.
-pub fn of(response: &Result<Response, Error>, left: Duration) -> Result<(), Failure> {
+pub fn of(
+    response: &Result<Response, Error>,
+    left: Duration,
+    now: SystemTime,
+) -> Result<(), Failure> {
     let response = match response {
         Ok(response) => response,
         // Nobody has the request.
@@ -30,7 +34,7 @@ pub fn of(response: &Result<Response, Error>, left: Duration) -> Result<(), Fail
         }
         Err(error) => return Err(retry(None, error.to_string())),
     };
-    let after = retry_after(response);
+    let after = retry_after(response, now);
     match response.status {
         200..=299 => Ok(()),
         429 | 503 => Err(busy(after, quoted(response))),
@@ -58,11 +62,21 @@ fn may_have_run(why: &str, left: Duration) -> Failure {
     retry(Some(left), why)
 }
 
-/// Seconds of `Retry-After`. Dates are left out: the two clocks may differ.
-fn retry_after(response: &Response) -> Option<Duration> {
-    let seconds = response.header("retry-after")?.trim().parse().ok()?;
+/// How long `Retry-After` says to wait: seconds, or a date. The date is compared with the response's
+/// own `Date` where it has one, since the two clocks may differ.
+fn retry_after(response: &Response, now: SystemTime) -> Option<Duration> {
+    let text = response.header("retry-after")?.trim();
+    let wait = match text.parse() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok()?,
+        Err(_) => {
+            let sent = response.header("date").map(str::trim);
+            let sent = sent.and_then(|date| httpdate::parse_http_date(date).ok());
+            let until = httpdate::parse_http_date(text).ok()?;
+            until.duration_since(sent.unwrap_or(now)).ok()?
+        }
+    };
     // Without a pause all attempts would be used up at once.
-    (seconds > 0).then(|| Duration::from_secs(seconds))
+    (!wait.is_zero()).then_some(wait)
 }
 
 /// The status and the beginning of the body.
@@ -84,11 +98,17 @@ fn printable(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::UNIX_EPOCH;
 
     const LEFT: Duration = Duration::from_secs(5);
 
+    /// Wed, 21 Oct 2026 07:28:00 GMT.
+    fn now() -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(1_792_567_680)
+    }
+
     fn outcome(response: Result<Response, Error>) -> Result<(), Failure> {
-        of(&response, LEFT)
+        of(&response, LEFT, now())
     }
 
     fn of_status(status: u16) -> Result<(), Failure> {
@@ -135,8 +155,38 @@ mod tests {
                 Err(busy(seconds, status(throttled)))
             );
         }
-        for none in ["0", "soon", "Wed, 21 Oct 2026 07:28:00 GMT", "-1"] {
+        let half = Some(Duration::from_millis(500));
+        assert_eq!(with(500, "0.5"), Err(retry(half, status(500))));
+        for none in [
+            "0",
+            "soon",
+            "-1",
+            "NaN",
+            "1e300",
+            "Wed, 21 Oct 2026 07:28:00 GMT",
+        ] {
             assert_eq!(with(500, none), Err(retry(None, status(500))), "{none}");
+        }
+    }
+
+    #[test]
+    fn date_of_retry_after_is_compared_with_the_response_s_own_date() {
+        let date = "Wed, 21 Oct 2026 07:28:07 GMT";
+        let response = Response::new(503).with_header("Retry-After", date);
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        let waits = |response| outcome(Ok(response));
+        assert_eq!(
+            waits(response.clone()),
+            Err(busy(seconds(7), status(503))),
+            "without a Date"
+        );
+        for (its_own, wait) in [
+            ("Wed, 21 Oct 2026 06:28:00 GMT", seconds(3_607)),
+            ("Wed, 21 Oct 2026 08:28:00 GMT", None),
+            ("today", seconds(7)),
+        ] {
+            let response = response.clone().with_header("Date", its_own);
+            assert_eq!(waits(response), Err(busy(wait, status(503))), "{its_own}");
         }
     }
 
