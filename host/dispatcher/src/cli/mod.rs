@@ -272,10 +272,24 @@ fn innermost(mut matches: ArgMatches) -> ArgMatches {
     matches
 }
 
+/// Threads of the control runtime where nothing else needs the cores.
+const CONTROL_THREADS: usize = 2;
+
 /// Runs a future on the control runtime: the threads of polls, leases and settlement.
 fn block_on<T>(future: impl Future<Output = T>) -> Result<T, Failure> {
+    block_on_threads(CONTROL_THREADS, future)
+}
+
+/// The same beside guest threads, of which there are as many as cores: with up to three cores on one
+/// thread, since a second would be woken again and again and find the cores busy.
+fn block_on_beside_guests<T>(future: impl Future<Output = T>) -> Result<T, Failure> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    block_on_threads((cores / 2).clamp(1, CONTROL_THREADS), future)
+}
+
+fn block_on_threads<T>(threads: usize, future: impl Future<Output = T>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+        .worker_threads(threads)
         .thread_name("control")
         .enable_all()
         .build()

@@ -1,6 +1,6 @@
 //! `dispatcher run`: handle messages until stopped.
 
-use super::{Typed, block_on, flags};
+use super::{Typed, block_on, block_on_beside_guests, flags};
 use crate::app;
 use crate::config;
 use crate::error::Failure;
@@ -66,7 +66,7 @@ pub(super) fn run(typed: Typed) -> Result<(), Failure> {
     let counters = Arc::new(Counters::default());
     let shown = Arc::clone(&counters);
     let _progress = screen.progress(move || shown.snapshot());
-    block_on(async move {
+    block_on_beside_guests(async move {
         let exporting = app::export_logs(&settings.otlp, records)?;
         let ended = app::run(settings, flags, counters).await;
         exporting.finish(None).await;

@@ -8,7 +8,7 @@ use super::local::exports;
 use super::plugin::build::{self, Project};
 use super::plugin::language::Language;
 use super::plugin::template::SAMPLE;
-use super::{Typed, block_on, output};
+use super::{Typed, block_on_beside_guests, output};
 use crate::app;
 use crate::app::build::plugins;
 use crate::app::drain::Signals;
@@ -78,7 +78,7 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         return Err(problems.into());
     }
     let handler = Handler { project, lang };
-    block_on(develop(handler, settings, flags, listen))?
+    block_on_beside_guests(develop(handler, settings, flags, listen))?
 }
 
 /// What is run, from flags that name neither the component nor, perhaps, an admin address.
