@@ -110,8 +110,6 @@ mod trials;
 mod unread;
 mod untrusted_files;
 mod upgrade;
-mod upgrade_dynamodb;
-mod upgrade_redis;
 mod verdicts;
 mod warm;
 mod ways_in;

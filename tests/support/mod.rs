@@ -26,7 +26,6 @@ pub mod prometheus;
 pub mod proxy;
 pub mod queues;
 pub mod redis;
-pub mod redis_dump;
 pub mod registry;
 pub mod relay;
 pub mod schema;
