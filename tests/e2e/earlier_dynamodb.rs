@@ -52,18 +52,23 @@ impl TablesScene {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// Sends with these settings of the backend.
-    fn send(&self, settings: &str, words: &[&str]) {
-        let words = [&["send", "--config", "dispatcher.toml"], words].concat();
+    /// With these settings of the backend, and tasks that live longer than anybody keeps a file.
+    fn configured(&self, settings: &str, program: Program) -> Program {
         let file = format!("[backend.dynamodb]\n{settings}\ntime-to-live = \"{CENTURY}\"\n");
-        let send = Program::new(&words).file("dispatcher.toml", &file);
-        let ended = self.program(send).run();
+        self.program(program.file("dispatcher.toml", &file))
+            .env("DISPATCHER_CONFIG", "dispatcher.toml")
+    }
+
+    /// Sends with these settings.
+    fn send(&self, settings: &str, words: &[&str]) {
+        let words = [&["send"], words].concat();
+        let ended = self.configured(settings, Program::new(&words)).run();
         assert_eq!(ended.code, 0, "{words:?}: {ended:?}");
     }
 
     fn start(&self, queues: &str, more: &[&str]) -> RunningProgram {
         let arguments = [&["--queues", queues, "--schedule-interval", "1"], more].concat();
-        let running = self.program(run("verdicts", &arguments)).start();
+        let running = self.configured("", run("verdicts", &arguments)).start();
         running.wait_for_line(|line| line.contains("\"running\""));
         running
     }
