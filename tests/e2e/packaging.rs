@@ -5,6 +5,7 @@ mod deployed;
 mod image;
 mod manual;
 mod release;
+mod sandbox;
 mod suites;
 mod tools;
 
