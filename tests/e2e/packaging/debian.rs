@@ -38,6 +38,39 @@ fn package_is_the_same_when_it_is_built_twice() {
     assert!(bytes(package()) == bytes(&again));
 }
 
+/// The same package as one of this version, in which what a new release changes is changed: the
+/// program, the unit, and a configuration file. Nothing but its version is compared by who installs it.
+fn repacked(version: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tree = folder.path().join("tree");
+    let mut unpack = Command::new("dpkg-deb");
+    output_of(unpack.arg("--raw-extract").arg(package()).arg(&tree));
+    let change = |file: &str, edit: &dyn Fn(String) -> String| {
+        let file = tree.join(file);
+        let text = fs::read_to_string(&file).expect("a file of the package");
+        fs::write(&file, edit(text)).expect("written");
+    };
+    change("DEBIAN/control", &|text| {
+        let is_other = |line: &&str| !line.starts_with("Version:");
+        let lines: Vec<&str> = text.lines().filter(is_other).collect();
+        format!("Version: {version}\n{}\n", lines.join("\n"))
+    });
+    let mark = |text: String| format!("{text}# As of {version}.\n");
+    change("lib/systemd/system/dispatcher.service", &mark);
+    change("etc/default/dispatcher", &mark);
+    change("etc/dispatcher/dispatcher.toml", &mark);
+    change("DEBIAN/md5sums", &|text| {
+        let is_other = |line: &&str| !line.ends_with("dispatcher.service");
+        let lines = text.lines().filter(is_other);
+        lines.map(|line| format!("{line}\n")).collect()
+    });
+    let repacked = folder.path().join("dispatcher.deb");
+    let mut build = Command::new("dpkg-deb");
+    build.args(["--root-owner-group", "-Zgzip", "-z1", "--build"]);
+    output_of(build.arg(&tree).arg(&repacked));
+    (folder, repacked)
+}
+
 /// A release candidate is older than its release, which an upgrade takes for newer.
 #[test]
 fn release_candidate_is_older_than_its_release() {
@@ -170,6 +203,87 @@ fn package_is_installed_run_removed_and_purged() {
         let place = root.join(path);
         assert!(fs::symlink_metadata(place).is_err(), "{path}");
     }
+}
+
+/// What an administrator does with a newer package, and with the older one after it.
+#[test]
+fn package_is_upgraded_and_downgraded_with_what_the_user_has_changed() {
+    let Some(system) = minimal_root("upgrading the package") else {
+        return;
+    };
+    let root = system.path();
+    let dpkg = |options: &[&str], version: &str| {
+        let (_folder, package) = repacked(version);
+        let mut copy = dispatcher_tests::packaging::as_root("cp", "this").expect("as before");
+        output_of(copy.arg(package).arg(root.join("dispatcher.deb")));
+        let mut install = system.command("dpkg");
+        install.args(options).args(["--install", "/dispatcher.deb"]);
+        output_of(&mut install)
+    };
+    let shell = |script: &str| output_of(system.command("sh").args(["-c", script]));
+    let read = |file: &str| shell(&format!("cat {file}"));
+    let ends_as = |file: &str, version: &str| {
+        let text = read(file);
+        assert!(text.ends_with(&format!("# As of {version}.\n")), "{text}");
+    };
+    let (unit, unchanged) = (
+        "/lib/systemd/system/dispatcher.service",
+        "/etc/default/dispatcher",
+    );
+    let changed = "/etc/dispatcher/dispatcher.toml";
+    let queues = |words: &str| {
+        let program = "DISPATCHER_DATA=/var/lib/dispatcher dispatcher";
+        shell(&format!("{program} {words}"))
+    };
+    dpkg(&[], "0.0.8");
+    shell(&format!("echo '# mine' >> {changed}"));
+    let own = read(changed);
+    shell("mkdir /etc/systemd/system/dispatcher.service.d");
+    shell("echo '[Service]' > /etc/systemd/system/dispatcher.service.d/mine.conf");
+    shell("mkdir -p -m 700 /var/lib/private/dispatcher");
+    shell("ln -s private/dispatcher /var/lib/dispatcher");
+    queues("send local:default kept");
+    let kept = |version: &str| {
+        ends_as(unit, version);
+        ends_as(unchanged, version);
+        assert_eq!(read(changed), own, "of {version}");
+        read("/etc/systemd/system/dispatcher.service.d/mine.conf");
+        assert!(
+            queues("peek local:default").contains("kept"),
+            "of {version}"
+        );
+        let status = shell("dpkg-query --show --showformat '${Status} ${Version}' dispatcher");
+        assert_eq!(status, format!("install ok installed {version}"));
+    };
+    kept("0.0.8");
+
+    // Without a terminal dpkg cannot ask which of two files to take; the other one is kept beside it.
+    let keep = ["--force-confold"];
+    for version in ["0.0.9~rc.1", "0.0.9"] {
+        dpkg(&keep, version);
+        kept(version);
+        ends_as(&format!("{changed}.dpkg-dist"), version);
+    }
+    let said = dpkg(&keep, "0.0.8");
+    let wanted = "downgrading dispatcher from 0.0.9 to 0.0.8";
+    assert!(said.contains(wanted), "{said}");
+    kept("0.0.8");
+    // What a later program has written is refused.
+    let file = root.join("var/lib/private/dispatcher/local.db");
+    let later = "import sqlite3, sys
+sqlite3.connect(sys.argv[1]).execute('PRAGMA user_version = 99')";
+    let python = dispatcher_tests::packaging::as_root("python3", "this");
+    let mut python = python.expect("as before");
+    output_of(python.args(["-c", later]).arg(&file));
+    let refused = queues("peek local:default 2>&1 || true");
+    let wanted = "written by a newer dispatcher (format 99";
+    assert!(refused.contains(wanted), "{refused}");
+    output_of(system.command("dpkg").args(["--purge", "dispatcher"]));
+    assert!(
+        !root
+            .join("etc/systemd/system/dispatcher.service.d")
+            .exists()
+    );
 }
 
 #[test]
