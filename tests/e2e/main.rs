@@ -52,6 +52,7 @@ mod metrics;
 mod monitoring;
 mod moving;
 mod neighbours;
+mod newer_content;
 mod order;
 mod order_scene;
 mod packaging;

@@ -513,6 +513,14 @@ pub fn not_made_yet() -> QueueError {
     }
 }
 
+/// Why content of this format, which is later than `newest`, is not read. The rules are in
+/// `host/docs/upgrade.md`.
+pub fn newer_format(found: &str, newest: u32) -> String {
+    format!(
+        "it was written by a newer dispatcher (format {found}; this one reads up to {newest}); use that version"
+    )
+}
+
 fn unsupported(what: &str) -> CallError {
     CallError {
         kind: ErrorKind::Invalid,

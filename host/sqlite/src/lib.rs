@@ -14,6 +14,7 @@ mod watch;
 
 pub use backup::{Copy, copy};
 pub use database::{CommitError, Database, Synchronous};
+use dispatcher_core::backend::newer_format;
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::files;
 pub use group::{Call, Caller, GroupWriter, Unanswered};
@@ -363,12 +364,12 @@ fn failed(kind: ErrorKind, cause: impl std::fmt::Display) -> CallError {
 
 /// Why a file of this format is not opened.
 fn unknown_format(found: i32, newest: i32) -> String {
-    if found > newest {
-        format!(
-            "it was written by a newer dispatcher (format {found}; this one reads up to {newest}); use that version, or a backup from before the upgrade"
-        )
-    } else {
-        format!("it has the unknown format {found}; this dispatcher reads up to {newest}")
+    match u32::try_from(newest) {
+        Ok(reads) if found > newest => {
+            let why = newer_format(&found.to_string(), reads);
+            format!("{why}, or a backup from before the upgrade")
+        }
+        _ => format!("it has the unknown format {found}; this dispatcher reads up to {newest}"),
     }
 }
 

@@ -164,6 +164,7 @@ impl BackendClient for RedisClient {
             let prefix = &self.worqr_prefix;
             return self.queues.cancel_worqr(prefix, queue, task).await;
         }
+        self.queues.refuse_newer().await?;
         self.queues.cancel(queue, task).await
     }
 
@@ -172,6 +173,7 @@ impl BackendClient for RedisClient {
     }
 
     async fn change_control(&self, queue: &str, change: &ControlChange) -> Result<(), QueueError> {
+        self.queues.refuse_newer().await?;
         self.queues.change_control(queue, change).await
     }
 
@@ -180,6 +182,7 @@ impl BackendClient for RedisClient {
     }
 
     async fn schedule(&self, of: ScheduleOf<'_>) -> Result<Arc<dyn ScheduleStore>, CallError> {
+        self.queues.refuse_newer().await?;
         match of {
             ScheduleOf::Queue(queue) => Ok(Arc::new(self.schedules.schedule(queue))),
             ScheduleOf::All | ScheduleOf::Table { .. } => Err(CallError {
@@ -191,6 +194,7 @@ impl BackendClient for RedisClient {
     }
 
     async fn bucket(&self, name: &str) -> Result<Arc<dyn Bucket>, CallError> {
+        self.queues.refuse_newer().await?;
         Ok(Arc::new(self.buckets.bucket(name)))
     }
 

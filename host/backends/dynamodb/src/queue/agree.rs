@@ -1,11 +1,12 @@
-//! The number of index keys that the tasks of a table have ever used, stored in the table itself: a
-//! dispatcher that writes to fewer reads the others too, so that no task is hidden. Knows nothing
-//! of tasks.
+//! What the dispatchers of a table must agree on, stored in the table itself: the number of index keys
+//! that its tasks have ever used, so that one that writes to fewer reads the others too and no task is
+//! hidden; and the format of its items. Knows nothing of tasks.
 
 use super::item::{self, TASK_ID, TaskItem};
 use super::table::{ConditionalStep, Stepped, Table};
 use aws_sdk_dynamodb::types::ReturnConsumedCapacity;
 use dispatcher_aws::failure::is_unmet;
+use dispatcher_core::backend::newer_format;
 use dispatcher_core::queue::{ErrorKind, QueueError};
 
 /// The id of the item that remembers. It has no status, so it is in no index.
@@ -13,18 +14,29 @@ const RECORD: &str = "dispatcher-shards";
 /// Its column: the most that there ever were. Without the item it is one.
 const COUNT: &str = "dispatcherShards";
 
+/// The column with the format of the table's items, where it is later than the first.
+const FORMAT_COLUMN: &str = "dispatcherFormat";
+/// The format that this version writes. It is the first, which no item names; a version that changes
+/// it writes its number before anything else.
+const FORMAT: u32 = 1;
+
 const GROW: &str = "SET #count = :count, #updated = :date";
 const GROWS: &str = "attribute_not_exists(#status) \
     AND (attribute_not_exists(#count) OR #count < :count)";
-const GROWS_OR_NEW: &str = "attribute_not_exists(#count) OR #count < :count";
+/// An item that names a format is not replaced.
+const GROWS_OR_NEW: &str = "attribute_not_exists(#format) \
+    AND (attribute_not_exists(#count) OR #count < :count)";
 
 impl Table {
-    /// Learns over how many keys others have spread the tasks, and has remembered over how many we
-    /// do before the first is written, if that is more than ever. Who may not read the table can
-    /// only send to it, and need not know.
-    pub(super) async fn agree_on_shards(&self) -> Result<(), QueueError> {
+    /// Refuses a table that only a later version reads. Learns over how many keys others have spread the
+    /// tasks, and has remembered over how many we do before the first is written, if that is more than
+    /// ever. Who may not read the table can only send to it, and need not know.
+    pub(super) async fn agree(&self) -> Result<(), QueueError> {
         let known = match self.recorded().await {
-            Ok(record) => self.learn(record.as_ref()),
+            Ok(record) => {
+                self.refuse_newer(record.as_ref())?;
+                self.learn(record.as_ref())
+            }
             Err(error) if error.kind == ErrorKind::AccessDenied => 1,
             Err(error) => return Err(error),
         };
@@ -35,6 +47,17 @@ impl Table {
             // A role that only sends may not update either.
             Err(error) if error.kind == ErrorKind::AccessDenied => self.put().await,
             answer => answer,
+        }
+    }
+
+    fn refuse_newer(&self, record: Option<&TaskItem>) -> Result<(), QueueError> {
+        let found = record.and_then(|item| item::whole(item, FORMAT_COLUMN));
+        match found {
+            Some(found) if found > u64::from(FORMAT) => {
+                let why = newer_format(&found.to_string(), FORMAT);
+                Err(self.call("opening").refused(&why))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -83,6 +106,7 @@ impl Table {
             .item(COUNT, count.clone())
             .condition_expression(GROWS_OR_NEW)
             .expression_attribute_names("#count", COUNT)
+            .expression_attribute_names("#format", FORMAT_COLUMN)
             .expression_attribute_values(":count", count)
             .send()
             .await;

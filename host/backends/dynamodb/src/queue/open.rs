@@ -177,7 +177,7 @@ impl Dynamo {
             recent: Recent::default(),
             newest: Default::default(),
         };
-        table.agree_on_shards().await?;
+        table.agree().await?;
         Ok(Arc::new(table))
     }
 }

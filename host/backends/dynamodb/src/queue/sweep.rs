@@ -109,7 +109,7 @@ impl Sweeper {
             )
         };
         if agree {
-            self.table.agree_on_shards().await?;
+            self.table.agree().await?;
         }
         for key in self.table.shards.keys(TAKEN) {
             self.put_back(key).await?;

@@ -37,6 +37,11 @@ impl Keys {
         format!("{}:queues", self.registry())
     }
 
+    /// The format of all that is kept below the prefix, where it is later than the first.
+    pub(crate) fn format(&self) -> String {
+        format!("{}:format", self.registry())
+    }
+
     /// What operators set on queues.
     pub(crate) fn controls(&self) -> String {
         format!("{}:controls", self.registry())
@@ -106,7 +111,12 @@ mod tests {
     #[test]
     fn registry_keys_share_a_slot() {
         let keys = Keys::new("dispatcher");
-        let all = [keys.queues(), keys.controls(), keys.workers()];
+        let all = [
+            keys.queues(),
+            keys.format(),
+            keys.controls(),
+            keys.workers(),
+        ];
         for key in all.into_iter().chain([keys.worker_queues("w")]) {
             assert_eq!(tag(&key), "dispatcher");
         }

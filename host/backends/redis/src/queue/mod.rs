@@ -24,7 +24,7 @@ pub use server::Eviction;
 pub use worqr::WorqrQueue;
 
 use crate::server::{link, notifier, slot};
-use dispatcher_core::backend::{CancelCount, WorkerInfo};
+use dispatcher_core::backend::{CancelCount, WorkerInfo, newer_format};
 use dispatcher_core::memory::Budget;
 use dispatcher_core::queue::{ErrorKind, Identity, QueueError};
 use keys::{DEAD, Keys};
@@ -39,6 +39,9 @@ use worker::RedisWorker;
 const BATCH: usize = 100;
 /// So many messages are removed by one script, during which the server does nothing else.
 const PURGED_AT_ONCE: usize = 500;
+/// The format of what this version keeps on a server. It is the first, which no key names; a version
+/// that changes it writes its number to `Keys::format` before anything else.
+const FORMAT: u32 = 1;
 /// The longest `wait` of one receive; the same as SQS, so that routes behave alike.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
@@ -85,7 +88,7 @@ impl Redis {
         dead_letter: Option<&str>,
     ) -> Result<NativeQueue, QueueError> {
         let dead_letter = dead_letter_queue(name, dead_letter)?;
-        self.reach().await?;
+        self.check_format().await?;
         let base = self.keys.queue(name);
         if let Some(dead_letter) = &dead_letter
             && slot(&self.keys.queue(dead_letter)) != slot(&base)
@@ -154,6 +157,36 @@ impl Redis {
         self.lines.link.pipe::<()>(&pipe).await
     }
 
+    /// Whether the server is there, lets us in, and has nothing that only a later version reads.
+    async fn check_format(&self) -> Result<(), QueueError> {
+        let mut pipe = redis::pipe();
+        pipe.get(self.keys.format());
+        let (format,) = self.lines.link.pipe(&pipe).await?;
+        self.understands(format)
+    }
+
+    /// Refuses content of this format if it is a later one.
+    fn understands(&self, format: Option<String>) -> Result<(), QueueError> {
+        let is_later = |format: &String| !format.parse().is_ok_and(|number: u32| number <= FORMAT);
+        match format.filter(is_later) {
+            Some(format) => Err(self.refused(&format!(
+                "what is below {}: {}",
+                self.keys.registry(),
+                newer_format(&format, FORMAT)
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses what only a later version reads, for steps that need no queue. A server that cannot be
+    /// asked is left to the step itself.
+    pub(crate) async fn refuse_newer(&self) -> Result<(), QueueError> {
+        match self.check_format().await {
+            Err(error) if error.kind == ErrorKind::Invalid => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     fn refused(&self, why: &str) -> QueueError {
         QueueError {
             kind: ErrorKind::Invalid,
@@ -194,8 +227,9 @@ impl Redis {
     /// The bare names of all queues that were received from or sent to, sorted.
     pub async fn names(&self) -> Result<Vec<String>, QueueError> {
         let mut pipe = redis::pipe();
-        pipe.smembers(self.keys.queues());
-        let (mut names,): (Vec<String>,) = self.lines.link.pipe(&pipe).await?;
+        pipe.smembers(self.keys.queues()).get(self.keys.format());
+        let (mut names, format): (Vec<String>, _) = self.lines.link.pipe(&pipe).await?;
+        self.understands(format)?;
         names.sort();
         Ok(names)
     }
