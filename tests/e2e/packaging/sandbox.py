@@ -92,7 +92,7 @@ def main():
     # The one that may load no other is last.
     sockets.load()
     system_calls.load()
-    os.execv(command[0], command)
+    os.execvp(command[0], command)
 
 
 main()
