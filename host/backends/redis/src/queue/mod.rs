@@ -161,8 +161,12 @@ impl Redis {
     async fn check_format(&self) -> Result<(), QueueError> {
         let mut pipe = redis::pipe();
         pipe.get(self.keys.format());
-        let (format,) = self.lines.link.pipe(&pipe).await?;
-        self.understands(format)
+        match self.lines.link.pipe(&pipe).await {
+            Ok((format,)) => self.understands(format),
+            // A user who may not read it may have all the rights that messages need.
+            Err(error) if error.kind == ErrorKind::AccessDenied => self.reach().await,
+            Err(error) => Err(error),
+        }
     }
 
     /// Refuses content of this format if it is a later one.
@@ -226,10 +230,10 @@ impl Redis {
 
     /// The bare names of all queues that were received from or sent to, sorted.
     pub async fn names(&self) -> Result<Vec<String>, QueueError> {
+        self.refuse_newer().await?;
         let mut pipe = redis::pipe();
-        pipe.smembers(self.keys.queues()).get(self.keys.format());
-        let (mut names, format): (Vec<String>, _) = self.lines.link.pipe(&pipe).await?;
-        self.understands(format)?;
+        pipe.smembers(self.keys.queues());
+        let (mut names,): (Vec<String>,) = self.lines.link.pipe(&pipe).await?;
         names.sort();
         Ok(names)
     }
