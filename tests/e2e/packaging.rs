@@ -1,6 +1,7 @@
 //! What `host/packaging` makes, used as its users would: built, checked, installed, run, removed.
 
 mod debian;
+mod debian_upgrade;
 mod deployed;
 mod image;
 mod manual;

@@ -3,7 +3,9 @@
 
 use super::tools::search_path_of;
 use super::{Confined, main_job_is_done};
-use dispatcher_tests::packaging::{checker, minimal_root, output_of, script, stripped};
+use dispatcher_tests::packaging::{
+    MinimalRoot, as_root, checker, minimal_root, output_of, script, stripped,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,7 +28,7 @@ fn build(program: &Path) -> (tempfile::TempDir, PathBuf) {
 }
 
 /// The package, built once.
-fn package() -> &'static Path {
+pub(super) fn package() -> &'static Path {
     static BUILT: LazyLock<(tempfile::TempDir, PathBuf)> = LazyLock::new(|| build(&stripped()));
     &BUILT.1
 }
@@ -40,7 +42,7 @@ fn package_is_the_same_when_it_is_built_twice() {
 
 /// The same package as one of this version, in which what a new release changes is changed: the
 /// program, the unit, and a configuration file. Nothing but its version is compared by who installs it.
-fn repacked(version: &str) -> (tempfile::TempDir, PathBuf) {
+pub(super) fn repacked(version: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let tree = folder.path().join("tree");
     let mut unpack = Command::new("dpkg-deb");
@@ -126,23 +128,45 @@ fn unit_is_valid_and_exposes_little() {
     assert_eq!(ours.collect::<Vec<_>>(), Vec::<&str>::new());
 }
 
+/// Installs a package into a system, or over another version of it, and answers with what that printed.
+pub(super) fn install(system: &MinimalRoot, options: &[&str], package: &Path) -> String {
+    let mut copy = as_root("cp", "this").expect("the system was made by root");
+    output_of(copy.arg(package).arg(system.path().join("dispatcher.deb")));
+    let mut dpkg = system.command("dpkg");
+    output_of(dpkg.args(options).args(["--install", "/dispatcher.deb"]))
+}
+
+/// What systemd makes for the unit: a folder of a user without rights, below one that nobody but root
+/// enters.
+pub(super) fn make_state_folder(system: &MinimalRoot) {
+    let private = ["--directory", "--mode=700", "/var/lib/private"];
+    output_of(system.command("install").args(private));
+    let link = ["-s", "private/dispatcher", "/var/lib/dispatcher"];
+    output_of(system.command("ln").args(link));
+    let owner = format!("--owner={USER}");
+    let group = format!("--group={USER}");
+    let state = ["--directory", "--mode=700", &owner, &group];
+    let state = state.iter().chain(&["/var/lib/private/dispatcher"]);
+    output_of(system.command("install").args(state));
+}
+
+/// The program as the unit starts it.
+pub(super) fn service(root: &Path) -> Confined<'_> {
+    Confined {
+        root,
+        user: USER,
+        writable: "var/lib/private/dispatcher",
+        environment: vec!["XDG_DATA_HOME=/var/lib".into()],
+    }
+}
+
 #[test]
 fn package_is_installed_run_removed_and_purged() {
     let Some(system) = minimal_root("installing the package") else {
         return;
     };
     let root = system.path();
-    output_of(
-        dispatcher_tests::packaging::as_root("cp", "this")
-            .expect("as before")
-            .arg(package())
-            .arg(root.join("dispatcher.deb")),
-    );
-    output_of(
-        system
-            .command("dpkg")
-            .args(["--install", "/dispatcher.deb"]),
-    );
+    install(&system, &[], package());
     for file in [
         "etc/dispatcher/dispatcher.toml",
         "lib/systemd/system/dispatcher.service",
@@ -153,23 +177,8 @@ fn package_is_installed_run_removed_and_purged() {
     }
     output_of(system.command("dpkg").args(["--verify", "dispatcher"]));
 
-    // As the unit has it: a user without rights, one folder that it can write to, below one that
-    // nobody but root enters.
-    let private = ["--directory", "--mode=700", "/var/lib/private"];
-    output_of(system.command("install").args(private));
-    let link = ["-s", "private/dispatcher", "/var/lib/dispatcher"];
-    output_of(system.command("ln").args(link));
-    let owner = format!("--owner={USER}");
-    let group = format!("--group={USER}");
-    let state = ["--directory", "--mode=700", &owner, &group];
-    let state = state.iter().chain(&["/var/lib/private/dispatcher"]);
-    output_of(system.command("install").args(state));
-    let service = Confined {
-        root,
-        user: USER,
-        writable: "var/lib/private/dispatcher",
-        environment: vec!["XDG_DATA_HOME=/var/lib".into()],
-    };
+    make_state_folder(&system);
+    let service = service(root);
     // An administrator may check as root: nothing is left that the service cannot use.
     let check = ["check", "--config", "/etc/dispatcher/dispatcher.toml"];
     output_of(system.command("dispatcher").args(check));
@@ -214,11 +223,7 @@ fn package_is_upgraded_and_downgraded_with_what_the_user_has_changed() {
     let root = system.path();
     let dpkg = |options: &[&str], version: &str| {
         let (_folder, package) = repacked(version);
-        let mut copy = dispatcher_tests::packaging::as_root("cp", "this").expect("as before");
-        output_of(copy.arg(package).arg(root.join("dispatcher.deb")));
-        let mut install = system.command("dpkg");
-        install.args(options).args(["--install", "/dispatcher.deb"]);
-        output_of(&mut install)
+        install(&system, options, &package)
     };
     let shell = |script: &str| output_of(system.command("sh").args(["-c", script]));
     let read = |file: &str| shell(&format!("cat {file}"));
@@ -272,8 +277,7 @@ fn package_is_upgraded_and_downgraded_with_what_the_user_has_changed() {
     let file = root.join("var/lib/private/dispatcher/local.db");
     let later = "import sqlite3, sys
 sqlite3.connect(sys.argv[1]).execute('PRAGMA user_version = 99')";
-    let python = dispatcher_tests::packaging::as_root("python3", "this");
-    let mut python = python.expect("as before");
+    let mut python = as_root("python3", "this").expect("as before");
     output_of(python.args(["-c", later]).arg(&file));
     let refused = queues("peek local:default 2>&1 || true");
     let wanted = "written by a newer dispatcher (format 99";
