@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 /// Which user the service has here; systemd chooses one.
 const USER: u32 = 64_321;
 
-/// Builds the package of a program.
+/// Builds the package of a program, and says each step meanwhile.
 fn build(program: &Path) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut build = Command::new(script("debian/build"));
@@ -23,7 +23,17 @@ fn build(program: &Path) -> (tempfile::TempDir, PathBuf) {
     build.env("DEB_COMPRESSION", "gzip").env("DEB_LEVEL", "1");
     let path = search_path_of("debian/build");
     build.env("PATH", path.path());
-    let printed = output_of(&mut build);
+    let built = build.output().expect("it starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (printed, steps) = (text(&built.stdout), text(&built.stderr));
+    assert!(built.status.success(), "{steps}");
+    assert!(
+        steps.lines().all(|line| line.starts_with("debian/build: ")),
+        "{steps}"
+    );
+    for step in ["stripping", "compressing"] {
+        assert!(steps.contains(step), "{steps}");
+    }
     (folder, PathBuf::from(printed.trim()))
 }
 
