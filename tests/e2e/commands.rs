@@ -51,6 +51,20 @@ async fn delay_may_be_longer_than_sqs_allows() {
 }
 
 #[test]
+fn cancel_prints_json_for_scripts() {
+    let data = folder();
+    let sent = call(&data, &["send", "local:q", "x"]);
+    let id = sent.stdout.trim();
+    let cancelled = call(&data, &["cancel", "local:q", id, "--json"]);
+    let printed: Value = serde_json::from_str(&cancelled.stdout).expect("JSON");
+    let wanted = serde_json::json!({"queue": "local:q", "task": id, "waiting": 1, "running": 0});
+    assert_eq!(printed, wanted);
+    let again = Program::new(["cancel", "local:q", id, "--json"]);
+    let again = again.sharing(&data).run();
+    assert_eq!((again.code, &*again.stdout), (1, ""), "{again:?}");
+}
+
+#[test]
 fn a_move_of_a_queue_to_itself_is_refused_before_it_is_applied() {
     let data = folder();
     call(&data, &["send", "local:q", "x"]);

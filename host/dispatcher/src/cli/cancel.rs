@@ -34,6 +34,9 @@ pub(super) struct Args {
     pub queue: String,
     /// The id of a message, or on Redis the body of any number of them
     pub task: String,
+    /// Print JSON: {"queue","task","waiting","running"}
+    #[arg(long)]
+    pub json: bool,
     #[command(flatten)]
     pub admin: flags::AdminArgs,
     #[command(flatten)]
@@ -50,6 +53,12 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         Some(client) => block_on(ask_first(&client, &places, &name, task))??,
         None => block_on(cancel(&places, &name, task))??,
     };
+    if args.json {
+        return output::json(&json!({
+            "queue": name.to_string(), "task": task,
+            "waiting": cancelled.waiting, "running": cancelled.running,
+        }));
+    }
     output::line(format!(
         "{} waiting removed, {} running stopped",
         cancelled.waiting, cancelled.running
