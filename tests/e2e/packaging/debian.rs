@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 /// Which user the service has here; systemd chooses one.
 const USER: u32 = 64_321;
 
-/// Builds the package of a program, and says each step meanwhile.
+/// Builds the package of a program; the script says each step.
 fn build(program: &Path) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut build = Command::new(script("debian/build"));

@@ -20,8 +20,10 @@ fn built(folder: &Path, name: &str) -> (PathBuf, String) {
     let needs = needs("image/build");
     let path = search_path(needs.iter().map(String::as_str).chain(["apt-get"]));
     build.env("PATH", path.path());
+    // Its steps, from stderr, come after the digest.
     let printed = output_of(&mut build);
-    (layout, printed.trim().to_owned())
+    let digest = printed.lines().next().unwrap_or_default();
+    (layout, digest.to_owned())
 }
 
 fn blob(layout: &Path, digest: &str) -> PathBuf {
