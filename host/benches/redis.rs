@@ -17,17 +17,21 @@ use redis::aio::MultiplexedConnection;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use support::program::cpu_of;
 use tokio_util::sync::CancellationToken;
 
 #[allow(dead_code, unreachable_pub, reason = "the server here is a plain one")]
 #[path = "../../tests/support/certificates.rs"]
 mod certificates;
+#[path = "support/commandstats.rs"]
+mod commandstats;
 #[allow(dead_code, unreachable_pub, reason = "tests use more of it")]
 #[path = "../../tests/support/debian.rs"]
 mod debian;
 #[allow(dead_code, unreachable_pub, reason = "tests use more of it")]
 #[path = "../../tests/support/redis.rs"]
 mod server;
+mod support;
 #[allow(unreachable_pub, reason = "tests use it as well")]
 #[path = "../../tests/support/tied.rs"]
 mod tied;
@@ -307,7 +311,7 @@ impl Meter {
         let own = (processor_s("self") - self.own_s) * per_10_000;
         let theirs = (processor_s(&server.id().to_string()) - self.server_s) * per_10_000;
         let stats = server.connect().call(&["INFO", "commandstats"]);
-        let (scripts, all) = calls(&stats.expect("an answer").text());
+        let (scripts, all) = commandstats::calls(&stats.expect("an answer").text());
         let sent = if scripts > 0 { scripts } else { all };
         println!(
             "{what:<36} {:>8.0} messages/s; a message: {:.2} commands sent, {:.2} run; \
@@ -319,35 +323,6 @@ impl Meter {
     }
 }
 
-/// How many scripts and how many commands were run, those within scripts included.
-fn calls(stats: &str) -> (u64, u64) {
-    let mut calls = (0, 0);
-    for line in stats.lines() {
-        let Some((name, rest)) = line.split_once(":calls=") else {
-            continue;
-        };
-        let count = rest.split(',').next().and_then(|count| count.parse().ok());
-        let count: u64 = count.unwrap_or_default();
-        if name.starts_with("cmdstat_info") || name.starts_with("cmdstat_config") {
-            continue;
-        }
-        calls.1 += count;
-        if name == "cmdstat_evalsha" {
-            calls.0 += count;
-        }
-    }
-    calls
-}
-
-/// Processor time of a process so far, in seconds, as Linux counts it: in hundredths.
 fn processor_s(process: &str) -> f64 {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    let fields = stat.rsplit(')').next().unwrap_or_default();
-    let ticks = |at: usize| {
-        let field = fields.split_whitespace().nth(at);
-        field
-            .and_then(|field| field.parse::<f64>().ok())
-            .unwrap_or_default()
-    };
-    (ticks(11) + ticks(12)) / 100.0
+    cpu_of(process).as_secs_f64()
 }

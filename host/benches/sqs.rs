@@ -11,14 +11,13 @@
     reason = "a benchmark paces itself and owns its threads"
 )]
 
+#[path = "support/bare.rs"]
+mod bare;
 #[path = "support/server/mod.rs"]
 mod server;
 mod support;
 
-use aws_sdk_sqs::Client;
-use aws_sdk_sqs::types::{
-    DeleteMessageBatchRequestEntry, MessageSystemAttributeName, QueueAttributeName,
-};
+use bare::BareLoop;
 use dispatcher_core::clock;
 use server::{BenchServer, Calls};
 use std::path::{Path, PathBuf};
@@ -52,7 +51,14 @@ fn main() {
         .collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["--server", port] => server::serve(port.parse().expect("a port")),
-        ["--bare", url, queue, loops, asks] => bare(url, queue, loops, asks == "all"),
+        ["--bare", url, queue, loops, asks] => bare::run(&BareLoop {
+            endpoint: url,
+            queue,
+            loops: loops.parse().expect("a number"),
+            attributes: asks == "all",
+            wait_s: 1,
+            handle: |_| {},
+        }),
         ref words => {
             let is_part = |word: &&&str| !word.ends_with(".wasm");
             measure(&words.iter().filter(is_part).copied().collect::<Vec<_>>());
@@ -70,50 +76,6 @@ fn measure(parts: &[&str]) {
             part(data.path());
         }
     }
-}
-
-/// The loop that people write: receive ten, delete ten.
-#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
-async fn bare(url: &str, queue: &str, loops: &str, all: bool) {
-    let config = dispatcher_aws::configuration(Some(url)).await;
-    let client = Client::new(&config);
-    let url = format!("{url}/000000000000/{queue}");
-    let loops = (0..loops.parse().expect("a number")).map(|_| {
-        let (client, url) = (client.clone(), url.clone());
-        tokio::spawn(async move { while receive_and_delete(&client, &url, all).await {} })
-    });
-    for each in loops.collect::<Vec<_>>() {
-        each.await.expect("it goes on until it is killed");
-    }
-}
-
-/// Whether to continue, which is always.
-async fn receive_and_delete(client: &Client, url: &str, all: bool) -> bool {
-    let mut receive = client
-        .receive_message()
-        .queue_url(url)
-        .max_number_of_messages(10)
-        .wait_time_seconds(1);
-    if all {
-        receive = receive
-            .message_system_attribute_names(MessageSystemAttributeName::All)
-            .message_attribute_names(QueueAttributeName::All.as_str());
-    }
-    let answer = receive.send().await.expect("messages");
-    let mut entries = Vec::new();
-    for (at, message) in answer.messages.unwrap_or_default().into_iter().enumerate() {
-        let entry = DeleteMessageBatchRequestEntry::builder()
-            .id(at.to_string())
-            .receipt_handle(message.receipt_handle.expect("a receipt"));
-        entries.push(entry.build().expect("id and receipt are set"));
-    }
-    if entries.is_empty() {
-        return true;
-    }
-    let delete = client.delete_message_batch().queue_url(url);
-    let answer = delete.set_entries(Some(entries)).send().await;
-    assert!(answer.expect("an answer").failed.is_empty(), "not deleted");
-    true
 }
 
 /// What one drain came to.
@@ -237,8 +199,9 @@ fn drained_by(
 /// order, at 50 at once or with five loops.
 fn peers(data: &Path) {
     const MESSAGES: usize = 20_000;
-    const LOOPS: &str = "5";
-    let peers = match Peers::install() {
+    const LOOPS: usize = 5;
+    let installed = Peers::install().and_then(|peers| peers.install_boto3().map(|()| peers));
+    let peers = match installed {
         Ok(peers) => peers,
         Err(why) => return println!("left out: {why}"),
     };
@@ -261,12 +224,12 @@ fn peers(data: &Path) {
         let programs: Vec<_> = commands.into_iter().map(Program::start).collect();
         drained_by(&mut server, queue, name, &programs, &order, MESSAGES)
     };
-    let consumers = |mode: &str| vec![peers.consumers(&url, mode, mode, LOOPS)];
+    let consumers = |mode: &str| vec![peers.consumers((&url, mode), mode, LOOPS, 1)];
     let singly = drain("singly", "sqs-consumer × 5, singly", consumers("singly"));
     singly.print(None, None);
     let batch = drain("batch", "sqs-consumer × 5, batch", consumers("batch"));
     batch.print(Some(&singly), None);
-    let boto3 = vec![peers.boto3(&url, "boto3", LOOPS)];
+    let boto3 = vec![peers.boto3(&url, "boto3", &LOOPS.to_string())];
     drain("boto3", "boto3 loop × 5 threads", boto3).print(Some(&singly), Some(&batch));
     let run = |words: &[&str]| {
         let common = [

@@ -28,7 +28,7 @@ impl Packaged {
         if let Some(program) = installed {
             return Command::new(program);
         }
-        let root = self.unpacked(&tools_folder(), &[]);
+        let root = self.folder();
         let machine = format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH);
         let mut command = Command::new(root.join("usr/bin").join(self.program));
         command.env("LD_LIBRARY_PATH", root.join(machine));
@@ -37,6 +37,14 @@ impl Packaged {
 
     /// Where its packages are unpacked, whether or not it is installed.
     pub fn folder(&self) -> PathBuf {
+        self.try_folder().unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// The same where others can do without the program.
+    ///
+    /// # Errors
+    /// Why its packages cannot be had.
+    pub fn try_folder(&self) -> Result<PathBuf, String> {
         self.unpacked(&tools_folder(), &[])
     }
 
@@ -57,10 +65,11 @@ impl Packaged {
         let tools = tools_folder();
         let is_there = tools.join(self.program).join("complete").exists();
         let needed: Vec<String> = (!is_there).then(needed).unwrap_or_default();
-        self.unpacked(&tools, &needed)
+        let unpacked = self.unpacked(&tools, &needed);
+        unpacked.unwrap_or_else(|why| panic!("{why}"))
     }
 
-    fn unpacked(&self, tools: &Path, needed: &[String]) -> PathBuf {
+    fn unpacked(&self, tools: &Path, needed: &[String]) -> Result<PathBuf, String> {
         let root = tools.join(self.program);
         let complete = root.join("complete");
         fs::create_dir_all(&root)
@@ -69,7 +78,7 @@ impl Packaged {
         let lock = lock.expect("the folder is ours");
         lock.lock().expect("a local file can be locked");
         if complete.exists() {
-            return root;
+            return Ok(root);
         }
         let fetch = |packages: &[&str]| {
             let mut apt = Command::new("apt-get");
@@ -82,11 +91,12 @@ impl Packaged {
         // One call for all: each reads the lists of packages, which takes seconds.
         if !fetch(&all) {
             for package in self.packages {
-                assert!(
-                    fetch(&[package]),
-                    "these tests need {}, and `apt-get download {package}` failed",
-                    self.program
-                );
+                if !fetch(&[package]) {
+                    let program = self.program;
+                    return Err(format!(
+                        "{program} is needed, and `apt-get download {package}` failed"
+                    ));
+                }
             }
             // What is missing shows when the program starts.
             for package in &all[self.packages.len()..] {
@@ -105,6 +115,6 @@ impl Packaged {
             }
         }
         File::create(&complete).expect("the folder is ours");
-        root
+        Ok(root)
     }
 }

@@ -1,14 +1,17 @@
-//! What others handle messages of SQS with, as child processes: npm sqs-consumer, a loop on boto3, an
-//! Express application. Installed by npm and pip, once, into the build's folder. Knows no measurement.
+//! What others handle messages with, as child processes: npm sqs-consumer, a loop on boto3, an Express
+//! application, npm BullMQ, the commands of npm worqr. Installed by npm and pip, once, into the build's
+//! folder. Knows no measurement.
 
 use super::program::AWS;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PACKAGES: [&str; 3] = [
-    "sqs-consumer@14.2.8",
-    "@aws-sdk/client-sqs@3.1169.0",
-    "express@5.3.0",
+const PACKAGES: [(&str, &str); 5] = [
+    ("sqs-consumer", "14.2.8"),
+    ("@aws-sdk/client-sqs", "3.1169.0"),
+    ("express", "5.3.0"),
+    ("bullmq", "6.7.0"),
+    ("ioredis", "6.0.0"),
 ];
 const BOTO3: &str = "boto3==1.43.106";
 
@@ -18,7 +21,7 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Installs them where they are not yet.
+    /// Installs those of Node where they are not yet.
     ///
     /// # Errors
     /// The tool that is missing or failed.
@@ -26,32 +29,51 @@ impl Peers {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("peers");
         std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
         for (name, text) in [
+            ("bullmq.mjs", include_str!("peers/bullmq.mjs")),
             ("consumer.mjs", include_str!("peers/consumer.mjs")),
             ("express.mjs", include_str!("peers/express.mjs")),
             ("loop.py", include_str!("peers/loop.py")),
+            ("order.mjs", include_str!("peers/order.mjs")),
+            ("worqr.mjs", include_str!("peers/worqr.mjs")),
             ("package.json", "{\"private\": true}"),
         ] {
             std::fs::write(folder.join(name), text).map_err(|error| error.to_string())?;
         }
         let peers = Self { folder };
-        if !peers.folder.join("node_modules/sqs-consumer").exists() {
+        let missing = |(name, version)| peers.version(name).as_deref() != Some(version);
+        if PACKAGES.into_iter().any(missing) {
             let mut install = Command::new("npm");
-            install
-                .args(["install", "--no-audit", "--no-fund"])
-                .args(PACKAGES);
+            install.args(["install", "--no-audit", "--no-fund"]);
+            install.args(PACKAGES.map(|(name, version)| format!("{name}@{version}")));
             peers.run(install)?;
-        }
-        if !peers.folder.join("venv/bin/boto3").exists() {
-            let mut make = Command::new("python3");
-            make.args(["-m", "venv", "venv"]);
-            peers.run(make)?;
-            let mut install = Command::new("venv/bin/pip");
-            install.args(["install", "--quiet", BOTO3]);
-            peers.run(install)?;
-            std::fs::write(peers.folder.join("venv/bin/boto3"), BOTO3)
-                .map_err(|error| error.to_string())?;
         }
         Ok(peers)
+    }
+
+    /// Installs boto3 where it is not yet.
+    ///
+    /// # Errors
+    /// The tool that is missing or failed.
+    pub(crate) fn install_boto3(&self) -> Result<(), String> {
+        if !self.folder.join("venv/bin/boto3").exists() {
+            let mut make = Command::new("python3");
+            make.args(["-m", "venv", "venv"]);
+            self.run(make)?;
+            let mut install = Command::new("venv/bin/pip");
+            install.args(["install", "--quiet", BOTO3]);
+            self.run(install)?;
+            std::fs::write(self.folder.join("venv/bin/boto3"), BOTO3)
+                .map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// The version of a package of Node, if it is installed.
+    pub(crate) fn version(&self, package: &str) -> Option<String> {
+        let file = self.folder.join("node_modules").join(package);
+        let text = std::fs::read_to_string(file.join("package.json")).ok()?;
+        let package: serde_json::Value = serde_json::from_str(&text).ok()?;
+        Some(package["version"].as_str()?.to_owned())
     }
 
     fn run(&self, mut command: Command) -> Result<(), String> {
@@ -72,16 +94,34 @@ impl Peers {
         command
     }
 
-    /// So many consumers of npm sqs-consumer in one process; `mode`: `singly` or `batch`.
+    /// So many consumers of npm sqs-consumer in one process, with long polls of `wait_s`; `mode`:
+    /// `singly` or `batch`.
     pub(crate) fn consumers(
         &self,
-        endpoint: &str,
-        queue: &str,
+        (endpoint, queue): (&str, &str),
         mode: &str,
-        count: &str,
+        count: usize,
+        wait_s: u32,
     ) -> Command {
         let mut command = self.command("node", "consumer.mjs");
-        command.args([endpoint, queue, mode, count]);
+        command.args([endpoint, queue, mode, &count.to_string()]);
+        command.arg(wait_s.to_string());
+        command
+    }
+
+    /// A worker of npm BullMQ.
+    pub(crate) fn bullmq(&self, port: u16, queue: &str, at_once: usize) -> Command {
+        self.on_redis("bullmq.mjs", port, queue, at_once)
+    }
+
+    /// A worker that sends the commands of npm worqr.
+    pub(crate) fn worqr(&self, port: u16, queue: &str, at_once: usize) -> Command {
+        self.on_redis("worqr.mjs", port, queue, at_once)
+    }
+
+    fn on_redis(&self, script: &str, port: u16, queue: &str, at_once: usize) -> Command {
+        let mut command = self.command("node", script);
+        command.args([&port.to_string(), queue, &at_once.to_string()]);
         command
     }
 

@@ -3,6 +3,7 @@
 
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -81,13 +82,7 @@ impl Program {
 
     /// Processor time of all its threads so far, ended ones included; to 10 ms.
     pub(crate) fn cpu(&self) -> Duration {
-        let text = self.proc("stat");
-        let after_name = text.rsplit(')').next().unwrap_or_default();
-        let ticks = |place: usize| -> f64 {
-            let field = after_name.split_whitespace().nth(place);
-            field.and_then(|n| n.parse().ok()).expect("a number")
-        };
-        Duration::from_secs_f64((ticks(11) + ticks(12)) / TICKS)
+        cpu_of(&self.child.id().to_string())
     }
 
     /// Processor time of the threads that run now: exact, yet without ended threads.
@@ -133,12 +128,26 @@ impl Program {
         }
     }
 
+    /// Lets it do nothing until it is resumed.
+    pub(crate) fn hold(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Ends a hold.
+    pub(crate) fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = i32::try_from(self.child.id()).expect("a process id");
+        let id = Pid::from_raw(id).expect("not zero");
+        kill_process(id, signal).expect("it runs");
+    }
+
     /// Asks it to stop and waits for its end; how long that took.
     pub(crate) fn stop(mut self) -> Duration {
-        let id = i32::try_from(self.child.id()).expect("a process id");
-        let id = rustix::process::Pid::from_raw(id).expect("not zero");
         let asked = clock::now();
-        rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("it runs");
+        self.signal(Signal::TERM);
         let status = self.child.wait().expect("our child");
         let took = clock::now().since(asked);
         assert!(status.success(), "{status}");
@@ -152,6 +161,17 @@ impl Drop for Program {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Processor time of a process (its id, or `self`) so far, ended threads included; to 10 ms.
+pub(crate) fn cpu_of(process: &str) -> Duration {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("it runs");
+    let after_name = text.rsplit(')').next().unwrap_or_default();
+    let ticks = |place: usize| -> f64 {
+        let field = after_name.split_whitespace().nth(place);
+        field.and_then(|n| n.parse().ok()).expect("a number")
+    };
+    Duration::from_secs_f64((ticks(11) + ticks(12)) / TICKS)
 }
 
 /// The program that is measured, as this very build made it.
