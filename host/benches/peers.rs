@@ -3,7 +3,11 @@
 //! commands of npm worqr. `cargo bench --bench peers -- [sqs] [redis] [quick]`. Prints Markdown; `quick`
 //! shows only that everything runs. Judges nothing.
 
-#![allow(clippy::print_stdout, reason = "printing is what it is for")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "printing is what it is for"
+)]
 #![allow(
     clippy::disallowed_methods,
     reason = "a benchmark paces itself and owns its threads"
@@ -81,7 +85,9 @@ const REUSED: [&str; 2] = ["--reuse", "1000000"];
 #[derive(Clone, Copy)]
 struct Extent {
     at_once: &'static [usize],
+    /// At most so many are measured, and about as many as a peer handles in `drain`.
     messages: usize,
+    drain: Duration,
     warm: usize,
     settle: Duration,
     idle: Duration,
@@ -92,15 +98,17 @@ struct Extent {
 const FULL: Extent = Extent {
     at_once: &[10, 50],
     messages: 50_000,
+    drain: Duration::from_secs(15),
     warm: 2_000,
-    settle: Duration::from_secs(3),
-    idle: Duration::from_secs(10),
+    settle: Duration::from_secs(2),
+    idle: Duration::from_secs(8),
     wakes: 100,
     starts: 3,
 };
 const QUICK: Extent = Extent {
     at_once: &[10],
     messages: 500,
+    drain: Duration::from_secs(1),
     warm: 100,
     settle: Duration::from_millis(200),
     idle: Duration::from_millis(300),
@@ -385,7 +393,7 @@ fn tables(server: &str, calls: &str, broker: &mut dyn Broker, peers: &[Peer], ex
             .iter()
             .map(|peer| measured(broker, peer, *at_once, extent));
         let table = Table {
-            title: format!("{server}, {at_once} at once, {} messages", extent.messages),
+            title: format!("{server}, {at_once} at once"),
             calls: calls.to_owned(),
             rows: rows.collect(),
         };
@@ -414,6 +422,8 @@ fn measured(broker: &mut dyn Broker, peer: &Peer, at_once: usize, extent: Extent
             prints,
         }))
     };
+    // It takes a while, and standard output has only the tables.
+    eprintln!("{}, {at_once} at once", peer.name);
     let name = queue(broker, "drain");
     let program = start(&name, LONG_S, false);
     drained(broker, &program, extent, &mut row);
@@ -445,7 +455,9 @@ fn drained(broker: &mut dyn Broker, program: &Program, extent: Extent, row: &mut
         "x".repeat(200)
     );
     broker.fill(program, extent.warm, &order);
-    broker.drained();
+    let rate = extent.warm as f64 / broker.drained().as_secs_f64();
+    let messages = (rate * extent.drain.as_secs_f64()) as usize;
+    let messages = messages.clamp(extent.warm, extent.messages);
     sleep(extent.settle);
     let before = program.cpu_of_threads();
     sleep(extent.idle);
@@ -453,15 +465,15 @@ fn drained(broker: &mut dyn Broker, program: &Program, extent: Extent, row: &mut
     row.idle_percent = idle.as_secs_f64() / extent.idle.as_secs_f64() * 100.0;
     row.idle_mib = program.memory().0;
     let cpu = program.cpu();
-    broker.fill(program, extent.messages, &order);
+    broker.fill(program, messages, &order);
     let (server, all) = (broker.cpu(), machine::busy());
     let took = broker.drained();
     let (own, server) = (program.cpu() - cpu, broker.cpu() - server);
     let all = machine::busy().saturating_sub(all + own + server);
-    let per_10_000 = |cpu: Duration| cpu.as_secs_f64() / (extent.messages as f64 / 1e4);
-    row.per_second = extent.messages as f64 / took.as_secs_f64();
+    let per_10_000 = |cpu: Duration| cpu.as_secs_f64() / (messages as f64 / 1e4);
+    row.per_second = messages as f64 / took.as_secs_f64();
     (row.cpu_s, row.server_cpu_s) = (per_10_000(own), per_10_000(server));
-    row.calls = broker.calls() as f64 / extent.messages as f64;
+    row.calls = broker.calls() as f64 / messages as f64;
     row.peak_mib = program.memory().1;
     row.others_percent = all.as_secs_f64() / took.as_secs_f64() / machine::cores() as f64 * 100.0;
 }
