@@ -366,9 +366,9 @@ fn idle(_: &Runtime) {
     let mut program = Program::start(dispatcher(folder.path(), &words));
     program.line("running");
     sleep(Duration::from_secs(2));
-    let before = program.cpu_of_threads();
+    let before = program.thread_times();
     sleep(IDLE);
-    let share = (program.cpu_of_threads() - before).as_secs_f64() / IDLE.as_secs_f64();
+    let share = program.cpu_since(&before).as_secs_f64() / IDLE.as_secs_f64();
     println!(
         "8 idle queues: {:.3} % of a core, {:.1} MiB resident",
         share * 100.0,

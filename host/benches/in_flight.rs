@@ -154,9 +154,9 @@ fn taken(
     fill(program);
     lambda.wait(|state| (state.in_flight == count).then_some(()));
     let (all_there, cpu) = (clock::now().since(begin), program.cpu() - cpu);
-    let before = program.cpu_of_threads();
+    let before = program.thread_times();
     sleep(WAIT);
-    let waiting = (program.cpu_of_threads() - before).as_secs_f64() / WAIT.as_secs_f64();
+    let waiting = program.cpu_since(&before).as_secs_f64() / WAIT.as_secs_f64();
     let threads = program.threads();
     let mib = program.memory().0;
     lambda.release();

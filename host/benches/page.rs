@@ -179,9 +179,9 @@ fn idle(queues: usize, what: &str, is_served: bool, is_open: bool) {
     program.line("running");
     let tab = address.filter(|_| is_open).map(|address| open(&address));
     sleep(SETTLE);
-    let before = program.cpu_of_threads();
+    let before = program.thread_times();
     sleep(SPAN);
-    let spent = program.cpu_of_threads().saturating_sub(before);
+    let spent = program.cpu_since(&before);
     println!(
         "{:<40} {:.3} % of a core, resident {:.1} MiB",
         format!("{queues} queues, {what}"),

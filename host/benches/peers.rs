@@ -455,13 +455,14 @@ fn drained(broker: &mut dyn Broker, program: &Program, extent: Extent, row: &mut
         "x".repeat(200)
     );
     broker.fill(program, extent.warm, &order);
-    let rate = extent.warm as f64 / broker.drained().as_secs_f64();
-    let messages = (rate * extent.drain.as_secs_f64()) as usize;
+    let took_us = broker.drained().as_micros().max(1);
+    let messages = extent.warm as u128 * extent.drain.as_micros() / took_us;
+    let messages = usize::try_from(messages).unwrap_or(extent.messages);
     let messages = messages.clamp(extent.warm, extent.messages);
     sleep(extent.settle);
-    let before = program.cpu_of_threads();
+    let before = program.thread_times();
     sleep(extent.idle);
-    let idle = program.cpu_of_threads().saturating_sub(before);
+    let idle = program.cpu_since(&before);
     row.idle_percent = idle.as_secs_f64() / extent.idle.as_secs_f64() * 100.0;
     row.idle_mib = program.memory().0;
     let cpu = program.cpu();

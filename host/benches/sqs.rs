@@ -337,9 +337,9 @@ fn idle(data: &Path) {
     // The first polls are short; then each queue has one long one.
     sleep(Duration::from_secs(3));
     server.calls();
-    let before = program.cpu_of_threads();
+    let before = program.thread_times();
     sleep(IDLE);
-    let cpu = (program.cpu_of_threads() - before).as_secs_f64();
+    let cpu = program.cpu_since(&before).as_secs_f64();
     let calls = server.calls().all as f64 / IDLE.as_secs_f64() * 60.0;
     println!(
         "8 idle queues for {} s: {:.3} % of a core, {calls:.0} calls a minute, {:.1} MiB resident",

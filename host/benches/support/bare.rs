@@ -24,7 +24,7 @@ pub(crate) struct BareLoop<'a> {
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 pub(crate) async fn run(asked: &BareLoop<'_>) {
     let config = dispatcher_aws::configuration(Some(asked.endpoint)).await;
-    let client = Client::new(&config);
+    let client = Client::new(&dispatcher_aws::for_long_polls(&config));
     let url = format!("{}/000000000000/{}", asked.endpoint, asked.queue);
     let stopped = stopped();
     let (attributes, wait_s, handle) = (asked.attributes, asked.wait_s, asked.handle);

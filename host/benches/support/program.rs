@@ -4,6 +4,7 @@
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -14,6 +15,9 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Ticks of a second in /proc/PID/stat, on every Linux that Rust runs on.
 const TICKS: f64 = 100.0;
+
+/// Processor time by thread.
+pub(crate) type ThreadTimes = HashMap<String, Duration>;
 
 /// A running program. Killed when dropped.
 pub(crate) struct Program {
@@ -85,15 +89,25 @@ impl Program {
         cpu_of(&self.child.id().to_string())
     }
 
-    /// Processor time of the threads that run now: exact, yet without ended threads.
-    pub(crate) fn cpu_of_threads(&self) -> Duration {
+    /// Processor time since then, exact; of threads that have ended meanwhile nothing counts.
+    pub(crate) fn cpu_since(&self, before: &ThreadTimes) -> Duration {
+        let of_thread = |(id, now): (&String, &Duration)| match before.get(id) {
+            Some(then) => now.saturating_sub(*then),
+            None => *now,
+        };
+        self.thread_times().iter().map(of_thread).sum()
+    }
+
+    /// What each thread has used so far.
+    pub(crate) fn thread_times(&self) -> ThreadTimes {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
-        let time = |path: PathBuf| -> Option<u64> {
+        let time = |path: PathBuf| -> Option<(String, Duration)> {
             let text = std::fs::read_to_string(path.join("schedstat")).ok()?;
-            text.split(' ').next()?.parse().ok()
+            let used = Duration::from_nanos(text.split(' ').next()?.parse().ok()?);
+            Some((path.file_name()?.to_string_lossy().into_owned(), used))
         };
         let tasks = tasks.expect("it runs").filter_map(Result::ok);
-        Duration::from_nanos(tasks.filter_map(|task| time(task.path())).sum())
+        tasks.filter_map(|task| time(task.path())).collect()
     }
 
     /// Resident memory now, and at most so far, in MiB.
