@@ -59,7 +59,7 @@ use brokers::{Broker, RedisBroker, SqsBroker};
 use dispatcher_core::clock;
 use jobs::JobKind;
 use lean::Lean;
-use rows::{Row, Table};
+use rows::{PeerRow, PeerTable};
 use serde_json::Value;
 use sidekiq::Sidekiq;
 use std::path::Path;
@@ -392,7 +392,7 @@ fn tables(server: &str, calls: &str, broker: &mut dyn Broker, peers: &[Peer], ex
         let rows = peers
             .iter()
             .map(|peer| measured(broker, peer, *at_once, extent));
-        let table = Table {
+        let table = PeerTable {
             title: format!("{server}, {at_once} at once"),
             calls: calls.to_owned(),
             rows: rows.collect(),
@@ -402,10 +402,10 @@ fn tables(server: &str, calls: &str, broker: &mut dyn Broker, peers: &[Peer], ex
     }
 }
 
-fn measured(broker: &mut dyn Broker, peer: &Peer, at_once: usize, extent: Extent) -> Row {
-    let mut row = Row {
+fn measured(broker: &mut dyn Broker, peer: &Peer, at_once: usize, extent: Extent) -> PeerRow {
+    let mut row = PeerRow {
         name: peer.name.clone(),
-        ..Row::default()
+        ..PeerRow::default()
     };
     // A server may remember a poll whose caller has died: each start has its own queue.
     let queue = |broker: &mut dyn Broker, what: &str| {
@@ -449,7 +449,7 @@ fn measured(broker: &mut dyn Broker, peer: &Peer, at_once: usize, extent: Extent
 }
 
 /// Lets a program that runs warm up, wait, and empty the queue.
-fn drained(broker: &mut dyn Broker, program: &Program, extent: Extent, row: &mut Row) {
+fn drained(broker: &mut dyn Broker, program: &Program, extent: Extent, row: &mut PeerRow) {
     let order = format!(
         "{{\"id\": \"o-1\", \"amount\": 250, \"note\": \"{}\"}}",
         "x".repeat(200)

@@ -4,7 +4,7 @@ use super::support::figures::Samples;
 
 /// What one peer came to.
 #[derive(Default)]
-pub(crate) struct Row {
+pub(crate) struct PeerRow {
     pub name: String,
     pub per_second: f64,
     /// CPU-seconds for each 10,000 messages.
@@ -23,14 +23,14 @@ pub(crate) struct Row {
     pub others_percent: f64,
 }
 
-impl Row {
+impl PeerRow {
     fn wake(&self, percent: usize) -> f64 {
         self.wakes.as_ref().map_or(0.0, |wakes| wakes.at(percent))
     }
 }
 
 /// One figure of a row: its heading, how it is read, and how many digits it has.
-type Column = (&'static str, fn(&Row) -> f64, usize);
+type Column = (&'static str, fn(&PeerRow) -> f64, usize);
 
 const COLUMNS: [Column; 11] = [
     ("messages/s", |row| row.per_second, 0),
@@ -47,14 +47,14 @@ const COLUMNS: [Column; 11] = [
 ];
 
 /// Peers of one run.
-pub(crate) struct Table {
+pub(crate) struct PeerTable {
     pub title: String,
     /// What the server counts.
     pub calls: String,
-    pub rows: Vec<Row>,
+    pub rows: Vec<PeerRow>,
 }
 
-impl Table {
+impl PeerTable {
     /// Prints it twice: as measured, and as multiples of the row of this name.
     pub(crate) fn print(&self, base: &str) {
         println!("\n**{}**\n", self.title);
