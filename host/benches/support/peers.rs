@@ -40,6 +40,10 @@ impl Peers {
             std::fs::write(folder.join(name), text).map_err(|error| error.to_string())?;
         }
         let peers = Self { folder };
+        // Its packages may outlive it.
+        let mut node = Command::new("node");
+        node.arg("--version");
+        peers.run(node)?;
         let missing = |(name, version)| peers.version(name).as_deref() != Some(version);
         if PACKAGES.into_iter().any(missing) {
             let mut install = Command::new("npm");
