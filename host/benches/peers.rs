@@ -101,8 +101,8 @@ const FULL: Extent = Extent {
     drain: Duration::from_secs(15),
     warm: 2_000,
     settle: Duration::from_secs(2),
-    idle: Duration::from_secs(8),
-    wakes: 100,
+    idle: Duration::from_secs(10),
+    wakes: 300,
     starts: 3,
 };
 const QUICK: Extent = Extent {

@@ -41,6 +41,9 @@ async fn pauses_for_all<S: Future<Output = ()>>(
     assert!(warning.contains("\"level\":\"WARN\""), "{warning}");
     late.wait_for_line(|line| line.contains("\"message\":\"running\""));
     send().await;
+    let listed = command(&["queues"]);
+    let row = listed.stdout.lines().nth(1).unwrap_or_default();
+    assert!(row.ends_with("paused"), "{listed:?}");
     let said = command(&["limit", "--rate", "1000"]);
     assert_eq!(said.code, 0, "{said:?}");
     for one in two.iter().chain([&late]) {
@@ -56,6 +59,8 @@ async fn pauses_for_all<S: Future<Output = ()>>(
         said.stdout.contains("resumed for all processes"),
         "{said:?}"
     );
+    let listed = command(&["queues", "--json"]);
+    assert!(listed.stdout.contains("\"paused\":false"), "{listed:?}");
     let all = |two: &[RunningProgram; 2], late: &RunningProgram| {
         prints(&two[0]).len() + prints(&two[1]).len() + prints(late).len()
     };

@@ -2,6 +2,7 @@
 //! is checked, and the tables name what exists. The pages of host/docs have their own file.
 
 mod curl;
+mod emulator;
 mod fences;
 mod pages;
 mod threats;

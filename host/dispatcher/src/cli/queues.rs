@@ -18,9 +18,10 @@ Examples:
   dispatcher queues sqs: local:           every queue of both
   dispatcher queues --json | jq '.[].waiting'
 
-With --json: one array of {\"queue\",\"waiting\",\"in_flight\",\"delayed\",\"oldest_s\"}.";
+With --json: one array of {\"queue\",\"waiting\",\"in_flight\",\"delayed\",\"oldest_s\",\"paused\"};
+`paused` is null on SQS, which keeps no pause.";
 
-/// Show how many messages queues hold, and the age of the oldest
+/// Show how many messages queues hold, the age of the oldest, and which are paused
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
@@ -35,6 +36,14 @@ pub(super) struct Args {
     pub places: flags::PlaceArgs,
     #[command(flatten)]
     pub log: flags::LogArgs,
+}
+
+/// What is shown of a queue.
+struct Row {
+    name: QueueName,
+    depth: Depth,
+    /// Whether it is paused for all processes, where that is kept.
+    paused: Option<bool>,
 }
 
 /// One queue, or all of a backend.
@@ -62,10 +71,10 @@ pub(super) fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
     if !problems.is_empty() {
         return Err(problems.into());
     }
-    let (depths, problems) = block_on(look(&places, wanted))?;
+    let (rows, problems) = block_on(look(&places, wanted))?;
     match args.json {
-        true => output::json(&depths.iter().map(json).collect())?,
-        false => output::bytes(table(&depths).as_bytes())?,
+        true => output::json(&rows.iter().map(json).collect())?,
+        false => output::bytes(table(&rows).as_bytes())?,
     }
     match problems.is_empty() {
         true => Ok(()),
@@ -88,10 +97,7 @@ fn which(text: &str) -> Result<QueueChoice, Problem> {
     }
 }
 
-async fn look(
-    places: &Places,
-    wanted: Vec<QueueChoice>,
-) -> (Vec<(QueueName, Depth)>, Vec<Problem>) {
+async fn look(places: &Places, wanted: Vec<QueueChoice>) -> (Vec<Row>, Vec<Problem>) {
     let backends = Backends::new(places.stores.clone());
     let mut names = Vec::new();
     let mut problems = Vec::new();
@@ -111,29 +117,36 @@ async fn look(
             },
         }
     }
-    let mut depths = Vec::new();
-    let found = backends.depths(&names).await;
-    for (name, depth) in names.into_iter().zip(found) {
+    let mut rows = Vec::new();
+    let depths = backends.depths(&names).await;
+    let paused = backends.paused(&names).await;
+    for ((name, depth), paused) in names.into_iter().zip(depths).zip(paused) {
         match depth {
-            Ok(depth) => depths.push((name, depth)),
+            Ok(depth) => rows.push(Row {
+                name,
+                depth,
+                paused,
+            }),
             Err(error) => problems.push(backends.problem("QUEUE", &name, &error).await),
         }
     }
-    (depths, problems)
+    (rows, problems)
 }
 
-fn json((name, depth): &(QueueName, Depth)) -> serde_json::Value {
+fn json(row: &Row) -> serde_json::Value {
+    let depth = &row.depth;
     serde_json::json!({
-        "queue": name.to_string(),
+        "queue": row.name.to_string(),
         "waiting": depth.waiting,
         "in_flight": depth.in_flight,
         "delayed": depth.delayed,
         "oldest_s": depth.oldest.map(|age| age.as_secs()),
+        "paused": row.paused,
     })
 }
 
-fn table(depths: &[(QueueName, Depth)]) -> String {
-    let names: Vec<_> = depths.iter().map(|(name, _)| name.to_string()).collect();
+fn table(rows: &[Row]) -> String {
+    let names: Vec<_> = rows.iter().map(|row| row.name.to_string()).collect();
     let width = names
         .iter()
         .map(|name| name.chars().count())
@@ -148,19 +161,23 @@ fn table(depths: &[(QueueName, Depth)]) -> String {
         text,
         "{queue:width$}  {waiting:>9}  {in_flight:>9}  {delayed:>9}  {oldest}"
     );
-    for (name, (_, depth)) in names.iter().zip(depths) {
+    for (name, row) in names.iter().zip(rows) {
         let Depth {
             waiting,
             in_flight,
             delayed,
             oldest,
-        } = depth;
+        } = row.depth;
         let oldest = oldest.map_or("-".to_owned(), |age| {
             humantime::format_duration(std::time::Duration::from_secs(age.as_secs())).to_string()
         });
+        let paused = match row.paused {
+            Some(true) => "  paused",
+            Some(false) | None => "",
+        };
         let _ = writeln!(
             text,
-            "{name:width$}  {waiting:>9}  {in_flight:>9}  {delayed:>9}  {oldest}"
+            "{name:width$}  {waiting:>9}  {in_flight:>9}  {delayed:>9}  {oldest}{paused}"
         );
     }
     text
@@ -181,10 +198,14 @@ mod tests {
             delayed: 1,
             oldest,
         };
-        let row = (name, depth);
+        let row = Row {
+            name,
+            depth,
+            paused: Some(true),
+        };
         assert_eq!(
             json(&row).to_string(),
-            r#"{"delayed":1,"in_flight":2,"oldest_s":61,"queue":"local:default","waiting":3}"#
+            r#"{"delayed":1,"in_flight":2,"oldest_s":61,"paused":true,"queue":"local:default","waiting":3}"#
         );
         let table = table(&[row]);
         let words: Vec<_> = table
@@ -193,6 +214,9 @@ mod tests {
             .expect("a row")
             .split_whitespace()
             .collect();
-        assert_eq!(words, ["local:default", "3", "2", "1", "1m", "1s"]);
+        assert_eq!(
+            words,
+            ["local:default", "3", "2", "1", "1m", "1s", "paused"]
+        );
     }
 }
