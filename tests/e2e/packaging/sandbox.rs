@@ -60,15 +60,12 @@ fn call_that_the_unit_does_not_allow_kills() {
     assert_eq!(after("sched_setaffinity(0, [0])"), 128 + 31);
 }
 
-#[tokio::test]
-async fn main_work_is_done_under_the_filters_of_the_unit() {
-    let (server, mail, url) = queue("sandboxed", &[]).await;
-    let (_tables, table, tasks) = dynamodb::table("sandboxed").await;
-    let tls_port = free_port().to_string();
+/// A Redis server that speaks TLS on this port.
+fn redis_over_tls(port: &str) -> RedisServer {
     let (certificate, key, authority) = (tls("leaf.pem"), tls("leaf.key"), tls("ca.pem"));
-    let _redis = RedisServer::start(&[
+    RedisServer::start(&[
         "--tls-port",
-        &tls_port,
+        port,
         "--tls-cert-file",
         &certificate,
         "--tls-key-file",
@@ -77,8 +74,12 @@ async fn main_work_is_done_under_the_filters_of_the_unit() {
         &authority,
         "--tls-auth-clients",
         "no",
-    ]);
-    let file = format!(
+    ])
+}
+
+/// A configuration with a queue of every backend.
+fn every_backend(tls_port: &str, mail: &str, tasks: &str) -> String {
+    format!(
         r#"
         [backend.redis]
         url = "rediss://localhost:{tls_port}"
@@ -91,8 +92,18 @@ async fn main_work_is_done_under_the_filters_of_the_unit() {
         queues = ["local:default", "redis:orders", "{mail}", "{tasks}"]
         idempotency = "1h"
         "#,
+        authority = tls("ca.pem"),
         plugin = guest("verdicts")
-    );
+    )
+}
+
+#[tokio::test]
+async fn main_work_is_done_under_the_filters_of_the_unit() {
+    let (server, mail, url) = queue("sandboxed", &[]).await;
+    let (_tables, table, tasks) = dynamodb::table("sandboxed").await;
+    let tls_port = free_port().to_string();
+    let _redis = redis_over_tls(&tls_port);
+    let file = every_backend(&tls_port, &mail, &tasks);
     let options = ["--config", "dispatcher.toml", "--admin", "127.0.0.1:0"];
     let json = ["run", "--log-format", "json", "--metrics-depths", "all"];
     let run = dispatcher(&[&json[..], &options].concat());
