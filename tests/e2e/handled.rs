@@ -316,6 +316,7 @@ const OF_PYTHON: Cases = Cases {
     done: &[
         ("done", "worked"),
         ("imports_inside", "imported inside: 2024"),
+        ("time_zone", "in Berlin: 14:00"),
         ("logs", "careful"),
     ],
     retry: &["retry", "retry_by_policy"],
@@ -348,6 +349,8 @@ async fn finding_01_python_reports_done_only_after_handling() {
     }
     let project = Project::new("py");
     project.write("app.py", PYTHON);
+    let packages = project.read("requirements.txt") + "tzdata==2026.1\n";
+    project.write("requirements.txt", &packages);
     let component = project.build();
     project.answers(&component, &OF_PYTHON).await;
     project.assert_reason(&component, "error", "ValueError: wrong");

@@ -4,9 +4,12 @@ import datetime
 import logging
 import os
 import sys
+from zoneinfo import ZoneInfo
 
 from componentize_py_types import Err
 from dispatcher_guest import Reject, Retry, http
+
+BERLIN = ZoneInfo("Europe/Berlin")
 
 
 async def work():
@@ -23,6 +26,10 @@ class Cases:
 
         year = datetime.datetime.strptime("2024-02-29", "%Y-%m-%d").year
         print(f"imported inside: {year} {colorsys.__name__} {charset.__name__}")
+
+    def time_zone(self):
+        noon = datetime.datetime(2026, 7, 1, 12, tzinfo=datetime.timezone.utc)
+        print(f"in Berlin: {noon.astimezone(BERLIN):%H:%M}")
 
     def logs(self):
         logging.getLogger("cases").warning("careful", extra={"order": "o-1"})
