@@ -2,6 +2,8 @@
 //! is read and written, and whether today's program still writes content of the same form. Knows no
 //! server.
 
+use crate::scene::field;
+use dispatcher_tests::child::RunningProgram;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -36,6 +38,20 @@ pub(crate) fn compare(backend: &str, format: u32, now: &[Value]) {
         "the program writes another format than tests/released/{backend}/{format}.jsonl: is that \
          file still read? then keep it, raise the format, and write one of the new format beside it"
     );
+}
+
+/// Requires that the pause of the queue `held` and the limits of the queue `limited` are in force.
+pub(crate) fn controls_are_obeyed(running: &RunningProgram, backend: &str) {
+    let of_queue = |name: &str| {
+        let queue = format!("{backend}:{name}");
+        running
+            .wait_for_line(|line| line.contains("live control in force") && line.contains(&queue))
+    };
+    let held = of_queue("held");
+    assert_eq!(field(&held, "paused"), "true", "{held}");
+    let limited = of_queue("limited");
+    assert_eq!(field(&limited, "concurrency"), "1", "{limited}");
+    assert_eq!(field(&limited, "rate"), "50.0", "{limited}");
 }
 
 /// The lines with `#` in the place of ids, numbers and dates, each once.

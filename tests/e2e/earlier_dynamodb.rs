@@ -1,6 +1,7 @@
 //! What an earlier version left in tables of DynamoDB: today's program handles all of it.
 
-use crate::earlier_content::{compare, lines};
+use crate::earlier_content::{compare, controls_are_obeyed, lines};
+use crate::lambda_scene::stop;
 use crate::scene::{field, printed, prints, run};
 use aws_sdk_dynamodb::types::AttributeValue;
 use dispatcher_tests::child::{Program, RunningProgram, Signal};
@@ -200,11 +201,6 @@ async fn loaded(format: u32) -> TablesScene {
     scene
 }
 
-fn stop(running: &mut RunningProgram) {
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait_exit(), 0);
-}
-
 #[tokio::test]
 async fn program_leaves_content_of_the_kept_format_in_tables() {
     let scene = TablesScene::new().await;
@@ -228,14 +224,7 @@ async fn content_of_format_1_in_tables_is_handled() {
     // The second attempt is the last: the count of a retried task has stayed.
     let queues = "dynamodb:orders,dynamodb:held,dynamodb:limited,dynamodb:sharded,mail";
     let mut running = scene.start(queues, &["--max-attempts", "2"]);
-    let controls = |queue: &'static str| {
-        move |line: &str| line.contains("live control in force") && line.contains(queue)
-    };
-    let held = running.wait_for_line(controls("dynamodb:held"));
-    assert_eq!(field(&held, "paused"), "true", "{held}");
-    let limited = running.wait_for_line(controls("dynamodb:limited"));
-    assert_eq!(field(&limited, "concurrency"), "1", "{limited}");
-    assert_eq!(field(&limited, "rate"), "50.0", "{limited}");
+    controls_are_obeyed(&running, "dynamodb");
     for body in [
         "plain",
         "attributed",

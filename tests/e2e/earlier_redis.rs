@@ -1,6 +1,7 @@
 //! What an earlier version left on a Redis server: today's program handles all of it.
 
-use crate::earlier_content::{compare, lines};
+use crate::earlier_content::{compare, controls_are_obeyed, lines};
+use crate::lambda_scene::stop;
 use crate::redis_scene::RedisScene;
 use crate::scene::{field, printed, prints};
 use dispatcher_core::queue::Depth;
@@ -36,11 +37,6 @@ async fn until(scene: &RedisScene, queue: &str, wanted: impl Fn(Depth) -> bool) 
 fn kill(running: &mut RunningProgram) {
     running.signal(Signal::KILL);
     running.wait_exit();
-}
-
-fn stop(running: &mut RunningProgram) {
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait_exit(), 0);
 }
 
 /// Leaves every kind of key behind, by the program alone: also one of an earlier version does it.
@@ -157,14 +153,7 @@ async fn content_of_format_1_on_redis_is_handled() {
     // The second attempt is the last: the count of a retried message has stayed.
     let options = ["--max-attempts", "2"];
     let mut running = scene.run_on(QUEUES, "verdicts", &options).start();
-    let controls = |queue: &'static str| {
-        move |line: &str| line.contains("live control in force") && line.contains(queue)
-    };
-    let held = running.wait_for_line(controls("redis:held"));
-    assert_eq!(field(&held, "paused"), "true", "{held}");
-    let limited = running.wait_for_line(controls("redis:limited"));
-    assert_eq!(field(&limited, "concurrency"), "1", "{limited}");
-    assert_eq!(field(&limited, "rate"), "50.0", "{limited}");
+    controls_are_obeyed(&running, "redis");
     for body in [
         "plain",
         "attributed",
