@@ -266,9 +266,9 @@ fn handle(body: &str) {
 fn sqs(data: &Path, peers: Option<&Peers>, extent: Extent) {
     let mut broker = SqsBroker::start();
     let url = broker.url();
-    let file = data.join("direct.toml");
-    std::fs::write(&file, "[backend.sqs]\nclient = \"direct\"\n").expect("our folder");
-    let direct = file.to_string_lossy().into_owned();
+    let file = data.join("sdk.toml");
+    std::fs::write(&file, "[backend.sqs]\nclient = \"sdk\"\n").expect("our folder");
+    let sdk = file.to_string_lossy().into_owned();
     let this = std::env::current_exe().expect("our path");
     let own = |kind: &str, job: &Job| {
         let (loops, wait_s) = (job.loops().to_string(), job.wait_s.to_string());
@@ -299,12 +299,12 @@ fn sqs(data: &Path, peers: Option<&Peers>, extent: Extent) {
             }));
         }
     }
-    let with_direct = ["--config", &*direct];
+    let with_sdk = ["--config", &*sdk];
     for (name, more) in [
         ("fresh", vec![]),
         ("reused", REUSED.to_vec()),
-        ("fresh, direct client", with_direct.to_vec()),
-        ("reused, direct client", [with_direct, REUSED].concat()),
+        ("fresh, SDK client", with_sdk.to_vec()),
+        ("reused, SDK client", [with_sdk, REUSED].concat()),
     ] {
         let (name, url) = (format!("dispatcher, {name}"), &url);
         all.push(peer(&name, JobKind::Dispatcher, move |job: &Job| {

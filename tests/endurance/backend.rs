@@ -1,6 +1,7 @@
 //! The two places where messages lie: how they are sent, counted and taken from among the dead
 //! letters, past the program under test. Knows nothing of what is wanted of them.
 
+use crate::SqsClient;
 use crate::traffic::Role;
 use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, SendMessageBatchRequestEntry};
 use dispatcher_core::message::{AttributeValue, Outcome, Outgoing};
@@ -30,6 +31,8 @@ pub(crate) enum EnduranceBackend {
     Sqs {
         /// Spoken to directly.
         server: SqsServer,
+        /// Who makes the dispatchers' calls.
+        client: SqsClient,
         /// The prefix of the queues' names.
         prefix: String,
         /// The queues' URLs.
@@ -55,7 +58,7 @@ impl EnduranceBackend {
     }
 
     /// In new queues of this server.
-    pub(crate) async fn sqs(folder: &Path, url: &str) -> Self {
+    pub(crate) async fn sqs(folder: &Path, url: &str, client: SqsClient) -> Self {
         std::fs::create_dir_all(folder.join("sqs")).expect("the folder is ours");
         let server = SqsServer::at(url);
         let prefix = SqsServer::fresh_name("endurance");
@@ -67,6 +70,7 @@ impl EnduranceBackend {
         }
         Self::Sqs {
             server,
+            client,
             prefix,
             urls,
             dead,
@@ -94,6 +98,12 @@ impl EnduranceBackend {
         let mut text = "[dispatcher]\nlog-format = \"json\"\nadmin = \"127.0.0.1:0\"\n\
                         shutdown-grace = \"20s\"\nconcurrency = 20\n"
             .to_owned();
+        if let Self::Sqs { client, .. } = self {
+            text.push_str(&format!(
+                "\n[backend.sqs]\nclient = \"{}\"\n",
+                client.setting()
+            ));
+        }
         for role in Role::ALL {
             let queue = match self {
                 Self::Local { .. } => format!("queues = [\"local:{}\"]", role.name()),

@@ -14,11 +14,11 @@ use std::sync::Arc;
 /// `[backend.sqs]`.
 const SETTINGS: &[BackendSetting] = &[BackendSetting {
     key: "client",
-    help: "How messages are received, deleted and extended: each call through the AWS SDK, or by lean \
-           requests that share its credentials and connections",
-    value: "sdk|direct",
-    default: "sdk",
-    form: SettingForm::Word(&["sdk", "direct"]),
+    help: "How messages are received, deleted and extended: by lean requests that share the AWS SDK's \
+           credentials and connections, or each call through the SDK",
+    value: "direct|sdk",
+    default: "direct",
+    form: SettingForm::Word(&["direct", "sdk"]),
     flag: None,
 }];
 
@@ -108,8 +108,8 @@ impl Backend for SqsBackend {
     async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, CallError> {
         let sdk = aws::shared_configuration(config.endpoint_url.as_deref()).await;
         let kind = match config.get("client") {
-            Some("direct") => ClientKind::Direct,
-            _ => ClientKind::Sdk,
+            Some("sdk") => ClientKind::Sdk,
+            _ => ClientKind::Direct,
         };
         Ok(Arc::new(SqsClient(Queues::connect(&sdk).with_client(kind))))
     }

@@ -52,9 +52,9 @@ const LONGEST_VISIBILITY_S: u16 = 43_200;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ClientKind {
     /// Without the SDK's orchestration; see `dispatcher_aws::direct`.
+    #[default]
     Direct,
     /// Each call through the SDK.
-    #[default]
     Sdk,
 }
 
