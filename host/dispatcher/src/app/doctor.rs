@@ -91,7 +91,7 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
         }));
         findings.extend(of_spans(route));
     }
-    let (controls, _) = live::shared(&backends, settings).await;
+    let (controls, _) = live::shared(&backends, settings.queue_names()).await;
     findings.extend(
         controls
             .iter()
@@ -281,8 +281,7 @@ fn of_stop(plan: StopPlan, platform: Option<Platform>) -> Finding {
 /// What about the servers of the routes' queues will lose messages one day; nothing of those that
 /// cannot be reached, which are among the problems of `check`. `log` says whether it is logged too.
 pub async fn warnings(settings: &Settings, backends: &Backends, log: bool) -> Vec<ServerWarning> {
-    let queues = settings.routes.iter().flat_map(|route| &route.queues);
-    let servers: BTreeSet<_> = queues.map(|queue| queue.name.backend).collect();
+    let servers: BTreeSet<_> = settings.queue_names().map(|name| name.backend).collect();
     let mut warnings = Vec::new();
     for server in servers {
         warnings.extend(backends.warnings(server, log).await);

@@ -71,7 +71,7 @@ pub(crate) async fn read(
     backends: &Backends,
     settings: &Settings,
 ) -> BTreeMap<String, QueueControl> {
-    let (controls, errors) = shared(backends, settings).await;
+    let (controls, errors) = shared(backends, settings.queue_names()).await;
     for (backend, error) in errors {
         tracing::warn!(backend, %error, "pauses and live limits not read; its queues run as configured until they are");
     }
@@ -83,21 +83,19 @@ pub(crate) async fn read(
     controls
 }
 
-/// What operators have set on queues, as far as backends share it, and which of these did not answer.
-pub(crate) async fn shared(
+/// What operators have set on these queues, as far as backends share it, and which of the backends did
+/// not answer.
+pub(crate) async fn shared<'a>(
     backends: &Backends,
-    settings: &Settings,
+    queues: impl IntoIterator<Item = &'a QueueName>,
 ) -> (
     BTreeMap<String, QueueControl>,
     Vec<(&'static str, QueueError)>,
 ) {
     let mut shared: BTreeMap<&'static dyn Backend, Vec<&QueueName>> = BTreeMap::new();
-    let queues = settings.routes.iter().flat_map(|route| &route.queues);
-    for queue in queues.filter(|queue| queue.name.backend.shares_controls()) {
-        shared
-            .entry(queue.name.backend)
-            .or_default()
-            .push(&queue.name);
+    let queues = queues.into_iter();
+    for name in queues.filter(|name| name.backend.shares_controls()) {
+        shared.entry(name.backend).or_default().push(name);
     }
     let (mut controls, mut errors) = (BTreeMap::new(), Vec::new());
     for (backend, names) in shared {

@@ -6,7 +6,7 @@ pub mod doctor;
 pub mod drain;
 #[cfg(feature = "local")]
 pub mod embedded;
-mod live;
+pub(crate) mod live;
 mod messages;
 mod observe;
 mod operations;

@@ -30,8 +30,7 @@ pub(crate) async fn start(
         outlet: Arc::new(OpenedQueues(schedules.clone())),
         tracer: shared.tracer.clone(),
     });
-    let names = settings.routes.iter().flat_map(|route| &route.queues);
-    let names: BTreeSet<_> = names.map(|queue| &queue.name).collect();
+    let names: BTreeSet<_> = settings.queue_names().collect();
     let outlet = || outlet.clone();
     let often = |store| Mover::new(store, outlet(), interval.min(LOOK_INTERVAL)).certain();
     let own = schedules.own(&names).await;

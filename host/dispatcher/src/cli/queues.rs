@@ -2,6 +2,7 @@
 
 use super::{Typed, block_on, flags, output};
 use crate::app::build::Backends;
+use crate::app::live;
 use crate::backends;
 use crate::config::Places;
 use crate::config::problem::Problem;
@@ -119,13 +120,14 @@ async fn look(places: &Places, wanted: Vec<QueueChoice>) -> (Vec<Row>, Vec<Probl
     }
     let mut rows = Vec::new();
     let depths = backends.depths(&names).await;
-    let paused = backends.paused(&names).await;
-    for ((name, depth), paused) in names.into_iter().zip(depths).zip(paused) {
+    // A backend that does not say leaves open which are paused.
+    let (controls, _) = live::shared(&backends, &names).await;
+    for (name, depth) in names.into_iter().zip(depths) {
         match depth {
             Ok(depth) => rows.push(Row {
+                paused: controls.get(&name.to_string()).map(|set| set.paused),
                 name,
                 depth,
-                paused,
             }),
             Err(error) => problems.push(backends.problem("QUEUE", &name, &error).await),
         }

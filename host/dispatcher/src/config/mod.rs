@@ -75,6 +75,14 @@ pub struct Settings {
     pub functions: Option<PathBuf>,
 }
 
+impl Settings {
+    /// The queues of the routes, in their order.
+    pub fn queue_names(&self) -> impl Iterator<Item = &QueueName> {
+        let queues = self.routes.iter().flat_map(|route| &route.queues);
+        queues.map(|queue| &queue.name)
+    }
+}
+
 /// Where queues live, of all backends.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreConfig {

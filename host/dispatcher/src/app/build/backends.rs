@@ -233,25 +233,6 @@ impl Backends {
         named.map(depth).collect()
     }
 
-    /// Which of these queues are paused for all processes, in their order. Nothing where the backend keeps
-    /// no pauses, or does not say.
-    pub(crate) async fn paused(&self, names: &[QueueName]) -> Vec<Option<bool>> {
-        let mut paused = BTreeMap::new();
-        for backend in all().iter().filter(|backend| backend.shares_controls()) {
-            let own = || names.iter().filter(|name| name.backend == *backend);
-            let bare: Vec<&str> = own().map(|name| name.name.as_str()).collect();
-            if bare.is_empty() {
-                continue;
-            }
-            let Ok(client) = self.client(*backend).await else {
-                continue;
-            };
-            let found = client.controls(&bare).await.unwrap_or_default();
-            paused.extend(own().zip(found.into_iter().map(|control| control.paused)));
-        }
-        names.iter().map(|name| paused.get(name).copied()).collect()
-    }
-
     /// The queues of a backend, if it can list them.
     pub async fn list(&self, backend: &'static dyn Backend) -> Result<Vec<QueueName>, QueueError> {
         let names = self.client(backend).await?.queues().await?;

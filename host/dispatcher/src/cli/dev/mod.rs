@@ -137,9 +137,8 @@ async fn develop(
     if !problems.is_empty() {
         return Err(problems.into());
     }
-    let queues = settings.routes.iter().flat_map(|route| &route.queues);
-    for queue in queues {
-        output::note(format!("try it: dispatcher send {} '{SAMPLE}'", queue.name));
+    for name in settings.queue_names() {
+        output::note(format!("try it: dispatcher send {name} '{SAMPLE}'"));
     }
     let rebuilding = tasks::spawn(rebuild(handler, component, sources));
     let ended = app::run(settings, flags, Arc::new(Counters::default())).await;
