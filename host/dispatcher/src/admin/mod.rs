@@ -523,12 +523,10 @@ async fn metrics(From(state): From<ServedState>, headers: HeaderMap) -> Response
     depths.refresh().await;
     let accepted = headers.get_all(header::ACCEPT).iter();
     let format = TextFormat::accepted(accepted.filter_map(|value| value.to_str().ok()));
-    // Of thousands of queues it takes a second, in which leases must be extended.
-    let written = tasks::blocking(move || {
-        let of_plugins = admin.metrics.counters.of_plugins.all();
-        format.text(&admin.metrics.families(), &of_plugins)
-    });
-    let text = written.finished().await;
+    let written = admin
+        .metrics
+        .written(move |families, of_plugins| format.text(&families, &of_plugins));
+    let text = written.await;
     ([(header::CONTENT_TYPE, format.content_type())], text).into_response()
 }
 

@@ -11,6 +11,7 @@ use dispatcher_core::clock::BootInstant;
 use dispatcher_core::tasks;
 use dispatcher_core::telemetry::counters::Counters;
 use dispatcher_core::telemetry::metrics::durations::SentMessages;
+use dispatcher_core::telemetry::metrics::of_plugins::PluginMetric;
 use dispatcher_core::telemetry::metrics::registry::{Metric, MetricFamily, MetricValue, Unit};
 use dispatcher_core::telemetry::metrics::{Meters, queue};
 use dispatcher_core::telemetry::trace::SystemOfQueue;
@@ -96,6 +97,20 @@ impl Registry {
             process::families(),
         ]
         .concat()
+    }
+
+    /// Writes every metric with its values now, and what plugins measure themselves, on a thread of its
+    /// own: of thousands of queues it takes a second, in which leases must be extended.
+    pub(crate) async fn written<T: Send + 'static>(
+        &self,
+        write: impl FnOnce(Vec<MetricFamily>, Vec<PluginMetric>) -> T + Send + 'static,
+    ) -> T {
+        let registry = self.clone();
+        let written = tasks::blocking(move || {
+            let of_plugins = registry.counters.of_plugins.all();
+            write(registry.families(), of_plugins)
+        });
+        written.finished().await
     }
 
     /// The queues whose depth is to be asked for before metrics are shown.

@@ -6,7 +6,6 @@ use super::{OtlpSignal, Resource, UnusableFile};
 use crate::telemetry::registry::Registry;
 use dispatcher_core::clock;
 use dispatcher_core::clock::{BootInstant, Timestamp};
-use dispatcher_core::tasks;
 use dispatcher_core::telemetry::log_throttle::LogThrottle;
 
 /// What exports metrics, for one process.
@@ -46,13 +45,9 @@ impl MetricsExport {
     /// The same whatever the collector wants: there is no later.
     pub(crate) async fn send_last(&mut self, registry: &Registry) {
         let counted = CountedFor::new(self.began, clock::wall_clock_now());
-        // Of thousands of queues it takes long, and leases must be extended meanwhile.
-        let (registry, resource) = (registry.clone(), self.resource.clone());
-        let written = tasks::blocking(move || {
-            let of_plugins = registry.counters.of_plugins.all();
-            request(&resource, counted, registry.families(), of_plugins)
-        });
-        let body = written.finished().await;
+        let resource = self.resource.clone();
+        let write = move |families, of_plugins| request(&resource, counted, families, of_plugins);
+        let body = registry.written(write).await;
         let Err(failure) = self.transport.send(body.into()).await else {
             return;
         };
