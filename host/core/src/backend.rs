@@ -14,7 +14,7 @@ use crate::queue::{Depth, Queue, QueueError};
 use crate::schedule::ScheduleStore;
 pub use setting::{BackendSetting, BadValue, SectionValues, SettingFlag, SettingForm};
 use std::cmp::Ordering;
-use std::fmt;
+use std::fmt::{self, Display};
 use std::hash::{Hash, Hasher};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -515,7 +515,7 @@ pub fn not_made_yet() -> QueueError {
 
 /// Why content of this format, which is later than `newest`, is not read. The rules are in
 /// `host/docs/upgrade.md`.
-pub fn newer_format(found: &str, newest: u32) -> String {
+pub fn newer_format(found: impl Display, newest: impl Display) -> String {
     format!(
         "it was written by a newer dispatcher (format {found}; this one reads up to {newest}); use that version"
     )

@@ -364,13 +364,11 @@ fn failed(kind: ErrorKind, cause: impl std::fmt::Display) -> CallError {
 
 /// Why a file of this format is not opened.
 fn unknown_format(found: i32, newest: i32) -> String {
-    match u32::try_from(newest) {
-        Ok(reads) if found > newest => {
-            let why = newer_format(&found.to_string(), reads);
-            format!("{why}, or a backup from before the upgrade")
-        }
-        _ => format!("it has the unknown format {found}; this dispatcher reads up to {newest}"),
+    if found > newest {
+        let why = newer_format(found, newest);
+        return format!("{why}, or a backup from before the upgrade");
     }
+    format!("it has the unknown format {found}; this dispatcher reads up to {newest}")
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ impl Table {
         let found = record.and_then(|item| item::whole(item, FORMAT_COLUMN));
         match found {
             Some(found) if found > u64::from(FORMAT) => {
-                let why = newer_format(&found.to_string(), FORMAT);
+                let why = newer_format(found, FORMAT);
                 Err(self.call("opening").refused(&why))
             }
             _ => Ok(()),

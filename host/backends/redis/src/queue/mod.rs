@@ -176,7 +176,7 @@ impl Redis {
             Some(format) => Err(self.refused(&format!(
                 "what is below {}: {}",
                 self.keys.registry(),
-                newer_format(&format, FORMAT)
+                newer_format(format, FORMAT)
             ))),
             None => Ok(()),
         }
