@@ -2,7 +2,7 @@
 //! some, and is throttled. The function itself complains of an event that is not as Lambda makes it.
 
 use dispatcher_tests::account::Account;
-use dispatcher_tests::child::{Program, RunningProgram, Signal};
+use dispatcher_tests::child::{Program, RunningProgram};
 use dispatcher_tests::sqs::SqsServer;
 
 /// The checks.
@@ -43,7 +43,7 @@ pub(crate) async fn check(account: &Account, role: String, name: &str) {
         .await;
     let mut running = start(account, &function, &queue, &dead_letter_queue, flags);
     sqs.wait_until_empty(&url).await;
-    stop(&mut running);
+    running.stop();
     let dead_letter_queue = self::url(&sqs, &dead_letter_queue).await;
     assert_eq!(
         sqs.drain(&dead_letter_queue).await.len(),
@@ -72,11 +72,6 @@ fn start(
     let running = account.program(Program::new(arguments)).start();
     running.wait_for_line(|line| line.contains("\"running\""));
     running
-}
-
-fn stop(running: &mut RunningProgram) {
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait_exit(), 0);
 }
 
 async fn url(sqs: &SqsServer, name: &str) -> String {

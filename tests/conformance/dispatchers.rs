@@ -26,11 +26,6 @@ fn start(backend: &Backend, opened: &Opened, concurrency: &str) -> RunningProgra
     running
 }
 
-fn stop(running: &mut RunningProgram) {
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait_exit(), 0);
-}
-
 /// The numbers that good messages have printed, in their order.
 fn sorted(mut numbers: Vec<String>) -> Vec<usize> {
     numbers.sort_by_key(|number| number.parse::<usize>().expect("a number"));
@@ -45,7 +40,7 @@ pub(crate) async fn two_dispatchers_share_a_queue_without_overlap(backend: &Back
     let bodies = (0..MANY).flat_map(|n| [format!("print:{n}"), "sleep:50".to_owned()]);
     send(&*opened.queue, bodies).await;
     until_depth(&*opened.queue, is_empty).await;
-    both.iter_mut().for_each(stop);
+    both.iter_mut().for_each(RunningProgram::stop);
     let [one, other] = both.map(|running| prints(&running));
     assert!(
         !one.is_empty() && !other.is_empty(),
@@ -70,7 +65,7 @@ pub(crate) async fn messages_of_a_killed_dispatcher_are_handled_by_another(backe
     assert_eq!(prints(&killed), Vec::<String>::new(), "it was busy");
     let mut heir = start(backend, &opened, "4");
     until_depth(&*opened.queue, is_empty).await;
-    stop(&mut heir);
+    heir.stop();
     let all: Vec<usize> = (0..MANY).collect();
     assert_eq!(sorted(prints(&heir)), all, "each once");
     let dead_letter_queue = opened.dead_letter_queue.expect("it was wanted");

@@ -1,6 +1,6 @@
 //! The admin address is safe by default: who may ask for what, and that nobody keeps probes out.
 
-use crate::lambda_scene::{admin, stop};
+use crate::lambda_scene::admin;
 use crate::scene::run;
 use dispatcher_tests::child::{Program, RunningProgram, Signal};
 use dispatcher_tests::http::{self, HttpAnswer};
@@ -109,7 +109,7 @@ fn finding_18_foreign_host_header_gets_only_probes_and_metrics() {
         request(at, "DELETE", "/plugins", &[("Host", "localhost")]).status,
         403
     );
-    stop(&mut running);
+    running.stop();
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn finding_18_actions_need_a_token() {
     let told = request(at, "POST", "/plugins", &[own]).body;
     assert!(told.contains("--admin-token-file"), "{told}");
     assert_eq!(status(at, "GET", &[own]), 200);
-    stop(&mut running);
+    running.stop();
     let taken = |line: &str| line.contains("\"message\":\"admin action\"");
     assert_eq!(running.lines(taken), [""; 0]);
     let refused = running.lines(|line| line.contains("admin action refused"));
@@ -169,7 +169,7 @@ fn finding_18_token_allows_actions_except_from_pages_of_another_site() {
             "{path}"
         );
     }
-    stop(&mut running);
+    running.stop();
     let acted = running.lines(|line| line.contains("\"message\":\"admin action\""));
     assert_eq!(acted.len(), 5, "{acted:?}");
     assert!(
@@ -201,7 +201,7 @@ fn finding_18_sighup_reloads_the_token() {
     running.signal(Signal::HUP);
     running.wait_for_line(|line| line.contains("admin token not replaced"));
     assert_eq!((with(""), with("second")), (401, 200));
-    stop(&mut running);
+    running.stop();
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn finding_18_start_off_loopback_needs_a_token() {
     let port: String = port.chars().take_while(char::is_ascii_digit).collect();
     let at = SocketAddr::from(([127, 0, 0, 1], port.parse().expect("a port")));
     assert_eq!(status(at, "GET", &[("Host", "localhost")]), 401);
-    stop(&mut running);
+    running.stop();
 }
 
 /// A connection that asks for nothing, or not to the end, or for nothing more.
@@ -261,5 +261,5 @@ fn finding_18_silent_clients_block_no_probe() {
         let answer = http::get(&format!("http://{at}{path}"));
         assert_eq!(answer.status, 200, "{path}: {answer:?}");
     }
-    stop(&mut running);
+    running.stop();
 }

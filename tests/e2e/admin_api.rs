@@ -1,6 +1,6 @@
 //! The admin API: what it answers, who may act, and that slow clients cost others nothing.
 
-use crate::lambda_scene::{admin, stop};
+use crate::lambda_scene::admin;
 use crate::scene::{guest, run, send, until_depth};
 use dispatcher_core::queue::Depth;
 use dispatcher_tests::child::{ExitedProgram, Program, RunningProgram, Signal};
@@ -313,7 +313,7 @@ fn a_read_token_reads_and_does_not_act_and_each_action_is_one_audit_line() {
     let operator = ("Authorization", "Basic Qm9iOm9wZXJhdG9y");
     let paused = http::post(&pause, &[operator], "");
     assert_eq!(paused.status, 200, "{paused:?}");
-    stop(&mut scene.running);
+    scene.running.stop();
     let taken = scene.audit("admin action", 1);
     assert_eq!(taken.len(), 1, "{taken:?}");
     for (name, wanted) in [
@@ -362,7 +362,7 @@ fn nothing_is_done_unless_the_whole_request_is_understood() {
     assert_eq!(status, 404);
     let detail = problem["detail"].as_str().expect("a text");
     assert!(detail.contains("Did you mean `local:default`?"), "{detail}");
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[tokio::test]
@@ -398,7 +398,7 @@ async fn limits_change_at_once_and_survive_sighup() {
     scene
         .running
         .wait_for_lines(3, |line| line.contains("message cancelled"));
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[tokio::test]
@@ -454,7 +454,7 @@ async fn a_running_attempt_is_cancelled_and_its_message_deleted() {
     until_depth(scene.data(), "default", |left| left == Depth::default()).await;
     let cancelled = scene.get("/api/v1/outcomes?event=cancelled");
     assert_eq!(cancelled["items"].as_array().map(Vec::len), Some(3));
-    stop(&mut scene.running);
+    scene.running.stop();
     // Nobody is there to be asked, and the queue can be looked at without.
     let later = scene.send_later();
     let ended = scene.cancel(&later);
@@ -498,7 +498,7 @@ async fn an_attempt_far_beyond_the_usual_is_marked_as_stuck() {
     scene
         .running
         .wait_for_line(|line| line.contains("message cancelled"));
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[tokio::test]
@@ -528,7 +528,7 @@ async fn a_scheduled_message_is_run_now_and_another_is_cancelled() {
     assert_eq!(listed(0), Some(first), "it comes again at its own times");
     let (status, problem) = scene.ask("/api/v1/schedules/run", r#"{"schedule": "x"}"#);
     assert_eq!(status, 422, "{problem}");
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 /// A stream of events, once its head was read.
@@ -572,7 +572,7 @@ async fn a_stream_tells_of_outcomes_and_of_states_that_change() {
     let change: Value = serde_json::from_str(&data[6..]).expect("JSON");
     assert_eq!(change["what"], "queue paused");
     assert_eq!(change["target"], "local:default");
-    stop(&mut scene.running);
+    scene.running.stop();
     next_line(&mut stream, "event: stopped");
 }
 
@@ -623,7 +623,7 @@ async fn two_hundred_slow_clients_and_streams_keep_nobody_out() {
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
     drop(slow);
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 /// Begins a request whose body never comes.
@@ -661,7 +661,7 @@ fn requests_whose_bodies_never_come_keep_nobody_out() {
     let first = strangers.into_iter().next().expect("one");
     let line = status_line(first);
     assert!(line.contains(" 408 "), "{line}");
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[test]
@@ -679,7 +679,7 @@ fn health_asks_the_address_of_the_settings() {
     assert_eq!(health(&["--ready"]).code, 0, "a pause is meant");
     let nowhere = Program::new(["health"]).run();
     assert_eq!(nowhere.code, 2, "{nowhere:?}");
-    stop(&mut scene.running);
+    scene.running.stop();
     let gone = health(&[]);
     assert_eq!(gone.code, 1, "{gone:?}");
 }
@@ -730,5 +730,5 @@ fn many_queues_are_listed_in_pages() {
         }
     }
     assert_eq!(seen.len(), MANY);
-    stop(&mut scene.running);
+    scene.running.stop();
 }

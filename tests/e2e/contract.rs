@@ -1,7 +1,7 @@
 //! Version 0.2 of the contract on a queue: what a handler logs, measures and requests is there for
 //! people to see.
 
-use crate::lambda_scene::{admin, stop};
+use crate::lambda_scene::admin;
 use crate::scene::{run, send, until_depth};
 use dispatcher_tests::http;
 use dispatcher_tests::service::{JobService, ServiceAnswer, ServiceStep};
@@ -73,7 +73,7 @@ async fn handler_of_0_2_logs_measures_and_gets_more_time() {
     ] {
         assert!(page.contains(wanted), "{wanted} is not in {page}");
     }
-    stop(&mut running);
+    running.stop();
 }
 
 #[test]

@@ -24,11 +24,6 @@ pub(crate) fn start(queue: &str, guest: &str, more: &[&str]) -> RunningProgram {
         .start()
 }
 
-pub(crate) fn stop(running: &mut RunningProgram) {
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait_exit(), 0);
-}
-
 /// Sends bodies as another process would.
 pub(crate) async fn send(table: &str, bodies: impl IntoIterator<Item = String>) {
     let config = configuration(&MiniStack::shared().url());
@@ -50,7 +45,7 @@ async fn table_is_handled_from_the_newest_task_to_the_oldest() {
     let mut running = start(&queue, "verdicts", &["--concurrency", "1"]);
     running.wait_for_lines(30, printed);
     tables.until(&table, only("SUCCESS", 30)).await;
-    stop(&mut running);
+    running.stop();
     let wanted: Vec<String> = (0..30).rev().map(|n| n.to_string()).collect();
     assert_eq!(prints(&running), wanted);
 }
@@ -63,7 +58,7 @@ async fn task_created_by_the_sample_is_handled_and_ends_as_success() {
     tables.put_as_sample(&table, &columns).await;
     let mut running = start(&queue, "hello", &[]);
     tables.until(&table, only("SUCCESS", 2)).await;
-    stop(&mut running);
+    running.stop();
     let mut bodies = prints(&running);
     bodies.sort();
     assert_eq!(bodies, [r#"{"device":"d-1","ip":"10.0.0.1"}"#, "{}"]);
@@ -95,7 +90,7 @@ async fn configured_column_is_the_body() {
         })
         .await;
     assert_eq!(ended["FAILURE"], 1);
-    stop(&mut running);
+    running.stop();
     assert_eq!(prints(&running), ["hello"]);
     let rejected = tables.item(&table, &rejected).await.expect("it stays");
     assert_eq!(text(&rejected, "dispatcherReason"), "bad address");
@@ -120,7 +115,7 @@ async fn tasks_of_a_killed_dispatcher_are_handled_by_another() {
     let mut second = start(&queue, "verdicts", &lease);
     second.wait_for_line(|line| line.contains("released tasks of dead workers"));
     tables.until(&table, only("SUCCESS", 1)).await;
-    stop(&mut second);
+    second.stop();
     let items = tables.all(&table).await;
     assert_eq!(text(&items[0], "dispatcherReceives"), "2");
 }
@@ -133,8 +128,8 @@ async fn slow_work_keeps_its_lease() {
     // Another dispatcher that sweeps finds nothing to put back.
     let mut other = start(&queue, "verdicts", &["--visibility", "2"]);
     tables.until(&table, only("SUCCESS", 1)).await;
-    stop(&mut running);
-    stop(&mut other);
+    running.stop();
+    other.stop();
     let items = tables.all(&table).await;
     assert_eq!(text(&items[0], "dispatcherReceives"), "1");
 }
@@ -151,7 +146,7 @@ async fn stop_leaves_no_task_taken() {
     tables
         .until(&table, |statuses| statuses.contains_key("SUCCESS"))
         .await;
-    stop(&mut running);
+    running.stop();
     let left = tables.statuses(&table).await;
     assert_eq!(left.get("TAKEN"), None, "{left:?}");
     assert_eq!(left.values().sum::<usize>(), 40);

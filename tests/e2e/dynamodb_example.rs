@@ -1,7 +1,7 @@
 //! The example `host/docs/examples/newest-first`, as it stands but for the table's name and shorter
 //! times.
 
-use crate::dynamodb::{send, stop, table};
+use crate::dynamodb::{send, table};
 use crate::lambda_scene::admin;
 use crate::order_scene::until_counted;
 use crate::scene::prints;
@@ -58,7 +58,7 @@ async fn newest_tasks_are_handled_and_expired_ones_are_dropped_and_counted() {
         ended["FAILURE"] as u64,
     )
     .await;
-    stop(&mut running);
+    running.stop();
     assert!(ended["SUCCESS"] >= 2 && ended["FAILURE"] >= 2, "{ended:?}");
     for item in tables.all(&table).await {
         let failed = text(&item, "taskStatus") == "FAILURE";

@@ -2,8 +2,7 @@
 //! listed, looked at, redriven and purged, by command and by API.
 
 use crate::admin_api::ApiScene;
-use crate::dynamodb::{send, start, stop, table};
-use crate::lambda_scene;
+use crate::dynamodb::{send, start, table};
 use crate::scene::run;
 use dispatcher_dynamodb::queue::{Dynamo, Options};
 use dispatcher_tests::child::{ExitedProgram, Program};
@@ -79,7 +78,7 @@ async fn failed_tasks_are_listed_redriven_to_their_table_and_handled() {
     tables
         .until(&table, |statuses| statuses.get("SUCCESS") == Some(&2))
         .await;
-    stop(&mut running);
+    running.stop();
 
     let purged = call(&["purge", &failed, "--apply"]);
     assert_eq!(purged.code, 0, "{purged:?}");
@@ -169,6 +168,6 @@ async fn the_api_and_the_page_show_failed_tasks_and_redrive_them() {
     let order = json!({"apply": true}).to_string();
     let purged = scene.run_job(&format!("{path}/purge"), &order);
     assert_eq!(purged["report"]["removed"], 1, "{purged}");
-    lambda_scene::stop(&mut scene.running);
+    scene.running.stop();
     assert!(tables.item(&table, id).await.is_none());
 }

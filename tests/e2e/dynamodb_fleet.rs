@@ -1,6 +1,6 @@
 //! Many dispatchers on one table: nothing is lost, nothing runs twice but what a kill left behind.
 
-use crate::dynamodb::{send, start, stop, table};
+use crate::dynamodb::{send, start, table};
 use crate::scene::prints;
 use dispatcher_tests::child::{RunningProgram, Signal};
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ async fn many_dispatchers_on_one_table_never_run_a_task_twice() {
         .await;
     let mut handled = BTreeMap::new();
     for running in &mut fleet {
-        stop(running);
+        running.stop();
         count(&mut handled, running);
     }
     assert_eq!(handled.len(), TASKS, "none is lost");
@@ -72,7 +72,7 @@ async fn kills_lose_nothing_and_only_held_tasks_are_redelivered() {
         })
         .await;
     for running in &mut fleet {
-        stop(running);
+        running.stop();
         count(&mut handled, running);
     }
     assert_eq!(handled.len(), TASKS, "none is lost");

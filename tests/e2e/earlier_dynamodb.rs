@@ -1,7 +1,6 @@
 //! What an earlier version left in tables of DynamoDB: today's program handles all of it.
 
 use crate::earlier_content::{compare, controls_are_obeyed, lines};
-use crate::lambda_scene::stop;
 use crate::scene::{field, printed, prints, run};
 use aws_sdk_dynamodb::types::AttributeValue;
 use dispatcher_tests::child::{Program, RunningProgram, Signal};
@@ -85,7 +84,7 @@ impl TablesScene {
         let dead = ["--dead-letter", "dynamodb:letters"];
         let mut running = self.start("dynamodb:copied", &dead);
         self.until("copied", "FAILURE").await;
-        stop(&mut running);
+        running.stop();
 
         let mut running = self.start("dynamodb:orders", &[]);
         let tenant = ["--attribute", "tenant=7"];
@@ -264,5 +263,5 @@ async fn content_of_format_1_in_tables_is_handled() {
     let moved = scene.report(&[&all[..], &chosen].concat());
     assert_eq!(moved["moved"], 1, "{moved}");
     running.wait_for_lines(3, |line| line.contains("\"message dead-lettered\""));
-    stop(&mut running);
+    running.stop();
 }

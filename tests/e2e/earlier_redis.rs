@@ -1,7 +1,6 @@
 //! What an earlier version left on a Redis server: today's program handles all of it.
 
 use crate::earlier_content::{compare, controls_are_obeyed, lines};
-use crate::lambda_scene::stop;
 use crate::redis_scene::RedisScene;
 use crate::scene::{field, printed, prints};
 use dispatcher_core::queue::Depth;
@@ -46,7 +45,7 @@ async fn content_is_left(scene: &RedisScene) {
     running.wait_for_line(|line| line.contains("\"running\""));
     call(scene, &["send", "redis:kv", "set a colour blue"]);
     until(scene, "kv.dead", |depth| depth.waiting == 1).await;
-    stop(&mut running);
+    running.stop();
 
     let mut running = scene.run_on(QUEUES, "verdicts", &[]).start();
     running.wait_for_line(|line| line.contains("\"running\""));
@@ -187,7 +186,7 @@ async fn content_of_format_1_on_redis_is_handled() {
     let moved = report(&scene, &[&all[..], &["--apply"]].concat());
     assert_eq!(moved["moved"], 1, "{moved}");
     running.wait_for_lines(2, |line| line.contains("\"message dead-lettered\""));
-    stop(&mut running);
+    running.stop();
 }
 
 #[tokio::test]
@@ -197,5 +196,5 @@ async fn buckets_of_format_1_on_redis_are_read() {
     let mut running = scene.run_on("redis:kv", "capable", &store).start();
     call(&scene, &["send", "redis:kv", "get a colour"]);
     running.wait_for_line(|line| line.contains("got blue"));
-    stop(&mut running);
+    running.stop();
 }

@@ -1,6 +1,5 @@
 //! Messages come out of their envelope, and bodies that are in S3 are named as such.
 
-use crate::lambda_scene::stop;
 use crate::scene::{depth, field, prints, run, send, until_depth};
 use dispatcher_core::queue::Depth;
 use dispatcher_tests::child::Program;
@@ -33,7 +32,7 @@ async fn handler_gets_the_message_within_a_notification() {
     let bodies = [r#"{"order":1}"#, r#"{"order":3}"#].map(notification);
     send(data.path(), "default", bodies).await;
     until_depth(data.path(), "default", |depth| depth == Depth::default()).await;
-    stop(&mut running);
+    running.stop();
     assert_eq!(prints(&running), [r#"{"order":1}"#]);
 }
 
@@ -46,7 +45,7 @@ async fn dead_letter_keeps_its_notification() {
     let line = running.wait_for_line(|line| line.contains("dead-lettered"));
     assert_eq!(field(&line, "reason"), "no such customer");
     until_depth(data.path(), "default", |depth| depth == Depth::default()).await;
-    stop(&mut running);
+    running.stop();
     let letters = Program::new(["peek", "local:default.dead", "--json"]).sharing(&data);
     let letters = letters.run().stdout;
     assert!(letters.contains("TopicArn"), "{letters}");
@@ -61,7 +60,7 @@ async fn body_in_s3_is_dead_lettered_with_its_place_or_passed_on() {
     assert_eq!(field(&line, "reason_kind"), "unreadable");
     let reason = field(&line, "reason");
     assert!(reason.contains("bucket large, key k-1"), "{reason}");
-    stop(&mut running);
+    running.stop();
     assert_eq!(prints(&running), [""; 0]);
 
     let mut running = run("hello", &["--s3-pointers", "pass"])
@@ -69,7 +68,7 @@ async fn body_in_s3_is_dead_lettered_with_its_place_or_passed_on() {
         .start();
     send(data.path(), "default", [pointer()]).await;
     until_depth(data.path(), "default", |depth| depth == Depth::default()).await;
-    stop(&mut running);
+    running.stop();
     assert_eq!(prints(&running), [pointer()]);
 
     // What is behind a forwarder gets what it gets from Lambda.
@@ -79,6 +78,6 @@ async fn body_in_s3_is_dead_lettered_with_its_place_or_passed_on() {
     send(data.path(), "default", [pointer()]).await;
     assert_eq!(service.wait_for(1)[0].body, pointer());
     until_depth(data.path(), "default", |depth| depth == Depth::default()).await;
-    stop(&mut running);
+    running.stop();
     assert_eq!(depth(data.path(), "default.dead").await.waiting, 1);
 }

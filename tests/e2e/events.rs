@@ -1,7 +1,7 @@
 //! Every end of a message is one event: one line of the log with its reason in fields, and one
 //! count. `host/docs/events.md` lists them.
 
-use crate::lambda_scene::{admin, forward, forward_to, queue, queue_with_redrive, stop};
+use crate::lambda_scene::{admin, forward, forward_to, queue, queue_with_redrive};
 use crate::scene::{run, send, until_depth};
 use dispatcher_core::message::AttributeValue;
 use dispatcher_core::queue::{Ask, DEAD_LETTER_REASON, Queue};
@@ -104,7 +104,7 @@ async fn finding_05_last_attempt_is_logged_and_counted_with_its_cause() {
             count,
         );
     }
-    stop(&mut running);
+    running.stop();
     let dead = events(&running, "message dead-lettered");
     assert_eq!(dead.len(), 4, "{dead:?}");
     let letters = letters(&data).await;
@@ -161,7 +161,7 @@ async fn finding_05_exit_code_or_status_is_the_reason() {
         let reason = text(&dead, "reason");
         assert!(reason.contains(wanted), "{reason}");
         assert_eq!(dead["reason_kind"], "handler-failed");
-        stop(&mut running);
+        running.stop();
     }
 }
 
@@ -239,7 +239,7 @@ async fn finding_05_pending_sqs_dead_lettering_is_logged_and_counted() {
     let ids = failed["message_ids"].as_array().expect("a list");
     assert_eq!((ids.len(), &failed["messages"]), (10, &10.into()));
     until_letters(&server, &dead, 10, None).await;
-    stop(&mut running);
+    running.stop();
     assert_eq!(events(&running, "function failed").len(), 1);
     let left = events(&running, "message dead-lettered by redrive policy");
     assert_eq!(left.len(), 10, "{left:?}");
@@ -295,7 +295,7 @@ async fn finding_05_dead_letter_carries_the_error_of_the_function() {
         (text(&line, "to"), text(&line, "reason_kind")),
         (&*dead, "function-error")
     );
-    stop(&mut running);
+    running.stop();
     let call = server.client.receive_message().queue_url(&dead_url);
     let answer = call.message_attribute_names("All").send().await;
     let letter = answer
@@ -338,7 +338,7 @@ async fn finding_28_multi_line_error_is_one_record_in_either_format() {
         line.contains(r#" error="Traceback:\n  File \"a b\"\n\u{1b}[31mKeyError""#),
         "{line}"
     );
-    stop(&mut running);
+    running.stop();
 }
 
 #[tokio::test]
@@ -371,7 +371,7 @@ async fn finding_05_possibly_run_and_listed_messages_have_their_causes() {
             let ids = of_function["message_ids"].as_array().expect("a list");
             assert_eq!(ids[..], [retried["message_id"].clone()]);
         }
-        stop(&mut running);
+        running.stop();
     }
 }
 
@@ -444,7 +444,7 @@ async fn finding_05_unread_dead_lettering_by_the_embedded_queue_is_one_event() {
         let count = format!("dispatcher_queue_events_total{{{labels}}}");
         wait_for_count(&admin, &count, 1);
     }
-    stop(&mut running);
+    running.stop();
     let dead = events(&running, "message dead-lettered");
     assert_eq!(dead.len(), 2, "{dead:?}");
     for line in &dead {
@@ -482,7 +482,7 @@ async fn finding_05_redrive_policy_of_the_embedded_queue_is_one_event() {
         1,
     );
     until_depth(data.path(), "spent", |depth| depth.waiting == 1).await;
-    stop(&mut running);
+    running.stop();
     let dead = events(&running, "message dead-lettered by redrive policy");
     let [line] = &dead[..] else {
         panic!("{dead:?}");

@@ -2,7 +2,6 @@
 //! by an answer that was lost.
 
 use crate::groups_scene::{Checked, Grouping, bodies, queues, send_local, send_sqs};
-use crate::lambda_scene::stop;
 use crate::scene::{prints, run};
 use dispatcher_tests::proxy::{Mode, Proxy};
 use dispatcher_tests::servers::MiniStack;
@@ -60,7 +59,7 @@ async fn receive_with_a_lost_answer_is_repeated_with_the_same_id() {
     let message = [r#"{"order": {"customer": "c"}}"#.to_owned()];
     send_sqs(&server, &url, Grouping::Own, &message).await;
     running.wait_for_line(|line| line.contains("dead-lett") || line.contains("rejected"));
-    stop(&mut running);
+    running.stop();
     assert!(prints(&running).is_empty());
     let ids: Vec<String> = proxy
         .requests("ReceiveMessage", "")

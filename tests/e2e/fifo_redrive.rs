@@ -1,7 +1,7 @@
 //! A FIFO queue with a redrive policy: a message that always fails goes to the dead-letter queue
 //! after as many attempts as it has, and what waits behind it in its group runs.
 
-use crate::lambda_scene::{forward_to, stop};
+use crate::lambda_scene::forward_to;
 use crate::scene::{field, prints, run};
 use aws_sdk_sqs::types::{Message, MessageSystemAttributeName, QueueAttributeName};
 use dispatcher_tests::child::{Program, RunningProgram};
@@ -118,7 +118,7 @@ async fn a_head_that_always_fails(endpoint: &str) {
         let mut running = verdicts(&queues, &[]).start();
         running.wait_for_line(|line| line.contains("after2"));
         queues.server.wait_until_empty(&queues.url).await;
-        stop(&mut running);
+        running.stop();
         assert_eq!(prints(&running), ["after1", "after2"], "{receives}");
         let attempts = attempts(&running);
         let head = attempts.iter().filter(|id| **id == attempts[0]).count();
@@ -144,7 +144,7 @@ async fn finding_02_messages_behind_a_failing_one_in_their_batch_run() {
         .aws(&queues.endpoint)
         .start();
     queues.server.wait_until_empty(&queues.url).await;
-    stop(&mut running);
+    running.stop();
     let attempts = attempts(&running);
     let of = |at: usize| attempts.iter().filter(|id| **id == attempts[at]).count();
     assert_eq!(of(0), 3, "attempts of the head");
@@ -176,7 +176,7 @@ async fn finding_12_messages_behind_a_failing_one_run_on_the_embedded_queue() {
         let mut running = run("verdicts", &arguments).sharing(local.data()).start();
         running.wait_for_line(|line| line.contains("after2"));
         queues.server.wait_until_empty(&queues.url).await;
-        stop(&mut running);
+        running.stop();
         let wanted = ["before", "before", "after1", "after2"];
         assert_eq!(prints(&running), wanted, "{receives}");
         let attempts = running.lines(|line| line.contains("an attempt begins"));
@@ -222,7 +222,7 @@ async fn partial_failures(endpoint: &str) {
             .env("AWS_ENDPOINT_URL_LAMBDA", &lambda.url())
             .start();
         queues.server.wait_until_empty(&queues.url).await;
-        stop(&mut running);
+        running.stop();
         let seen = seen.lock().expect("nothing panics with it").clone();
         let of = |body: &str| -> Vec<u32> {
             let of = seen.iter().filter(|(other, _)| other == body);
@@ -260,7 +260,7 @@ async fn finding_02_rejected_message_costs_no_receive_of_those_behind_it() {
     let mut running = verdicts(&queues, &["--dead-letter", &dead]).start();
     running.wait_for_line(|line| line.contains("\"after\""));
     queues.server.wait_until_empty(&queues.url).await;
-    stop(&mut running);
+    running.stop();
     assert_eq!(prints(&running), ["after"]);
     assert!(queues.dead().await.is_empty(), "the queue's own policy");
     let rejected = queues.server.drain(&dead_url).await;
@@ -278,7 +278,7 @@ async fn finding_02_no_extra_calls_are_made_where_nothing_fails() {
     let arguments = ["--queues", &queues.name, "--poll-for", "1"];
     let mut running = run("verdicts", &arguments).aws(&proxy.url()).start();
     queues.server.wait_until_empty(&queues.url).await;
-    stop(&mut running);
+    running.stop();
     let wanted: Vec<String> = (0..20).map(|n| n.to_string()).collect();
     assert_eq!(prints(&running), wanted);
     for call in ["SendMessage", "ChangeMessageVisibility"] {

@@ -1,6 +1,6 @@
 //! A route handles only messages that its filters match, and says what became of the others.
 
-use crate::lambda_scene::{queue, stop};
+use crate::lambda_scene::queue;
 use crate::scene::{depth, field, prints, run, send, until_depth};
 use dispatcher_core::queue::Depth;
 use dispatcher_tests::child::{Program, RunningProgram};
@@ -49,7 +49,7 @@ async fn messages_that_no_filter_matches_are_deleted_and_counted() {
         metrics.contains("dispatcher_messages_dead_lettered_total 0\n"),
         "{metrics}"
     );
-    stop(&mut running);
+    running.stop();
     assert_eq!(prints(&running), [r#"{"kind":"order","total":101}"#]);
     assert_eq!(filtered(&running), (3, vec!["deleted".to_owned()]));
     assert_eq!(depth(data.path(), "default.dead").await, Depth::default());
@@ -70,7 +70,7 @@ async fn messages_that_no_filter_matches_are_dead_lettered_where_the_route_says_
     let data = running.data().clone();
     send(data.path(), "default", bodies()).await;
     until_depth(data.path(), "default", |depth| depth == Depth::default()).await;
-    stop(&mut running);
+    running.stop();
     assert_eq!(prints(&running).len(), 1);
     assert_eq!(
         filtered(&running),
@@ -96,7 +96,7 @@ async fn messages_of_sqs_are_filtered_by_body_and_attributes() {
     server.send_many(&url, bodies()).await;
     let mut running = run("hello", &more).aws(&MiniStack::shared().url()).start();
     server.wait_until_empty(&url).await;
-    stop(&mut running);
+    running.stop();
     let mut handled = prints(&running);
     handled.sort_unstable();
     assert_eq!(handled, [bodies()[1].clone(), bodies()[0].clone()]);

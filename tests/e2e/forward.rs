@@ -23,8 +23,7 @@ fn forward(url: &str, more: &[&str]) -> Program {
 }
 
 fn stop(mut running: RunningProgram) -> Arc<tempfile::TempDir> {
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait_exit(), 0);
+    running.stop();
     Arc::clone(running.data())
 }
 

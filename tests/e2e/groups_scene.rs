@@ -1,7 +1,7 @@
 //! What the promises about order share: messages of many groups, some of which fail, a function
 //! that handles them and whose every invocation goes through the checker of order.
 
-use crate::lambda_scene::{forward_to, stop, wait};
+use crate::lambda_scene::{forward_to, wait};
 use aws_sdk_sqs::types::{MessageAttributeValue, SendMessageBatchRequestEntry};
 use dispatcher_core::message::{Attribute, Outgoing};
 use dispatcher_core::queue::Queue;
@@ -159,7 +159,7 @@ impl Checked {
                 order.failed
             );
         }
-        stop(running);
+        running.stop();
     }
 }
 

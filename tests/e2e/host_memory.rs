@@ -1,7 +1,6 @@
 //! A guest that may have little memory makes the host allocate for it, on many workers at once: the
 //! process stays as small as it is otherwise.
 
-use crate::lambda_scene::stop;
 use crate::scene::send;
 use dispatcher_tests::child::{Program, RunningProgram};
 
@@ -74,6 +73,6 @@ async fn finding_16_random_bytes_for_small_guests_leave_host_memory_small() {
     running.wait_for_lines(4 * WORKERS, |line| line.contains("trapped"));
     let peak = peak_mib(&running);
     println!("{peak} MiB at most");
-    stop(&mut running);
+    running.stop();
     assert!(peak < MOST_MIB, "{peak} MiB");
 }

@@ -63,7 +63,7 @@ impl IdempotencyScene {
         self.proxy.forget_answers();
         let mut second = self.program(more).sharing(&data).start();
         self.server.wait_until_empty(&self.url).await;
-        stop(&mut second);
+        second.stop();
         (prints(&second), repeat_log_lines(&second) > 0)
     }
 }
@@ -72,11 +72,6 @@ fn killed(running: &mut RunningProgram) -> Arc<TempDir> {
     running.signal(Signal::KILL);
     assert_eq!(running.wait_exit(), 137);
     running.data().clone()
-}
-
-fn stop(running: &mut RunningProgram) {
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait_exit(), 0);
 }
 
 fn repeat_log_lines(running: &RunningProgram) -> usize {
@@ -129,7 +124,7 @@ async fn lesson_12_processes_sharing_a_folder_share_idempotency_records() {
     scene.proxy.forget_answers();
     scene.server.wait_until_empty(&scene.url).await;
     for running in [&mut one, &mut two] {
-        stop(running);
+        running.stop();
     }
     let mut handled = prints(&one);
     handled.extend(prints(&two));
@@ -167,7 +162,7 @@ async fn messages_flow_while_idempotency_records_cannot_be_written() {
     let metrics = http::get(&format!("{admin}/metrics")).body;
     let remembered = "\ndispatcher_idempotency_records_total 1\n";
     assert!(metrics.contains(remembered), "{metrics}");
-    stop(&mut running);
+    running.stop();
     assert_eq!(prints(&running), ["0", "1", "2", "after"]);
     running.wait_for_lines(4, printed);
 }

@@ -1,6 +1,5 @@
 //! Components from an OCI registry: pinned, checked, kept, and refused in plain words.
 
-use crate::lambda_scene::stop;
 use crate::scene::{guest, send};
 use dispatcher_tests::child::{ExitedProgram, Program, RunningProgram};
 use dispatcher_tests::registry::{PASSWORD, Registry, USER};
@@ -21,7 +20,7 @@ async fn answers(running: &mut RunningProgram) {
     running.wait_for_line(|line| {
         line.contains("dead-lettered") && line.contains("version-000000 hello")
     });
-    stop(running);
+    running.stop();
 }
 
 fn refused(ended: &ExitedProgram, code: i32, words: &[&str]) {

@@ -1,7 +1,7 @@
 //! A message of a queue reaches a Lambda function as AWS itself would send it, and its fate is what
 //! the function answers.
 
-use crate::lambda_scene::{forward, queue, queue_with_redrive, stop};
+use crate::lambda_scene::{forward, queue, queue_with_redrive};
 use crate::scene::{send, until_depth};
 use aws_sdk_sqs::primitives::Blob;
 use aws_sdk_sqs::types::{MessageAttributeValue, SendMessageBatchRequestEntry};
@@ -40,7 +40,7 @@ async fn function_receives_the_event_of_sqs_and_the_message_is_deleted() {
     let mut running = forward(&function.name, &name, &[]).start();
     let calls = function.wait_for_calls(1).await;
     server.wait_until_empty(&url).await;
-    stop(&mut running);
+    running.stop();
     let record = &calls[0].records()[0];
     let members = record.as_object().expect("an object");
     let mut names: Vec<&str> = members.keys().map(String::as_str).collect();
@@ -91,7 +91,7 @@ async fn ten_messages_are_one_event() {
     let more = ["--batch-size", "10", "--batch-window", "2s"];
     let mut running = forward(&function.name, &name, &more).start();
     server.wait_until_empty(&url).await;
-    stop(&mut running);
+    running.stop();
     let calls = function.calls();
     assert_eq!(calls.len(), 1, "{calls:?}");
     let mut bodies = calls[0].bodies();
@@ -110,7 +110,7 @@ async fn only_listed_batch_item_failures_are_redelivered() {
     let more = [&batch[..], &["--partial-failures"]].concat();
     let mut running = forward(&function.name, &name, &more).start();
     server.wait_until_empty(&url).await;
-    stop(&mut running);
+    running.stop();
     let calls = function.calls();
     assert_eq!(calls.len(), 2, "{calls:?}");
     assert_eq!(calls[0].records().len(), 3);
@@ -126,7 +126,7 @@ async fn failure_list_is_ignored_without_partial_failures() {
     server.send_many(&url, ["fail-until:9".to_owned()]).await;
     let mut running = forward(&function.name, &name, &[]).start();
     server.wait_until_empty(&url).await;
-    stop(&mut running);
+    running.stop();
     assert_eq!(function.calls().len(), 1);
 }
 
@@ -141,7 +141,7 @@ async fn raising_function_is_retried_and_the_reason_logged() {
         running.wait_for_line(|line| line.contains(said));
     }
     server.wait_until_empty(&url).await;
-    stop(&mut running);
+    running.stop();
     let calls = function.calls();
     let counts: Vec<&Value> = calls
         .iter()
@@ -159,7 +159,7 @@ async fn asynchronous_invocation_is_done_when_lambda_accepts_the_event() {
     let mut running = forward(&function.name, &name, &more).start();
     server.wait_until_empty(&url).await;
     let calls = function.wait_for_calls(1).await;
-    stop(&mut running);
+    running.stop();
     assert_eq!(calls[0].bodies(), ["sleep:2000"]);
     assert_eq!(function.calls().len(), 1);
 }
@@ -173,7 +173,7 @@ async fn alias_is_invoked_by_its_name() {
     let target = format!("{}:live", function.name);
     let mut running = forward(&target, &name, &[]).start();
     server.wait_until_empty(&url).await;
-    stop(&mut running);
+    running.stop();
     let call = &function.calls()[0];
     assert_eq!(call.version, version);
     assert!(call.arn.ends_with(":live"), "{}", call.arn);
@@ -207,7 +207,7 @@ async fn messages_of_a_local_queue_are_forwarded() {
     send(data.path(), "orders", ["hello".to_owned()]).await;
     let calls = function.wait_for_calls(1).await;
     until_depth(data.path(), "orders", |depth| depth == Default::default()).await;
-    stop(&mut running);
+    running.stop();
     let record = &calls[0].records()[0];
     assert_eq!(record["body"], "hello");
     assert_eq!(record["attributes"]["ApproximateReceiveCount"], "1");
@@ -246,7 +246,7 @@ async fn lesson_19_messages_behind_a_failure_in_their_group_are_redelivered_with
     let more = ["--batch-size", "10", "--partial-failures"];
     let mut running = forward(&function.name, &name, &more).start();
     server.wait_until_empty(&url).await;
-    stop(&mut running);
+    running.stop();
     let calls = function.calls();
     let handled: Vec<&str> = calls.iter().flat_map(|call| call.bodies()).collect();
     let again = handled.iter().rposition(|body| *body == "fail-until:2");
@@ -270,7 +270,7 @@ async fn throttled_function_spends_no_receive() {
     function.unreserve().await;
     let calls = function.wait_for_calls(5).await;
     server.wait_until_empty(&url).await;
-    stop(&mut running);
+    running.stop();
     for call in &calls {
         let counts = &call.records()[0]["attributes"]["ApproximateReceiveCount"];
         assert_eq!(counts, "1");

@@ -3,7 +3,7 @@
 //! proof is in the receive counts: an invocation that repeats a receive count came within the lease
 //! of one before it, which only a throttle allows.
 
-use crate::lambda_scene::{admin, forward_to, queue, queue_with_redrive, stop, wait};
+use crate::lambda_scene::{admin, forward_to, queue, queue_with_redrive, wait};
 use crate::scene::{field, run};
 use dispatcher_tests::child::Stream;
 use dispatcher_tests::faulty_lambda::{
@@ -34,7 +34,7 @@ async fn throttled(messages: usize, more: &[&str]) -> InvocationRecords {
     let all = move |state: &InvocationRecords| (state.executed() == messages).then_some(());
     wait(&lambda, all).await;
     server.wait_until_empty(&url).await;
-    stop(&mut running);
+    running.stop();
     let dead = server.counts(&dead).await;
     assert_eq!(dead, Counts::default(), "nothing is dead-lettered");
     lambda.state()
@@ -70,7 +70,7 @@ async fn lesson_18_slow_function_is_invoked_once_and_keeps_its_lease() {
     server.send_many(&url, bodies(3)).await;
     let mut running = forward_to(&lambda, &name, &[]).start();
     server.wait_until_empty(&url).await;
-    stop(&mut running);
+    running.stop();
     for seen in lambda.state().seen.values() {
         assert_eq!((seen.invoked, seen.executed), (1, 1), "{seen:?}");
     }
@@ -93,7 +93,7 @@ async fn befallen(first: LambdaStep) -> (MessageHistory, u64) {
         .env("AWS_ENDPOINT_URL", &proxy.url())
         .start();
     server.wait_until_empty(&url).await;
-    stop(&mut running);
+    running.stop();
     let seen = lambda.state().of("n").cloned();
     // An extension asks for the queue's three seconds, a release for anything else.
     let hidden = proxy.requests("ChangeMessageVisibilityBatch", "");
@@ -199,7 +199,7 @@ async fn deleted_function_stops_receiving_until_it_exists_again() {
     wait(&lambda, |state| (state.executed() == 21).then_some(())).await;
     http::wait_for_status(&ready, 200);
     server.wait_until_empty(&url).await;
-    stop(&mut running);
+    running.stop();
     for seen in lambda.state().seen.values() {
         assert_eq!((seen.executed, seen.receive_counts.last()), (1, Some(&1)));
     }
@@ -218,7 +218,7 @@ async fn denied_invocation_opens_the_circuit_and_spends_no_receive() {
     let mut running = forward_to(&lambda, &name, &[]).start();
     running.wait_for_line(|line| line.contains("not authorized"));
     server.wait_until_empty(&url).await;
-    stop(&mut running);
+    running.stop();
     for seen in lambda.state().seen.values() {
         assert_eq!((seen.executed, seen.receive_counts.last()), (1, Some(&1)));
     }
@@ -235,7 +235,7 @@ async fn mix(messages: usize, seed: u64, more: &[&str]) {
     let all = move |state: &InvocationRecords| (state.executed() == messages).then_some(());
     wait(&lambda, all).await;
     server.wait_until_empty(&url).await;
-    stop(&mut running);
+    running.stop();
     let state = lambda.state();
     assert_eq!(state.seen.len(), messages);
     let (mut faults, mut twice) = (0, 0);

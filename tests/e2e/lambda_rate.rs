@@ -1,6 +1,6 @@
 //! A queue's rate is kept, and changes while the program runs.
 
-use crate::lambda_scene::{forward_to, queue, stop, wait};
+use crate::lambda_scene::{forward_to, queue, wait};
 use dispatcher_tests::child::{Program, Signal};
 use dispatcher_tests::faulty_lambda::{FaultyLambda, InvocationRecords};
 use dispatcher_tests::servers::MiniStack;
@@ -26,7 +26,7 @@ async fn starts_do_not_exceed_the_rate() {
     let mut running = forward_to(&lambda, &queues, &["--rate", &rate]).start();
     let all = |state: &InvocationRecords| (state.executed() == 400).then_some(());
     wait(&lambda, all).await;
-    stop(&mut running);
+    running.stop();
     let state = lambda.state();
     let limited = |body: &str| body.starts_with("limited");
     let times: Vec<_> = state
@@ -83,7 +83,7 @@ async fn lesson_24_rate_changes_when_the_file_is_reloaded() {
     running.wait_for_line(|line| line.contains("`fast`"));
     server.send_many(&url, ["after".to_owned()]).await;
     wait(&lambda, |state| state.of("after").map(|_| ())).await;
-    stop(&mut running);
+    running.stop();
     for seen in lambda.state().seen.values() {
         assert_eq!(seen.receive_counts, [1], "{seen:?}");
     }

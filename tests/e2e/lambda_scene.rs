@@ -1,7 +1,7 @@
 //! What the promises about Lambda share: a run that forwards, new queues, and a Lambda that
 //! breaks on a queue server that does not.
 
-use dispatcher_tests::child::{Program, RunningProgram, Signal};
+use dispatcher_tests::child::{Program, RunningProgram};
 use dispatcher_tests::faulty_lambda::{FaultyLambda, InvocationRecords};
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::SqsServer;
@@ -57,12 +57,6 @@ pub(crate) async fn wait<T: Send + 'static>(
     let lambda = std::sync::Arc::clone(lambda);
     let waited = tokio::task::spawn_blocking(move || lambda.wait(ask)).await;
     waited.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
-}
-
-/// Asks it to stop; it does, without complaint.
-pub(crate) fn stop(running: &mut RunningProgram) {
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait_exit(), 0);
 }
 
 /// The address that `--admin 127.0.0.1:0` came to, as a URL, once a log line tells it.

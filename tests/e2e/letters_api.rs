@@ -2,7 +2,6 @@
 //! are cut lose nothing.
 
 use crate::admin_api::{ApiScene, until_ended};
-use crate::lambda_scene::stop;
 use crate::scene::{depth, run, send, until_depth};
 use dispatcher_core::message::{Attribute, Outgoing};
 use dispatcher_core::queue::{DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, Queue};
@@ -142,7 +141,7 @@ async fn letters_are_listed_by_reason_in_pages_and_filtered() {
         4,
         "nothing was taken"
     );
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 fn problem(scene: &ApiScene, path: &str) -> (u16, Value) {
@@ -201,7 +200,7 @@ async fn bodies_are_shown_with_the_grant_and_without_what_is_redacted() {
         .expect("a text");
     assert!(error.contains("[redacted]"), "{error}");
     assert_eq!(depth(data.path(), "q.dead").await.waiting, 1);
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[tokio::test]
@@ -230,7 +229,7 @@ async fn a_redrive_counts_first_and_moves_what_was_selected_as_one_audited_actio
     assert_eq!(depth(scene.data(), "q").await.waiting, 1);
     let jobs = scene.get("/api/v1/jobs");
     assert_eq!(jobs["items"][0]["id"], moved["id"], "the newest first");
-    stop(&mut scene.running);
+    scene.running.stop();
     let actions = scene.audit("admin action", 2);
     assert_eq!(actions.len(), 2, "{actions:?}");
     let of_job = |job: &Value| {
@@ -329,7 +328,7 @@ async fn nothing_moves_unless_the_whole_order_is_understood() {
     assert_eq!(scene.get("/api/v1/jobs")["items"], json!([]));
     let left = scene.get(&format!("{DEAD}/messages"));
     assert_eq!(left["items"].as_array().map(Vec::len), Some(ids.len()));
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[tokio::test]
@@ -349,7 +348,7 @@ async fn a_letter_whose_sender_names_a_queue_of_nobody_stays() {
     let order = json!({"to": "local:sink", "apply": true}).to_string();
     let job = scene.run_job(&format!("{DEAD}/redrive"), &order);
     assert_eq!(job["report"]["moved"], 1, "an operator may: {job}");
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[tokio::test]
@@ -378,7 +377,7 @@ async fn a_message_is_corrected_and_sent_again_and_another_is_deleted() {
         path.ends_with("/delete")
     });
     assert_eq!(delete.expect("one line")["count"], 1);
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[tokio::test]
@@ -394,7 +393,7 @@ async fn a_message_that_waits_is_cancelled_where_it_can_be_listed() {
     let done = scene.act("/api/v1/queues/local%3Aq/cancel", &order);
     assert_eq!(done, json!({"waiting": 1, "running": 0}));
     assert_eq!(depth(scene.data(), "q").await, Default::default());
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[tokio::test]
@@ -447,7 +446,7 @@ async fn letters_are_tried_on_a_plugin_of_the_process_first() {
         .expect("a text");
     assert!(error.contains("still bad"), "{error}");
     assert_eq!(depth(scene.data(), "sink").await.waiting, 1);
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[tokio::test]
@@ -469,7 +468,7 @@ async fn messages_are_moved_and_purged_once_somebody_says_apply() {
     let purged = scene.run_job(&format!("{DEAD}/purge"), r#"{"apply": true}"#);
     assert_eq!(purged["report"]["removed"], 3, "{purged}");
     assert_eq!(depth(scene.data(), "q.dead").await.waiting, 0);
-    stop(&mut scene.running);
+    scene.running.stop();
     let counts: Vec<Value> = scene
         .audit("admin action", 4)
         .iter()
@@ -526,8 +525,8 @@ async fn a_job_is_cancelled_started_again_and_is_the_only_one_of_its_queue() {
         assert_eq!(status, 409, "{path}: {problem}");
         assert!(problem["detail"].to_string().contains(other), "{problem}");
     }
-    stop(&mut beside.running);
-    stop(&mut scene.running);
+    beside.running.stop();
+    scene.running.stop();
     // The stop cut the second; the next process knows both.
     let data = scene.running.data().clone();
     let mut later = scene_on(&data, &[]);
@@ -541,7 +540,7 @@ async fn a_job_is_cancelled_started_again_and_is_the_only_one_of_its_queue() {
     assert_eq!(states, ["cut", "cancelled"], "{jobs}");
     assert_eq!(jobs["items"][1]["can_restart"], false, "{jobs}");
     assert_eq!(depth(data.path(), "q.dead").await.in_flight, 0);
-    stop(&mut later.running);
+    later.running.stop();
 }
 
 /// Kills a process in the middle of a redrive, starts another, has the job go on, and counts.
@@ -604,7 +603,7 @@ pub(crate) async fn holds_a_kill(
         (count..=count + batch).contains(&copies),
         "{copies} of {count}"
     );
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[tokio::test]
@@ -642,7 +641,7 @@ async fn a_list_cuts_long_bodies_and_one_message_is_shown_whole() {
     let order = json!({"message": ids[0], "body": edited, "to": "local:sink"}).to_string();
     let job = scene.run_job(&format!("{DEAD}/resend"), &order);
     assert_eq!(job["report"]["moved"], 1, "{job}");
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 /// Two queues of SQS with letters in the first, and a process whose dead letters go there.
@@ -737,5 +736,5 @@ async fn sqs_says_what_a_look_costs_and_what_it_cannot_do() {
     let job = scene.run_job(&format!("{dead}/resend"), &order);
     assert_eq!(job["report"]["moved"], 1, "{job}");
     assert_eq!(queue.depth().await.expect("it tells").waiting, 24);
-    stop(&mut scene.running);
+    scene.running.stop();
 }

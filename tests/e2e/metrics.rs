@@ -1,7 +1,6 @@
 //! What CloudWatch is told: per queue and in total, once an interval, the last one at the stop; and
 //! a CloudWatch that is not there changes nothing else. Or lines for a log to be read from.
 
-use crate::lambda_scene::stop;
 use crate::scene::{run, send, until_depth};
 use dispatcher_tests::child::{RunningProgram, Stream};
 use dispatcher_tests::cloudwatch::{CloudWatch, Metric};
@@ -73,7 +72,7 @@ async fn every_interval_is_published_by_queue_and_in_total() {
     assert!(age.least >= 0.0 && age.count == 20.0, "{age:?}");
     // What comes later is counted once more, and nothing twice.
     work(&running, 5).await;
-    stop(&mut running);
+    running.stop();
     let metrics = cloudwatch.metrics(&namespace);
     assert_eq!(sum(&metrics, "Messages", true), 25.0);
 }
@@ -85,7 +84,7 @@ async fn last_interval_is_published_at_the_stop_in_one_call() {
     let mut running = start(&name, "1h", &proxy.url());
     work(&running, 30).await;
     assert_eq!(proxy.seen(PUT), 0);
-    stop(&mut running);
+    running.stop();
     assert_eq!(proxy.seen(PUT), 1);
     let cloudwatch = CloudWatch::at(&MiniStack::shared().url());
     let metrics = cloudwatch.metrics(&format!("Dispatcher-{name}"));
@@ -101,7 +100,7 @@ async fn refusal_of_cloudwatch_is_logged_and_delays_nothing() {
         line.to_ascii_lowercase().contains("metrics") && line.contains("WARN")
     });
     work(&running, 100).await;
-    stop(&mut running);
+    running.stop();
 }
 
 #[tokio::test]
@@ -111,7 +110,7 @@ async fn hanging_cloudwatch_delays_neither_messages_nor_the_stop() {
     let mut running = start(&SqsServer::fresh_name("app"), "1", &proxy.url());
     proxy.wait_until_seen(1, PUT);
     work(&running, 100).await;
-    stop(&mut running);
+    running.stop();
 }
 
 #[tokio::test]
@@ -121,7 +120,7 @@ async fn nothing_is_published_without_a_name() {
         .aws(&proxy.url())
         .start();
     work(&running, 5).await;
-    stop(&mut running);
+    running.stop();
     assert_eq!(proxy.seen(PUT), 0);
 }
 
@@ -179,7 +178,7 @@ async fn embedded_metric_format_is_one_json_object_per_line() {
     ];
     let mut running = run("verdicts", &more).start();
     work(&running, 40).await;
-    stop(&mut running);
+    running.stop();
     let text = running.text(Stream::Out);
     let lines: Vec<Value> = text.lines().map(emf_line).collect();
     assert!(!lines.is_empty());

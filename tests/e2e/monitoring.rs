@@ -2,7 +2,7 @@
 //! of the alerts returns data, every alert fires in its situation and has a section that says what to
 //! do. And an autoscaler gets a number.
 
-use crate::lambda_scene::{admin, stop};
+use crate::lambda_scene::admin;
 use crate::scene::{guest, run, send, until_depth};
 use dispatcher_tests::child::{Program, RunningProgram, Signal};
 use dispatcher_tests::http;
@@ -265,7 +265,7 @@ async fn every_query_of_the_dashboard_and_of_the_alerts_returns_data() {
         let found = at.api("query_exemplars", &exemplars).to_string();
         found.contains(TRACE).then_some(())
     });
-    stop(&mut running);
+    running.stop();
 }
 
 /// Reads `/metrics` until this metric of the one route has this value.
@@ -306,7 +306,7 @@ async fn open_circuit_is_a_gauge_of_its_route_until_a_probe_succeeds() {
     wait_until("1");
     is_open.store(false, Ordering::Relaxed);
     wait_until("0");
-    stop(&mut running);
+    running.stop();
 }
 
 #[tokio::test]
@@ -337,7 +337,7 @@ async fn metrics_are_written_as_the_client_prefers_and_pass_the_lint() {
     std::fs::write(folder.path().join("metrics"), &plain).expect("written");
     let (good, said) = lint(&folder.path().join("metrics"));
     assert!(good && said.is_empty(), "{said}");
-    stop(&mut running);
+    running.stop();
 }
 
 /// How often SQS is asked for depths through the proxy, beyond what `before` were.
@@ -381,7 +381,7 @@ async fn billed_depths_are_asked_on_request_and_once_an_interval_whoever_looks()
         }
         assert_eq!(asked(&proxy, before), 1, "{terms:?}");
         assert!(scrape().contains(&spent), "what others asked is shown");
-        stop(&mut running);
+        running.stop();
     }
 }
 
@@ -528,7 +528,7 @@ async fn messages_that_wait_for_their_retry_on_sqs_want_no_replicas() {
         (&json!(0), &json!(0), &json!("idle")),
         "{answer}"
     );
-    stop(&mut running);
+    running.stop();
 }
 
 #[tokio::test]
@@ -585,5 +585,5 @@ async fn every_call_that_sqs_bills_is_counted() {
         shown()
     );
     assert!(sends > 0 && deletes > 0 && changes > 0);
-    stop(&mut running);
+    running.stop();
 }

@@ -1,7 +1,7 @@
 //! Who comes from another tool finds the way: the classic tool's variables work and are named, and
 //! `doctor` says what will hurt and what the role needs.
 
-use crate::lambda_scene::{queue, stop};
+use crate::lambda_scene::queue;
 use dispatcher_tests::child::Program;
 use dispatcher_tests::lambda::Function;
 use dispatcher_tests::servers::MiniStack;
@@ -31,7 +31,7 @@ async fn variables_of_the_classic_tool_are_read_and_listed_once() {
     }
     running.wait_for_line(|line| line.contains("running") && line.contains("concurrency=3"));
     sqs.wait_until_empty(&url).await;
-    stop(&mut running);
+    running.stop();
     assert_eq!(function.calls().len(), 5);
     let notices = running.text(dispatcher_tests::child::Stream::Err);
     assert_eq!(notices.matches("classic tool").count(), 1, "{notices}");

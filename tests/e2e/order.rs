@@ -1,7 +1,7 @@
 //! The newest goes first, and what is too old is not handled: on the embedded queue and on SQS. A
 //! function that answers when it is told to delays what comes after.
 
-use crate::lambda_scene::{admin, stop};
+use crate::lambda_scene::admin;
 use crate::order_scene::{
     QueuePlace, bodies, counted, holding, reason, until, until_counted, until_executed, until_held,
 };
@@ -28,7 +28,7 @@ async fn newest_first(place: QueuePlace) {
     lambda.release();
     let order = until_executed(&lambda, 21).await;
     place.until_empty().await;
-    stop(&mut running);
+    running.stop();
     let mut wanted = bodies("n", 0..20);
     wanted.push("gate".into());
     wanted.reverse();
@@ -58,7 +58,7 @@ async fn embedded_queue_delivers_the_newest_of_all() {
     place.send(bodies("m", 0..3)).await;
     lambda.release();
     let order = until_executed(&lambda, 14).await;
-    stop(&mut running);
+    running.stop();
     assert_eq!(order[..6], ["gate", "n9", "n8", "n7", "n6", "n5"]);
     // What was at hand before the newer ones were sent: what one poll brings, and one more.
     let old = order[6..].iter().take_while(|body| body.starts_with('n'));
@@ -95,7 +95,7 @@ async fn shed_while_waiting(place: QueuePlace) {
         // It is counted once the queue has answered, a moment after that is empty.
         until_counted(&admin, &format!("dispatcher_{name}_total"), 1).await;
     }
-    stop(&mut running);
+    running.stop();
     assert_eq!(lambda.state().invocations, 0);
     let log = running.text(Stream::Err);
     assert_eq!(log.matches("message shed").count(), 1, "{log}");
@@ -142,7 +142,7 @@ async fn dropped(place: QueuePlace) {
     until_counted(&admin, "dispatcher_messages_shed_total", 25 - executed).await;
     let shed = counted(&admin, "dispatcher_messages_shed_total");
     let done = counted(&admin, "dispatcher_messages_done_total");
-    stop(&mut running);
+    running.stop();
     assert!(shed >= 5, "a batch is ten or none: {shed}");
     assert_eq!(lambda.state().executed() as u64, done);
     assert_eq!(done + shed, 25);
@@ -171,7 +171,7 @@ async fn message_expired_on_arrival_never_starts() {
     let letter = place.dead_letter().await;
     assert_eq!(reason(&letter), "older than 1s");
     place.until_empty().await;
-    stop(&mut running);
+    running.stop();
     assert_eq!(lambda.state().invocations, 0);
 }
 
@@ -185,7 +185,7 @@ async fn message_throttled_by_a_function_can_expire() {
     let letter = place.dead_letter().await;
     assert_eq!(reason(&letter), "older than 1s");
     place.until_empty().await;
-    stop(&mut running);
+    running.stop();
     assert_eq!(lambda.state().executed(), 0);
 }
 
@@ -221,7 +221,7 @@ async fn dropped_message_that_is_redelivered_is_dropped_again() {
     running.wait_for_line(|line| line.contains("duplicate dropped"));
     place.until_empty().await;
     assert_eq!(counted(&admin, "dispatcher_duplicates_dropped_total"), 1);
-    stop(&mut running);
+    running.stop();
     assert_eq!(lambda.state().invocations, 0);
 }
 

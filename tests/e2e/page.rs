@@ -1,7 +1,6 @@
 //! The dashboard, in a real browser: `page.cjs` has what is done there, one function for each test.
 
 use crate::admin_api::ApiScene;
-use crate::lambda_scene::stop;
 use crate::page_http::on_sqs;
 use crate::scene::{guest, run};
 use crate::sqs::queue;
@@ -39,7 +38,7 @@ fn browse(scene: &ApiScene, case: &str, more: &[(&str, &str)]) -> bool {
 fn passes(case: &str, flags: &[&str]) {
     let mut scene = ApiScene::verdicts(flags);
     browse(&scene, case, &[]);
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[test]
@@ -58,7 +57,7 @@ fn pages_are_accessible_in_both_themes_and_on_a_phone() {
 async fn pages_of_sqs_are_accessible_and_show_what_a_look_found() {
     let (mut scene, _queue, dead) = on_sqs(None).await;
     browse(&scene, "accessible_on_sqs", &[("DEAD", &dead)]);
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[test]
@@ -74,7 +73,7 @@ fn a_canary_and_a_shadow_are_accessible() {
     ];
     let mut scene = ApiScene::of(|flags| run("hello", flags), &trial);
     browse(&scene, "accessible_trials", &[]);
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[test]
@@ -86,7 +85,7 @@ fn a_page_that_cannot_follow_says_why_and_follows_later() {
 fn operators_pause_limit_cancel_redrive_restart_and_stop_from_pages() {
     let mut scene = ApiScene::verdicts(&["--timeout", "10m"]);
     if !browse(&scene, "operations", &[]) {
-        return stop(&mut scene.running);
+        return scene.running.stop();
     }
     assert_eq!(scene.running.wait_exit(), 0, "the page has stopped it");
     let audited = scene.audit("admin action", 1);
@@ -116,7 +115,7 @@ fn pages_follow_what_happens_and_say_when_they_no_longer_do() {
     if browse(&scene, "live", &[]) {
         assert_eq!(scene.running.wait_exit(), 137, "the case has killed it");
     } else {
-        stop(&mut scene.running);
+        scene.running.stop();
     }
 }
 
@@ -124,7 +123,7 @@ fn pages_follow_what_happens_and_say_when_they_no_longer_do() {
 fn actions_ask_first_name_how_many_messages_they_touch_and_need_the_role() {
     let mut scene = ApiScene::verdicts(&[]);
     let browsed = browse(&scene, "actions", &[]);
-    stop(&mut scene.running);
+    scene.running.stop();
     if browsed {
         let audited = scene.audit("admin action", 4);
         let paths: Vec<&str> = audited
@@ -158,7 +157,7 @@ fn dead_letters_are_redriven_by_reason_edited_deleted_and_purged() {
             .running
             .wait_for_line(|line| line.contains("corrected"));
     }
-    stop(&mut scene.running);
+    scene.running.stop();
     if browsed {
         let audited = scene.audit("admin action", 4);
         let counted = |action: &str| {
@@ -239,7 +238,7 @@ async fn calls_with(tabs: usize) -> usize {
     let calls = proxy.seen("GetQueueAttributes") - before;
     // Nobody looks any more.
     drop(all);
-    stop(&mut scene.running);
+    scene.running.stop();
     calls
 }
 
@@ -268,5 +267,5 @@ fn pictures_are_taken_when_asked_for() {
     let pictures = concat!(env!("CARGO_MANIFEST_DIR"), "/../host/docs/pictures");
     std::fs::create_dir_all(pictures).expect("the folder");
     browse(&scene, "pictures", &[("PICTURES", pictures)]);
-    stop(&mut scene.running);
+    scene.running.stop();
 }

@@ -1,7 +1,6 @@
 //! The dashboard as a client without a browser sees it: warnings, what a look costs, and forms.
 
 use crate::admin_api::{ApiScene, until_ended};
-use crate::lambda_scene::stop;
 use crate::scene::{printed, run, send, until_depth};
 use dispatcher_core::message::{Attribute, Outgoing};
 use dispatcher_core::queue::{Ask, DEAD_LETTER_REASON, Queue};
@@ -83,7 +82,7 @@ async fn a_queue_with_a_backlog_that_no_route_reads_is_a_warning() {
         let warning = format!("No route of this process reads {read} ");
         assert!(!text.contains(&warning), "{read}: {text}");
     }
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[tokio::test]
@@ -96,7 +95,7 @@ async fn a_paused_queue_with_a_backlog_is_a_warning_with_what_waits() {
     assert!(text.contains("Nobody receives from"), "{text}");
     scene.act("/api/v1/queues/local%3Adefault/resume", "");
     scene.running.wait_for_line(printed);
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[test]
@@ -141,7 +140,7 @@ fn run_now_sends_a_scheduled_message_and_leaves_its_times() {
     assert_eq!(after["items"][0]["id"], json!(id), "it comes again");
     let audited = scene.audit("admin action", 1);
     assert_eq!(audited[0]["path"], "/ui/act/run-schedule", "{audited:?}");
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 /// A process on a queue of SQS whose dead letters go to a second, which holds some.
@@ -226,7 +225,7 @@ async fn a_look_at_messages_of_sqs_says_that_it_costs_a_receive_and_gives_them_b
         again.iter().all(|message| message.receive_count == 2),
         "the look was a receive: {again:?}"
     );
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[tokio::test]
@@ -237,7 +236,7 @@ async fn a_look_that_would_be_the_last_receive_is_refused() {
     assert!(!text.contains("/api/v1"), "{text}");
     assert!(text.contains("looking is a receive"), "{text}");
     assert_eq!(queue.depth().await.expect("it tells").waiting, 5);
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[tokio::test]
@@ -273,7 +272,7 @@ async fn a_page_of_many_dead_letters_takes_a_short_time_and_leads_to_the_rest() 
         "the API counts on"
     );
     proxy.set(Mode::Pass);
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[tokio::test]
@@ -313,7 +312,7 @@ async fn a_page_on_which_nothing_was_found_leads_to_what_was_not_looked_at() {
         "{last}"
     );
     proxy.set(Mode::Pass);
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 /// Where the link on a page without messages leads.
@@ -338,7 +337,7 @@ async fn confirmations_estimate_how_many_messages_of_sqs_they_touch() {
         assert_eq!(status, 200, "{text}");
         assert!(text.contains(wanted), "{action}: {text}");
     }
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[tokio::test]
@@ -368,7 +367,7 @@ async fn a_purge_of_sqs_says_that_what_is_in_flight_is_removed() {
     assert_eq!(ended["state"], "done", "{ended}");
     let (_, jobs) = page(&scene, "/ui/dead-letters");
     assert!(jobs.contains("about 5"), "{jobs}");
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[tokio::test]
@@ -411,7 +410,7 @@ async fn the_page_of_a_queue_shows_its_attempts_however_many_others_run() {
             scene.act(&format!("/api/v1/running/{id}/cancel"), "");
         }
     }
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[test]
@@ -431,7 +430,7 @@ fn dead_letter_queues_beyond_the_first_page_are_found() {
     assert!(found.contains(">local:q119.dead</a>"), "{found}");
     let (_, none) = page(&scene, "/ui/dead-letters?q=nothing");
     assert!(none.contains("has “nothing” in its name"), "{none}");
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[test]
@@ -447,7 +446,7 @@ fn a_paused_queue_that_is_not_on_the_page_is_a_warning() {
     (100..119).for_each(|number| drop(pause(&format!("q{number}"))));
     let (_, text) = page(&scene, "/ui");
     assert!(text.contains("20 queues are paused"), "{text}");
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 /// A stream of the page of the queue, by lines until it ends.
@@ -523,7 +522,7 @@ fn a_stream_ends_with_its_session_and_its_token() {
     by_token.for_each(drop);
     assert!(reader.any(|line| line.starts_with("event: point")));
     drop(reader);
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[test]
@@ -542,7 +541,7 @@ fn a_script_without_a_session_is_sent_to_the_sign_in() {
     assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
     let leads = "hx-redirect: /ui/sign-in?back=%2Fui%2Fqueue%3Fname%3Dx\r\n";
     assert!(answer.contains(leads), "{answer}");
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[test]
@@ -565,7 +564,7 @@ fn a_form_without_a_session_leads_to_the_sign_in_and_a_script_keeps_it() {
         answer.body.contains("href=\"/ui/sign-in?back="),
         "{answer:?}"
     );
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[tokio::test]
@@ -609,7 +608,7 @@ async fn confirmations_name_how_many_messages_they_touch() {
     let running = scene.get("/api/v1/running");
     let id = running["items"][0]["id"].as_str().expect("an id");
     scene.act(&format!("/api/v1/running/{id}/cancel"), "");
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[test]
@@ -639,7 +638,7 @@ fn bad_addresses_get_pages_that_say_what_to_do() {
             "{path}: {text}"
         );
     }
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[tokio::test]
@@ -676,5 +675,5 @@ async fn an_edited_body_keeps_the_ends_of_its_lines() {
         moved["items"][0]["content"]["body"], "print:c\r\nd",
         "{moved}"
     );
-    stop(&mut scene.running);
+    scene.running.stop();
 }

@@ -3,7 +3,7 @@
 
 use crate::admin_api::ApiScene;
 use crate::dynamodb;
-use crate::lambda_scene::{queue, stop};
+use crate::lambda_scene::queue;
 use crate::redis_scene::RedisScene;
 use crate::scene::{printed, prints, run, send};
 use dispatcher_tests::child::{ExitedProgram, Program, RunningProgram};
@@ -71,8 +71,8 @@ async fn pauses_for_all<S: Future<Output = ()>>(
         assert!(std::time::Instant::now() < deadline, "{}", all(&two, &late));
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    two.iter_mut().for_each(stop);
-    stop(&mut late);
+    two.iter_mut().for_each(RunningProgram::stop);
+    late.stop();
     assert_eq!(all(&two, &late), 20, "each once");
 }
 
@@ -103,7 +103,7 @@ async fn a_redis_queue_is_paused_for_all_processes() {
     scene.send(["print:first".to_owned()]).await;
     let mut first = scene.run("verdicts", &[]).start();
     first.wait_for_line(printed);
-    stop(&mut first);
+    first.stop();
     pauses_for_all(
         || scene.run("verdicts", &[]).start(),
         |words| {
@@ -169,7 +169,7 @@ async fn an_sqs_queue_is_paused_for_one_process_that_must_be_named() {
     let said = command(&[&["resume"], &named[..]].concat()).run();
     assert_eq!(said.code, 0, "{said:?}");
     scene.running.wait_for_lines(20, printed);
-    stop(&mut scene.running);
+    scene.running.stop();
     let left = server.counts(&url).await;
     assert_eq!((left.waiting, left.in_flight), (0, 0));
 }

@@ -1,7 +1,7 @@
 //! What is held beyond what runs: as many as `--prefetch` says and no more, all of it leased, all of
 //! it released at a stop.
 
-use crate::lambda_scene::{admin, stop};
+use crate::lambda_scene::admin;
 use crate::leases::keeps_leases;
 use crate::scene::{depth, guest, prints, run, send, until_depth};
 use dispatcher_tests::child::{Program, RunningProgram, Signal, Stream};
@@ -59,7 +59,7 @@ fn in_flight(running: &RunningProgram) -> u64 {
 }
 
 async fn is_given_back(running: &mut RunningProgram, all: u64) {
-    stop(running);
+    running.stop();
     let left = depth(running.data().path(), "default").await;
     assert_eq!((left.waiting, left.in_flight, left.delayed), (all, 0, 0));
 }
@@ -88,7 +88,7 @@ async fn lesson_09_prefetched_message_keeps_its_lease_and_runs_once() {
     send(data.path(), "default", bodies).await;
     until_depth(data.path(), "default", |depth| depth.in_flight == 22).await;
     until_depth(data.path(), "default", |depth| depth == Default::default()).await;
-    stop(&mut running);
+    running.stop();
     let mut printed = prints(&running);
     printed.sort();
     let wanted: Vec<String> = (0..20).map(|n| format!("{n:02}")).collect();

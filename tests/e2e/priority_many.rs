@@ -1,7 +1,7 @@
 //! Which queue's message comes first, when the program forwards from a real SQS server; proved by
 //! the order in which the function saw them.
 
-use crate::lambda_scene::{forward_to, queue, stop, wait};
+use crate::lambda_scene::{forward_to, queue, wait};
 use crate::scene::send;
 use dispatcher_tests::child::{RunningProgram, Signal};
 use dispatcher_tests::faulty_lambda::{FaultyLambda, InvocationRecords, LambdaStep};
@@ -34,7 +34,7 @@ async fn strict(concurrency: usize) -> Vec<String> {
     let more = ["--concurrency", &concurrency];
     let mut running = forward_to(&lambda, &names.join(","), &more).start();
     wait(&lambda, |state| (state.executed() == 450).then_some(())).await;
-    stop(&mut running);
+    running.stop();
     order(&lambda.state())
 }
 
@@ -81,7 +81,7 @@ async fn lesson_15_arrival_on_a_higher_queue_goes_before_everything_waiting_belo
     proxy.wait_for_request("ChangeMessageVisibilityBatch", &high);
     lambda.release();
     wait(&lambda, |state| (state.executed() == 31).then_some(())).await;
-    stop(&mut running);
+    running.stop();
     assert_eq!(order(&lambda.state())[1], "urgent");
 }
 

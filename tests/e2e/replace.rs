@@ -1,7 +1,7 @@
 //! A plugin is replaced while it runs: nothing is lost, nothing is run by half a plugin, and what is
 //! no plugin changes nothing.
 
-use crate::lambda_scene::{admin, stop};
+use crate::lambda_scene::admin;
 use crate::scene::{field, guest, printed, prints, send, until_depth};
 use dispatcher_tests::child::{Program, RunningProgram, Signal};
 use dispatcher_tests::http;
@@ -149,7 +149,7 @@ async fn lesson_23_hundred_swaps_under_load_lose_nothing_and_mix_no_versions() {
         depth.waiting + depth.in_flight == 0
     })
     .await;
-    stop(&mut running);
+    running.stop();
     let sent = sent.load(Ordering::SeqCst) + 1;
     let took = began.elapsed().as_secs_f64();
     println!(
@@ -211,7 +211,7 @@ async fn the_old_version_serves_while_a_big_one_is_compiled() {
         depth.waiting + depth.in_flight == 0
     })
     .await;
-    stop(&mut running);
+    running.stop();
     assert_eq!(handled(&running), [(1, "meanwhile".to_owned())]);
 }
 
@@ -241,7 +241,7 @@ async fn the_old_version_serves_while_a_reload_compiles_a_big_one() {
     running.wait_for_line(|line| line.contains("version-000001 meanwhile"));
     assert!(running.lines(replaced).is_empty(), "it is compiled by now");
     // A stop does not wait for what is compiled.
-    stop(&mut running);
+    running.stop();
     assert!(running.lines(replaced).is_empty());
     assert_eq!(handled(&running), [(1, "meanwhile".to_owned())]);
 }
@@ -268,7 +268,7 @@ fn a_canary_is_rolled_back_at_once_while_a_version_is_compiled() {
     let told = http::post(&url, &[("Authorization", "Bearer secret")], "{}");
     assert_eq!(told.status, 200, "{told:?}");
     assert!(running.lines(replaced).is_empty(), "it did not wait");
-    stop(&mut running);
+    running.stop();
 }
 
 #[tokio::test]
@@ -318,7 +318,7 @@ async fn file_that_is_no_plugin_is_refused_and_reported() {
         told.body,
         r#"{"plugins":[{"refused":[],"replaced":[],"route":"plugin"}]}"#
     );
-    stop(&mut running);
+    running.stop();
 }
 
 #[tokio::test]
@@ -370,7 +370,7 @@ async fn reload_swaps_the_plugin_and_its_grants() {
     std::fs::write(&config, format!("# a comment\n{text}")).expect("written");
     running.signal(Signal::HUP);
     running.wait_for_lines(4, |line| line.contains("settings reloaded"));
-    stop(&mut running);
+    running.stop();
     assert_eq!(running.lines(replaced).len(), 3);
 }
 
@@ -398,5 +398,5 @@ async fn refused_reload_changes_nothing() {
     running.wait_for_line(refused);
     let after = http::get(&url).body;
     assert_eq!(after, before.replace("\"refused\":0", "\"refused\":1"));
-    stop(&mut running);
+    running.stop();
 }

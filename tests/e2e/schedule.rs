@@ -9,7 +9,7 @@ use dispatcher_core::schedule;
 use dispatcher_core::schedule::ScheduleStore;
 use dispatcher_core::schedule::cron::Periodic;
 use dispatcher_local::schedule::File;
-use dispatcher_tests::child::{ExitedProgram, Program, RunningProgram, Signal};
+use dispatcher_tests::child::{ExitedProgram, Program, RunningProgram};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,11 +32,6 @@ fn list(data: &Arc<tempfile::TempDir>) -> Vec<Value> {
     let listed = good(data, &["schedule", "list", "--json"]).stdout;
     let listed: Value = serde_json::from_str(&listed).expect("JSON");
     listed.as_array().expect("an array").clone()
-}
-
-fn stop(running: &mut RunningProgram) {
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait_exit(), 0);
 }
 
 #[tokio::test]
@@ -120,7 +115,7 @@ async fn message_due_soon_is_handled_and_one_due_later_is_not() {
     );
     let mut running = run("verdicts", &[]).sharing(&data).start();
     running.wait_for_line(|line| printed(line) && line.contains("near"));
-    stop(&mut running);
+    running.stop();
     assert_eq!(prints(&running), ["near"]);
     assert_eq!(list(&data).len(), 1);
 }
@@ -135,7 +130,7 @@ async fn scheduled_message_does_not_block_its_group() {
     good(&data, &now);
     let mut running = run("verdicts", &[]).sharing(&data).start();
     running.wait_for_line(|line| printed(line) && line.contains("now"));
-    stop(&mut running);
+    running.stop();
     assert_eq!(prints(&running), ["now"]);
     good(&data, &["schedule", "cancel", added.stdout.trim()]);
 }
@@ -164,7 +159,7 @@ async fn two_dispatchers_fire_each_tick_of_a_periodic_message_once() {
         running.wait_for_line(|line| line.contains("running"));
     }
     until_ticks(&both, 8).await;
-    both.iter_mut().for_each(stop);
+    both.iter_mut().for_each(RunningProgram::stop);
     let next = ids.each_ref().map(|id| due(id));
     for id in &ids {
         good(&data, &["schedule", "cancel", id]);
@@ -175,7 +170,7 @@ async fn two_dispatchers_fire_each_tick_of_a_periodic_message_once() {
     let empty =
         |depth: dispatcher_core::queue::Depth| depth.in_flight + depth.waiting + depth.delayed == 0;
     until_depth(data.path(), "default", empty).await;
-    stop(&mut rest);
+    rest.stop();
     let bodies: Vec<String> = both.iter().chain([&rest]).flat_map(prints).collect();
     let sent: usize = both.iter().map(logged_sends).sum();
     assert_eq!(bodies.len(), sent, "what was sent was handled once");
@@ -227,7 +222,7 @@ async fn ticks_missed_in_a_downtime_fire_once_and_then_on_schedule() {
     let empty =
         |depth: dispatcher_core::queue::Depth| depth.in_flight + depth.waiting + depth.delayed == 0;
     until_depth(data.path(), "default", empty).await;
-    stop(&mut running);
+    running.stop();
     assert_eq!(prints(&running), ["late"]);
     let due = list(&data)[0]["due_ms"].as_u64().expect("a date");
     let now = clock::wall_clock_now().0;

@@ -1,7 +1,7 @@
 //! Messages for later on FIFO queues of SQS, where no message has its own delay.
 
 use crate::scene::{printed, prints};
-use crate::schedule_scene::{call, good, scene, start, stop};
+use crate::schedule_scene::{call, good, scene, start};
 
 #[tokio::test]
 async fn job_for_a_fifo_queue_is_held_until_due() {
@@ -31,7 +31,7 @@ async fn job_for_a_fifo_queue_is_held_until_due() {
     add("2s", "print:near");
     let mut running = start(&scene.queue, &[]);
     running.wait_for_line(|line| printed(line) && line.contains("near"));
-    stop(&mut running);
+    running.stop();
     assert_eq!(prints(&running), ["near"]);
     let counts = scene.server.counts(&scene.url).await;
     assert_eq!((counts.waiting, counts.delayed), (0, 0));
@@ -58,7 +58,7 @@ async fn jobs_with_equal_bodies_are_not_deduplicated_by_content() {
     }
     let mut running = start(&scene.queue, &[]);
     running.wait_for_lines(3, printed);
-    stop(&mut running);
+    running.stop();
     assert_eq!(prints(&running), ["same"; 3]);
     assert_eq!(scene.waiting.items().await.len(), 0);
 }

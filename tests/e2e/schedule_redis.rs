@@ -34,11 +34,6 @@ fn list(scene: &RedisScene) -> Vec<Value> {
     listed.as_array().expect("an array").clone()
 }
 
-fn stop(running: &mut RunningProgram) {
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait_exit(), 0);
-}
-
 fn store(scene: &RedisScene) -> Schedule {
     let server = Redis::new(&scene.server.url(), "dispatcher").expect("an address");
     server.schedule(&scene.name)
@@ -121,7 +116,7 @@ async fn message_due_soon_is_handled_and_one_due_later_is_not() {
     good(&scene, &["send", &full, "print:now", "--group", "g"]);
     let mut running = scene.run("verdicts", &[]).start();
     until_printed(&[&running], 4).await;
-    stop(&mut running);
+    running.stop();
     let mut bodies = prints(&running);
     bodies.sort();
     assert_eq!(bodies, ["at once", "near", "near too", "now"]);
@@ -143,7 +138,7 @@ async fn two_dispatchers_send_each_job_once() {
         add(&scene, &format!("{number:03}"), due).await;
     }
     until_printed(&[&both[0], &both[1]], 300).await;
-    both.iter_mut().for_each(stop);
+    both.iter_mut().for_each(RunningProgram::stop);
     // What was sent twice may still be in the queue.
     assert_eq!(logged_sends(&both), 300);
     let mut bodies: Vec<String> = both.iter().flat_map(prints).collect();
@@ -164,7 +159,7 @@ async fn two_dispatchers_fire_each_tick_of_a_periodic_message_once() {
     let start = || scene.run("verdicts", &[]).start();
     let mut both = [start(), start()];
     until_printed(&[&both[0], &both[1]], 4).await;
-    both.iter_mut().for_each(stop);
+    both.iter_mut().for_each(RunningProgram::stop);
     let times = (due() - first) / 1_000;
     good(&scene, &["schedule", "cancel", &id]);
     // What was sent ahead and was not yet due waits in the queue.
@@ -172,7 +167,7 @@ async fn two_dispatchers_fire_each_tick_of_a_periodic_message_once() {
     scene
         .until_depth(|depth| depth.in_flight + depth.waiting + depth.delayed == 0)
         .await;
-    stop(&mut rest);
+    rest.stop();
     let count = prints(&rest).len() + both.iter().map(|one| prints(one).len()).sum::<usize>();
     assert_eq!(count, logged_sends(&both), "what was sent was handled once");
     // A time that both were too late for is not made up for.
@@ -211,7 +206,7 @@ async fn jobs_claimed_by_a_killed_dispatcher_are_sent_by_another() {
     }
     let mut running = scene.run("verdicts", &[]).start();
     until_printed(&[&running], JOBS).await;
-    stop(&mut running);
+    running.stop();
     let mut bodies = prints(&running);
     bodies.sort();
     let wanted: Vec<String> = (0..JOBS).map(|number| format!("{number:02}")).collect();
@@ -236,7 +231,7 @@ async fn worqr_queue_gets_jobs_when_due() {
     );
     let mut running = scene.run("verdicts", &["--redis-format", &format]).start();
     until_printed(&[&running], 1).await;
-    stop(&mut running);
+    running.stop();
     assert_eq!(prints(&running), ["soon"]);
     assert!(list(&scene).is_empty());
 }

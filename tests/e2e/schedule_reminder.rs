@@ -3,7 +3,7 @@
 
 use crate::scene::{guest, printed, prints, run, until_depth};
 use dispatcher_core::queue::Depth;
-use dispatcher_tests::child::{Program, RunningProgram, Signal};
+use dispatcher_tests::child::{Program, RunningProgram};
 use serde_json::Value;
 
 const QUEUES: &str = "local:orders,local:reminders";
@@ -12,11 +12,6 @@ const GRANTS: [&str; 2] = ["--allow-send", "local:reminders"];
 fn start(more: &[&str]) -> RunningProgram {
     let arguments = [&["--queues", QUEUES], more].concat();
     run("reminder", &arguments).start()
-}
-
-fn stop(running: &mut RunningProgram) {
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait_exit(), 0);
 }
 
 fn call(running: &RunningProgram, words: &[&str]) -> String {
@@ -45,7 +40,7 @@ async fn reminder_waits_36_hours_and_can_be_cancelled() {
             reminder["id"].as_str().expect("an id"),
         ],
     );
-    stop(&mut running);
+    running.stop();
     assert_eq!(prints(&running).len(), 1);
 }
 
@@ -54,7 +49,7 @@ async fn short_reminder_is_delivered_in_time() {
     let mut running = start(&[&GRANTS[..], &["--env", "AFTER_S=1"]].concat());
     call(&running, &["send", "local:orders", "o-18"]);
     running.wait_for_line(|line| printed(line) && line.contains("reminder: was o-18 paid for?"));
-    stop(&mut running);
+    running.stop();
 }
 
 #[tokio::test]
@@ -74,5 +69,5 @@ async fn denied_queue_is_refused_by_name() {
     });
     let dead = |depth: Depth| depth.waiting == 1;
     until_depth(running.data().path(), "orders.dead", dead).await;
-    stop(&mut running);
+    running.stop();
 }

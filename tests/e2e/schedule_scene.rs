@@ -2,7 +2,7 @@
 //! dispatchers that look at it.
 
 use crate::scene::run;
-use dispatcher_tests::child::{ExitedProgram, Program, RunningProgram, Signal};
+use dispatcher_tests::child::{ExitedProgram, Program, RunningProgram};
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::SqsServer;
 use dispatcher_tests::waiting::WaitingTable;
@@ -61,11 +61,6 @@ pub(crate) async fn start_mover(scene: &ScheduleScene) -> RunningProgram {
     let idle = SqsServer::fresh_name("idle");
     scene.server.create(&idle, &[]).await;
     start(&idle, &["--schedule-table", &scene.queue])
-}
-
-pub(crate) fn stop(running: &mut RunningProgram) {
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait_exit(), 0);
 }
 
 pub(crate) fn list(queue: &str) -> Vec<Value> {

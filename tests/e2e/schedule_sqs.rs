@@ -2,7 +2,7 @@
 //! their queue in time, each once.
 
 use crate::scene::{field, printed, prints};
-use crate::schedule_scene::{ScheduleScene, call, good, list, scene, start, start_mover, stop};
+use crate::schedule_scene::{ScheduleScene, call, good, list, scene, start, start_mover};
 use aws_sdk_sqs::types::DeleteMessageBatchRequestEntry;
 use dispatcher_tests::child::{RunningProgram, Signal};
 use dispatcher_tests::servers::MiniStack;
@@ -69,7 +69,7 @@ async fn jobs_due_within_fifteen_minutes_are_sent_and_others_stay() {
     }
     let mut running = start(&scene.queue, &[]);
     running.wait_for_lines(2, printed);
-    stop(&mut running);
+    running.stop();
     let mut handled = prints(&running);
     handled.sort();
     assert_eq!(handled, ["0", "1"]);
@@ -112,7 +112,7 @@ async fn job_of_shoryuken_waiter_is_sent_as_it_would_send_it() {
         Some("ActiveJob::QueueAdapters::ShoryukenAdapter::JobWrapper")
     );
     assert_eq!(attributes.len(), 1);
-    stop(&mut running);
+    running.stop();
     assert_eq!(scene.waiting.items().await.len(), 0);
 }
 
@@ -185,7 +185,7 @@ async fn two_dispatchers_send_thousands_of_jobs_once_each() {
     let mut both = [start_mover(&scene).await, start_mover(&scene).await];
     until_sent(&both, JOBS).await;
     let took = begun.elapsed();
-    both.iter_mut().for_each(stop);
+    both.iter_mut().for_each(RunningProgram::stop);
     let mut bodies = drain(&scene).await;
     bodies.sort();
     let sent = bodies.len();
@@ -252,7 +252,7 @@ async fn kill_loses_no_job_and_repeats_only_claimed_ones() {
         .collect();
     let mut running = start_mover(&scene).await;
     scene.waiting.until_left(0).await;
-    stop(&mut running);
+    running.stop();
     let bodies = drain(&scene).await;
     let mut seen = BTreeSet::new();
     let mut twice = Vec::new();
@@ -292,7 +292,7 @@ async fn periodic_job_fires_repeatedly() {
     let mut running = start(&scene.queue, &[]);
     running.wait_for_lines(3, printed);
     // Not while it runs, and may be sending it at that moment.
-    stop(&mut running);
+    running.stop();
     good(&["schedule", "cancel", id.trim()]);
     assert_eq!(scene.waiting.items().await.len(), 0);
 }

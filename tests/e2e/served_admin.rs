@@ -1,7 +1,7 @@
 //! The admin API of `dispatcher local`: queues and their messages, without a route.
 
 use crate::admin_api::until_ended;
-use crate::lambda_scene::{admin, stop};
+use crate::lambda_scene::admin;
 use crate::page_http::follow_view;
 use dispatcher_core::message::{Attribute, Outgoing};
 use dispatcher_core::queue::{Ask, DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, Queue};
@@ -201,7 +201,7 @@ async fn the_overview_shows_queues_as_they_are_created_and_deleted_and_counts_al
     drop(lines);
     let text = scene.page("/ui?q=none-like-it");
     assert!(text.contains("has “none-like-it” in its name"), "{text}");
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[tokio::test]

@@ -20,11 +20,6 @@ fn start(endpoint: &str, queue: &str, more: &[&str]) -> RunningProgram {
     run("verdicts", &arguments).aws(endpoint).start()
 }
 
-fn stop(running: &mut RunningProgram) {
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait_exit(), 0);
-}
-
 #[tokio::test]
 async fn run_drains_a_queue_and_leaves_nothing_behind() {
     let (server, name, url) = queue("drain", &[]).await;
@@ -33,7 +28,7 @@ async fn run_drains_a_queue_and_leaves_nothing_behind() {
         .await;
     let mut running = start(&MiniStack::shared().url(), &name, &["--concurrency", "50"]);
     running.wait_for_lines(500, printed);
-    stop(&mut running);
+    running.stop();
     let mut handled = prints(&running);
     handled.sort();
     handled.dedup();
@@ -175,7 +170,7 @@ async fn lesson_04_slow_handler_keeps_its_lease() {
         .aws(&proxy.url())
         .start();
     proxy.wait_until_seen(1, "DeleteMessageBatch");
-    stop(&mut running);
+    running.stop();
     assert!(proxy.seen("ChangeMessageVisibilityBatch") >= 3);
     assert_eq!(proxy.seen("DeleteMessageBatch"), 1, "it was handled once");
     let left = server.counts(&url).await;
@@ -219,7 +214,7 @@ async fn lesson_12_failed_delete_is_retried() {
     server.send_many(&url, ["print:once".to_owned()]).await;
     let mut running = start(&proxy.url(), &name, &[]);
     proxy.wait_until_seen(3, "DeleteMessageBatch");
-    stop(&mut running);
+    running.stop();
     assert_eq!(prints(&running), ["once"]);
     let left = server.counts(&url).await;
     assert_eq!((left.waiting, left.in_flight), (0, 0));
@@ -239,7 +234,7 @@ async fn lesson_12_redelivery_of_a_done_message_is_deleted_without_running() {
     proxy.forget_answers();
     running.wait_for_line(|line| line.contains("duplicate dropped"));
     server.wait_until_empty(&url).await;
-    stop(&mut running);
+    running.stop();
     assert_eq!(prints(&running), ["once"]);
 }
 
@@ -252,7 +247,7 @@ async fn rejected_message_goes_to_the_dead_letter_queue_with_its_reason() {
         .await;
     let mut running = start(&MiniStack::shared().url(), &name, &["--dead-letter", &dead]);
     running.wait_for_line(|line| line.contains("dead-lettered") && line.contains("bad address"));
-    stop(&mut running);
+    running.stop();
     assert_eq!(server.counts(&url).await.waiting, 0);
     let letter = server
         .client
@@ -287,7 +282,7 @@ async fn kill_loses_nothing() {
     }
     let mut running = start(&MiniStack::shared().url(), &name, &["--concurrency", "5"]);
     server.wait_until_empty(&url).await;
-    stop(&mut running);
+    running.stop();
     handled.extend(prints(&running));
     handled.sort();
     handled.dedup();

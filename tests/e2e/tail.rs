@@ -1,7 +1,6 @@
 //! `dispatcher tail` follows how the messages of one queue end.
 
 use crate::admin_api::ApiScene;
-use crate::lambda_scene::stop;
 use crate::scene::send;
 use dispatcher_tests::child::{Program, RunningProgram, Signal};
 use serde_json::Value;
@@ -50,7 +49,7 @@ async fn tail_prints_each_end_with_its_attempt_duration_and_reason() {
     );
     json.signal(Signal::TERM);
     assert_eq!(json.wait_exit(), 0, "a signal is the usual end");
-    stop(&mut scene.running);
+    scene.running.stop();
     assert_eq!(plain.wait_exit(), 0, "the process stops");
     assert!(plain.lines(|line| line.contains("the process stops")).len() == 1);
     assert_eq!(plain.lines(|line| line.contains("local:b")).len(), 0);
@@ -68,7 +67,7 @@ fn tail_refuses_a_queue_that_the_process_does_not_have() {
     other.wait_for_line(|line| line.contains("no queue `local:a`"));
     let nowhere = Program::new(["tail", "local:a"]).run();
     assert_eq!(nowhere.code, 2, "{nowhere:?}");
-    stop(&mut scene.running);
+    scene.running.stop();
     let gone = Program::new(["tail", "local:a", "--admin", &scene.url]).run();
     assert_eq!(gone.code, 3, "{gone:?}");
 }

@@ -1,7 +1,6 @@
 //! `dispatcher top` in a pseudo-terminal of 80×24, as over ssh.
 
 use crate::admin_api::ApiScene;
-use crate::lambda_scene::stop;
 use crate::scene::send;
 use dispatcher_tests::child::{Program, Signal, binary};
 use dispatcher_tests::terminal;
@@ -195,7 +194,7 @@ fn keys_are_answered_while_the_process_hangs() {
     assert!(top.child.wait().expect("it ends").success());
     assert!(!top.is_raw(), "the terminal is as it was");
     scene.running.signal(Signal::CONT);
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[test]
@@ -214,7 +213,7 @@ fn an_action_that_was_confirmed_is_finished_before_the_end_and_its_result_shown(
     assert!(top.child.wait().expect("it ends").success());
     top.wait_until_restored();
     top.wait_for("local:default paused for all processes that read it");
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[test]
@@ -229,7 +228,7 @@ fn a_signal_restores_the_terminal() {
         assert!(!top.is_raw(), "{signal:?}: the terminal is as it was");
         top.wait_until_restored();
     }
-    stop(&mut scene.running);
+    scene.running.stop();
 }
 
 #[test]
@@ -244,5 +243,5 @@ fn top_says_what_it_needs() {
     let piped = Program::new(["top", "--admin", &scene.url]).run();
     assert_eq!(piped.code, 2);
     assert!(piped.stderr.contains("needs a terminal"), "{piped:?}");
-    stop(&mut scene.running);
+    scene.running.stop();
 }

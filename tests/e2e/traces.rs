@@ -6,7 +6,7 @@ use crate::scene::{depth, field, printed, run, until_depth};
 use dispatcher_core::message::{Attribute, Outgoing};
 use dispatcher_core::queue::{Depth, Queue};
 use dispatcher_local::queue::LocalStore;
-use dispatcher_tests::child::{Program, RunningProgram, Signal};
+use dispatcher_tests::child::{Program, Signal};
 use dispatcher_tests::collector::{Collector, named};
 use dispatcher_tests::faulty_lambda::{FaultyLambda, LambdaStep};
 use dispatcher_tests::guests::guest;
@@ -43,11 +43,6 @@ async fn send_all(data: &Path, queue: &str, outgoing: &[Outgoing]) {
     for sent in queue.send(outgoing).await {
         sent.expect("sent");
     }
-}
-
-pub(crate) fn stop(mut running: RunningProgram) {
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait_exit(), 0);
 }
 
 /// An attribute of a span.
@@ -95,7 +90,7 @@ fn settlement(collector: &Collector, process: &Value) -> Value {
 #[tokio::test]
 async fn single_message_is_received_processed_and_settled() {
     let collector = Collector::start();
-    let running = traced(run("verdicts", &["--log-level", "debug"]), &collector)
+    let mut running = traced(run("verdicts", &["--log-level", "debug"]), &collector)
         .env("OTEL_SERVICE_NAME", "orders")
         .env("OTEL_EXPORTER_OTLP_HEADERS", "api-key=a%20b")
         .start();
@@ -145,14 +140,14 @@ async fn single_message_is_received_processed_and_settled() {
         assert_eq!(field(&line, "span_id"), id, "{line}");
         assert_eq!(printed(&line), words == "hello");
     }
-    stop(running);
+    running.stop();
 }
 
 #[tokio::test]
 async fn single_message_continues_its_trace_on_request() {
     let collector = Collector::start();
     let program = run("verdicts", &["--trace-parent", "message"]);
-    let running = traced(program, &collector).start();
+    let mut running = traced(program, &collector).start();
     let by_attribute = Outgoing {
         body: "done".to_owned(),
         attributes: vec![Attribute::text("traceparent", PARENT)],
@@ -164,7 +159,7 @@ async fn single_message_continues_its_trace_on_request() {
     assert_eq!(process["parent"], "b7ad6b7169203331");
     assert_eq!(links(&process), []);
     settlement(&collector, &process);
-    stop(running);
+    running.stop();
 }
 
 #[tokio::test]
@@ -185,7 +180,7 @@ async fn batch_is_one_span_with_links() {
         "batch-verdicts",
         &["--batch-size", "3", "--batch-window", "2s"],
     );
-    let running = traced(program.sharing(&data), &collector).start();
+    let mut running = traced(program.sharing(&data), &collector).start();
     let process = collector.wait_for("process local:default", 1).remove(0);
     assert_eq!(links(&process), [producer(), producer()]);
     let ids = process["links"].as_array().expect("a list").iter();
@@ -211,14 +206,14 @@ async fn batch_is_one_span_with_links() {
     };
     let all = collector.wait(|spans| settled(spans) >= 3);
     assert_eq!(settled(&all), 3, "{all:#?}");
-    stop(running);
+    running.stop();
 }
 
 #[tokio::test]
 async fn messages_of_a_group_are_processed_one_after_the_other() {
     let collector = Collector::start();
     let program = run("verdicts", &["--group-by", "customer"]);
-    let running = traced(program, &collector).start();
+    let mut running = traced(program, &collector).start();
     let of_group = |body: &str| Outgoing {
         body: body.to_owned(),
         attributes: vec![Attribute::text("customer", "c1")],
@@ -231,7 +226,7 @@ async fn messages_of_a_group_are_processed_one_after_the_other() {
     for attempt in &attempts {
         assert_eq!(of(attempt, "dispatcher.message.group"), "c1");
     }
-    stop(running);
+    running.stop();
 }
 
 #[tokio::test]
@@ -243,7 +238,7 @@ async fn throttled_attempt_is_no_failure_and_holding_is_no_span() {
     });
     let url = service.url();
     let program = Program::new(["run", "--log-format", "json", "--forward", &url]);
-    let running = traced(program, &collector).start();
+    let mut running = traced(program, &collector).start();
     send(running.data().path(), "default", &["order"], Some(X_RAY)).await;
     let attempts = collector.wait_for("process local:default", 2);
     let outcomes: Vec<_> = attempts
@@ -288,7 +283,7 @@ async fn throttled_attempt_is_no_failure_and_holding_is_no_span() {
             "{header}"
         );
     }
-    stop(running);
+    running.stop();
     let all = collector.wait(|_| true);
     let names = all.iter().map(|span| span["name"].as_str().expect("text"));
     let mut names: Vec<&str> = names.collect();
@@ -338,7 +333,7 @@ async fn lost_lease_is_a_failed_attempt_that_is_not_settled() {
 #[tokio::test]
 async fn dead_letter_and_its_redrive_keep_the_trace_of_the_message() {
     let collector = Collector::start();
-    let running = traced(run("verdicts", &[]), &collector).start();
+    let mut running = traced(run("verdicts", &[]), &collector).start();
     let data = Arc::clone(running.data());
     send(data.path(), "default", &["reject:no customer"], Some(X_RAY)).await;
     let process = collector.wait_for("process local:default", 1).remove(0);
@@ -347,7 +342,7 @@ async fn dead_letter_and_its_redrive_keep_the_trace_of_the_message() {
     assert_eq!(process["error"], "no customer");
     let settle = settlement(&collector, &process);
     assert_eq!(of(&settle, "dispatcher.outcome"), "dead-lettered");
-    stop(running);
+    running.stop();
     assert_eq!(depth(data.path(), "default.dead").await.waiting, 1);
     let redrive = Program::new(["redrive", "local:default.dead", "--apply"]).sharing(&data);
     assert_eq!(traced(redrive, &collector).run().code, 0);
@@ -358,16 +353,16 @@ async fn dead_letter_and_its_redrive_keep_the_trace_of_the_message() {
         (&sent["kind"], links(&sent)),
         (&json!("producer"), vec![producer()])
     );
-    let running = traced(run("verdicts", &[]).sharing(&data), &collector).start();
+    let mut running = traced(run("verdicts", &[]).sharing(&data), &collector).start();
     let attempts = collector.wait_for("process local:default", 2);
     assert_eq!(links(&attempts[1]), [producer()]);
-    stop(running);
+    running.stop();
 }
 
 #[tokio::test]
 async fn message_of_the_command_and_letter_that_is_resent_are_sent_in_spans() {
     let collector = Collector::start();
-    let scene = ApiScene::of(|flags| traced(run("verdicts", flags), &collector), &[]);
+    let mut scene = ApiScene::of(|flags| traced(run("verdicts", flags), &collector), &[]);
     let data = scene.running.data().clone();
     let sending = ["send", "local:default", "reject:no customer"];
     let sending = Program::new(sending).sharing(&data);
@@ -385,7 +380,7 @@ async fn message_of_the_command_and_letter_that_is_resent_are_sent_in_spans() {
     let resent = collector.wait_for("send local:default", 2).remove(1);
     assert_eq!(of(&resent, "dispatcher.send.reason"), "redrive");
     assert_eq!(links(&resent), [place(&sent)]);
-    stop(scene.running);
+    scene.running.stop();
 }
 
 #[tokio::test]
@@ -400,7 +395,7 @@ async fn message_that_a_handler_sends_is_linked_to_the_send() {
     );
     let arguments = ["run", "--log-format", "json", "--config", "dispatcher.toml"];
     let program = Program::new(arguments).file("dispatcher.toml", &config);
-    let running = traced(program, &collector).start();
+    let mut running = traced(program, &collector).start();
     send(running.data().path(), "in", &["local:out done"], None).await;
     let process = collector.wait_for("process local:in", 1).remove(0);
     let sent = collector.wait_for("send local:out", 1).remove(0);
@@ -416,13 +411,13 @@ async fn message_that_a_handler_sends_is_linked_to_the_send() {
         of(&sent, "messaging.message.id"),
         of(&next, "messaging.message.id")
     );
-    stop(running);
+    running.stop();
 }
 
 #[tokio::test]
 async fn scheduled_message_is_linked_to_the_move_that_sent_it() {
     let collector = Collector::start();
-    let running = traced(run("verdicts", &[]), &collector).start();
+    let mut running = traced(run("verdicts", &[]), &collector).start();
     let every = [
         "schedule",
         "add",
@@ -444,7 +439,7 @@ async fn scheduled_message_is_linked_to_the_move_that_sent_it() {
     let all = collector.wait(is_sent);
     let sent = named(&all, "send local:default")[0];
     assert_eq!(of(sent, "dispatcher.send.reason"), "schedule");
-    stop(running);
+    running.stop();
 }
 
 /// The trace headers of a function's invocations, which all succeed.
@@ -463,7 +458,7 @@ fn trace_headers(lambda: &FaultyLambda) -> Arc<Mutex<Vec<Option<String>>>> {
 async fn function_gets_the_trace_header_of_its_message_without_tracing() {
     let lambda = Arc::new(FaultyLambda::start());
     let seen = trace_headers(&lambda);
-    let running = forward_to(&lambda, "local:default", &[]).start();
+    let mut running = forward_to(&lambda, "local:default", &[]).start();
     let data = Arc::clone(running.data());
     send(data.path(), "default", &["order"], Some(X_RAY)).await;
     wait(&lambda, |state| {
@@ -472,7 +467,7 @@ async fn function_gets_the_trace_header_of_its_message_without_tracing() {
     .await;
     until_depth(data.path(), "default", |depth| depth == Depth::default()).await;
     assert_eq!(*seen.lock().expect("no panic"), [Some(X_RAY.to_owned())]);
-    stop(running);
+    running.stop();
 }
 
 #[tokio::test]
@@ -492,7 +487,7 @@ async fn function_continues_the_trace_of_its_invocation_on_sqs() {
         .send()
         .await
         .expect("sent");
-    let running = traced(forward_to(&lambda, &name, &[]), &collector).start();
+    let mut running = traced(forward_to(&lambda, &name, &[]), &collector).start();
     wait(&lambda, |state| {
         (state.seen.values().count() > 0).then_some(())
     })
@@ -517,14 +512,14 @@ async fn function_continues_the_trace_of_its_invocation_on_sqs() {
     let (epoch, rest) = trace.split_at(8);
     let wanted = format!("Root=1-{epoch}-{rest};Parent={id};Sampled=1");
     assert_eq!(*seen.lock().expect("no panic"), [Some(wanted)]);
-    stop(running);
+    running.stop();
 }
 
 #[tokio::test]
 async fn only_failures_are_exported_where_nothing_is_sampled() {
     let collector = Collector::start();
     let program = run("verdicts", &["--trace-errors", "always"]);
-    let running = traced(program, &collector)
+    let mut running = traced(program, &collector)
         .env("OTEL_TRACES_SAMPLER", "always_off")
         .start();
     let data = Arc::clone(running.data());
@@ -541,7 +536,7 @@ async fn only_failures_are_exported_where_nothing_is_sampled() {
         (&json!("why"), vec![producer()])
     );
     until_depth(data.path(), "default", |depth| depth == Depth::default()).await;
-    stop(running);
+    running.stop();
     let all = collector.wait(|_| true);
     assert_eq!(named(&all, "process local:default").len(), 1, "{all:#?}");
     assert_eq!(named(&all, "receive local:default").len(), 0, "{all:#?}");
@@ -551,12 +546,12 @@ async fn only_failures_are_exported_where_nothing_is_sampled() {
 async fn stop_exports_the_last_spans() {
     let collector = Collector::start();
     let program = run("verdicts", &[]).env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url());
-    let running = program.env("OTEL_BSP_SCHEDULE_DELAY", "3600000").start();
+    let mut running = program.env("OTEL_BSP_SCHEDULE_DELAY", "3600000").start();
     let data = Arc::clone(running.data());
     send(data.path(), "default", &["done"], None).await;
     until_depth(data.path(), "default", |depth| depth == Depth::default()).await;
     assert_eq!(collector.wait(|_| true), Vec::<Value>::new());
-    stop(running);
+    running.stop();
     collector.wait_for("process local:default", 1);
 }
 

@@ -1,7 +1,7 @@
 //! How spans reach a collector: compressed, again after its wait, with a certificate.
 
 use crate::scene::{field, run};
-use crate::traces::{send, stop, traced};
+use crate::traces::{send, traced};
 use dispatcher_tests::collector::Collector;
 use dispatcher_tests::service::{JobService, PostedRequest, ServiceAnswer, ServiceStep};
 
@@ -11,14 +11,14 @@ async fn busy_collector_gets_the_batch_again_when_it_wants_it() {
         0 => ServiceStep::Answer(ServiceAnswer::new(503).header("Retry-After", "0")),
         _ => ServiceStep::status(200),
     });
-    let running = run("verdicts", &[])
+    let mut running = run("verdicts", &[])
         .env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &collector.url())
         .env("OTEL_BSP_SCHEDULE_DELAY", "20")
         .start();
     send(running.data().path(), "default", &["done"], None).await;
     let requests = collector.wait_for(2);
     assert_eq!(requests[0].body, requests[1].body);
-    stop(running);
+    running.stop();
 }
 
 #[tokio::test]
@@ -31,7 +31,7 @@ async fn what_a_collector_does_not_take_is_counted_as_lost() {
     ] {
         let collector =
             JobService::start(move |_| ServiceStep::Answer(ServiceAnswer::new(200).body(body)));
-        let running = run("verdicts", &[])
+        let mut running = run("verdicts", &[])
             .env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &collector.url())
             .env("OTEL_BSP_SCHEDULE_DELAY", "20")
             .start();
@@ -43,7 +43,7 @@ async fn what_a_collector_does_not_take_is_counted_as_lost() {
             lost.map_or(counted != "0", |lost| counted == lost),
             "{line}"
         );
-        stop(running);
+        running.stop();
     }
 }
 
@@ -53,25 +53,25 @@ async fn last_metrics_are_exported_though_the_collector_wanted_to_be_left_alone(
         0 => ServiceStep::Answer(ServiceAnswer::new(503).header("Retry-After", "600")),
         _ => ServiceStep::status(200),
     });
-    let running = run("verdicts", &[])
+    let mut running = run("verdicts", &[])
         .env("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", &collector.url())
         .env("OTEL_METRIC_EXPORT_INTERVAL", "50")
         .start();
     running.wait_for_line(|line| line.contains("metrics are not exported"));
-    stop(running);
+    running.stop();
     assert_eq!(collector.record().requests.len(), 2);
 }
 
 #[tokio::test]
 async fn exports_are_compressed_on_request() {
     let collector = Collector::start();
-    let running = traced(run("verdicts", &[]), &collector)
+    let mut running = traced(run("verdicts", &[]), &collector)
         .env("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
         .start();
     send(running.data().path(), "default", &["done"], None).await;
     let process = collector.wait_for("process local:default", 1).remove(0);
     assert_eq!(process["encoding"], "gzip");
-    stop(running);
+    running.stop();
 }
 
 #[tokio::test]

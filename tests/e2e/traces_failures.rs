@@ -2,7 +2,7 @@
 
 use crate::lambda_scene::forward_to;
 use crate::scene::{field, run};
-use crate::traces::{place, send, stop, traced};
+use crate::traces::{place, send, traced};
 use dispatcher_tests::child::{Program, Signal};
 use dispatcher_tests::collector::Collector;
 use dispatcher_tests::faulty_lambda::{FaultyLambda, LambdaStep};
@@ -32,7 +32,7 @@ async fn failing_function_is_an_error_of_its_invocation_and_of_the_attempt() {
         log: String::new(),
     });
     let program = forward_to(&lambda, "local:default", &["--max-attempts", "1"]);
-    let running = traced(program, &collector).start();
+    let mut running = traced(program, &collector).start();
     send(running.data().path(), "default", &["order"], None).await;
     let process = collector.wait_for("process local:default", 1).remove(0);
     let invoke = collector.wait_for("invoke f", 1).remove(0);
@@ -45,7 +45,7 @@ async fn failing_function_is_an_error_of_its_invocation_and_of_the_attempt() {
     let line = running.wait_for_line(|line| line.contains("function failed"));
     let of_line = (field(&line, "trace_id"), field(&line, "span_id"));
     assert_eq!(of_line, place(&process), "{line}");
-    stop(running);
+    running.stop();
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn status_of_a_failed_request_is_its_error() {
     let url = service.url();
     let words = ["run", "--log-format", "json", "--forward", &url];
     let program = Program::new([&words[..], &["--max-attempts", "1"]].concat());
-    let running = traced(program, &collector).start();
+    let mut running = traced(program, &collector).start();
     send(running.data().path(), "default", &["order"], None).await;
     let process = collector.wait_for("process local:default", 1).remove(0);
     let post = collector.wait_for("POST", 1).remove(0);
@@ -87,7 +87,7 @@ async fn status_of_a_failed_request_is_its_error() {
     assert_eq!(post["parent"], process["id"]);
     assert!(process["error"].is_string() && post["error"].is_string());
     assert!(process["attributes"]["error.type"].is_string());
-    stop(running);
+    running.stop();
 }
 
 #[tokio::test]
@@ -130,7 +130,7 @@ async fn what_a_handler_sends_and_what_is_settled_are_operations() {
     );
     let arguments = ["run", "--log-format", "json", "--config", "dispatcher.toml"];
     let program = Program::new(arguments).file("dispatcher.toml", &config);
-    let running = traced(program, &collector)
+    let mut running = traced(program, &collector)
         .env("OTEL_METRIC_EXPORT_INTERVAL", "200")
         .start();
     let bodies = ["local:out done", "local:out reject:no"];
@@ -167,5 +167,5 @@ async fn what_a_handler_sends_and_what_is_settled_are_operations() {
         (&took["kind"], &took["unit"]),
         (&json!("histogram"), &json!("s"))
     );
-    stop(running);
+    running.stop();
 }

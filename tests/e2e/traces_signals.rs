@@ -1,7 +1,7 @@
 //! What goes to a collector beside the program's own spans: those of guests, metrics and logs.
 
 use crate::scene::{field, run, until_depth};
-use crate::traces::{X_RAY, of, place, send, stop, traced};
+use crate::traces::{X_RAY, of, place, send, traced};
 use dispatcher_core::queue::Depth;
 use dispatcher_tests::collector::{Collector, named};
 use dispatcher_tests::served::LocalServer;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 #[tokio::test]
 async fn spans_of_a_guest_are_below_its_attempt_and_bounded() {
     let collector = Collector::start();
-    let running = traced(run("capable", &["--allow-spans", "3"]), &collector).start();
+    let mut running = traced(run("capable", &["--allow-spans", "3"]), &collector).start();
     let data = Arc::clone(running.data());
     let mut attempts = 0;
     let mut attempt = async |body: &str| {
@@ -66,13 +66,13 @@ async fn spans_of_a_guest_are_below_its_attempt_and_bounded() {
     assert_eq!(of(&process, "dispatcher.dropped_spans"), 1);
     let all = collector.wait(|_| true);
     assert_eq!(named(&all, "foreign"), Vec::<&Value>::new());
-    stop(running);
+    running.stop();
 }
 
 #[tokio::test]
 async fn spans_of_a_guest_are_dropped_without_a_grant() {
     let collector = Collector::start();
-    let running = traced(run("capable", &[]), &collector).start();
+    let mut running = traced(run("capable", &[]), &collector).start();
     send(running.data().path(), "default", &["spans nested"], None).await;
     let process = collector.wait_for("process local:default", 1).remove(0);
     let nowhere = format!("got {} {}", "0".repeat(32), "0".repeat(16));
@@ -81,19 +81,19 @@ async fn spans_of_a_guest_are_dropped_without_a_grant() {
     assert_eq!(field(&line, "granted_by"), "--allow-spans", "{line}");
     let all = collector.wait(|_| true);
     assert_eq!(named(&all, "load"), Vec::<&Value>::new());
-    stop(running);
+    running.stop();
 }
 
 #[tokio::test]
 async fn start_warns_of_spans_that_are_dropped_since_attempts_share_an_instance() {
     let spans = ["--allow-spans", "3", "--allow-lambda", "none"];
     let shared = [&spans[..], &["--instance-concurrency", "2"]].concat();
-    let running = run("commands", &shared).start();
+    let mut running = run("commands", &shared).start();
     let line = running.wait_for_line(|line| line.contains("spans of the handler are dropped"));
     assert_eq!(field(&line, "plugin"), "commands", "{line}");
     assert_eq!(field(&line, "instance_concurrency"), "2", "{line}");
     running.wait_for_line(|line| line.contains("\"running\""));
-    stop(running);
+    running.stop();
 }
 
 /// The points of this metric.
@@ -104,7 +104,7 @@ fn points<'a>(metrics: &'a [Value], name: &str) -> Vec<&'a Value> {
 #[tokio::test]
 async fn metrics_are_exported_with_the_names_of_the_conventions() {
     let collector = Collector::start();
-    let running = traced(run("verdicts", &[]), &collector)
+    let mut running = traced(run("verdicts", &[]), &collector)
         .env("OTEL_METRIC_EXPORT_INTERVAL", "200")
         .env("OTEL_SERVICE_NAME", "orders")
         .start();
@@ -167,7 +167,7 @@ async fn metrics_are_exported_with_the_names_of_the_conventions() {
         dead.is_some_and(|one| one["kind"] == "sum" && one["value"] == 1)
     };
     collector.wait_for_metrics(events);
-    stop(running);
+    running.stop();
 }
 
 #[tokio::test]
@@ -184,7 +184,7 @@ async fn exported_metrics_have_depths_and_costs_without_an_admin_address() {
         "--metrics-depths",
         "all",
     ];
-    let running = traced(run("verdicts", &more), &collector)
+    let mut running = traced(run("verdicts", &more), &collector)
         .env("OTEL_METRIC_EXPORT_INTERVAL", "200")
         .aws(server.url())
         .start();
@@ -196,13 +196,13 @@ async fn exported_metrics_have_depths_and_costs_without_an_admin_address() {
         is_there(metrics, "dispatcher_queue_messages")
             && is_there(metrics, "dispatcher_queue_cost_dollars")
     });
-    stop(running);
+    running.stop();
 }
 
 #[tokio::test]
 async fn stop_exports_metrics_that_were_due_in_an_hour() {
     let collector = Collector::start();
-    let running = traced(run("verdicts", &[]), &collector)
+    let mut running = traced(run("verdicts", &[]), &collector)
         .env("OTEL_METRIC_EXPORT_INTERVAL", "3600000")
         .env("OTEL_TRACES_EXPORTER", "none")
         .start();
@@ -212,7 +212,7 @@ async fn stop_exports_metrics_that_were_due_in_an_hour() {
         depth == Depth::default()
     })
     .await;
-    stop(running);
+    running.stop();
     let metrics = collector.wait_for_metrics(|metrics| !metrics.is_empty());
     let done = points(&metrics, "messaging.process.duration");
     assert_eq!(done.len(), 1, "{done:?}");
@@ -223,7 +223,7 @@ async fn stop_exports_metrics_that_were_due_in_an_hour() {
 #[tokio::test]
 async fn logs_are_exported_on_request_with_the_span_of_their_attempt() {
     let collector = Collector::start();
-    let running = traced(run("verdicts", &[]), &collector)
+    let mut running = traced(run("verdicts", &[]), &collector)
         .env("OTEL_LOGS_EXPORTER", "otlp")
         .env("OTEL_BLRP_SCHEDULE_DELAY", "20")
         .start();
@@ -261,7 +261,7 @@ async fn logs_are_exported_on_request_with_the_span_of_their_attempt() {
     assert_eq!(dead["event"], "message dead-lettered");
     assert_eq!(of(&dead, "receive_count"), 1);
     assert_eq!(of(&of_attempt(&dead), "dispatcher.reason"), "no customer");
-    stop(running);
+    running.stop();
     // The last line as well.
     let stopping = |logs: &[Value]| logs.iter().any(|one| one["body"] == "stopped");
     collector.wait_for_logs(stopping);

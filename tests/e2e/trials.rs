@@ -2,7 +2,7 @@
 //! messages that are kept.
 
 use crate::admin_api::ApiScene;
-use crate::lambda_scene::{admin, stop};
+use crate::lambda_scene::admin;
 use crate::scene::{guest, prints, run, send, until_depth};
 use dispatcher_tests::child::RunningProgram;
 use dispatcher_tests::{PATIENCE, http};
@@ -73,7 +73,7 @@ async fn a_canary_is_rolled_back_by_the_api_and_the_page() {
     assert!(!page("/ui/plugins").contains("Roll the canary of hello back"));
     send(scene.data(), "default", ["print:x".to_owned()]).await;
     empty(scene.data()).await;
-    stop(&mut scene.running);
+    scene.running.stop();
     // `hello` prints bodies as they are.
     assert!(prints(&scene.running).contains(&"print:x".to_owned()));
     assert_eq!(scene.audit("admin action", 1).len(), 1);
@@ -132,7 +132,7 @@ async fn failing_canary_is_rolled_back_and_a_changed_one_starts_over() {
     running.wait_for_line(|line| line.contains("replaced: new attempts"));
     let shown = until_plugin(&running, |shown| shown["canary"]["share"] == 0.5);
     assert_eq!(shown["canary"]["attempts"], 0);
-    stop(&mut running);
+    running.stop();
 }
 
 #[tokio::test]
@@ -169,7 +169,7 @@ async fn shadow_is_compared_and_has_no_side_effects() {
     assert_eq!(sent.delayed, 3, "one for each, and none of the shadow's");
     let dead = until_depth(&data, "default.dead", |_| true).await;
     assert_eq!(dead.waiting, 0);
-    stop(&mut running);
+    running.stop();
 }
 
 #[tokio::test]
@@ -204,7 +204,7 @@ async fn shadow_that_uses_a_blocked_capability_is_reported() {
             count("same") + count("different") + count("closed") == 1
         });
         assert_eq!(shown["shadow"]["closed"], 1, "{body}: {shown}");
-        stop(&mut running);
+        running.stop();
     }
 }
 
@@ -231,7 +231,7 @@ async fn differing_shadow_answers_are_counted_and_logged() {
     send(&data, "default", ["done".to_owned()]).await;
     empty(&data).await;
     let stopping = Instant::now();
-    stop(&mut running);
+    running.stop();
     println!(
         "stopped in {:?} with a shadow that loops",
         stopping.elapsed()

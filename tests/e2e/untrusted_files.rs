@@ -1,7 +1,7 @@
 //! What is at a plugin's path, in the cache of compiled plugins and in the way of address space is not
 //! ours to choose: none of it stops what works.
 
-use crate::lambda_scene::{admin, stop};
+use crate::lambda_scene::admin;
 use crate::scene::{guest, printed, send};
 use dispatcher_tests::child::{Program, RunningProgram, binary};
 use dispatcher_tests::http;
@@ -115,7 +115,7 @@ async fn finding_08_pipe_or_device_as_a_plugin_is_refused_and_blocks_nothing() {
         prints(&running, "one", &format!("print:new {round}")).await;
         assert_eq!(http::get(&format!("{address}/healthz")).status, 200);
     }
-    stop(&mut running);
+    running.stop();
 }
 
 #[test]
@@ -208,7 +208,7 @@ async fn run_takes_from_the_cache_what_invoke_compiled() {
         .sharing(&data)
         .start();
     prints(&running, "default", "first").await;
-    stop(&mut running);
+    running.stop();
     assert_eq!(compiled(), before, "it was compiled again");
 }
 
@@ -219,7 +219,7 @@ async fn finding_17_compiled_plugin_writable_by_another_user_is_not_run() {
     let untrusted = |line: &str| line.contains("compiled-plugin cache refused");
     let mut running = program().compiling().start();
     prints(&running, "default", "first").await;
-    stop(&mut running);
+    running.stop();
     assert_eq!(running.lines(untrusted), Vec::<String>::new());
     let data = Arc::clone(running.data());
     let cache = data.path().join("compiled");
@@ -255,7 +255,7 @@ async fn finding_17_compiled_plugin_writable_by_another_user_is_not_run() {
         let before = contents(&cache);
         let mut running = program().sharing(&data).start();
         prints(&running, "default", "works all the same").await;
-        stop(&mut running);
+        running.stop();
         let lines = running.lines(untrusted);
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].contains(why), "{}", lines[0]);
@@ -267,7 +267,7 @@ async fn finding_17_compiled_plugin_writable_by_another_user_is_not_run() {
     }
     let mut running = program().sharing(&data).start();
     prints(&running, "default", "trusted again").await;
-    stop(&mut running);
+    running.stop();
     assert_eq!(running.lines(untrusted), Vec::<String>::new());
 }
 
@@ -298,5 +298,5 @@ async fn finding_22_sixteen_gibibytes_of_address_space_are_enough() {
     let status = status.expect("it runs");
     let mapped = status.lines().find_map(|line| line.strip_prefix("VmPeak:"));
     println!("mapped at most {mapped:?}");
-    stop(&mut running);
+    running.stop();
 }

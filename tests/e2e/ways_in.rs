@@ -4,7 +4,7 @@ use crate::scene::{depth, guest, prints, run, send, until_depth};
 use dispatcher_core::message::AttributeValue;
 use dispatcher_core::queue::{Depth, Queue};
 use dispatcher_local::queue::LocalStore;
-use dispatcher_tests::child::{Program, RunningProgram, Signal};
+use dispatcher_tests::child::{Program, RunningProgram};
 
 /// A program of WASI 0.1 as its compiler leaves it: copies stdin to stdout, and asks to be run again
 /// unless it was given something.
@@ -44,11 +44,6 @@ fn run_file(file: &str, more: &[&str]) -> Program {
     Program::new(arguments)
 }
 
-fn stop(running: &mut RunningProgram) {
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait_exit(), 0);
-}
-
 /// The reasons of what is dead-lettered, once there are so many.
 async fn reasons(running: &RunningProgram, count: u64) -> Vec<String> {
     let data = running.data().path();
@@ -86,7 +81,7 @@ async fn wasi_0_1_module_handles_a_queue() {
     let reasons = reasons(&running, 1).await;
     assert!(reasons[0].contains("asked for a retry"), "{reasons:?}");
     is_empty(&running).await;
-    stop(&mut running);
+    running.stop();
 }
 
 #[tokio::test]
@@ -103,7 +98,7 @@ async fn exit_codes_of_commands_are_their_verdicts() {
         assert!(reasons[1].contains("trapped"), "{reasons:?}");
         is_empty(&running).await;
         assert!(prints(&running).contains(&"it is done".to_owned()));
-        stop(&mut running);
+        running.stop();
     }
 }
 
@@ -117,7 +112,7 @@ async fn command_that_requests_a_retry_runs_again() {
         depth(running.data().path(), "default.dead").await,
         Default::default()
     );
-    stop(&mut running);
+    running.stop();
 }
 
 #[tokio::test]
@@ -135,7 +130,7 @@ async fn command_receives_bodies_of_any_size_and_may_leave_them_unread() {
         let said = format!("read {} bytes, the sum is {sum}", body.len());
         running.wait_for_line(|line| line.contains(&said));
         is_empty(&running).await;
-        stop(&mut running);
+        running.stop();
     }
     let mut running = run("command", &["--env", "GREETING=hello"]).start();
     let sent = Program::new([
@@ -152,7 +147,7 @@ async fn command_receives_bodies_of_any_size_and_may_leave_them_unread() {
     is_empty(&running).await;
     let id = format!("DISPATCHER_MESSAGE_ID={}", sent.stdout.trim());
     assert!(prints(&running).contains(&id), "{:?}", prints(&running));
-    stop(&mut running);
+    running.stop();
 }
 
 #[tokio::test]
@@ -165,7 +160,7 @@ async fn endless_command_is_stopped() {
     }
     running.wait_for_line(|line| line.contains("dropped 4000 more lines"));
     is_empty(&running).await;
-    stop(&mut running);
+    running.stop();
 }
 
 #[tokio::test]
@@ -199,7 +194,7 @@ async fn serves_a_queue(name: &str) {
     }
     is_empty(&running).await;
     assert!(prints(&running).contains(&"served".to_owned()));
-    stop(&mut running);
+    running.stop();
 }
 
 #[tokio::test]
@@ -211,7 +206,7 @@ async fn http_handler_sets_the_retry_delay() {
     running.wait_for_line(|line| line.contains("429 Too Many Requests: not yet"));
     let wanted = |depth: Depth| depth.delayed == 1 && depth.waiting == 0;
     until_depth(running.data().path(), "default", wanted).await;
-    stop(&mut running);
+    running.stop();
 }
 
 #[tokio::test]
@@ -238,7 +233,7 @@ async fn http_handler_receives_attributes() {
             "{header} in {prints:?}"
         );
     }
-    stop(&mut running);
+    running.stop();
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! What JavaScript and TypeScript have of the web, built as their users would, against a real HTTP
 //! server: `fetch`, timers, `URL`, text, digests, `console`, and the SDK's own.
 
-use crate::lambda_scene::stop;
 use crate::languages::{NAME, call, calls};
 use crate::scene::{depth, send, until_depth};
 use dispatcher_tests::child::Program;
@@ -258,7 +257,7 @@ async fn runs(data: &Arc<TempDir>, component: &str) {
         }
     }
     until_depth(data.path(), "later", |depth| depth.delayed == 1).await;
-    stop(&mut running);
+    running.stop();
     assert_eq!(depth(data.path(), "default").await, Default::default());
 }
 

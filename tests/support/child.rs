@@ -268,6 +268,12 @@ impl RunningProgram {
         rustix::process::kill_process(id, signal).expect("it is our child and not yet waited for");
     }
 
+    /// Asks it to stop; it does, without complaint.
+    pub fn stop(&mut self) {
+        self.signal(Signal::TERM);
+        assert_eq!(self.wait_exit(), 0, "{}", self.output);
+    }
+
     /// Waits for the end; the code as a shell counts.
     pub fn wait_exit(&mut self) -> i32 {
         let ended = self.output.wait(|_, open| (open == 0).then_some(()));

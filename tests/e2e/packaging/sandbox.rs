@@ -2,7 +2,7 @@
 //! do not allow kills it. `sandbox.py` loads them as systemd does, so that no systemd is needed.
 
 use crate::dynamodb::{self, send as send_tasks};
-use crate::lambda_scene::{admin, queue, stop};
+use crate::lambda_scene::{admin, queue};
 use crate::scene::{field, guest, printed};
 use dispatcher_tests::child::{Program, Signal, binary};
 use dispatcher_tests::debian::Packaged;
@@ -157,7 +157,7 @@ async fn main_work_is_done_under_the_filters_of_the_unit() {
     running.wait_for_line(|line| line.contains("settings reloaded"));
     call(&["send", "local:default", "print:after the reload"]);
     running.wait_for_line(|line| line.contains("after the reload"));
-    stop(&mut running);
+    running.stop();
 }
 
 #[tokio::test]
@@ -168,7 +168,7 @@ async fn forwarding_and_serving_are_done_under_the_filters_of_the_unit() {
     let forward = ["run", "--queues", &name, "--poll-for", "1", "--function"];
     let mut running = dispatcher(&[&forward[..], &[&function.name]].concat()).start();
     function.wait_for_calls(1).await;
-    stop(&mut running);
+    running.stop();
 
     let service = JobService::start(|_| ServiceStep::Answer(ServiceAnswer::new(200)));
     let forward = ["run", "--forward", &service.url()];
@@ -176,7 +176,7 @@ async fn forwarding_and_serving_are_done_under_the_filters_of_the_unit() {
     let send = ["send", "local:default", "{}"];
     assert_eq!(dispatcher(&send).sharing(running.data()).run().code, 0);
     service.wait_for(1);
-    stop(&mut running);
+    running.stop();
 
     let served = LocalServer::of(dispatcher(&["local", "--listen", "127.0.0.1:0"]));
     let sqs = SqsServer::at(served.url());

@@ -2,7 +2,6 @@
 
 use super::{blocks, read};
 use crate::admin_api::ApiScene;
-use crate::lambda_scene::stop;
 use crate::scene::run;
 use dispatcher_local::queue::LocalStore;
 use dispatcher_tests::skip::skip;
@@ -49,5 +48,5 @@ fn the_curl_examples_of_the_admin_api_are_answered() {
         }
     }
     assert!(tried >= 5, "the examples were not found");
-    stop(&mut scene.running);
+    scene.running.stop();
 }
