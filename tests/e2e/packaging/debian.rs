@@ -160,6 +160,15 @@ pub(super) fn make_state_folder(system: &MinimalRoot) {
     output_of(system.command("install").args(state));
 }
 
+/// Leaves the service's queues as a version would that has another format, 99.
+pub(super) fn leave_as_a_later_version(system: &MinimalRoot) {
+    let later = "import sqlite3, sys
+sqlite3.connect(sys.argv[1]).execute('PRAGMA user_version = 99')";
+    let file = system.path().join("var/lib/private/dispatcher/local.db");
+    let mut python = as_root("python3", "this").expect("the system was made by root");
+    output_of(python.args(["-c", later]).arg(file));
+}
+
 /// The program as the unit starts it.
 pub(super) fn service(root: &Path) -> Confined<'_> {
     Confined {
@@ -284,11 +293,7 @@ fn package_is_upgraded_and_downgraded_with_what_the_user_has_changed() {
     assert!(said.contains(wanted), "{said}");
     kept("0.0.8");
     // What a later program has written is refused.
-    let file = root.join("var/lib/private/dispatcher/local.db");
-    let later = "import sqlite3, sys
-sqlite3.connect(sys.argv[1]).execute('PRAGMA user_version = 99')";
-    let mut python = as_root("python3", "this").expect("as before");
-    output_of(python.args(["-c", later]).arg(&file));
+    leave_as_a_later_version(&system);
     let refused = queues("peek local:default 2>&1 || true");
     let wanted = "written by a newer dispatcher (format 99";
     assert!(refused.contains(wanted), "{refused}");

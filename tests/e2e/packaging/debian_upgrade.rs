@@ -1,9 +1,11 @@
 //! The service of the Debian package over an upgrade and the way back (host/docs/upgrade.md): what the
 //! package's scripts ask of systemd, and whether the service works afterwards.
 
-use super::debian::{install, make_state_folder, package, repacked, service};
+use super::debian::{
+    install, leave_as_a_later_version, make_state_folder, package, repacked, service,
+};
 use super::{Confined, main_job_is_done};
-use dispatcher_tests::packaging::{MinimalRoot, as_root, minimal_root, output_of};
+use dispatcher_tests::packaging::{MinimalRoot, minimal_root, output_of};
 
 const RUN: &str = "run --config /etc/dispatcher/dispatcher.toml";
 const DATA: &str = "--data /var/lib/dispatcher";
@@ -75,15 +77,7 @@ fn service_is_restarted_by_an_upgrade_and_works_with_a_backup_after_a_downgrade(
     is_restarted();
     machine.works();
 
-    // As a version would leave it that has another format.
-    let later = "import sqlite3, sys
-sqlite3.connect(sys.argv[1]).execute('PRAGMA user_version = 99')";
-    let file = machine
-        .system
-        .path()
-        .join("var/lib/private/dispatcher/local.db");
-    let mut python = as_root("python3", "this").expect("as before");
-    output_of(python.args(["-c", later]).arg(file));
+    leave_as_a_later_version(&machine.system);
     install(&machine.system, &[], &older);
     is_restarted();
     // The unit does not start it again after this code.
