@@ -2,10 +2,8 @@
 
 use super::{blocks, commands_of, folder, read};
 use dispatcher_tests::child::{Program, Signal};
-use dispatcher_tests::packaging::output_of;
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::toolchains::python;
-use std::process::Command;
 
 /// The part of the page of classic mode that needs no account: its script, then its commands.
 #[test]
@@ -17,19 +15,12 @@ fn classic_mode_works_on_the_emulator_as_its_page_says() {
     let [script] = &blocks(part, "python")[..] else {
         panic!("one script, not {part}");
     };
-    let mut setup = Command::new(python(&["boto3==1.43.106"]));
-    setup
-        .args(["-c", script])
-        .env("AWS_CONFIG_FILE", "/dev/null");
-    for (name, value) in [
-        ("AWS_ENDPOINT_URL", emulator.url().as_str()),
-        ("AWS_DEFAULT_REGION", "us-east-1"),
-        ("AWS_ACCESS_KEY_ID", "test"),
-        ("AWS_SECRET_ACCESS_KEY", "test"),
-    ] {
-        setup.env(name, value);
-    }
-    output_of(&mut setup);
+    let setup = Program::of(python(&["boto3==1.43.106"]), ["-c", script])
+        .aws(&emulator.url())
+        // boto3 reads the region from nowhere else.
+        .env("AWS_DEFAULT_REGION", "us-east-1")
+        .run();
+    assert_eq!(setup.code, 0, "{setup:?}");
     let folder = folder();
     let program = |words: &[String]| Program::new(words).sharing(&folder).aws(&emulator.url());
     let commands = commands_of(part);
