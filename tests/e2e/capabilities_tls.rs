@@ -2,6 +2,7 @@
 //! own; see `tls/README.md`.
 
 use crate::capabilities::{invoke, told};
+use crate::scene::tls_file;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
@@ -34,9 +35,13 @@ impl Drop for Ends {
 
 #[test]
 fn https_uses_the_trust_store_of_the_system() {
-    let file = |name: &str| format!("{}/e2e/tls/{name}", env!("CARGO_MANIFEST_DIR"));
     let mut server = Command::new("python3")
-        .args(["-c", TLS_SERVER, &file("leaf.pem"), &file("leaf.key")])
+        .args([
+            "-c",
+            TLS_SERVER,
+            &tls_file("leaf.pem"),
+            &tls_file("leaf.key"),
+        ])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -51,12 +56,14 @@ fn https_uses_the_trust_store_of_the_system() {
         let body = format!("http GET https://{host}/");
         invoke(&body, &["--allow-http", host])
     };
-    let trusting = ask(&host).env("SSL_CERT_FILE", &file("ca.pem")).run();
+    let trusting = ask(&host).env("SSL_CERT_FILE", &tls_file("ca.pem")).run();
     assert_eq!(told(&trusting), "got 200, 5 bytes: hello");
     let strange = ask(&host).run();
     assert_eq!(told(&strange), "ErrorCode::TlsCertificateError");
     // The certificate is one of `localhost` and of nobody else.
     let address = host.replace("localhost", "127.0.0.1");
-    let other = ask(&address).env("SSL_CERT_FILE", &file("ca.pem")).run();
+    let other = ask(&address)
+        .env("SSL_CERT_FILE", &tls_file("ca.pem"))
+        .run();
     assert_eq!(told(&other), "ErrorCode::TlsCertificateError");
 }

@@ -2,27 +2,28 @@
 //! server's certificate is the one of `tls/README.md`.
 
 use crate::redis_scene::RedisScene;
-use crate::scene::{guest, printed, prints, run};
+use crate::scene::{guest, printed, prints, run, tls_file};
 use dispatcher_tests::child::{ExitedProgram, Program, Signal};
 use dispatcher_tests::redis::RedisServer;
 use dispatcher_tests::servers::free_port;
 use std::path::Path;
 use std::process::Command;
 
-fn file(name: &str) -> String {
-    format!("{}/e2e/tls/{name}", env!("CARGO_MANIFEST_DIR"))
-}
-
 /// A server that speaks TLS on one port, and to the test on another.
-struct Secure {
+pub(crate) struct Secure {
     scene: RedisScene,
     port: u16,
 }
 
 impl Secure {
+    /// One that asks no client for a certificate.
+    pub(crate) fn of_anyone() -> Self {
+        Self::start(&tls_file("ca.pem"), "no")
+    }
+
     fn start(authorities: &str, clients: &str) -> Self {
         let port = free_port();
-        let (certificate, key) = (file("leaf.pem"), file("leaf.key"));
+        let (certificate, key) = (tls_file("leaf.pem"), tls_file("leaf.key"));
         let server = RedisServer::start(&[
             "--tls-port",
             &port.to_string(),
@@ -42,21 +43,21 @@ impl Secure {
     }
 
     /// The address for a user of this name and password.
-    fn url(&self, user: &str) -> String {
+    pub(crate) fn url(&self, user: &str) -> String {
         format!("rediss://{user}localhost:{}", self.port)
     }
 
     fn command(&self, url: &str, arguments: &[&str]) -> ExitedProgram {
         Program::new(arguments)
             .env("DISPATCHER_REDIS_URL", url)
-            .env("DISPATCHER_REDIS_CA_FILE", &file("ca.pem"))
+            .env("DISPATCHER_REDIS_CA_FILE", &tls_file("ca.pem"))
             .run()
     }
 }
 
 #[tokio::test]
 async fn finding_10_messages_are_handled_over_tls_as_an_acl_user() {
-    let secure = Secure::start(&file("ca.pem"), "no");
+    let secure = Secure::of_anyone();
     let rights = "ACL SETUSER app on >s3cr%t ~{dispatcher}* ~{dispatcher:* &{dispatcher:* +@all \
                   -@dangerous -@admin";
     let rights: Vec<&str> = rights.split(' ').filter(|word| !word.is_empty()).collect();
@@ -66,7 +67,7 @@ async fn finding_10_messages_are_handled_over_tls_as_an_acl_user() {
     let queue = secure.scene.full();
     let sent = secure.command(&url, &["send", &queue, "print:over TLS"]);
     assert_eq!(sent.code, 0, "{}", sent.stderr);
-    let ca = file("ca.pem");
+    let ca = tls_file("ca.pem");
     let arguments = [
         "--queues",
         &queue,
@@ -96,7 +97,7 @@ async fn finding_10_messages_are_handled_over_tls_as_an_acl_user() {
 
 #[test]
 fn finding_10_untrusted_server_certificate_is_refused() {
-    let secure = Secure::start(&file("ca.pem"), "no");
+    let secure = Secure::of_anyone();
     let url = secure.url("u:s3cret@");
     let refused = |ended: ExitedProgram| {
         assert_eq!(ended.code, 3, "{}", ended.stderr);
@@ -106,14 +107,14 @@ fn finding_10_untrusted_server_certificate_is_refused() {
     // Trusted by nobody but the file.
     refused(
         Program::new(["queues", "redis:", "--redis-url", &url])
-            .env("SSL_CERT_FILE", &file("leaf.pem"))
+            .env("SSL_CERT_FILE", &tls_file("leaf.pem"))
             .run(),
     );
     // The certificate is one of `localhost` and of nobody else.
     let other = format!("rediss://u:s3cret@127.0.0.1:{}", secure.port);
     refused(secure.command(&other, &["queues", "redis:"]));
     let trusted = Program::new(["queues", "redis:", "--redis-url", &secure.url("")])
-        .env("SSL_CERT_FILE", &file("ca.pem"))
+        .env("SSL_CERT_FILE", &tls_file("ca.pem"))
         .run();
     assert_eq!(trusted.code, 0, "{}", trusted.stderr);
 }
@@ -132,7 +133,7 @@ fn finding_10_client_presents_its_certificate() {
     assert!(made.status.success(), "{made:?}");
     let read = |file: &str| std::fs::read_to_string(Path::new(file)).expect("a file");
     let both = at("both.pem");
-    std::fs::write(&both, read(&file("ca.pem")) + &read(&certificate)).expect("written");
+    std::fs::write(&both, read(&tls_file("ca.pem")) + &read(&certificate)).expect("written");
     let secure = Secure::start(&both, "yes");
     let url = secure.url("");
     let without = secure.command(&url, &["queues", "redis:"]);
@@ -189,7 +190,7 @@ fn finding_08_tls_files_are_read_with_limits() {
     let made = Command::new("mkfifo").arg(&pipe).status();
     assert!(made.expect("mkfifo").success());
     let url = "rediss://localhost:1";
-    let (certificate, key) = (file("leaf.pem"), file("leaf.key"));
+    let (certificate, key) = (tls_file("leaf.pem"), tls_file("leaf.key"));
     for found in [pipe.as_str(), "/dev/zero"] {
         for files in [
             &["--redis-ca-file", found][..],
@@ -198,7 +199,7 @@ fn finding_08_tls_files_are_read_with_limits() {
         ] {
             let common = ["queues", "redis:", "--redis-url", url];
             let ended = Program::new([&common[..], files].concat())
-                .env("SSL_CERT_FILE", &file("ca.pem"))
+                .env("SSL_CERT_FILE", &tls_file("ca.pem"))
                 .run();
             assert_eq!(ended.code, 2, "{}", ended.stderr);
             assert!(ended.stderr.contains(found), "{}", ended.stderr);

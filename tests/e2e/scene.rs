@@ -26,3 +26,8 @@ pub(crate) async fn until_depth(data: &Path, queue: &str, wanted: impl Fn(Depth)
     let queue = store.queue(queue, None).expect("the queue opens");
     queues::until_depth(&queue, wanted).await
 }
+
+/// A file of `tls/README.md`: `localhost`'s certificate or its key, or the authority's certificate.
+pub(crate) fn tls_file(name: &str) -> String {
+    format!("{}/e2e/tls/{name}", env!("CARGO_MANIFEST_DIR"))
+}

@@ -3,15 +3,15 @@
 
 use crate::dynamodb::{self, send as send_tasks};
 use crate::lambda_scene::{admin, queue};
-use crate::scene::{field, guest, printed};
+use crate::redis_tls::Secure;
+use crate::scene::{field, guest, printed, tls_file};
 use dispatcher_tests::child::{Program, Signal, binary};
 use dispatcher_tests::debian::Packaged;
 use dispatcher_tests::http;
 use dispatcher_tests::lambda::Function;
 use dispatcher_tests::packaging::script;
-use dispatcher_tests::redis::RedisServer;
 use dispatcher_tests::served::LocalServer;
-use dispatcher_tests::servers::{MiniStack, free_port};
+use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::service::{JobService, ServiceAnswer, ServiceStep};
 use dispatcher_tests::sqs::SqsServer;
 use std::path::Path;
@@ -43,10 +43,6 @@ fn dispatcher(arguments: &[&str]) -> Program {
     sandboxed(&binary(), arguments).aws(&MiniStack::shared().url())
 }
 
-fn tls(name: &str) -> String {
-    format!("{}/e2e/tls/{name}", env!("CARGO_MANIFEST_DIR"))
-}
-
 #[test]
 fn call_that_the_unit_does_not_allow_kills() {
     let after = |call: &str| {
@@ -60,29 +56,12 @@ fn call_that_the_unit_does_not_allow_kills() {
     assert_eq!(after("sched_setaffinity(0, [0])"), 128 + 31);
 }
 
-/// A Redis server that speaks TLS on this port.
-fn redis_over_tls(port: &str) -> RedisServer {
-    let (certificate, key, authority) = (tls("leaf.pem"), tls("leaf.key"), tls("ca.pem"));
-    RedisServer::start(&[
-        "--tls-port",
-        port,
-        "--tls-cert-file",
-        &certificate,
-        "--tls-key-file",
-        &key,
-        "--tls-ca-cert-file",
-        &authority,
-        "--tls-auth-clients",
-        "no",
-    ])
-}
-
 /// A configuration with a queue of every backend.
-fn every_backend(tls_port: &str, mail: &str, tasks: &str) -> String {
+fn every_backend(redis: &str, mail: &str, tasks: &str) -> String {
     format!(
         r#"
         [backend.redis]
-        url = "rediss://localhost:{tls_port}"
+        url = "{redis}"
         ca-file = "{authority}"
         [plugin.verdicts]
         file = "{plugin}"
@@ -92,7 +71,7 @@ fn every_backend(tls_port: &str, mail: &str, tasks: &str) -> String {
         queues = ["local:default", "redis:orders", "{mail}", "{tasks}"]
         idempotency = "1h"
         "#,
-        authority = tls("ca.pem"),
+        authority = tls_file("ca.pem"),
         plugin = guest("verdicts")
     )
 }
@@ -101,9 +80,8 @@ fn every_backend(tls_port: &str, mail: &str, tasks: &str) -> String {
 async fn main_work_is_done_under_the_filters_of_the_unit() {
     let (server, mail, url) = queue("sandboxed", &[]).await;
     let (_tables, table, tasks) = dynamodb::table("sandboxed").await;
-    let tls_port = free_port().to_string();
-    let _redis = redis_over_tls(&tls_port);
-    let file = every_backend(&tls_port, &mail, &tasks);
+    let redis = Secure::of_anyone();
+    let file = every_backend(&redis.url(""), &mail, &tasks);
     let options = ["--config", "dispatcher.toml", "--admin", "127.0.0.1:0"];
     let json = ["run", "--log-format", "json", "--metrics-depths", "all"];
     let run = dispatcher(&[&json[..], &options].concat());
