@@ -1,9 +1,7 @@
 //! The machine that a figure is of, and how busy it is. Linux only: all is read from /proc.
 
+use crate::support::program::TICKS;
 use std::time::Duration;
-
-/// Ticks of a second in /proc/stat, on every Linux that Rust runs on.
-const TICKS: f64 = 100.0;
 
 /// Its processor, cores, memory and kernel, in one line.
 pub(crate) fn description() -> String {

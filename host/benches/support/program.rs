@@ -13,8 +13,8 @@ use std::time::Duration;
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Ticks of a second in /proc/PID/stat, on every Linux that Rust runs on.
-const TICKS: f64 = 100.0;
+/// Ticks of a second in /proc/stat and /proc/PID/stat, on every Linux that Rust runs on.
+pub(crate) const TICKS: f64 = 100.0;
 
 /// Processor time by thread.
 pub(crate) type ThreadTimes = HashMap<String, Duration>;
