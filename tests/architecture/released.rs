@@ -1,7 +1,9 @@
-//! A version of the contract that was released does not change, and components of it are kept.
+//! A version of the contract that was released does not change, and components of it are kept. Names that
+//! were released stay.
 
 use crate::events::listed;
 use crate::tree::{files, nothing_wrong, read, root};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -84,14 +86,42 @@ fn metrics(page: &str) -> BTreeSet<String> {
     names.collect()
 }
 
+/// What a client of the admin API relies on, a line each: endpoints, their parameters, and the fields of
+/// what is sent and answered, with their types.
+fn api(document: &Value) -> BTreeSet<String> {
+    let mut lines = BTreeSet::new();
+    let members = |value: &Value| value.as_object().cloned().unwrap_or_default();
+    let kind = |schema: &Value| match &schema["$ref"] {
+        Value::String(name) => name.clone(),
+        _ => schema["type"].to_string(),
+    };
+    for (path, verbs) in members(&document["paths"]) {
+        for (verb, endpoint) in members(&verbs) {
+            lines.insert(format!("{verb} {path}"));
+            for one in endpoint["parameters"].as_array().into_iter().flatten() {
+                let (name, kind) = (&one["name"], kind(&one["schema"]));
+                lines.insert(format!("{verb} {path} {name} {kind}"));
+            }
+        }
+    }
+    for (name, schema) in members(&document["components"]["schemas"]) {
+        for (field, of) in members(&schema["properties"]) {
+            lines.insert(format!("{name} {field} {}", kind(&of)));
+        }
+    }
+    lines
+}
+
 /// `UPDATE=RELEASED` writes what is promised from a release on.
 #[test]
 fn names_that_were_released_are_still_there() {
     let page = |name: &str| read(&root().join("host/docs").join(name));
     let (events, _) = listed(&page("events.md"));
     let events: BTreeSet<String> = events.into_keys().collect();
+    let document = serde_json::from_str(&page("openapi.json")).expect("it is JSON");
     let mut complaints = Vec::new();
     for (name, now) in [
+        ("api", api(&document)),
         ("events", events),
         ("metrics", metrics(&page("metrics.md"))),
     ] {
@@ -104,7 +134,7 @@ fn names_that_were_released_are_still_there() {
         assert!(released.lines().count() > 50, "{name} was not read");
         let gone = released.lines().filter(|line| !now.contains(*line));
         complaints.extend(gone.map(|line| {
-            format!("{line} was released, and {name}.md has it no more: dashboards and searches rely on it")
+            format!("{line} was released ({name}), and host/docs has it no more: clients, dashboards and searches rely on it")
         }));
     }
     nothing_wrong(&complaints);
