@@ -161,23 +161,28 @@ impl Executor {
                 (scheduler.expired(now), scheduler.next_jobs(now))
             };
             self.shed(expired);
-            let Some(Start { lane, jobs, replan }) = next else {
+            let Some(start) = next else {
                 hire.ended = true;
                 return;
             };
-            if replan {
+            if start.replan {
                 self.scheduler.replan.notify_one();
             }
-            if self.run(lane, jobs).await {
+            if self.run(start).await {
                 self.start_workers();
             }
         }
     }
 
     /// One attempt: start, verdicts, hand-over. Whether there may be work for more workers.
-    async fn run(&self, lane: usize, jobs: Vec<Job>) -> bool {
+    async fn run(&self, start: Start<Job>) -> bool {
+        let Start {
+            lane,
+            jobs,
+            ordered,
+            ..
+        } = start;
         let began = clock::now();
-        let ordered = self.scheduler.lock().orders_groups(lane);
         let (ours, gone) = still_ours(jobs, ordered);
         let mut ended = match ours.is_empty() {
             true => Vec::new(),

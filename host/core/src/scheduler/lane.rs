@@ -11,6 +11,7 @@ use super::variety::Variety;
 use crate::clock::BootInstant;
 use crate::throttle::bucket::Bucket;
 use crate::throttle::median::Median;
+use crate::throttle::pace::FULL_CALL;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -442,6 +443,19 @@ impl<J: Waiting> Lane<J> {
             let least = if spins { SHORTEST_REST } else { Duration::ZERO };
             self.rest_until = now + self.rules.sleep.max(least);
         }
+    }
+
+    /// How many messages make a receive full: as many as the queue delivers in one, but no more than
+    /// leave room for another receive beside it, where there may be one and it is worth a call. One
+    /// that takes all the room is asked for when nothing runs any more, and nothing runs until it is
+    /// answered.
+    pub(super) fn full_receive(&self, capacity: usize) -> usize {
+        let half = capacity.div_ceil(2);
+        let several = self.turns.is_none() && self.variety.groups() > 1;
+        self.rules.batch.min(match several && half >= FULL_CALL {
+            true => half,
+            false => capacity,
+        })
     }
 
     /// How many polls may be under way. Where groups are kept in order here it is one: the answers

@@ -54,9 +54,20 @@ impl PaceWorld {
     }
 
     fn of(lanes: usize, limits: SchedulerLimits, attempt_ms: u64, call_ms: u64) -> Self {
+        Self::receiving(10, lanes, limits, attempt_ms, call_ms)
+    }
+
+    /// Queues that deliver `batch` messages in a call.
+    fn receiving(
+        batch: usize,
+        lanes: usize,
+        limits: SchedulerLimits,
+        attempt_ms: u64,
+        call_ms: u64,
+    ) -> Self {
         let lane = LaneRules {
             sequence: Sequence::Fifo,
-            batch: 10,
+            batch,
             poll_for: Duration::from_secs(20),
             proof_wait: Duration::from_secs(1),
             sleep: Duration::ZERO,
@@ -256,6 +267,19 @@ fn with_prefetch_calls_are_full_and_workers_stay_busy() {
         let (calls, busy) = world.pass(3_000, attempts);
         assert!(calls <= 0.11, "{attempts} × {attempt_ms} ms: {calls} calls");
         assert!(busy >= 0.95, "{attempts} × {attempt_ms} ms: {busy} busy");
+    }
+}
+
+#[test]
+fn large_receive_leaves_room_for_another_beside_it() {
+    // Half of the room each; all of it where half would be less than ten.
+    for (attempts, share) in [(50, 25.0), (12, 12.0), (10, 10.0)] {
+        let mut world = PaceWorld::receiving(100, 1, limits(attempts, 0), 4, 4);
+        world.holds[0] = ENDLESS;
+        world.pass(500, attempts);
+        let (calls, _) = world.pass(2_000, attempts);
+        let (least, most) = (0.9 / share, 1.3 / share);
+        assert!((least..most).contains(&calls), "{attempts}: {calls} calls");
     }
 }
 

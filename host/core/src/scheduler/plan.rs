@@ -93,7 +93,7 @@ impl<J: Waiting> Scheduler<J> {
         if lane.polls >= lane.most_polls() || appetite == 0 {
             return None;
         }
-        let full = lane.rules.batch.min(self.permits.capacity()).min(appetite);
+        let full = lane.full_receive(self.permits.capacity()).min(appetite);
         let free = self.free_for(index);
         if free > 0 && free < full && !self.is_gathered(index, free, now) {
             return None;
@@ -154,7 +154,7 @@ impl<J: Waiting> Scheduler<J> {
         let waiting = if starts { 0 } else { self.waiting() };
         let reserved: usize = self.lanes.active().map(|lane| lane.reserved).sum();
         let stays = waiting + self.held() + self.aside() + reserved;
-        let batch = lane.rules.batch.min(self.permits.capacity()).max(1);
+        let batch = lane.full_receive(self.permits.capacity()).max(1);
         let little = FreePermits {
             free,
             capacity: self.permits.capacity(),

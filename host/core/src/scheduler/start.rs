@@ -15,6 +15,8 @@ pub struct Start<J> {
     pub lane: usize,
     /// At least one; those of one group in their order.
     pub jobs: Vec<J>,
+    /// Whether jobs of one group of their queue run in order.
+    pub ordered: bool,
     /// Whether `plan` has something to say now that they are taken.
     pub replan: bool,
 }
@@ -163,6 +165,7 @@ impl<J: Waiting> Scheduler<J> {
         Some(Start {
             lane: index,
             jobs,
+            ordered: lane.ready.is_ordered(),
             replan: lane.lacks_poll(ahead, now),
         })
     }

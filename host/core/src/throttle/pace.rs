@@ -9,7 +9,7 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_secs(60);
 /// Messages of a full call worth the name: SQS gives no more, and where a call may bring more it
 /// costs less.
-const FULL_CALL: usize = 10;
+pub(crate) const FULL_CALL: usize = 10;
 /// The wait between calls, at least and at most. The least is not noticed by a slow handler and
 /// lets a quick one free a whole call's worth; the most bounds what may be lost.
 const WAIT: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
