@@ -13,7 +13,7 @@
 mod chart;
 mod support;
 
-use chart::{ChartLine, Panel};
+use chart::{Axes, ChartLine, Panel};
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::message::Outgoing;
@@ -268,5 +268,5 @@ fn draw(samples: &[Sample], path: &Path) {
         marks.push((begin, name));
         begin += lasts.as_secs_f64();
     }
-    chart::draw(path, &panels, &marks, begin).expect("drawn");
+    chart::draw(path, &panels, &Axes::Time(&marks, begin)).expect("drawn");
 }

@@ -2,7 +2,7 @@
 //! what it serves is, and what becomes of the rest. Everything is read from the table and the
 //! program's log.
 
-use super::chart::{self, ChartLine, Panel};
+use super::chart::{self, Axes, ChartLine, Panel};
 use super::support::program::{Program, dispatcher, plugin};
 use super::tables::{configuration, create};
 use super::{Options, open};
@@ -262,7 +262,7 @@ fn draw(tasks: &[TableTask], end: f64, path: &Path) {
         },
     ];
     let marks = marks();
-    chart::draw(path, &panels, &marks, end).expect("drawn");
+    chart::draw(path, &panels, &Axes::Time(&marks, end)).expect("drawn");
 }
 
 /// When each phase begins.
