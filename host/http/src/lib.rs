@@ -1,6 +1,7 @@
 //! Serves HTTP: listens, bounds its connections, closes idle ones, and stops in good order. Knows
 //! nothing of the requests.
 
+mod pieces;
 mod stream;
 
 use axum::Router;
@@ -9,6 +10,7 @@ use dispatcher_core::clock::BootInstant;
 use dispatcher_core::tasks::Group;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+pub use pieces::PieceBody;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io;

@@ -17,11 +17,12 @@ pub(crate) mod state;
 
 use crate::config::Admin;
 use crate::config::prices::Prices;
-use crate::telemetry::prometheus::TextFormat;
+use crate::telemetry::prometheus::{TextFormat, TextPieces};
 use crate::telemetry::registry::Registry;
 use access::{Access, Caller, Refusal};
 use api::{Audited, AuditedByJob};
 use audit::{Asked, Audit};
+use axum::body::Body;
 use axum::extract::{Request, State as From};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
@@ -37,7 +38,7 @@ use dispatcher_core::tasks;
 use dispatcher_core::tasks::Group;
 use dispatcher_core::telemetry::readiness::Readiness;
 use dispatcher_http as http;
-use dispatcher_http::{ConnectionLimits, Peer};
+use dispatcher_http::{ConnectionLimits, Peer, PieceBody};
 use operations::Operations;
 use problem::{CallProblem, problem, problem_with};
 use serde_json::{Value, json};
@@ -523,11 +524,11 @@ async fn metrics(From(state): From<ServedState>, headers: HeaderMap) -> Response
     depths.refresh().await;
     let accepted = headers.get_all(header::ACCEPT).iter();
     let format = TextFormat::accepted(accepted.filter_map(|value| value.to_str().ok()));
-    let written = admin
-        .metrics
-        .written(move |families, of_plugins| format.text(&families, &of_plugins));
-    let text = written.await;
-    ([(header::CONTENT_TYPE, format.content_type())], text).into_response()
+    let written = admin.metrics.written(move |families, of_plugins| {
+        PieceBody::begin(format.pieces(families, of_plugins), TextPieces::is_at_end)
+    });
+    let body = Body::new(written.await);
+    ([(header::CONTENT_TYPE, format.content_type())], body).into_response()
 }
 
 async fn plugins(From(ServedState { admin: state, .. }): From<ServedState>) -> Response {

@@ -2,12 +2,22 @@
 //! of Prometheus, version 0.0.4, whichever the client prefers. Knows no metric.
 
 use dispatcher_core::telemetry::metrics::exemplar::Exemplar;
-use dispatcher_core::telemetry::metrics::histogram::Samples;
+use dispatcher_core::telemetry::metrics::histogram::{CHART_EDGES_S, Samples};
 use dispatcher_core::telemetry::metrics::of_plugins::PluginMetric;
 use dispatcher_core::telemetry::metrics::registry::{
-    Metric, MetricFamily, MetricKind, MetricValue, Unit,
+    Metric, MetricFamily, MetricKind, MetricSample, MetricValue, Unit,
 };
 use std::fmt::{Display, Write};
+use std::sync::LazyLock;
+
+/// About how long a piece of text is, in bytes.
+const PIECE: usize = 256 << 10;
+
+/// The edges of buckets as they are written.
+static EDGES: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let edges = CHART_EDGES_S.iter().map(|edge| format!("{edge:?}"));
+    edges.chain(["+Inf".to_owned()]).collect()
+});
 
 /// How metrics are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,27 +74,120 @@ impl TextFormat {
     }
 
     /// All that have a sample, those with a former name under that as well, and what plugins measure
-    /// themselves.
-    pub(crate) fn text(self, families: &[MetricFamily], of_plugins: &[PluginMetric]) -> String {
-        let mut text = MetricText {
-            format: self,
-            out: String::new(),
-        };
-        for family in families.iter().filter(|family| !family.samples.is_empty()) {
-            let metric = &family.metric;
-            text.family(family, metric, metric.help);
+    /// themselves; piece by piece.
+    pub(crate) fn pieces(
+        self,
+        families: Vec<MetricFamily>,
+        of_plugins: Vec<PluginMetric>,
+    ) -> TextPieces {
+        let mut parts = Vec::new();
+        for (family, one) in families.iter().enumerate() {
+            let metric = one.metric;
+            let help = metric.help.to_owned();
+            parts.push(TextPart {
+                family,
+                metric,
+                help,
+            });
             if let Some(former) = metric.deprecated() {
-                let help = format!("Deprecated: `{}` has the same.", metric.full_name());
-                text.family(family, &former, &help);
+                parts.push(TextPart {
+                    family,
+                    metric: former,
+                    help: format!("Deprecated: `{}` has the same.", metric.full_name()),
+                });
             }
         }
-        for metric in of_plugins {
-            text.of_plugins(metric);
+        parts.retain(|part| !families[part.family].samples.is_empty());
+        TextPieces {
+            format: self,
+            families,
+            parts: parts.into_iter(),
+            under_way: None,
+            of_plugins: Some(of_plugins),
         }
-        if self == Self::OpenMetrics {
-            text.out += "# EOF\n";
+    }
+
+    /// The whole text.
+    #[cfg(test)]
+    pub(crate) fn text(self, families: &[MetricFamily], of_plugins: &[PluginMetric]) -> String {
+        self.pieces(families.to_vec(), of_plugins.to_vec())
+            .collect()
+    }
+}
+
+/// A family under one of its names.
+struct TextPart {
+    /// Its place.
+    family: usize,
+    metric: Metric,
+    help: String,
+}
+
+/// The text of all metrics in pieces: of thousands of queues it has hundreds of megabytes, which nobody
+/// needs at once.
+pub(crate) struct TextPieces {
+    format: TextFormat,
+    /// Those that are written have no samples any more.
+    families: Vec<MetricFamily>,
+    /// What is not begun yet.
+    parts: std::vec::IntoIter<TextPart>,
+    /// What is, and how many of its samples are written.
+    under_way: Option<(TextPart, usize)>,
+    /// They come last.
+    of_plugins: Option<Vec<PluginMetric>>,
+}
+
+impl TextPieces {
+    /// Whether all is written.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.of_plugins.is_none()
+    }
+
+    /// Writes some more samples of the family under way, or begins the next, or ends it all.
+    fn write_some(&mut self, text: &mut MetricText) {
+        if let Some((part, written)) = &mut self.under_way {
+            let family = &self.families[part.family];
+            for sample in &family.samples[*written..] {
+                text.of_family(&part.metric, family.labels, sample);
+                *written += 1;
+                if text.out.len() >= PIECE {
+                    return;
+                }
+            }
         }
-        text.out
+        let next = self.parts.next();
+        if let Some((done, _)) = self.under_way.take()
+            && next.as_ref().is_none_or(|next| next.family != done.family)
+        {
+            self.families[done.family].samples = Vec::new();
+        }
+        self.under_way = next.map(|part| {
+            text.begin(&part.metric, &part.help);
+            (part, 0)
+        });
+        if self.under_way.is_none() {
+            for metric in self.of_plugins.take().iter().flatten() {
+                text.of_plugins(metric);
+            }
+            if self.format == TextFormat::OpenMetrics {
+                text.out += "# EOF\n";
+            }
+        }
+    }
+}
+
+impl Iterator for TextPieces {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        let mut text = MetricText {
+            format: self.format,
+            out: String::new(),
+        };
+        while !self.is_at_end() && text.out.len() < PIECE {
+            self.write_some(&mut text);
+        }
+        (!text.out.is_empty()).then_some(text.out)
     }
 }
 
@@ -95,7 +198,7 @@ struct MetricText {
 }
 
 impl MetricText {
-    fn family(&mut self, family: &MetricFamily, metric: &Metric, help: &str) {
+    fn begin(&mut self, metric: &Metric, help: &str) {
         let name = metric.base_name();
         self.describe(&name, metric.kind, help);
         let unit = match metric.unit {
@@ -106,18 +209,18 @@ impl MetricText {
         if self.format == TextFormat::OpenMetrics && !unit.is_empty() {
             self.line(format_args!("# UNIT {name} {unit}"));
         }
-        for sample in &family.samples {
-            let labels = family.labels.iter().zip(&sample.labels);
-            let labels = labels.map(|(label, value)| pair(label, value));
-            let labels: Vec<String> = labels.collect();
-            match &sample.value {
-                MetricValue::Count(count) => self.sample(&metric.full_name(), &labels, count),
-                MetricValue::Sum(value) | MetricValue::Level(value) => {
-                    self.sample(&metric.full_name(), &labels, value);
-                }
-                MetricValue::Times(samples, exemplars) => {
-                    self.histogram(&name, &labels, samples, exemplars);
-                }
+    }
+
+    fn of_family(&mut self, metric: &Metric, labels: &[&str], sample: &MetricSample) {
+        let labels = labels.iter().zip(&sample.labels);
+        let labels = labels_text(labels.map(|(label, value)| (*label, &**value)));
+        match &sample.value {
+            MetricValue::Count(count) => self.sample(&metric.full_name(), &labels, count),
+            MetricValue::Sum(value) | MetricValue::Level(value) => {
+                self.sample(&metric.full_name(), &labels, value);
+            }
+            MetricValue::Times(samples, exemplars) => {
+                self.histogram(&metric.base_name(), &labels, samples, exemplars);
             }
         }
     }
@@ -130,8 +233,7 @@ impl MetricText {
             MetricKind::Gauge | MetricKind::Histogram => "",
         };
         for (labels, value) in &metric.samples {
-            let labels = labels.iter().map(|(label, value)| pair(label, value));
-            let labels: Vec<String> = labels.collect();
+            let labels = labels_text(labels.iter().map(|(label, value)| (&**label, &**value)));
             self.sample(&format!("{name}{suffix}"), &labels, value);
         }
     }
@@ -145,39 +247,28 @@ impl MetricText {
         self.line(format_args!("# TYPE {name}{suffix} {}", kind.label()));
     }
 
-    fn histogram(
-        &mut self,
-        name: &str,
-        labels: &[String],
-        samples: &Samples,
-        exemplars: &[Exemplar],
-    ) {
+    fn histogram(&mut self, name: &str, labels: &str, samples: &Samples, exemplars: &[Exemplar]) {
         let count = samples.count();
-        let edges = samples.cumulative();
-        let edges = edges.map(|(edge, below)| (format!("{edge:?}"), below));
-        let buckets = edges.chain([("+Inf".to_owned(), count)]).enumerate();
-        let mut with_edge = vec![String::new()];
-        with_edge.extend_from_slice(labels);
+        let below = samples.cumulative().map(|(_, below)| below);
+        let comma = if labels.is_empty() { "" } else { "," };
+        let buckets = EDGES.iter().zip(below.chain([count])).enumerate();
         for (bucket, (edge, below)) in buckets {
-            with_edge[0] = pair("le", &edge);
             let traced = exemplars.iter().find(|one| one.bucket() == bucket);
             let traced = traced.filter(|_| self.format == TextFormat::OpenMetrics);
             let traced = traced.map(traced_value).unwrap_or_default();
-            self.sample(
-                &format!("{name}_bucket"),
-                &with_edge,
-                format_args!("{below}{traced}"),
-            );
+            self.line(format_args!(
+                "{name}_bucket{{le=\"{edge}\"{comma}{labels}}} {below}{traced}"
+            ));
         }
         self.sample(&format!("{name}_sum"), labels, samples.sum().as_secs_f64());
         self.sample(&format!("{name}_count"), labels, count);
     }
 
-    fn sample(&mut self, name: &str, labels: &[String], value: impl Display) {
+    fn sample(&mut self, name: &str, labels: &str, value: impl Display) {
         if labels.is_empty() {
             self.line(format_args!("{name} {value}"));
         } else {
-            self.line(format_args!("{name}{{{}}} {value}", labels.join(",")));
+            self.line(format_args!("{name}{{{labels}}} {value}"));
         }
     }
 
@@ -196,8 +287,21 @@ fn traced_value(exemplar: &Exemplar) -> String {
     format!(" # {{trace_id=\"{trace}\"{span}}} {value_s} {at_s:.3}")
 }
 
-fn pair(label: &str, value: &str) -> String {
-    format!("{label}=\"{}\"", escaped(value).replace('"', "\\\""))
+/// Labels as they stand between braces.
+fn labels_text<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let mut text = String::new();
+    for (label, value) in labels {
+        let comma = if text.is_empty() { "" } else { "," };
+        // Writing into a string cannot fail.
+        let _ = match value.contains(['\\', '\n', '"']) {
+            false => write!(text, "{comma}{label}=\"{value}\""),
+            true => {
+                let value = escaped(value).replace('"', "\\\"");
+                write!(text, "{comma}{label}=\"{value}\"")
+            }
+        };
+    }
+    text
 }
 
 fn escaped(text: &str) -> String {
@@ -297,6 +401,24 @@ mod tests {
             "{found:?}"
         );
         assert_eq!(traced(TextFormat::Prometheus), [""; 0]);
+    }
+
+    #[test]
+    fn pieces_of_many_queues_are_small_and_end_between_lines() {
+        let names: Vec<String> = (0..500).map(|at| format!("local:queue-{at}")).collect();
+        let meters = Meters::new(names.iter().map(String::as_str));
+        let families = messaging::families(&meters, &[], |_| "");
+        let pieces = TextFormat::OpenMetrics.pieces(families, Vec::new());
+        let pieces: Vec<String> = pieces.collect();
+        assert!(pieces.len() > 10, "{}", pieces.len());
+        for piece in &pieces {
+            assert!(piece.len() < 2 * PIECE, "{}", piece.len());
+            assert!(piece.ends_with('\n'));
+        }
+        let text = pieces.concat();
+        let counts = |line: &&str| line.starts_with("messaging_process_duration_seconds_count{");
+        assert_eq!(text.lines().filter(counts).count(), names.len());
+        assert!(text.ends_with("\n# EOF\n"));
     }
 
     #[test]

@@ -82,7 +82,7 @@ impl Registry {
         for one in &sent {
             *calls.entry(one.queue.clone()).or_default() += one.calls_to_backend;
         }
-        [
+        let families = [
             self.counters.families(),
             vec![TASKS.of_process(tasks)],
             messaging::families(&self.meters, &sent, |queue| {
@@ -95,8 +95,8 @@ impl Registry {
             self.routes.families(),
             self.plugins.families(),
             process::families(),
-        ]
-        .concat()
+        ];
+        families.into_iter().flatten().collect()
     }
 
     /// Writes every metric with its values now, and what plugins measure themselves, on a thread of its

@@ -72,54 +72,48 @@ impl Histogram {
 
     /// Adds everything since the start to `sum`. Each count is read by itself.
     pub(super) fn add_to(&self, sum: &mut Samples) {
-        for (total, count) in sum.counts.iter_mut().zip(&self.counts) {
-            *total += count.load(Relaxed);
-        }
-        sum.sum_us = sum.sum_us.wrapping_add(self.sum_us.load(Relaxed));
+        sum.add(&self.samples());
     }
 
     /// Everything since the start. Each count is read by itself.
     pub fn samples(&self) -> Samples {
         Samples {
-            counts: self
-                .counts
-                .iter()
-                .map(|count| count.load(Relaxed))
-                .collect(),
+            counts: up_to_the_last(self.counts.iter().map(|count| count.load(Relaxed))),
             sum_us: self.sum_us.load(Relaxed),
         }
     }
 }
 
-/// The counts of a histogram, as of some moment or of some time.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Samples {
-    /// One per bucket.
-    counts: Vec<u64>,
-    sum_us: u64,
+/// The counts without the zeros at the end. Most of thousands of queues have none but those.
+fn up_to_the_last(all: impl Iterator<Item = u64> + Clone) -> Vec<u64> {
+    let numbered = all.clone().enumerate();
+    let last = numbered.filter(|(_, count)| *count > 0).last();
+    all.take(last.map_or(0, |(at, _)| at + 1)).collect()
 }
 
-impl Default for Samples {
-    fn default() -> Self {
-        Self {
-            counts: vec![0; BUCKETS],
-            sum_us: 0,
-        }
-    }
+/// The counts of a histogram, as of some moment or of some time.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Samples {
+    /// One per bucket, up to the last that is not 0.
+    counts: Vec<u64>,
+    sum_us: u64,
 }
 
 impl Samples {
     /// What was added since `earlier`, which must be of the same histogram.
     pub fn since(&self, earlier: &Samples) -> Samples {
-        let both = self.counts.iter().zip(&earlier.counts);
+        let before = earlier.counts.iter().chain(std::iter::repeat(&0));
+        let both = self.counts.iter().zip(before);
         Samples {
-            counts: both.map(|(now, then)| now.saturating_sub(*then)).collect(),
+            counts: up_to_the_last(both.map(|(now, then)| now.saturating_sub(*then))),
             sum_us: self.sum_us.wrapping_sub(earlier.sum_us),
         }
     }
 
     /// Adds those of another histogram.
     pub fn add(&mut self, other: &Samples) {
+        let buckets = self.counts.len().max(other.counts.len());
+        self.counts.resize(buckets, 0);
         for (own, more) in self.counts.iter_mut().zip(&other.counts) {
             *own += more;
         }
@@ -250,6 +244,20 @@ mod tests {
             );
             assert_eq!(count, 1);
         }
+    }
+
+    #[test]
+    fn nothing_is_kept_of_what_did_not_happen() {
+        let histogram = Histogram::default();
+        assert_eq!(histogram.samples().counts.capacity(), 0);
+        histogram.record(Duration::ZERO);
+        let then = histogram.samples();
+        assert_eq!(then.counts, [1]);
+        histogram.record(Duration::from_micros(1));
+        let since = histogram.samples().since(&then);
+        assert_eq!(since.counts, [0, 1]);
+        let now = histogram.samples();
+        assert_eq!(now.since(&now), Samples::default());
     }
 
     #[test]

@@ -1,0 +1,113 @@
+//! An answer whose text is written piece by piece, as the client takes it, on a blocking thread. Of a
+//! long text one piece is held at a time. Knows no metric.
+
+use dispatcher_core::tasks;
+use hyper::body::{Body, Bytes, Frame, SizeHint};
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+/// The pieces that are left, and the next one.
+type Written<T> = Pin<Box<dyn Future<Output = (T, Option<String>)> + Send>>;
+
+/// The body of an answer in pieces.
+pub struct PieceBody<T> {
+    /// `None` at the end.
+    next: Option<Written<T>>,
+    /// Of an answer of one piece.
+    length: Option<u64>,
+}
+
+impl<T: Iterator<Item = String> + Send + 'static> PieceBody<T> {
+    /// Writes the first piece, on the thread of whoever calls. Where it is all, as `is_all` says, the
+    /// length of the answer is known.
+    pub fn begin(mut pieces: T, is_all: impl FnOnce(&T) -> bool) -> Self {
+        let first = pieces.next().unwrap_or_default();
+        let length = is_all(&pieces).then_some(first.len() as u64);
+        Self {
+            next: Some(Box::pin(async { (pieces, Some(first)) })),
+            length,
+        }
+    }
+}
+
+impl<T> std::fmt::Debug for PieceBody<T> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("PieceBody").finish_non_exhaustive()
+    }
+}
+
+impl<T: Iterator<Item = String> + Send + 'static> Body for PieceBody<T> {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn size_hint(&self) -> SizeHint {
+        self.length
+            .map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let Some(next) = &mut self.next else {
+            return Poll::Ready(None);
+        };
+        let (mut rest, piece) = ready!(next.as_mut().poll(context));
+        self.next = piece.is_some().then(|| {
+            let write = move || {
+                let piece = rest.next();
+                (rest, piece)
+            };
+            Box::pin(async { tasks::blocking(write).finished().await }) as Written<T>
+        });
+        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece.into()))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+
+    async fn next<T>(body: &mut PieceBody<T>) -> Option<Bytes>
+    where
+        T: Iterator<Item = String> + Send + 'static,
+    {
+        let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await;
+        let frame = frame?.unwrap_or_else(|never| match never {});
+        frame.into_data().ok()
+    }
+
+    #[tokio::test]
+    async fn pieces_come_in_their_order_and_one_alone_has_a_length() {
+        for count in [0, 1, 2, 50] {
+            let all = (0..count).map(|number| format!("line {number}\n"));
+            let text: String = all.clone().collect();
+            let mut body = PieceBody::begin(all, |rest| rest.len() == 0);
+            let known = (count < 2).then_some(text.len() as u64);
+            assert_eq!(body.size_hint().exact(), known, "{count}");
+            let mut came = Vec::new();
+            while let Some(piece) = next(&mut body).await {
+                came.extend_from_slice(&piece);
+            }
+            assert_eq!(came, text.as_bytes(), "{count}");
+        }
+    }
+
+    #[tokio::test]
+    async fn no_more_is_written_than_is_taken() {
+        let (sender, written) = std::sync::mpsc::channel();
+        let all = (0..50).map(move |number| {
+            sender.send(number).expect("the test listens");
+            number.to_string()
+        });
+        let mut body = PieceBody::begin(all, |_| false);
+        for number in 0..3 {
+            let piece = next(&mut body).await.expect("more follows");
+            assert_eq!(piece, number.to_string());
+        }
+        drop(body);
+        assert_eq!(written.iter().max(), Some(2));
+    }
+}
