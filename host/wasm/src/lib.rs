@@ -7,6 +7,7 @@ mod ahead;
 mod attempt;
 pub mod capability;
 mod causes;
+mod compiled;
 mod diagnosis;
 mod epoch;
 mod failure_reason;

@@ -64,10 +64,14 @@ impl Runtime {
                 vec![Problem::new(what).hint("remove that folder and restart")]
             })?;
         }
-        let compiled = Component::from_binary(&self.inner.engine, bytes);
-        if let Some(functions) = &self.inner.functions {
-            functions.keep();
-        }
+        let compile = || {
+            let compiled = Component::from_binary(&self.inner.engine, bytes);
+            if let Some(functions) = &self.inner.functions {
+                functions.keep();
+            }
+            compiled
+        };
+        let compiled = self.inner.compiled.of(bytes, compile);
         let component = compiled.map_err(|error| {
             let missing = options.grants.missing();
             diagnosis::of_refusal(bytes, options.max_memory, &missing, &error)
@@ -106,9 +110,8 @@ impl Runtime {
         });
         let share = |sharing| self.share(sharing, options.max_memory, &settings, &pre);
         let shared = sharing.map(share).transpose()?;
-        let imports = inspect::imports(&component);
         if is_shared {
-            note_waits(&settings.name, &imports);
+            note_waits(&settings.name, &inspect::imports(&component));
         }
         let is_async = ManyPre::new(pre.clone()).is_some();
         let pre =
@@ -116,9 +119,9 @@ impl Runtime {
         let loaded = Arc::new(Loaded {
             runtime: Arc::clone(&self.inner),
             settings,
+            component,
             pre,
             is_async,
-            imports,
             idle,
             patience: options.warm.patience,
             shared,

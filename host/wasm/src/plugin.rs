@@ -4,6 +4,7 @@ use crate::capability::refusals::Count;
 use crate::capability::registry::Grants;
 use crate::guest::GuestSettings;
 use crate::idle::Idle;
+use crate::inspect;
 use crate::reuse::Reuse;
 use crate::runtime::Inner;
 use crate::scene::Witness;
@@ -14,6 +15,7 @@ use crate::world::ExportsPre;
 use dispatcher_core::telemetry::metrics::of_plugins::PluginMeter;
 use std::sync::Arc;
 use std::time::Duration;
+use wasmtime::component::Component;
 
 /// How a plugin is run.
 #[derive(Debug, Clone, Default)]
@@ -60,10 +62,11 @@ pub struct LoadedPlugin {
 pub(crate) struct Loaded {
     pub(crate) runtime: Arc<Inner>,
     pub(crate) settings: Arc<GuestSettings>,
+    /// While it is held, others that load the same bytes have it too.
+    pub(crate) component: Arc<Component>,
     pub(crate) pre: ExportsPre,
     /// Whether a guest can continue after its answer.
     pub(crate) is_async: bool,
-    pub(crate) imports: Vec<String>,
     /// Where any wait for an attempt.
     pub(crate) idle: Option<Arc<Idle>>,
     /// How long making an instance ahead may take.
@@ -80,7 +83,7 @@ impl LoadedPlugin {
 
     /// The names of what it imports.
     pub fn imports(&self) -> Vec<String> {
-        self.loaded.imports.clone()
+        inspect::imports(&self.loaded.component)
     }
 }
 

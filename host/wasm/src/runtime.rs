@@ -4,6 +4,7 @@
 use crate::admission::{self, Admission, Permit};
 use crate::capability::http::connection::ConnectionLimit as Connections;
 use crate::capability::registry;
+use crate::compiled::Compiled;
 use crate::epoch::Ticker;
 use crate::functions::Functions;
 use crate::guest::Guest;
@@ -127,6 +128,8 @@ pub(super) struct Inner {
     pub(super) max_open: usize,
     /// Where compiled components are kept, if they are.
     pub(super) cache: Option<PathBuf>,
+    /// What loaded plugins run.
+    pub(super) compiled: Compiled,
     /// What was compiled before, if it is kept.
     pub(super) functions: Option<Arc<Functions>>,
     /// The connections of all plugins together.
@@ -189,6 +192,7 @@ impl Runtime {
                 max_memory: options.max_memory,
                 max_open: limits::open_each(most_files, options.instances),
                 cache: options.cache.filter(|_| cached),
+                compiled: Compiled::default(),
                 functions,
                 connections: Connections::of_process(most_files),
                 admission: Admission::new(options.instances.max(1)),

@@ -53,6 +53,21 @@ fn files_that_are_no_component_are_refused() {
 }
 
 #[test]
+fn what_several_routes_run_is_compiled_once_while_one_of_them_holds_it() {
+    let runtime = runtime(1);
+    let load = |name: &str| runtime.load(&prebuilt(name), options()).unwrap();
+    let code = |plugin: &LoadedPlugin| plugin.loaded.component.image_range();
+    let (first, second, other) = (load("verdicts"), load("verdicts"), load("bench-noop"));
+    assert_eq!(code(&first), code(&second));
+    assert_ne!(code(&first), code(&other));
+    let held = Arc::downgrade(&first.loaded.component);
+    drop((first, second));
+    assert_eq!(held.strong_count(), 0, "it ends with the last of them");
+    let again = load("verdicts");
+    assert!(again.imports().iter().any(|name| name.contains("wasi:")));
+}
+
+#[test]
 fn component_of_another_world_or_version_is_refused() {
     let told = problems(&prebuilt("wrong-world"));
     assert_contains(
