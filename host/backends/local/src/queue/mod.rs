@@ -64,7 +64,6 @@ use dispatcher_core::queue::{
 use dispatcher_sqlite::Database;
 
 use settle::Origin;
-use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -228,9 +227,13 @@ impl LocalStore {
     /// Makes the queues of these bare names that are missing, all in one transaction.
     pub async fn make(&self, names: Vec<String>) -> Result<(), QueueError> {
         let look = move |turn: &mut turn::Turn<'_>| {
-            let known: HashSet<String> = look::names(turn)?.into_iter().collect();
-            let missing = names.iter().filter(|name| !known.contains(*name));
-            Ok(missing.cloned().collect::<Vec<String>>())
+            let mut missing = Vec::new();
+            for name in &names {
+                if look::known_id(turn.connection, name)?.is_none() {
+                    missing.push(name.clone());
+                }
+            }
+            Ok(missing)
         };
         let missing = self.handle.run(Durability::Look, look).await?;
         if missing.is_empty() {

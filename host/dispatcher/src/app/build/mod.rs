@@ -15,6 +15,7 @@ pub use dispatcher_wasm::runtime::Spawn;
 
 use crate::config::problem::Problem;
 use crate::config::{MetricsSink, Route, Settings, Shed, Unmatched};
+use crate::name::QueueName;
 use dispatcher_aws as aws;
 use dispatcher_core::idempotency::Records;
 use dispatcher_core::memory;
@@ -61,6 +62,10 @@ pub async fn parts(
     let budget = Budget::new(bytes);
     let mut problems = contradictions(settings, backends).await;
     let mut opened = Vec::new();
+    // Of all routes at once: of each by itself it would be a transaction for each.
+    let names = settings.routes.iter().flat_map(|route| &route.queues);
+    let names: Vec<&QueueName> = names.map(|queue| &queue.name).collect();
+    backends.make(&names).await;
     for route in &settings.routes {
         opened.push(open_queues(backends, route, &budget, &mut problems).await);
     }
@@ -156,8 +161,6 @@ async fn open_queues(
         attempts: route.retry.attempts.map(std::num::NonZero::get),
         budget: Some(budget),
     };
-    let names = route.queues.iter().map(|queue| &queue.name);
-    backends.make(&names.collect::<Vec<_>>()).await;
     let mut queues = Vec::new();
     for queue in &route.queues {
         match backends.open(&queue.name, terms).await {
