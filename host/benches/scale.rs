@@ -13,6 +13,11 @@
 mod chart;
 #[path = "support/machine.rs"]
 mod machine;
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "another benchmark uses the rest of it"
+)]
 #[path = "support/server/mod.rs"]
 mod server;
 mod support;
