@@ -106,7 +106,7 @@ const LAYERS: &[(&str, Layers)] = &[
             (&["shared", "idle"], false),
             (&["instance"], false),
             (&["runtime"], false),
-            (&["functions"], false),
+            (&["functions", "compiled"], false),
             (&["report"], false),
             (&["failure_reason"], false),
             (&["world"], false),

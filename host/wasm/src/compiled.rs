@@ -1,5 +1,5 @@
 //! The compiled components of an engine that are in use: what several routes run is compiled, and held
-//! in memory, once.
+//! in memory, once; and what one imports.
 
 use dispatcher_core::files;
 use std::collections::HashMap;
@@ -34,4 +34,11 @@ impl Compiled {
     fn with<T>(&self, act: impl FnOnce(&mut HashMap<String, Weak<Component>>) -> T) -> T {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// The names of what a component imports, in its own order.
+pub(super) fn imports(component: &Component) -> Vec<String> {
+    let kind = component.component_type();
+    let imports = kind.imports(component.engine());
+    imports.map(|(name, _)| name.to_owned()).collect()
 }

@@ -1,6 +1,7 @@
 //! Describes a file to people: its kind, its imports and exports, whether or not this host would
 //! run it.
 
+use crate::compiled;
 use crate::diagnosis;
 use crate::problem::Problem;
 use crate::world::ComponentKind;
@@ -114,7 +115,7 @@ pub fn bytes(bytes: &[u8]) -> Inspection {
 fn describe(component: &Component, inspection: &mut Inspection) {
     let (kind, engine) = (component.component_type(), component.engine());
     let names = |(name, _): (&str, _)| name.to_owned();
-    inspection.imports = imports(component);
+    inspection.imports = compiled::imports(component);
     inspection.exports = kind.exports(engine).map(names).collect();
     inspection.kind = match ComponentKind::of(component) {
         Some(ComponentKind::Contract(export)) if export.is_batch => Kind::BatchHandler,
@@ -127,13 +128,6 @@ fn describe(component: &Component, inspection: &mut Inspection) {
     };
     // What is missing may be granted by whoever runs it.
     inspection.problems = diagnosis::of_component(component, &[]);
-}
-
-/// The names of what a component imports, in its own order.
-pub(super) fn imports(component: &Component) -> Vec<String> {
-    let kind = component.component_type();
-    let imports = kind.imports(component.engine());
-    imports.map(|(name, _)| name.to_owned()).collect()
 }
 
 /// The bytes of a file, or why there are none. Whatever is at the path, no more is read than the

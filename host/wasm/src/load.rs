@@ -12,7 +12,7 @@ use crate::runtime::Runtime;
 use crate::shared::{Recipe, SharedInstances, Sharing};
 use crate::world::contract::ManyPre;
 use crate::world::{ComponentKind, ExportsPre};
-use crate::{ahead, diagnosis, inspect};
+use crate::{ahead, compiled, diagnosis, inspect};
 use dispatcher_core::files::owner;
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -111,7 +111,7 @@ impl Runtime {
         let share = |sharing| self.share(sharing, options.max_memory, &settings, &pre);
         let shared = sharing.map(share).transpose()?;
         if is_shared {
-            note_waits(&settings.name, &inspect::imports(&component));
+            note_waits(&settings.name, &compiled::imports(&component));
         }
         let is_async = ManyPre::new(pre.clone()).is_some();
         let pre =

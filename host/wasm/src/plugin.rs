@@ -2,9 +2,9 @@
 
 use crate::capability::refusals::Count;
 use crate::capability::registry::Grants;
+use crate::compiled;
 use crate::guest::GuestSettings;
 use crate::idle::Idle;
-use crate::inspect;
 use crate::reuse::Reuse;
 use crate::runtime::Inner;
 use crate::scene::Witness;
@@ -83,7 +83,7 @@ impl LoadedPlugin {
 
     /// The names of what it imports.
     pub fn imports(&self) -> Vec<String> {
-        inspect::imports(&self.loaded.component)
+        compiled::imports(&self.loaded.component)
     }
 }
 
