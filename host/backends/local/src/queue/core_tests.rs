@@ -1,7 +1,9 @@
 //! Tests of the core on a database in memory, with their own clock.
 
 use super::deliver::{Claimed, DeliveryTerms, claim, load};
-use super::deliver::{GROUP_HAS, MEMBERS, NEWEST, NEXT_DUE, READY, next_due, receive, send};
+use super::deliver::{
+    GROUP_HAS, HOLDING, MEMBERS, NEWEST, NEXT_DUE, READY, holding, next_due, receive, send,
+};
 use super::groups::{FIRST, GATE, LONGEST};
 use super::look::{DEPTH, VISIBLE, depth, names, peek, queue_id};
 use super::schema::{in_memory, index_by_age};
@@ -344,6 +346,32 @@ fn every_query_uses_its_index() {
         for (step, wanted) in steps.iter().zip(wanted) {
             assert!(step.contains(wanted), "{sql}: {step}");
         }
+    }
+}
+
+#[test]
+fn queues_that_hold_something_are_found_by_one_step_each() {
+    let connection = in_memory();
+    assert!(holding(&connection).unwrap().is_empty());
+    let insert = "INSERT INTO entries (queue, head, visible_at, in_flight, receive_count, sent_at)
+                  VALUES (?1, ?2, 0, ?3, 0, 0)";
+    // Waiting, behind another of its group, in flight.
+    for (queue, head, in_flight) in [(7, 1, 0), (7, 0, 0), (7, 1, 0), (2, 1, 1), (90, 1, 0)] {
+        let entry = rusqlite::params![queue, head, in_flight];
+        connection.execute(insert, entry).unwrap();
+    }
+    let found = holding(&connection).unwrap();
+    assert_eq!(found.into_iter().collect::<Vec<_>>(), [2, 7, 90]);
+    let mut plan = connection
+        .prepare(&format!("EXPLAIN QUERY PLAN {HOLDING}"))
+        .unwrap();
+    let steps = plan.query_map([], |row| row.get(3)).unwrap();
+    let steps: Vec<String> = steps.collect::<Result<_, _>>().unwrap();
+    let of_entries = |step: &&String| step.starts_with("SEARCH e");
+    let of_entries: Vec<&String> = steps.iter().filter(of_entries).collect();
+    assert!(!of_entries.is_empty(), "{steps:?}");
+    for step in of_entries {
+        assert!(step.contains("COVERING INDEX ready"), "{steps:?}");
     }
 }
 

@@ -11,7 +11,8 @@ use super::turn::{LocalDelivery, QueueId, Turn};
 use dispatcher_core::memory::{Budget, HeldBytes};
 use dispatcher_core::message::{Attribute, ContentError, Message, Outgoing, Receipt, TRACE_HEADER};
 use dispatcher_core::queue::{Ask, GroupShare, ItemError};
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,6 +74,13 @@ const READ_ONE: &str = "SELECT e.seq, p.id, p.body, coalesce(e.attributes, p.att
 /// When the first of them becomes visible.
 pub(super) const NEXT_DUE: &str =
     "SELECT visible_at FROM entries WHERE queue = ?1 AND head = 1 ORDER BY visible_at LIMIT 1";
+/// The queues that have entries, each found by one step in the index.
+pub(super) const HOLDING: &str = "WITH RECURSIVE holding (queue) AS (
+         SELECT min(queue) FROM entries
+         UNION ALL
+         SELECT (SELECT min(e.queue) FROM entries e WHERE e.queue > h.queue)
+           FROM holding h WHERE h.queue IS NOT NULL)
+     SELECT queue FROM holding WHERE queue IS NOT NULL";
 /// Whether a group has messages.
 pub(super) const GROUP_HAS: &str =
     "SELECT 1 FROM entries WHERE queue = ?1 AND message_group = ?2 LIMIT 1";
@@ -558,6 +566,13 @@ pub(super) fn handed_out(
     let mut one = look_at(turn, delivery.seq, name)?;
     one.receipt = delivery.receipt();
     Ok(one)
+}
+
+/// The queues that hold something, received or not.
+pub(super) fn holding(connection: &Connection) -> rusqlite::Result<BTreeSet<QueueId>> {
+    let mut select = connection.prepare_cached(HOLDING)?;
+    let rows = select.query_map([], |row| row.get(0))?;
+    rows.collect()
 }
 
 /// When something of the queue can be received next, unless more is sent: now or in the past if

@@ -2,7 +2,7 @@
 //! find nothing wait here, so that a sent message is delivered in the very transaction that stores
 //! it.
 
-use super::deliver::{Claimed, claim, load, next_due};
+use super::deliver::{Claimed, claim, holding, load, next_due};
 use super::lines::{WaitingReceive, WaitingReceives};
 use super::notifier::FileNotifier;
 use super::refusal::Refused;
@@ -140,7 +140,8 @@ impl QueueWriter {
         (works, tries)
     }
 
-    /// Once a `LOOK`, and after a notification: all lines if another process has written since.
+    /// Once a `LOOK`, and after a notification: the lines of all queues that hold something, if another
+    /// process has written since.
     fn look_around(&mut self) -> BTreeSet<QueueId> {
         let now = clock::now();
         if self.lines.is_empty() || now < self.look_at {
@@ -157,7 +158,16 @@ impl QueueWriter {
             Ok(version) if version == self.seen => BTreeSet::new(),
             Ok(version) => {
                 self.seen = version;
-                self.lines.queues()
+                // To ask each of thousands of queues would take longer than a message may.
+                match holding(self.writer.database()) {
+                    Ok(holding) => self
+                        .lines
+                        .queues()
+                        .intersection(&holding)
+                        .copied()
+                        .collect(),
+                    Err(_) => self.lines.queues(),
+                }
             }
             Err(_) => self.lines.queues(),
         }
