@@ -1,7 +1,6 @@
 //! The two places where messages lie: how they are sent, counted and taken from among the dead
 //! letters, past the program under test. Knows nothing of what is wanted of them.
 
-use crate::SqsClient;
 use crate::traffic::Role;
 use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, SendMessageBatchRequestEntry};
 use dispatcher_core::message::{AttributeValue, Outcome, Outgoing};
@@ -32,7 +31,7 @@ pub(crate) enum EnduranceBackend {
         /// Spoken to directly.
         server: SqsServer,
         /// Who makes the dispatchers' calls.
-        client: SqsClient,
+        client: String,
         /// The prefix of the queues' names.
         prefix: String,
         /// The queues' URLs.
@@ -58,7 +57,7 @@ impl EnduranceBackend {
     }
 
     /// In new queues of this server.
-    pub(crate) async fn sqs(folder: &Path, url: &str, client: SqsClient) -> Self {
+    pub(crate) async fn sqs(folder: &Path, url: &str, client: &str) -> Self {
         std::fs::create_dir_all(folder.join("sqs")).expect("the folder is ours");
         let server = SqsServer::at(url);
         let prefix = SqsServer::fresh_name("endurance");
@@ -70,7 +69,7 @@ impl EnduranceBackend {
         }
         Self::Sqs {
             server,
-            client,
+            client: client.to_owned(),
             prefix,
             urls,
             dead,
@@ -99,10 +98,7 @@ impl EnduranceBackend {
                         shutdown-grace = \"20s\"\nconcurrency = 20\n"
             .to_owned();
         if let Self::Sqs { client, .. } = self {
-            text.push_str(&format!(
-                "\n[backend.sqs]\nclient = \"{}\"\n",
-                client.setting()
-            ));
+            text.push_str(&format!("\n[backend.sqs]\nclient = \"{client}\"\n"));
         }
         for role in Role::ALL {
             let queue = match self {

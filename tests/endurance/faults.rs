@@ -71,7 +71,7 @@ async fn sqs(options: &Options, folder: &std::path::Path, until: Instant) -> boo
     let seed = options.seed();
     let server = MiniStack::start();
     let chaos = Chaos::before(server.address(), BROKEN_PERMILLE, seed);
-    let backend = EnduranceBackend::sqs(folder, &server.url(), options.sqs_client).await;
+    let backend = EnduranceBackend::sqs(folder, &server.url(), &options.sqs_client).await;
     let site = Site::new(&options.binary(), folder, backend, Some(chaos.url()), true);
     let dispatchers: Vec<Dispatcher> = (0..SEVERAL).map(|_| site.start()).collect();
     let gate = RwLock::new(());

@@ -55,23 +55,6 @@ impl Backends {
     }
 }
 
-/// Who makes the calls of SQS.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum SqsClient {
-    Direct,
-    Sdk,
-}
-
-impl SqsClient {
-    /// As the configuration has it.
-    fn setting(self) -> &'static str {
-        match self {
-            Self::Direct => "direct",
-            Self::Sdk => "sdk",
-        }
-    }
-}
-
 #[derive(Debug, clap::Args)]
 struct Options {
     /// How long messages are sent, as in 10m
@@ -81,8 +64,8 @@ struct Options {
     #[arg(long, global = true, value_enum, default_value = "both")]
     backend: Backends,
     /// Who makes the calls of SQS
-    #[arg(long, global = true, value_enum, default_value = "direct")]
-    sqs_client: SqsClient,
+    #[arg(long, global = true, value_parser = ["direct", "sdk"], default_value = "direct")]
+    sqs_client: String,
     /// Repeats the dice of another run [default: new ones]
     #[arg(long, global = true)]
     seed: Option<u64>,

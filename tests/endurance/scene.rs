@@ -125,7 +125,7 @@ impl Site {
             sites.push(Self::new(&binary, folder, backend, None, false));
         }
         if options.backend.has_sqs() {
-            let backend = EnduranceBackend::sqs(folder, server, options.sqs_client).await;
+            let backend = EnduranceBackend::sqs(folder, server, &options.sqs_client).await;
             let endpoint = Some(server.to_owned());
             sites.push(Self::new(&binary, folder, backend, endpoint, false));
         }

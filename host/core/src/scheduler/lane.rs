@@ -451,19 +451,24 @@ impl<J: Waiting> Lane<J> {
     /// answered.
     pub(super) fn full_receive(&self, capacity: usize) -> usize {
         let half = capacity.div_ceil(2);
-        let several = self.turns.is_none() && self.variety.groups() > 1;
-        self.rules.batch.min(match several && half >= FULL_CALL {
+        let most = match self.widest() > 1 && half >= FULL_CALL {
             true => half,
             false => capacity,
-        })
+        };
+        self.rules.batch.min(most)
     }
 
-    /// How many polls may be under way. Where groups are kept in order here it is one: the answers
-    /// of several overtake each other, which would turn around the order of sending.
+    /// How many polls may be under way.
     pub(super) fn most_polls(&self) -> usize {
+        self.abreast.min(self.widest())
+    }
+
+    /// How many polls are ever worth having under way. Where groups are kept in order here it is one:
+    /// the answers of several overtake each other, which would turn around the order of sending.
+    fn widest(&self) -> usize {
         match self.turns {
             Some(_) => 1,
-            None => self.abreast.min(self.variety.groups()),
+            None => self.variety.groups(),
         }
     }
 

@@ -140,8 +140,8 @@ impl QueueWriter {
         (works, tries)
     }
 
-    /// Once a `LOOK`, and after a notification: the lines of all queues that hold something, if another
-    /// process has written since.
+    /// Once a `LOOK`, and after a notification: the queues that hold something, whether anybody waits for
+    /// them or not, if another process has written since.
     fn look_around(&mut self) -> BTreeSet<QueueId> {
         let now = clock::now();
         if self.lines.is_empty() || now < self.look_at {
@@ -154,23 +154,15 @@ impl QueueWriter {
             .database()
             .prepare_cached("PRAGMA data_version")
             .and_then(|mut version| version.query_row([], |row| row.get(0)));
-        match version {
-            Ok(version) if version == self.seen => BTreeSet::new(),
-            Ok(version) => {
-                self.seen = version;
-                // To ask each of thousands of queues would take longer than a message may.
-                match holding(self.writer.database()) {
-                    Ok(holding) => self
-                        .lines
-                        .queues()
-                        .intersection(&holding)
-                        .copied()
-                        .collect(),
-                    Err(_) => self.lines.queues(),
-                }
-            }
-            Err(_) => self.lines.queues(),
+        if version.as_ref().is_ok_and(|version| *version == self.seen) {
+            return BTreeSet::new();
         }
+        // To ask each of thousands of queues would take longer than a message may.
+        let holding = version.and_then(|version| {
+            self.seen = version;
+            holding(self.writer.database())
+        });
+        holding.unwrap_or_else(|_| self.lines.queues())
     }
 
     /// Runs and answers what only looks; releases the rest.
