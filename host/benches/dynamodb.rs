@@ -26,7 +26,7 @@ mod tables;
 use dispatcher_core::clock;
 use dispatcher_core::message::{Outcome, Outgoing};
 use dispatcher_core::queue::{Ask, Queue};
-use dispatcher_dynamodb::queue::{Consumed, Dynamo, DynamoQueue, Options};
+use dispatcher_dynamodb::queue::{Completed, Consumed, Dynamo, DynamoQueue, Options};
 use servers::MiniStack;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,8 +38,15 @@ use tokio_util::sync::CancellationToken;
 const PATIENCE: Duration = Duration::from_secs(60);
 const TASKS: usize = 400;
 const BODY: usize = 256;
-/// Loops that take ten and end ten, in so many open queues.
-const WORKERS: [(usize, usize); 4] = [(1, 1), (4, 1), (8, 1), (8, 4)];
+/// Loops that take ten and end ten, in so many open queues, and what becomes of tasks that are done.
+const WORKERS: [(usize, usize, Completed); 6] = [
+    (1, 1, Completed::Keep),
+    (4, 1, Completed::Keep),
+    (8, 1, Completed::Keep),
+    (8, 4, Completed::Keep),
+    (4, 1, Completed::Delete),
+    (8, 4, Completed::Delete),
+];
 
 fn main() {
     let words: Vec<String> = std::env::args()
@@ -67,10 +74,10 @@ async fn open(url: &str, name: &str, options: Options) -> DynamoQueue {
 async fn claims(url: &str) {
     println!("{TASKS} tasks with a body of {BODY} bytes; units as the server told, for each task");
     println!(
-        "{:<24} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>10}",
+        "{:<32} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>10}",
         "", "sends/s", "claims/s", "tasks/s", "reads", "writes", "calls", "conflicts"
     );
-    for (at, (workers, queues)) in WORKERS.into_iter().enumerate() {
+    for (at, (workers, queues, completed)) in WORKERS.into_iter().enumerate() {
         let name = format!("claims-{at}");
         create(url, &name).await;
         let sender = open(url, &name, Options::default()).await;
@@ -79,7 +86,11 @@ async fn claims(url: &str) {
         let sending = clock::now().since(began);
         let mut opened = Vec::new();
         for _ in 0..queues {
-            opened.push(Arc::new(open(url, &name, Options::default()).await));
+            let options = Options {
+                completed,
+                ..Options::default()
+            };
+            opened.push(Arc::new(open(url, &name, options).await));
         }
         let began = clock::now();
         let loops = (0..workers).map(|at| tokio::spawn(drain(opened[at % queues].clone())));
@@ -97,8 +108,8 @@ async fn claims(url: &str) {
         }
         let per = |figure: f64| figure / TASKS as f64;
         println!(
-            "{:<24} {:>9.0} {:>9.0} {:>9.0} {:>8.2} {:>8.2} {:>8.2} {:>10.3}",
-            format!("{workers} loops, {queues} dispatchers"),
+            "{:<32} {:>9.0} {:>9.0} {:>9.0} {:>8.2} {:>8.2} {:>8.2} {:>10.3}",
+            format!("{workers} loops, {queues} dispatchers, {completed:?}"),
             TASKS as f64 / sending.as_secs_f64(),
             TASKS as f64 / (claiming.as_secs_f64() / workers as f64),
             TASKS as f64 / took.as_secs_f64(),

@@ -4,7 +4,7 @@ use dispatcher_core::backend::{Backend as _, BackendConfig, QueueTerms};
 use dispatcher_core::message::{Attribute, Message, Outcome, Outgoing};
 use dispatcher_core::queue::{Ask, Queue, Received};
 use dispatcher_directory::DirectoryBackend;
-use dispatcher_dynamodb::queue::{Dynamo, Options};
+use dispatcher_dynamodb::queue::{Completed, Dynamo, Options};
 use dispatcher_local::queue::LocalStore;
 use dispatcher_redis::queue::Redis;
 use dispatcher_sqs::queue::{ClientKind, Sqs};
@@ -135,7 +135,8 @@ impl Backend {
         }
     }
 
-    /// A table whose dates are texts, its statuses spread over three keys, each body a column.
+    /// A table whose dates are texts, its statuses spread over three keys, each body a column; tasks
+    /// that are done are deleted.
     pub(crate) fn sharded() -> Self {
         Self::DynamoDb {
             server: MiniStack::shared(),
@@ -143,6 +144,7 @@ impl Backend {
             options: Options {
                 shards: 3,
                 body_attribute: Some("payload".into()),
+                completed: Completed::Delete,
                 ..Options::default()
             },
         }

@@ -5,8 +5,8 @@ use crate::backend::{Handy, LONG, plain};
 use crate::dynamodb_own::{TableScene, open, scene};
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
 use dispatcher_core::message::Outcome;
-use dispatcher_core::queue::{Ask, Queue};
-use dispatcher_dynamodb::queue::{Dynamo, Options};
+use dispatcher_core::queue::{Ask, ItemError, Queue};
+use dispatcher_dynamodb::queue::{Completed, Dynamo, Options};
 use dispatcher_tests::dynamodb::{Dates, now_ms};
 use dispatcher_tests::proxy::Proxy;
 use dispatcher_tests::relay::Relay;
@@ -110,6 +110,49 @@ async fn claim_with_a_lost_answer_is_recognised_as_own() {
     assert_eq!((&*message.body, message.receive_count), ("once", 1));
     queue.settle_one(&message, Outcome::Delete).await;
     assert_eq!(scene.column(&message.id, "taskStatus").await, "SUCCESS");
+}
+
+fn deleting() -> Options {
+    Options {
+        completed: Completed::Delete,
+        ..Options::default()
+    }
+}
+
+#[tokio::test]
+async fn deletion_of_a_done_task_with_a_lost_answer_counts_as_made() {
+    let scene = scene(deleting()).await;
+    let id = scene.queue().send_all(&[plain("once")]).await.remove(0);
+    let relay = Relay::before(MiniStack::shared().address());
+    let url = format!("http://{}", relay.address());
+    let table = open(&url, &scene.table, deleting()).await;
+    let queue: &dyn Queue = &table;
+    let message = queue.next(LONG).await;
+    // The answer to a deletion, which is the only call now.
+    relay.swallow_answer_with("ConsumedCapacity");
+    queue.settle_one(&message, Outcome::Delete).await;
+    let conflicts = table.consumed().conflicts;
+    assert_eq!(conflicts, 1, "it was repeated, and found no task");
+    let left = scene.tables.item(&scene.table, &id).await;
+    assert_eq!(left, None, "nothing stays");
+}
+
+#[tokio::test]
+async fn late_deletion_leaves_the_task_to_whoever_has_it_now() {
+    let scene = scene(deleting()).await;
+    scene.queue().send_all(&[plain("slow")]).await;
+    let late = scene.queue().next(Duration::from_secs(1)).await;
+    let now = scene.queue().next(LONG).await;
+    assert_eq!(now.receive_count, 2);
+    let answers = scene.queue.settle(&[(late, Outcome::Delete)]).await;
+    assert!(
+        matches!(answers[..], [Err(ItemError::Gone(_))]),
+        "{answers:?}"
+    );
+    let left = scene.tables.item(&scene.table, &now.id).await;
+    assert!(left.is_some(), "the one that has it works on it");
+    scene.queue().settle_one(&now, Outcome::Delete).await;
+    assert_eq!(scene.tables.all(&scene.table).await, []);
 }
 
 /// Puts a task that somebody took whose lease has expired long ago; its id.

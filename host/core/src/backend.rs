@@ -135,7 +135,13 @@ pub trait Backend: Send + Sync + 'static {
 
     /// What an IAM policy must allow for using a queue. `partition` is that of the ARNs which the name
     /// leaves open.
-    fn permission(&self, _queue: &str, _purpose: Purpose, _partition: &str) -> Option<Permission> {
+    fn permission(
+        &self,
+        _queue: &str,
+        _purpose: Purpose,
+        _partition: &str,
+        _config: &BackendConfig,
+    ) -> Option<Permission> {
         None
     }
 

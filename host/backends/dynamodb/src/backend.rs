@@ -1,7 +1,7 @@
 //! The DynamoDB backend for the program: tables as queues, and tables for scheduled messages of SQS
 //! queues.
 
-use crate::queue::{Dynamo, FAILED};
+use crate::queue::{Completed, Dynamo, FAILED};
 use crate::schedule::DynamoDb as Schedules;
 use crate::settings;
 use dispatcher_aws as aws;
@@ -19,6 +19,13 @@ use std::sync::Arc;
 /// What is called on tables that tasks are taken from; conditional writes need no more (Service
 /// Authorization Reference, "Amazon DynamoDB"). A transaction is allowed by the names of its parts.
 const TAKE: &[&str] = &[
+    "dynamodb:DescribeTable",
+    "dynamodb:Query",
+    "dynamodb:UpdateItem",
+];
+/// The same where tasks that are done are deleted.
+const TAKE_AND_DELETE: &[&str] = &[
+    "dynamodb:DeleteItem",
     "dynamodb:DescribeTable",
     "dynamodb:Query",
     "dynamodb:UpdateItem",
@@ -65,12 +72,21 @@ impl Backend for DynamoDbBackend {
     }
 
     /// Of a table and its indices.
-    fn permission(&self, queue: &str, purpose: Purpose, partition: &str) -> Option<Permission> {
+    fn permission(
+        &self,
+        queue: &str,
+        purpose: Purpose,
+        partition: &str,
+        config: &BackendConfig,
+    ) -> Option<Permission> {
         let table = format!("arn:{partition}:dynamodb:*:*:table/{queue}");
         match purpose {
             Purpose::Receive => Some(Permission {
                 sid: "TakeTasks",
-                actions: TAKE,
+                actions: match settings::completed(config) {
+                    Completed::Keep => TAKE,
+                    Completed::Delete => TAKE_AND_DELETE,
+                },
                 resources: vec![format!("{table}/index/*"), table],
             }),
             Purpose::DeadLetter => Some(Permission {

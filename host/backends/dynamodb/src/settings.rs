@@ -1,6 +1,6 @@
 //! `[backend.dynamodb]`: how tables are used as queues.
 
-use crate::queue::Options;
+use crate::queue::{Completed, Options};
 use dispatcher_core::backend::{BackendConfig, BackendSetting, BadValue, SettingForm};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use std::time::Duration;
@@ -40,6 +40,15 @@ pub(crate) const SETTINGS: &[BackendSetting] = &[
         form: SettingForm::Time(Duration::from_millis(50)..=Duration::from_secs(20)),
         flag: None,
     },
+    BackendSetting {
+        key: "completed",
+        help: "What becomes of a task that is done: it stays as SUCCESS until its ttl, or is deleted at \
+               once, which costs a write unit less",
+        value: "keep|delete",
+        default: "keep",
+        form: SettingForm::Word(&["keep", "delete"]),
+        flag: None,
+    },
 ];
 
 /// Whether a value can be used.
@@ -63,6 +72,14 @@ pub(crate) fn check(key: &str, value: &str) -> Result<(), BadValue> {
     Ok(())
 }
 
+/// What becomes of tasks that are done.
+pub(crate) fn completed(config: &BackendConfig) -> Completed {
+    match config.get("completed") {
+        Some("delete") => Completed::Delete,
+        _ => Completed::Keep,
+    }
+}
+
 /// What the configuration leaves open is as usual.
 pub(crate) fn options(config: &BackendConfig) -> Result<Options, CallError> {
     let usual = Options::default();
@@ -78,6 +95,7 @@ pub(crate) fn options(config: &BackendConfig) -> Result<Options, CallError> {
         },
         time_to_live: time("time-to-live", usual.time_to_live)?,
         idle_poll: time("idle-poll", usual.idle_poll)?,
+        completed: completed(config),
     })
 }
 

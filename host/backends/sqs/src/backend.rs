@@ -65,7 +65,13 @@ impl Backend for SqsBackend {
         ScheduleHome::TableOf("dynamodb")
     }
 
-    fn permission(&self, queue: &str, purpose: Purpose, partition: &str) -> Option<Permission> {
+    fn permission(
+        &self,
+        queue: &str,
+        purpose: Purpose,
+        partition: &str,
+        _config: &BackendConfig,
+    ) -> Option<Permission> {
         iam::permission(queue, purpose, partition)
     }
 

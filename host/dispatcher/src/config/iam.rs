@@ -83,12 +83,14 @@ fn use_queues(settings: &Settings, partition: &str) -> Vec<Statement> {
     let mut statements = Vec::new();
     for purposes in [TAKING, &[Purpose::Send]] {
         for backend in backends::all() {
+            let config = settings.stores.config_of(backend.name());
             for purpose in purposes {
                 let of_both = uses
                     .iter()
                     .filter(|(name, used)| name.backend == *backend && used == purpose);
-                let wanted = of_both
-                    .filter_map(|(name, _)| backend.permission(&name.name, *purpose, partition));
+                let wanted = of_both.filter_map(|(name, _)| {
+                    backend.permission(&name.name, *purpose, partition, &config)
+                });
                 statements.extend(merged(wanted));
             }
         }

@@ -7,7 +7,7 @@ use super::item::{self, MOVED, REASON, Readiness, STATUS, TASK_ID, TOKEN, TaskIt
 use super::item_errors::of_item;
 use super::purge::{self, PURGED_AT_ONCE, PurgeSource, purge_some};
 use super::receipt::TaskDelivery;
-use super::settle::{HELD, LEASE, extension, gone, held, held_values};
+use super::settle::{LEASE, extension, gone, held, remove_held};
 use super::status::{self, FAILURE};
 use super::table::{
     ConditionalRemoval, ConditionalStep, IndexPage, Seek, Stepped, Table, side_by_side,
@@ -122,7 +122,7 @@ impl FailedTasks {
             async move {
                 let delivery = TaskDelivery::parse(&receipt)?;
                 match end {
-                    LeaseEnd::Removed => remove_held(&table, &delivery).await,
+                    LeaseEnd::Removed => remove_held(&table, &delivery, FAILURE).await,
                     LeaseEnd::Extended(more) => extend_held(&table, &delivery, more).await,
                     LeaseEnd::GivenBack => give_back(&table, &delivery).await,
                 }
@@ -179,20 +179,6 @@ async fn give_back(table: &Table, delivery: &TaskDelivery) -> Result<(), ItemErr
         {
             Ok(())
         }
-        Stepped::Not(found) => Err(gone(found.as_ref())),
-    }
-}
-
-/// Removes a task that this delivery holds. One that is gone was removed before.
-async fn remove_held(table: &Table, delivery: &TaskDelivery) -> Result<(), ItemError> {
-    let removal = ConditionalRemoval {
-        task: &delivery.task,
-        condition: HELD,
-        names: LEASE,
-        values: held_values(delivery, FAILURE),
-    };
-    match table.remove(removal).await.map_err(of_item)? {
-        Stepped::Done(_) | Stepped::Not(None) => Ok(()),
         Stepped::Not(found) => Err(gone(found.as_ref())),
     }
 }

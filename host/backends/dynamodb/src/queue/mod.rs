@@ -68,6 +68,17 @@ pub struct Options {
     pub time_to_live: Duration,
     /// The longest pause between two looks at a table that has nothing.
     pub idle_poll: Duration,
+    /// What becomes of a task that is done.
+    pub completed: Completed,
+}
+
+/// What becomes of a task that is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Completed {
+    /// It stays as `SUCCESS` until its `ttl`, as in the sample.
+    Keep,
+    /// It is deleted at once.
+    Delete,
 }
 
 impl Default for Options {
@@ -78,6 +89,7 @@ impl Default for Options {
             // As SQS keeps its messages, unless told otherwise.
             time_to_live: Duration::from_secs(4 * 24 * 3_600),
             idle_poll: Duration::from_secs(2),
+            completed: Completed::Keep,
         }
     }
 }

@@ -167,6 +167,7 @@ impl Dynamo {
             dates: kind.dates,
             shards: status::Shards::new(self.options.shards),
             time_to_live: self.options.time_to_live,
+            completed: self.options.completed,
             reading: ItemFormat {
                 source: described.table_arn.unwrap_or_else(|| queue.clone()),
                 queue,

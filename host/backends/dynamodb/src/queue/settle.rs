@@ -1,11 +1,11 @@
 //! Extends and settles deliveries: conditional steps that require the fence token, never a time.
 
-use super::DynamoQueue;
 use super::item::{self, EXPIRES, MOVED, NOT_BEFORE, REASON, STATUS, TOKEN, TTL, TaskItem, UNTIL};
 use super::item_errors::of_item;
 use super::receipt::TaskDelivery;
 use super::status::{self, FAILURE, PENDING, SUCCESS, TAKEN};
-use super::table::{ConditionalStep, Stepped, side_by_side};
+use super::table::{ConditionalRemoval, ConditionalStep, Stepped, Table, side_by_side};
+use super::{Completed, DynamoQueue};
 use aws_sdk_dynamodb::types::AttributeValue;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
@@ -16,8 +16,7 @@ use std::time::Duration;
 type SettleResult = Result<(), ItemError>;
 
 /// A delivery still holds its task: one that the sample has taken since carries no lease.
-pub(super) const HELD: &str =
-    "begins_with(#status, :held) AND #token = :token AND attribute_exists(#until)";
+const HELD: &str = "begins_with(#status, :held) AND #token = :token AND attribute_exists(#until)";
 /// The columns of a lease.
 pub(super) const LEASE: &[(&str, &str)] = &[("#token", TOKEN), ("#until", UNTIL)];
 
@@ -91,7 +90,7 @@ impl DynamoQueue {
             async move {
                 let delivery = TaskDelivery::parse(&message.receipt)?;
                 match (outcome, dead_letter_queue) {
-                    (Outcome::Delete, _) => end(&table, &delivery, &TableEnd::Success).await,
+                    (Outcome::Delete, _) => complete(&table, &delivery).await,
                     (Outcome::Release(after), _) => {
                         end(&table, &delivery, &TableEnd::Pending(after)).await
                     }
@@ -125,10 +124,7 @@ fn finality(outcome: &Outcome) -> u8 {
 }
 
 /// What a condition that a delivery still holds its task stands on.
-pub(super) fn held_values(
-    delivery: &TaskDelivery,
-    status: &str,
-) -> Vec<(&'static str, AttributeValue)> {
+fn held_values(delivery: &TaskDelivery, status: &str) -> Vec<(&'static str, AttributeValue)> {
     vec![
         (":held", item::text(status)),
         (":token", item::text(delivery.token.clone())),
@@ -173,11 +169,7 @@ pub(super) fn extension(
 }
 
 /// The step that ends a delivery.
-pub(super) fn ending(
-    table: &super::table::Table,
-    delivery: &TaskDelivery,
-    end: &TableEnd,
-) -> ConditionalStep {
+pub(super) fn ending(table: &Table, delivery: &TaskDelivery, end: &TableEnd) -> ConditionalStep {
     let to = item::text(table.shards.key(end.status(), &delivery.task));
     match end {
         TableEnd::Success => held(
@@ -247,7 +239,7 @@ pub(super) fn ending(
 }
 
 /// Until when a dead letter of now is kept.
-fn life_ends(table: &super::table::Table) -> AttributeValue {
+fn life_ends(table: &Table) -> AttributeValue {
     item::number(item::ttl(due(table.dead_letter_lifetime())))
 }
 
@@ -256,11 +248,7 @@ fn due(after: Duration) -> Timestamp {
 }
 
 /// Ends a delivery if it is still ours, or was ended so before.
-pub(super) async fn end(
-    table: &super::table::Table,
-    delivery: &TaskDelivery,
-    end: &TableEnd,
-) -> SettleResult {
+pub(super) async fn end(table: &Table, delivery: &TaskDelivery, end: &TableEnd) -> SettleResult {
     match table.step(ending(table, delivery, end)).await {
         Ok(Stepped::Done(_)) => {
             if matches!(end, TableEnd::Pending(_)) {
@@ -284,6 +272,33 @@ pub(super) async fn end(
             }
             _ => Err(of_item(error)),
         },
+    }
+}
+
+/// Ends a delivery whose task is done.
+async fn complete(table: &Table, delivery: &TaskDelivery) -> SettleResult {
+    match table.completed {
+        Completed::Keep => end(table, delivery, &TableEnd::Success).await,
+        Completed::Delete => remove_held(table, delivery, TAKEN).await,
+    }
+}
+
+/// Removes a task that this delivery holds in this status. One that is gone counts as removed by it: the
+/// answer to the first call may have been lost, and nothing is left that could tell.
+pub(super) async fn remove_held(
+    table: &Table,
+    delivery: &TaskDelivery,
+    status: &str,
+) -> SettleResult {
+    let removal = ConditionalRemoval {
+        task: &delivery.task,
+        condition: HELD,
+        names: LEASE,
+        values: held_values(delivery, status),
+    };
+    match table.remove(removal).await.map_err(of_item)? {
+        Stepped::Done(_) | Stepped::Not(None) => Ok(()),
+        Stepped::Not(found) => Err(gone(found.as_ref())),
     }
 }
 

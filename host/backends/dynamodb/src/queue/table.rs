@@ -1,6 +1,7 @@
 //! Calls one table: the conditional update that is every step of a task's life, pages of its index,
 //! and consumed units. Decides nothing about tasks.
 
+use super::Completed;
 use super::item::{self, Dates, ItemFormat, STATUS, TASK_ID, TaskItem, UPDATED};
 use super::recent::Recent;
 use super::status::Shards;
@@ -44,6 +45,8 @@ pub(super) struct Table {
     pub shards: Shards,
     /// How long a task that we send may live.
     pub time_to_live: Duration,
+    /// What becomes of a task that is done.
+    pub completed: Completed,
     pub reading: ItemFormat,
     /// Rung when something can be taken that could not before.
     pub notifier: watch::Sender<u64>,

@@ -255,7 +255,8 @@ impl Backends {
     ) -> (Vec<QueueKey>, Vec<QueueError>) {
         let (mut keys, mut errors) = (Vec::new(), Vec::new());
         let on_aws = |name: &&QueueName| {
-            let wanted = name.backend.permission(&name.name, Purpose::Receive, "");
+            let (backend, config) = (name.backend, self.stores.config_of(name.backend.name()));
+            let wanted = backend.permission(&name.name, Purpose::Receive, "", &config);
             wanted.is_some()
         };
         for name in names.into_iter().filter(on_aws) {

@@ -244,3 +244,20 @@ fn keys_of_encrypted_queues_are_in_the_policy() {
         serde_json::json!({"ForAnyValue:StringEquals": {"kms:ResourceAliases": ["alias/orders"]}})
     );
 }
+
+#[test]
+fn deleting_done_tasks_of_a_table_needs_one_action_more() {
+    let of_table = |completed: &str| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("dispatcher.toml");
+        let text = format!(
+            "[backend.dynamodb]\ncompleted = \"{completed}\"\n\
+             [plugin.forward]\nfunction = \"f\"\n\
+             [[route]]\nplugin = \"forward\"\nqueues = [\"dynamodb:tasks\"]\n"
+        );
+        std::fs::write(&file, text).expect("it can be written");
+        of(&[("config", file.to_str().expect("a path of UTF-8"))])
+    };
+    assert!(of_table("delete").contains("dynamodb:DeleteItem"));
+    assert!(!of_table("keep").contains("dynamodb:DeleteItem"));
+}
