@@ -1,7 +1,7 @@
 //! What an attempt costs that awaits an invocation beside thousands of others: resident memory
 //! while it waits, and time to begin and to end it, for some numbers of attempts in one instance.
 //! Memory that one row released helps the next, so a row is best believed alone:
-//! `cargo bench --bench waiting -- 1000`.
+//! `cargo bench --bench waiting -- 1000`, and `-- 1000 of 100000` for ten times as many attempts.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Unless another number is asked for.
 const ATTEMPTS: usize = 10_000;
 const MAX_MEMORY: usize = 64 << 20;
 const LONG: Duration = Duration::from_secs(3600);
@@ -46,20 +47,25 @@ impl Invoke for HeldHandler {
 }
 
 fn main() {
-    println!("{ATTEMPTS} attempts, each awaiting an invocation");
+    let words: Vec<String> = std::env::args().collect();
+    let of = words.iter().position(|word| word == "of");
+    let (rows, count) = words.split_at(of.unwrap_or(words.len()));
+    let numbers = |words: &[String]| -> Vec<usize> {
+        words.iter().filter_map(|word| word.parse().ok()).collect()
+    };
+    let attempts = numbers(count).first().copied().unwrap_or(ATTEMPTS);
+    println!("{attempts} attempts, each awaiting an invocation");
     println!("in one instance  instances  KiB each  begin µs  end µs");
-    let wanted = std::env::args().filter_map(|argument| argument.parse().ok());
-    let wanted: Vec<usize> = wanted.collect();
-    let all: &[usize] = match wanted.as_slice() {
-        [] => &[100, 1_000, 2_500, ATTEMPTS],
+    let all = match numbers(rows) {
+        none if none.is_empty() => vec![100, 1_000, 2_500, attempts],
         some => some,
     };
-    for &concurrency in all {
-        measure(concurrency);
+    for concurrency in all {
+        measure(attempts, concurrency);
     }
 }
 
-fn measure(concurrency: usize) {
+fn measure(attempts: usize, concurrency: usize) {
     let timers = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -67,7 +73,7 @@ fn measure(concurrency: usize) {
         .expect("a runtime for timers");
     let pool = Pool::start(NonZeroUsize::MIN, "guest").expect("a guest thread");
     let spawner = pool.spawner();
-    let instances = ATTEMPTS.div_ceil(concurrency);
+    let instances = attempts.div_ceil(concurrency);
     let options = RuntimeOptions {
         instances,
         max_memory: MAX_MEMORY,
@@ -89,17 +95,17 @@ fn measure(concurrency: usize) {
     wait(&calls, 1);
     let before = resident();
     let started = Instant::now();
-    for number in 1..ATTEMPTS {
+    for number in 1..attempts {
         begin(&pool, &plugin, &done, number);
     }
-    wait(&calls, ATTEMPTS - 1);
+    wait(&calls, attempts - 1);
     let begun = started.elapsed();
-    let each = (resident() - before) / ATTEMPTS as f64;
+    let each = (resident() - before) / attempts as f64;
     let started = Instant::now();
     answer.cancel();
-    wait(&ends, ATTEMPTS);
+    wait(&ends, attempts);
     let ended = started.elapsed();
-    let per = |time: Duration| time.as_secs_f64() * 1e6 / ATTEMPTS as f64;
+    let per = |time: Duration| time.as_secs_f64() * 1e6 / attempts as f64;
     println!(
         "{concurrency:>15}  {:>9}  {each:>8.1}  {:>8.1}  {:>6.1}",
         runtime.instances(),
