@@ -28,7 +28,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Unless another number is asked for.
 const ATTEMPTS: usize = 10_000;
-const MAX_MEMORY: usize = 64 << 20;
+/// As in classic mode. An instance may have so many invocations under way as its memory allows: 4,094 with
+/// 64 MiB.
+const MAX_MEMORY: usize = 256 << 20;
+/// How long no attempt may get further before it is said.
+const PATIENCE: Duration = Duration::from_secs(10);
 const LONG: Duration = Duration::from_secs(3600);
 
 /// Answers when it is told to.
@@ -156,7 +160,12 @@ fn begin(pool: &Pool, plugin: &LoadedPlugin, done: &Sender<()>, number: usize) {
         deadline: Deadline::fixed(clock::now() + LONG, Timestamp(0)),
     });
     let work = async move {
-        assert_eq!(plugin.handle(attempt).await, [Verdict::Done]);
+        let verdicts = plugin.handle(attempt).await;
+        if verdicts != [Verdict::Done] {
+            // A panic would end this task alone, and the others would be waited for.
+            println!("attempt {number} ended: {verdicts:?}");
+            std::process::exit(1);
+        }
         let _ = done.send(());
     };
     assert!(pool.spawner().spawn(work).is_ok(), "the pool is open");
@@ -182,8 +191,11 @@ fn message(number: usize) -> Message {
 }
 
 fn wait(signals: &Receiver<()>, times: usize) {
-    for _ in 0..times {
-        signals.recv().expect("every attempt gets there");
+    for have in 0..times {
+        if signals.recv_timeout(PATIENCE).is_err() {
+            println!("{have} of {times} attempts got there, and no other in {PATIENCE:?}");
+            std::process::exit(1);
+        }
     }
 }
 
