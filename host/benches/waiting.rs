@@ -28,10 +28,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Unless another number is asked for.
 const ATTEMPTS: usize = 10_000;
-/// As in classic mode. An instance may have so many invocations under way as its memory allows: 4,094 with
-/// 64 MiB.
+/// As in classic mode. It also limits the pending invocations of an instance: with 64 MiB to 4,094.
 const MAX_MEMORY: usize = 256 << 20;
-/// How long no attempt may get further before it is said.
+/// If no attempt gets further for so long, the benchmark ends with an error.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LONG: Duration = Duration::from_secs(3600);
 
