@@ -43,6 +43,7 @@ mod lambda;
 mod lambda_faults;
 mod lambda_rate;
 mod lambda_scene;
+mod lambda_ways;
 mod languages;
 mod leases;
 mod letters_api;

@@ -2,6 +2,8 @@
 //! configuration. Knows no message, no queue and no plugin.
 
 mod answer;
+mod connections;
+mod exchange;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod look;
@@ -20,7 +22,7 @@ use sign::Signer;
 use std::sync::{Arc, OnceLock};
 
 /// AWS Lambda in one region. Cheap to clone; clones share connections. There is one connection for
-/// each outstanding call and no limit to them but that of open files; idle ones are kept for 90 s.
+/// each outstanding call and no limit to them but that of open files; idle ones are kept for 60 s.
 #[derive(Debug, Clone)]
 pub struct Lambda {
     signer: Signer,

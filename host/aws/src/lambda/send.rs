@@ -1,15 +1,13 @@
-//! One HTTP request to Lambda, and its answer whole. Sent once, by the SDK's own HTTP client, which
-//! brings TLS, proxies and the pool of connections. Knows no credentials and sorts no errors but
-//! its own.
+//! One HTTP request to Lambda, and its answer whole. Sent once. Knows no credentials and sorts no
+//! errors but its own.
 //!
-//! Resident memory for each of 10,000 calls that wait over plain HTTP, and for one while the SDK ran
-//! the operation to its end: 41 KiB and 56 with the huge pages that the allocator asks for, 29 and
-//! 43 without them. What a call has allocated is 38.7 KiB: 16.0 are hyper's read and write buffers,
-//! 11.5 its channel to the connection (one block of tokio's, slots for 32 requests), 3.8 the
-//! client's future, 1.7 ours, 1.2 headers, 1.1 the stream, the rest small. The SDK lets none of the
-//! first three be set.
+//! A call that waits on a connection of ours holds the connection, its headers and little more. Where
+//! the environment names a proxy for the endpoint, the SDK's own HTTP client sends the request; each of
+//! its calls that wait takes 25 KiB more: its read and write buffers and its channel to the connection.
 
-use super::{InvokeError, answer};
+use super::connections::{CONNECT_TIMEOUT, Connection, Connections, Origin};
+use super::exchange::{FailedWrite, Outgoing};
+use super::{InvokeError, answer, exchange};
 use crate::words;
 use answer::InvokeAnswer;
 use aws_sdk_lambda::config::http::HttpRequest;
@@ -21,32 +19,50 @@ use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_runtime_api::client::http::{
     HttpConnector, HttpConnectorSettings, SharedHttpConnector,
 };
+use aws_smithy_runtime_api::http::Headers;
+use aws_smithy_types::body::SdkBody;
+use http::Request;
+use hyper_util::client::proxy::matcher::Matcher;
 use std::error::Error;
-use std::time::Duration;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, OnceLock};
 
-/// How long to wait for a connection: longer than elsewhere, since thousands may be made at once,
-/// and agreeing on TLS with each takes this machine's time as well. What is not connected has not
-/// run, so waiting costs nothing but time.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Sends signed requests. Clones share connections.
-#[derive(Debug, Clone)]
-pub(super) struct Sender(SharedHttpConnector);
+#[derive(Clone)]
+pub(super) struct Sender {
+    connections: Connections,
+    /// Which endpoints are reached through a proxy.
+    proxies: Arc<Matcher>,
+    /// What reaches them; made with the first request.
+    through_proxy: Arc<OnceLock<SharedHttpConnector>>,
+}
+
+/// Why a request has no answer.
+enum SendFailure {
+    /// Not a byte of it was sent.
+    Unsent(BoxError),
+    Lost(BoxError),
+}
+
+/// A request that is written.
+struct Sent {
+    connection: Connection,
+    origin: Origin,
+    /// Why it was not written to its end.
+    failed: Option<io::Error>,
+}
 
 impl Sender {
-    /// As the SDK makes its own: TLS by its provider, the proxy that the environment names.
+    /// With the proxies that the environment names.
     pub(super) fn new() -> Self {
-        Self(SharedHttpConnector::new(
-            Connector::builder()
-                .tls_provider(Provider::Rustls(CryptoMode::AwsLc))
-                .proxy_config(ProxyConfig::from_env())
-                .connector_settings(
-                    HttpConnectorSettings::builder()
-                        .connect_timeout(CONNECT_TIMEOUT)
-                        .build(),
-                )
-                .build(),
-        ))
+        Self {
+            connections: Connections::default(),
+            proxies: Arc::new(Matcher::from_env()),
+            through_proxy: Arc::default(),
+        }
     }
 
     /// Waits for the answer as long as it takes.
@@ -58,26 +74,133 @@ impl Sender {
         function: &str,
         request: HttpRequest,
     ) -> Result<InvokeAnswer, InvokeError> {
-        let lost = |error: &(dyn Error + 'static)| {
-            let reason = format!("Invoke of function `{function}`: {}", words::chain(error));
-            match never_connected(error) {
-                true => InvokeError::DidNotRun {
-                    reason,
-                    retry_after: None,
-                },
-                false => InvokeError::MayHaveRun(reason),
-            }
+        let failed = |error: &(dyn Error + 'static)| {
+            format!("Invoke of function `{function}`: {}", words::chain(error))
         };
-        let mut response = self.0.call(request).await.map_err(|error| lost(&error))?;
-        let body = ByteStream::new(response.take_body())
-            .collect()
-            .await
-            .map_err(|error| lost(&error))?;
+        let sent = match request.uri().parse() {
+            Ok(uri) if self.proxies.intercept(&uri).is_some() => {
+                Box::pin(self.ask_proxy(request)).await
+            }
+            Ok(_) => self.ask(request).await,
+            Err(error) => Err(SendFailure::Unsent(error.into())),
+        };
+        sent.map_err(|failure| match failure {
+            SendFailure::Unsent(error) => InvokeError::DidNotRun {
+                reason: failed(&*error),
+                retry_after: None,
+            },
+            SendFailure::Lost(error) => InvokeError::MayHaveRun(failed(&*error)),
+        })
+    }
+
+    /// Sends it on a connection of ours. What is large has a box of its own, and is gone while we wait
+    /// for the answer.
+    async fn ask(&self, request: HttpRequest) -> Result<InvokeAnswer, SendFailure> {
+        let mut sent = Box::pin(self.write(request)).await?;
+        let read = exchange::read(&mut sent.connection).await;
+        let (response, is_reusable) = match (read, sent.failed) {
+            (Ok((response, is_reusable)), None) => (response, is_reusable),
+            (Ok((response, _)), Some(_)) => (response, false),
+            (Err(_), Some(error)) => return Err(SendFailure::Lost(error.into())),
+            (Err(error), None) => return Err(SendFailure::Lost(error.into())),
+        };
+        if is_reusable {
+            self.connections.keep(sent.origin, sent.connection);
+        }
+        let (parts, body) = response.into_parts();
+        let headers = Headers::try_from(parts.headers);
+        Ok(InvokeAnswer {
+            status: parts.status.as_u16(),
+            headers: headers.map_err(|error| SendFailure::Lost(error.into()))?,
+            body,
+        })
+    }
+
+    /// Writes it on an unused connection, or a new one.
+    async fn write(&self, request: HttpRequest) -> Result<Sent, SendFailure> {
+        let unsent = |error: BoxError| SendFailure::Unsent(error);
+        let request = request.try_into_http1x();
+        let request: Request<SdkBody> = request.map_err(|error| unsent(error.into()))?;
+        let uri = request.uri().clone();
+        let origin = Origin::of(&uri).ok_or_else(|| unsent("its URL has no host".into()))?;
+        let outgoing = Outgoing::new(request).map_err(|error| unsent(error.into()))?;
+        loop {
+            let unused = self.connections.unused(&origin).await;
+            let was_unused = unused.is_some();
+            let mut connection = match unused {
+                Some(connection) => connection,
+                None => self.connections.connect(&uri).await.map_err(unsent)?,
+            };
+            let failed = match outgoing.write(&mut connection).await {
+                Ok(()) => None,
+                // The other end had closed it before.
+                Err(FailedWrite { began: false, .. }) if was_unused => continue,
+                Err(FailedWrite {
+                    began: false,
+                    error,
+                }) => return Err(unsent(error.into())),
+                // It may have answered before it had all of it.
+                Err(FailedWrite { error, .. }) => Some(error),
+            };
+            return Ok(Sent {
+                connection,
+                origin,
+                failed,
+            });
+        }
+    }
+
+    /// Sends it by the SDK's own HTTP client, which knows proxies.
+    async fn ask_proxy(&self, request: HttpRequest) -> Result<InvokeAnswer, SendFailure> {
+        let client = self.through_proxy.get_or_init(|| {
+            let settings = HttpConnectorSettings::builder().connect_timeout(CONNECT_TIMEOUT);
+            let client = Connector::builder()
+                .tls_provider(Provider::Rustls(CryptoMode::AwsLc))
+                .proxy_config(ProxyConfig::from_env())
+                .connector_settings(settings.build())
+                .build();
+            SharedHttpConnector::new(client)
+        });
+        let mut response = client.call(request).await.map_err(|error| {
+            let unsent = never_connected(&error);
+            match unsent {
+                true => SendFailure::Unsent(error.into()),
+                false => SendFailure::Lost(error.into()),
+            }
+        })?;
+        let body = ByteStream::new(response.take_body());
+        let body = body.collect().await;
+        let body = body.map_err(|error| SendFailure::Lost(error.into()))?;
         Ok(InvokeAnswer {
             status: response.status().as_u16(),
             headers: response.headers().clone(),
             body: body.into_bytes().into(),
         })
+    }
+}
+
+#[cfg(test)]
+impl Sender {
+    /// What a request sent in one of the two ways comes to: the answer, or whether it was sent.
+    pub(super) async fn outcome(
+        &self,
+        request: HttpRequest,
+        through_proxy: bool,
+    ) -> Result<(u16, Vec<(String, String)>, Vec<u8>), bool> {
+        let sent = match through_proxy {
+            true => self.ask_proxy(request).await,
+            false => self.ask(request).await,
+        };
+        let answer = sent.map_err(|failure| matches!(failure, SendFailure::Lost(_)))?;
+        let headers = answer.headers.iter();
+        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Ok((answer.status, headers.collect(), answer.body))
+    }
+}
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").finish_non_exhaustive()
     }
 }
 

@@ -244,6 +244,59 @@ async fn consecutive_calls_reuse_a_connection() {
 }
 
 #[tokio::test]
+async fn a_connection_that_was_closed_meanwhile_is_not_used() {
+    let first = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1";
+    let server = TestServer::start(vec![Act::Say(first.into()), answer(200, "", "2")]).await;
+    let lambda = Lambda::connect(&configuration(server.address()));
+    let response = lambda.invoke(request()).await.expect("an answer");
+    assert_eq!(response.payload, b"1");
+    // By the time that this is connected the end of the other has been heard of.
+    let other = tokio::net::TcpStream::connect(server.address()).await;
+    drop(other.expect("it listens"));
+    let response = lambda.invoke(request()).await.expect("an answer");
+    assert_eq!(response.payload, b"2");
+    assert_eq!(server.connections(), 3);
+}
+
+#[tokio::test]
+async fn our_connections_and_the_client_for_proxies_say_the_same() {
+    let said = |text: &str| Act::Say(text.to_owned());
+    let acts = || {
+        vec![
+            answer(
+                200,
+                "X-Amz-Executed-Version: 7\r\nX-A: 1\r\nX-A: 2\r\n",
+                "[1,2]",
+            ),
+            answer(202, "", ""),
+            answer(429, "Retry-After: 3\r\n", "{}"),
+            said("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"),
+            said("HTTP/1.1 502 Bad Gateway\r\n\r\n<h1>bad</h1>"),
+            said("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"),
+            said("nonsense"),
+            Act::Close,
+            Act::Reset,
+        ]
+    };
+    let mut outcomes = Vec::new();
+    for through_proxy in [false, true] {
+        let server = TestServer::start(acts()).await;
+        let lambda = Lambda::connect(&configuration(server.address()));
+        let mut all = Vec::new();
+        for _ in acts() {
+            let mut request = request();
+            let signed = lambda.signer.sign(&mut request, &lambda.place).await;
+            let signed = signed.expect("there are credentials");
+            all.push(lambda.sender.outcome(signed, through_proxy).await);
+        }
+        outcomes.push((all, server.requests().len()));
+    }
+    let (direct, proxied) = (&outcomes[0], &outcomes[1]);
+    assert_eq!(direct, proxied);
+    assert_eq!(direct.1, acts().len());
+}
+
+#[tokio::test]
 async fn lookup_reads_timeout_state_and_reserved_concurrency() {
     let settings = r#"{"Timeout":90,"State":"Active"}"#;
     let reserved = r#"{"ReservedConcurrentExecutions":5}"#;

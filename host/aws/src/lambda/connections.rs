@@ -1,0 +1,205 @@
+//! The connections to Lambda's endpoints: made when there is no unused one, kept for later requests,
+//! closed when nobody has used them for a while. Sends nothing.
+
+use dispatcher_core::clock;
+use dispatcher_core::clock::BootInstant;
+use dispatcher_core::tasks;
+use dispatcher_core::tasks::Task;
+use http::Uri;
+use http::uri::{Authority, Scheme};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use std::collections::{HashMap, VecDeque};
+use std::error::Error;
+use std::future::poll_fn;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::task::Poll;
+use std::time::Duration;
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::task::coop::unconstrained;
+use tower_service::Service;
+
+/// How long to wait for a connection: longer than elsewhere, since thousands may be made at once,
+/// and agreeing on TLS with each takes this machine's time as well. What is not connected has not
+/// run, so waiting costs nothing but time.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an unused connection is kept.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// A connection, with TLS where its URI says so. In a box: it is moved often, and large.
+pub(super) type Connection = Box<TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>>;
+type BoxError = Box<dyn Error + Send + Sync>;
+/// With TLS; or why the system has no certificates.
+type Secure = Result<HttpsConnector<HttpConnector>, String>;
+
+/// Clones share the connections.
+#[derive(Clone, Default)]
+pub(super) struct Connections {
+    idle: Arc<Mutex<Idle>>,
+    /// Reads the system's certificates, so it is made with the first connection.
+    secure: Arc<OnceLock<Secure>>,
+}
+
+/// Whom a connection leads to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Origin(Scheme, Authority);
+
+/// The unused connections, of each origin the one that was used last at the end.
+#[derive(Default)]
+struct Idle {
+    by_origin: HashMap<Origin, VecDeque<(Connection, BootInstant)>>,
+    /// Closes them in time, while there are any.
+    closer: Option<Task<()>>,
+}
+
+impl Origin {
+    /// Of an absolute URI; `None` of any other.
+    pub(super) fn of(uri: &Uri) -> Option<Self> {
+        Some(Self(uri.scheme()?.clone(), uri.authority()?.clone()))
+    }
+}
+
+impl Connections {
+    /// An unused connection, if there is one that nobody has closed.
+    pub(super) async fn unused(&self, origin: &Origin) -> Option<Connection> {
+        loop {
+            let (mut connection, _) = self.lock().by_origin.get_mut(origin)?.pop_back()?;
+            if is_open(&mut connection).await {
+                return Some(connection);
+            }
+        }
+    }
+
+    /// Makes a connection.
+    ///
+    /// # Errors
+    /// If there is none in time, or no agreement on TLS.
+    pub(super) async fn connect(&self, uri: &Uri) -> Result<Connection, BoxError> {
+        let secure = self.secure.get_or_init(|| {
+            let builder = HttpsConnectorBuilder::new().with_native_roots();
+            let builder = builder.map_err(|error| error.to_string())?;
+            let builder = builder.https_or_http().enable_http1();
+            Ok(builder.wrap_connector(plain()))
+        });
+        let connecting = async {
+            Ok(match secure {
+                Ok(secure) => secure.clone().call(uri.clone()).await?,
+                Err(why) if uri.scheme() == Some(&Scheme::HTTPS) => {
+                    return Err(format!("there are no certificates: {why}").into());
+                }
+                Err(_) => MaybeHttpsStream::Http(plain().call(uri.clone()).await?),
+            })
+        };
+        match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
+            Ok(connected) => connected.map(|stream| Box::new(TokioIo::new(stream))),
+            Err(_) => Err(format!("no connection in {} s", CONNECT_TIMEOUT.as_secs()).into()),
+        }
+    }
+
+    /// Keeps a connection for a later request.
+    pub(super) fn keep(&self, origin: Origin, connection: Connection) {
+        let mut idle = self.lock();
+        let unused = idle.by_origin.entry(origin).or_default();
+        unused.push_back((connection, clock::now()));
+        if idle.closer.is_none() {
+            idle.closer = Some(tasks::spawn(close_unused(Arc::downgrade(&self.idle))));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Idle> {
+        lock(&self.idle)
+    }
+}
+
+fn lock(idle: &Mutex<Idle>) -> MutexGuard<'_, Idle> {
+    idle.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes connections without TLS, and those below it.
+fn plain() -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector
+}
+
+/// Whether an unused connection is still of use: what there is to read is its end, or of nobody who
+/// was asked.
+async fn is_open(connection: &mut Connection) -> bool {
+    let mut space = [MaybeUninit::uninit(); 1];
+    let mut read = ReadBuf::uninit(&mut space);
+    // A task that has done much would be made to wait, which looks the same.
+    unconstrained(poll_fn(|context| {
+        let polled = Pin::new(&mut *connection).poll_read(context, &mut read);
+        Poll::Ready(polled.is_pending())
+    }))
+    .await
+}
+
+/// Closes what nobody has used for a while, until there is none.
+async fn close_unused(idle: Weak<Mutex<Idle>>) {
+    loop {
+        let next = {
+            let Some(idle) = idle.upgrade() else { return };
+            let mut idle = lock(&idle);
+            let next = idle.close_unused(clock::now());
+            if next.is_none() {
+                idle.closer = None;
+                return;
+            }
+            next
+        };
+        clock::sleep_until(next).await;
+    }
+}
+
+impl Idle {
+    /// Closes what is not to be kept; when to do so again.
+    fn close_unused(&mut self, now: BootInstant) -> Option<BootInstant> {
+        self.by_origin.retain(|_, unused| {
+            let over = unused.iter().take_while(|(_, since)| *since + IDLE <= now);
+            let over = over.count();
+            unused.drain(..over);
+            !unused.is_empty()
+        });
+        let oldest = self.by_origin.values().filter_map(VecDeque::front);
+        oldest.map(|(_, since)| *since + IDLE).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn unused_connections_are_closed_in_time_and_the_latest_is_used_first() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let at = listener.local_addr().expect("an address");
+        let uri: Uri = format!("http://{at}/").parse().expect("a URI");
+        let origin = Origin::of(&uri).expect("a host");
+        let all = Connections::default();
+        let mut kept = Vec::new();
+        for _ in 0..2 {
+            let connection = all.connect(&uri).await.expect("it listens");
+            all.keep(origin.clone(), connection);
+            kept.push(listener.accept().await.expect("a connection"));
+        }
+        let now = clock::now();
+        assert!(all.lock().closer.is_some());
+        assert!(all.lock().close_unused(now).is_some(), "none is old");
+        let used = all.unused(&origin).await.expect("an unused one");
+        let port = |connection: &Connection| match connection.inner() {
+            MaybeHttpsStream::Http(stream) => stream.inner().local_addr().map(|at| at.port()),
+            MaybeHttpsStream::Https(_) => panic!("it has no TLS"),
+        };
+        let latest = kept[1].1.port();
+        assert_eq!(port(&used).expect("an address"), latest);
+        assert_eq!(all.lock().close_unused(now + IDLE), None);
+        assert!(all.unused(&origin).await.is_none());
+    }
+}
