@@ -27,6 +27,9 @@ use tower_service::Service;
 /// and agreeing on TLS with each takes this machine's time as well. What is not connected has not
 /// run, so waiting costs nothing but time.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// After so long without a byte the other end is asked whether it is there: a function may take 15
+/// minutes, and what is between forgets a silent connection, a NAT gateway of AWS after 350 s.
+const KEEPALIVE: Duration = Duration::from_secs(60);
 /// How long an unused connection is kept.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -124,6 +127,7 @@ fn plain() -> HttpConnector {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
+    connector.set_keepalive(Some(KEEPALIVE));
     connector
 }
 
@@ -176,6 +180,36 @@ mod tests {
     use super::*;
     use tokio::net::TcpListener;
 
+    fn port(connection: &Connection) -> u16 {
+        let MaybeHttpsStream::Http(stream) = connection.inner() else {
+            panic!("it has no TLS")
+        };
+        stream.inner().local_addr().expect("an address").port()
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_silent_connection_is_kept_alive() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let at = listener.local_addr().expect("an address");
+        let uri: Uri = format!("http://{at}/").parse().expect("a URI");
+        let connection = Connections::default().connect(&uri).await;
+        let connection = connection.expect("it listens");
+        let sockets = std::fs::read_to_string("/proc/self/net/tcp").expect("Linux");
+        let local = format!(":{:04X}", port(&connection));
+        let mut sockets = sockets.lines().map(|line| line.split_whitespace());
+        let mut own = sockets
+            .find(|fields| fields.clone().nth(1).is_some_and(|at| at.ends_with(&local)))
+            .expect("our socket");
+        // Its timer: 2 is that of keep-alive, followed by what is left of it in hundredths of a second.
+        let timer = own.nth(5).expect("its timer");
+        let left = timer
+            .strip_prefix("02:")
+            .unwrap_or_else(|| panic!("{timer}"));
+        let left = u64::from_str_radix(left, 16).expect("a number");
+        assert!(left <= KEEPALIVE.as_secs() * 100, "{timer}");
+    }
+
     #[tokio::test]
     async fn unused_connections_are_closed_in_time_and_the_latest_is_used_first() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -193,12 +227,8 @@ mod tests {
         assert!(all.lock().closer.is_some());
         assert!(all.lock().close_unused(now).is_some(), "none is old");
         let used = all.unused(&origin).await.expect("an unused one");
-        let port = |connection: &Connection| match connection.inner() {
-            MaybeHttpsStream::Http(stream) => stream.inner().local_addr().map(|at| at.port()),
-            MaybeHttpsStream::Https(_) => panic!("it has no TLS"),
-        };
         let latest = kept[1].1.port();
-        assert_eq!(port(&used).expect("an address"), latest);
+        assert_eq!(port(&used), latest);
         assert_eq!(all.lock().close_unused(now + IDLE), None);
         assert!(all.unused(&origin).await.is_none());
     }

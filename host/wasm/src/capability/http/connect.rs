@@ -13,11 +13,16 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::sync::Semaphore;
 use tower_service::Service;
 
 /// Lookups at once: each takes a thread for as long as the system likes.
 const LOOKUPS: usize = 16;
+
+/// After so long without a byte the other end is asked whether it is there: an answer may take longer
+/// than gateways remember a silent connection.
+const KEEPALIVE: Duration = Duration::from_secs(60);
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -146,6 +151,7 @@ impl Service<Uri> for Connect {
             });
             connector.enforce_http(false);
             connector.set_nodelay(true);
+            connector.set_keepalive(Some(KEEPALIVE));
             let stream = connector.call(uri).await?;
             Ok(CountedConnection {
                 stream,
