@@ -110,17 +110,21 @@ async fn drained(queue: &LocalQueue, program: &mut Program) {
 /// What waits is drained; and what is sent meanwhile.
 fn drain(runtime: &Runtime) {
     println!(
-        "{:<26} {:>12} {:>12} {:>14} {:>9}",
+        "{:<32} {:>12} {:>12} {:>14} {:>9}",
         "", "drain msg/s", "CPU-s/10,000", "with send/s", "peak MiB"
     );
     for concurrency in CONCURRENCIES {
-        for reuse in [None, Some("1000000")] {
+        for (kind, more) in [
+            ("fresh", &[][..]),
+            ("reused", &["--reuse", "1000000"]),
+            ("fresh, prefetch 50", &["--prefetch", "50"]),
+        ] {
             let folder = tempfile::tempdir().expect("a folder");
             let queue = open(folder.path(), "bench");
             let file = plugin("bench-noop");
             let mut words = vec!["run", "--plugin", &file, "--queues", "local:bench"];
             words.extend(["--concurrency", concurrency]);
-            words.extend(reuse.iter().flat_map(|count| ["--reuse", *count]));
+            words.extend(more);
             let body = "x".repeat(BODY);
             runtime.block_on(send(&queue, &body, MESSAGES));
             let mut program = Program::start(dispatcher(folder.path(), &words));
@@ -134,12 +138,9 @@ fn drain(runtime: &Runtime) {
             });
             let both = clock::now().since(again).as_secs_f64();
             let count = MESSAGES as f64;
-            let name = format!(
-                "{concurrency} at once, {}",
-                if reuse.is_none() { "fresh" } else { "reused" }
-            );
+            let name = format!("{concurrency} at once, {kind}");
             println!(
-                "{name:<26} {:>12.0} {cpu:>12.3} {:>14.0} {:>9.1}",
+                "{name:<32} {:>12.0} {cpu:>12.3} {:>14.0} {:>9.1}",
                 count / drain,
                 count / both,
                 program.memory().1

@@ -80,6 +80,8 @@ const SHORT_S: u32 = 1;
 const WAKE: &str = "{\"id\": \"wake\", \"amount\": 250}";
 
 const REUSED: [&str; 2] = ["--reuse", "1000000"];
+/// Holds the next messages while others are handled.
+const PREFETCH: [&str; 2] = ["--prefetch", "50"];
 
 /// How much is measured.
 #[derive(Clone, Copy)]
@@ -363,10 +365,16 @@ fn redis(data: &Path, peers: Option<&Peers>, extent: Extent) {
             first_line(why)
         ),
     }
-    for (name, kind, reuse) in [
-        ("fresh", JobKind::Dispatcher, &[][..]),
-        ("reused", JobKind::Dispatcher, &REUSED[..]),
-        ("reused, on worqr's queues", JobKind::Worqr, &REUSED[..]),
+    for (name, kind, words) in [
+        ("fresh", JobKind::Dispatcher, vec![]),
+        ("reused", JobKind::Dispatcher, REUSED.to_vec()),
+        ("fresh, prefetch", JobKind::Dispatcher, PREFETCH.to_vec()),
+        (
+            "reused, prefetch",
+            JobKind::Dispatcher,
+            [PREFETCH, REUSED].concat(),
+        ),
+        ("reused, on worqr's queues", JobKind::Worqr, REUSED.to_vec()),
     ] {
         let url = &url;
         all.push(peer(
@@ -375,7 +383,7 @@ fn redis(data: &Path, peers: Option<&Peers>, extent: Extent) {
             move |job: &Job| {
                 let queue = format!("redis:{}", job.queue);
                 let format = format!("{}=worqr", job.queue);
-                let mut more = [&["--redis-url", url][..], reuse].concat();
+                let mut more = [&["--redis-url", url][..], &words].concat();
                 if kind == JobKind::Worqr {
                     more.extend(["--redis-format", &format]);
                 }
