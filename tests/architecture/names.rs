@@ -35,7 +35,11 @@ const HOMES: &[(&str, &[&str])] = &[
         "hyper_util",
         &["aws/", "http/lib.rs", "wasm/capability/http/"],
     ),
-    ("hyper_rustls", &["wasm/capability/http/"]),
+    (
+        "hyper_rustls",
+        &["aws/lambda/connections.rs", "wasm/capability/http/"],
+    ),
+    ("ureq_proto", &["aws/lambda/exchange.rs"]),
     ("axum", &["http/lib.rs", "dispatcher/admin/", "served/"]),
     (
         "form_urlencoded",

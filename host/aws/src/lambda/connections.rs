@@ -41,36 +41,36 @@ type Secure = Result<HttpsConnector<HttpConnector>, String>;
 
 /// Clones share the connections.
 #[derive(Clone, Default)]
-pub(super) struct Connections {
-    idle: Arc<Mutex<Idle>>,
+pub(super) struct ConnectionPool {
+    idle: Arc<Mutex<UnusedConnections>>,
     /// Reads the system's certificates, so it is made with the first connection.
     secure: Arc<OnceLock<Secure>>,
 }
 
 /// Whom a connection leads to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Origin(Scheme, Authority);
+pub(super) struct Endpoint(Scheme, Authority);
 
-/// The unused connections, of each origin the one that was used last at the end.
+/// The unused connections, of each endpoint the one that was used last at the end.
 #[derive(Default)]
-struct Idle {
-    by_origin: HashMap<Origin, VecDeque<(Connection, BootInstant)>>,
+struct UnusedConnections {
+    by_endpoint: HashMap<Endpoint, VecDeque<(Connection, BootInstant)>>,
     /// Closes them in time, while there are any.
     closer: Option<Task<()>>,
 }
 
-impl Origin {
+impl Endpoint {
     /// Of an absolute URI; `None` of any other.
     pub(super) fn of(uri: &Uri) -> Option<Self> {
         Some(Self(uri.scheme()?.clone(), uri.authority()?.clone()))
     }
 }
 
-impl Connections {
+impl ConnectionPool {
     /// An unused connection, if there is one that nobody has closed.
-    pub(super) async fn unused(&self, origin: &Origin) -> Option<Connection> {
+    pub(super) async fn unused(&self, endpoint: &Endpoint) -> Option<Connection> {
         loop {
-            let (mut connection, _) = self.lock().by_origin.get_mut(origin)?.pop_back()?;
+            let (mut connection, _) = self.lock().by_endpoint.get_mut(endpoint)?.pop_back()?;
             if is_open(&mut connection).await {
                 return Some(connection);
             }
@@ -104,21 +104,21 @@ impl Connections {
     }
 
     /// Keeps a connection for a later request.
-    pub(super) fn keep(&self, origin: Origin, connection: Connection) {
+    pub(super) fn keep(&self, endpoint: Endpoint, connection: Connection) {
         let mut idle = self.lock();
-        let unused = idle.by_origin.entry(origin).or_default();
+        let unused = idle.by_endpoint.entry(endpoint).or_default();
         unused.push_back((connection, clock::now()));
         if idle.closer.is_none() {
             idle.closer = Some(tasks::spawn(close_unused(Arc::downgrade(&self.idle))));
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Idle> {
+    fn lock(&self) -> MutexGuard<'_, UnusedConnections> {
         lock(&self.idle)
     }
 }
 
-fn lock(idle: &Mutex<Idle>) -> MutexGuard<'_, Idle> {
+fn lock(idle: &Mutex<UnusedConnections>) -> MutexGuard<'_, UnusedConnections> {
     idle.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -145,7 +145,7 @@ async fn is_open(connection: &mut Connection) -> bool {
 }
 
 /// Closes what nobody has used for a while, until there is none.
-async fn close_unused(idle: Weak<Mutex<Idle>>) {
+async fn close_unused(idle: Weak<Mutex<UnusedConnections>>) {
     loop {
         let next = {
             let Some(idle) = idle.upgrade() else { return };
@@ -161,16 +161,16 @@ async fn close_unused(idle: Weak<Mutex<Idle>>) {
     }
 }
 
-impl Idle {
+impl UnusedConnections {
     /// Closes what is not to be kept; when to do so again.
     fn close_unused(&mut self, now: BootInstant) -> Option<BootInstant> {
-        self.by_origin.retain(|_, unused| {
+        self.by_endpoint.retain(|_, unused| {
             let over = unused.iter().take_while(|(_, since)| *since + IDLE <= now);
             let over = over.count();
             unused.drain(..over);
             !unused.is_empty()
         });
-        let oldest = self.by_origin.values().filter_map(VecDeque::front);
+        let oldest = self.by_endpoint.values().filter_map(VecDeque::front);
         oldest.map(|(_, since)| *since + IDLE).min()
     }
 }
@@ -193,7 +193,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let at = listener.local_addr().expect("an address");
         let uri: Uri = format!("http://{at}/").parse().expect("a URI");
-        let connection = Connections::default().connect(&uri).await;
+        let connection = ConnectionPool::default().connect(&uri).await;
         let connection = connection.expect("it listens");
         let sockets = std::fs::read_to_string("/proc/self/net/tcp").expect("Linux");
         let local = format!(":{:04X}", port(&connection));
@@ -215,21 +215,21 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let at = listener.local_addr().expect("an address");
         let uri: Uri = format!("http://{at}/").parse().expect("a URI");
-        let origin = Origin::of(&uri).expect("a host");
-        let all = Connections::default();
+        let endpoint = Endpoint::of(&uri).expect("a host");
+        let all = ConnectionPool::default();
         let mut kept = Vec::new();
         for _ in 0..2 {
             let connection = all.connect(&uri).await.expect("it listens");
-            all.keep(origin.clone(), connection);
+            all.keep(endpoint.clone(), connection);
             kept.push(listener.accept().await.expect("a connection"));
         }
         let now = clock::now();
         assert!(all.lock().closer.is_some());
         assert!(all.lock().close_unused(now).is_some(), "none is old");
-        let used = all.unused(&origin).await.expect("an unused one");
+        let used = all.unused(&endpoint).await.expect("an unused one");
         let latest = kept[1].1.port();
         assert_eq!(port(&used), latest);
         assert_eq!(all.lock().close_unused(now + IDLE), None);
-        assert!(all.unused(&origin).await.is_none());
+        assert!(all.unused(&endpoint).await.is_none());
     }
 }

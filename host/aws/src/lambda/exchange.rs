@@ -35,7 +35,7 @@ pub(super) enum ExchangeError {
 }
 
 /// A POST, as it is written.
-pub(super) struct Outgoing {
+pub(super) struct SerializedPost {
     head: Vec<u8>,
     body: SdkBody,
 }
@@ -49,7 +49,7 @@ pub(super) struct FailedWrite {
     pub error: io::Error,
 }
 
-impl Outgoing {
+impl SerializedPost {
     /// Of a request whose body is in memory.
     pub(super) fn new(mut request: Request<SdkBody>) -> Result<Self, ExchangeError> {
         let length = request.body().bytes().unwrap_or_default().len();

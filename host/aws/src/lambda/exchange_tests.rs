@@ -5,12 +5,12 @@ use super::*;
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, DuplexStream, duplex};
 
-fn outgoing(body: &str) -> Outgoing {
+fn outgoing(body: &str) -> SerializedPost {
     let request = Request::post("http://lambda.test:8000/a%3Ab?q=1")
         .header("x-amz-log-type", "Tail")
         .header("x-long", "l".repeat(3_000))
         .body(SdkBody::from(body));
-    Outgoing::new(request.expect("a request")).expect("it is HTTP/1.1")
+    SerializedPost::new(request.expect("a request")).expect("it is HTTP/1.1")
 }
 
 /// What is read of a server that writes these pieces and closes, if it is said to.

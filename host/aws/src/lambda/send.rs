@@ -5,8 +5,8 @@
 //! the environment names a proxy for the endpoint, the SDK's own HTTP client sends the request; each of
 //! its calls that wait takes 25 KiB more: its read and write buffers and its channel to the connection.
 
-use super::connections::{CONNECT_TIMEOUT, Connection, Connections, Origin};
-use super::exchange::{FailedWrite, Outgoing};
+use super::connections::{CONNECT_TIMEOUT, Connection, ConnectionPool, Endpoint};
+use super::exchange::{FailedWrite, SerializedPost};
 use super::{InvokeError, answer, exchange};
 use crate::words;
 use answer::InvokeAnswer;
@@ -33,7 +33,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 /// Sends signed requests. Clones share connections.
 #[derive(Clone)]
 pub(super) struct Sender {
-    connections: Connections,
+    connections: ConnectionPool,
     /// Which endpoints are reached through a proxy.
     proxies: Arc<Matcher>,
     /// What reaches them; made with the first request.
@@ -48,9 +48,9 @@ enum SendFailure {
 }
 
 /// A request that is written.
-struct Sent {
+struct WrittenRequest {
     connection: Connection,
-    origin: Origin,
+    endpoint: Endpoint,
     /// Why it was not written to its end.
     failed: Option<io::Error>,
 }
@@ -59,7 +59,7 @@ impl Sender {
     /// With the proxies that the environment names.
     pub(super) fn new() -> Self {
         Self {
-            connections: Connections::default(),
+            connections: ConnectionPool::default(),
             proxies: Arc::new(Matcher::from_env()),
             through_proxy: Arc::default(),
         }
@@ -105,7 +105,7 @@ impl Sender {
             (Err(error), None) => return Err(SendFailure::Lost(error.into())),
         };
         if is_reusable {
-            self.connections.keep(sent.origin, sent.connection);
+            self.connections.keep(sent.endpoint, sent.connection);
         }
         let (parts, body) = response.into_parts();
         let headers = Headers::try_from(parts.headers);
@@ -117,15 +117,15 @@ impl Sender {
     }
 
     /// Writes it on an unused connection, or a new one.
-    async fn write(&self, request: HttpRequest) -> Result<Sent, SendFailure> {
+    async fn write(&self, request: HttpRequest) -> Result<WrittenRequest, SendFailure> {
         let unsent = |error: BoxError| SendFailure::Unsent(error);
         let request = request.try_into_http1x();
         let request: Request<SdkBody> = request.map_err(|error| unsent(error.into()))?;
         let uri = request.uri().clone();
-        let origin = Origin::of(&uri).ok_or_else(|| unsent("its URL has no host".into()))?;
-        let outgoing = Outgoing::new(request).map_err(|error| unsent(error.into()))?;
+        let endpoint = Endpoint::of(&uri).ok_or_else(|| unsent("its URL has no host".into()))?;
+        let outgoing = SerializedPost::new(request).map_err(|error| unsent(error.into()))?;
         loop {
-            let unused = self.connections.unused(&origin).await;
+            let unused = self.connections.unused(&endpoint).await;
             let was_unused = unused.is_some();
             let mut connection = match unused {
                 Some(connection) => connection,
@@ -142,9 +142,9 @@ impl Sender {
                 // It may have answered before it had all of it.
                 Err(FailedWrite { error, .. }) => Some(error),
             };
-            return Ok(Sent {
+            return Ok(WrittenRequest {
                 connection,
-                origin,
+                endpoint,
                 failed,
             });
         }
