@@ -101,7 +101,7 @@ async fn invocations_over_tls_share_a_connection() {
         3,
         "{printed}"
     );
-    // The configuration of the function is looked at by the SDK, on a connection of its own.
+    // The configuration of the function is read by the SDK, on another connection.
     assert!(count("connected") <= 2, "{printed}");
 }
 

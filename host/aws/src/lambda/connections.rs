@@ -70,7 +70,7 @@ impl ConnectionPool {
     /// An unused connection, if there is one that nobody has closed.
     pub(super) async fn unused(&self, endpoint: &Endpoint) -> Option<Connection> {
         loop {
-            let (mut connection, _) = self.lock().by_endpoint.get_mut(endpoint)?.pop_back()?;
+            let (mut connection, _) = lock(&self.idle).by_endpoint.get_mut(endpoint)?.pop_back()?;
             if is_open(&mut connection).await {
                 return Some(connection);
             }
@@ -105,16 +105,12 @@ impl ConnectionPool {
 
     /// Keeps a connection for a later request.
     pub(super) fn keep(&self, endpoint: Endpoint, connection: Connection) {
-        let mut idle = self.lock();
+        let mut idle = lock(&self.idle);
         let unused = idle.by_endpoint.entry(endpoint).or_default();
         unused.push_back((connection, clock::now()));
         if idle.closer.is_none() {
             idle.closer = Some(tasks::spawn(close_unused(Arc::downgrade(&self.idle))));
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, UnusedConnections> {
-        lock(&self.idle)
     }
 }
 
@@ -146,23 +142,14 @@ async fn is_open(connection: &mut Connection) -> bool {
 
 /// Closes what nobody has used for a while, until there is none.
 async fn close_unused(idle: Weak<Mutex<UnusedConnections>>) {
-    loop {
-        let next = {
-            let Some(idle) = idle.upgrade() else { return };
-            let mut idle = lock(&idle);
-            let next = idle.close_unused(clock::now());
-            if next.is_none() {
-                idle.closer = None;
-                return;
-            }
-            next
-        };
-        clock::sleep_until(next).await;
+    let close = || lock(&*idle.upgrade()?).close_unused(clock::now());
+    while let Some(next) = close() {
+        clock::sleep_until(Some(next)).await;
     }
 }
 
 impl UnusedConnections {
-    /// Closes what is not to be kept; when to do so again.
+    /// Closes what is not to be kept; when to do so again, if anything is left to close.
     fn close_unused(&mut self, now: BootInstant) -> Option<BootInstant> {
         self.by_endpoint.retain(|_, unused| {
             let over = unused.iter().take_while(|(_, since)| *since + IDLE <= now);
@@ -171,7 +158,11 @@ impl UnusedConnections {
             !unused.is_empty()
         });
         let oldest = self.by_endpoint.values().filter_map(VecDeque::front);
-        oldest.map(|(_, since)| *since + IDLE).min()
+        let next = oldest.map(|(_, since)| *since + IDLE).min();
+        if next.is_none() {
+            self.closer = None;
+        }
+        next
     }
 }
 
@@ -224,12 +215,12 @@ mod tests {
             kept.push(listener.accept().await.expect("a connection"));
         }
         let now = clock::now();
-        assert!(all.lock().closer.is_some());
-        assert!(all.lock().close_unused(now).is_some(), "none is old");
+        assert!(lock(&all.idle).closer.is_some());
+        assert!(lock(&all.idle).close_unused(now).is_some(), "none is old");
         let used = all.unused(&endpoint).await.expect("an unused one");
         let latest = kept[1].1.port();
         assert_eq!(port(&used), latest);
-        assert_eq!(all.lock().close_unused(now + IDLE), None);
+        assert_eq!(lock(&all.idle).close_unused(now + IDLE), None);
         assert!(all.unused(&endpoint).await.is_none());
     }
 }

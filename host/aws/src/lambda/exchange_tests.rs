@@ -13,7 +13,7 @@ fn outgoing(body: &str) -> SerializedPost {
     SerializedPost::new(request.expect("a request")).expect("it is HTTP/1.1")
 }
 
-/// What is read of a server that writes these pieces and closes, if it is said to.
+/// What is read of a server that writes these pieces, and then closes the connection or keeps it open.
 async fn response(
     pieces: &[&[u8]],
     closes: bool,

@@ -47,6 +47,16 @@ enum SendFailure {
     Lost(BoxError),
 }
 
+impl SendFailure {
+    fn unsent(error: impl Into<BoxError>) -> Self {
+        Self::Unsent(error.into())
+    }
+
+    fn lost(error: impl Into<BoxError>) -> Self {
+        Self::Lost(error.into())
+    }
+}
+
 /// A request that is written.
 struct WrittenRequest {
     connection: Connection,
@@ -82,7 +92,7 @@ impl Sender {
                 Box::pin(self.ask_proxy(request)).await
             }
             Ok(_) => self.ask(request).await,
-            Err(error) => Err(SendFailure::Unsent(error.into())),
+            Err(error) => Err(SendFailure::unsent(error)),
         };
         sent.map_err(|failure| match failure {
             SendFailure::Unsent(error) => InvokeError::DidNotRun {
@@ -93,16 +103,17 @@ impl Sender {
         })
     }
 
-    /// Sends it on a connection of ours. What is large has a box of its own, and is gone while we wait
-    /// for the answer.
+    /// Sends it on a connection of ours. What is large has its own box, and is gone while we wait for
+    /// the answer.
     async fn ask(&self, request: HttpRequest) -> Result<InvokeAnswer, SendFailure> {
         let mut sent = Box::pin(self.write(request)).await?;
         let read = exchange::read(&mut sent.connection).await;
-        let (response, is_reusable) = match (read, sent.failed) {
-            (Ok((response, is_reusable)), None) => (response, is_reusable),
-            (Ok((response, _)), Some(_)) => (response, false),
-            (Err(_), Some(error)) => return Err(SendFailure::Lost(error.into())),
-            (Err(error), None) => return Err(SendFailure::Lost(error.into())),
+        let (response, is_reusable) = match sent.failed {
+            None => read.map_err(SendFailure::lost)?,
+            Some(error) => {
+                let (response, _) = read.map_err(|_| SendFailure::lost(error))?;
+                (response, false)
+            }
         };
         if is_reusable {
             self.connections.keep(sent.endpoint, sent.connection);
@@ -111,34 +122,36 @@ impl Sender {
         let headers = Headers::try_from(parts.headers);
         Ok(InvokeAnswer {
             status: parts.status.as_u16(),
-            headers: headers.map_err(|error| SendFailure::Lost(error.into()))?,
+            headers: headers.map_err(SendFailure::lost)?,
             body,
         })
     }
 
     /// Writes it on an unused connection, or a new one.
     async fn write(&self, request: HttpRequest) -> Result<WrittenRequest, SendFailure> {
-        let unsent = |error: BoxError| SendFailure::Unsent(error);
-        let request = request.try_into_http1x();
-        let request: Request<SdkBody> = request.map_err(|error| unsent(error.into()))?;
+        let request: Request<SdkBody> = request.try_into_http1x().map_err(SendFailure::unsent)?;
         let uri = request.uri().clone();
-        let endpoint = Endpoint::of(&uri).ok_or_else(|| unsent("its URL has no host".into()))?;
-        let outgoing = SerializedPost::new(request).map_err(|error| unsent(error.into()))?;
+        let endpoint =
+            Endpoint::of(&uri).ok_or_else(|| SendFailure::unsent("its URL has no host"))?;
+        let post = SerializedPost::new(request).map_err(SendFailure::unsent)?;
         loop {
             let unused = self.connections.unused(&endpoint).await;
-            let was_unused = unused.is_some();
+            let is_reused = unused.is_some();
             let mut connection = match unused {
                 Some(connection) => connection,
-                None => self.connections.connect(&uri).await.map_err(unsent)?,
+                None => {
+                    let connected = self.connections.connect(&uri).await;
+                    connected.map_err(SendFailure::Unsent)?
+                }
             };
-            let failed = match outgoing.write(&mut connection).await {
+            let failed = match post.write(&mut connection).await {
                 Ok(()) => None,
                 // The other end had closed it before.
-                Err(FailedWrite { began: false, .. }) if was_unused => continue,
+                Err(FailedWrite { began: false, .. }) if is_reused => continue,
                 Err(FailedWrite {
                     began: false,
                     error,
-                }) => return Err(unsent(error.into())),
+                }) => return Err(SendFailure::unsent(error)),
                 // It may have answered before it had all of it.
                 Err(FailedWrite { error, .. }) => Some(error),
             };
@@ -161,16 +174,13 @@ impl Sender {
                 .build();
             SharedHttpConnector::new(client)
         });
-        let mut response = client.call(request).await.map_err(|error| {
-            let unsent = never_connected(&error);
-            match unsent {
-                true => SendFailure::Unsent(error.into()),
-                false => SendFailure::Lost(error.into()),
-            }
-        })?;
-        let body = ByteStream::new(response.take_body());
-        let body = body.collect().await;
-        let body = body.map_err(|error| SendFailure::Lost(error.into()))?;
+        let mut response = match client.call(request).await {
+            Ok(response) => response,
+            Err(error) if never_connected(&error) => return Err(SendFailure::unsent(error)),
+            Err(error) => return Err(SendFailure::lost(error)),
+        };
+        let body = ByteStream::new(response.take_body()).collect().await;
+        let body = body.map_err(SendFailure::lost)?;
         Ok(InvokeAnswer {
             status: response.status().as_u16(),
             headers: response.headers().clone(),
