@@ -164,10 +164,10 @@ async fn lesson_14_message_on_any_of_twenty_idle_sqs_queues_is_picked_up() {
     running.wait_exit();
 }
 
-/// The wait that a call asks for.
-fn wait_time(body: &str) -> Option<u64> {
+/// A number that a call asks for.
+fn asked(body: &str, field: &str) -> Option<u64> {
     let body: serde_json::Value = serde_json::from_str(body).expect("JSON");
-    body["WaitTimeSeconds"].as_u64()
+    body[field].as_u64()
 }
 
 #[tokio::test]
@@ -195,13 +195,45 @@ async fn lesson_16_idle_queue_has_one_long_poll_at_a_time() {
     }
     for name in &names[..8] {
         let calls = proxy.requests("ReceiveMessage", name);
-        let waits: Vec<_> = calls.iter().map(|(body, _)| wait_time(body)).collect();
+        let waits: Vec<_> = calls
+            .iter()
+            .map(|(body, _)| asked(body, "WaitTimeSeconds"))
+            .collect();
         // The first only proves that the queue is empty. Each that follows waits for 20 s, and there
         // is one at a time: three a minute at most.
         assert!(waits[1..].iter().all(|wait| *wait == Some(20)), "{waits:?}");
         let parked = calls.iter().filter(|(_, answered)| !answered).count();
         assert!(parked <= 1, "{parked} polls at once");
     }
+    running.signal(Signal::KILL);
+    running.wait_exit();
+}
+
+#[tokio::test]
+async fn idle_queues_leave_the_memory_to_those_that_hold_messages() {
+    let mut names = Vec::new();
+    for _ in 0..8 {
+        names.push(queue("idle", &[]).await.1);
+    }
+    let (server, busy, busy_url): (SqsServer, String, String) = queue("busy", &[]).await;
+    names.push(busy.clone());
+    let lambda = Arc::new(FaultyLambda::start());
+    let proxy = Proxy::before(MiniStack::shared().address());
+    // Room for 8 messages of the largest size: were it kept free for what 9 idle queues might bring,
+    // each receive would be of one message, and none would show that its queue is empty.
+    let more = ["--message-memory", "8MiB", "--concurrency", "20"];
+    let mut running = forward_to(&lambda, &names.join(","), &more)
+        .env("AWS_ENDPOINT_URL", &proxy.url())
+        .start();
+    proxy.wait_until_seen(18, "ReceiveMessage");
+    server.send_many(&busy_url, vec!["x".to_owned(); 100]).await;
+    wait(&lambda, |state| (state.executed() == 100).then_some(())).await;
+    let calls = proxy.requests("ReceiveMessage", &busy);
+    let asked = calls
+        .iter()
+        .map(|(body, _)| asked(body, "MaxNumberOfMessages"));
+    let most = asked.flatten().max();
+    assert!(most > Some(2), "a receive asks for at most {most:?}");
     running.signal(Signal::KILL);
     running.wait_exit();
 }

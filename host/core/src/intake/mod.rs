@@ -177,6 +177,7 @@ impl Intake {
             newest_first: source.newest_first,
             groups: GroupShare::Spread(self.scheduler.lock().group_share()),
             overdraw: false,
+            idle: poll.is_idle,
         };
         let budget = self.budget.clone();
         let stop = self.stop.clone();

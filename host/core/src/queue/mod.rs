@@ -70,6 +70,9 @@ pub struct Ask {
     pub groups: GroupShare,
     /// Whether to deliver one message even if the process holds as many bytes as it may.
     pub overdraw: bool,
+    /// Whether the queue is believed to hold nothing. Thousands of such calls wait at once: none of
+    /// them keeps bytes free for what it might bring.
+    pub idle: bool,
 }
 
 /// How many messages of one group a receive brings where groups are kept in order. Those that it
@@ -96,6 +99,7 @@ impl Ask {
         newest_first: false,
         groups: GroupShare::One,
         overdraw: false,
+        idle: false,
     };
 }
 

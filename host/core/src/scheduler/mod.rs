@@ -75,7 +75,8 @@ pub struct Poll {
     /// How long to wait for the first.
     pub wait: Duration,
     permits: Permit,
-    is_idle: bool,
+    /// Whether the queue is not known to hold messages.
+    pub is_idle: bool,
     /// When it was asked for.
     asked: BootInstant,
     /// Messages that it brought, whether they are to run or not.

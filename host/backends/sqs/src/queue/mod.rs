@@ -284,7 +284,8 @@ impl Queue for SqsQueue {
         let max = ask.max.clamp(1, BATCH);
         let max = budget.map_or(max, |budget| affordable(budget.free(), max));
         // SQS cannot be asked by bytes: until it answers, the call counts with the most it may bring.
-        let reserved = budget.map(|budget| budget.take(max as u64 * LONGEST_MESSAGE));
+        let reserving = budget.filter(|_| !ask.idle);
+        let reserved = reserving.map(|budget| budget.take(max as u64 * LONGEST_MESSAGE));
         let wait = convert::seconds(ask.wait, LONGEST_WAIT_S);
         let fresh = || uuid::Uuid::new_v4().to_string();
         let attempt = self
