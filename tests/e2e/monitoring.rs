@@ -385,6 +385,44 @@ async fn billed_depths_are_asked_on_request_and_once_an_interval_whoever_looks()
     }
 }
 
+#[test]
+fn one_call_asks_many_embedded_queues_for_their_depths() {
+    let names: Vec<String> = (0..200).map(|n| format!("local:q{n}")).collect();
+    let queues = names.join(",");
+    let more = ["--queues", &queues, "--admin", "127.0.0.1:0"];
+    let mut running = run("hello", &more).start();
+    let at = admin(&running);
+    http::wait_for_status(&format!("{at}/api/v1/overview"), 200);
+    let answer = http::get(&format!("{at}/api/v1/queues?depth=true&limit=500"));
+    let body: Value = serde_json::from_str(&answer.body).expect("JSON");
+    // 200 queues and as many dead-letter queues, 256 in a call.
+    assert_eq!(body["calls"], 2, "{body}");
+    let items = body["items"].as_array().expect("queues");
+    assert_eq!(items.len(), 200);
+    for item in items {
+        let waiting = [
+            &item["depth"]["waiting"],
+            &item["dead_letter_depth"]["waiting"],
+        ];
+        assert_eq!(waiting, [0, 0], "{item}");
+    }
+    // Each was asked once, and that is shown to whoever reads metrics.
+    let metrics = http::get(&format!("{at}/metrics")).body;
+    for name in names {
+        for line in [
+            format!("dispatcher_queue_messages{{queue=\"{name}\",state=\"waiting\"}} 0"),
+            format!("dispatcher_queue_dead_letter_queue_messages{{queue=\"{name}\"}} 0"),
+            format!("dispatcher_queue_depth_calls_total{{queue=\"{name}\"}} 1"),
+        ] {
+            assert!(
+                metrics.lines().any(|one| one == line),
+                "{line} not in\n{metrics}"
+            );
+        }
+    }
+    running.stop();
+}
+
 #[tokio::test]
 async fn an_autoscaler_gets_the_replicas_that_the_backlog_wants() {
     let more = ["--concurrency", "1", "--admin", "127.0.0.1:0"];

@@ -90,6 +90,11 @@ pub trait Backend: Send + Sync + 'static {
         false
     }
 
+    /// Whether `BackendClient::depths` asks for all queues in one call.
+    fn counts_at_once(&self) -> bool {
+        false
+    }
+
     /// What a queue's name ends with, behind a slash, where its own dead letters are meant: they stay in
     /// it, and are listed, moved and removed under that name.
     fn dead_letter_part(&self) -> Option<&'static str> {

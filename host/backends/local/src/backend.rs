@@ -43,6 +43,10 @@ impl Backend for LocalBackend {
         !queue.ends_with(DEAD)
     }
 
+    fn counts_at_once(&self) -> bool {
+        true
+    }
+
     /// Its own redrive policies name queues by ARNs, as SQS does.
     fn queue_of_source(&self, source: &str) -> Option<String> {
         let name = source.strip_prefix("local:");

@@ -57,10 +57,7 @@ impl DepthAsker {
         };
         let due = self.metrics.due_depths(clock::now());
         for names in due.chunks(TOGETHER) {
-            let mut views = Vec::new();
-            for name in names {
-                views.extend(operations.queue(name).await);
-            }
+            let mut views = operations.queues_named(names).await;
             operations.add_depths(&mut views).await;
         }
     }

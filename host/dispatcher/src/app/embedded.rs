@@ -24,10 +24,11 @@ use dispatcher_core::clock;
 use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::control::{ControlChange, QueueControl};
 use dispatcher_core::process;
-use dispatcher_core::queue::{Queue, QueueError};
+use dispatcher_core::queue::{Depth, Queue, QueueError};
 use dispatcher_core::scheduler::live::RouteControl;
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
 
@@ -255,13 +256,12 @@ impl Operations for EmbeddedOperations {
             );
         }
         let found = self.backends.depths(&names).await;
+        let found = names.iter().map(ToString::to_string).zip(found);
+        let found: HashMap<String, Result<Depth, QueueError>> = found.collect();
         let depth = |of: &str| {
-            let at = names.iter().position(|name| name.to_string() == of)?;
             let age = clock::now().since(asked).as_secs_f64();
-            Some(DepthView::of(
-                found.get(at)?.as_ref().map_err(ToString::to_string),
-                age,
-            ))
+            let depth = found.get(of)?.as_ref();
+            Some(DepthView::of(depth.map_err(ToString::to_string), age))
         };
         for view in queues {
             view.depth = depth(&view.queue);

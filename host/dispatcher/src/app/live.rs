@@ -14,6 +14,7 @@ use dispatcher_core::clock;
 use dispatcher_core::control::{ControlChange, QueueControl};
 use dispatcher_core::queue::QueueError;
 use dispatcher_core::scheduler::SchedulerLimits;
+use dispatcher_core::scheduler::lane::LaneLimits;
 use dispatcher_core::scheduler::live::{RouteControl, effective};
 use dispatcher_core::tasks;
 use dispatcher_core::telemetry::log_throttle::LogThrottle;
@@ -63,6 +64,14 @@ pub(crate) struct LiveState {
     pub configured: SchedulerLimits,
     pub route: RouteControl,
     pub queues: Vec<QueueControl>,
+}
+
+/// What is set on one queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct QueueState {
+    pub configured: LaneLimits,
+    pub route: RouteControl,
+    pub queue: QueueControl,
 }
 
 /// What operators have set on queues before the process started, as far as backends share it. A
@@ -323,6 +332,17 @@ impl LiveRoute {
     /// What is set on it and its queues now.
     pub(crate) fn state(&self) -> LiveState {
         self.lock().clone()
+    }
+
+    /// What is set on one of its queues now. A route may have thousands.
+    pub(crate) fn queue_state(&self, lane: usize) -> QueueState {
+        let state = self.lock();
+        let configured = state.configured.lanes.get(lane);
+        QueueState {
+            configured: configured.copied().unwrap_or_default(),
+            route: state.route,
+            queue: state.queues[lane],
+        }
     }
 
     /// The limits that hold now.

@@ -11,7 +11,7 @@ use super::ProcessContext;
 use super::build::schedule::Schedules;
 use super::doctor;
 use super::doctor::Level;
-use super::live::{INTERVAL, Live, LiveQueue, LiveRoute, LiveState};
+use super::live::{INTERVAL, Live, LiveQueue, LiveRoute};
 use super::messages::QueueMessages;
 use super::messages::known;
 use super::messages::known::{RouteQueues, redaction};
@@ -43,7 +43,7 @@ use dispatcher_core::scheduler::shared::SharedScheduler;
 use dispatcher_core::telemetry::readiness::Readiness;
 use findings::Findings;
 use rates::Rates;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -174,19 +174,14 @@ impl RunOperations {
         }
     }
 
-    fn queue_view(&self, (at, lane): (usize, usize), state: &LiveState) -> QueueView {
+    fn queue_view(&self, (at, lane): (usize, usize)) -> QueueView {
         let route = &self.live.routes()[at];
         let LiveQueue { name, text, meter } = &route.queues[lane];
         let recently = self.rates.of(text, meter);
         let (per_second, recent) = recently.unzip();
         let queue = &self.routes[at].queues[lane];
-        let set = state.queues[lane];
-        let configured = state
-            .configured
-            .lanes
-            .get(lane)
-            .copied()
-            .unwrap_or_default();
+        let state = route.queue_state(lane);
+        let (set, configured) = (state.queue, state.configured);
         let paused_by = match (set.paused, state.route.paused) {
             (true, _) => Some("queue".to_owned()),
             (false, true) => Some("route".to_owned()),
@@ -403,16 +398,11 @@ impl Operations for RunOperations {
         let places: Vec<(usize, usize)> = routes
             .flat_map(|(at, route)| (0..route.queues.len()).map(move |lane| (at, lane)))
             .collect();
-        let states: Vec<LiveState> = self.live.routes().iter().map(LiveRoute::state).collect();
-        page.of(places.len(), |at| {
-            let place = places[at];
-            Some(self.queue_view(place, &states[place.0]))
-        })
+        page.of(places.len(), |at| Some(self.queue_view(places[at])))
     }
 
     async fn queue(&self, queue: &str) -> Option<QueueView> {
-        let place = self.live.find(queue)?;
-        Some(self.queue_view(place, &self.live.routes()[place.0].state()))
+        self.live.find(queue).map(|place| self.queue_view(place))
     }
 
     async fn queue_names(&self) -> Result<Vec<QueueAndRoute>, CallProblem> {
@@ -424,17 +414,6 @@ impl Operations for RunOperations {
             })
         });
         Ok(names.collect())
-    }
-
-    async fn queues_named(&self, names: &[String]) -> Vec<QueueView> {
-        let mut states: BTreeMap<usize, LiveState> = BTreeMap::new();
-        let places = names.iter().filter_map(|name| self.live.find(name));
-        let views = places.map(|place| {
-            let state = states.entry(place.0);
-            let state = state.or_insert_with(|| self.live.routes()[place.0].state());
-            self.queue_view(place, state)
-        });
-        views.collect()
     }
 
     async fn add_depths(&self, queues: &mut [QueueView]) -> AskedDepths {
@@ -459,7 +438,7 @@ impl Operations for RunOperations {
             for (lane, _) in lanes.filter(|(_, one)| one.paused || state.route.paused) {
                 all += 1;
                 if first.len() < most {
-                    first.push(self.queue_view((at, lane), &state));
+                    first.push(self.queue_view((at, lane)));
                 }
             }
         }
@@ -609,7 +588,7 @@ impl Operations for RunOperations {
         }
         let changed = within(PATIENCE, self.live.change_queue(place, change)).await?;
         let (is_shared, queues) = changed.map_err(|error| backend_failed(&error))?;
-        let paused = route.state().queues[place.1].paused;
+        let paused = route.queue_state(place.1).queue.paused;
         Ok(self.result(queue, is_shared, paused, queues))
     }
 

@@ -5,6 +5,7 @@ use crate::admin::operations::{DepthView, QueueView};
 use crate::config::prices::Prices;
 use crate::name::QueueName;
 use crate::telemetry::depths::QueueDepths;
+use dispatcher_core::backend::Backend;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::queue::{Depth, Queue};
@@ -19,6 +20,8 @@ const KEPT: Duration = Duration::from_secs(5);
 const KEPT_WHERE_BILLED: Duration = Duration::from_secs(15);
 /// How many queues are asked at a time.
 const ABREAST: usize = 16;
+/// How many are asked in one call, where one call can ask several: no call for work waits long.
+const AT_ONCE: usize = 256;
 /// How long one may take to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Opening a queue takes so many calls where its name must be looked up.
@@ -61,12 +64,22 @@ impl Depths {
         let mut names = each_once(names);
         self.forget_old();
         names.retain(|name| !self.kept().contains_key(*name));
-        let wanted: Vec<(String, Option<Arc<dyn Queue>>)> = names
-            .into_iter()
-            .map(|name| (name.to_owned(), opened(name)))
-            .collect();
+        let mut at_once: HashMap<&dyn Backend, Vec<QueueName>> = HashMap::new();
+        let mut singly = Vec::new();
+        for name in names {
+            match name.parse::<QueueName>() {
+                Ok(name) if name.backend.counts_at_once() => {
+                    at_once.entry(name.backend).or_default().push(name);
+                }
+                _ => singly.push((name.to_owned(), opened(name))),
+            }
+        }
         let mut calls = 0;
-        for some in wanted.chunks(ABREAST) {
+        for some in at_once.values().flat_map(|names| names.chunks(AT_ONCE)) {
+            self.ask_at_once(some).await;
+            calls += 1;
+        }
+        for some in singly.chunks(ABREAST) {
             let asked = some
                 .iter()
                 .map(|(name, queue)| self.ask(name, queue.clone()));
@@ -101,6 +114,24 @@ impl Depths {
         kept.retain(|name, (at, _)| now.since(*at) < self.kept_for(name));
     }
 
+    /// Asks for queues of one backend in one call.
+    async fn ask_at_once(&self, names: &[QueueName]) {
+        let asked = clock::now();
+        let answers = async {
+            let depths = self.schedules.backends().depths(names).await.into_iter();
+            let answers = depths.map(|depth| depth.map_err(|error| error.to_string()));
+            Ok(answers.collect::<Vec<_>>())
+        };
+        let answers = in_time(asked, answers).await;
+        let answers = answers.unwrap_or_else(|late| vec![Err(late); names.len()]);
+        let mut kept = self.kept();
+        for (name, answer) in names.iter().zip(answers) {
+            let name = name.to_string();
+            self.shown.count_calls(&name, 1);
+            kept.insert(name, (asked, answer));
+        }
+    }
+
     async fn ask(&self, name: &str, queue: Option<Arc<dyn Queue>>) -> usize {
         let asked = clock::now();
         let mut calls = 1;
@@ -111,12 +142,7 @@ impl Depths {
             };
             queue.depth().await.map_err(|error| error.to_string())
         };
-        let answer = tokio::select! {
-            answer = answer => answer,
-            () = clock::sleep_until(Some(asked + PATIENCE)) => {
-                Err(format!("no answer within {} s", PATIENCE.as_secs()))
-            }
-        };
+        let answer = in_time(asked, answer).await;
         self.shown.count_calls(name, calls);
         self.kept().insert(name.to_owned(), (asked, answer));
         calls
@@ -147,6 +173,19 @@ impl Depths {
     fn dead_letter_queues(&self) -> MutexGuard<'_, HashMap<String, Arc<dyn Queue>>> {
         let queues = self.dead_letter_queues.lock();
         queues.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a queue answers, if it does so in time.
+async fn in_time<T>(
+    asked: BootInstant,
+    answer: impl Future<Output = Result<T, String>>,
+) -> Result<T, String> {
+    tokio::select! {
+        answer = answer => answer,
+        () = clock::sleep_until(Some(asked + PATIENCE)) => {
+            Err(format!("no answer within {} s", PATIENCE.as_secs()))
+        }
     }
 }
 
