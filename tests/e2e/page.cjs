@@ -649,6 +649,13 @@ const CASES = {
   },
 };
 
+// What has no time limit is the end of a browser, among others: a case that hangs fails.
+setTimeout(() => {
+  const pages = browser ? browser.contexts().flatMap((context) => context.pages()) : [];
+  console.error('no end within 10 minutes; open pages:', pages.map((page) => page.url()), errors);
+  process.exit(1);
+}, 600_000).unref();
+
 (async () => {
   const launch = {
     executablePath: env.CHROMIUM,
