@@ -1,4 +1,5 @@
-//! What one attempt costs: a fresh instance, a reused one, and the same handling in native Rust.
+//! What one attempt costs: a fresh instance, a reused one, and the same handling in native Rust; and
+//! what of it is the engine's, which makes and ends an instance without calling it.
 //! A plain program that prints; it judges nothing. `cargo bench --bench attempt`.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
@@ -11,16 +12,21 @@ use dispatcher_wasm::Reuse;
 use dispatcher_wasm::load::{LoadedPlugin, PluginOptions};
 use dispatcher_wasm::runtime::{Runtime, RuntimeOptions};
 use std::hint::black_box;
-use std::path::Path;
-use std::pin::pin;
+use std::path::{Path, PathBuf};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
+use wasmtime::component::{Component, Linker};
+use wasmtime::{Config, Enabled, Engine, PoolingAllocationConfig, Store};
 
 const BODY: usize = 256;
 const WARM_UP: usize = 5_000;
 const MAX_MEMORY: usize = 64 << 20;
+const INSTANCES: u32 = 64;
+/// Built with the SDK, and the same by hand without any WASI import.
+const COMPONENTS: [&str; 2] = ["bench-noop", "bench-bare"];
 
 fn main() {
     let timers = tokio::runtime::Builder::new_multi_thread()
@@ -29,7 +35,7 @@ fn main() {
         .build()
         .expect("a tokio runtime");
     let options = RuntimeOptions {
-        instances: 64,
+        instances: INSTANCES as usize,
         max_memory: MAX_MEMORY,
         cache: None,
         functions: None,
@@ -43,37 +49,48 @@ fn main() {
     };
 
     println!(
-        "{:<10}{:>10}{:>10}{:>14}{:>10}",
+        "{:<36}{:>10}{:>10}{:>14}{:>10}",
         "instance", "p50", "p99", "per second", "native ="
     );
-    let native = measure(&Native, 1_000_000);
-    let reused = measure(&load(&runtime, Some(reuse)), 500_000);
-    let fresh = measure(&load(&runtime, None), 100_000);
-    for (name, cost) in [("fresh", &fresh), ("reused", &reused), ("native", &native)] {
+    let native = attempts(&Native, 1_000_000);
+    let mut rows = vec![("native".to_owned(), native)];
+    for name in COMPONENTS {
+        let mut row = |what: &str, cost| rows.push((format!("{name}, {what}"), cost));
+        row("fresh", attempts(&load(&runtime, name, None), 100_000));
+        row(
+            "reused",
+            attempts(&load(&runtime, name, Some(reuse)), 500_000),
+        );
+        row("engine alone", instances(name, true));
+        row("the same without async", instances(name, false));
+    }
+    let native = rows[0].1.per_second;
+    for (name, cost) in rows {
         println!(
-            "{name:<10}{:>7.2} µs{:>7.2} µs{:>14.0}{:>9.1}x",
+            "{name:<36}{:>7.2} µs{:>7.2} µs{:>14.0}{:>9.1}x",
             cost.p50.as_secs_f64() * 1e6,
             cost.p99.as_secs_f64() * 1e6,
             cost.per_second,
-            native.per_second / cost.per_second,
+            native / cost.per_second,
         );
     }
-    threads(&load(&runtime, None), "fresh");
-    threads(&load(&runtime, Some(reuse)), "reused");
+    threads(&load(&runtime, COMPONENTS[0], None), "fresh");
+    threads(&load(&runtime, COMPONENTS[0], Some(reuse)), "reused");
 }
 
-fn load(runtime: &Runtime, reuse: Option<Reuse>) -> LoadedPlugin {
-    let file = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../plugins/prebuilt/bench-noop.wasm"
-    );
+fn file(component: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins/prebuilt");
+    folder.join(component).with_extension("wasm")
+}
+
+fn load(runtime: &Runtime, component: &str, reuse: Option<Reuse>) -> LoadedPlugin {
     let options = PluginOptions {
-        name: "bench-noop".into(),
+        name: component.into(),
         max_memory: MAX_MEMORY,
         reuse,
         ..PluginOptions::default()
     };
-    match runtime.load(Path::new(file), options) {
+    match runtime.load(&file(component), options) {
         Ok(plugin) => plugin,
         Err(error) => panic!("{error}"),
     }
@@ -85,16 +102,55 @@ struct AttemptCost {
     per_second: f64,
 }
 
-fn measure(handler: &dyn Handler, count: usize) -> AttemptCost {
+fn attempts(handler: &dyn Handler, count: usize) -> AttemptCost {
     let attempt = attempt();
+    measure(count, || run(handler, &attempt))
+}
+
+/// What it costs to make an instance and to end it, with the program's settings of the engine and
+/// nothing of the program.
+fn instances(component: &str, concurrency: bool) -> AttemptCost {
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(INSTANCES)
+        .total_core_instances(INSTANCES * 8)
+        .total_memories(INSTANCES)
+        .total_tables(INSTANCES * 8)
+        .total_stacks(INSTANCES)
+        .max_memory_size(MAX_MEMORY)
+        .decommit_batch_size(16)
+        .table_keep_resident(64 << 10);
+    if PoolingAllocationConfig::is_pagemap_scan_available() {
+        pool.pagemap_scan(Enabled::Yes)
+            .linear_memory_keep_resident(1 << 20);
+    }
+    let mut config = Config::new();
+    config
+        .epoch_interruption(true)
+        .concurrency_support(concurrency)
+        .allocation_strategy(pool);
+    let engine = Engine::new(&config).expect("an engine");
+    let component = Component::from_file(&engine, file(component)).expect("a component");
+    let mut linker = Linker::new(&engine);
+    linker
+        .define_unknown_imports_as_traps(&component)
+        .expect("imports");
+    let pre = linker.instantiate_pre(&component).expect("imports");
+    measure(100_000, || {
+        let mut store = Store::new(&engine, ());
+        store.set_epoch_deadline(1);
+        finish(pin!(pre.instantiate_async(&mut store))).expect("an instance");
+    })
+}
+
+fn measure(count: usize, mut step: impl FnMut()) -> AttemptCost {
     for _ in 0..WARM_UP {
-        run(handler, &attempt);
+        step();
     }
     let mut samples = Vec::with_capacity(count);
     let start = clock::now();
     let mut before = start;
     for _ in 0..count {
-        run(handler, &attempt);
+        step();
         let after = clock::now();
         samples.push(after.since(before));
         before = after;
@@ -130,14 +186,17 @@ fn threads(plugin: &LoadedPlugin, name: &str) {
     );
 }
 
-/// Polls until it is ready, as a worker with nothing else to do would.
 fn run(handler: &dyn Handler, attempt: &Arc<Attempt>) {
-    let mut work = pin!(handler.handle(Arc::clone(attempt)));
+    let verdicts = finish(pin!(handler.handle(Arc::clone(attempt))));
+    assert_eq!(verdicts, [Verdict::Done]);
+}
+
+/// Polls until it is ready, as a worker with nothing else to do would.
+fn finish<T>(mut work: Pin<&mut impl Future<Output = T>>) -> T {
     let mut context = Context::from_waker(Waker::noop());
     loop {
-        if let Poll::Ready(verdicts) = work.as_mut().poll(&mut context) {
-            assert_eq!(verdicts, [Verdict::Done]);
-            return;
+        if let Poll::Ready(value) = work.as_mut().poll(&mut context) {
+            return value;
         }
     }
 }

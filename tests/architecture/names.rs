@@ -6,7 +6,7 @@ use syn::visit::Visit;
 
 /// What is named, and the only places under `host` that may name it.
 const HOMES: &[(&str, &[&str])] = &[
-    ("wasmtime", &["wasm/"]),
+    ("wasmtime", &["wasm/", "benches/attempt.rs"]),
     ("wasmparser", &["wasm/"]),
     ("aws_config", &["aws/"]),
     ("aws_runtime", &["aws/"]),
