@@ -164,22 +164,32 @@ async fn lesson_14_message_on_any_of_twenty_idle_sqs_queues_is_picked_up() {
     running.wait_exit();
 }
 
-/// A number that a call asks for.
-fn asked(body: &str, field: &str) -> Option<u64> {
-    let body: serde_json::Value = serde_json::from_str(body).expect("JSON");
-    body[field].as_u64()
+/// A number in the body of each call.
+fn numbers(calls: &[(String, bool)], field: &str) -> Vec<Option<u64>> {
+    let bodies = calls.iter().map(|(body, _)| body);
+    let number = |body: &String| {
+        let body: serde_json::Value = serde_json::from_str(body).expect("JSON");
+        body[field].as_u64()
+    };
+    bodies.map(number).collect()
 }
 
-#[tokio::test]
-async fn lesson_16_idle_queue_has_one_long_poll_at_a_time() {
+/// Eight queues that stay empty, the name of one below them, and how to send to that one.
+async fn idle_and_busy() -> (Vec<String>, String, (SqsServer, String)) {
     let mut names = Vec::new();
     for _ in 0..8 {
         names.push(queue("idle", &[]).await.1);
     }
-    let (server, busy, busy_url): (SqsServer, String, String) = queue("busy", &[]).await;
+    let (server, busy, url) = queue("busy", &[]).await;
+    names.push(busy.clone());
+    (names, busy, (server, url))
+}
+
+#[tokio::test]
+async fn lesson_16_idle_queue_has_one_long_poll_at_a_time() {
+    let (names, _, (server, busy_url)) = idle_and_busy().await;
     let lambda = Arc::new(FaultyLambda::start());
     let proxy = Proxy::before(MiniStack::shared().address());
-    names.push(busy.clone());
     let more = ["--poll-for", "20", "--concurrency", "50"];
     let mut running = forward_to(&lambda, &names.join(","), &more)
         .env("AWS_ENDPOINT_URL", &proxy.url())
@@ -195,10 +205,7 @@ async fn lesson_16_idle_queue_has_one_long_poll_at_a_time() {
     }
     for name in &names[..8] {
         let calls = proxy.requests("ReceiveMessage", name);
-        let waits: Vec<_> = calls
-            .iter()
-            .map(|(body, _)| asked(body, "WaitTimeSeconds"))
-            .collect();
+        let waits = numbers(&calls, "WaitTimeSeconds");
         // The first only proves that the queue is empty. Each that follows waits for 20 s, and there
         // is one at a time: three a minute at most.
         assert!(waits[1..].iter().all(|wait| *wait == Some(20)), "{waits:?}");
@@ -211,12 +218,7 @@ async fn lesson_16_idle_queue_has_one_long_poll_at_a_time() {
 
 #[tokio::test]
 async fn idle_queues_leave_the_memory_to_those_that_hold_messages() {
-    let mut names = Vec::new();
-    for _ in 0..8 {
-        names.push(queue("idle", &[]).await.1);
-    }
-    let (server, busy, busy_url): (SqsServer, String, String) = queue("busy", &[]).await;
-    names.push(busy.clone());
+    let (names, busy, (server, busy_url)) = idle_and_busy().await;
     let lambda = Arc::new(FaultyLambda::start());
     let proxy = Proxy::before(MiniStack::shared().address());
     // Room for 8 messages of the largest size: were it kept free for what 9 idle queues might bring,
@@ -229,11 +231,9 @@ async fn idle_queues_leave_the_memory_to_those_that_hold_messages() {
     server.send_many(&busy_url, vec!["x".to_owned(); 100]).await;
     wait(&lambda, |state| (state.executed() == 100).then_some(())).await;
     let calls = proxy.requests("ReceiveMessage", &busy);
-    let asked = calls
-        .iter()
-        .map(|(body, _)| asked(body, "MaxNumberOfMessages"));
-    let most = asked.flatten().max();
-    assert!(most > Some(2), "a receive asks for at most {most:?}");
+    let numbers = numbers(&calls, "MaxNumberOfMessages");
+    let most = numbers.into_iter().flatten().max();
+    assert!(most > Some(2), "at most in one receive: {most:?}");
     running.signal(Signal::KILL);
     running.wait_exit();
 }

@@ -90,7 +90,7 @@ pub trait Backend: Send + Sync + 'static {
         false
     }
 
-    /// Whether `BackendClient::depths` asks for all queues in one call.
+    /// Whether `BackendClient::depths` counts all queues in one call.
     fn counts_at_once(&self) -> bool {
         false
     }

@@ -1,11 +1,11 @@
 //! How much queues hold: asked when somebody wants to know, a few at a time, and kept for some seconds.
 
 use super::super::build::schedule::Schedules;
+use super::within;
 use crate::admin::operations::{DepthView, QueueView};
 use crate::config::prices::Prices;
 use crate::name::QueueName;
 use crate::telemetry::depths::QueueDepths;
-use dispatcher_core::backend::Backend;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::queue::{Depth, Queue};
@@ -62,20 +62,19 @@ impl Depths {
             .iter()
             .map(|view| (&*view.queue, view.dead_letter_queue.as_deref()));
         let mut names = each_once(names);
-        self.forget_old();
-        names.retain(|name| !self.kept().contains_key(*name));
-        let mut at_once: HashMap<&dyn Backend, Vec<QueueName>> = HashMap::new();
-        let mut singly = Vec::new();
+        names.retain(|name| !self.is_kept(name));
+        let (mut at_once, mut singly) = (Vec::new(), Vec::new());
         for name in names {
             match name.parse::<QueueName>() {
-                Ok(name) if name.backend.counts_at_once() => {
-                    at_once.entry(name.backend).or_default().push(name);
+                Ok(parsed) if parsed.backend.counts_at_once() => {
+                    at_once.push((name.to_owned(), parsed));
                 }
                 _ => singly.push((name.to_owned(), opened(name))),
             }
         }
         let mut calls = 0;
-        for some in at_once.values().flat_map(|names| names.chunks(AT_ONCE)) {
+        let of_backends = at_once.chunk_by(|(_, one), (_, next)| one.backend == next.backend);
+        for some in of_backends.flat_map(|names| names.chunks(AT_ONCE)) {
             self.ask_at_once(some).await;
             calls += 1;
         }
@@ -108,27 +107,29 @@ impl Depths {
         }
     }
 
-    fn forget_old(&self) {
-        let now = clock::now();
-        let mut kept = self.kept();
-        kept.retain(|name, (at, _)| now.since(*at) < self.kept_for(name));
+    /// Whether what a queue answered last is not too old to be shown.
+    fn is_kept(&self, name: &str) -> bool {
+        let asked = self.kept().get(name).map(|(asked, _)| *asked);
+        asked.is_some_and(|asked| clock::now().since(asked) < self.kept_for(name))
     }
 
-    /// Asks for queues of one backend in one call.
-    async fn ask_at_once(&self, names: &[QueueName]) {
+    /// Counts queues of one backend in one call.
+    async fn ask_at_once(&self, names: &[(String, QueueName)]) {
         let asked = clock::now();
-        let answers = async {
-            let depths = self.schedules.backends().depths(names).await.into_iter();
-            let answers = depths.map(|depth| depth.map_err(|error| error.to_string()));
-            Ok(answers.collect::<Vec<_>>())
+        let parsed: Vec<QueueName> = names.iter().map(|(_, name)| name.clone()).collect();
+        let answers = within(PATIENCE, self.schedules.backends().depths(&parsed)).await;
+        let answers: Vec<Result<Depth, String>> = match answers {
+            Ok(answers) => {
+                let answers = answers.into_iter();
+                let answers = answers.map(|answer| answer.map_err(|error| error.to_string()));
+                answers.collect()
+            }
+            Err(_) => vec![Err(late()); names.len()],
         };
-        let answers = in_time(asked, answers).await;
-        let answers = answers.unwrap_or_else(|late| vec![Err(late); names.len()]);
         let mut kept = self.kept();
-        for (name, answer) in names.iter().zip(answers) {
-            let name = name.to_string();
-            self.shown.count_calls(&name, 1);
-            kept.insert(name, (asked, answer));
+        for ((name, _), answer) in names.iter().zip(answers) {
+            self.shown.count_calls(name, 1);
+            kept.insert(name.clone(), (asked, answer));
         }
     }
 
@@ -142,7 +143,8 @@ impl Depths {
             };
             queue.depth().await.map_err(|error| error.to_string())
         };
-        let answer = in_time(asked, answer).await;
+        let answer = within(PATIENCE, answer).await;
+        let answer = answer.unwrap_or_else(|_| Err(late()));
         self.shown.count_calls(name, calls);
         self.kept().insert(name.to_owned(), (asked, answer));
         calls
@@ -176,17 +178,9 @@ impl Depths {
     }
 }
 
-/// What a queue answers, if it does so in time.
-async fn in_time<T>(
-    asked: BootInstant,
-    answer: impl Future<Output = Result<T, String>>,
-) -> Result<T, String> {
-    tokio::select! {
-        answer = answer => answer,
-        () = clock::sleep_until(Some(asked + PATIENCE)) => {
-            Err(format!("no answer within {} s", PATIENCE.as_secs()))
-        }
-    }
+/// What is shown of a queue that did not answer in time.
+fn late() -> String {
+    format!("no answer within {} s", PATIENCE.as_secs())
 }
 
 /// The names of queues and of their dead-letter queues. Several may share one.
