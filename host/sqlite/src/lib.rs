@@ -283,6 +283,9 @@ impl Schema {
     fn configure(&self, connection: &mut Connection) -> rusqlite::Result<()> {
         connection.busy_handler(Some(self.patience))?;
         connection.set_prepared_statement_cache_capacity(64);
+        // Else SQLite compiles a statement again whenever a value is bound that might change its plan.
+        // Ours have one good plan each.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
         connection.execute_batch(
             "PRAGMA synchronous = FULL;

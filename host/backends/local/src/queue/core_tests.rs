@@ -2,7 +2,8 @@
 
 use super::deliver::{Claimed, DeliveryTerms, claim, load};
 use super::deliver::{
-    GROUP_HAS, HOLDING, MEMBERS, NEWEST, NEXT_DUE, READY, holding, next_due, receive, send,
+    GROUP_HAS, HOLDING, MEMBERS, NEWEST, NEXT_DUE, READ_ONE, READY, holding, next_due, receive,
+    send,
 };
 use super::groups::{FIRST, GATE, LONGEST};
 use super::look::{DEPTH, VISIBLE, depth, names, peek, queue_id};
@@ -17,7 +18,7 @@ use dispatcher_core::queue::{Ask, Depth, GroupShare, ItemError};
 use dispatcher_core::queue::{DEAD_LETTER_REASON as REASON, DEAD_LETTER_SOURCE as SOURCE};
 use dispatcher_core::telemetry::events::ReasonKind;
 use rusqlite::types::Null;
-use rusqlite::{Connection, params_from_iter};
+use rusqlite::{Connection, StatementStatus, params_from_iter};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -346,6 +347,26 @@ fn every_query_uses_its_index() {
         for (step, wanted) in steps.iter().zip(wanted) {
             assert!(step.contains(wanted), "{sql}: {step}");
         }
+    }
+}
+
+#[test]
+fn statements_of_a_receive_are_compiled_once() {
+    let mut world = QueueWorld::new();
+    for _ in 0..10 {
+        for body in ["one", "two"] {
+            world.send(body, None, Duration::ZERO);
+        }
+        assert_eq!(world.receive(1).len() + world.receive(10).len(), 2);
+        next_due(&world.turn(), world.origin.id).unwrap();
+        next_due(&world.turn(), world.origin.id + 1).unwrap();
+        world.pass(SECOND);
+    }
+    for sql in [READY, READ_ONE, NEXT_DUE] {
+        let statement = world.connection.prepare_cached(sql).unwrap();
+        let (runs, again) = (StatementStatus::Run, StatementStatus::RePrepare);
+        assert!(statement.get_status(runs) >= 20, "{sql}: it is in use");
+        assert_eq!(statement.get_status(again), 0, "{sql}");
     }
 }
 

@@ -67,7 +67,8 @@ pub(super) const MEMBERS: &str = candidates!(
     "e.queue = ?1 AND e.message_group = ?2 ORDER BY e.seq LIMIT ?3"
 );
 /// One message.
-const READ_ONE: &str = "SELECT e.seq, p.id, p.body, coalesce(e.attributes, p.attributes),
+pub(super) const READ_ONE: &str =
+    "SELECT e.seq, p.id, p.body, coalesce(e.attributes, p.attributes),
             e.receive_count, e.sent_at, e.first_received_at, e.message_group,
             coalesce(e.system, p.system)
      FROM entries e LEFT JOIN payloads p ON p.seq = coalesce(e.payload, e.seq) WHERE e.seq = ?1";

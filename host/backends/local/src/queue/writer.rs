@@ -271,8 +271,9 @@ impl QueueWriter {
         for (queue, asked, mut claimed) in served {
             let (drained, short_of) = (claimed.drained, claimed.short_of);
             let refused = std::mem::take(&mut claimed.refused);
-            let turn = self.clock.turn(self.writer.database());
-            let received = match load(&turn, claimed, &asked.name) {
+            let database = self.writer.database();
+            let turn = self.clock.turn(database);
+            let received = match database.read(|_| load(&turn, claimed, &asked.name)) {
                 Ok((messages, held)) => Ok(Received {
                     messages,
                     drained,
