@@ -152,19 +152,24 @@ impl Executor {
         let mut hire = WorkerGuard {
             scheduler: self.scheduler.clone(),
             ended: false,
+            found_nothing: false,
         };
+        let mut worked = false;
         // What waits at the halt is released by whoever set it.
         while !self.halt.is_cancelled() {
             let now = clock::now();
-            let (expired, next) = {
+            let (expired, next, is_last) = {
                 let mut scheduler = self.scheduler.lock();
-                (scheduler.expired(now), scheduler.next_jobs(now))
+                let (expired, next) = (scheduler.expired(now), scheduler.next_jobs(now));
+                (expired, next, scheduler.is_idle())
             };
             self.shed(expired);
             let Some(start) = next else {
                 hire.ended = true;
+                hire.found_nothing = !worked && !is_last;
                 return;
             };
+            worked = true;
             if start.replan {
                 self.scheduler.replan.notify_one();
             }
@@ -379,6 +384,10 @@ struct WorkerGuard {
     scheduler: Arc<SharedScheduler<Job>>,
     /// The scheduler ended it.
     ended: bool,
+    /// Others have done what it was hired for, and some are still at work: nothing has changed for
+    /// the intake and the drain, and waking them for each such worker would take longer than an
+    /// attempt.
+    found_nothing: bool,
 }
 
 impl Drop for WorkerGuard {
@@ -386,7 +395,9 @@ impl Drop for WorkerGuard {
         if !self.ended {
             self.scheduler.lock().release_worker();
         }
-        self.scheduler.replan.notify_one();
-        self.scheduler.retired.notify_one();
+        if !self.found_nothing {
+            self.scheduler.replan.notify_one();
+            self.scheduler.retired.notify_one();
+        }
     }
 }

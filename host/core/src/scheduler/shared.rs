@@ -10,7 +10,7 @@ pub struct SharedScheduler<J> {
     scheduler: Mutex<Scheduler<J>>,
     /// Something happened that may let `plan` say more.
     pub replan: Notify,
-    /// A worker found nothing more to do.
+    /// A worker found nothing more to do, after an attempt or as the last.
     pub retired: Notify,
 }
 

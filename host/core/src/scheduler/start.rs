@@ -170,6 +170,11 @@ impl<J: Waiting> Scheduler<J> {
         })
     }
 
+    /// Whether no worker is at work or about to be.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.running == 0
+    }
+
     /// Releases a worker that asks for no more jobs.
     pub(crate) fn release_worker(&mut self) {
         self.running -= 1;
