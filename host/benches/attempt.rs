@@ -4,20 +4,21 @@
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
+#[path = "support/one_attempt.rs"]
+mod one_attempt;
+
 use dispatcher_core::clock;
-use dispatcher_core::clock::Timestamp;
-use dispatcher_core::handler::{Attempt, Deadline, Handler};
-use dispatcher_core::message::{Message, Receipt, Verdict};
+use dispatcher_core::handler::{Attempt, Handler};
+use dispatcher_core::message::Verdict;
 use dispatcher_wasm::Reuse;
 use dispatcher_wasm::load::{LoadedPlugin, PluginOptions};
 use dispatcher_wasm::runtime::{Runtime, RuntimeOptions};
+use one_attempt::{attempt, finish, run};
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 use wasmtime::component::{Component, Linker};
 use wasmtime::{Config, Enabled, Engine, PoolingAllocationConfig, Store};
 
@@ -103,7 +104,7 @@ struct AttemptCost {
 }
 
 fn attempts(handler: &dyn Handler, count: usize) -> AttemptCost {
-    let attempt = attempt();
+    let attempt = attempt("x".repeat(BODY));
     measure(count, || run(handler, &attempt))
 }
 
@@ -172,7 +173,7 @@ fn threads(plugin: &LoadedPlugin, name: &str) {
     std::thread::scope(|scope| {
         for _ in 0..cores {
             scope.spawn(|| {
-                let attempt = attempt();
+                let attempt = attempt("x".repeat(BODY));
                 for _ in 0..EACH {
                     run(plugin, &attempt);
                 }
@@ -184,49 +185,6 @@ fn threads(plugin: &LoadedPlugin, name: &str) {
         "{name} on {cores} threads: {:.0} per second",
         (EACH * cores) as f64 / total
     );
-}
-
-fn run(handler: &dyn Handler, attempt: &Arc<Attempt>) {
-    let verdicts = finish(pin!(handler.handle(Arc::clone(attempt))));
-    assert_eq!(verdicts, [Verdict::Done]);
-}
-
-/// Polls until it is ready, as a worker with nothing else to do would.
-fn finish<T>(mut work: Pin<&mut impl Future<Output = T>>) -> T {
-    let mut context = Context::from_waker(Waker::noop());
-    loop {
-        if let Poll::Ready(value) = work.as_mut().poll(&mut context) {
-            return value;
-        }
-    }
-}
-
-fn attempt() -> Arc<Attempt> {
-    let message = Message {
-        id: "0199b0c4-7c1e-7a31-9d1f-3f1f5a1c2b3d".into(),
-        queue: "local:default".into(),
-        body: "x".repeat(BODY),
-        source: "local:default".into(),
-        receipt: Receipt("0199b0c4-7c1e-7a31-9d1f-3f1f5a1c2b3d/1".into()),
-        receive_count: 1,
-        sent_at: Some(Timestamp(1)),
-        first_received_at: Some(Timestamp(2)),
-        group: None,
-        system_attributes: Vec::new(),
-        attributes: Vec::new(),
-        body_md5: None,
-        attributes_md5: None,
-        unreadable: None,
-    };
-    Arc::new(Attempt {
-        messages: vec![message],
-        cancelled: vec![CancellationToken::new()],
-        tries: Vec::new(),
-        deadline: Deadline::fixed(
-            clock::now() + Duration::from_secs(3600),
-            clock::wall_clock_now(),
-        ),
-    })
 }
 
 /// What the guest does, without the guest.

@@ -6,20 +6,18 @@
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 #![allow(clippy::disallowed_methods, reason = "a benchmark paces itself")]
 
+#[path = "support/one_attempt.rs"]
+mod one_attempt;
+
 use dispatcher_core::clock;
-use dispatcher_core::clock::Timestamp;
-use dispatcher_core::handler::{Attempt, Deadline, Handler};
-use dispatcher_core::message::{Message, Receipt, Verdict};
 use dispatcher_wasm::Reuse;
 use dispatcher_wasm::load::{LoadedPlugin, PluginOptions};
 use dispatcher_wasm::runtime::{Runtime, RuntimeOptions, Spawn};
 use dispatcher_wasm::warm::Warm;
+use one_attempt::{attempt, run};
 use std::path::{Path, PathBuf};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 
 const EXAMPLE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -151,7 +149,7 @@ struct LanguageCost {
 
 /// At most so many, with a pause before each.
 fn attempts(plugin: &LoadedPlugin, most: usize, pause: Duration) -> LanguageCost {
-    let attempt = attempt();
+    let attempt = attempt(BODY.to_owned());
     for _ in 0..20 {
         run(plugin, &attempt);
     }
@@ -183,7 +181,7 @@ fn memory(runtime: &Runtime, file: &Path) -> u64 {
     let plugins: Vec<_> = (0..count)
         .map(|_| load(runtime, file, Kind::Reused))
         .collect();
-    let attempt = attempt();
+    let attempt = attempt(BODY.to_owned());
     let before = anonymous();
     for plugin in &plugins {
         run(plugin, &attempt);
@@ -199,44 +197,4 @@ fn anonymous() -> u64 {
         .find_map(|line| line.strip_prefix("Anonymous:"));
     let number = line.and_then(|line| line.split_whitespace().next());
     number.and_then(|number| number.parse().ok()).unwrap_or(0)
-}
-
-/// Polls until it is ready, as a worker with nothing else to do would.
-fn run(handler: &dyn Handler, attempt: &Arc<Attempt>) {
-    let mut work = pin!(handler.handle(Arc::clone(attempt)));
-    let mut context = Context::from_waker(Waker::noop());
-    loop {
-        if let Poll::Ready(verdicts) = work.as_mut().poll(&mut context) {
-            assert_eq!(verdicts, [Verdict::Done]);
-            return;
-        }
-    }
-}
-
-fn attempt() -> Arc<Attempt> {
-    let message = Message {
-        id: "0199b0c4-7c1e-7a31-9d1f-3f1f5a1c2b3d".into(),
-        queue: "local:default".into(),
-        body: BODY.into(),
-        source: "local:default".into(),
-        receipt: Receipt("0199b0c4-7c1e-7a31-9d1f-3f1f5a1c2b3d/1".into()),
-        receive_count: 1,
-        sent_at: Some(Timestamp(1)),
-        first_received_at: Some(Timestamp(2)),
-        group: None,
-        system_attributes: Vec::new(),
-        attributes: Vec::new(),
-        body_md5: None,
-        attributes_md5: None,
-        unreadable: None,
-    };
-    Arc::new(Attempt {
-        messages: vec![message],
-        cancelled: vec![CancellationToken::new()],
-        tries: Vec::new(),
-        deadline: Deadline::fixed(
-            clock::now() + Duration::from_secs(3600),
-            clock::wall_clock_now(),
-        ),
-    })
 }

@@ -158,25 +158,6 @@ impl Database {
         Ok(value)
     }
 
-    /// Runs `step`, which only reads, in one transaction: several statements by themselves would each
-    /// look for the end of the log and lock it.
-    ///
-    /// # Errors
-    /// Those of `step`, and of SQLite.
-    pub fn read<T>(
-        &self,
-        step: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-    ) -> rusqlite::Result<T> {
-        execute(&self.connection, "BEGIN")?;
-        let read = step(&self.connection);
-        let ended = execute(&self.connection, "COMMIT");
-        if !self.connection.is_autocommit() {
-            // What cannot be rolled back either shows in the next BEGIN.
-            let _ = execute(&self.connection, "ROLLBACK");
-        }
-        read.and_then(|value| ended.map(|()| value))
-    }
-
     fn begin(&mut self, level: Synchronous) -> rusqlite::Result<()> {
         if self.synchronous != level {
             // In WAL mode, NORMAL leaves out the sync at the commit; the next FULL one makes up

@@ -152,21 +152,21 @@ impl Executor {
         let mut hire = WorkerGuard {
             scheduler: self.scheduler.clone(),
             ended: false,
-            found_nothing: false,
+            changed_nothing: false,
         };
         let mut worked = false;
         // What waits at the halt is released by whoever set it.
         while !self.halt.is_cancelled() {
             let now = clock::now();
-            let (expired, next, is_last) = {
+            let (expired, next, others) = {
                 let mut scheduler = self.scheduler.lock();
                 let (expired, next) = (scheduler.expired(now), scheduler.next_jobs(now));
-                (expired, next, scheduler.is_idle())
+                (expired, next, scheduler.has_workers())
             };
             self.shed(expired);
             let Some(start) = next else {
                 hire.ended = true;
-                hire.found_nothing = !worked && !is_last;
+                hire.changed_nothing = !worked && others;
                 return;
             };
             worked = true;
@@ -387,7 +387,7 @@ struct WorkerGuard {
     /// Others have done what it was hired for, and some are still at work: nothing has changed for
     /// the intake and the drain, and waking them for each such worker would take longer than an
     /// attempt.
-    found_nothing: bool,
+    changed_nothing: bool,
 }
 
 impl Drop for WorkerGuard {
@@ -395,7 +395,7 @@ impl Drop for WorkerGuard {
         if !self.ended {
             self.scheduler.lock().release_worker();
         }
-        if !self.found_nothing {
+        if !self.changed_nothing {
             self.scheduler.replan.notify_one();
             self.scheduler.retired.notify_one();
         }

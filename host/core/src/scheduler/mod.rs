@@ -323,7 +323,7 @@ impl<J: Waiting> Scheduler<J> {
     /// Whether nothing waits, is held or runs.
     pub fn is_at_rest(&self) -> bool {
         let kept = self.waiting() + self.held() + self.aside() + self.overtaking.len();
-        self.is_idle() && kept == 0
+        !self.has_workers() && kept == 0
     }
 }
 

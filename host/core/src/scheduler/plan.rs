@@ -193,7 +193,7 @@ impl<J: Waiting> Scheduler<J> {
     fn rescue(&mut self, index: usize, now: BootInstant) -> Option<Poll> {
         let full_of_waiting = self.permits.free() == 0
             && self.waiting() + self.held() + self.aside() >= self.permits.used();
-        let stuck = self.running == 0 && full_of_waiting;
+        let stuck = !self.has_workers() && full_of_waiting;
         let lane = &mut self.lanes[index];
         // What it has itself, started or not, is not helped by more.
         let has_none = lane.ready.is_empty() && lane.held.is_empty();

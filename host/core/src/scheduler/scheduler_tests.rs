@@ -132,10 +132,10 @@ impl SchedulerWorld {
         }
     }
 
-    /// A worker asks for jobs; it wakes the intake when told to, and as the last when it finds none.
+    /// A worker takes jobs; it wakes the intake when told to, and as the last when it finds none.
     fn take(&mut self) {
         let next = self.scheduler.next_jobs(self.now);
-        let is_last = self.scheduler.is_idle();
+        let is_last = !self.scheduler.has_workers();
         self.woken |= next.as_ref().map_or(is_last, |start| start.replan);
         if let Some(Start { lane, jobs, .. }) = next {
             self.started.extend(jobs.iter().map(|job| job.item.clone()));

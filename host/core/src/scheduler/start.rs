@@ -170,9 +170,9 @@ impl<J: Waiting> Scheduler<J> {
         })
     }
 
-    /// Whether no worker is at work or about to be.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.running == 0
+    /// Whether a worker is at work or about to be.
+    pub(crate) fn has_workers(&self) -> bool {
+        self.running > 0
     }
 
     /// Releases a worker that asks for no more jobs.

@@ -98,8 +98,8 @@ pub(super) async fn settle(
     spans: QueueSpans,
     mut items: Vec<SettleItem>,
 ) -> CallResult {
-    // The room that these messages have left is asked for first: workers wait for what comes, and a
-    // server that answers one call after the other would make it wait for this one.
+    // The receive that fills the room of these messages is sent first: workers wait for what it
+    // brings, and a server that answers one call after the other would make it wait for this one.
     tokio::task::yield_now().await;
     let mut late = Vec::new();
     if let Some(guard) = guard {

@@ -13,7 +13,8 @@ use super::turn::{LocalDelivery, QueueId, Turn};
 use super::work::{Durability, Handle, Work, WriterRequest, without_reply};
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
-use dispatcher_core::message::Outcome;
+use dispatcher_core::memory::HeldBytes;
+use dispatcher_core::message::{Message, Outcome};
 use dispatcher_core::queue::Received;
 use dispatcher_sqlite::{CommitError, Damage, Database, GroupWriter, Synchronous};
 use rusqlite::Connection;
@@ -265,15 +266,25 @@ impl QueueWriter {
         Ok(())
     }
 
+    /// In one transaction: each message by itself would lock the log twice.
+    fn load(
+        &self,
+        claimed: Claimed,
+        name: &str,
+    ) -> rusqlite::Result<(Vec<Message>, Vec<HeldBytes>)> {
+        let reading = self.writer.database().unchecked_transaction()?;
+        let loaded = load(&self.clock.turn(&reading), claimed, name)?;
+        reading.commit()?;
+        Ok(loaded)
+    }
+
     /// Reads what was taken and answers receives: only now, when a crash while reading costs each
     /// message a receive. What nobody takes any more goes back into its queue at once.
     fn hand_over(&mut self, served: Vec<Served>, begun: BootInstant) {
         for (queue, asked, mut claimed) in served {
             let (drained, short_of) = (claimed.drained, claimed.short_of);
             let refused = std::mem::take(&mut claimed.refused);
-            let database = self.writer.database();
-            let turn = self.clock.turn(database);
-            let received = match database.read(|_| load(&turn, claimed, &asked.name)) {
+            let received = match self.load(claimed, &asked.name) {
                 Ok((messages, held)) => Ok(Received {
                     messages,
                     drained,
