@@ -45,6 +45,11 @@ impl<'a> RedisEnd<'a> {
             with,
         })
     }
+
+    /// Whether the script is told the same of both, but for their ids.
+    pub(super) fn ends_like(&self, other: &Self) -> bool {
+        (self.count, self.letter, &self.with) == (other.count, other.letter, &other.with)
+    }
 }
 
 /// The deliveries that end in one call.

@@ -175,9 +175,16 @@ impl NativeQueue {
         let mut call = script::SETTLE.key(&self.base);
         let dead_letter_queue = self.dead_letter_queue.as_ref();
         call.arg(dead_letter_queue.map_or("", |dead_letter_queue| dead_letter_queue.base.as_str()));
-        for (_, end) in &part.ends {
-            call.arg(end.id).arg(end.count).arg(end.letter);
-            call.arg(&end.with);
+        for alike in part
+            .ends
+            .chunk_by(|(_, one), (_, next)| one.ends_like(next))
+        {
+            let [(_, first), ..] = alike else { continue };
+            call.arg(alike.len()).arg(first.count).arg(first.letter);
+            call.arg(&first.with);
+            for (_, end) in alike {
+                call.arg(end.id);
+            }
         }
         let answers = vec![Ok(()); part.ends.len()];
         if !part.long {

@@ -12,8 +12,6 @@ use std::time::Duration;
 
 /// Far beyond any delay, and Lua still counts milliseconds exactly.
 const FAR: u64 = 1 << 50;
-/// The values of one message in an answer.
-const FIELDS: usize = 6;
 
 /// What `claim` answered.
 #[derive(Debug, PartialEq, Eq)]
@@ -54,65 +52,116 @@ pub(super) fn claimed(answer: &[Value], queue: &str, most: u64) -> Option<Claime
             ms => Claimed::Nothing(Some(Duration::from_millis(ms.unsigned_abs()))),
         });
     }
-    let messages = rest
-        .chunks(FIELDS)
-        .map(|fields| message(fields, queue, most));
+    let columns = Columns::of(rest)?;
+    let messages = (0..columns.ids.len()).map(|at| columns.message(at, queue, most));
     Some(Claimed::Messages {
         messages: messages.collect::<Option<_>>()?,
         more: *first == 1,
     })
 }
 
-fn message(fields: &[Value], queue: &str, most: u64) -> Option<Message> {
-    let text = |at: usize| match fields.get(at)? {
+/// What an answer has of its messages: the time of the receive, and lists of one value for each, or of
+/// none.
+struct Columns<'a> {
+    received_at: Option<Timestamp>,
+    ids: &'a [Value],
+    bodies: &'a [Value],
+    attributes: &'a [Value],
+    groups: &'a [Value],
+    counts: &'a [Value],
+    first_received_at: &'a [Value],
+}
+
+impl<'a> Columns<'a> {
+    fn of(values: &'a [Value]) -> Option<Self> {
+        let [received_at, lists @ ..] = values else {
+            return None;
+        };
+        let lists: Vec<&[Value]> = lists
+            .iter()
+            .map_while(|list| match list {
+                Value::Array(values) => Some(&values[..]),
+                _ => None,
+            })
+            .collect();
+        let [ids, bodies, attributes, groups, counts, first_received_at] = lists[..] else {
+            return None;
+        };
+        Some(Self {
+            received_at: time(&text(received_at)?),
+            ids,
+            bodies,
+            attributes,
+            groups,
+            counts,
+            first_received_at,
+        })
+    }
+
+    fn message(&self, at: usize, queue: &str, most: u64) -> Option<Message> {
+        let id = text(&self.ids[at])?;
+        let count = self.counts.get(at).map_or(Some("1".into()), text)?;
+        let first_received_at = match self.first_received_at.get(at) {
+            Some(first) => time(&text(first)?),
+            None => self.received_at,
+        };
+        let mut unreadable = None;
+        let mut content = |value: &Value, what: &str| match content(value, what) {
+            Ok(text) => text.to_owned(),
+            Err(why) => {
+                unreadable.get_or_insert(why);
+                String::new()
+            }
+        };
+        let (body, too_large) = match self.bodies.get(at)? {
+            // A number in the place of a body is its length.
+            Value::Int(bytes) => (String::new(), Some(bytes.unsigned_abs())),
+            value => (content(value, "body"), None),
+        };
+        let attributes = match self.attributes.get(at).unwrap_or(&Value::Nil) {
+            Value::Nil if !has_attributes(&id) => String::new(),
+            value => content(value, "attributes"),
+        };
+        let attributes = match attributes.as_str() {
+            "" => Vec::new(),
+            json => serde_json::from_str(json).unwrap_or_else(|error| {
+                unreadable.get_or_insert(format!("its attributes cannot be read: {error}"));
+                Vec::new()
+            }),
+        };
+        let group = self.groups.get(at).and_then(text);
+        Some(Message {
+            receipt: Receipt(format!("{id}.{count}")),
+            queue: queue.to_owned(),
+            source: queue.to_owned(),
+            body,
+            receive_count: count.parse().unwrap_or(u32::MAX),
+            sent_at: sent_at(&id),
+            first_received_at,
+            group: group.and_then(|group| group.strip_prefix('=').map(str::to_owned)),
+            system_attributes: Vec::new(),
+            attributes,
+            body_md5: None,
+            attributes_md5: None,
+            unreadable: match too_large {
+                Some(bytes) => Some(ContentError::TooLarge { bytes, most }),
+                None => unreadable.map(ContentError::Unreadable),
+            },
+            id,
+        })
+    }
+}
+
+/// Milliseconds in digits.
+fn time(digits: &str) -> Option<Timestamp> {
+    digits.parse().ok().map(Timestamp)
+}
+
+fn text(value: &Value) -> Option<String> {
+    match value {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
         _ => None,
-    };
-    let (id, count) = (text(0)?, text(4)?);
-    let mut unreadable = None;
-    let mut content = |at: usize, what: &str| match content(fields.get(at)?, what) {
-        Ok(text) => Some(text.to_owned()),
-        Err(why) => {
-            unreadable.get_or_insert(why);
-            Some(String::new())
-        }
-    };
-    // A number in the place of a body is its length.
-    let too_large = match fields.get(1)? {
-        Value::Int(bytes) => Some(bytes.unsigned_abs()),
-        _ => None,
-    };
-    let body = match too_large {
-        Some(_) => String::new(),
-        None => content(1, "body")?,
-    };
-    let attributes = content(2, "attributes")?;
-    let attributes = match attributes.as_str() {
-        "" => Vec::new(),
-        json => serde_json::from_str(json).unwrap_or_else(|error| {
-            unreadable.get_or_insert(format!("its attributes cannot be read: {error}"));
-            Vec::new()
-        }),
-    };
-    Some(Message {
-        receipt: Receipt(format!("{id}.{count}")),
-        queue: queue.to_owned(),
-        source: queue.to_owned(),
-        body,
-        receive_count: count.parse().unwrap_or(u32::MAX),
-        sent_at: sent_at(&id),
-        first_received_at: text(5)?.parse().ok().map(Timestamp),
-        group: text(3)?.strip_prefix('=').map(str::to_owned),
-        system_attributes: Vec::new(),
-        attributes,
-        body_md5: None,
-        attributes_md5: None,
-        unreadable: match too_large {
-            Some(bytes) => Some(ContentError::TooLarge { bytes, most }),
-            None => unreadable.map(ContentError::Unreadable),
-        },
-        id,
-    })
+    }
 }
 
 /// A part of a message's content as text. The error is why it cannot be had.
@@ -131,6 +180,11 @@ pub(super) fn content<'a>(value: &'a Value, what: &str) -> Result<&'a str, Strin
 fn sent_at(id: &str) -> Option<Timestamp> {
     let us: u64 = id.get(..16)?.parse().ok()?;
     Some(Timestamp(us / 1000))
+}
+
+/// Whether a message was sent with attributes, by its id.
+fn has_attributes(id: &str) -> bool {
+    id.as_bytes().get(16) == Some(&b'a')
 }
 
 /// A receipt as its id and count.
@@ -237,12 +291,22 @@ mod tests {
         Value::BulkString(text.as_bytes().to_vec())
     }
 
+    /// An answer with these: id, body, attributes, group, count and first receive of each.
+    fn answer(messages: &[[Value; 6]]) -> Vec<Value> {
+        let list = |at: usize| Value::Array(messages.iter().map(|one| one[at].clone()).collect());
+        let lists = (0..6).map(list);
+        [Value::Int(0), text("1763764001000")]
+            .into_iter()
+            .chain(lists)
+            .collect()
+    }
+
     #[test]
     fn message_is_decoded() {
         let id = "1763764000123456-0123abcd";
-        let fields = [id, "body", "", "=g", "3", "1763764000999"].map(text);
-        let mut answer = vec![Value::Int(0)];
-        answer.extend(fields);
+        let mut fields = [id, "body", "", "=g", "3", "1763764000999"].map(text);
+        fields[2] = Value::Nil;
+        let answer = answer(&[fields]);
         let Some(Claimed::Messages { messages, more }) = claimed(&answer, "redis:q", 100) else {
             panic!("messages");
         };
@@ -251,7 +315,49 @@ mod tests {
         assert_eq!((message.id.as_str(), message.receive_count), (id, 3));
         assert_eq!(message.sent_at, Some(Timestamp(1_763_764_000_123)));
         assert_eq!(message.group.as_deref(), Some("g"));
+        assert_eq!(
+            message.first_received_at,
+            Some(Timestamp(1_763_764_000_999))
+        );
+        assert_eq!((&message.attributes, &message.unreadable), (&vec![], &None));
         assert_eq!(delivery(&message.receipt), Ok((id, "3")));
+    }
+
+    #[test]
+    fn empty_list_means_none_and_the_first_receive() {
+        let id = "1763764000123456-0123abcd";
+        let mut answer = answer(&[[id, "body", "", "", "", ""].map(text)]);
+        answer[4..].fill(Value::Array(Vec::new()));
+        let read = claimed(&answer, "redis:q", 100).expect("a message");
+        let [message] = read.messages() else {
+            panic!("{read:?}");
+        };
+        assert_eq!(
+            (message.body.as_str(), &message.unreadable),
+            ("body", &None)
+        );
+        assert_eq!((&message.attributes, &message.group), (&vec![], &None));
+        assert_eq!(message.receive_count, 1);
+        assert_eq!(
+            message.first_received_at,
+            Some(Timestamp(1_763_764_001_000))
+        );
+    }
+
+    #[test]
+    fn answer_of_another_shape_is_none() {
+        let good = answer(&[["1763764000123456-0123abcd", "body", "", "", "1", "1"].map(text)]);
+        assert!(claimed(&good, "redis:q", 100).is_some());
+        for at in 1..good.len() {
+            let mut bad = good.clone();
+            bad[at] = Value::Int(1);
+            assert_eq!(claimed(&bad, "redis:q", 100), None, "{at}");
+            bad.remove(at);
+            assert_eq!(claimed(&bad, "redis:q", 100), None, "without {at}");
+        }
+        let mut without_body = good;
+        without_body[3] = Value::Array(Vec::new());
+        assert_eq!(claimed(&without_body, "redis:q", 100), None);
     }
 
     #[test]
@@ -297,7 +403,7 @@ mod tests {
 
     #[test]
     fn finding_03_missing_or_unreadable_content_affects_only_its_own_message() {
-        let good = ["1763764000123456-0123abcd", "body", "", "", "1", "1"].map(text);
+        let good = ["1763764000123456a0123abcd", "body", "", "", "1", "1"].map(text);
         let not_utf8 = Value::BulkString(vec![b'a', 0xff]);
         for (at, bad, says) in [
             (1, Value::Nil, "no body"),
@@ -308,7 +414,7 @@ mod tests {
         ] {
             let mut fields = good.clone();
             fields[at] = bad;
-            let answer = [&[Value::Int(0)], &good[..], &fields[..]].concat();
+            let answer = answer(&[good.clone(), fields]);
             let read = claimed(&answer, "redis:q", 100).expect("messages");
             let [first, second] = read.messages() else {
                 panic!("{read:?}");
@@ -324,8 +430,7 @@ mod tests {
     fn finding_04_body_that_was_not_loaded_is_too_large() {
         let mut fields = ["1763764000123456-0123abcd", "", "", "", "1", "1"].map(text);
         fields[1] = Value::Int(101);
-        let answer = [&[Value::Int(0)], &fields[..]].concat();
-        let read = claimed(&answer, "redis:q", 100).expect("a message");
+        let read = claimed(&answer(&[fields]), "redis:q", 100).expect("a message");
         let [message] = read.messages() else {
             panic!("{read:?}");
         };

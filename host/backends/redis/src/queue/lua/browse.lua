@@ -46,4 +46,4 @@ if count < #ids then
   after, is_end = places[count], false
   for at = #ids, count + 1, -1 do ids[at] = nil end
 end
-return describe(q, ids, tonumber(ARGV[4]), { is_end and '' or after })
+return describe(q, ids, tonumber(ARGV[4]), is_end and '' or after)

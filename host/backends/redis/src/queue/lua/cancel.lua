@@ -12,7 +12,7 @@ local function remove(id)
     if d.group ~= '' then
       for _, key in ipairs({ q.body, q.attributes }) do call('HDEL', key, id) end
       d.claim = '0'
-      call('HSET', q.delivery, id, write_delivery(d))
+      call('HSET', q.delivery, id, write_delivery(d, d.worker))
       return
     end
     call('SREM', in_process(q, d.worker), id)

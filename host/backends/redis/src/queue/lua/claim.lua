@@ -3,8 +3,9 @@
 -- followed by a comma, how many bytes the messages may have, and how many a body may have at most:
 -- a longer one is not loaded, its length is answered in its place. Answers with: ms until something
 -- can be received, -1 for never, where there is nothing now, -2 if the worker was given up; or 0,
--- 1 if only the bytes kept more away, and per message id, body, attributes, group, count, first
--- received. A body or attributes that should be there and are not are answered as nil.
+-- 1 if only the bytes kept more away, the time in ms, and lists: the ids, then for each its body,
+-- attributes, group, count, and when it was first received. What a message does not have is nil; a
+-- list is empty where no message has any, and the last two where all are received for the first time.
 local worker, claim = ARGV[1], ARGV[2]
 if call('SISMEMBER', q.workers, worker) == 0 then
   return { -2 }
@@ -30,9 +31,8 @@ if ARGV[6] ~= '' then
   end
 end
 promote(q, now)
-local popped = call(ARGV[5] == 'newest' and 'ZPOPMAX' or 'ZPOPMIN', q.wait, ARGV[3])
-local ids = {}
-for at = 1, #popped, 2 do ids[#ids + 1] = popped[at] end
+local newest = ARGV[5] == 'newest'
+local ids = call(newest and 'ZREVRANGE' or 'ZRANGE', q.wait, 0, ARGV[3] - 1)
 if #ids == 0 then
   local soonest = -1
   for _, key in ipairs({ q.leases, q.delayed }) do
@@ -44,9 +44,12 @@ if #ids == 0 then
   end
   return { soonest }
 end
-local more = 0
-for at = #ids, fit(q, ids, tonumber(ARGV[7])) + 1, -1 do
-  call('ZADD', q.wait, seq_of(ids[at]), ids[at])
-  ids[at], more = nil, 1
+local count = fit(q, ids, tonumber(ARGV[7]))
+local more = count < #ids and 1 or 0
+for at = #ids, count + 1, -1 do ids[at] = nil end
+if newest then
+  call('ZREMRANGEBYRANK', q.wait, -count, -1)
+else
+  call('ZREMRANGEBYRANK', q.wait, 0, count - 1)
 end
 return hand_out(q, ids, { worker = worker, claim = claim, visibility = ARGV[4], most = tonumber(ARGV[8]), more = more }, now)

@@ -9,4 +9,4 @@ if group then
   waits = call('ZSCORE', q.behind, behind_prefix(group) .. id)
     and tonumber(call('HGET', q.due, id) or '0') <= now
 end
-return describe(q, waits and { id } or {}, tonumber(ARGV[2]), { 0 })
+return describe(q, waits and { id } or {}, tonumber(ARGV[2]), 0)

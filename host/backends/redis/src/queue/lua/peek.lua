@@ -17,4 +17,4 @@ end
 for at = #ids, most + 1, -1 do ids[at] = nil end
 local count = fit(q, ids, tonumber(ARGV[2]))
 for at = #ids, count + 1, -1 do ids[at] = nil end
-return describe(q, ids, tonumber(ARGV[3]), { 0 })
+return describe(q, ids, tonumber(ARGV[3]), 0)

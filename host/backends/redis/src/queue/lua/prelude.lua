@@ -66,8 +66,8 @@ local function read_delivery(record)
   }
 end
 
-local function write_delivery(d)
-  return d.count .. ' ' .. d.first .. ' ' .. d.received .. ' ' .. d.claim .. ' ' .. d.worker .. ' ' .. d.group
+local function write_delivery(d, worker)
+  return d.count .. ' ' .. d.first .. ' ' .. d.received .. ' ' .. d.claim .. ' ' .. worker .. ' ' .. d.group
 end
 
 local function is_cancelled(d) return d.claim == '0' end
@@ -80,12 +80,10 @@ local function was_cancelled(keys, id, d)
   return call('EXISTS', tombstone(keys, id)) == 1
 end
 
--- The attributes of a message as they are stored, '' for none, and false where it was sent with some
--- that are gone.
-local function attributes_of(id, stored)
-  if stored then return stored end
-  if string.sub(id, 17, 17) == 'a' then return false end
-  return ''
+-- What a hash has for these messages, false where nothing; empty where it has nothing for any.
+local function column(key, ids)
+  if #ids == 0 or call('EXISTS', key) == 0 then return {} end
+  return call('HMGET', key, unpack(ids))
 end
 
 -- How many of these, one at least, have no more bytes together.
@@ -176,8 +174,7 @@ local function give_back(keys, id, record, now)
   end
   if d then
     if d.worker ~= '' then call('SREM', in_process(keys, d.worker), id) end
-    d.worker = ''
-    call('HSET', keys.delivery, id, write_delivery(d))
+    call('HSET', keys.delivery, id, write_delivery(d, ''))
   end
   call('ZREM', keys.leases, id)
   call('ZADD', keys.wait, seq_of(id), id)
@@ -201,47 +198,44 @@ end
 -- how long in ms (`visibility`), how many bytes a body may have to be loaded (`most`), and the first
 -- number of the answer (`more`). Answers as `claim`.
 local function hand_out(keys, ids, by, now)
-  local bodies = bodies_of(keys, ids, by.most)
-  local attributes = call('HMGET', keys.attributes, unpack(ids))
-  local groups = call('HMGET', keys.group, unpack(ids))
-  local before = call('HMGET', keys.delivery, unpack(ids))
-  local answer, leases, records = { by.more }, {}, {}
+  local bodies, before = bodies_of(keys, ids, by.most), column(keys.delivery, ids)
+  local attributes, groups = column(keys.attributes, ids), column(keys.group, ids)
+  local leases, records, counts, firsts, again = {}, {}, {}, {}, false
   local at_ms, deadline = num(now), num(now + by.visibility)
+  local receive = ' ' .. at_ms .. ' ' .. by.claim .. ' ' .. by.worker .. ' '
+  local first_receive = '1 ' .. at_ms .. receive
   for at, id in ipairs(ids) do
-    local old = read_delivery(before[at])
-    local count = old and num(old.count + 1) or '1'
-    local first = old and old.first or at_ms
-    local group = groups[at] or ''
-    records[#records + 1] = id
-    records[#records + 1] = count .. ' ' .. first .. ' ' .. at_ms .. ' ' .. by.claim .. ' ' .. by.worker .. ' ' .. group
-    leases[#leases + 1] = deadline
-    leases[#leases + 1] = id
-    answer[#answer + 1] = id
-    answer[#answer + 1] = bodies[at]
-    answer[#answer + 1] = attributes_of(id, attributes[at])
-    answer[#answer + 1] = group
-    answer[#answer + 1] = count
-    answer[#answer + 1] = first
+    local old = before[at] and read_delivery(before[at])
+    local record = first_receive
+    counts[at], firsts[at] = '1', at_ms
+    if old then
+      again = true
+      counts[at], firsts[at] = num(old.count + 1), old.first
+      record = counts[at] .. ' ' .. old.first .. receive
+    end
+    leases[at * 2 - 1], leases[at * 2] = deadline, id
+    records[at * 2 - 1], records[at * 2] = id, record .. (groups[at] or '')
   end
   call('HSET', keys.delivery, unpack(records))
   call('ZADD', keys.leases, unpack(leases))
   call('SADD', in_process(keys, by.worker), unpack(ids))
-  return answer
+  if not again then counts, firsts = {}, {} end
+  return { by.more, at_ms, ids, bodies, attributes, groups, counts, firsts }
 end
 
--- Messages as they lie there, without changing them, after what stands in `answer`.
-local function describe(keys, ids, most, answer)
-  local bodies = bodies_of(keys, ids, most)
+-- Messages as they lie there, without changing them: an answer as of `claim` that begins with `first`.
+local function describe(keys, ids, most, first)
+  local records, shown, counts, firsts = column(keys.delivery, ids), {}, {}, {}
   for at, id in ipairs(ids) do
-    local d = read_delivery(call('HGET', keys.delivery, id))
+    local d = records[at] and read_delivery(records[at])
     if not (d and is_cancelled(d)) then
-      answer[#answer + 1] = id
-      answer[#answer + 1] = bodies[at]
-      answer[#answer + 1] = attributes_of(id, call('HGET', keys.attributes, id))
-      answer[#answer + 1] = call('HGET', keys.group, id) or ''
-      answer[#answer + 1] = d and d.count or '0'
-      answer[#answer + 1] = d and d.first or ''
+      shown[#shown + 1] = id
+      counts[#shown], firsts[#shown] = d and d.count or '0', d and d.first or ''
     end
   end
-  return answer
+  if #shown == 0 then return { first } end
+  return {
+    first, '', shown, bodies_of(keys, shown, most), column(keys.attributes, shown), column(keys.group, shown),
+    counts, firsts,
+  }
 end

@@ -1,14 +1,26 @@
--- Ends deliveries. ARGV: where dead letters go, or nothing; then for each delivery the id, the count,
--- what to do (d: delete, r: release, b: bury), and with it the delay in ms or the dead letter's
--- attributes. Answers with a number each: 0 done, 1 the message is gone, 2 it has been received
--- again since, 3 it has been given back, 5 it has been cancelled. Has one key, as all scripts of a
--- queue: a node that a slot is moved to answers calls with several keys only if all of them exist.
+-- Ends deliveries. ARGV: where dead letters go, or nothing; then, for all in a row that end alike: how
+-- many, their count, what to do (d: delete, r: release, b: bury), with it the delay in ms or the dead
+-- letter's attributes, and their ids. Answers with a number each: 0 done, 1 the message is gone, 2 it
+-- has been received again since, 3 it has been given back, 5 it has been cancelled. Has one key, as
+-- all scripts of a queue: a node that a slot is moved to answers calls with several keys only if all
+-- of them exist.
 local now = to_ms(time_us())
 local grave = ARGV[1] ~= '' and keys_of(ARGV[1])
-local ids = {}
-for at = 2, #ARGV, 4 do ids[#ids + 1] = ARGV[at] end
+local ids, outcomes = {}, {}
+local begin = 2
+while begin <= #ARGV do
+  local many, count, what, with = unpack(ARGV, begin, begin + 3)
+  local outcome = { count = count, what = what, with = with }
+  for at = begin + 4, begin + 3 + many do
+    ids[#ids + 1] = ARGV[at]
+    outcomes[#ids] = outcome
+  end
+  begin = begin + 4 + many
+end
 local records = call('HMGET', q.delivery, unpack(ids))
 local answers, seen = {}, {}
+-- Deliveries of one claim have the same record, unless they are of groups.
+local deliveries = {}
 local ended, removed, ungrouped, by_worker = {}, {}, {}, {}
 local stirred = false
 
@@ -38,8 +50,7 @@ local function finish(id, d, what, with)
   mine[#mine + 1] = id
   by_worker[d.worker] = mine
   if what == 'r' then
-    d.worker = ''
-    call('HSET', q.delivery, id, write_delivery(d))
+    call('HSET', q.delivery, id, write_delivery(d, ''))
     place(q, id, now + with, now)
     stirred = true
     return
@@ -53,8 +64,10 @@ local function finish(id, d, what, with)
 end
 
 for at, id in ipairs(ids) do
-  local count, what, with = ARGV[at * 4 - 1], ARGV[at * 4], ARGV[at * 4 + 1]
-  local d = read_delivery(records[at])
+  local count, what, with = outcomes[at].count, outcomes[at].what, outcomes[at].with
+  local record = records[at]
+  local d = record and (deliveries[record] or read_delivery(record))
+  if d then deliveries[record] = d end
   if seen[id] == 'r' then
     answers[at] = what == 'r' and 0 or 3
   elseif seen[id] then
@@ -84,7 +97,7 @@ if #ended > 0 then
 end
 if #removed > 0 then
   call('HDEL', q.body, unpack(removed))
-  call('HDEL', q.attributes, unpack(removed))
+  if call('EXISTS', q.attributes) == 1 then call('HDEL', q.attributes, unpack(removed)) end
   call('HDEL', q.delivery, unpack(removed))
 end
 if #ungrouped > 0 then call('HDEL', q.group, unpack(ungrouped)) end
