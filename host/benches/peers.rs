@@ -59,7 +59,7 @@ use brokers::{Broker, RedisBroker, SqsBroker};
 use dispatcher_core::clock;
 use jobs::JobKind;
 use lean::Lean;
-use rows::{PeerRow, PeerTable};
+use rows::{DrainFigures, PeerRow, PeerTable};
 use serde_json::Value;
 use sidekiq::Sidekiq;
 use std::path::Path;
@@ -87,6 +87,8 @@ const PREFETCH: [&str; 2] = ["--prefetch", "50"];
 #[derive(Clone, Copy)]
 struct Extent {
     at_once: &'static [usize],
+    /// How often each empties a queue, in turns: a shared machine is not always as fast.
+    rounds: usize,
     /// At most so many are measured, and about as many as a peer handles in `drain`.
     messages: usize,
     drain: Duration,
@@ -99,8 +101,9 @@ struct Extent {
 
 const FULL: Extent = Extent {
     at_once: &[10, 50],
+    rounds: 3,
     messages: 50_000,
-    drain: Duration::from_secs(15),
+    drain: Duration::from_secs(8),
     warm: 2_000,
     settle: Duration::from_secs(2),
     idle: Duration::from_secs(10),
@@ -109,6 +112,7 @@ const FULL: Extent = Extent {
 };
 const QUICK: Extent = Extent {
     at_once: &[10],
+    rounds: 1,
     messages: 500,
     drain: Duration::from_secs(1),
     warm: 100,
@@ -399,30 +403,41 @@ fn tables(server: &str, calls: &str, broker: &mut dyn Broker, peers: &[Peer], ex
     for at_once in extent.at_once {
         let rows = peers
             .iter()
-            .map(|peer| measured(broker, peer, *at_once, extent));
+            .map(|peer| alone(broker, peer, *at_once, extent));
+        let mut rows: Vec<PeerRow> = rows.collect();
+        for round in 0..extent.rounds {
+            for (peer, row) in peers.iter().zip(&mut rows) {
+                let drain = drain(broker, peer, (*at_once, round), extent);
+                row.drains.push(drain);
+            }
+        }
         let table = PeerTable {
             title: format!("{server}, {at_once} at once"),
             calls: calls.to_owned(),
-            rows: rows.collect(),
+            rows,
         };
         // What runs by default.
         table.print("dispatcher, fresh");
     }
 }
 
-fn measured(broker: &mut dyn Broker, peer: &Peer, at_once: usize, extent: Extent) -> PeerRow {
+/// A server may remember a poll whose caller has died: each start has its own queue.
+fn open(broker: &mut dyn Broker, peer: &Peer, at_once: usize, what: &str) -> String {
+    let name = format!("{}-{at_once}-{what}", peer.name);
+    let name = name.replace(|letter: char| !letter.is_ascii_alphanumeric(), "-");
+    broker.open(peer.kind, &name);
+    name
+}
+
+/// What a peer takes while it waits, wakes, starts and stops.
+fn alone(broker: &mut dyn Broker, peer: &Peer, at_once: usize, extent: Extent) -> PeerRow {
     let mut row = PeerRow {
         name: peer.name.clone(),
         ..PeerRow::default()
     };
-    // A server may remember a poll whose caller has died: each start has its own queue.
-    let queue = |broker: &mut dyn Broker, what: &str| {
-        let name = format!("{}-{at_once}-{what}", peer.name);
-        let name = name.replace(|letter: char| !letter.is_ascii_alphanumeric(), "-");
-        broker.open(peer.kind, &name);
-        name
-    };
-    let start = |queue: &str, wait_s, prints| {
+    // It takes a while, and standard output has only the tables.
+    eprintln!("{}, {at_once} at once", peer.name);
+    let started = |queue: &str, wait_s, prints| {
         Program::start((peer.command)(&Job {
             queue,
             at_once,
@@ -430,21 +445,26 @@ fn measured(broker: &mut dyn Broker, peer: &Peer, at_once: usize, extent: Extent
             prints,
         }))
     };
-    // It takes a while, and standard output has only the tables.
-    eprintln!("{}, {at_once} at once", peer.name);
-    let name = queue(broker, "drain");
-    let program = start(&name, LONG_S, false);
-    drained(broker, &program, extent, &mut row);
+    let queue = open(broker, peer, at_once, "idle");
+    let program = started(&queue, LONG_S, false);
+    broker.fill(&program, extent.warm, &order());
+    broker.drained();
+    sleep(extent.settle);
+    let before = program.thread_times();
+    sleep(extent.idle);
+    let idle = program.cpu_since(&before);
+    row.idle_percent = idle.as_secs_f64() / extent.idle.as_secs_f64() * 100.0;
+    row.idle_mib = program.memory().0;
     drop(program);
-    let name = queue(broker, "wake");
-    let mut program = start(&name, LONG_S, true);
+    let queue = open(broker, peer, at_once, "wake");
+    let mut program = started(&queue, LONG_S, true);
     row.wakes = Some(wakes(broker, &mut program, extent.wakes));
     drop(program);
     let (mut starts, mut stops) = (Vec::new(), Vec::new());
     for round in 0..extent.starts {
-        let name = queue(broker, &format!("start-{round}"));
+        let queue = open(broker, peer, at_once, &format!("start-{round}"));
         broker.send(1, WAKE);
-        let mut program = start(&name, SHORT_S, true);
+        let mut program = started(&queue, SHORT_S, true);
         let (at, _) = program.line("order wake");
         starts.push(at.since(program.started));
         // It polls again.
@@ -456,35 +476,47 @@ fn measured(broker: &mut dyn Broker, peer: &Peer, at_once: usize, extent: Extent
     row
 }
 
-/// Lets a program that runs warm up, wait, and empty the queue.
-fn drained(broker: &mut dyn Broker, program: &Program, extent: Extent, row: &mut PeerRow) {
-    let order = format!(
-        "{{\"id\": \"o-1\", \"amount\": 250, \"note\": \"{}\"}}",
-        "x".repeat(200)
-    );
-    broker.fill(program, extent.warm, &order);
+fn order() -> String {
+    let note = "x".repeat(200);
+    format!("{{\"id\": \"o-1\", \"amount\": 250, \"note\": \"{note}\"}}")
+}
+
+/// Lets a peer warm up, wait, and empty the queue.
+fn drain(
+    broker: &mut dyn Broker,
+    peer: &Peer,
+    (at_once, round): (usize, usize),
+    extent: Extent,
+) -> DrainFigures {
+    eprintln!("{}, {at_once} at once, round {}", peer.name, round + 1);
+    let queue = open(broker, peer, at_once, &format!("drain-{round}"));
+    let program = Program::start((peer.command)(&Job {
+        queue: &queue,
+        at_once,
+        wait_s: LONG_S,
+        prints: false,
+    }));
+    broker.fill(&program, extent.warm, &order());
     let took_us = broker.drained().as_micros().max(1);
     let messages = extent.warm as u128 * extent.drain.as_micros() / took_us;
     let messages = usize::try_from(messages).unwrap_or(extent.messages);
     let messages = messages.clamp(extent.warm, extent.messages);
     sleep(extent.settle);
-    let before = program.thread_times();
-    sleep(extent.idle);
-    let idle = program.cpu_since(&before);
-    row.idle_percent = idle.as_secs_f64() / extent.idle.as_secs_f64() * 100.0;
-    row.idle_mib = program.memory().0;
     let cpu = program.cpu();
-    broker.fill(program, messages, &order);
+    broker.fill(&program, messages, &order());
     let (server, all) = (broker.cpu(), machine::busy());
     let took = broker.drained();
     let (own, server) = (program.cpu() - cpu, broker.cpu() - server);
     let all = machine::busy().saturating_sub(all + own + server);
     let per_10_000 = |cpu: Duration| cpu.as_secs_f64() / (messages as f64 / 1e4);
-    row.per_second = messages as f64 / took.as_secs_f64();
-    (row.cpu_s, row.server_cpu_s) = (per_10_000(own), per_10_000(server));
-    row.calls = broker.calls() as f64 / messages as f64;
-    row.peak_mib = program.memory().1;
-    row.others_percent = all.as_secs_f64() / took.as_secs_f64() / machine::cores() as f64 * 100.0;
+    DrainFigures {
+        per_second: messages as f64 / took.as_secs_f64(),
+        cpu_s: per_10_000(own),
+        server_cpu_s: per_10_000(server),
+        calls: broker.calls() as f64 / messages as f64,
+        peak_mib: program.memory().1,
+        others_percent: all.as_secs_f64() / took.as_secs_f64() / machine::cores() as f64 * 100.0,
+    }
 }
 
 /// From the call that sends one message to an idle queue to the line of its handler.

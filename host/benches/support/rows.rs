@@ -6,6 +6,18 @@ use super::support::figures::Samples;
 #[derive(Default)]
 pub(crate) struct PeerRow {
     pub name: String,
+    /// In turns with the other peers; the table has the medians.
+    pub drains: Vec<DrainFigures>,
+    pub idle_mib: f64,
+    /// Of one core.
+    pub idle_percent: f64,
+    pub wakes: Option<Samples>,
+    pub start_ms: f64,
+    pub stop_ms: f64,
+}
+
+/// How one drain of a queue went.
+pub(crate) struct DrainFigures {
     pub per_second: f64,
     /// CPU-seconds for each 10,000 messages.
     pub cpu_s: f64,
@@ -13,17 +25,16 @@ pub(crate) struct PeerRow {
     /// For each message.
     pub calls: f64,
     pub peak_mib: f64,
-    pub idle_mib: f64,
-    /// Of one core.
-    pub idle_percent: f64,
-    pub wakes: Option<Samples>,
-    pub start_ms: f64,
-    pub stop_ms: f64,
-    /// What else ran while messages were handled, of all cores.
+    /// What else ran meanwhile, of all cores.
     pub others_percent: f64,
 }
 
 impl PeerRow {
+    /// The median of a figure.
+    fn drain(&self, read: fn(&DrainFigures) -> f64) -> f64 {
+        Samples::of_ms(self.drains.iter().map(read)).at(50)
+    }
+
     fn wake(&self, percent: usize) -> f64 {
         self.wakes.as_ref().map_or(0.0, |wakes| wakes.at(percent))
     }
@@ -33,17 +44,25 @@ impl PeerRow {
 type Column = (&'static str, fn(&PeerRow) -> f64, usize);
 
 const COLUMNS: [Column; 11] = [
-    ("messages/s", |row| row.per_second, 0),
-    ("client CPU-s per 10,000", |row| row.cpu_s, 2),
-    ("{} per message", |row| row.calls, 2),
-    ("peak MiB", |row| row.peak_mib, 0),
+    ("messages/s", |row| row.drain(|drain| drain.per_second), 0),
+    (
+        "client CPU-s per 10,000",
+        |row| row.drain(|drain| drain.cpu_s),
+        2,
+    ),
+    ("{} per message", |row| row.drain(|drain| drain.calls), 2),
+    ("peak MiB", |row| row.drain(|drain| drain.peak_mib), 0),
     ("idle MiB", |row| row.idle_mib, 0),
     ("idle, % of a core", |row| row.idle_percent, 2),
     ("wake-up p50 ms", |row| row.wake(50), 1),
     ("p99 ms", |row| row.wake(99), 1),
     ("start to first message ms", |row| row.start_ms, 0),
     ("SIGTERM to exit ms", |row| row.stop_ms, 0),
-    ("server's CPU-s per 10,000", |row| row.server_cpu_s, 2),
+    (
+        "server's CPU-s per 10,000",
+        |row| row.drain(|drain| drain.server_cpu_s),
+        2,
+    ),
 ];
 
 /// Peers of one run.
@@ -72,10 +91,15 @@ impl PeerTable {
             let cells = COLUMNS.map(|(_, read, _)| ratio(read(row), read(base)));
             println!("| {} | {} |", row.name, cells.join(" | "));
         }
-        let others = self.rows.iter().map(|row| row.others_percent);
-        let others = Samples::of_ms(others);
+        let drains = self.rows.iter().flat_map(|row| &row.drains);
+        let others = Samples::of_ms(drains.map(|drain| drain.others_percent));
         println!(
-            "\nOther work took {:.0} to {:.0} % of the machine meanwhile.",
+            "\nMessages a second in each of {} rounds: {}.",
+            base.drains.len(),
+            self.rows.iter().map(rounds).collect::<Vec<_>>().join("; ")
+        );
+        println!(
+            "Other work took {:.0} to {:.0} % of the machine meanwhile.",
             others.at(0),
             others.at(100)
         );
@@ -86,6 +110,15 @@ impl PeerTable {
         println!("| | {} |", names.join(" | "));
         println!("| --- |{}", " --- |".repeat(COLUMNS.len()));
     }
+}
+
+/// All rates of a peer, in their order.
+fn rounds(row: &PeerRow) -> String {
+    let rates = row
+        .drains
+        .iter()
+        .map(|drain| format!("{:.0}", drain.per_second));
+    format!("{} {}", row.name, rates.collect::<Vec<_>>().join(", "))
 }
 
 /// In two significant digits, where there is something to divide by.
