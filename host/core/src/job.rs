@@ -179,24 +179,6 @@ pub(crate) fn hand_on(outbox: &Outbox, lane: usize, job: Job, ending: JobEnding)
     let _ = outbox[lane].send(job.finish(ending));
 }
 
-/// Passes on jobs of which the last is awaited if `awaited` says so.
-pub(crate) fn hand_on_all(
-    outbox: &Outbox,
-    lane: usize,
-    jobs: impl IntoIterator<Item = (Job, JobEnding)>,
-    awaited: bool,
-) {
-    let mut jobs = jobs.into_iter().peekable();
-    while let Some((job, ending)) = jobs.next() {
-        let is_awaited = awaited && jobs.peek().is_none();
-        // See `Outbox`: without a receiver the lease's drop lets the message go.
-        let _ = outbox[lane].send(Finished {
-            is_awaited,
-            ..job.finish(ending)
-        });
-    }
-}
-
 /// Jobs for tests.
 #[cfg(any(test, feature = "samples"))]
 #[allow(clippy::unwrap_used, missing_docs, reason = "for tests")]

@@ -7,6 +7,9 @@ use dispatcher_core::message::Outcome;
 use dispatcher_core::queue::VISIBILITY_CEILING;
 use std::time::Duration;
 
+/// Where nothing goes wrong, what is done is deleted within this, and where it is remembered first,
+/// within as much again.
+const DELETES_WITHIN: Duration = Duration::from_secs(1);
 /// So much longer than its grace a stop waits for outstanding polls.
 const LAST_POLLS: Duration = Duration::from_secs(25);
 
@@ -135,6 +138,9 @@ impl World {
             return;
         }
         let said = said.flatten();
+        if let Some((ended, Said::Done)) = &said {
+            self.check_prompt(delivery, *ended);
+        }
         let words_of_trial = said.as_ref().map(|(_, said)| said);
         let shed = self.judge_shed(life, delivery, words_of_trial, outcome);
         if shed == Some(Ok(())) {
@@ -147,6 +153,21 @@ impl World {
         }
         let back = matches!(outcome, Outcome::Release(_));
         self.deliveries[delivery].excused = back && self.is_excused(life, delivery, now);
+    }
+
+    /// What is done does not wait for other attempts.
+    fn check_prompt(&mut self, delivery: usize, ended: BootInstant) {
+        let waited = clock::now().since(ended);
+        let calm = !self.troubled && self.trouble_changed <= ended;
+        let stood = self.suspended.is_some_and(|stood| stood >= ended);
+        let remembers = self.scenario.route.remembers_s.is_some();
+        let within = DELETES_WITHIN * if remembers { 2 } else { 1 };
+        if calm && !stood && waited > within {
+            self.fails(
+                "deleted-late",
+                format!("delivery {delivery}, {waited:?} after"),
+            );
+        }
     }
 
     /// Whether a process that gives a message back cannot help it, whatever becomes of it then: its

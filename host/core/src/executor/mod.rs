@@ -4,6 +4,7 @@
 pub mod attempt;
 mod conclude;
 pub mod downstream;
+mod hand_over;
 pub mod opening;
 pub mod pool;
 pub mod running;
@@ -11,7 +12,7 @@ pub mod running;
 use crate::clock;
 use crate::clock::BootInstant;
 use crate::handler::{Handler, TimeLimit};
-use crate::job::{Job, JobEnding, Outbox, hand_on, hand_on_all};
+use crate::job::{Finished, Job, JobEnding, Outbox, hand_on};
 use crate::message::{Message, Outcome, Verdict};
 use crate::scheduler::shared::SharedScheduler;
 use crate::scheduler::{After, FinishedAttempt, MessageFate, Scheduler, Start};
@@ -23,6 +24,7 @@ use crate::telemetry::trace;
 use attempt::{AttemptLimits, attempt, still_ours};
 use conclude::Pause;
 use downstream::{Downstream, DownstreamState};
+use hand_over::HandOver;
 use pool::Spawner;
 use running::RunningAttempts;
 use std::collections::BTreeMap;
@@ -154,6 +156,7 @@ impl Executor {
             ended: false,
             changed_nothing: false,
         };
+        let mut hand_over = HandOver::new(&self.outbox);
         let mut worked = false;
         // What waits at the halt is released by whoever set it.
         while !self.halt.is_cancelled() {
@@ -173,14 +176,15 @@ impl Executor {
             if start.replan {
                 self.scheduler.replan.notify_one();
             }
-            if self.run(start).await {
+            hand_over.before_an_attempt(now);
+            if self.run(start, &mut hand_over).await {
                 self.start_workers();
             }
         }
     }
 
     /// One attempt: start, verdicts, hand-over. Whether there may be work for more workers.
-    async fn run(&self, start: Start<Job>) -> bool {
+    async fn run(&self, start: Start<Job>, hand_over: &mut HandOver<'_>) -> bool {
         let Start {
             lane,
             jobs,
@@ -191,7 +195,7 @@ impl Executor {
         let (ours, gone) = still_ours(jobs, ordered);
         let mut ended = match ours.is_empty() {
             true => Vec::new(),
-            false => self.attempt(lane, ours).await,
+            false => self.attempt(lane, ours, hand_over).await,
         };
         if ordered {
             conclude::in_group_order(&mut ended);
@@ -213,12 +217,24 @@ impl Executor {
         let (over, after) = self.conclude(lane, began, ended, fates);
         let returned = after.overtaking.into_iter();
         let returned = returned.map(|job| (job, JobEnding::Returned));
-        let over = over.into_iter().chain(returned);
-        hand_on_all(&self.outbox, lane, over, after.awaits_settling);
+        let mut over = over.into_iter().chain(returned).peekable();
+        let now = clock::now();
+        while let Some((job, ending)) = over.next() {
+            let finished = Finished {
+                is_awaited: after.awaits_settling && over.peek().is_none(),
+                ..job.finish(ending)
+            };
+            hand_over.add(lane, finished, now);
+        }
         after.hire
     }
 
-    async fn attempt(&self, lane: usize, jobs: Vec<Job>) -> Vec<(Job, JobEnding)> {
+    async fn attempt(
+        &self,
+        lane: usize,
+        jobs: Vec<Job>,
+        hand_over: &mut HandOver<'_>,
+    ) -> Vec<(Job, JobEnding)> {
         let began = clock::now();
         let mut span = self.spans[lane].begin_process(&jobs, began);
         trace::within(&mut span, || {
@@ -243,7 +259,14 @@ impl Executor {
             lane,
         };
         let mut attempting = pin!(attempt(&*self.handler, jobs, limits));
-        let polled = poll_fn(|cx| trace::within(&mut span, || attempting.as_mut().poll(cx)));
+        let polled = poll_fn(|cx| {
+            let polled = trace::within(&mut span, || attempting.as_mut().poll(cx));
+            // It takes longer: what has ended does not wait for it.
+            if polled.is_pending() {
+                hand_over.now();
+            }
+            polled
+        });
         let mut ended = polled.await;
         self.spans[lane].end_process(span, began, &mut ended);
         ended

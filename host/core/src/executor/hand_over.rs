@@ -1,0 +1,126 @@
+//! Hands the jobs of a worker on to settlement a few at a time, since each hand-over may wake a thread.
+
+use crate::clock::BootInstant;
+use crate::job::{Finished, Outbox};
+use std::time::Duration;
+
+/// The longest that a finished job waits for the next one of its worker. A guest that computes yields
+/// after a millisecond, too.
+const LONGEST_WAIT: Duration = Duration::from_millis(1);
+/// Maximum jobs that wait.
+const MOST: usize = 8;
+
+/// What a worker has finished and not yet handed on. What waits is handed on when this is dropped.
+pub(super) struct HandOver<'a> {
+    outbox: &'a Outbox,
+    /// Each with its lane.
+    waiting: Vec<(usize, Finished)>,
+    /// When the first of them came.
+    since: BootInstant,
+}
+
+impl<'a> HandOver<'a> {
+    /// Nothing waits.
+    pub(super) fn new(outbox: &'a Outbox) -> Self {
+        Self {
+            outbox,
+            waiting: Vec::new(),
+            since: BootInstant::default(),
+        }
+    }
+
+    /// Takes a job that has ended by now.
+    pub(super) fn add(&mut self, lane: usize, finished: Finished, now: BootInstant) {
+        if self.waiting.is_empty() {
+            self.since = now;
+        }
+        self.waiting.push((lane, finished));
+    }
+
+    /// Another attempt begins: hands on what should not wait for it.
+    pub(super) fn before_an_attempt(&mut self, now: BootInstant) {
+        let awaited = self.waiting.iter().any(|(_, finished)| finished.is_awaited);
+        if awaited || self.waiting.len() >= MOST || now >= self.since + LONGEST_WAIT {
+            self.now();
+        }
+    }
+
+    /// Hands on all that waits.
+    pub(super) fn now(&mut self) {
+        for (lane, finished) in self.waiting.drain(..) {
+            // See `Outbox`: without a receiver the lease's drop lets the message go.
+            let _ = self.outbox[lane].send(finished);
+        }
+    }
+}
+
+impl Drop for HandOver<'_> {
+    fn drop(&mut self) {
+        self.now();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "in a test")]
+mod tests {
+    use super::*;
+    use crate::clock;
+    use crate::job::JobEnding;
+    use crate::job::samples::job;
+    use crate::message::Verdict;
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+    fn finished(id: &str) -> Finished {
+        job(id).finish(JobEnding::Verdict(Verdict::Done))
+    }
+
+    fn ids(inbox: &mut UnboundedReceiver<Finished>) -> Vec<String> {
+        std::iter::from_fn(|| inbox.try_recv().ok())
+            .map(|finished| finished.message.id)
+            .collect()
+    }
+
+    #[test]
+    fn finished_jobs_wait_for_a_few_or_a_millisecond_and_no_longer_than_the_worker() {
+        let (sender, mut inbox) = unbounded_channel();
+        let outbox = vec![sender];
+        let mut hand_over = HandOver::new(&outbox);
+        let now = clock::now();
+        for count in 1..MOST {
+            hand_over.add(0, finished(&count.to_string()), now);
+            hand_over.before_an_attempt(now);
+            assert!(inbox.is_empty(), "after {count}");
+        }
+        hand_over.add(0, finished("last"), now);
+        hand_over.before_an_attempt(now);
+        assert_eq!(ids(&mut inbox).len(), MOST);
+
+        hand_over.add(0, finished("a"), now);
+        hand_over.add(0, finished("b"), now + LONGEST_WAIT);
+        hand_over.before_an_attempt(now + LONGEST_WAIT);
+        assert_eq!(ids(&mut inbox), ["a", "b"]);
+
+        hand_over.add(0, finished("c"), now + LONGEST_WAIT);
+        hand_over.before_an_attempt(now + LONGEST_WAIT);
+        assert!(inbox.is_empty());
+        drop(hand_over);
+        assert_eq!(ids(&mut inbox), ["c"]);
+    }
+
+    #[test]
+    fn awaited_job_is_handed_on_with_what_is_before_it() {
+        let (sender, mut inbox) = unbounded_channel();
+        let outbox = vec![sender];
+        let mut hand_over = HandOver::new(&outbox);
+        let now = clock::now();
+        hand_over.add(0, finished("a"), now);
+        let is_awaited = true;
+        let awaited = Finished {
+            is_awaited,
+            ..finished("b")
+        };
+        hand_over.add(0, awaited, now);
+        hand_over.before_an_attempt(now);
+        assert_eq!(ids(&mut inbox), ["a", "b"]);
+    }
+}
