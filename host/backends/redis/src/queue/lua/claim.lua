@@ -32,7 +32,7 @@ if ARGV[6] ~= '' then
 end
 promote(q, now)
 local newest = ARGV[5] == 'newest'
-local ids = call(newest and 'ZREVRANGE' or 'ZRANGE', q.wait, 0, ARGV[3] - 1)
+local ids = call(newest and 'ZREVRANGE' or 'ZRANGE', q.wait, '0', ARGV[3] - 1)
 if #ids == 0 then
   local soonest = -1
   for _, key in ipairs({ q.leases, q.delayed }) do
@@ -48,8 +48,8 @@ local count = fit(q, ids, tonumber(ARGV[7]))
 local more = count < #ids and 1 or 0
 for at = #ids, count + 1, -1 do ids[at] = nil end
 if newest then
-  call('ZREMRANGEBYRANK', q.wait, -count, -1)
+  call('ZREMRANGEBYRANK', q.wait, -count, '-1')
 else
-  call('ZREMRANGEBYRANK', q.wait, 0, count - 1)
+  call('ZREMRANGEBYRANK', q.wait, '0', count - 1)
 end
 return hand_out(q, ids, { worker = worker, claim = claim, visibility = ARGV[4], most = tonumber(ARGV[8]), more = more }, now)

@@ -34,7 +34,8 @@ end
 
 local q = keys_of(KEYS[1])
 
--- Whole numbers beyond 14 digits are not written as such by Lua itself.
+-- Whole numbers beyond 14 digits are not written as such by Lua itself. Constants are passed as text,
+-- since the server prints a number with 17 digits to make it an argument.
 local function num(n) return string.format('%.0f', n) end
 
 local function time_us()
@@ -80,10 +81,14 @@ local function was_cancelled(keys, id, d)
   return call('EXISTS', tombstone(keys, id)) == 1
 end
 
--- What a hash has for these messages, false where nothing; empty where it has nothing for any.
+-- Whether a hash may have something for these messages. To look into it for one takes no longer.
+local function may_have(key, ids)
+  return #ids == 1 or #ids > 1 and call('EXISTS', key) == 1
+end
+
+-- What a hash has for these messages, false where nothing; or an empty list where it has nothing at all.
 local function column(key, ids)
-  if #ids == 0 or call('EXISTS', key) == 0 then return {} end
-  return call('HMGET', key, unpack(ids))
+  return may_have(key, ids) and call('HMGET', key, unpack(ids)) or {}
 end
 
 -- How many of these, one at least, have no more bytes together.
@@ -182,12 +187,12 @@ end
 
 -- What has run out and what has become due can be received. No batch is larger than the limit.
 local function promote(keys, now)
-  local over = call('ZRANGEBYSCORE', keys.leases, '-inf', num(now), 'LIMIT', 0, 1000)
+  local over = call('ZRANGEBYSCORE', keys.leases, '-inf', num(now), 'LIMIT', '0', '1000')
   if #over > 0 then
     local records = call('HMGET', keys.delivery, unpack(over))
     for at, id in ipairs(over) do give_back(keys, id, records[at], now) end
   end
-  local due = call('ZRANGEBYSCORE', keys.delayed, '-inf', num(now), 'LIMIT', 0, 1000)
+  local due = call('ZRANGEBYSCORE', keys.delayed, '-inf', num(now), 'LIMIT', '0', '1000')
   if #due > 0 then
     call('ZREM', keys.delayed, unpack(due))
     for _, id in ipairs(due) do call('ZADD', keys.wait, seq_of(id), id) end

@@ -97,7 +97,7 @@ if #ended > 0 then
 end
 if #removed > 0 then
   call('HDEL', q.body, unpack(removed))
-  if call('EXISTS', q.attributes) == 1 then call('HDEL', q.attributes, unpack(removed)) end
+  if may_have(q.attributes, removed) then call('HDEL', q.attributes, unpack(removed)) end
   call('HDEL', q.delivery, unpack(removed))
 end
 if #ungrouped > 0 then call('HDEL', q.group, unpack(ungrouped)) end
