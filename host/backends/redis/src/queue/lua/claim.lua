@@ -5,7 +5,8 @@
 -- can be received, -1 for never, where there is nothing now, -2 if the worker was given up; or 0,
 -- 1 if only the bytes kept more away, the time in ms, and lists: the ids, then for each its body,
 -- attributes, group, count, and when it was first received. What a message does not have is nil; a
--- list is empty where no message has any, and the last two where all are received for the first time.
+-- list may be empty where no message has any, and the last two are where all are received for the
+-- first time.
 local worker, claim = ARGV[1], ARGV[2]
 if call('SISMEMBER', q.workers, worker) == 0 then
   return { -2 }
