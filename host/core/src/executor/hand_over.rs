@@ -4,10 +4,10 @@ use crate::clock::BootInstant;
 use crate::job::{Finished, Outbox};
 use std::time::Duration;
 
-/// The longest that a finished job waits for the next one of its worker. A guest that computes yields
-/// after a millisecond, too.
+/// What is older is handed on before another attempt begins. That attempt pends within a few
+/// milliseconds or ends: a guest that computes yields at every tick of the epoch.
 const LONGEST_WAIT: Duration = Duration::from_millis(1);
-/// Maximum jobs that wait.
+/// So many are handed on before another attempt begins.
 const MOST: usize = 8;
 
 /// What a worker has finished and not yet handed on. What waits is handed on when this is dropped.

@@ -226,6 +226,10 @@ impl Executor {
             };
             hand_over.add(lane, finished, now);
         }
+        // The next of a group may end elsewhere meanwhile, and is not to be settled before it.
+        if ordered {
+            hand_over.now();
+        }
         after.hire
     }
 

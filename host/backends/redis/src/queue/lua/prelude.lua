@@ -34,8 +34,8 @@ end
 
 local q = keys_of(KEYS[1])
 
--- Whole numbers beyond 14 digits are not written as such by Lua itself. Constants are passed as text,
--- since the server prints a number with 17 digits to make it an argument.
+-- Whole numbers beyond 14 digits are not written as such by Lua itself. Constants of what every claim
+-- calls are text, since the server prints a number with 17 digits to make it an argument.
 local function num(n) return string.format('%.0f', n) end
 
 local function time_us()

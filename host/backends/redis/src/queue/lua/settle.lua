@@ -19,7 +19,7 @@ while begin <= #ARGV do
 end
 local records = call('HMGET', q.delivery, unpack(ids))
 local answers, seen = {}, {}
--- Deliveries of one claim have the same record, unless they are of groups.
+-- By their records: deliveries of one claim have the same, unless they are of groups or came before.
 local deliveries = {}
 local ended, removed, ungrouped, by_worker = {}, {}, {}, {}
 local stirred = false
