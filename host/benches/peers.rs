@@ -429,6 +429,15 @@ fn open(broker: &mut dyn Broker, peer: &Peer, at_once: usize, what: &str) -> Str
     name
 }
 
+fn start(peer: &Peer, (queue, at_once): (&str, usize), wait_s: u32, prints: bool) -> Program {
+    Program::start((peer.command)(&Job {
+        queue,
+        at_once,
+        wait_s,
+        prints,
+    }))
+}
+
 /// What a peer takes while it waits, wakes, starts and stops.
 fn alone(broker: &mut dyn Broker, peer: &Peer, at_once: usize, extent: Extent) -> PeerRow {
     let mut row = PeerRow {
@@ -437,14 +446,7 @@ fn alone(broker: &mut dyn Broker, peer: &Peer, at_once: usize, extent: Extent) -
     };
     // It takes a while, and standard output has only the tables.
     eprintln!("{}, {at_once} at once", peer.name);
-    let started = |queue: &str, wait_s, prints| {
-        Program::start((peer.command)(&Job {
-            queue,
-            at_once,
-            wait_s,
-            prints,
-        }))
-    };
+    let started = |queue: &str, wait_s, prints| start(peer, (queue, at_once), wait_s, prints);
     let queue = open(broker, peer, at_once, "idle");
     let program = started(&queue, LONG_S, false);
     broker.fill(&program, extent.warm, &order());
@@ -490,12 +492,7 @@ fn drain(
 ) -> DrainFigures {
     eprintln!("{}, {at_once} at once, round {}", peer.name, round + 1);
     let queue = open(broker, peer, at_once, &format!("drain-{round}"));
-    let program = Program::start((peer.command)(&Job {
-        queue: &queue,
-        at_once,
-        wait_s: LONG_S,
-        prints: false,
-    }));
+    let program = start(peer, (&queue, at_once), LONG_S, false);
     broker.fill(&program, extent.warm, &order());
     let took_us = broker.drained().as_micros().max(1);
     let messages = extent.warm as u128 * extent.drain.as_micros() / took_us;

@@ -10,7 +10,7 @@ use dispatcher_core::clock::Timestamp;
 use dispatcher_core::executor::pool::Pool;
 use dispatcher_core::handler::{Attempt, Deadline, Handler};
 use dispatcher_core::lambda::{Invoke, InvokeError, Request, Response};
-use dispatcher_core::message::{Message, Receipt, Verdict};
+use dispatcher_core::message::{Message, Receipt, Verdict, samples};
 use dispatcher_wasm::capability::lambda::Functions;
 use dispatcher_wasm::capability::registry::Grants;
 use dispatcher_wasm::load::{LoadedPlugin, PluginOptions};
@@ -172,20 +172,11 @@ fn begin(pool: &Pool, plugin: &LoadedPlugin, done: &Sender<()>, number: usize) {
 
 fn message(number: usize) -> Message {
     Message {
-        id: format!("message-{number:08}"),
         queue: "local:default".into(),
         body: "await it".into(),
         source: "local:default".into(),
         receipt: Receipt(format!("receipt-{number:08}")),
-        receive_count: 1,
-        sent_at: None,
-        first_received_at: None,
-        group: None,
-        system_attributes: Vec::new(),
-        attributes: Vec::new(),
-        body_md5: None,
-        attributes_md5: None,
-        unreadable: None,
+        ..samples::message(&format!("message-{number:08}"))
     }
 }
 

@@ -3,7 +3,7 @@
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::handler::{Attempt, Deadline, Handler};
-use dispatcher_core::message::{Message, Receipt, Verdict};
+use dispatcher_core::message::{Message, Receipt, Verdict, samples};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -29,20 +29,13 @@ pub(crate) fn finish<T>(mut work: Pin<&mut impl Future<Output = T>>) -> T {
 /// An attempt at one message.
 pub(crate) fn attempt(body: String) -> Arc<Attempt> {
     let message = Message {
-        id: "0199b0c4-7c1e-7a31-9d1f-3f1f5a1c2b3d".into(),
         queue: "local:default".into(),
         body,
         source: "local:default".into(),
         receipt: Receipt("0199b0c4-7c1e-7a31-9d1f-3f1f5a1c2b3d/1".into()),
-        receive_count: 1,
         sent_at: Some(Timestamp(1)),
         first_received_at: Some(Timestamp(2)),
-        group: None,
-        system_attributes: Vec::new(),
-        attributes: Vec::new(),
-        body_md5: None,
-        attributes_md5: None,
-        unreadable: None,
+        ..samples::message("0199b0c4-7c1e-7a31-9d1f-3f1f5a1c2b3d")
     };
     Arc::new(Attempt {
         messages: vec![message],

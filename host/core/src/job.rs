@@ -174,9 +174,9 @@ pub struct Finished {
 pub(crate) type Outbox = Vec<UnboundedSender<Finished>>;
 
 /// Sends a job that ended on to the settlement of its queue.
-pub(crate) fn hand_on(outbox: &Outbox, lane: usize, job: Job, ending: JobEnding) {
+pub(crate) fn hand_on(outbox: &Outbox, lane: usize, finished: Finished) {
     // See `Outbox`: without a receiver the lease's drop lets the message go.
-    let _ = outbox[lane].send(job.finish(ending));
+    let _ = outbox[lane].send(finished);
 }
 
 /// Jobs for tests.

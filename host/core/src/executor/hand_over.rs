@@ -1,7 +1,7 @@
 //! Hands the jobs of a worker on to settlement a few at a time, since each hand-over may wake a thread.
 
 use crate::clock::BootInstant;
-use crate::job::{Finished, Outbox};
+use crate::job::{Finished, Outbox, hand_on};
 use std::time::Duration;
 
 /// What is older is handed on before another attempt begins. That attempt pends within a few
@@ -15,8 +15,8 @@ pub(super) struct HandOver<'a> {
     outbox: &'a Outbox,
     /// Each with its lane.
     waiting: Vec<(usize, Finished)>,
-    /// When the first of them came.
-    since: BootInstant,
+    /// When the first of them was kept from going on.
+    since: Option<BootInstant>,
 }
 
 impl<'a> HandOver<'a> {
@@ -25,31 +25,31 @@ impl<'a> HandOver<'a> {
         Self {
             outbox,
             waiting: Vec::new(),
-            since: BootInstant::default(),
+            since: None,
         }
     }
 
-    /// Takes a job that has ended by now.
-    pub(super) fn add(&mut self, lane: usize, finished: Finished, now: BootInstant) {
-        if self.waiting.is_empty() {
-            self.since = now;
-        }
+    /// Takes a job that has ended.
+    pub(super) fn add(&mut self, lane: usize, finished: Finished) {
         self.waiting.push((lane, finished));
     }
 
     /// Another attempt begins: hands on what should not wait for it.
     pub(super) fn before_an_attempt(&mut self, now: BootInstant) {
-        let awaited = self.waiting.iter().any(|(_, finished)| finished.is_awaited);
-        if awaited || self.waiting.len() >= MOST || now >= self.since + LONGEST_WAIT {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let since = *self.since.get_or_insert(now);
+        if self.waiting.len() >= MOST || now >= since + LONGEST_WAIT {
             self.now();
         }
     }
 
     /// Hands on all that waits.
     pub(super) fn now(&mut self) {
+        self.since = None;
         for (lane, finished) in self.waiting.drain(..) {
-            // See `Outbox`: without a receiver the lease's drop lets the message go.
-            let _ = self.outbox[lane].send(finished);
+            hand_on(self.outbox, lane, finished);
         }
     }
 }
@@ -87,20 +87,22 @@ mod tests {
         let mut hand_over = HandOver::new(&outbox);
         let now = clock::now();
         for count in 1..MOST {
-            hand_over.add(0, finished(&count.to_string()), now);
+            hand_over.add(0, finished(&count.to_string()));
             hand_over.before_an_attempt(now);
             assert!(inbox.is_empty(), "after {count}");
         }
-        hand_over.add(0, finished("last"), now);
+        hand_over.add(0, finished("last"));
         hand_over.before_an_attempt(now);
         assert_eq!(ids(&mut inbox).len(), MOST);
 
-        hand_over.add(0, finished("a"), now);
-        hand_over.add(0, finished("b"), now + LONGEST_WAIT);
+        hand_over.add(0, finished("a"));
+        hand_over.before_an_attempt(now);
+        assert!(inbox.is_empty());
+        hand_over.add(0, finished("b"));
         hand_over.before_an_attempt(now + LONGEST_WAIT);
         assert_eq!(ids(&mut inbox), ["a", "b"]);
 
-        hand_over.add(0, finished("c"), now + LONGEST_WAIT);
+        hand_over.add(0, finished("c"));
         hand_over.before_an_attempt(now + LONGEST_WAIT);
         assert!(inbox.is_empty());
         drop(hand_over);
@@ -112,15 +114,13 @@ mod tests {
         let (sender, mut inbox) = unbounded_channel();
         let outbox = vec![sender];
         let mut hand_over = HandOver::new(&outbox);
-        let now = clock::now();
-        hand_over.add(0, finished("a"), now);
-        let is_awaited = true;
+        hand_over.add(0, finished("a"));
         let awaited = Finished {
-            is_awaited,
+            is_awaited: true,
             ..finished("b")
         };
-        hand_over.add(0, awaited, now);
-        hand_over.before_an_attempt(now);
+        hand_over.add(0, awaited);
+        hand_over.now();
         assert_eq!(ids(&mut inbox), ["a", "b"]);
     }
 }

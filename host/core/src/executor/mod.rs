@@ -140,13 +140,13 @@ impl Executor {
     fn release(&self, released: Vec<(usize, Job)>, now: BootInstant) {
         for (lane, job) in released {
             let ending = job.given_back(now);
-            hand_on(&self.outbox, lane, job, ending);
+            hand_on(&self.outbox, lane, job.finish(ending));
         }
     }
 
     fn shed(&self, expired: Vec<(usize, Job)>) {
         for (lane, job) in expired {
-            hand_on(&self.outbox, lane, job, JobEnding::Shed);
+            hand_on(&self.outbox, lane, job.finish(JobEnding::Shed));
         }
     }
 
@@ -218,13 +218,12 @@ impl Executor {
         let returned = after.overtaking.into_iter();
         let returned = returned.map(|job| (job, JobEnding::Returned));
         let mut over = over.into_iter().chain(returned).peekable();
-        let now = clock::now();
         while let Some((job, ending)) = over.next() {
             let finished = Finished {
                 is_awaited: after.awaits_settling && over.peek().is_none(),
                 ..job.finish(ending)
             };
-            hand_over.add(lane, finished, now);
+            hand_over.add(lane, finished);
         }
         // The next of a group may end elsewhere meanwhile, and is not to be settled before it.
         if ordered {

@@ -259,7 +259,7 @@ impl Intake {
                     scheduler.surplus(lane)
                 };
                 for (job, after) in surplus {
-                    hand_on(&self.outbox, lane, job, JobEnding::Behind(after));
+                    hand_on(&self.outbox, lane, job.finish(JobEnding::Behind(after)));
                 }
             }
         }
@@ -355,7 +355,7 @@ impl Intake {
         for (job, ending) in jobs.into_iter().zip(endings) {
             match ending {
                 None => run.push(job),
-                Some(ending) => hand_on(&self.outbox, lane, job, ending),
+                Some(ending) => hand_on(&self.outbox, lane, job.finish(ending)),
             }
         }
         run
@@ -387,7 +387,7 @@ impl Intake {
         let released = self.scheduler.lock().stop(chosen, now);
         for (lane, job) in released {
             let ending = job.given_back(now);
-            hand_on(&self.outbox, lane, job, ending);
+            hand_on(&self.outbox, lane, job.finish(ending));
         }
     }
 }

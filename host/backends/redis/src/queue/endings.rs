@@ -46,7 +46,7 @@ impl<'a> RedisEnd<'a> {
         })
     }
 
-    /// Whether the script is told the same of both, but for their ids.
+    /// Whether the script gets the same arguments for both, but for their ids.
     pub(super) fn ends_like(&self, other: &Self) -> bool {
         (self.count, self.letter, &self.with) == (other.count, other.letter, &other.with)
     }

@@ -157,7 +157,8 @@ fn time(digits: &str) -> Option<Timestamp> {
     digits.parse().ok().map(Timestamp)
 }
 
-fn text(value: &Value) -> Option<String> {
+/// A value as text.
+pub(super) fn text(value: &Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
         _ => None,

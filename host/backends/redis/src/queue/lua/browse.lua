@@ -41,9 +41,7 @@ if string.sub(after, 1, 1) == 'b' then
 elseif #places > 0 then
   after = places[#places]
 end
-local count = fit(q, ids, tonumber(ARGV[3]))
-if count < #ids then
-  after, is_end = places[count], false
-  for at = #ids, count + 1, -1 do ids[at] = nil end
+if #fit(q, ids, tonumber(ARGV[3])) > 0 then
+  after, is_end = places[#ids], false
 end
 return describe(q, ids, tonumber(ARGV[4]), is_end and '' or after)

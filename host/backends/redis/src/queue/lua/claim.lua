@@ -45,12 +45,10 @@ if #ids == 0 then
   end
   return { soonest }
 end
-local count = fit(q, ids, tonumber(ARGV[7]))
-local more = count < #ids and 1 or 0
-for at = #ids, count + 1, -1 do ids[at] = nil end
+local more = #fit(q, ids, tonumber(ARGV[7])) > 0 and 1 or 0
 if newest then
-  call('ZREMRANGEBYRANK', q.wait, -count, '-1')
+  call('ZREMRANGEBYRANK', q.wait, -#ids, '-1')
 else
-  call('ZREMRANGEBYRANK', q.wait, '0', count - 1)
+  call('ZREMRANGEBYRANK', q.wait, '0', #ids - 1)
 end
 return hand_out(q, ids, { worker = worker, claim = claim, visibility = ARGV[4], most = tonumber(ARGV[8]), more = more }, now)

@@ -15,6 +15,5 @@ if #ids < most then
   for _, id in ipairs(behind) do ids[#ids + 1] = id end
 end
 for at = #ids, most + 1, -1 do ids[at] = nil end
-local count = fit(q, ids, tonumber(ARGV[2]))
-for at = #ids, count + 1, -1 do ids[at] = nil end
+fit(q, ids, tonumber(ARGV[2]))
 return describe(q, ids, tonumber(ARGV[3]), 0)

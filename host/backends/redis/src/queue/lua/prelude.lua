@@ -91,16 +91,24 @@ local function column(key, ids)
   return may_have(key, ids) and call('HMGET', key, unpack(ids)) or {}
 end
 
--- How many of these, one at least, have no more bytes together.
+-- Keeps as many of these, one at least, as have no more bytes together. Returns the others.
 local function fit(keys, ids, most)
-  if #ids < 2 then return #ids end
-  local bytes, attributes = 0, call('EXISTS', keys.attributes) == 1
+  local others = {}
+  if #ids < 2 then return others end
+  local bytes, attributes, count = 0, call('EXISTS', keys.attributes) == 1, #ids
   for at = 1, #ids do
     bytes = bytes + call('HSTRLEN', keys.body, ids[at])
     if attributes then bytes = bytes + call('HSTRLEN', keys.attributes, ids[at]) end
-    if bytes > most then return math.max(at - 1, 1) end
+    if bytes > most then
+      count = math.max(at - 1, 1)
+      break
+    end
   end
-  return #ids
+  for at = #ids, count + 1, -1 do
+    others[#others + 1] = ids[at]
+    ids[at] = nil
+  end
+  return others
 end
 
 -- The bodies of these messages. `fit` lets a body of more than `most` bytes come alone only: then its

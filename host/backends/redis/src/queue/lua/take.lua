@@ -17,8 +17,5 @@ end
 if #ids == 0 then
   return { -1 }
 end
-for at = #ids, fit(q, ids, tonumber(ARGV[4])) + 1, -1 do
-  call('ZADD', q.wait, seq_of(ids[at]), ids[at])
-  ids[at] = nil
-end
+for _, id in ipairs(fit(q, ids, tonumber(ARGV[4]))) do call('ZADD', q.wait, seq_of(id), id) end
 return hand_out(q, ids, { worker = worker, claim = claim, visibility = ARGV[3], most = tonumber(ARGV[5]), more = 0 }, now)

@@ -1,7 +1,7 @@
 //! Converts tasks of the worqr format to and from scripts, and reports what they cannot carry.
 //! Pure.
 
-use super::super::wire::content;
+use super::super::wire::{content, text};
 use dispatcher_core::message::{ContentError, Message, Outgoing, Receipt};
 use dispatcher_core::queue::ItemError;
 use md5::{Digest, Md5};
@@ -48,10 +48,6 @@ pub(super) fn taken(answer: &[Value], queue: &str, most: u64) -> Option<Taken> {
             ms => Taken::Nothing(Some(Duration::from_millis(ms.unsigned_abs()))),
         });
     }
-    let text = |value: &Value| match value {
-        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
-        _ => None,
-    };
     let messages = rest.chunks(3).map(|fields| match fields {
         [id, task, count] => {
             let count = text(count)?.parse().unwrap_or(u32::MAX);
