@@ -1,7 +1,7 @@
 //! What waiting for Lambda costs: memory, threads and processor time of the real program with 1 to
 //! 10,000 invocations in flight, none of which is answered before all are there; beside a bare loop
-//! on the SDK that holds as many. `cargo bench --bench in_flight -- [local] [sqs] [bare]`. Prints
-//! and judges nothing.
+//! on the SDK that holds as many. `cargo bench --bench in_flight -- [local] [tls] [sqs] [bare]`; `tls`
+//! is `local` with a Lambda over HTTPS. Prints and judges nothing.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 #![allow(
@@ -48,10 +48,19 @@ const BUDGET_MIB: f64 = 256.0;
 const BODY: usize = 256;
 /// How long all wait together.
 const WAIT: Duration = Duration::from_secs(5);
+/// Certificates of 0.35 KiB after the first.
+const CHAINED: usize = 13;
 /// What else is open in a process that holds so many invocations.
 const OTHER_FILES: u64 = 200;
 type BenchPart = fn(usize, &FaultyLambda) -> FlightCost;
-const PARTS: [(&str, BenchPart); 3] = [("local", local), ("sqs", sqs), ("bare", bare)];
+const PARTS: [(&str, BenchPart); 4] = [
+    ("local", local),
+    ("tls", local),
+    ("sqs", sqs),
+    ("bare", bare),
+];
+/// Of the tests: a certificate, its key, and who signed it.
+const TLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/e2e/tls");
 
 fn main() {
     let words: Vec<String> = std::env::args()
@@ -84,7 +93,10 @@ fn measure(parts: &[&str]) {
     for (name, part) in PARTS {
         if parts.is_empty() || parts.contains(&name) {
             for count in IN_FLIGHT {
-                let lambda = FaultyLambda::start();
+                let lambda = match name {
+                    "tls" => over_tls(),
+                    _ => FaultyLambda::start(),
+                };
                 lambda.set_timeout(900);
                 lambda.script(|_| LambdaStep::Hold("null".into()));
                 part(count, &lambda).print(name, count);
@@ -94,6 +106,17 @@ fn measure(parts: &[&str]) {
     println!(
         "(CPU-s: from the first message to the last invocation; % waiting: of a core, meanwhile)"
     );
+}
+
+/// With a chain as long as one of AWS, about 5 KiB: it is kept for every connection.
+fn over_tls() -> FaultyLambda {
+    let file = |name: &str| format!("{TLS}/{name}");
+    let read = |name: &str| std::fs::read_to_string(file(name)).expect("a file of the tests");
+    let folder = tempfile::tempdir().expect("a folder");
+    let chain = folder.path().join("chain.pem");
+    let text = read("leaf.pem") + &read("ca.pem").repeat(CHAINED);
+    std::fs::write(&chain, text).expect("it is ours");
+    FaultyLambda::start_tls(&chain, Path::new(&file("leaf.key")))
 }
 
 /// Every invocation is an open file on both sides; a child has the limit of its parent.
@@ -180,7 +203,8 @@ fn forward(data: &Path, queue: &str, count: usize, lambda: &FaultyLambda, sqs: &
     let mut command = dispatcher(data, &words);
     command
         .env("AWS_ENDPOINT_URL_LAMBDA", lambda.url())
-        .env("AWS_ENDPOINT_URL_SQS", sqs);
+        .env("AWS_ENDPOINT_URL_SQS", sqs)
+        .env("SSL_CERT_FILE", format!("{TLS}/ca.pem"));
     let mut program = Program::start(command);
     program.line("running");
     // Its first polls are over.

@@ -3,8 +3,9 @@
 
 use serde_json::Value;
 use std::io;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
 
 /// One request.
 pub(super) struct Request {
@@ -76,16 +77,34 @@ impl Response {
     }
 }
 
+/// What a connection is made of.
+pub(super) trait LambdaStream: AsyncRead + AsyncWrite + Unpin + Send {
+    /// Below TLS.
+    fn tcp(&self) -> &TcpStream;
+}
+
+impl LambdaStream for TcpStream {
+    fn tcp(&self) -> &TcpStream {
+        self
+    }
+}
+
+impl LambdaStream for TlsStream<TcpStream> {
+    fn tcp(&self) -> &TcpStream {
+        self.get_ref().0
+    }
+}
+
 /// One connection.
 pub(super) struct LambdaConnection {
-    stream: TcpStream,
+    stream: Box<dyn LambdaStream>,
     buffer: Vec<u8>,
 }
 
 impl LambdaConnection {
-    pub(super) fn new(stream: TcpStream) -> Self {
+    pub(super) fn new(stream: Box<dyn LambdaStream>) -> Self {
         // Answers are small and must not wait for each other.
-        let _ = stream.set_nodelay(true);
+        let _ = stream.tcp().set_nodelay(true);
         Self {
             stream,
             buffer: Vec::new(),
@@ -128,7 +147,7 @@ impl LambdaConnection {
     /// Ends it with a reset.
     pub(super) fn reset(&mut self) -> io::Result<()> {
         // What is closed without waiting for what was sent is reset by the system.
-        self.stream.set_zero_linger()
+        self.stream.tcp().set_zero_linger()
     }
 
     /// Waits for the caller to end it.

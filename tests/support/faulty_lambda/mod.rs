@@ -10,15 +10,20 @@ mod step;
 pub use record::{Execution, InvocationRecords, MessageHistory};
 pub use step::{Invocation, LambdaStep, Record, mixed};
 
-use http::{LambdaConnection, Request, Response};
+use http::{LambdaConnection, LambdaStream, Request, Response};
 use serde_json::json;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -32,6 +37,7 @@ type Script = Box<dyn FnMut(&Invocation) -> LambdaStep + Send>;
 /// A running server. Ends when dropped.
 pub struct FaultyLambda {
     address: SocketAddr,
+    tls: bool,
     shared: Arc<Shared>,
     runtime: Option<Runtime>,
 }
@@ -47,6 +53,20 @@ struct Shared {
 impl FaultyLambda {
     /// Starts one whose every function exists, may run for 3 seconds and answers `null`.
     pub fn start() -> Self {
+        Self::with(None)
+    }
+
+    /// The same over TLS, as `localhost`, with the certificates and the key in these PEM files.
+    pub fn start_tls(certificates: &Path, key: &Path) -> Self {
+        let chain = CertificateDer::pem_file_iter(certificates).expect("a file");
+        let chain = chain.collect::<Result<_, _>>().expect("certificates");
+        let key = PrivateKeyDer::from_pem_file(key).expect("a key");
+        let config = ServerConfig::builder().with_no_client_auth();
+        let config = config.with_single_cert(chain, key).expect("a pair");
+        Self::with(Some(Arc::new(config).into()))
+    }
+
+    fn with(tls: Option<TlsAcceptor>) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -67,17 +87,22 @@ impl FaultyLambda {
             script: Mutex::new(Box::new(|_| LambdaStep::answer("null"))),
             releases: watch::Sender::new(0),
         });
-        runtime.spawn(accept(listener, Arc::clone(&shared)));
+        let is_tls = tls.is_some();
+        runtime.spawn(accept(listener, tls, Arc::clone(&shared)));
         Self {
             address,
+            tls: is_tls,
             shared,
             runtime: Some(runtime),
         }
     }
 
-    /// `http://127.0.0.1:PORT`.
+    /// `http://127.0.0.1:PORT`, or `https://localhost:PORT`.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        match self.tls {
+            true => format!("https://localhost:{}", self.address.port()),
+            false => format!("http://{}", self.address),
+        }
     }
 
     /// What happens to every invocation from now on.
@@ -152,11 +177,18 @@ impl Shared {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
     while let Ok((stream, _)) = listener.accept().await {
-        let shared = Arc::clone(&shared);
+        let (tls, shared) = (tls.clone(), Arc::clone(&shared));
         // A broken connection is what this is for: the test sees it from the other side.
-        tokio::spawn(async move { talk(LambdaConnection::new(stream), &shared).await });
+        tokio::spawn(async move {
+            let stream: Box<dyn LambdaStream> = match tls {
+                Some(tls) => Box::new(tls.accept(stream).await?),
+                None => Box::new(stream),
+            };
+            shared.update(|state| state.connections += 1);
+            talk(LambdaConnection::new(stream), &shared).await
+        });
     }
 }
 

@@ -49,6 +49,8 @@ pub struct InvocationRecords {
     pub refused: usize,
     /// Calls that asked about a function.
     pub questions: usize,
+    /// Connections that were made.
+    pub connections: usize,
     /// Invocations that have not been answered.
     pub in_flight: usize,
     /// The most there were at once.
@@ -69,6 +71,7 @@ impl InvocationRecords {
             invocations: 0,
             refused: 0,
             questions: 0,
+            connections: 0,
             in_flight: 0,
             most_in_flight: 0,
             largest_batch: 0,

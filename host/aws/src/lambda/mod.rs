@@ -17,7 +17,7 @@ pub use look::Function;
 use async_trait::async_trait;
 use aws_config::SdkConfig;
 use aws_sdk_lambda::Client;
-use send::Sender;
+use send::{Sender, SentRequest};
 use sign::Signer;
 use std::sync::{Arc, OnceLock};
 
@@ -48,12 +48,27 @@ impl Lambda {
         }
     }
 
-    async fn answer(&self, mut request: Request) -> Result<Response, InvokeError> {
-        // In its own box: it is large, and gone while we wait.
-        let signed = Box::pin(self.signer.sign(&mut request, &self.place)).await?;
+    /// Makes a call. The future is small: what is used only until the request is sent is in a box
+    /// that is gone while we wait for the answer, of thousands of calls at once.
+    fn call(
+        &self,
+        request: Request,
+        function: &str,
+    ) -> impl Future<Output = Result<Response, InvokeError>> {
+        let sending = Box::pin(self.send(request));
+        async move {
+            let sent = sending.await?;
+            let answer = self.sender.answer(sent).await;
+            let answer = answer.map_err(|failure| failure.of(function))?;
+            answer.read(function)
+        }
+    }
+
+    async fn send(&self, mut request: Request) -> Result<SentRequest, InvokeError> {
+        let signed = self.signer.sign(&mut request, &self.place).await?;
         self.endpoint.get_or_init(|| signed.uri().to_owned());
-        let answer = self.sender.send(&request.function, signed).await?;
-        answer.read(&request.function)
+        let sent = self.sender.send(signed).await;
+        sent.map_err(|failure| failure.of(&request.function))
     }
 }
 
@@ -70,7 +85,7 @@ impl Invoke for Lambda {
     async fn invoke(&self, request: Request) -> Result<Response, InvokeError> {
         let patience = request.patience;
         let function = request.function.clone();
-        match tokio::time::timeout(patience, self.answer(request)).await {
+        match tokio::time::timeout(patience, self.call(request, &function)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(InvokeError::MayHaveRun(format!(
                 "Invoke of function `{function}`: no answer in {}",

@@ -6,7 +6,7 @@
 //! its calls that wait takes 25 KiB more: its read and write buffers and its channel to the connection.
 
 use super::connections::{CONNECT_TIMEOUT, Connection, ConnectionPool, Endpoint};
-use super::exchange::{FailedWrite, SerializedPost};
+use super::exchange::{ExchangeError, FailedWrite, SerializedPost};
 use super::{InvokeError, answer, exchange};
 use crate::words;
 use answer::InvokeAnswer;
@@ -21,11 +21,12 @@ use aws_smithy_runtime_api::client::http::{
 };
 use aws_smithy_runtime_api::http::Headers;
 use aws_smithy_types::body::SdkBody;
-use http::Request;
+use http::{Request, Response};
 use hyper_util::client::proxy::matcher::Matcher;
 use std::error::Error;
 use std::fmt;
 use std::io;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -41,7 +42,7 @@ pub(super) struct Sender {
 }
 
 /// Why a request has no answer.
-enum SendFailure {
+pub(super) enum SendFailure {
     /// Not a byte of it was sent.
     Unsent(BoxError),
     Lost(BoxError),
@@ -55,10 +56,31 @@ impl SendFailure {
     fn lost(error: impl Into<BoxError>) -> Self {
         Self::Lost(error.into())
     }
+
+    /// The same of an invocation: `DidNotRun` of one that was not sent, `MayHaveRun` of another.
+    pub(super) fn of(self, function: &str) -> InvokeError {
+        let failed =
+            |error: BoxError| format!("Invoke of function `{function}`: {}", words::chain(&*error));
+        match self {
+            Self::Unsent(error) => InvokeError::DidNotRun {
+                reason: failed(error),
+                retry_after: None,
+            },
+            Self::Lost(error) => InvokeError::MayHaveRun(failed(error)),
+        }
+    }
+}
+
+/// A request under way.
+pub(super) enum SentRequest {
+    /// Its answer is to be read.
+    Written(WrittenRequest),
+    /// The SDK's client has it, which sends it when its answer is awaited.
+    ByProxy(Pin<Box<dyn Future<Output = Result<InvokeAnswer, SendFailure>> + Send>>),
 }
 
 /// A request that is written.
-struct WrittenRequest {
+pub(super) struct WrittenRequest {
     connection: Connection,
     endpoint: Endpoint,
     /// Why it was not written to its end.
@@ -75,39 +97,37 @@ impl Sender {
         }
     }
 
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// Why it was not sent.
+    pub(super) async fn send(&self, request: HttpRequest) -> Result<SentRequest, SendFailure> {
+        let uri = request.uri().parse().map_err(SendFailure::unsent)?;
+        match self.proxies.intercept(&uri) {
+            Some(_) => Ok(self.by_proxy(request)),
+            None => self.write(request).await.map(SentRequest::Written),
+        }
+    }
+
     /// Waits for the answer as long as it takes.
     ///
     /// # Errors
-    /// `DidNotRun` without a connection, `MayHaveRun` once there was one.
-    pub(super) async fn send(
-        &self,
-        function: &str,
-        request: HttpRequest,
-    ) -> Result<InvokeAnswer, InvokeError> {
-        let failed = |error: &(dyn Error + 'static)| {
-            format!("Invoke of function `{function}`: {}", words::chain(error))
+    /// Whether the request was sent, and why it has no answer.
+    pub(super) async fn answer(&self, sent: SentRequest) -> Result<InvokeAnswer, SendFailure> {
+        let mut sent = match sent {
+            SentRequest::Written(sent) => sent,
+            SentRequest::ByProxy(answer) => return answer.await,
         };
-        let sent = match request.uri().parse() {
-            Ok(uri) if self.proxies.intercept(&uri).is_some() => {
-                Box::pin(self.ask_proxy(request)).await
-            }
-            Ok(_) => self.ask(request).await,
-            Err(error) => Err(SendFailure::unsent(error)),
-        };
-        sent.map_err(|failure| match failure {
-            SendFailure::Unsent(error) => InvokeError::DidNotRun {
-                reason: failed(&*error),
-                retry_after: None,
-            },
-            SendFailure::Lost(error) => InvokeError::MayHaveRun(failed(&*error)),
-        })
+        let read = exchange::read(&mut sent.connection).await;
+        self.read(sent, read)
     }
 
-    /// Sends it on a connection of ours. What is large has its own box, and is gone while we wait for
-    /// the answer.
-    async fn ask(&self, request: HttpRequest) -> Result<InvokeAnswer, SendFailure> {
-        let mut sent = Box::pin(self.write(request)).await?;
-        let read = exchange::read(&mut sent.connection).await;
+    /// The answer that was read, if one was.
+    fn read(
+        &self,
+        sent: WrittenRequest,
+        read: Result<(Response<Vec<u8>>, bool), ExchangeError>,
+    ) -> Result<InvokeAnswer, SendFailure> {
         let (response, is_reusable) = match sent.failed {
             None => read.map_err(SendFailure::lost)?,
             Some(error) => {
@@ -163,8 +183,8 @@ impl Sender {
         }
     }
 
-    /// Sends it by the SDK's own HTTP client, which knows proxies.
-    async fn ask_proxy(&self, request: HttpRequest) -> Result<InvokeAnswer, SendFailure> {
+    /// Has it sent by the SDK's own HTTP client, which knows proxies.
+    fn by_proxy(&self, request: HttpRequest) -> SentRequest {
         let client = self.through_proxy.get_or_init(|| {
             let settings = HttpConnectorSettings::builder().connect_timeout(CONNECT_TIMEOUT);
             let client = Connector::builder()
@@ -174,18 +194,21 @@ impl Sender {
                 .build();
             SharedHttpConnector::new(client)
         });
-        let mut response = match client.call(request).await {
-            Ok(response) => response,
-            Err(error) if never_connected(&error) => return Err(SendFailure::unsent(error)),
-            Err(error) => return Err(SendFailure::lost(error)),
-        };
-        let body = ByteStream::new(response.take_body()).collect().await;
-        let body = body.map_err(SendFailure::lost)?;
-        Ok(InvokeAnswer {
-            status: response.status().as_u16(),
-            headers: response.headers().clone(),
-            body: body.into_bytes().into(),
-        })
+        let answered = client.call(request);
+        SentRequest::ByProxy(Box::pin(async move {
+            let mut response = match answered.await {
+                Ok(response) => response,
+                Err(error) if never_connected(&error) => return Err(SendFailure::unsent(error)),
+                Err(error) => return Err(SendFailure::lost(error)),
+            };
+            let body = ByteStream::new(response.take_body()).collect().await;
+            let body = body.map_err(SendFailure::lost)?;
+            Ok(InvokeAnswer {
+                status: response.status().as_u16(),
+                headers: response.headers().clone(),
+                body: body.into_bytes().into(),
+            })
+        }))
     }
 }
 
@@ -198,8 +221,12 @@ impl Sender {
         through_proxy: bool,
     ) -> Result<(u16, Vec<(String, String)>, Vec<u8>), bool> {
         let sent = match through_proxy {
-            true => self.ask_proxy(request).await,
-            false => self.ask(request).await,
+            true => Ok(self.by_proxy(request)),
+            false => self.write(request).await.map(SentRequest::Written),
+        };
+        let sent = match sent {
+            Ok(sent) => self.answer(sent).await,
+            Err(failure) => Err(failure),
         };
         let answer = sent.map_err(|failure| matches!(failure, SendFailure::Lost(_)))?;
         let headers = answer.headers.iter();

@@ -5,6 +5,9 @@ use super::ready::{Sequence, Waiting};
 use crate::clock::BootInstant;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
+/// For how many jobs an empty line has room.
+const KEPT_ROOM: usize = 256;
+
 /// One that waits.
 #[derive(Debug)]
 pub(super) struct LineEntry<J> {
@@ -98,8 +101,17 @@ impl<J: Waiting> ReadyLine<J> {
             Some(sorted) => sorted.take_where(max, |_| true),
             None => {
                 let taken = self.plain.drain(..max.min(self.plain.len()));
-                taken.map(|entry| entry.job).collect()
+                let taken = taken.map(|entry| entry.job).collect();
+                self.give_back_room();
+                taken
             }
+        }
+    }
+
+    /// What a burst took is not kept for the next.
+    fn give_back_room(&mut self) {
+        if self.plain.is_empty() {
+            self.plain.shrink_to(KEPT_ROOM);
         }
     }
 
@@ -118,6 +130,7 @@ impl<J: Waiting> ReadyLine<J> {
             let entry = self.plain.remove(at);
             taken.push(entry.expect("the index is below the length").job);
         }
+        self.give_back_room();
         taken
     }
 

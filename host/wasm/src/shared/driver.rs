@@ -233,8 +233,9 @@ struct SharedCall {
 }
 
 impl AccessorTask<Guest> for SharedCall {
-    /// An error is a trap, and ends the event loop.
-    async fn run(self, accessor: &Accessor<Guest>) -> wasmtime::Result<()> {
+    /// An error is a trap, and ends the event loop. The engine holds the future twice, and thousands
+    /// may wait: so it has what it needs, and the parameters not besides.
+    fn run(self, accessor: &Accessor<Guest>) -> impl Future<Output = wasmtime::Result<()>> + Send {
         let Self {
             shared,
             exports,
@@ -242,31 +243,33 @@ impl AccessorTask<Guest> for SharedCall {
             id,
             attempt,
         } = self;
-        let begun = accessor.with(|mut access| {
-            let begun = exports.begin(&mut access, &attempt)?;
-            if let Some(underway) = access.data_mut().underway() {
-                underway.begun(id, begun.task());
+        async move {
+            let verdicts = accessor.with(|mut access| {
+                let begun = exports.begin(&mut access, accessor, &attempt)?;
+                if let Some(underway) = access.data_mut().underway() {
+                    underway.begun(id, begun.task);
+                }
+                wasmtime::error::Ok(begun.verdicts)
+            })?;
+            let mut verdicts = verdicts.await?;
+            let (job, memory) = accessor.with(|mut access| {
+                let guest = access.data_mut();
+                guest.explain(&attempt, &mut verdicts);
+                guest.ended(id)
+            });
+            drop(attempt); // so that whoever is answered may have it for itself
+            // Room first, so that the next attempt finds it.
+            if let Some(shared) = shared.upgrade() {
+                shared.ended(instance, id, memory);
             }
-            wasmtime::error::Ok(begun)
-        })?;
-        let mut verdicts = exports.finish(begun, accessor, &attempt).await?;
-        let (job, memory) = accessor.with(|mut access| {
-            let guest = access.data_mut();
-            guest.explain(&attempt, &mut verdicts);
-            guest.ended(id)
-        });
-        drop(attempt); // so that whoever is answered may have it for itself
-        // Room first, so that the next attempt finds it.
-        if let Some(shared) = shared.upgrade() {
-            shared.ended(instance, id, memory);
+            if let Some(SharedAttempt {
+                attempt, answer, ..
+            }) = job
+            {
+                drop(attempt);
+                let _ = answer.send(verdicts);
+            }
+            Ok(())
         }
-        if let Some(SharedAttempt {
-            attempt, answer, ..
-        }) = job
-        {
-            drop(attempt);
-            let _ = answer.send(verdicts);
-        }
-        Ok(())
     }
 }

@@ -11,6 +11,7 @@ use dispatcher_core::telemetry::trace::{
     ActiveSpan, CallAnswer, CallStart, SpanAttribute, SpanKind, server_attributes,
 };
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -90,6 +91,10 @@ pub(crate) enum Denied {
     Failed(InvokeError),
 }
 
+/// An invocation that was begun. In a box: what holds it is copied several times on its way to the
+/// engine, and thousands may wait.
+pub(crate) type PendingInvocation = Pin<Box<dyn Future<Output = Result<Response, Denied>> + Send>>;
+
 /// The granted functions and the logged denials. One per plugin.
 #[derive(Debug)]
 pub(crate) struct GrantedFunctions {
@@ -113,8 +118,12 @@ impl GrantedFunctions {
         (self.functions.failed)();
     }
 
-    /// Makes an invocation, if the function is granted.
-    pub(crate) async fn invoke(&self, wanted: RequestedInvocation) -> Result<Response, Denied> {
+    /// Begins an invocation, if the function is granted. `held` is kept until it is answered.
+    pub(crate) fn begin(
+        &self,
+        wanted: RequestedInvocation,
+        held: impl Send + 'static,
+    ) -> Result<PendingInvocation, Denied> {
         let Functions {
             invoker, allowed, ..
         } = &self.functions;
@@ -142,20 +151,23 @@ impl GrantedFunctions {
             patience,
             trace_header,
         };
-        let invokes = Arc::clone(invoker);
+        let (invoker, invokes) = (Arc::clone(invoker), Arc::clone(invoker));
         let invocation =
             tasks::spawn_on(&self.control, async move { invokes.invoke(request).await });
-        let answer = invocation.finished().await;
-        if let Some(call) = call {
-            call.end(|| {
-                let mut ended = answered(&answer);
-                if !is_known {
-                    ended.attributes.extend(place(&**invoker));
-                }
-                ended
-            });
-        }
-        answer.map_err(Denied::Failed)
+        Ok(Box::pin(async move {
+            let answer = invocation.finished().await;
+            if let Some(call) = call {
+                call.end(|| {
+                    let mut ended = answered(&answer);
+                    if !is_known {
+                        ended.attributes.extend(place(&*invoker));
+                    }
+                    ended
+                });
+            }
+            drop(held);
+            answer.map_err(Denied::Failed)
+        }))
     }
 }
 
@@ -303,7 +315,7 @@ mod tests {
     #[tokio::test]
     async fn refused_function_name_is_truncated_before_it_is_kept() {
         let granted = GrantedFunctions::new(functions(1, None), Arc::default(), Handle::current());
-        let mut invocation = std::pin::pin!(granted.invoke(RequestedInvocation {
+        let wanted = RequestedInvocation {
             function: "\n".repeat(1_000_000),
             invocation: Invocation::Event,
             payload: Vec::new(),
@@ -311,12 +323,9 @@ mod tests {
             parent: None,
             trace_header: None,
             deadline: None,
-        }));
-        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        let std::task::Poll::Ready(Err(Denied::Forbidden(why))) =
-            invocation.as_mut().poll(&mut context)
-        else {
-            panic!("it is forbidden at once");
+        };
+        let Err(Denied::Forbidden(why)) = granted.begin(wanted, ()) else {
+            panic!("it is forbidden");
         };
         assert!(why.len() < 300 && why.contains(r"\n"), "{why}");
     }

@@ -1,7 +1,7 @@
 //! Lambda in version 0.1 of the contract, sync and async: its bindings, and the conversion to the
 //! capability and back.
 
-use super::functions::{Denied, Functions, RequestedInvocation};
+use super::functions::{Denied, Functions, PendingInvocation, RequestedInvocation};
 use super::invocations::{Sent, note};
 use crate::capability::caller::{GrantedTo, View, ViewOf, begin_call, view};
 use bindings::dispatcher::plugin::lambda_types::{
@@ -53,11 +53,11 @@ impl<C: LambdaCaller> lambda::Host for View<'_, C> {
 impl<C: LambdaCaller> lambda_async::Host for View<'_, C> {}
 
 impl<T, C: LambdaCaller> lambda_async::HostWithStore<T> for ViewOf<C> {
-    async fn invoke(
+    fn invoke(
         accessor: &Accessor<T, Self>,
         request: Request,
-    ) -> Result<Response, InvokeError> {
-        invoke_async(accessor, request).await
+    ) -> impl Future<Output = Result<Response, InvokeError>> + Send {
+        invoke_async(accessor, request)
     }
 }
 
@@ -67,64 +67,64 @@ pub(super) async fn invoke<C: LambdaCaller>(
     request: Request,
 ) -> Result<Response, InvokeError> {
     let sent = sent(&request);
-    let answer = invocation(caller, None, request).await;
+    let answer = match begin(caller, None, request) {
+        Ok(pending) => pending.await,
+        Err(denied) => Err(denied),
+    };
     invoked(caller, &sent, &answer);
     answer.map(response).map_err(denied)
 }
 
 /// Runs beside whatever else the instance does.
-pub(super) async fn invoke_async<T, C: LambdaCaller>(
+pub(super) fn invoke_async<T, C: LambdaCaller>(
     accessor: &Accessor<T, ViewOf<C>>,
     request: Request,
-) -> Result<Response, InvokeError> {
+) -> impl Future<Output = Result<Response, InvokeError>> + Send {
     let sent = sent(&request);
-    let (invocation, place) = begin_call(accessor, |caller, task| {
-        (invocation(caller, task, request), trace::active_context())
+    let (begun, place) = begin_call(accessor, |caller, task| {
+        (begin(caller, task, request), trace::active_context())
     });
-    let answer = invocation.await;
-    // Whoever polls now works for many attempts, and what is logged is about this one.
-    let mut span = place.map(ActiveSpan::of);
-    accessor.with(|mut access| {
-        trace::within(&mut span, || invoked(access.get().0, &sent, &answer));
-    });
-    answer.map(response).map_err(denied)
+    async move {
+        let answer = match begun {
+            Ok(pending) => pending.await,
+            Err(denied) => Err(denied),
+        };
+        // Whoever polls now works for many attempts, and what is logged is about this one.
+        let mut span = place.map(ActiveSpan::of);
+        accessor.with(|mut access| {
+            trace::within(&mut span, || invoked(access.get().0, &sent, &answer));
+        });
+        answer.map(response).map_err(denied)
+    }
 }
 
-/// Holds nothing of the caller while it waits.
-fn invocation<C: LambdaCaller>(
+/// What it begins holds nothing of the caller.
+fn begin<C: LambdaCaller>(
     caller: &C,
     task: Option<GuestTaskId>,
     request: Request,
-) -> impl Future<Output = Result<functions::Response, Denied>> + Send + use<C> {
-    let granted = caller.granted().clone();
-    let own = caller.deadline();
-    let parent = trace::active();
-    let trace_header = only_trace_header(caller.attempt_of(task));
-    let held = caller.hold(request.payload.len().saturating_add(request.function.len()));
-    async move {
-        let Some(granted) = granted else {
-            let why = "the configuration grants no functions to this plugin";
-            return Err(Denied::Forbidden(why.to_owned()));
-        };
-        let Ok(_held) = held else {
-            return Err(Denied::Failed(functions::InvokeError::DidNotRun {
-                reason: "the plugin has too many pending invocations".to_owned(),
-                retry_after: None,
-            }));
-        };
-        let told = request.deadline.map(instant_of);
-        let deadline = own.into_iter().chain(told).min();
-        let wanted = RequestedInvocation {
-            function: request.function,
-            invocation: kind(request.invocation),
-            payload: request.payload,
-            log_tail: request.log_tail,
-            parent,
-            trace_header,
-            deadline,
-        };
-        granted.invoke(wanted).await
-    }
+) -> Result<PendingInvocation, Denied> {
+    let Some(granted) = caller.granted() else {
+        let why = "the configuration grants no functions to this plugin";
+        return Err(Denied::Forbidden(why.to_owned()));
+    };
+    let Ok(held) = caller.hold(request.payload.len().saturating_add(request.function.len())) else {
+        return Err(Denied::Failed(functions::InvokeError::DidNotRun {
+            reason: "the plugin has too many pending invocations".to_owned(),
+            retry_after: None,
+        }));
+    };
+    let told = request.deadline.map(instant_of);
+    let wanted = RequestedInvocation {
+        function: request.function,
+        invocation: kind(request.invocation),
+        payload: request.payload,
+        log_tail: request.log_tail,
+        parent: trace::active(),
+        trace_header: only_trace_header(caller.attempt_of(task)),
+        deadline: caller.deadline().into_iter().chain(told).min(),
+    };
+    granted.begin(wanted, held)
 }
 
 /// An invocation has been answered: its messages fail, if they do, for what came of it.

@@ -41,10 +41,10 @@ impl<C: LambdaCaller> lambda::Host for View<'_, C> {
 impl<C: LambdaCaller> lambda_async::Host for View<'_, C> {}
 
 impl<T, C: LambdaCaller> lambda_async::HostWithStore<T> for ViewOf<C> {
-    async fn invoke(
+    fn invoke(
         accessor: &Accessor<T, Self>,
         request: Request,
-    ) -> Result<Response, InvokeError> {
-        invoke_async(accessor, request).await
+    ) -> impl Future<Output = Result<Response, InvokeError>> + Send {
+        invoke_async(accessor, request)
     }
 }

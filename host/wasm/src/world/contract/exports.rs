@@ -35,15 +35,13 @@ pub(super) fn handle(
 macro_rules! exports {
     () => {
         use super::exports::handle;
-        use super::{BATCH, ContractExport, Delivery, sort_out};
+        use super::{BATCH, ContractExport, Delivery, StartedCall, sort_out};
         use crate::guest::Guest;
         use crate::world::typecheck::check;
         use batch::dispatcher::plugin::types;
         use dispatcher_core::handler::Attempt;
         use dispatcher_core::message::Verdict;
-        use wasmtime::component::{
-            Accessor, GuestTaskId, Instance, InstancePre, TypedFunc, TypedFuncCallConcurrent,
-        };
+        use wasmtime::component::{Accessor, Instance, InstancePre, TypedFunc};
         use wasmtime::{AsContextMut, Engine, Store};
 
         type SingleAnswer = (Result<(), types::Failure>,);
@@ -138,13 +136,6 @@ macro_rules! exports {
             Batch(TypedFunc<(Vec<Message>,), BatchAnswer>),
         }
 
-        /// A call that was begun. It outlives every borrow, so its messages are copied until the
-        /// guest has them.
-        pub(crate) enum StartedBatch {
-            Single(TypedFuncCallConcurrent<Guest, (Message,), SingleAnswer>),
-            Batch(TypedFuncCallConcurrent<Guest, (Vec<Message>,), BatchAnswer>),
-        }
-
         impl Many {
             pub(super) fn new(
                 export: ContractExport,
@@ -159,54 +150,43 @@ macro_rules! exports {
                 })
             }
 
-            /// Queues a call; the guest begins it when the store's event loop comes to it.
-            pub(super) fn begin(
+            /// Queues a call; the guest begins it when the store's event loop comes to it. The call
+            /// outlives every borrow of the store, so its messages are copied until the guest has
+            /// them.
+            pub(super) fn begin<'a>(
                 self,
                 store: impl AsContextMut<Data = Guest>,
-                attempt: &Attempt,
-            ) -> wasmtime::Result<StartedBatch> {
+                accessor: &'a Accessor<Guest>,
+                attempt: &'a Attempt,
+            ) -> wasmtime::Result<StartedCall<'a>> {
                 let mut messages = Delivery::all(attempt).map(Message::of);
                 Ok(match self {
                     Self::Single(handle) => {
                         let message = messages.next();
                         let message = message.ok_or_else(|| wasmtime::format_err!("no message"))?;
-                        StartedBatch::Single(handle.start_call_concurrent(store, (message,))?)
+                        let call = handle.start_call_concurrent(store, (message,))?;
+                        StartedCall {
+                            task: call.task(),
+                            verdicts: Box::pin(async move {
+                                let answered = handle.finish_call_concurrent(accessor, call);
+                                let (answer,) = answered.await?;
+                                Ok(vec![answer.map_or_else(verdict, |()| Verdict::Done)])
+                            }),
+                        }
                     }
                     Self::Batch(handle) => {
                         let messages = (messages.collect(),);
-                        StartedBatch::Batch(handle.start_call_concurrent(store, messages)?)
+                        let call = handle.start_call_concurrent(store, messages)?;
+                        StartedCall {
+                            task: call.task(),
+                            verdicts: Box::pin(async move {
+                                let answered = handle.finish_call_concurrent(accessor, call);
+                                let (answer,) = answered.await?;
+                                Ok(verdicts(attempt, answer))
+                            }),
+                        }
                     }
                 })
-            }
-
-            /// One verdict per message of the attempt that was begun. An error is a trap.
-            pub(super) async fn finish(
-                self,
-                begun: StartedBatch,
-                accessor: &Accessor<Guest>,
-                attempt: &Attempt,
-            ) -> wasmtime::Result<Vec<Verdict>> {
-                Ok(match (self, begun) {
-                    (Self::Single(handle), StartedBatch::Single(call)) => {
-                        let (answer,) = handle.finish_call_concurrent(accessor, call).await?;
-                        vec![answer.map_or_else(verdict, |()| Verdict::Done)]
-                    }
-                    (Self::Batch(handle), StartedBatch::Batch(call)) => {
-                        let (answer,) = handle.finish_call_concurrent(accessor, call).await?;
-                        verdicts(attempt, answer)
-                    }
-                    _ => unreachable!("a call is finished by the function that began it"),
-                })
-            }
-        }
-
-        impl StartedBatch {
-            /// The computing task, as far as the engine reports it.
-            pub(super) fn task(&self) -> GuestTaskId {
-                match self {
-                    Self::Single(call) => call.task(),
-                    Self::Batch(call) => call.task(),
-                }
             }
         }
 

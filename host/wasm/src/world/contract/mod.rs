@@ -11,6 +11,7 @@ use dispatcher_core::files;
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::{FailureReason, Message, Verdict};
 use std::collections::{HashMap, HashSet};
+use std::pin::Pin;
 use wasmtime::component::{Accessor, Component, GuestTaskId, InstancePre, Linker};
 use wasmtime::{AsContextMut, Engine, Store};
 
@@ -115,6 +116,14 @@ pub(crate) fn exports_of(component: &Component) -> impl Iterator<Item = Contract
     EXPORTS.into_iter().filter(has)
 }
 
+/// A call that was begun in an instance that takes many attempts at once.
+pub(crate) struct StartedCall<'a> {
+    /// The computing task, as far as the engine reports it.
+    pub(crate) task: GuestTaskId,
+    /// One verdict per message of the attempt. An error is a trap.
+    pub(crate) verdicts: Pin<Box<dyn Future<Output = wasmtime::Result<Vec<Verdict>>> + Send + 'a>>,
+}
+
 /// What the versions have, once for each.
 macro_rules! versions {
     ($($version:ident: $module:ident),+) => {
@@ -132,11 +141,6 @@ macro_rules! versions {
         #[derive(Clone, Copy)]
         pub(crate) enum Many {
             $($version($module::Many),)+
-        }
-
-        /// A call that was begun in such an instance.
-        pub(crate) enum StartedBatch {
-            $($version($module::StartedBatch),)+
         }
 
         impl ExportsPre {
@@ -202,37 +206,14 @@ macro_rules! versions {
 
         impl Many {
             /// Queues a call; the guest begins it when the store's event loop comes to it.
-            pub(crate) fn begin(
+            pub(crate) fn begin<'a>(
                 self,
                 store: impl AsContextMut<Data = Guest>,
-                attempt: &Attempt,
-            ) -> wasmtime::Result<StartedBatch> {
-                Ok(match self {
-                    $(Self::$version(many) => StartedBatch::$version(many.begin(store, attempt)?),)+
-                })
-            }
-
-            /// One verdict per message of the attempt that was begun. An error is a trap.
-            pub(crate) async fn finish(
-                self,
-                begun: StartedBatch,
-                accessor: &Accessor<Guest>,
-                attempt: &Attempt,
-            ) -> wasmtime::Result<Vec<Verdict>> {
-                match (self, begun) {
-                    $((Self::$version(many), StartedBatch::$version(begun)) => {
-                        many.finish(begun, accessor, attempt).await
-                    })+
-                    _ => unreachable!("a call is finished by the export that began it"),
-                }
-            }
-        }
-
-        impl StartedBatch {
-            /// The computing task, as far as the engine reports it.
-            pub(crate) fn task(&self) -> GuestTaskId {
+                accessor: &'a Accessor<Guest>,
+                attempt: &'a Attempt,
+            ) -> wasmtime::Result<StartedCall<'a>> {
                 match self {
-                    $(Self::$version(begun) => begun.task(),)+
+                    $(Self::$version(many) => many.begin(store, accessor, attempt),)+
                 }
             }
         }
