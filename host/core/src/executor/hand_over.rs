@@ -17,6 +17,8 @@ pub(super) struct HandOver<'a> {
     waiting: Vec<(usize, Finished)>,
     /// When the first of them was kept from going on.
     since: Option<BootInstant>,
+    /// Whether one of them is of a group in order.
+    in_order: bool,
 }
 
 impl<'a> HandOver<'a> {
@@ -26,12 +28,22 @@ impl<'a> HandOver<'a> {
             outbox,
             waiting: Vec::new(),
             since: None,
+            in_order: false,
         }
     }
 
-    /// Takes a job that has ended.
-    pub(super) fn add(&mut self, lane: usize, finished: Finished) {
+    /// Takes a job that has ended. `ordered`: its queue keeps groups in order.
+    pub(super) fn add(&mut self, lane: usize, finished: Finished, ordered: bool) {
+        self.in_order |= ordered && finished.message.group.is_some();
         self.waiting.push((lane, finished));
+    }
+
+    /// All jobs of an attempt were added: hands on what must not wait. The next of a group may end
+    /// elsewhere meanwhile, and is not to be settled before it.
+    pub(super) fn after_an_attempt(&mut self) {
+        if self.in_order {
+            self.now();
+        }
     }
 
     /// Another attempt begins: hands on what should not wait for it.
@@ -48,6 +60,7 @@ impl<'a> HandOver<'a> {
     /// Hands on all that waits.
     pub(super) fn now(&mut self) {
         self.since = None;
+        self.in_order = false;
         for (lane, finished) in self.waiting.drain(..) {
             hand_on(self.outbox, lane, finished);
         }
@@ -87,22 +100,22 @@ mod tests {
         let mut hand_over = HandOver::new(&outbox);
         let now = clock::now();
         for count in 1..MOST {
-            hand_over.add(0, finished(&count.to_string()));
+            hand_over.add(0, finished(&count.to_string()), false);
             hand_over.before_an_attempt(now);
             assert!(inbox.is_empty(), "after {count}");
         }
-        hand_over.add(0, finished("last"));
+        hand_over.add(0, finished("last"), false);
         hand_over.before_an_attempt(now);
         assert_eq!(ids(&mut inbox).len(), MOST);
 
-        hand_over.add(0, finished("a"));
+        hand_over.add(0, finished("a"), false);
         hand_over.before_an_attempt(now);
         assert!(inbox.is_empty());
-        hand_over.add(0, finished("b"));
+        hand_over.add(0, finished("b"), false);
         hand_over.before_an_attempt(now + LONGEST_WAIT);
         assert_eq!(ids(&mut inbox), ["a", "b"]);
 
-        hand_over.add(0, finished("c"));
+        hand_over.add(0, finished("c"), false);
         hand_over.before_an_attempt(now + LONGEST_WAIT);
         assert!(inbox.is_empty());
         drop(hand_over);
@@ -114,13 +127,35 @@ mod tests {
         let (sender, mut inbox) = unbounded_channel();
         let outbox = vec![sender];
         let mut hand_over = HandOver::new(&outbox);
-        hand_over.add(0, finished("a"));
+        hand_over.add(0, finished("a"), false);
         let awaited = Finished {
             is_awaited: true,
             ..finished("b")
         };
-        hand_over.add(0, awaited);
+        hand_over.add(0, awaited, false);
         hand_over.now();
         assert_eq!(ids(&mut inbox), ["a", "b"]);
+    }
+
+    #[test]
+    fn jobs_of_a_group_in_order_do_not_wait_and_others_of_their_queue_do() {
+        let (sender, mut inbox) = unbounded_channel();
+        let outbox = vec![sender];
+        let mut hand_over = HandOver::new(&outbox);
+        let grouped = || {
+            let mut finished = finished("grouped");
+            finished.message.group = Some("g".into());
+            finished
+        };
+        hand_over.add(0, finished("alone"), true);
+        hand_over.add(0, grouped(), false);
+        hand_over.after_an_attempt();
+        assert!(inbox.is_empty());
+        hand_over.add(0, grouped(), true);
+        hand_over.after_an_attempt();
+        assert_eq!(ids(&mut inbox), ["alone", "grouped", "grouped"]);
+        hand_over.add(0, finished("next"), true);
+        hand_over.after_an_attempt();
+        assert!(inbox.is_empty());
     }
 }

@@ -218,19 +218,14 @@ impl Executor {
         let returned = after.overtaking.into_iter();
         let returned = returned.map(|job| (job, JobEnding::Returned));
         let mut over = over.into_iter().chain(returned).peekable();
-        let mut in_order = false;
         while let Some((job, ending)) = over.next() {
-            in_order |= ordered && job.message.group.is_some();
             let finished = Finished {
                 is_awaited: after.awaits_settling && over.peek().is_none(),
                 ..job.finish(ending)
             };
-            hand_over.add(lane, finished);
+            hand_over.add(lane, finished, ordered);
         }
-        // The next of a group may end elsewhere meanwhile, and is not to be settled before it.
-        if in_order {
-            hand_over.now();
-        }
+        hand_over.after_an_attempt();
         after.hire
     }
 
