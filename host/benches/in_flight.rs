@@ -53,11 +53,12 @@ const CHAINED: usize = 13;
 /// What else is open in a process that holds so many invocations.
 const OTHER_FILES: u64 = 200;
 type BenchPart = fn(usize, &FaultyLambda) -> FlightCost;
-const PARTS: [(&str, BenchPart); 4] = [
-    ("local", local),
-    ("tls", local),
-    ("sqs", sqs),
-    ("bare", bare),
+type StartLambda = fn() -> FaultyLambda;
+const PARTS: [(&str, StartLambda, BenchPart); 4] = [
+    ("local", FaultyLambda::start, local),
+    ("tls", over_tls, local),
+    ("sqs", FaultyLambda::start, sqs),
+    ("bare", FaultyLambda::start, bare),
 ];
 /// Of the tests: a certificate, its key, and who signed it.
 const TLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/e2e/tls");
@@ -90,13 +91,10 @@ fn measure(parts: &[&str]) {
         "CPU-s",
         "% waiting"
     );
-    for (name, part) in PARTS {
+    for (name, start, part) in PARTS {
         if parts.is_empty() || parts.contains(&name) {
             for count in IN_FLIGHT {
-                let lambda = match name {
-                    "tls" => over_tls(),
-                    _ => FaultyLambda::start(),
-                };
+                let lambda = start();
                 lambda.set_timeout(900);
                 lambda.script(|_| LambdaStep::Hold("null".into()));
                 part(count, &lambda).print(name, count);

@@ -13,7 +13,7 @@ pub use step::{Invocation, LambdaStep, Record, mixed};
 use http::{LambdaConnection, LambdaStream, Request, Response};
 use serde_json::json;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -36,8 +36,7 @@ type Script = Box<dyn FnMut(&Invocation) -> LambdaStep + Send>;
 
 /// A running server. Ends when dropped.
 pub struct FaultyLambda {
-    address: SocketAddr,
-    tls: bool,
+    url: String,
     shared: Arc<Shared>,
     runtime: Option<Runtime>,
 }
@@ -87,11 +86,13 @@ impl FaultyLambda {
             script: Mutex::new(Box::new(|_| LambdaStep::answer("null"))),
             releases: watch::Sender::new(0),
         });
-        let is_tls = tls.is_some();
+        let url = match &tls {
+            Some(_) => format!("https://localhost:{}", address.port()),
+            None => format!("http://{address}"),
+        };
         runtime.spawn(accept(listener, tls, Arc::clone(&shared)));
         Self {
-            address,
-            tls: is_tls,
+            url,
             shared,
             runtime: Some(runtime),
         }
@@ -99,10 +100,7 @@ impl FaultyLambda {
 
     /// `http://127.0.0.1:PORT`, or `https://localhost:PORT`.
     pub fn url(&self) -> String {
-        match self.tls {
-            true => format!("https://localhost:{}", self.address.port()),
-            false => format!("http://{}", self.address),
-        }
+        self.url.clone()
     }
 
     /// What happens to every invocation from now on.

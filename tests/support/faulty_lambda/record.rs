@@ -45,6 +45,8 @@ pub struct InvocationRecords {
     pub executions: Vec<Execution>,
     /// Invocations that were decided by the script.
     pub invocations: usize,
+    /// The same, by their paths.
+    pub by_path: BTreeMap<String, usize>,
     /// Invocations that found no function, or were too large.
     pub refused: usize,
     /// Calls that asked about a function.
@@ -69,6 +71,7 @@ impl InvocationRecords {
             seen: BTreeMap::new(),
             executions: Vec::new(),
             invocations: 0,
+            by_path: BTreeMap::new(),
             refused: 0,
             questions: 0,
             connections: 0,
@@ -95,6 +98,7 @@ impl InvocationRecords {
     pub(super) fn begin(&mut self, function: String, request: &Request) -> Invocation {
         let number = self.invocations;
         self.invocations += 1;
+        *self.by_path.entry(request.path.clone()).or_default() += 1;
         self.in_flight += 1;
         self.most_in_flight = self.most_in_flight.max(self.in_flight);
         self.largest_event = self.largest_event.max(request.body.len());

@@ -220,15 +220,12 @@ impl Sender {
         request: HttpRequest,
         through_proxy: bool,
     ) -> Result<(u16, Vec<(String, String)>, Vec<u8>), bool> {
+        let was_sent = |failure| matches!(failure, SendFailure::Lost(_));
         let sent = match through_proxy {
-            true => Ok(self.by_proxy(request)),
-            false => self.write(request).await.map(SentRequest::Written),
+            true => self.by_proxy(request),
+            false => SentRequest::Written(self.write(request).await.map_err(was_sent)?),
         };
-        let sent = match sent {
-            Ok(sent) => self.answer(sent).await,
-            Err(failure) => Err(failure),
-        };
-        let answer = sent.map_err(|failure| matches!(failure, SendFailure::Lost(_)))?;
+        let answer = self.answer(sent).await.map_err(was_sent)?;
         let headers = answer.headers.iter();
         let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned()));
         Ok((answer.status, headers.collect(), answer.body))

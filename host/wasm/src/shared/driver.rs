@@ -233,8 +233,8 @@ struct SharedCall {
 }
 
 impl AccessorTask<Guest> for SharedCall {
-    /// An error is a trap, and ends the event loop. The engine holds the future twice, and thousands
-    /// may wait: so it has what it needs, and the parameters not besides.
+    /// An error is a trap, and ends the event loop. The engine's task has room for the future twice,
+    /// and thousands may wait: an `async fn` would keep its parameters besides.
     fn run(self, accessor: &Accessor<Guest>) -> impl Future<Output = wasmtime::Result<()>> + Send {
         let Self {
             shared,

@@ -67,10 +67,7 @@ pub(super) async fn invoke<C: LambdaCaller>(
     request: Request,
 ) -> Result<Response, InvokeError> {
     let sent = sent(&request);
-    let answer = match begin(caller, None, request) {
-        Ok(pending) => pending.await,
-        Err(denied) => Err(denied),
-    };
+    let answer = begin(caller, None, request).await;
     invoked(caller, &sent, &answer);
     answer.map(response).map_err(denied)
 }
@@ -81,14 +78,11 @@ pub(super) fn invoke_async<T, C: LambdaCaller>(
     request: Request,
 ) -> impl Future<Output = Result<Response, InvokeError>> + Send {
     let sent = sent(&request);
-    let (begun, place) = begin_call(accessor, |caller, task| {
+    let (pending, place) = begin_call(accessor, |caller, task| {
         (begin(caller, task, request), trace::active_context())
     });
     async move {
-        let answer = match begun {
-            Ok(pending) => pending.await,
-            Err(denied) => Err(denied),
-        };
+        let answer = pending.await;
         // Whoever polls now works for many attempts, and what is logged is about this one.
         let mut span = place.map(ActiveSpan::of);
         accessor.with(|mut access| {
@@ -98,8 +92,18 @@ pub(super) fn invoke_async<T, C: LambdaCaller>(
     }
 }
 
-/// What it begins holds nothing of the caller.
+/// An invocation, or its denial.
 fn begin<C: LambdaCaller>(
+    caller: &C,
+    task: Option<GuestTaskId>,
+    request: Request,
+) -> PendingInvocation {
+    let begun = try_to_begin(caller, task, request);
+    begun.unwrap_or_else(|denied| Box::pin(std::future::ready(Err(denied))))
+}
+
+/// What it begins holds nothing of the caller.
+fn try_to_begin<C: LambdaCaller>(
     caller: &C,
     task: Option<GuestTaskId>,
     request: Request,

@@ -1,9 +1,12 @@
 //! What is the same for every version of the contract: how its exports are found and called, one
 //! attempt at a time, or many at once in one instance. Knows no version's types.
 
-use super::{Component, Guest};
+use super::{Component, Guest, StartedCall};
+use dispatcher_core::message::Verdict;
 use wasmtime::component::types::ComponentItem;
-use wasmtime::component::{ComponentExportIndex, Instance};
+use wasmtime::component::{
+    Accessor, ComponentExportIndex, ComponentNamedList, Instance, Lift, Lower, TypedFunc,
+};
 use wasmtime::{AsContextMut, Store};
 
 /// Whether an export's `handle` is an `async func`.
@@ -29,12 +32,34 @@ pub(super) fn handle(
     handle.ok_or_else(|| wasmtime::format_err!("no function handle"))
 }
 
+/// Begins a call in an instance that takes many at once.
+pub(super) fn start<'a, P, R>(
+    handle: TypedFunc<P, R>,
+    store: impl AsContextMut<Data = Guest>,
+    accessor: &'a Accessor<Guest>,
+    params: P,
+    judge: impl FnOnce(R) -> Vec<Verdict> + Send + 'a,
+) -> wasmtime::Result<StartedCall<'a>>
+where
+    P: ComponentNamedList + Lower + Send + Sync + 'static,
+    R: ComponentNamedList + Lift + Send + Sync + 'static,
+{
+    let call = handle.start_call_concurrent(store, params)?;
+    Ok(StartedCall {
+        task: call.task(),
+        verdicts: Box::pin(async move {
+            let answer = handle.finish_call_concurrent(accessor, call);
+            answer.await.map(judge)
+        }),
+    })
+}
+
 /// The exports of a version. Beside it the version has: its bindings, as the modules `single` and
 /// `batch`; `Lists`, which hands a delivery to the guest, and `Message`, which copies it; and
 /// `verdict`, of a failure.
 macro_rules! exports {
     () => {
-        use super::exports::handle;
+        use super::exports::{handle, start};
         use super::{BATCH, ContractExport, Delivery, StartedCall, sort_out};
         use crate::guest::Guest;
         use crate::world::typecheck::check;
@@ -160,33 +185,27 @@ macro_rules! exports {
                 attempt: &'a Attempt,
             ) -> wasmtime::Result<StartedCall<'a>> {
                 let mut messages = Delivery::all(attempt).map(Message::of);
-                Ok(match self {
+                match self {
                     Self::Single(handle) => {
                         let message = messages.next();
                         let message = message.ok_or_else(|| wasmtime::format_err!("no message"))?;
-                        let call = handle.start_call_concurrent(store, (message,))?;
-                        StartedCall {
-                            task: call.task(),
-                            verdicts: Box::pin(async move {
-                                let answered = handle.finish_call_concurrent(accessor, call);
-                                let (answer,) = answered.await?;
-                                Ok(vec![answer.map_or_else(verdict, |()| Verdict::Done)])
-                            }),
-                        }
+                        start(
+                            handle,
+                            store,
+                            accessor,
+                            (message,),
+                            |answer: SingleAnswer| {
+                                vec![answer.0.map_or_else(verdict, |()| Verdict::Done)]
+                            },
+                        )
                     }
                     Self::Batch(handle) => {
                         let messages = (messages.collect(),);
-                        let call = handle.start_call_concurrent(store, messages)?;
-                        StartedCall {
-                            task: call.task(),
-                            verdicts: Box::pin(async move {
-                                let answered = handle.finish_call_concurrent(accessor, call);
-                                let (answer,) = answered.await?;
-                                Ok(verdicts(attempt, answer))
-                            }),
-                        }
+                        start(handle, store, accessor, messages, |answer: BatchAnswer| {
+                            verdicts(attempt, answer.0)
+                        })
                     }
-                })
+                }
             }
         }
 
