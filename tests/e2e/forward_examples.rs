@@ -5,7 +5,7 @@ use crate::scene::{field, send};
 use dispatcher_tests::child::{Program, RunningProgram, Signal};
 use dispatcher_tests::debian::Packaged;
 use dispatcher_tests::servers::free_port;
-use dispatcher_tests::toolchains::{node_package, python};
+use dispatcher_tests::toolchains::{node_packages, python};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -75,7 +75,7 @@ async fn express_example_handles_messages() {
     let version = package["dependencies"]["express"]
         .as_str()
         .expect("a version");
-    let Some(folder) = node_package(&format!("express@{version}")) else {
+    let Some(folder) = node_packages(&[&format!("express@{version}")]) else {
         return;
     };
     // A script finds its packages beside itself.

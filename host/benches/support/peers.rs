@@ -47,7 +47,8 @@ impl Peers {
         let missing = |(name, version)| peers.version(name).as_deref() != Some(version);
         if PACKAGES.into_iter().any(missing) {
             let mut install = Command::new("npm");
-            install.args(["install", "--no-audit", "--no-fund"]);
+            // What they depend on is of one day too, so that runs compare.
+            install.args(["install", "--no-audit", "--no-fund", "--before=2026-11-17"]);
             install.args(PACKAGES.map(|(name, version)| format!("{name}@{version}")));
             peers.run(install)?;
         }

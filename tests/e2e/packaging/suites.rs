@@ -5,7 +5,7 @@ use super::deployed::documents;
 use dispatcher_tests::child::{Program, Signal, binary};
 use dispatcher_tests::packaging::{output_of, script};
 use dispatcher_tests::servers::free_port;
-use dispatcher_tests::toolchains::{node_package, python};
+use dispatcher_tests::toolchains::{node_packages, python};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::fs;
@@ -45,7 +45,7 @@ fn pytest_recipe_works() {
 
 #[test]
 fn node_recipe_works() {
-    let Some(modules) = node_package(JAVASCRIPT) else {
+    let Some(modules) = node_packages(&[JAVASCRIPT]) else {
         return;
     };
     for file in ["queue.mjs", "orders.test.mjs"] {
