@@ -57,6 +57,13 @@ const sent = (page, button) => Promise.all([
   page.waitForResponse((answer) => answer.url().includes('/ui/act/')),
   button.click(),
 ]);
+// Pauses or resumes a queue or a route from a page, and waits for the answer of this action, not of the one
+// before it: a context that is closed while its page leaves for the next one may never end.
+const switched = async (page, verb, target) => {
+  await page.getByRole('link', { name: verb }).click();
+  await page.locator('dialog[open]').getByRole('button', { name: verb }).click();
+  await page.getByRole('status').getByText(`${target} is ${verb.toLowerCase()}`).waitFor();
+};
 const following = (page) => page.waitForSelector('html[data-live="on"]');
 
 async function violations(page) {
@@ -191,20 +198,18 @@ const CASES = {
     await page.waitForFunction((first) => document.querySelectorAll('#attempts td')[5].textContent !== first, first);
     // What another operator does is shown, and the buttons are those of what is now.
     const other = await signedIn();
-    const isPaused = async (address, verb) => {
+    const isPaused = async (address, verb, target) => {
       await page.goto(URL_ + address);
       await following(page);
       await other.goto(URL_ + address);
-      await other.getByRole('link', { name: verb }).click();
-      await other.locator('dialog[open]').getByRole('button', { name: verb }).click();
-      await other.getByRole('status').getByText(verb.toLowerCase()).waitFor();
+      await switched(other, verb, target);
       const next = verb === 'Pause' ? 'Resume' : 'Pause';
       await page.getByRole('link', { name: next }).click();
       await page.locator('dialog[open]').getByRole('button', { name: next }).waitFor();
     };
     const queue = queuePage().replace(URL_, '');
-    for (const verb of ['Pause', 'Resume']) await isPaused(queue, verb);
-    for (const verb of ['Pause', 'Resume']) await isPaused('/ui', verb);
+    for (const verb of ['Pause', 'Resume']) await isPaused(queue, verb, QUEUE);
+    for (const verb of ['Pause', 'Resume']) await isPaused('/ui', verb, 'verdicts');
     await page.goto(`${URL_}/ui/dead-letters?queue=${encodeURIComponent(DEAD)}`);
     await page.getByText('1 message waits here now.').waitFor();
     await following(page);
@@ -556,13 +561,7 @@ const CASES = {
       }
       await page.getByRole('link', { name: QUEUE }).first().click();
       await following(page);
-      for (const verb of ['Pause', 'Resume']) {
-        await page.getByRole('link', { name: verb }).click();
-        await page.locator('dialog[open]').getByRole('button', { name: verb }).click();
-        // Of this action, not of the one before it: a context that is closed while its page leaves for the
-        // next one may never end.
-        await page.getByRole('status').getByText(verb.toLowerCase()).waitFor();
-      }
+      for (const verb of ['Pause', 'Resume']) await switched(page, verb, QUEUE);
       assert.deepEqual(failed, []);
       await page.context().close();
       proxy.closeAllConnections();

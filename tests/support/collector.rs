@@ -2,7 +2,7 @@
 //! `opentelemetry-proto`. Knows nothing of the program.
 
 use crate::PATIENCE;
-use crate::servers::{python_with, tools_folder};
+use crate::toolchains::python;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -179,7 +179,7 @@ struct Received {
 impl Collector {
     /// Starts one.
     pub fn start() -> Self {
-        let python = python_with(&tools_folder(), &PACKAGES);
+        let python = python(&PACKAGES);
         let mut child = Command::new(python)
             .args(["-c", SCRIPT])
             .stdin(Stdio::piped())

@@ -1,6 +1,6 @@
 //! JSON held to JSON schemas, by Python's `jsonschema`, a validator that is not ours.
 
-use crate::servers::{python_with, tools_folder};
+use crate::toolchains::python;
 use serde_json::Value;
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -21,7 +21,7 @@ for name, schema, value in given['pairs']:
 
 /// What is wrong with values, each with its name and its schema, which may refer to `components`.
 pub fn problems(components: &Value, pairs: &[(String, Value, Value)]) -> Vec<String> {
-    let python = python_with(&tools_folder(), &PACKAGES);
+    let python = python(&PACKAGES);
     let mut child = Command::new(python)
         .args(["-c", SCRIPT])
         .stdin(Stdio::piped())

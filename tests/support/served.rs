@@ -2,8 +2,7 @@
 //! SDKs of other languages that speak to it, each installed once per machine. Knows no test.
 
 use crate::child::{Program, RunningProgram, Signal};
-use crate::servers::{python_with, tools_folder};
-use crate::toolchains::node_packages;
+use crate::toolchains::{node_packages, python};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -87,8 +86,8 @@ impl Sdk {
     /// this machine lacks what the language needs.
     pub fn run(self, script: &Path, endpoint: &str) -> Option<Output> {
         let mut command = match self {
-            Self::Boto3 => Command::new(python_with(&tools_folder(), &BOTO3)),
-            Self::OldBoto3 => Command::new(python_with(&tools_folder(), &OLD_BOTO3)),
+            Self::Boto3 => Command::new(python(&BOTO3)),
+            Self::OldBoto3 => Command::new(python(&OLD_BOTO3)),
             Self::JavaScript => {
                 let modules = node_packages(&[JAVASCRIPT])?;
                 // A script finds its packages beside itself.

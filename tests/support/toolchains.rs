@@ -70,13 +70,12 @@ pub fn node_packages(packages: &[&str]) -> Option<PathBuf> {
     lock.lock().expect("a local file can be locked");
     let complete = folder.join("complete");
     if !complete.exists() {
-        let (name, day) = VERSIONS_OF_NPM;
         run(
             Command::new("npm")
                 .args(["install", "--no-audit", "--no-fund", "--prefix"])
                 .arg(&folder)
                 .args(packages)
-                .env(name, day),
+                .envs([VERSIONS_OF_NPM]),
             "packages of npm could not be installed",
         );
         File::create(&complete).expect("the folder is ours");
