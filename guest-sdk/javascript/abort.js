@@ -1,4 +1,4 @@
-// `AbortController` and `AbortSignal`, and as much of `EventTarget` as they need.
+// `AbortController` and `AbortSignal`, with the parts of `EventTarget` that they need.
 
 class Aborted extends Error {
   constructor(name, text) {
@@ -11,8 +11,13 @@ export class AbortSignal {
   #reason;
   #isAborted = false;
   #endsAt;
+  /** The timer that aborts the signal, while it has listeners. */
+  #timer;
   #listeners = new Set();
-  onabort = null;
+  #onabort = null;
+  /** The callbacks of requests and of signals that depend on this one. They need no timer: the host
+   * limits the time of a request. */
+  #followers = new Set();
 
   get aborted() {
     this.#look();
@@ -24,20 +29,27 @@ export class AbortSignal {
     return this.#reason;
   }
 
-  /** How long it still lets things go on, where that is known. */
+  get onabort() {
+    return this.#onabort;
+  }
+
+  set onabort(listener) {
+    this.#onabort = typeof listener === "function" ? listener : null;
+    this.#keepTime();
+  }
+
+  /** The milliseconds until the signal aborts; null if it has no time limit. */
   get timeLeftMs() {
     return this.#endsAt === undefined ? null : Math.max(0, Math.ceil(this.#endsAt - Date.now()));
   }
 
-  /** What it throws when its time is over. */
-  timedOut() {
-    return new Aborted("TimeoutError", "The operation was aborted due to timeout");
+  /** Aborts the signal because its time is over. */
+  timeOut() {
+    this.abortWith(new Aborted("TimeoutError", "The operation was aborted due to timeout"));
   }
 
   #look() {
-    if (!this.#isAborted && this.#endsAt !== undefined && Date.now() >= this.#endsAt) {
-      this.abortWith(this.timedOut());
-    }
+    if (!this.#isAborted && this.#endsAt !== undefined && Date.now() >= this.#endsAt) this.timeOut();
   }
 
   throwIfAborted() {
@@ -45,19 +57,43 @@ export class AbortSignal {
   }
 
   addEventListener(type, listener, options) {
-    if (type === "abort") this.#listeners.add({ listener, isOnce: options?.once === true });
+    if (type !== "abort") return;
+    this.#listeners.add({ listener, isOnce: options?.once === true });
+    this.#keepTime();
   }
 
   removeEventListener(type, listener) {
     for (const one of this.#listeners) if (one.listener === listener) this.#listeners.delete(one);
+    this.#keepTime();
+  }
+
+  /** Calls back when the signal aborts. Returns a function that removes the callback. */
+  follow(callback) {
+    this.#followers.add(callback);
+    return () => void this.#followers.delete(callback);
+  }
+
+  /** Keeps a timer while a signal with a time limit has listeners. */
+  #keepTime() {
+    if (this.#endsAt === undefined || this.#isAborted) return;
+    const isHeard = this.#onabort !== null || this.#listeners.size > 0;
+    if (isHeard) this.#timer ??= globalThis.setTimeout(() => this.#look(), this.timeLeftMs);
+    else this.#forgetTime();
+  }
+
+  #forgetTime() {
+    if (this.#timer !== undefined) globalThis.clearTimeout(this.#timer);
+    this.#timer = undefined;
   }
 
   abortWith(reason) {
     if (this.#isAborted) return;
     this.#isAborted = true;
     this.#reason = reason ?? new Aborted("AbortError", "This operation was aborted");
-    const event = { type: "abort", target: this };
-    this.onabort?.call(this, event);
+    this.#forgetTime();
+    for (const follower of [...this.#followers]) follower();
+    const event = { type: "abort", target: this, currentTarget: this };
+    this.#onabort?.call(this, event);
     for (const one of [...this.#listeners]) {
       if (one.isOnce) this.#listeners.delete(one);
       if (typeof one.listener === "function") one.listener.call(this, event);
@@ -71,7 +107,8 @@ export class AbortSignal {
     return signal;
   }
 
-  /** The host keeps the time of a request; nothing else is interrupted by it. */
+  /** Returns a signal with a time limit. The host limits the time of requests, a timer that of
+   * listeners. */
   static timeout(ms) {
     const signal = new AbortSignal();
     signal.#endsAt = Date.now() + ms;
@@ -87,7 +124,7 @@ export class AbortSignal {
       }
       const endsAt = signal.#endsAt ?? Infinity;
       if (endsAt < (all.#endsAt ?? Infinity)) all.#endsAt = endsAt;
-      signal.addEventListener("abort", () => all.abortWith(signal.reason));
+      signal.follow(() => all.abortWith(signal.reason));
     }
     return all;
   }

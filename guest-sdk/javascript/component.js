@@ -1,5 +1,5 @@
-// What the engine (QuickJS) lacks, as globals of a component; and how its handler is called. Loaded
-// before the handler.
+// Adds the globals that the engine (QuickJS) lacks to a component, and provides the functions that
+// call its handler. It is loaded before the handler.
 
 import "core-js/actual/url/index.js";
 import "core-js/actual/url-search-params/index.js";
@@ -9,22 +9,28 @@ import { AbortController, AbortSignal } from "./abort.js";
 import { crypto, randomNumber } from "./crypto.js";
 import { TextDecoder, TextEncoder } from "./encoding.js";
 import { Headers, Request, Response, fetch } from "./fetch.js";
-import { isCalling, whenAnswered } from "./host.js";
+import { isCalling, need, whenAnswered } from "./host.js";
 import { Message, failureOf, log } from "./index.js";
-import { clearTimeout, clearTimers, setInterval, setTimeout, timersLeft, whenOver } from "./timers.js";
+import { stackOf } from "./stack.js";
+import { Timers } from "./timers.js";
 
 export { provide } from "./host.js";
+
+const NS = 1_000_000;
+const timers = new Timers((ms) => need("clock").waitFor(Math.round(ms * NS)));
+const { clearTimeout, setInterval, setTimeout } = timers;
 
 function show(value) {
   if (typeof value === "string") return value;
   if (value instanceof Error) {
-    const own = value.stack ? `${value}\n${value.stack}` : String(value);
+    const stack = stackOf(value);
+    const own = stack ? `${value} at ${stack}` : String(value);
     return value.cause === undefined ? own : `${own}\ncaused by ${show(value.cause)}`;
   }
   try {
     return JSON.stringify(value) ?? String(value);
   } catch {
-    // It holds itself, or a BigInt.
+    // The value contains itself or a BigInt.
     return String(value);
   }
 }
@@ -60,28 +66,28 @@ Object.assign(globalThis, {
   setInterval,
   setTimeout,
 });
-globalThis.queueMicrotask ??= (callback) => void Promise.resolve().then(callback);
+// An exception of the callback is a rejection that is not awaited, which fails the attempt.
+globalThis.queueMicrotask = (callback) => void Promise.resolve().then(() => callback());
 Math.random = randomNumber;
 
-/** How a failure of 0.1, as an object, is said in 0.2. */
-function renewed({ tag, val }) {
-  const isTime = val === null || typeof val === "number";
-  return tag === "retry" && isTime ? { tag, val: { after: val, reason: null } } : { tag, val };
-}
-
-/** What the adapter asks of whoever knows the contract. */
+/** The functions that depend on the contract, for the adapter that calls the handler. */
 export const contract = {
   argument: (raw) => (Array.isArray(raw) ? raw.map((one) => new Message(one)) : new Message(raw)),
-  failure: (thrown, old) => failureOf(thrown) ?? (old && renewed(old)),
+  failure: failureOf,
+  /** Logs why an attempt failed, as one record with the stack of the source. */
+  logFailure(text, error) {
+    const stack = stackOf(error);
+    log("error", text, stack ? { stack } : {});
+  },
   isCalling,
   whenAnswered,
-  isWaiting: () => isCalling() || timersLeft() > 0,
-  whenOver: (callback) => whenAnswered(() => whenOver(callback)),
-  /** The handler has ended: whether timers were left, and are no more. */
+  isWaiting: () => isCalling() || timers.left > 0,
+  whenOver: (callback) => whenAnswered(() => timers.whenOver(callback)),
+  /** Drops the remaining timers after the handler has ended. Returns whether there were any. */
   dropTimers() {
-    const left = timersLeft();
+    const { left } = timers;
     if (left > 0) log("debug", "timers dropped: the handler has ended", { timers: left });
-    clearTimers();
+    timers.clear();
     return left > 0;
   },
 };

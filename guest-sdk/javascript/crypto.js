@@ -1,11 +1,11 @@
-// `crypto`: random values from the host, digests by @noble/hashes.
+// `crypto`, with random values from the host and digests from @noble/hashes.
 
 import { sha1 } from "@noble/hashes/legacy.js";
 import { sha256, sha384, sha512 } from "@noble/hashes/sha2.js";
 import { need } from "./host.js";
 
 const DIGESTS = { "SHA-1": sha1, "SHA-256": sha256, "SHA-384": sha384, "SHA-512": sha512 };
-/** As the standard has it. */
+/** The limit of the Web Cryptography standard, in bytes. */
 const MOST_RANDOM = 65_536;
 
 const bytesOf = (data) =>
@@ -13,7 +13,7 @@ const bytesOf = (data) =>
     ? new Uint8Array(data.buffer, data.byteOffset, data.byteLength)
     : new Uint8Array(data);
 
-const random = (length) => need("random", "wasi:random/random@0.2.0").getRandomBytes(length);
+const random = (length) => need("random").getRandomBytes(length);
 
 export const crypto = {
   getRandomValues(into) {
@@ -46,7 +46,8 @@ export const crypto = {
   },
 };
 
-/** 53 bits, as many as a number holds: the engine's own are the same in every instance. */
+/** Returns a random number with 53 bits, the precision of a number. The engine's own generator
+ * gives the same numbers in every instance. */
 export function randomNumber() {
   const bytes = random(7);
   bytes[0] &= 0x1f;

@@ -1,4 +1,4 @@
-// `TextEncoder` and `TextDecoder`, of UTF-8 alone.
+// `TextEncoder` and `TextDecoder` for UTF-8.
 
 export class TextEncoder {
   get encoding() {
@@ -47,7 +47,8 @@ export class TextEncoder {
   }
 }
 
-/** The code point at a place and how many bytes it has; where there is none, how many are skipped. */
+/** Returns the code point at an offset and its number of bytes. If the bytes are not valid, returns
+ * undefined and the number of bytes to skip. */
 function point(bytes, at) {
   const first = bytes[at];
   if (first < 0x80) return [first, 1];

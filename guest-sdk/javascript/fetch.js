@@ -1,5 +1,6 @@
-// `fetch` over the contract's requests, which are whole: a body is text or bytes, not a stream. The
-// dispatcher decides where a request may go, also after a redirect.
+// `fetch`, based on the requests of the contract (`dispatcher:plugin/http`). A body is text or
+// bytes, not a stream. The dispatcher checks the host of every request, including those after a
+// redirect.
 
 import { errorOf, need, track } from "./host.js";
 
@@ -67,7 +68,8 @@ export class Headers {
   }
 }
 
-/** A body as bytes, and the content type that it says; undefined if there is none. */
+/** Returns a body as bytes and the content type that its class implies; undefined if there is no
+ * body. */
 function bodyOf(body) {
   if (body === undefined || body === null) return undefined;
   if (typeof body === "string") {
@@ -87,7 +89,7 @@ function bodyOf(body) {
   );
 }
 
-class Body {
+export class Body {
   #bytes;
   #isUsed = false;
 
@@ -117,7 +119,7 @@ class Body {
     return JSON.parse(await this.text());
   }
 
-  /** Its bytes for a copy, which does not read it. */
+  /** Returns the bytes of a body for a copy, without marking the body as used. */
   static of(body) {
     if (body.#isUsed) throw new TypeError("the body was read before");
     return body.#bytes;
@@ -131,7 +133,7 @@ export class Request extends Body {
     const from = input instanceof Request ? input : undefined;
     const body = bodyOf(init.body);
     super(body?.bytes ?? (from && Body.of(from)));
-    // Resolves and checks it as everything else does.
+    // `URL` parses, checks and normalizes the address.
     this.url = new URL(from ? from.url : String(input)).href;
     const method = String(init.method ?? from?.method ?? "GET");
     this.method = METHODS.includes(method.toUpperCase()) ? method.toUpperCase() : method;
@@ -177,20 +179,32 @@ export class Response extends Body {
   }
 }
 
-/** What a request without a response throws: a TypeError, as everywhere, whose `code` says why. */
+/** Returns the exception for a request without a response: a TypeError, as in browsers, whose
+ * `code` is the reason. */
 function failed({ tag, val }) {
   const why = tag === "too-large" ? `the response has more than ${val} bytes` : val;
   const name = tag.toUpperCase().replaceAll("-", "_");
   return Object.assign(new TypeError(`fetch failed: ${why}`), { code: name });
 }
 
-function whenAborted(signal) {
-  let listener;
-  const aborted = new Promise((_, reject) => {
-    listener = () => reject(signal.reason);
-    signal.addEventListener("abort", listener);
+/** Calls back when the signal aborts. Returns a function that removes the callback. */
+function follow(signal, callback) {
+  if (typeof signal.follow === "function") return signal.follow(callback);
+  // In a test, the signal may be one of Node.js.
+  signal.addEventListener("abort", callback);
+  return () => signal.removeEventListener("abort", callback);
+}
+
+/** Resolves to the response, or rejects if the signal aborts first. Removes its callback after
+ * either. */
+function unlessAborted(answer, signal) {
+  return new Promise((resolve, reject) => {
+    const forget = follow(signal, () => {
+      forget();
+      reject(signal.reason);
+    });
+    answer.then(resolve, reject).then(forget);
   });
-  return [aborted, () => signal.removeEventListener("abort", listener)];
 }
 
 async function exchange(request, bytes) {
@@ -205,26 +219,23 @@ async function exchange(request, bytes) {
       body: bytes ?? new Uint8Array(),
       timeout,
       maxBody: null,
+      truncate: false,
     }))();
   const answer = track(sending);
   if (!signal) return answer;
-  const [aborted, forget] = whenAborted(signal);
   try {
-    return await Promise.race([answer, aborted]);
+    return await unlessAborted(answer, signal);
   } catch (error) {
-    // The host keeps the time of AbortSignal.timeout.
-    if (errorOf(error)?.tag === "timed-out" && timeout !== null) throw signal.timedOut();
-    throw error;
-  } finally {
-    forget();
-    aborted.catch(() => {});
-    answer.catch(() => {});
+    if (errorOf(error)?.tag !== "timed-out" || timeout === null) throw error;
+    // The host limits the time of AbortSignal.timeout.
+    signal.timeOut();
+    throw signal.reason;
   }
 }
 
 const isRedirect = (status) => [301, 302, 303, 307, 308].includes(status);
 
-/** The request that follows a redirect. */
+/** Returns the request that follows a redirect, and its body. */
 function following(request, bytes, status, location) {
   const to = new URL(location, request.url);
   const from = new URL(request.url);

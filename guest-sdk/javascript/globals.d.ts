@@ -1,4 +1,4 @@
-// What there is of the web in a component. What is not here is not there.
+// The web APIs that a component provides. It provides no others.
 
 declare const console: Record<"trace" | "debug" | "log" | "info" | "warn" | "error", (...values: unknown[]) => void> & {
   assert(is: unknown, ...values: unknown[]): void;
@@ -128,6 +128,7 @@ declare class AbortSignal {
   readonly aborted: boolean;
   readonly reason: any;
   throwIfAborted(): void;
+  onabort: ((event: { readonly type: "abort"; readonly target: AbortSignal }) => void) | null;
   addEventListener(type: "abort", listener: () => void, options?: { once?: boolean }): void;
   removeEventListener(type: "abort", listener: () => void): void;
 }

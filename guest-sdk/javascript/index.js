@@ -1,10 +1,10 @@
-// What a handler works with: failures as exceptions, messages, sending, logging, metrics.
+// The API for handlers: messages, failures as exceptions, sending, logging and metrics.
 
 import { errorOf, need, track } from "./host.js";
 
 export { StoreError, openStore, setting } from "./store.js";
 
-/** A failure of the contract; to be thrown by a handler. */
+/** A failure of the contract, which a handler throws. */
 class Failure extends Error {
   constructor(reason, options) {
     super(reason, options);
@@ -18,7 +18,8 @@ const time = (ms, what) => {
   throw new TypeError(`${what}: wanted milliseconds, got ${String(ms)}`);
 };
 
-/** Never again: the message goes to the dead-letter queue with this reason. */
+/** A failure that rejects the message. The message goes to the dead-letter queue with this reason
+ * and is not tried again. */
 export class Reject extends Failure {
   constructor(reason, options) {
     super(String(reason), options);
@@ -29,7 +30,7 @@ export class Reject extends Failure {
   }
 }
 
-/** Again: after so many milliseconds, or by the route's policy. */
+/** A failure that retries the message after this many milliseconds, or by the route's policy. */
 export class Retry extends Failure {
   constructor({ afterMs, reason, cause } = {}) {
     super(reason ?? "", cause === undefined ? undefined : { cause });
@@ -41,7 +42,8 @@ export class Retry extends Failure {
   }
 }
 
-/** Nothing was done, since something is busy: the dispatcher keeps the lease and tries again. */
+/** A failure because something is busy. Nothing was done for the message. The dispatcher keeps the
+ * lease and tries again. */
 export class Busy extends Failure {
   constructor(reason, { afterMs } = {}) {
     super(String(reason));
@@ -53,7 +55,7 @@ export class Busy extends Failure {
   }
 }
 
-/** Nothing was done, and no message will fare better until somebody acts. */
+/** A failure of every message of the route until someone acts. Nothing was done for the message. */
 export class Closed extends Failure {
   constructor(reason) {
     super(String(reason));
@@ -64,14 +66,40 @@ export class Closed extends Failure {
   }
 }
 
-/** The failure of the contract that a thrown value is; undefined if it is another exception. */
+const isTime = (ms) => ms === null || ms === undefined || (Number.isFinite(ms) && ms >= 0);
+const isText = (text) => text === null || text === undefined || typeof text === "string";
+
+/** Returns the failure that a plain object represents: `{ tag, val }`, as in the contract. The
+ * `val` of a retry may be a number of milliseconds. Returns undefined for any other value. */
+function plainFailure(thrown) {
+  if (thrown === null || typeof thrown !== "object" || thrown instanceof Error) return undefined;
+  const { tag, val } = thrown;
+  switch (tag) {
+    case "retry": {
+      const { after, reason } = val !== null && typeof val === "object" ? val : { after: val };
+      if (!isTime(after) || !isText(reason)) return undefined;
+      return { tag, val: { after: time(after), reason: reason ?? null } };
+    }
+    case "reject":
+    case "closed":
+      return typeof val === "string" ? { tag, val } : undefined;
+    case "busy":
+      return typeof val?.reason === "string" && isTime(val.after)
+        ? { tag, val: { after: time(val.after), reason: val.reason } }
+        : undefined;
+    default:
+      return undefined;
+  }
+}
+
+/** Converts an exception to a failure of the contract; undefined if it is not a failure. */
 export function failureOf(thrown) {
-  return thrown instanceof Failure ? thrown.toFailure() : undefined;
+  return thrown instanceof Failure ? thrown.toFailure() : plainFailure(thrown);
 }
 
 const value = ({ tag, val }) => (tag === "binary" || tag === "bytes" || tag === "text" ? val : undefined);
 
-/** One delivery of one message. */
+/** One delivery of a message. */
 export class Message {
   constructor(raw) {
     const { body, attributes, systemAttributes, ...rest } = raw;
@@ -81,7 +109,7 @@ export class Message {
     this.systemAttributes = Object.fromEntries(systemAttributes);
   }
 
-  /** The body as JSON; a body that is none rejects the message. */
+  /** Parses the body as JSON. If that fails, rejects the message. */
   json() {
     const text = typeof this.body === "string" ? this.body : new TextDecoder().decode(this.body);
     try {
@@ -91,17 +119,18 @@ export class Message {
     }
   }
 
-  /** How many milliseconds are left until the attempt is stopped. */
+  /** The milliseconds until the attempt is stopped. */
   get timeLeftMs() {
     return Math.max(0, this.deadline - Date.now());
   }
 
-  /** Whether what the handler answers no longer counts. */
+  /** Whether the dispatcher ignores the handler's outcome. */
   get cancelled() {
     return need("context").cancelled(this.id);
   }
 
-  /** Requests that the attempt may take so many milliseconds from now; how many it may. */
+  /** Requests that the attempt may take this many milliseconds from now. Returns how many are
+   * granted. */
   extend(ms) {
     const deadline = need("context").extend(this.id, time(ms, "extend") ?? 0);
     if (deadline !== null && deadline !== undefined) this.deadline = deadline;
@@ -123,7 +152,7 @@ const attribute = ([name, value]) => {
   return { name, dataType, value: { tag: "text", val: String(value) } };
 };
 
-/** Why a message was not sent: `code` is forbidden, refused or unavailable. */
+/** The reason why a message was not sent. `code` is forbidden, refused or unavailable. */
 export class SendError extends Error {
   constructor({ tag, val }) {
     super(val);
@@ -132,7 +161,8 @@ export class SendError extends Error {
   }
 }
 
-/** Sends a message to a queue, and returns its id. What is no text or bytes is sent as JSON. */
+/** Sends a message to a queue and returns its ID. A body that is not text or bytes is sent as
+ * JSON. */
 export async function send(queue, body, { delayMs, attributes, group, deduplicationId } = {}) {
   const outgoing = {
     body: bodyOf(body),
@@ -150,7 +180,8 @@ export async function send(queue, body, { delayMs, attributes, group, deduplicat
   }
 }
 
-/** Why a function gave no answer: `code` is what that proves, as did-not-run or may-have-run. */
+/** The reason why an invocation failed. `code` says whether the function ran, such as did-not-run
+ * or may-have-run. */
 export class InvokeError extends Error {
   constructor({ tag, val }) {
     super(val?.reason ?? val);
@@ -160,7 +191,8 @@ export class InvokeError extends Error {
   }
 }
 
-/** Invokes a Lambda function with an event, and returns its answer; nothing without `wait`. */
+/** Invokes a Lambda function with an event and returns its response. Without `wait`, returns
+ * undefined. */
 export async function invoke(name, event, { wait = true } = {}) {
   const payload = new TextEncoder().encode(JSON.stringify(event));
   const invocation = wait ? "request-response" : "event";
@@ -178,7 +210,7 @@ export async function invoke(name, event, { wait = true } = {}) {
   return text === "" ? undefined : JSON.parse(text);
 }
 
-/** Logs a line with details: `log("warn", "no price", { order: "o-1" })`. */
+/** Logs a line with fields: `log("warn", "no price", { order: "o-1" })`. */
 export function log(level, text, fields = {}) {
   const details = Object.entries(fields).map(([name, value]) => [name, String(value)]);
   need("log").write({ level, text: String(text), fields: details, messageId: null });
@@ -195,12 +227,12 @@ const measured = (measure) => {
   }
 };
 
-/** Adds to a counter of the plugin's own, shown as `plugin_NAME_total`. */
+/** Adds to a counter of the plugin. The metrics page shows it as `plugin_NAME_total`. */
 export function count(name, { by = 1, ...labels } = {}) {
   measured(() => need("metrics").add(name, labelsOf(labels), by));
 }
 
-/** Sets a gauge of the plugin's own, shown as `plugin_NAME`. */
+/** Sets a gauge of the plugin. The metrics page shows it as `plugin_NAME`. */
 export function gauge(name, level, labels = {}) {
   measured(() => need("metrics").set(name, labelsOf(labels), level));
 }

@@ -1,8 +1,8 @@
-// Settings, and keys with values, that the configuration grants.
+// The settings and the key-value stores that the configuration grants.
 
 import { errorOf, need } from "./host.js";
 
-/** Why a store or a setting was not read or written: `code` is access-denied or failed. */
+/** The reason why a call to a store or a setting failed. `code` is access-denied or failed. */
 export class StoreError extends Error {
   constructor({ tag, val }) {
     const isDenied = tag === "access-denied" || tag === "no-such-store";
@@ -23,7 +23,7 @@ function asked(call) {
 
 const bytesOf = (value) => (value instanceof Uint8Array ? value : new TextEncoder().encode(String(value)));
 
-/** Keys and their values, which are bytes. */
+/** A key-value store. Values are bytes. */
 class Store {
   #bucket;
 
@@ -31,12 +31,12 @@ class Store {
     this.#bucket = bucket;
   }
 
-  /** The value as bytes; undefined if there is none. */
+  /** Returns the value as bytes; undefined if there is none. */
   get(key) {
     return asked(() => this.#bucket.get(key)) ?? undefined;
   }
 
-  /** The value as text; undefined if there is none. */
+  /** Returns the value as text; undefined if there is none. */
   text(key) {
     const value = this.get(key);
     return value && new TextDecoder().decode(value);
@@ -54,7 +54,7 @@ class Store {
     return asked(() => this.#bucket.exists(key));
   }
 
-  /** All keys, in no order. */
+  /** Returns all keys, in no particular order. */
   keys() {
     const keys = [];
     for (let cursor = null; ; ) {
@@ -65,20 +65,20 @@ class Store {
     }
   }
 
-  /** Adds to a number, from 0, in one step, and returns the sum. */
+  /** Adds to a number atomically and returns the sum. A missing number counts as 0. */
   increment(key, by = 1) {
     const atomics = need("atomics");
     return Number(asked(() => atomics.increment(this.#bucket, key, by)));
   }
 }
 
-/** The store that the configuration grants by this name. */
+/** Opens the store that the configuration grants under this name. */
 export function openStore(name) {
   const store = need("store");
   return new Store(asked(() => store.open(name)));
 }
 
-/** The text that the configuration gives this name; undefined if there is none. */
+/** Returns the setting with this name; undefined if there is none. */
 export function setting(name) {
   const settings = need("settings");
   return asked(() => settings.get(name)) ?? undefined;

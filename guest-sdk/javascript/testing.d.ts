@@ -1,8 +1,8 @@
-// Tests of handlers in Node.js, without WebAssembly.
+// Runs handlers in tests with Node.js, without WebAssembly.
 
-import type { Handler, Message } from "./index.js";
+import type { BatchHandler, Handler, Message } from "./index.js";
 
-/** What handlers asked of the fake. */
+/** The record of what handlers requested from the fake host. */
 export interface Told {
   requests: Request[];
   sent: {
@@ -14,16 +14,19 @@ export interface Told {
     deduplicationId: string | null;
   }[];
   logged: { level: string; text: string; fields: Record<string, string> }[];
-  /** By name and labels: `orders kind=new`. */
+  /** The counters by name and labels, such as `orders kind=new`. */
   counts: Record<string, number>;
   gauges: Record<string, number>;
-  /** Ids of messages whose attempts are over. */
+  /** The IDs of the messages whose outcome the dispatcher ignores. A test adds them. */
   cancelled: Set<string>;
   /** The values of each granted store. */
   stores: Record<string, Map<string, Uint8Array>>;
 }
 
-/** Stands for the dispatcher until the next one. Without `http` no host is granted. */
+/**
+ * Replaces the dispatcher until the next call. Without `http`, no host is granted. Requests do not
+ * overlap. A request whose response never arrives times out.
+ */
 export declare function fakeHost(grants?: {
   http?: (request: Request) => Response | Promise<Response>;
   queues?: string[];
@@ -32,7 +35,8 @@ export declare function fakeHost(grants?: {
   maxTimeoutMs?: number;
 }): Told;
 
-/** A message for a test, from `local:default`; what is neither text nor bytes is JSON. */
+/** Creates a message for a test, from `local:default`. A body that is not text or bytes becomes
+ * JSON. */
 export declare function message(body: unknown, more?: Partial<Omit<Message, "json" | "extend" | "timeLeftMs" | "cancelled">>): Message;
 
 export type Outcome =
@@ -42,7 +46,17 @@ export type Outcome =
   | { retry: { afterMs: number | null; reason: string | null } }
   | { busy: { afterMs: number | null; reason: string } };
 
-/** Runs a handler on a message, or on one of this body: what became of it. Throws what it throws else. */
-export declare function run(handler: Handler, message: Message | string): Promise<Outcome>;
+/**
+ * Runs a handler on a message, or on a message with this body, and returns the outcome that the
+ * dispatcher would get. Throws if the attempt fails for another reason: the handler threw another
+ * exception or returned a value, a rejection was not awaited, a promise can never settle, or the
+ * attempt ran out of time.
+ */
+export declare function run(handler: Handler, message: unknown): Promise<Outcome>;
 
-export { Response };
+/** Runs a handler of batches and returns the outcome of each message, in order. */
+export declare function runBatch(handler: BatchHandler, messages: unknown[]): Promise<Outcome[]>;
+
+type GlobalResponse = Response;
+declare const GlobalResponse: typeof Response;
+export { GlobalResponse as Response };

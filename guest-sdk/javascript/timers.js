@@ -1,82 +1,94 @@
-// `setTimeout` and what belongs to it, over the clock of WASI 0.3. Each timer waits by itself, since
-// what waits belongs to the attempt that began it.
+// `setTimeout`, `setInterval` and the functions that clear them, based on a clock. Each timer waits
+// separately, because a wait belongs to the attempt that started it.
 
-import { need } from "./host.js";
-
-/** How long a wait may outlast a timer that was cleared. */
+/** The longest time that a wait continues after its timer is cleared. */
 const PIECE_MS = 250;
-const NS = 1_000_000;
-/** How often a timer lets earlier ones go first, of which one may never come. */
+/** The maximum number of times that a timer waits for earlier ones. One of them may never run. */
 const TURNS = 8;
-
-let last = 0;
-/** When each timer is due, by its id. */
-const active = new Map();
-const waiting = [];
-
-const sleep = (ms) => need("clock", "wasi:clocks/monotonic-clock@0.3.0").waitFor(Math.round(ms * NS));
-
-const isAnyBefore = (at) => [...active.values()].some((other) => other < at);
-
-/** Calls back at this time, unless the timer is cleared. What it throws is a rejection that nobody
- * awaits. */
-async function begin(id, at, callback) {
-  active.set(id, at);
-  await null;
-  for (let left = at - Date.now(); left > 0 && active.has(id); left = at - Date.now()) {
-    await sleep(Math.min(left, PIECE_MS));
-  }
-  // After a stall several are due at once: the earliest is first.
-  for (let turn = 0; turn < TURNS && active.has(id) && isAnyBefore(at); turn++) await sleep(1);
-  if (active.has(id)) callback();
-}
 
 const delayOf = (ms) => (Number(ms) > 0 ? Number(ms) : 0);
 
-export function setTimeout(callback, ms, ...values) {
-  if (typeof callback !== "function") throw new TypeError("setTimeout: wanted a function");
-  const id = ++last;
-  const call = () => {
-    end(id);
-    callback(...values);
+/** The timers of a component, or of one attempt in a test. */
+export class Timers {
+  #sleep;
+  #last = 0;
+  /** The time when each timer is due, by its ID. */
+  #active = new Map();
+  #waiting = [];
+
+  /** Creates timers. `sleep` returns a promise that resolves after the given number of
+   * milliseconds. */
+  constructor(sleep) {
+    this.#sleep = sleep;
+  }
+
+  setTimeout = (callback, ms, ...values) => {
+    if (typeof callback !== "function") throw new TypeError("setTimeout: wanted a function");
+    const id = ++this.#last;
+    const call = () => {
+      this.clearTimeout(id);
+      callback(...values);
+    };
+    this.#begin(id, Date.now() + delayOf(ms), call);
+    return id;
   };
-  begin(id, Date.now() + delayOf(ms), call);
-  return id;
-}
 
-export function setInterval(callback, ms, ...values) {
-  if (typeof callback !== "function") throw new TypeError("setInterval: wanted a function");
-  const id = ++last;
-  const every = Math.max(delayOf(ms), 1);
-  const again = () => begin(id, Date.now() + every, call);
-  const call = () => {
-    callback(...values);
-    if (active.has(id)) again();
+  setInterval = (callback, ms, ...values) => {
+    if (typeof callback !== "function") throw new TypeError("setInterval: wanted a function");
+    const id = ++this.#last;
+    const every = Math.max(delayOf(ms), 1);
+    const again = () => this.#begin(id, Date.now() + every, call);
+    const call = () => {
+      callback(...values);
+      if (this.#active.has(id)) again();
+    };
+    again();
+    return id;
   };
-  again();
-  return id;
-}
 
-export function clearTimeout(id) {
-  end(id);
-}
+  clearTimeout = (id) => {
+    this.#active.delete(id);
+    if (this.#active.size === 0) this.#wake();
+  };
 
-function end(id) {
-  active.delete(id);
-  if (active.size === 0) for (const wake of waiting.splice(0)) wake();
-}
+  /** The number of timers. */
+  get left() {
+    return this.#active.size;
+  }
 
-/** How many timers there are. */
-export const timersLeft = () => active.size;
+  /** Calls back once, when there are no timers. */
+  whenOver(callback) {
+    if (this.#active.size > 0) this.#waiting.push(callback);
+    else callback();
+  }
 
-/** Calls back once, when there is no timer any more. */
-export function whenOver(callback) {
-  if (active.size > 0) waiting.push(callback);
-  else callback();
-}
+  /** Clears all timers. */
+  clear() {
+    this.#active.clear();
+    this.#wake();
+  }
 
-/** Clears all timers. */
-export function clearTimers() {
-  active.clear();
-  for (const wake of waiting.splice(0)) wake();
+  /** Calls back at this time, unless the timer is cleared. An exception of the callback is a
+   * rejection that is not awaited. */
+  async #begin(id, at, callback) {
+    this.#active.set(id, at);
+    await null;
+    if (!this.#active.has(id)) return;
+    // Sleep at least once, even if the timer is already due: earlier requests go first.
+    do await this.#sleep(Math.min(Math.max(at - Date.now(), 1), PIECE_MS));
+    while (Date.now() < at && this.#active.has(id));
+    // After a pause, several timers may be due at once. The earliest goes first.
+    for (let turn = 0; turn < TURNS && this.#active.has(id) && this.#isAnyBefore(at); turn++) {
+      await this.#sleep(1);
+    }
+    if (this.#active.has(id)) callback();
+  }
+
+  #isAnyBefore(at) {
+    return [...this.#active.values()].some((other) => other < at);
+  }
+
+  #wake() {
+    for (const wake of this.#waiting.splice(0)) wake();
+  }
 }

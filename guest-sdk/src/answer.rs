@@ -1,14 +1,14 @@
-//! What a handler may answer, and how a function is run on a message. Knows nothing of components.
+//! The return types of handlers, and the functions that call a handler.
 
 use crate::attempt::{self, NEVER, Until};
 use crate::input::{FromMessage, sort};
 use crate::{Failed, Failure, Message};
 
-/// What a handler of one message may answer: nothing at all, or a `Result` whose error says what
-/// befalls the message.
+/// The return type of a handler of one message: `()`, or a `Result` whose error says what happens
+/// to the message.
 ///
-/// Every `std::error::Error` is such an error and means a retry; [`Reject`](crate::Reject) around one
-/// means a rejection; [`Failure`] says it all.
+/// Any `std::error::Error` means a retry. A [`Reject`](crate::Reject) around an error means a
+/// rejection. A [`Failure`] covers all cases.
 ///
 /// ```
 /// use dispatcher_guest::{Failure, Message, Reject, handler, testing};
@@ -31,10 +31,10 @@ use crate::{Failed, Failure, Message};
     note = "it answers `()` or `Result<(), E>`, where `E` is `Failure`, a `std::error::Error`, a `Reject<…>` or something that a `Failure` can be made from; `anyhow::Error` is none of them: `.or_retry()?` inside of the handler makes a failure of it"
 )]
 pub trait Answer {
-    /// The same in plain words.
+    /// Converts the value to a result.
     ///
     /// # Errors
-    /// Why the message is not done.
+    /// Returns the failure if the message is not done.
     fn into_result(self) -> Result<(), Failure>;
 }
 
@@ -50,17 +50,17 @@ impl<E: Into<Failure>> Answer for Result<(), E> {
     }
 }
 
-/// What a handler of batches may answer: the messages that failed, or a `Result` whose error fails
-/// them all. Nothing means that all are done.
+/// The return type of a handler of batches: `()` if all messages are done, the list of the messages
+/// that failed, or a `Result` whose error fails all messages.
 #[diagnostic::on_unimplemented(
     message = "a handler of batches cannot answer `{Self}`",
     note = "it answers `()`, `Vec<Failed>`, `Result<(), E>` or `Result<Vec<Failed>, E>`, where `E` is `Failure`, a `std::error::Error` or something that a `Failure` can be made from"
 )]
 pub trait BatchAnswer {
-    /// The same in plain words: those that failed.
+    /// Converts the value to the list of the messages that failed.
     ///
     /// # Errors
-    /// Why none of them is done.
+    /// Returns the failure of all messages if the handler returned an error.
     fn into_failed(self) -> Result<Vec<Failed>, Failure>;
 }
 
@@ -88,7 +88,7 @@ impl<E: Into<Failure>> BatchAnswer for Result<Vec<Failed>, E> {
     }
 }
 
-/// Runs a function on one message. What [`handler!`](crate::handler) exports.
+/// Runs a function on one message. [`handler!`](crate::handler) exports it.
 #[doc(hidden)]
 pub fn one<I: FromMessage, A: Answer>(
     handle: impl FnOnce(I) -> A,
@@ -99,7 +99,7 @@ pub fn one<I: FromMessage, A: Answer>(
     attempt::until(end_ms, || handle(input)).into_result()
 }
 
-/// The same for functions that wait.
+/// Runs an `async` function on one message. [`async_handler!`](crate::async_handler) exports it.
 #[doc(hidden)]
 pub async fn one_async<I: FromMessage, A: Answer, F: Future<Output = A>>(
     handle: impl FnOnce(I) -> F,
@@ -111,13 +111,13 @@ pub async fn one_async<I: FromMessage, A: Answer, F: Future<Output = A>>(
     Until::new(end_ms, future).await.into_result()
 }
 
-/// The end of the first attempt of a batch that ends.
+/// Returns the earliest deadline of the messages, or [`NEVER`] if there are none.
 fn first_end(messages: &[Message]) -> u64 {
     let ends = messages.iter().map(|message| message.deadline);
     ends.min().unwrap_or(NEVER)
 }
 
-/// Runs a function on a batch. What [`batch_handler!`](crate::batch_handler) exports.
+/// Runs a function on a batch. [`batch_handler!`](crate::batch_handler) exports it.
 #[doc(hidden)]
 pub fn many<I: FromMessage, A: BatchAnswer>(
     handle: impl FnOnce(Vec<I>) -> A,
@@ -131,7 +131,8 @@ pub fn many<I: FromMessage, A: BatchAnswer>(
     Ok(failed)
 }
 
-/// The same for functions that wait.
+/// Runs an `async` function on a batch. [`async_batch_handler!`](crate::async_batch_handler)
+/// exports it.
 #[doc(hidden)]
 pub async fn many_async<I: FromMessage, A: BatchAnswer, F: Future<Output = A>>(
     handle: impl FnOnce(Vec<I>) -> F,
@@ -220,7 +221,8 @@ mod tests {
             |message: Message| message.body.parse::<u8>().map(drop),
             message(),
         );
-        assert_eq!(retry, Err(Failure::Retry(None)));
+        let why = "invalid digit found in string";
+        assert_eq!(retry, Err(Failure::retry_because(why)));
         let later = Failure::retry_after(Duration::from_secs(1));
         assert_eq!(one(|_: Message| Err(later.clone()), message()), Err(later));
         assert_eq!(one(|_: Message| (), message()), Ok(()));

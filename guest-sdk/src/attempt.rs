@@ -1,34 +1,33 @@
-//! When the attempt at hand ends, so that whatever waits knows without being told. Knows nothing of
-//! what waits.
+//! Keeps the deadline of the current attempt for code that waits within a handler.
 //!
-//! One instance runs one handler at any moment, but may have begun others: so the date is set anew
-//! whenever a handler goes on.
+//! An instance runs one handler at any moment, but may have started others. So the deadline is set
+//! again each time a handler continues.
 
 use std::cell::Cell;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The end of an attempt that has none.
+/// The deadline of an attempt without a time limit.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 thread_local! {
     static END_MS: Cell<u64> = const { Cell::new(NEVER) };
 }
 
-/// When the attempt at hand ends, in milliseconds since the Unix epoch. None outside of a handler and
-/// where the message has no end.
+/// Returns the deadline of the current attempt, in milliseconds since the Unix epoch. `None`
+/// outside of a handler, and if the message has no deadline.
 pub(crate) fn end_ms() -> Option<u64> {
     Some(END_MS.get()).filter(|end_ms| *end_ms != NEVER)
 }
 
-/// How long until this date: nothing where it is past.
+/// Returns the time until this date. It is zero if the date is past.
 pub(crate) fn left(end_ms: u64) -> Duration {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     Duration::from_millis(end_ms).saturating_sub(now.unwrap_or_default())
 }
 
-/// Puts the date back that was there before, even if a test's handler panics.
+/// Restores the previous deadline when it is dropped, even if a test's handler panics.
 struct Before(u64);
 
 impl Drop for Before {
@@ -37,13 +36,13 @@ impl Drop for Before {
     }
 }
 
-/// Runs something that ends then.
+/// Runs a function with this deadline.
 pub(crate) fn until<T>(end_ms: u64, run: impl FnOnce() -> T) -> T {
     let _before = Before(END_MS.replace(end_ms));
     run()
 }
 
-/// A future that ends then.
+/// A future that runs with this deadline.
 pub(crate) struct Until<F> {
     end_ms: u64,
     future: Pin<Box<F>>,
@@ -76,16 +75,17 @@ mod tests {
         assert!(left(NEVER) > Duration::from_secs(1 << 40));
     }
 
-    /// Ends at the second poll.
+    /// A future that is ready at its second poll.
     struct Twice(bool);
 
     impl Future for Twice {
         type Output = Option<u64>;
 
         fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<u64>> {
-            match std::mem::replace(&mut self.0, true) {
-                true => Poll::Ready(end_ms()),
-                false => Poll::Pending,
+            if std::mem::replace(&mut self.0, true) {
+                Poll::Ready(end_ms())
+            } else {
+                Poll::Pending
             }
         }
     }

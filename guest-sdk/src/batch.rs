@@ -1,19 +1,19 @@
-//! Batches: which of their messages failed. Knows nothing of how a handler is exported.
+//! The messages of a batch that failed.
 
 use crate::bindings::imports::dispatcher::plugin::types as wire;
 use crate::{Failure, Message};
 
-/// One failed message of a batch.
+/// A message of a batch that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failed {
-    /// The id of a message of the batch. An id that is not in the batch fails the whole batch.
+    /// The ID of a message of the batch. An ID that is not in the batch fails the whole batch.
     pub id: String,
-    /// What happened to it.
+    /// The failure, which decides what happens to the message.
     pub failure: Failure,
 }
 
 impl Failed {
-    /// This message of the batch failed so.
+    /// Creates the entry for a message that failed.
     #[must_use]
     pub fn new(message: impl AsRef<Message>, failure: impl Into<Failure>) -> Self {
         Self {
@@ -23,11 +23,11 @@ impl Failed {
     }
 }
 
-/// Handles the messages of a batch one by one and lists those that failed. They may be messages or
-/// their bodies as a type.
+/// Handles the messages of a batch one by one and returns those that failed. Each item is a
+/// [`Message`], or a type that contains one, such as [`Json`](crate::Json).
 ///
-/// After one of a group has failed, the later ones of the group are not run: they are listed as failed,
-/// to be tried again, so that a group stays in its order.
+/// After a message of a FIFO group fails, the later messages of the group are not handled. They are
+/// returned as failed, with a retry, so that the group stays in order.
 ///
 /// ```
 /// use dispatcher_guest::{Failed, Failure, Json, batch_handler, each};
@@ -53,7 +53,8 @@ impl Failed {
 /// ```
 ///
 /// # Errors
-/// None; the signature is what [`batch_handler!`](crate::batch_handler) wants.
+/// Never returns an error. The return type is the one that [`batch_handler!`](crate::batch_handler)
+/// accepts.
 pub fn each<M: AsRef<Message>>(
     messages: Vec<M>,
     mut handle: impl FnMut(&M) -> Result<(), Failure>,
@@ -71,19 +72,19 @@ pub fn each<M: AsRef<Message>>(
     Ok(messages.iter().filter_map(run).collect())
 }
 
-/// The groups of a batch of which a message has failed.
+/// The groups of a batch in which a message has failed.
 #[derive(Default)]
 pub(crate) struct Stopped(Vec<String>);
 
 impl Stopped {
-    /// What befalls a message before which one of its group has failed.
+    /// Returns a retry for the message if an earlier message of its group has failed.
     pub(crate) fn before(&self, message: &Message) -> Option<Failed> {
         let group = message.group.as_ref()?;
         let is_stopped = self.0.contains(group);
         is_stopped.then(|| Failed::new(message, Failure::retry()))
     }
 
-    /// A message of this group has failed.
+    /// Records that a message of this group has failed.
     pub(crate) fn after(&mut self, group: Option<&str>) {
         self.0.extend(group.map(str::to_owned));
     }

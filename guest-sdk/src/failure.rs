@@ -1,15 +1,14 @@
-//! Why a message is not done, and the short ways of saying so. Knows nothing of how a handler is
-//! exported.
+//! The failures that a handler can return, and shorthands for them.
 
 use crate::bindings::imports::dispatcher::plugin::types as wire;
 use std::error::Error;
 use std::fmt::Display;
 use std::time::Duration;
 
-/// Why a message is not done.
+/// The reason why a message is not done, and what happens to it next.
 ///
-/// Any error turns into a retry by `?`, and is printed to stderr on the way, so that it can be
-/// read in the plugin's log:
+/// `?` converts any error to a retry, with the error and its causes as the reason. The host logs
+/// the reason and, after the last attempt, adds it to the dead letter:
 ///
 /// ```
 /// use dispatcher_guest::{Failure, Message};
@@ -19,11 +18,12 @@ use std::time::Duration;
 ///     println!("{seconds} s");
 ///     Ok(())
 /// }
-/// # assert_eq!(handle(Message { body: "no number".into(), ..Message::default() }), Err(Failure::Retry(None)));
+/// # let why = "invalid digit found in string";
+/// # assert_eq!(handle(Message { body: "x".into(), ..Message::default() }), Err(Failure::retry_because(why)));
 /// ```
 ///
-/// `Failure` is deliberately not a [`std::error::Error`]: it is the answer to one. An error type of
-/// your own that is none either may say what each of its cases means:
+/// `Failure` does not implement [`std::error::Error`]. If your error type does not implement it
+/// either, it can define what each of its cases means:
 ///
 /// ```
 /// use dispatcher_guest::Failure;
@@ -42,43 +42,104 @@ use std::time::Duration;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// Again after this long (whole milliseconds); without a duration, as the route's policy says.
-    Retry(Option<Duration>),
-    /// Never again, and why: the message goes to the dead-letter queue with this reason.
+    /// The message is tried again later.
+    Retry(Retry),
+    /// The message is not tried again. It goes to the dead-letter queue with this reason.
     Reject(String),
-    /// Nothing was done for it, since something that it needs is busy: the host keeps its lease,
-    /// has fewer attempts at once, and tries it again. Spends no receive, unlike a retry.
+    /// Nothing was done for the message, because something that it needs is busy. The host keeps
+    /// the lease, runs fewer attempts at once and tries again. Unlike a retry, this costs no
+    /// receive.
     Busy {
-        /// How long to wait at least (whole milliseconds); without it, as the host's back-off says.
+        /// The minimum delay, in whole milliseconds. Without it, the host's back-off decides.
         after: Option<Duration>,
-        /// What is busy, for the log.
+        /// The reason for the log, which says what is busy.
         reason: String,
     },
-    /// Nothing was done for it, and no message will fare better until somebody acts, and why. The
-    /// host keeps its lease, receives nothing more for its route, and tries again ever more rarely.
+    /// Nothing was done for the message, and no message can succeed until someone acts. The text
+    /// says why. The host keeps the lease, receives nothing more for the route, and tries again
+    /// less and less often.
     Closed(String),
 }
 
+/// A request to try the message again.
+///
+/// ```
+/// use dispatcher_guest::{Failure, Message, Retry};
+/// use std::time::Duration;
+///
+/// fn handle(message: Message) -> Result<(), Failure> {
+///     if message.attempt == 1 {
+///         return Err(Retry::after(Duration::from_secs(60)).because("not approved yet").into());
+///     }
+///     Ok(())
+/// }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[must_use]
+pub struct Retry {
+    /// The delay, in whole milliseconds. Without it, the route's policy decides.
+    pub after: Option<Duration>,
+    /// The reason, for the log and the dead letter.
+    pub reason: Option<String>,
+}
+
+impl Retry {
+    /// Creates a retry whose delay the route's policy decides.
+    pub fn by_policy() -> Self {
+        Self::default()
+    }
+
+    /// Creates a retry after this delay.
+    pub fn after(delay: Duration) -> Self {
+        Self {
+            after: Some(delay),
+            reason: None,
+        }
+    }
+
+    /// Sets the reason.
+    pub fn because(self, reason: impl Into<String>) -> Self {
+        Self {
+            reason: Some(reason.into()),
+            ..self
+        }
+    }
+}
+
+impl From<Retry> for Failure {
+    fn from(retry: Retry) -> Self {
+        Self::Retry(retry)
+    }
+}
+
 impl Failure {
-    /// Again, when the route's policy says.
+    /// Creates a retry whose delay the route's policy decides.
     #[must_use]
     pub fn retry() -> Self {
-        Self::Retry(None)
+        Self::Retry(Retry::by_policy())
     }
 
-    /// Again after `delay`, in whole milliseconds.
+    /// Creates a retry with a reason. The route's policy decides the delay.
+    #[must_use]
+    pub fn retry_because(reason: impl Into<String>) -> Self {
+        Self::Retry(Retry::by_policy().because(reason))
+    }
+
+    /// Creates a retry after `delay`, in whole milliseconds.
     #[must_use]
     pub fn retry_after(delay: Duration) -> Self {
-        Self::Retry(Some(delay))
+        Self::Retry(Retry::after(delay))
     }
 
-    /// Never again, and why.
+    /// Creates a rejection: the message is not tried again and goes to the dead-letter queue with
+    /// this reason.
     #[must_use]
     pub fn reject(why: impl Into<String>) -> Self {
         Self::Reject(why.into())
     }
 
-    /// Not begun, since something is busy, and what: again when the host's back-off says.
+    /// Creates a failure that says that something is busy and nothing was done for the message.
+    /// `reason` says what is busy. The host's back-off decides the delay.
     #[must_use]
     pub fn busy(reason: impl Into<String>) -> Self {
         Self::Busy {
@@ -87,7 +148,7 @@ impl Failure {
         }
     }
 
-    /// The same, and not before `delay` is over, in whole milliseconds.
+    /// Creates a failure like [`busy`](Self::busy), with a minimum delay in whole milliseconds.
     #[must_use]
     pub fn busy_for(delay: Duration, reason: impl Into<String>) -> Self {
         Self::Busy {
@@ -96,7 +157,8 @@ impl Failure {
         }
     }
 
-    /// Not begun, and nothing would be until somebody acts, and why.
+    /// Creates a failure that says that nothing was done for the message and no message can succeed
+    /// until someone acts. `why` is the reason.
     #[must_use]
     pub fn closed(why: impl Into<String>) -> Self {
         Self::Closed(why.into())
@@ -104,14 +166,13 @@ impl Failure {
 }
 
 impl<E: Error> From<E> for Failure {
-    /// Prints the error and its causes to stderr and asks for a retry by policy.
+    /// Converts an error to a retry by policy, with the error and its causes as the reason.
     fn from(error: E) -> Self {
-        eprintln!("{}", with_causes(&error));
-        Self::retry()
+        Self::retry_because(with_causes(&error))
     }
 }
 
-/// The error and what it came from, in one line.
+/// Returns the error and its causes in one line.
 pub(crate) fn with_causes(error: &dyn Error) -> String {
     let mut line = error.to_string();
     let mut cause = error.source();
@@ -123,8 +184,8 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
     line
 }
 
-/// Says what an error means for the message, where the plain `?` (a retry) is not it. Works for
-/// every error that can be displayed, strings included.
+/// Converts an error to a failure, if the retry of a plain `?` is not the right one. It works for
+/// every error that can be displayed, including strings.
 ///
 /// ```
 /// use dispatcher_guest::{Failure, OrFailure};
@@ -133,38 +194,32 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
 /// assert_eq!(number, Err(Failure::reject("invalid digit found in string")));
 /// ```
 pub trait OrFailure<T> {
-    /// Prints the error to stderr and asks for a retry by policy.
+    /// Converts an error to a retry by policy, with the error as the reason.
     ///
     /// # Errors
-    /// [`Failure::Retry`], where there was an error.
+    /// Returns [`Failure::Retry`] if the result is an error.
     fn or_retry(self) -> Result<T, Failure>;
 
-    /// Prints the error to stderr and asks for a retry after `delay`.
+    /// Converts an error to a retry after `delay`, with the error as the reason.
     ///
     /// # Errors
-    /// [`Failure::Retry`], where there was an error.
+    /// Returns [`Failure::Retry`] if the result is an error.
     fn or_retry_after(self, delay: Duration) -> Result<T, Failure>;
 
-    /// Rejects the message; the error is the reason.
+    /// Converts an error to a rejection, with the error as the reason.
     ///
     /// # Errors
-    /// [`Failure::Reject`], where there was an error.
+    /// Returns [`Failure::Reject`] if the result is an error.
     fn or_reject(self) -> Result<T, Failure>;
 }
 
 impl<T, E: Display> OrFailure<T> for Result<T, E> {
     fn or_retry(self) -> Result<T, Failure> {
-        self.map_err(|error| {
-            eprintln!("{error}");
-            Failure::retry()
-        })
+        self.map_err(|error| Failure::retry_because(error.to_string()))
     }
 
     fn or_retry_after(self, delay: Duration) -> Result<T, Failure> {
-        self.map_err(|error| {
-            eprintln!("{error}");
-            Failure::retry_after(delay)
-        })
+        self.map_err(|error| Retry::after(delay).because(error.to_string()).into())
     }
 
     fn or_reject(self) -> Result<T, Failure> {
@@ -172,8 +227,8 @@ impl<T, E: Display> OrFailure<T> for Result<T, E> {
     }
 }
 
-/// An error that no retry will mend: `?` on it rejects the message, with the error and its causes as
-/// the reason.
+/// An error that a retry cannot fix. `?` on it rejects the message, with the error and its causes
+/// as the reason.
 ///
 /// ```
 /// use dispatcher_guest::{Failure, Message, Reject};
@@ -187,11 +242,11 @@ impl<T, E: Display> OrFailure<T> for Result<T, E> {
 /// # assert_eq!(answer, Err(Failure::reject("invalid digit found in string")));
 /// ```
 ///
-/// It is not an error itself, as [`Failure`] is none. [`OrFailure::or_reject`] does the same for
-/// whatever can be displayed, strings included.
+/// `Reject` does not implement [`std::error::Error`]. [`OrFailure::or_reject`] rejects a message
+/// for any error that can be displayed, including strings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reject<E>(
-    /// What went wrong.
+    /// The error.
     pub E,
 );
 
@@ -204,7 +259,10 @@ impl<E: Error> From<Reject<E>> for Failure {
 impl From<Failure> for wire::Failure {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Retry(delay) => Self::Retry(delay.map(whole_milliseconds)),
+            Failure::Retry(retry) => Self::Retry(wire::Retry {
+                after: retry.after.map(whole_milliseconds),
+                reason: retry.reason,
+            }),
             Failure::Reject(why) => Self::Reject(why),
             Failure::Busy { after, reason } => Self::Busy(wire::Busy {
                 after: after.map(whole_milliseconds),
@@ -215,7 +273,7 @@ impl From<Failure> for wire::Failure {
     }
 }
 
-/// Saturates: a delay that does not fit 64 bits of milliseconds is for ever anyway.
+/// Returns the delay in whole milliseconds, or `u64::MAX` if it is longer than that.
 fn whole_milliseconds(delay: Duration) -> u64 {
     u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)
 }
@@ -227,15 +285,22 @@ mod tests {
     #[test]
     fn delay_is_converted_to_milliseconds_and_saturates() {
         let wire = |delay| wire::Failure::from(Failure::retry_after(delay));
-        assert_eq!(
-            wire(Duration::from_micros(1_500_999)),
-            wire::Failure::Retry(Some(1500))
-        );
-        assert_eq!(wire(Duration::MAX), wire::Failure::Retry(Some(u64::MAX)));
-        assert_eq!(
-            wire::Failure::from(Failure::retry()),
-            wire::Failure::Retry(None)
-        );
+        let after = |ms| {
+            wire::Failure::Retry(wire::Retry {
+                after: ms,
+                reason: None,
+            })
+        };
+        assert_eq!(wire(Duration::from_micros(1_500_999)), after(Some(1500)));
+        assert_eq!(wire(Duration::MAX), after(Some(u64::MAX)));
+        assert_eq!(wire::Failure::from(Failure::retry()), after(None));
+    }
+
+    #[test]
+    fn error_becomes_a_retry_with_its_causes_as_the_reason() {
+        let error = std::io::Error::other("x".parse::<u8>().unwrap_err());
+        let why = "invalid digit found in string";
+        assert_eq!(Failure::from(error), Failure::retry_because(why));
     }
 
     #[test]
@@ -256,8 +321,10 @@ mod tests {
     fn a_string_error_can_reject_or_retry() {
         let failed: Result<(), &str> = Err("no stock");
         assert_eq!(failed.or_reject(), Err(Failure::reject("no stock")));
-        assert_eq!(failed.or_retry(), Err(Failure::Retry(None)));
+        let why = "no stock";
+        assert_eq!(failed.or_retry(), Err(Failure::retry_because(why)));
         let soon = Duration::from_millis(5);
-        assert_eq!(failed.or_retry_after(soon), Err(Failure::Retry(Some(soon))));
+        let later = Retry::after(soon).because(why);
+        assert_eq!(failed.or_retry_after(soon), Err(later.into()));
     }
 }

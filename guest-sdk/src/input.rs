@@ -1,14 +1,13 @@
-//! What a handler may take: the message, its body as a type, or many of either. Knows nothing of what
-//! a handler answers.
+//! The parameter types of handlers: the message, its body as a type, or a batch of either.
 
 use crate::batch::Stopped;
 use crate::{Failed, Failure, Message};
 use serde::de::DeserializeOwned;
 use std::ops::{Deref, DerefMut};
 
-/// What a handler may take instead of the [`Message`] itself, made of it.
+/// A type that a handler can take instead of the [`Message`].
 ///
-/// [`Json`] is one; a type of your own is another:
+/// [`Json`] implements it. You can implement it for your own type:
 ///
 /// ```
 /// use dispatcher_guest::{Failed, Failure, FromMessage, Message, handler};
@@ -38,10 +37,11 @@ use std::ops::{Deref, DerefMut};
     note = "it takes a `Message`, a `Json<T>` where `T: serde::de::DeserializeOwned`, or a type of yours that is `FromMessage`; for batches a `Vec` of one of them"
 )]
 pub trait FromMessage: Sized {
-    /// Makes it.
+    /// Converts the message to this type.
     ///
     /// # Errors
-    /// What befalls a message of which it cannot be made; the handler does not see it.
+    /// Returns the failure of the message if it cannot be converted. The handler does not get the
+    /// message.
     fn from_message(message: Message) -> Result<Self, Failed>;
 }
 
@@ -51,11 +51,10 @@ impl FromMessage for Message {
     }
 }
 
-/// A message whose body is JSON of this type. It can be used as the type itself, and the message is
-/// there, too.
+/// A message whose body is parsed as JSON of type `T`. It dereferences to the parsed value.
 ///
-/// A body that is not of the type never gets better: its message is rejected, with the place and the
-/// reason, and the handler does not see it.
+/// If the body cannot be parsed as a `T`, the message is rejected and the handler does not get it,
+/// because a retry would fail, too. The reason says where and why parsing failed.
 ///
 /// ```
 /// use dispatcher_guest::{Failure, Json, handler, testing};
@@ -64,7 +63,7 @@ impl FromMessage for Message {
 /// struct Order { id: String, amount: u64 }
 ///
 /// fn handle(order: Json<Order>) -> Result<(), Failure> {
-///     println!("{}: {} cents, attempt {}", order.id, order.amount, order.message.attempt());
+///     println!("{}: {} cents, attempt {}", order.id, order.amount, order.message.attempt);
 ///     Ok(())
 /// }
 ///
@@ -78,9 +77,9 @@ impl FromMessage for Message {
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Json<T> {
-    /// What the body says.
+    /// The parsed body.
     pub value: T,
-    /// The message, its body included.
+    /// The message, including its body.
     pub message: Message,
 }
 
@@ -123,7 +122,7 @@ impl<T: DeserializeOwned> FromMessage for Json<T> {
 }
 
 impl Message {
-    /// The body, read as JSON.
+    /// Parses the body as JSON.
     ///
     /// ```
     /// use dispatcher_guest::{Failure, Message};
@@ -137,16 +136,19 @@ impl Message {
     /// ```
     ///
     /// # Errors
-    /// [`Failure::Reject`] with the place and the reason, where the body is not JSON of this type:
-    /// it would not be at the next attempt either.
+    /// Returns [`Failure::Reject`] if the body cannot be parsed as a `T`, because a retry would
+    /// fail, too. The reason says where and why parsing failed.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, Failure> {
-        serde_json::from_str(&self.body)
-            .map_err(|error| Failure::reject(format!("the body: {error}")))
+        let read = match &self.bytes {
+            Some(bytes) => serde_json::from_slice(bytes),
+            None => serde_json::from_str(&self.body),
+        };
+        read.map_err(|error| Failure::reject(format!("the body: {error}")))
     }
 }
 
-/// Sorts a batch into what the handler takes, and those that it shall not see: of which nothing can be
-/// made, and those after such a one in its group.
+/// Splits a batch into the values that the handler gets, and the messages that it does not get:
+/// those that cannot be converted, and the later messages of their groups.
 pub(crate) fn sort<I: FromMessage>(messages: Vec<Message>) -> (Vec<I>, Vec<Failed>) {
     let (mut made, mut failed) = (Vec::new(), Vec::new());
     let mut stopped = Stopped::default();

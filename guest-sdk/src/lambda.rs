@@ -1,5 +1,5 @@
-//! The AWS Lambda functions that the configuration grants to this plugin. Calling anything here
-//! makes the component import `dispatcher:plugin/lambda`; knows nothing of messages.
+//! The AWS Lambda functions that the configuration grants to this plugin. A component that calls
+//! this module imports `dispatcher:plugin/lambda`, or `dispatcher:plugin/lambda-async`.
 //!
 //! ```
 //! use dispatcher_guest::lambda::{Request, Response, invoke};
@@ -24,7 +24,8 @@
 //! # }
 //! ```
 //!
-//! The configuration grants functions by `--allow-lambda`. Any other is [`InvokeError::Forbidden`].
+//! The configuration grants functions with `--allow-lambda`. Invoking another function fails with
+//! [`InvokeError::Forbidden`].
 
 use crate::bindings::imports::dispatcher::plugin as wire;
 use crate::{Failure, attempt};
@@ -36,19 +37,22 @@ use std::time::Duration;
 
 pub use wire::lambda_types::{DidNotRun, Invocation, Request, Response};
 
-/// An invocation that failed, sorted by what the error proves.
+/// The reason why an invocation failed. The variants say whether the function may have run.
 ///
-/// `?` makes of it what [`Failure::of_invocation`] does. For that it is no [`std::error::Error`].
+/// `?` converts it with [`Failure::of_invocation`]. For this reason the type does not implement
+/// [`std::error::Error`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InvokeError {
-    /// The function did not run and may be invoked again, after so many milliseconds if told.
+    /// The function did not run. It can be invoked again, after the given delay if Lambda gave one.
     DidNotRun(DidNotRun),
-    /// A time-out, a reset connection, a 5xx: the function may have run.
+    /// The function may have run: the request timed out, the connection was reset, or Lambda
+    /// answered with a 5xx status.
     MayHaveRun(String),
-    /// Lambda refuses this payload, for its size or its content, and the function did not run;
-    /// a part of it may be taken.
+    /// Lambda refuses this payload because of its size or its content, and the function did not
+    /// run. Lambda may accept a part of it.
     Refused(String),
-    /// No retry will help until somebody acts: no such function, access denied.
+    /// No invocation can succeed until someone acts: the function does not exist, or access is
+    /// denied.
     Permanent(String),
     /// The configuration does not grant this function to this plugin.
     Forbidden(String),
@@ -78,11 +82,11 @@ impl From<wire::lambda_types::InvokeError> for InvokeError {
     }
 }
 
-/// Runs one invocation and holds the instance until there is an answer.
+/// Invokes a function and returns its response. It blocks the instance until there is one.
 ///
 /// # Errors
-/// What became of it; see [`InvokeError`]. That the function itself failed is no error: see
-/// [`Response::succeeded`].
+/// Returns an [`InvokeError`] if there is no response. If the function ran and failed, that is not
+/// an error here: see [`Response::succeeded`].
 pub fn invoke(request: impl Borrow<Request>) -> Result<Response, InvokeError> {
     #[cfg(target_family = "wasm")]
     return wire::lambda::invoke(request.borrow()).map_err(InvokeError::from);
@@ -90,10 +94,10 @@ pub fn invoke(request: impl Borrow<Request>) -> Result<Response, InvokeError> {
     return crate::testing::fakes::invoke(request.borrow());
 }
 
-/// The same for `async` callers: an instance that awaits it can handle other messages meanwhile.
+/// Like [`invoke`], for `async` handlers: while it waits, the instance can handle other messages.
 ///
 /// # Errors
-/// As with [`invoke`].
+/// Returns an [`InvokeError`] if there is no response, like [`invoke`].
 pub async fn invoke_async(request: Request) -> Result<Response, InvokeError> {
     #[cfg(target_family = "wasm")]
     return wire::lambda_async::invoke(request)
@@ -103,11 +107,11 @@ pub async fn invoke_async(request: Request) -> Result<Response, InvokeError> {
     return crate::testing::fakes::invoke(&request);
 }
 
-/// An invocation, put together.
+/// Builds an invocation.
 impl Request {
-    /// Invokes this function (a name, `name:alias` or an ARN) and waits for its answer, with `{}` for
-    /// an event. An invocation that could not be waited for until the attempt at hand ends is not
-    /// begun, where a handler runs.
+    /// Creates an invocation of this function (a name, `name:alias` or an ARN) that waits for the
+    /// response. The event is `{}`. Within a handler, the invocation is not started if it cannot be
+    /// waited for until the attempt's deadline.
     pub fn new(function: impl Into<String>) -> Self {
         Self {
             function: function.into(),
@@ -118,36 +122,37 @@ impl Request {
         }
     }
 
-    /// The event, as JSON; at most 6 MB, and 1 MB where nobody waits.
+    /// Sets the event to this value as JSON. It has at most 6 MB, or 1 MB if the invocation does
+    /// not wait.
     ///
     /// # Errors
-    /// [`Failure::Reject`], where the value cannot be written as JSON.
+    /// Returns [`Failure::Reject`] if the value cannot be written as JSON.
     pub fn json(self, event: &(impl Serialize + ?Sized)) -> Result<Self, Failure> {
         Ok(self.payload(written(event)?))
     }
 
-    /// The event, as it is. It has to be JSON.
+    /// Sets the event as it is. It must be JSON.
     #[must_use]
     pub fn payload(mut self, event: impl Into<Vec<u8>>) -> Self {
         self.payload = event.into();
         self
     }
 
-    /// Lambda queues the event, and nobody waits for what becomes of it.
+    /// Makes Lambda queue the event. The invocation does not wait for the function.
     #[must_use]
     pub fn event(mut self) -> Self {
         self.invocation = Invocation::Event;
         self
     }
 
-    /// The answer has the end of the function's log.
+    /// Requests the end of the function's log in the response.
     #[must_use]
     pub fn log_tail(mut self) -> Self {
         self.log_tail = true;
         self
     }
 
-    /// When the caller's own time ends, such as [`Message::deadline`](crate::Message::deadline): in
+    /// Sets the caller's deadline, such as [`Message::deadline`](crate::Message::deadline), in
     /// milliseconds since the Unix epoch.
     #[must_use]
     pub fn deadline(mut self, end_ms: u64) -> Self {
@@ -156,9 +161,9 @@ impl Request {
     }
 }
 
-/// An answer, read; or made for a test.
+/// Reads a response, or builds one for a test.
 impl Response {
-    /// A function that answers so.
+    /// Creates the response of a function that succeeded.
     pub fn new(payload: impl Into<Vec<u8>>) -> Self {
         Self {
             payload: payload.into(),
@@ -168,7 +173,7 @@ impl Response {
         }
     }
 
-    /// A function that ran and failed: the details are the payload.
+    /// Creates the response of a function that ran and failed. The payload has the details.
     pub fn failed(details: impl Into<Vec<u8>>) -> Self {
         Self {
             function_error: Some("Unhandled".into()),
@@ -176,46 +181,51 @@ impl Response {
         }
     }
 
-    /// The answer of a function that did not fail.
+    /// Returns the response if the function did not fail.
     ///
     /// # Errors
-    /// [`Failure::Retry`], where the function ran and failed; its error is printed to stderr.
+    /// Returns [`Failure::Retry`] if the function ran and failed. The host adds the function's
+    /// error as the reason.
     pub fn succeeded(self) -> Result<Self, Failure> {
-        let Some(kind) = &self.function_error else {
-            return Ok(self);
-        };
-        let details = String::from_utf8_lossy(&self.payload);
-        eprintln!("the function failed: {kind}: {details}");
-        Err(Failure::retry())
+        if self.function_error.is_none() {
+            Ok(self)
+        } else {
+            // The host adds the reason.
+            Err(Failure::retry())
+        }
     }
 
-    /// The same, read as JSON.
+    /// Parses the payload as JSON if the function did not fail.
     ///
     /// # Errors
-    /// [`Failure::Retry`], where the function failed, or its answer is not of this type: that is not
-    /// the message's fault. Either is printed to stderr.
+    /// Returns [`Failure::Retry`] if the function failed, or if the payload cannot be parsed as a
+    /// `T`. The message is not at fault, so it is not rejected.
     pub fn json<T: DeserializeOwned>(self) -> Result<T, Failure> {
         let answer = self.succeeded()?;
-        serde_json::from_slice(&answer.payload).map_err(|error| {
-            eprintln!("the function's answer: {error}");
-            Failure::retry()
-        })
+        serde_json::from_slice(&answer.payload)
+            .map_err(|error| Failure::retry_because(format!("the function's answer: {error}")))
     }
 }
 
-/// A value as JSON. What cannot be written will not be at the next attempt either.
+/// Returns the value as JSON. A value that cannot be written is a rejection, because a retry would
+/// fail, too.
 pub(crate) fn written(value: &(impl Serialize + ?Sized)) -> Result<Vec<u8>, Failure> {
     serde_json::to_vec(value)
         .map_err(|error| Failure::reject(format!("cannot be written as JSON: {error}")))
 }
 
 impl Failure {
-    /// What a failed invocation means for the message it was made for. One that did not run is
-    /// tried again without spending a receive; one that may have run is retried by policy, so the
-    /// function may run twice; a payload that Lambda refuses is rejected; a function that Lambda does
-    /// not have or does not let us invoke closes the route until somebody acts. One that is not granted is
-    /// a retry by policy: its name may be the message's own, and no message may stop the others of its
-    /// route. Where a pattern grants many and messages name them, look at the name first.
+    /// Converts a failed invocation to the failure of the message that it was made for:
+    ///
+    /// - [`InvokeError::DidNotRun`] is [`Failure::Busy`]: the message is tried again and no receive
+    ///   is spent.
+    /// - [`InvokeError::MayHaveRun`] is a retry by policy, so the function may run twice.
+    /// - [`InvokeError::Refused`] rejects the message.
+    /// - [`InvokeError::Permanent`] closes the route until someone acts.
+    /// - [`InvokeError::Forbidden`] is a retry by policy: the function's name may come from the
+    ///   message, and one message must not stop the others of its route.
+    ///
+    /// If the configuration grants a pattern and messages name the function, check the name first.
     #[must_use]
     pub fn of_invocation(error: InvokeError) -> Self {
         match error {
@@ -223,16 +233,11 @@ impl Failure {
                 after: why.retry_after.map(Duration::from_millis),
                 reason: why.reason,
             },
-            InvokeError::MayHaveRun(why) => {
-                eprintln!("the function may have run: {why}");
-                Self::retry()
-            }
+            // The host adds the reason.
+            InvokeError::MayHaveRun(_) => Self::retry(),
+            InvokeError::Forbidden(why) => Self::retry_because(why),
             InvokeError::Refused(why) => Self::Reject(why),
             InvokeError::Permanent(why) => Self::Closed(why),
-            InvokeError::Forbidden(why) => {
-                eprintln!("{why}");
-                Self::retry()
-            }
         }
     }
 }
@@ -269,7 +274,8 @@ mod tests {
         let closed = Failure::Closed("no such function".into());
         assert_eq!(Failure::of_invocation(missing), closed);
         let not_lent = InvokeError::Forbidden("not granted".into());
-        assert_eq!(Failure::of_invocation(not_lent), Failure::retry());
+        let retry = Failure::retry_because("not granted");
+        assert_eq!(Failure::of_invocation(not_lent), retry);
     }
 
     #[test]
@@ -284,6 +290,7 @@ mod tests {
         let failed = Response::failed(r#"{"errorMessage": "no"}"#);
         assert_eq!(failed.json::<serde_json::Value>(), Err(Failure::retry()));
         assert_eq!(Response::new("7").json(), Ok(7));
-        assert_eq!(Response::new("x").json::<u8>(), Err(Failure::retry()));
+        let other = Response::new("x").json::<u8>();
+        assert!(matches!(other, Err(Failure::Retry(_))), "{other:?}");
     }
 }

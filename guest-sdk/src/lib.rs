@@ -1,4 +1,5 @@
-//! Write a dispatcher handler in Rust: one function, one macro. Must not know the host.
+//! Write a dispatcher plugin in Rust: a function that handles a message, and a macro that exports
+//! it.
 //!
 //! ```
 //! use dispatcher_guest::{Failure, Message, handler};
@@ -15,7 +16,7 @@
 //! # fn main() {}
 //! ```
 //!
-//! The same for bodies such as `{"name": "Ada"}`, and with its test:
+//! This handler takes bodies such as `{"name": "Ada"}` as a type, and has a test:
 //!
 //! ```
 //! use dispatcher_guest::{Failure, Json, handler, testing};
@@ -24,7 +25,7 @@
 //! struct Greeting { name: String }
 //!
 //! fn greet(greeting: Json<Greeting>) -> Result<(), Failure> {
-//!     println!("hello, {}, attempt {}", greeting.name, greeting.message.attempt());
+//!     println!("hello, {}, attempt {}", greeting.name, greeting.message.attempt);
 //!     Ok(())
 //! }
 //!
@@ -35,13 +36,19 @@
 //! # }
 //! ```
 //!
-//! A handler takes a [`Message`], a [`Json`] or whatever else is [`FromMessage`], and answers nothing
-//! or a `Result` ([`Answer`]): `?` on any error is a retry, [`Reject`] around it a rejection, and
-//! [`Failure`] says the rest. One of batches takes a `Vec` of the same and answers which failed
-//! ([`BatchAnswer`], [`each`]). One that awaits the host is an `async fn` under [`async_handler!`] or
-//! [`async_batch_handler!`]: one instance then keeps many messages in flight.
+//! A handler takes a [`Message`], a [`Json`] or another type that implements [`FromMessage`]. It
+//! returns nothing or a `Result` (see [`Answer`]):
 //!
-//! The attribute [`plugin`] is the same for a function of what the body says:
+//! - `?` on an error retries the message.
+//! - `?` on a [`Reject`] rejects the message.
+//! - A [`Failure`] chooses any other outcome.
+//!
+//! A handler of batches takes a `Vec` of one of these types and returns the messages that failed
+//! (see [`BatchAnswer`] and [`each`]). An `async fn` is exported with [`async_handler!`] or
+//! [`async_batch_handler!`]. One instance then keeps many messages in flight.
+//!
+//! The attribute [`plugin`] exports a function that takes the parsed body and, optionally, the
+//! message:
 //!
 //! ```
 //! use dispatcher_guest::{Failure, Message, plugin};
@@ -51,7 +58,7 @@
 //!
 //! #[plugin]
 //! fn greet(greeting: Greeting, message: &Message) -> Result<(), Failure> {
-//!     println!("hello, {}, attempt {}", greeting.name, message.attempt());
+//!     println!("hello, {}, attempt {}", greeting.name, message.attempt);
 //!     Ok(())
 //! }
 //! # fn main() {
@@ -60,15 +67,13 @@
 //! # }
 //! ```
 //!
-//! What the configuration may grant to a plugin is in [`queues`], [`lambda`], [`settings`], [`store`]
-//! and [`http`]. `testing`, which is there off WebAssembly only, runs a handler in a plain
-//! `cargo test`, with fakes for all of these.
+//! The modules [`queues`], [`lambda`], [`settings`], [`store`] and [`http`] use what the
+//! configuration grants to a plugin. [`log`](mod@log) and [`metrics`] need no grant. With the
+//! feature `tracing`, the module `trace` logs `tracing` events. The module `testing` runs a handler
+//! in `cargo test` and fakes what the configuration grants. It exists in native builds only.
 //!
-//! [`v0_2`] is the next version of the contract, a release candidate.
-//!
-//! Built as a `cdylib` for `wasm32-wasip2` this is a component for `dispatcher run --plugin`. It
-//! imports only what it calls: of this crate, nothing but [`cancelled`] and those five modules asks
-//! anything of the host.
+//! A crate that uses this SDK, built as a `cdylib` for `wasm32-wasip2`, is a component for
+//! `dispatcher run --plugin`. It imports only the interfaces that it calls.
 
 #![deny(missing_docs)]
 
@@ -78,29 +83,37 @@ mod batch;
 #[doc(hidden)]
 pub mod bindings;
 mod export;
-mod export_async;
 mod failure;
 pub mod http;
 mod input;
 pub mod lambda;
+pub mod log;
 mod message;
+pub mod metrics;
 pub mod queues;
 pub mod settings;
 pub mod store;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
+#[cfg(feature = "tracing")]
+pub mod trace;
 #[doc(hidden)]
 pub mod typed;
-pub mod v0_2;
 
 pub use answer::{Answer, BatchAnswer};
 pub use batch::{Failed, each};
-pub use bindings::imports::dispatcher::plugin::types::{Attribute, AttributeValue, Message};
-/// Exports a function as a plugin that handles messages one at a time: the same as [`handler!`], or for
-/// an `async fn` as [`async_handler!`], with the types of its parameters. The first is what the body says
-/// in JSON, any `serde::Deserialize`; or the [`Message`] or whatever else is [`FromMessage`]. The second,
-/// if there is one, is `&Message`. A body that is not of the type is rejected with the place and the
-/// reason. The crate must be known as `dispatcher_guest`.
+pub use bindings::imports::dispatcher::plugin::types::{Attribute, AttributeValue};
+/// Exports a function as a plugin that handles messages one at a time: like [`handler!`], or like
+/// [`async_handler!`] if the function is an `async fn`.
+///
+/// The first parameter is one of these:
+///
+/// - The body, parsed as JSON: a type that implements `serde::Deserialize`. If the body cannot be
+///   parsed, the message is rejected. The reason says where and why parsing failed.
+/// - The message: [`Message`], or another type that implements [`FromMessage`].
+///
+/// The second parameter is optional. It is a `&Message`. Do not rename the crate: the attribute
+/// uses the name `dispatcher_guest`.
 ///
 /// ```
 /// #[derive(serde::Deserialize)]
@@ -119,11 +132,11 @@ pub use bindings::imports::dispatcher::plugin::types::{Attribute, AttributeValue
 /// # fn main() {}
 /// ```
 pub use dispatcher_guest_macros::plugin;
-pub use failure::{Failure, OrFailure, Reject};
+pub use failure::{Failure, OrFailure, Reject, Retry};
 pub use input::{FromMessage, Json};
-pub use message::cancelled;
+pub use message::{Message, TraceContext, cancelled};
 
-/// What `README.md` shows compiles.
+/// Compiles the examples of `README.md` as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

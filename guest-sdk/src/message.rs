@@ -1,17 +1,107 @@
-//! Conveniences on the contract's message: its attributes, and what a handler may ask about its
-//! attempt. Knows nothing of failures beyond how to reject, or of how a handler is exported.
+//! The message that a handler gets, and the attempt that it belongs to.
 
 use crate::attempt::{self, NEVER};
-use crate::{AttributeValue, Failure, Message};
+use crate::bindings::imports::dispatcher::plugin::types as wire;
+use crate::{Attribute, AttributeValue, Failure};
 use std::fmt::Display;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Whether the attempt on this message is over for the outside world: its lease is lost or the
-/// host is past its grace. What it still answers is ignored, so it may stop.
+/// One delivery of a message. Every date is in milliseconds since the Unix epoch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Message {
+    /// The backend's ID of the message. It is the same on every redelivery.
+    pub id: String,
+    /// The queue's name as the configuration writes it, without the weight, such as
+    /// `local:default`.
+    pub queue: String,
+    /// The payload, unchanged. It is empty if [`bytes`](Self::bytes) holds the payload.
+    pub body: String,
+    /// The payload if it is not UTF-8. The current backends deliver text only.
+    pub bytes: Option<Vec<u8>>,
+    /// The source of the message: an ARN, or the backend's own name for the queue.
+    pub source: String,
+    /// The token of this delivery, for display and for events that carry it.
+    pub receipt: String,
+    /// The number of times that the message has been received, including this one: 1 on the first
+    /// delivery.
+    pub receive_count: u32,
+    /// The number of this attempt at the message, from 1. Every earlier delivery counts as one
+    /// attempt. So does every earlier attempt of this delivery: the host may try a message again
+    /// while it still holds it.
+    pub attempt: u32,
+    /// A key of 32 hexadecimal digits that is the same for every attempt at this message, and
+    /// different for every other message. Send it to services that carry out a request with a known
+    /// key only once.
+    pub idempotency_key: String,
+    /// The trace that the message belongs to, if its sender named one.
+    pub trace: Option<TraceContext>,
+    /// The date when this attempt is stopped and counted as timed out. [`extend`](Self::extend)
+    /// moves it.
+    pub deadline: u64,
+    /// The date when the message was sent. `None` if the backend does not tell.
+    pub sent_at: Option<u64>,
+    /// The date when the message was received for the first time. `None` if the backend does not
+    /// tell.
+    pub first_received_at: Option<u64>,
+    /// The FIFO group, or the key that the route groups by.
+    pub group: Option<String>,
+    /// The backend's attributes, with the backend's names.
+    pub system_attributes: Vec<(String, String)>,
+    /// The attributes that the sender set.
+    pub attributes: Vec<Attribute>,
+    /// The MD5 of the body in hexadecimal. `None` if the backend does not tell.
+    pub body_md5: Option<String>,
+    /// The MD5 of the sender's attributes in hexadecimal. `None` if the backend does not tell.
+    pub attributes_md5: Option<String>,
+}
+
+/// A position in a trace, as W3C Trace Context defines it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TraceContext {
+    /// The trace and the span: `00-TRACE-SPAN-FLAGS`.
+    pub traceparent: String,
+    /// The data of tracing vendors.
+    pub tracestate: Option<String>,
+}
+
+impl From<wire::Message> for Message {
+    fn from(message: wire::Message) -> Self {
+        let (body, bytes) = match message.body {
+            wire::Body::Text(text) => (text, None),
+            wire::Body::Bytes(bytes) => (String::new(), Some(bytes)),
+        };
+        Self {
+            id: message.id,
+            queue: message.queue,
+            body,
+            bytes,
+            source: message.source,
+            receipt: message.receipt,
+            receive_count: message.receive_count,
+            attempt: message.attempt,
+            idempotency_key: message.idempotency_key,
+            trace: message.trace.map(|trace| TraceContext {
+                traceparent: trace.traceparent,
+                tracestate: trace.tracestate,
+            }),
+            deadline: message.deadline,
+            sent_at: message.sent_at,
+            first_received_at: message.first_received_at,
+            group: message.group,
+            system_attributes: message.system_attributes,
+            attributes: message.attributes,
+            body_md5: message.body_md5,
+            attributes_md5: message.attributes_md5,
+        }
+    }
+}
+
+/// Returns whether the host ignores the outcome of the attempt on this message: the lease is lost,
+/// or the host's grace period is over. The handler can stop then.
 ///
-/// Off WebAssembly it is what [`testing::Granted::cancelled`](crate::testing::Granted::cancelled) says, and
-/// false where nothing is granted.
+/// In native builds it returns true if the test cancels the attempt with
+/// [`testing::Granted::cancelled`](crate::testing::Granted::cancelled).
 #[must_use]
 pub fn cancelled(message: &Message) -> bool {
     #[cfg(target_family = "wasm")]
@@ -20,7 +110,7 @@ pub fn cancelled(message: &Message) -> bool {
     return crate::testing::fakes::cancelled(&message.id);
 }
 
-/// What the sender set, and when the attempt ends.
+/// Reads the sender's attributes and the deadline of the attempt.
 ///
 /// ```
 /// use dispatcher_guest::{Failure, Message, OrFailure, testing};
@@ -32,7 +122,7 @@ pub fn cancelled(message: &Message) -> bool {
 ///     if message.time_left() < Duration::from_secs(5) {
 ///         return Err(Failure::busy("too little time for another one"));
 ///     }
-///     println!("{kind} of {size}, attempt {}", message.attempt());
+///     println!("{kind} of {size}, attempt {}", message.attempt);
 ///     Ok(())
 /// }
 ///
@@ -48,7 +138,7 @@ impl Message {
         Some(&found.value)
     }
 
-    /// The sender's attribute of this name, if there is one and it is a text or a number.
+    /// Returns the sender's attribute with this name, if there is one and it is text or a number.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.value(name)? {
@@ -57,17 +147,11 @@ impl Message {
         }
     }
 
-    /// The same, by an earlier name.
-    #[must_use]
-    pub fn text_attribute(&self, name: &str) -> Option<&str> {
-        self.text(name)
-    }
-
-    /// The sender's attribute of this name as a number, or as whatever else can be read from text.
-    /// None where there is none of this name.
+    /// Returns the sender's attribute with this name as a number, or as another type that can be
+    /// parsed from text. `None` if there is no attribute with this name.
     ///
     /// # Errors
-    /// [`Failure::Reject`], where there is one and it is no such number.
+    /// Returns [`Failure::Reject`] if the attribute is binary or cannot be parsed as a `T`.
     pub fn number<T: FromStr<Err: Display>>(&self, name: &str) -> Result<Option<T>, Failure> {
         let rejected =
             |why: &dyn Display| Failure::reject(format!("the attribute `{name}`: {why}"));
@@ -81,7 +165,7 @@ impl Message {
         }
     }
 
-    /// The sender's attribute of this name, if there is one and it is binary.
+    /// Returns the sender's attribute with this name, if there is one and it is binary.
     #[must_use]
     pub fn binary(&self, name: &str) -> Option<&[u8]> {
         match self.value(name)? {
@@ -90,49 +174,64 @@ impl Message {
         }
     }
 
-    /// Which attempt this is: how often the message has been received, from 1.
-    #[must_use]
-    pub fn attempt(&self) -> u32 {
-        self.receive_count
-    }
-
-    /// How long until the attempt is stopped and counted as timed out; nothing where that is past,
-    /// and centuries where there is no such date.
+    /// Returns the time until the attempt is stopped and counted as timed out. It is zero if the
+    /// deadline is past, and centuries if there is no deadline.
     #[must_use]
     pub fn time_left(&self) -> Duration {
         attempt::left(self.deadline)
     }
 
-    /// When that is. None where there is no such date.
+    /// Returns the date when the attempt is stopped. `None` if there is no deadline.
     #[must_use]
     pub fn ends_at(&self) -> Option<SystemTime> {
         let ends = (self.deadline != NEVER).then_some(self.deadline)?;
         UNIX_EPOCH.checked_add(Duration::from_millis(ends))
     }
 
-    /// When the sender's call was accepted, where the backend tells.
+    /// Returns the date when the message was sent. `None` if the backend does not tell.
     #[must_use]
     pub fn sent(&self) -> Option<SystemTime> {
         UNIX_EPOCH.checked_add(Duration::from_millis(self.sent_at?))
     }
 
-    /// Whether what the handler answers still counts; see [`cancelled`].
+    /// Requests that the attempt may take this long from now, and moves
+    /// [`deadline`](Self::deadline) to the end that the host allows: at most the plugin's
+    /// `max-timeout`, and never earlier than before. Does nothing in native builds.
+    pub fn extend(&mut self, by: Duration) {
+        #[cfg(target_family = "wasm")]
+        if self.deadline != NEVER
+            && let Some(deadline) = crate::bindings::imports::dispatcher::plugin::context::extend(
+                &self.id,
+                u64::try_from(by.as_millis()).unwrap_or(u64::MAX),
+            )
+        {
+            self.deadline = deadline;
+        }
+        #[cfg(not(target_family = "wasm"))]
+        let _ = by;
+    }
+
+    /// Returns whether the host ignores the handler's outcome; see [`cancelled`].
     #[must_use]
     pub fn cancelled(&self) -> bool {
         cancelled(self)
     }
 }
 
-/// An empty message, received once and without a deadline: the start of a message for a test.
+/// Creates an empty message, received once and without a deadline, as a base for a test's message.
 impl Default for Message {
     fn default() -> Self {
         Self {
             id: String::new(),
             queue: String::new(),
             body: String::new(),
+            bytes: None,
             source: String::new(),
             receipt: String::new(),
             receive_count: 1,
+            attempt: 1,
+            idempotency_key: String::new(),
+            trace: None,
             deadline: NEVER,
             sent_at: None,
             first_received_at: None,

@@ -1,5 +1,5 @@
-//! The queues that the configuration grants to this plugin. Calling anything here makes the
-//! component import `dispatcher:plugin/queues`; knows nothing of the message at hand.
+//! The queues that the configuration grants to this plugin. A component that calls this module
+//! imports `dispatcher:plugin/queues`, or `dispatcher:plugin/queues-async`.
 //!
 //! ```
 //! use dispatcher_guest::queues::{Outgoing, send};
@@ -23,10 +23,13 @@
 //! # }
 //! ```
 //!
-//! The configuration grants queues by `--allow-send`. Any other is [`SendError::Forbidden`].
+//! The configuration grants queues with `--allow-send`. Sending to another queue fails with
+//! [`SendError::Forbidden`].
 
 use crate::Failure;
-use crate::bindings::imports::dispatcher::plugin as wire;
+#[cfg(target_family = "wasm")]
+use crate::bindings::imports::dispatcher::plugin as contract;
+use crate::bindings::imports::dispatcher::plugin::{queues_types as wire, types};
 use crate::lambda::written;
 use crate::{Attribute, AttributeValue};
 use serde::Serialize;
@@ -34,18 +37,46 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-pub use wire::queues_types::Outgoing;
+/// A message to send.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Outgoing {
+    /// The payload.
+    pub body: String,
+    /// The attributes; at most ten on SQS.
+    pub attributes: Vec<Attribute>,
+    /// The delay before the message can be received, in milliseconds. It can have any length.
+    pub delay: u64,
+    /// The FIFO group.
+    pub group: Option<String>,
+    /// The ID by which a queue that drops duplicates identifies this message, instead of by its
+    /// body.
+    pub deduplication_id: Option<String>,
+}
 
-/// A message that was not sent.
+impl From<Outgoing> for wire::Outgoing {
+    fn from(message: Outgoing) -> Self {
+        Self {
+            body: types::Body::Text(message.body),
+            attributes: message.attributes,
+            delay: message.delay,
+            group: message.group,
+            deduplication_id: message.deduplication_id,
+        }
+    }
+}
+
+/// The reason why a message was not sent.
 ///
-/// `?` makes of it what [`Failure::of_sending`] does. For that it is no [`std::error::Error`].
+/// `?` converts it with [`Failure::of_sending`]. For this reason the type does not implement
+/// [`std::error::Error`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SendError {
     /// The configuration does not grant this queue to this plugin.
     Forbidden(String),
-    /// The backend refused it for good, and why.
+    /// The backend refused the message permanently. The text says why.
     Refused(String),
-    /// The backend could not be reached or was busy; sending again may help.
+    /// The backend could not be reached or was busy. Sending again may succeed.
     Unavailable(String),
 }
 
@@ -59,29 +90,27 @@ impl fmt::Display for SendError {
     }
 }
 
-impl From<wire::queues_types::SendError> for SendError {
-    fn from(error: wire::queues_types::SendError) -> Self {
-        use wire::queues_types::SendError as Wire;
+impl From<wire::SendError> for SendError {
+    fn from(error: wire::SendError) -> Self {
         match error {
-            Wire::Forbidden(why) => Self::Forbidden(why),
-            Wire::Refused(why) => Self::Refused(why),
-            Wire::Unavailable(why) => Self::Unavailable(why),
+            wire::SendError::Forbidden(why) => Self::Forbidden(why),
+            wire::SendError::Refused(why) => Self::Refused(why),
+            wire::SendError::Unavailable(why) => Self::Unavailable(why),
         }
     }
 }
 
 impl Failure {
-    /// What it means for the message at hand that another could not be sent. What the queue refuses for
-    /// good is rejected; a queue that could not be reached or is not granted is a retry by policy, with the
-    /// reason on stderr: the queue's name may be the message's own, and no message may stop the others
-    /// of its route.
+    /// Converts a send error to the failure of the message that the handler works on.
+    /// [`SendError::Refused`] rejects it. [`SendError::Unavailable`] and [`SendError::Forbidden`]
+    /// are retries by policy: the queue's name may come from the message, and one message must not
+    /// stop the others of its route.
     #[must_use]
     pub fn of_sending(error: SendError) -> Self {
         match error {
             SendError::Refused(why) => Self::Reject(why),
             SendError::Forbidden(_) | SendError::Unavailable(_) => {
-                eprintln!("{error}");
-                Self::retry()
+                Self::retry_because(error.to_string())
             }
         }
     }
@@ -93,56 +122,55 @@ impl From<SendError> for Failure {
     }
 }
 
-/// Sends one message, returns its id, and holds the instance until there is one.
+/// Sends a message and returns its ID. It blocks the instance until the message is sent.
 ///
-/// An attempt that fails after it has sent is run again, and sends again.
+/// If an attempt fails after it has sent a message, the next attempt sends the message again.
 ///
 /// # Errors
-/// Why it was not sent; see [`SendError`].
+/// Returns a [`SendError`] if the message was not sent.
 pub fn send(queue: impl AsRef<str>, message: impl Borrow<Outgoing>) -> Result<String, SendError> {
     #[cfg(target_family = "wasm")]
-    return wire::queues::send(queue.as_ref(), message.borrow()).map_err(SendError::from);
+    return contract::queues::send(queue.as_ref(), &message.borrow().clone().into())
+        .map_err(SendError::from);
     #[cfg(not(target_family = "wasm"))]
     return crate::testing::fakes::send(queue.as_ref(), message.borrow());
 }
 
-/// The same for `async` callers: an instance that awaits it can handle other messages meanwhile.
+/// Like [`send`], for `async` handlers: while it waits, the instance can handle other messages.
 ///
 /// # Errors
-/// As with [`send`].
+/// Returns a [`SendError`] if the message was not sent, like [`send`].
 pub async fn send_async(queue: impl Into<String>, message: Outgoing) -> Result<String, SendError> {
     let queue = queue.into();
     #[cfg(target_family = "wasm")]
-    return wire::queues_async::send(queue, message)
+    return contract::queues_async::send(queue, message.into())
         .await
         .map_err(SendError::from);
     #[cfg(not(target_family = "wasm"))]
     return crate::testing::fakes::send(&queue, &message);
 }
 
-/// A message to be sent, put together.
+/// Builds a message.
 impl Outgoing {
-    /// A message of this body: no attributes, no delay, no group.
+    /// Creates a message with this body, without attributes, a delay or a group.
     pub fn new(body: impl Into<String>) -> Self {
         Self {
             body: body.into(),
-            attributes: Vec::new(),
-            delay: 0,
-            group: None,
+            ..Self::default()
         }
     }
 
-    /// A message whose body is this value, as JSON.
+    /// Creates a message whose body is this value as JSON.
     ///
     /// # Errors
-    /// [`Failure::Reject`], where the value cannot be written as JSON.
+    /// Returns [`Failure::Reject`] if the value cannot be written as JSON.
     pub fn json(value: &(impl Serialize + ?Sized)) -> Result<Self, Failure> {
         let body = String::from_utf8(written(value)?);
         Ok(Self::new(body.expect("JSON is UTF-8")))
     }
 
-    /// It may be received only after so long, of any length; in whole milliseconds, the rest counted
-    /// as one.
+    /// Sets the delay before the message can be received. It can have any length, and is rounded up
+    /// to whole milliseconds.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         let ms = delay.as_nanos().div_ceil(1_000_000);
@@ -150,35 +178,45 @@ impl Outgoing {
         self
     }
 
-    /// It may be received only at this date; at once where that is past. What is sent is the delay
-    /// from now, by the host's clock.
+    /// Sets the date from which the message can be received. If the date is past, it can be
+    /// received at once. The message is sent with the delay from now until then, by the host's
+    /// clock.
     #[must_use]
     pub fn at(self, date: SystemTime) -> Self {
         let delay = date.duration_since(SystemTime::now());
         self.delay(delay.unwrap_or_default())
     }
 
-    /// The FIFO group.
+    /// Sets the FIFO group.
     #[must_use]
     pub fn group(mut self, group: impl Into<String>) -> Self {
         self.group = Some(group.into());
         self
     }
 
-    /// An attribute that is text; at most ten of all kinds on SQS. One of the same name is replaced.
+    /// Sets the ID by which a queue that drops duplicates identifies this message, instead of by
+    /// its body.
+    #[must_use]
+    pub fn deduplication_id(mut self, id: impl Into<String>) -> Self {
+        self.deduplication_id = Some(id.into());
+        self
+    }
+
+    /// Adds a text attribute. It replaces an attribute with the same name. On SQS, a message has at
+    /// most ten attributes of all kinds.
     #[must_use]
     pub fn attribute(self, name: impl Into<String>, text: impl Into<String>) -> Self {
         self.with(name.into(), "String", AttributeValue::Text(text.into()))
     }
 
-    /// An attribute that is a number.
+    /// Adds a number attribute. It replaces an attribute with the same name.
     #[must_use]
     pub fn number(self, name: impl Into<String>, number: impl fmt::Display) -> Self {
         let number = AttributeValue::Text(number.to_string());
         self.with(name.into(), "Number", number)
     }
 
-    /// An attribute that is bytes.
+    /// Adds a binary attribute. It replaces an attribute with the same name.
     #[must_use]
     pub fn binary(self, name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
         self.with(name.into(), "Binary", AttributeValue::Binary(bytes.into()))
@@ -190,7 +228,7 @@ impl Outgoing {
     }
 }
 
-/// Sets an attribute, and takes the place of one of the same name.
+/// Adds an attribute and removes one with the same name.
 pub(crate) fn put(
     attributes: &mut Vec<Attribute>,
     name: String,
@@ -235,8 +273,12 @@ mod tests {
     fn permanent_send_error_is_a_rejection_and_others_are_retries() {
         let of = |error| Failure::from(error);
         let why = || "why".to_owned();
-        assert_eq!(of(SendError::Forbidden(why())), Failure::retry());
+        assert_eq!(
+            of(SendError::Forbidden(why())),
+            Failure::retry_because("why")
+        );
         assert_eq!(of(SendError::Refused(why())), Failure::reject("why"));
-        assert_eq!(of(SendError::Unavailable(why())), Failure::retry());
+        let unavailable = Failure::retry_because("the queue could not be reached: why");
+        assert_eq!(of(SendError::Unavailable(why())), unavailable);
     }
 }

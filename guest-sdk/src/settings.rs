@@ -1,5 +1,5 @@
-//! The settings that the configuration gives to this plugin: names with a text each. Calling anything
-//! here makes the component import `wasi:config/store`; knows nothing of messages.
+//! The settings that the configuration gives to this plugin: names with a text value each. A
+//! component that calls this module imports `wasi:config/store`.
 //!
 //! ```
 //! use dispatcher_guest::{Failure, Message, handler, settings, testing};
@@ -19,17 +19,17 @@
 //! # }
 //! ```
 //!
-//! They are given by `--setting NAME=VALUE`, or `setting` in a file, and are the same for every
-//! attempt. What is in `--env` is read by [`std::env::var`].
+//! The configuration gives settings with `--setting NAME=VALUE`, or `setting` in a file. They are
+//! the same for every attempt. To read the variables of `--env`, use [`std::env::var`].
 
 use crate::Failure;
 use std::fmt::Display;
 use std::str::FromStr;
 
-/// The setting of this name, if there is one.
+/// Returns the setting with this name, if there is one.
 ///
 /// # Panics
-/// Where the host cannot tell, which the one of this repository always can.
+/// Panics if the host cannot read the settings. Dispatcher always can.
 #[must_use]
 pub fn get(name: &str) -> Option<String> {
     #[cfg(target_family = "wasm")]
@@ -38,10 +38,10 @@ pub fn get(name: &str) -> Option<String> {
     return crate::testing::fakes::setting(name);
 }
 
-/// All of them.
+/// Returns all settings.
 ///
 /// # Panics
-/// As [`get`] does.
+/// Panics if the host cannot read the settings, like [`get`].
 #[must_use]
 pub fn all() -> Vec<(String, String)> {
     #[cfg(target_family = "wasm")]
@@ -50,14 +50,15 @@ pub fn all() -> Vec<(String, String)> {
     return crate::testing::fakes::settings();
 }
 
-/// The setting of this name as a number, or whatever else can be read from text; if there is one.
+/// Returns the setting with this name as a number, or as another type that can be parsed from text,
+/// if there is one.
 ///
 /// # Errors
-/// [`Failure::Closed`], where there is one and it is no such thing: no message will fare better until
-/// somebody mends it.
+/// Returns [`Failure::Closed`] if the setting cannot be parsed as a `T`: no message can succeed
+/// until someone fixes it.
 ///
 /// # Panics
-/// As [`get`] does.
+/// Panics if the host cannot read the settings, like [`get`].
 pub fn parse<T: FromStr<Err: Display>>(name: &str) -> Result<Option<T>, Failure> {
     let Some(text) = get(name) else {
         return Ok(None);
@@ -71,13 +72,13 @@ pub fn parse<T: FromStr<Err: Display>>(name: &str) -> Result<Option<T>, Failure>
     }
 }
 
-/// The same for one that there must be.
+/// Returns the setting with this name, like [`parse`], but the setting must exist.
 ///
 /// # Errors
-/// [`Failure::Closed`], where it is not there either.
+/// Returns [`Failure::Closed`] if the setting is missing or cannot be parsed as a `T`.
 ///
 /// # Panics
-/// As [`get`] does.
+/// Panics if the host cannot read the settings, like [`get`].
 pub fn required<T: FromStr<Err: Display>>(name: &str) -> Result<T, Failure> {
     let missing = || {
         Failure::closed(format!(

@@ -1,5 +1,5 @@
-//! The stores of keys and values that the configuration grants to this plugin. Opening one makes the
-//! component import `wasi:keyvalue`; knows nothing of messages, or of where the values are kept.
+//! The key-value stores that the configuration grants to this plugin. A component that opens one
+//! imports `wasi:keyvalue`.
 //!
 //! ```
 //! use dispatcher_guest::{Failure, Message, handler, store, testing};
@@ -19,10 +19,9 @@
 //! # }
 //! ```
 //!
-//! The configuration grants a store by `--store NAME=WHERE`; the name is what the plugin opens. A key
-//! has 1 to 1,024 bytes, a value at most 1 MiB. Each
-//! call waits, and holds the instance: in an `async` handler, too, since the interface has no
-//! asynchronous twin.
+//! The configuration grants a store with `--store NAME=WHERE`. The plugin opens it by this name. A
+//! key has 1 to 1,024 bytes, a value at most 1 MiB. Each call blocks the instance, even in an
+//! `async` handler, because the interface has no asynchronous version.
 
 use crate::Failure;
 use crate::lambda::written;
@@ -30,18 +29,18 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
 
-/// What did not work.
+/// The reason why a call failed.
 ///
-/// `?` makes a [`Failure`] of it: a retry by policy, with the reason on stderr. So is a store that is
-/// not granted: its name may be the message's own, and no message may stop the others of its route. It is
-/// no [`std::error::Error`], as the errors of all that is granted.
+/// `?` converts it to a retry by policy, even if the store is not granted: its name may come from
+/// the message, and one message must not stop the others of its route. Like the errors of the other
+/// granted modules, the type does not implement [`std::error::Error`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The configuration does not grant a store of this name to this plugin.
+    /// The configuration does not grant a store with this name to this plugin.
     NotGranted(String),
-    /// The store could not be reached, or refuses what it was asked, and why: a key or a value that
-    /// is too long, a number that is none.
+    /// The store could not be reached or refused the call. The text says why: for example, a key or
+    /// a value is too long, or a value is not a number.
     Failed(String),
 }
 
@@ -49,7 +48,10 @@ impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotGranted(name) => {
-                write!(out, "the store `{name}` is not granted: --store {name}=…")
+                write!(
+                    out,
+                    "the store `{name}` is not granted: --store {name}=local:{name}"
+                )
             }
             Self::Failed(why) => write!(out, "the store: {why}"),
         }
@@ -58,12 +60,11 @@ impl fmt::Display for Error {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        eprintln!("{error}");
-        Self::retry()
+        Self::retry_because(error.to_string())
     }
 }
 
-/// An open store. Keys are text, values are bytes; what is set stays when the process ends.
+/// An open store. Keys are text, and values are bytes. Values are kept when the process ends.
 #[derive(Debug)]
 pub struct Store {
     name: String,
@@ -71,10 +72,11 @@ pub struct Store {
     bucket: crate::bindings::wasi::keyvalue::store::Bucket,
 }
 
-/// Opens the store that the configuration grants by this name.
+/// Opens the store that the configuration grants under this name.
 ///
 /// # Errors
-/// [`Error::NotGranted`], where it grants none of this name; [`Error::Failed`].
+/// Returns [`Error::NotGranted`] if the configuration grants no store with this name, and
+/// [`Error::Failed`] if the store cannot be opened.
 pub fn open(name: impl Into<String>) -> Result<Store, Error> {
     let name = name.into();
     #[cfg(target_family = "wasm")]
@@ -87,16 +89,16 @@ pub fn open(name: impl Into<String>) -> Result<Store, Error> {
 }
 
 impl Store {
-    /// The name that it was opened by.
+    /// Returns the name that the store was opened by.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The value of this key, if there is one.
+    /// Returns the value of this key, if there is one.
     ///
     /// # Errors
-    /// [`Error::Failed`].
+    /// Returns [`Error::Failed`] if the store cannot be read.
     pub fn get(&self, key: impl AsRef<str>) -> Result<Option<Vec<u8>>, Error> {
         let key = key.as_ref();
         #[cfg(target_family = "wasm")]
@@ -105,10 +107,11 @@ impl Store {
         return self.at(key, |values| Ok(values.get(key).cloned()));
     }
 
-    /// The value of this key, read as JSON.
+    /// Returns the value of this key, parsed as JSON, if there is one.
     ///
     /// # Errors
-    /// [`Error::Failed`], also where the value is not of this type.
+    /// Returns [`Error::Failed`] if the store cannot be read, or if the value cannot be parsed as a
+    /// `T`.
     pub fn get_json<T: DeserializeOwned>(&self, key: impl AsRef<str>) -> Result<Option<T>, Error> {
         let key = key.as_ref();
         let Some(value) = self.get(key)? else {
@@ -119,10 +122,10 @@ impl Store {
         read.map(Some).map_err(told)
     }
 
-    /// Sets the value of this key, whatever it was.
+    /// Sets the value of this key, and replaces the previous value.
     ///
     /// # Errors
-    /// [`Error::Failed`].
+    /// Returns [`Error::Failed`] if the store cannot be written.
     pub fn set(&self, key: impl AsRef<str>, value: impl AsRef<[u8]>) -> Result<(), Error> {
         let (key, value) = (key.as_ref(), value.as_ref());
         #[cfg(target_family = "wasm")]
@@ -137,11 +140,11 @@ impl Store {
         });
     }
 
-    /// Sets the value of this key, as JSON.
+    /// Sets the value of this key to this value as JSON.
     ///
     /// # Errors
-    /// [`Failure::Reject`], where the value cannot be written as JSON; else as with
-    /// [`set`](Self::set), as a failure.
+    /// Returns [`Failure::Reject`] if the value cannot be written as JSON, and [`Failure::Retry`]
+    /// if the store cannot be written.
     pub fn set_json(
         &self,
         key: impl AsRef<str>,
@@ -150,10 +153,10 @@ impl Store {
         Ok(self.set(key, written(value)?)?)
     }
 
-    /// Takes the key away, if it is there.
+    /// Deletes the key, if it exists.
     ///
     /// # Errors
-    /// [`Error::Failed`].
+    /// Returns [`Error::Failed`] if the store cannot be written.
     pub fn delete(&self, key: impl AsRef<str>) -> Result<(), Error> {
         let key = key.as_ref();
         #[cfg(target_family = "wasm")]
@@ -165,10 +168,10 @@ impl Store {
         });
     }
 
-    /// Whether there is this key.
+    /// Returns whether the key exists.
     ///
     /// # Errors
-    /// [`Error::Failed`].
+    /// Returns [`Error::Failed`] if the store cannot be read.
     pub fn exists(&self, key: impl AsRef<str>) -> Result<bool, Error> {
         let key = key.as_ref();
         #[cfg(target_family = "wasm")]
@@ -177,11 +180,12 @@ impl Store {
         return self.at(key, |values| Ok(values.contains_key(key)));
     }
 
-    /// Adds to the number in digits that this key has, 0 where there is none, and returns the sum. Of
-    /// additions at the same time none is lost.
+    /// Adds to the decimal number that this key holds, or to 0 if there is none, and returns the
+    /// sum. If several increments run at the same time, all of them count.
     ///
     /// # Errors
-    /// [`Error::Failed`], also where the value is no number or the sum does not fit.
+    /// Returns [`Error::Failed`] if the store cannot be written, the value is not a number or the
+    /// sum does not fit.
     pub fn increment(&self, key: impl AsRef<str>, by: i64) -> Result<i64, Error> {
         let key = key.as_ref();
         #[cfg(target_family = "wasm")]
@@ -204,12 +208,12 @@ impl Store {
         });
     }
 
-    /// Sets the value of this key to what is made of the one that stands there, if any. Where another
-    /// sets it meanwhile, it is made again of that one: so of changes at the same time none is lost,
-    /// and `change` may be called more than once.
+    /// Sets the value of this key to the value that `change` makes of the current one, if any. If
+    /// the value changes meanwhile, `change` is called again with the new value. So no change is
+    /// lost, and `change` may be called more than once.
     ///
     /// # Errors
-    /// [`Error::Failed`].
+    /// Returns [`Error::Failed`] if the store cannot be written.
     pub fn update<V: AsRef<[u8]>>(
         &self,
         key: impl AsRef<str>,
@@ -225,10 +229,11 @@ impl Store {
         return self.set(key, change(self.get(key)?));
     }
 
-    /// All keys, in no order. What comes or goes meanwhile may be among them or not.
+    /// Returns all keys, in no particular order. Keys that are added or deleted meanwhile may or
+    /// may not be included.
     ///
     /// # Errors
-    /// [`Error::Failed`].
+    /// Returns [`Error::Failed`] if the store cannot be read.
     pub fn keys(&self) -> Result<Vec<String>, Error> {
         #[cfg(target_family = "wasm")]
         return self.told(wire::keys(&self.bucket));
@@ -241,7 +246,7 @@ impl Store {
         answer.map_err(|error| wire::of(error, &self.name))
     }
 
-    /// Refuses the keys that the host refuses.
+    /// Runs a function on the values, unless the host would refuse the key.
     #[cfg(not(target_family = "wasm"))]
     fn at<T>(
         &self,
@@ -263,13 +268,13 @@ impl Store {
     }
 }
 
-/// The host's bounds, which a test is to meet too.
+/// The limits of the host, which also apply in tests.
 #[cfg(not(target_family = "wasm"))]
 const LONGEST_KEY: usize = 1 << 10;
 #[cfg(not(target_family = "wasm"))]
 const LONGEST_VALUE: usize = 1 << 20;
 
-/// As the host reads it: no `+`, no leading zero.
+/// Parses a number as the host does: without `+` and leading zeros.
 #[cfg(not(target_family = "wasm"))]
 fn number(value: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(value).ok()?;
@@ -279,7 +284,7 @@ fn number(value: &[u8]) -> Option<i64> {
 
 #[cfg(target_family = "wasm")]
 mod wire {
-    //! The interface's own words.
+    //! Calls the interface with its own types.
 
     use crate::bindings::wasi::keyvalue::atomics::{Cas, CasError, swap};
     use crate::bindings::wasi::keyvalue::store::Bucket;
@@ -377,7 +382,9 @@ mod tests {
         let _granted = testing::grant().store("s");
         let error = open("t").unwrap_err();
         assert_eq!(error, Error::NotGranted("t".into()));
-        assert_eq!(Failure::from(error), Failure::retry());
-        assert_eq!(Failure::from(Error::Failed("x".into())), Failure::retry());
+        let why = "the store `t` is not granted: --store t=local:t";
+        assert_eq!(Failure::from(error), Failure::retry_because(why));
+        let failed = Failure::from(Error::Failed("x".into()));
+        assert_eq!(failed, Failure::retry_because("the store: x"));
     }
 }

@@ -1,18 +1,16 @@
-//! What [`plugin`](crate::plugin) calls: how what a function takes is made of a message, whether that is
-//! the message, something made of it, or what its body says.
+//! Converts a message to the first parameter of a function that [`plugin`](crate::plugin) exports:
+//! the message, a type that implements [`FromMessage`], or the parsed body.
 
-pub use crate::Message as Delivery;
-
-use crate::{Answer, Failure, FromMessage, Json};
+use crate::{Failure, FromMessage, Json, Message};
 use serde::de::DeserializeOwned;
 use std::marker::PhantomData;
 
-/// What a function takes.
+/// The type of a function's first parameter.
 #[derive(Debug)]
 pub struct Input<T>(PhantomData<T>);
 
 impl<T> Input<T> {
-    /// Stands for the type.
+    /// Creates a value that stands for the type.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "only a macro makes it")]
     pub const fn new() -> Self {
@@ -20,42 +18,34 @@ impl<T> Input<T> {
     }
 }
 
-/// The message, or what is made of it.
+/// Converts the whole message to a `T`.
 pub trait FromWhole<T> {
-    /// Makes it.
+    /// Converts the message.
     ///
     /// # Errors
-    /// Why the message is not done.
-    fn take(&self, message: Delivery) -> Result<T, Failure>;
+    /// Returns the failure of the message if it cannot be converted.
+    fn take(&self, message: Message) -> Result<T, Failure>;
 }
 
-/// What the body says, in JSON.
+/// Parses the body as JSON.
 pub trait FromBody<T> {
-    /// Makes it.
+    /// Parses the body of the message.
     ///
     /// # Errors
-    /// Why the message is not done.
-    fn take(&self, message: Delivery) -> Result<T, Failure>;
+    /// Returns [`Failure::Reject`] if the body cannot be parsed as a `T`.
+    fn take(&self, message: Message) -> Result<T, Failure>;
 }
 
-// The reference has the method resolution prefer this one where a type has both.
+// Because of the reference, method resolution prefers this one if a type has both.
 impl<T: FromMessage> FromWhole<T> for &Input<T> {
-    fn take(&self, message: Delivery) -> Result<T, Failure> {
+    fn take(&self, message: Message) -> Result<T, Failure> {
         T::from_message(message).map_err(|failed| failed.failure)
     }
 }
 
 impl<T: DeserializeOwned> FromBody<T> for Input<T> {
-    fn take(&self, message: Delivery) -> Result<T, Failure> {
+    fn take(&self, message: Message) -> Result<T, Failure> {
         let json = Json::from_message(message).map_err(|failed| failed.failure)?;
         Ok(json.value)
     }
-}
-
-/// What the function answered.
-///
-/// # Errors
-/// Why the message is not done.
-pub fn answer(answered: impl Answer) -> Result<(), Failure> {
-    answered.into_result()
 }

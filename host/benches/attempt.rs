@@ -1,5 +1,6 @@
-//! What one attempt costs: a fresh instance, a reused one, and the same handling in native Rust; and
-//! what of it is the engine's, which makes and ends an instance without calling it.
+//! What one attempt costs: a fresh instance, a reused one, and the same handling in native Rust; what
+//! of it is the engine's, which makes and ends an instance without calling it; and what that costs by
+//! how many memories and tables the kernel takes back in one call.
 //! A plain program that prints; it judges nothing. `cargo bench --bench attempt`.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
@@ -19,13 +20,18 @@ use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use wasmtime::component::{Component, Linker};
+use wasmtime::component::{Component, InstancePre, Linker};
 use wasmtime::{Config, Enabled, Engine, PoolingAllocationConfig, Store};
 
 const BODY: usize = 256;
 const WARM_UP: usize = 5_000;
 const MAX_MEMORY: usize = 64 << 20;
 const INSTANCES: u32 = 64;
+/// Memories and tables that the kernel takes back in one call: what the program has, and others.
+const DECOMMITS: usize = 16;
+const OTHER_DECOMMITS: [usize; 4] = [1, 8, 64, 256];
+/// Attempts of each thread where all cores have one.
+const EACH: usize = 50_000;
 /// Built with the SDK, and the same by hand without any WASI import.
 const COMPONENTS: [&str; 2] = ["bench-noop", "bench-bare"];
 
@@ -50,7 +56,7 @@ fn main() {
     };
 
     println!(
-        "{:<36}{:>10}{:>10}{:>14}{:>10}",
+        "{:<44}{:>10}{:>10}{:>14}{:>10}",
         "instance", "p50", "p99", "per second", "native ="
     );
     let native = attempts(&Native, 1_000_000);
@@ -62,21 +68,36 @@ fn main() {
             "reused",
             attempts(&load(&runtime, name, Some(reuse)), 500_000),
         );
-        row("engine alone", instances(name, true));
-        row("the same without async", instances(name, false));
+        row("engine alone", instances(name, true, DECOMMITS));
+        row("the same without async", instances(name, false, DECOMMITS));
+        for batch in OTHER_DECOMMITS {
+            let what = format!("engine alone, decommits of {batch}");
+            row(&what, instances(name, true, batch));
+        }
     }
     let native = rows[0].1.per_second;
     for (name, cost) in rows {
         println!(
-            "{name:<36}{:>7.2} µs{:>7.2} µs{:>14.0}{:>9.1}x",
+            "{name:<44}{:>7.2} µs{:>7.2} µs{:>14.0}{:>9.1}x",
             cost.p50.as_secs_f64() * 1e6,
             cost.p99.as_secs_f64() * 1e6,
             cost.per_second,
             native / cost.per_second,
         );
     }
-    threads(&load(&runtime, COMPONENTS[0], None), "fresh");
-    threads(&load(&runtime, COMPONENTS[0], Some(reuse)), "reused");
+    for (name, reuse) in [("fresh", None), ("reused", Some(reuse))] {
+        let plugin = load(&runtime, COMPONENTS[0], reuse);
+        threads(name, || {
+            let attempt = attempt("x".repeat(BODY));
+            let plugin = &plugin;
+            move || run(plugin, &attempt)
+        });
+    }
+    for batch in [DECOMMITS].into_iter().chain(OTHER_DECOMMITS) {
+        let engine = Bare::new(COMPONENTS[0], true, batch);
+        let name = format!("engine alone, decommits of {batch},");
+        threads(&name, || || engine.instance());
+    }
 }
 
 fn file(component: &str) -> PathBuf {
@@ -108,39 +129,52 @@ fn attempts(handler: &dyn Handler, count: usize) -> AttemptCost {
     measure(count, || run(handler, &attempt))
 }
 
-/// What it costs to make an instance and to end it, with the program's settings of the engine and
-/// nothing of the program.
-fn instances(component: &str, concurrency: bool) -> AttemptCost {
-    let mut pool = PoolingAllocationConfig::new();
-    pool.total_component_instances(INSTANCES)
-        .total_core_instances(INSTANCES * 8)
-        .total_memories(INSTANCES)
-        .total_tables(INSTANCES * 8)
-        .total_stacks(INSTANCES)
-        .max_memory_size(MAX_MEMORY)
-        .decommit_batch_size(16)
-        .table_keep_resident(64 << 10);
-    if PoolingAllocationConfig::is_pagemap_scan_available() {
-        pool.pagemap_scan(Enabled::Yes)
-            .linear_memory_keep_resident(1 << 20);
+/// What it costs to make an instance and to end it.
+fn instances(component: &str, concurrency: bool, batch: usize) -> AttemptCost {
+    let engine = Bare::new(component, concurrency, batch);
+    measure(100_000, || engine.instance())
+}
+
+/// The engine with the program's settings, and nothing of the program.
+struct Bare {
+    engine: Engine,
+    pre: InstancePre<()>,
+}
+
+impl Bare {
+    fn new(component: &str, concurrency: bool, batch: usize) -> Self {
+        let mut pool = PoolingAllocationConfig::new();
+        pool.total_component_instances(INSTANCES)
+            .total_core_instances(INSTANCES * 8)
+            .total_memories(INSTANCES * 4)
+            .total_tables(INSTANCES * 10)
+            .total_stacks(INSTANCES)
+            .max_memory_size(MAX_MEMORY)
+            .decommit_batch_size(batch)
+            .table_keep_resident(64 << 10)
+            .pagemap_scan(Enabled::No);
+        let mut config = Config::new();
+        config
+            .epoch_interruption(true)
+            .concurrency_support(concurrency)
+            .memory_init_cow(false)
+            .allocation_strategy(pool);
+        let engine = Engine::new(&config).expect("an engine");
+        let component = Component::from_file(&engine, file(component)).expect("a component");
+        let mut linker = Linker::new(&engine);
+        linker
+            .define_unknown_imports_as_traps(&component)
+            .expect("imports");
+        let pre = linker.instantiate_pre(&component).expect("imports");
+        Self { engine, pre }
     }
-    let mut config = Config::new();
-    config
-        .epoch_interruption(true)
-        .concurrency_support(concurrency)
-        .allocation_strategy(pool);
-    let engine = Engine::new(&config).expect("an engine");
-    let component = Component::from_file(&engine, file(component)).expect("a component");
-    let mut linker = Linker::new(&engine);
-    linker
-        .define_unknown_imports_as_traps(&component)
-        .expect("imports");
-    let pre = linker.instantiate_pre(&component).expect("imports");
-    measure(100_000, || {
-        let mut store = Store::new(&engine, ());
+
+    /// Makes one and ends it.
+    fn instance(&self) {
+        let mut store = Store::new(&self.engine, ());
         store.set_epoch_deadline(1);
-        finish(pin!(pre.instantiate_async(&mut store))).expect("an instance");
-    })
+        finish(pin!(self.pre.instantiate_async(&mut store))).expect("an instance");
+    }
 }
 
 fn measure(count: usize, mut step: impl FnMut()) -> AttemptCost {
@@ -166,16 +200,15 @@ fn measure(count: usize, mut step: impl FnMut()) -> AttemptCost {
 }
 
 /// How well it spreads over all cores.
-fn threads(plugin: &LoadedPlugin, name: &str) {
-    const EACH: usize = 50_000;
+fn threads<Step: FnMut()>(name: &str, begin: impl Fn() -> Step + Sync) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let start = clock::now();
     std::thread::scope(|scope| {
         for _ in 0..cores {
             scope.spawn(|| {
-                let attempt = attempt("x".repeat(BODY));
+                let mut step = begin();
                 for _ in 0..EACH {
-                    run(plugin, &attempt);
+                    step();
                 }
             });
         }

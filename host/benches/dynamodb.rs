@@ -24,9 +24,9 @@ mod support;
 mod tables;
 
 use dispatcher_core::clock;
-use dispatcher_core::message::{Outcome, Outgoing};
+use dispatcher_core::message::{Outcome, OutgoingMessage};
 use dispatcher_core::queue::{Ask, Queue};
-use dispatcher_dynamodb::queue::{Completed, Consumed, Dynamo, DynamoQueue, Options};
+use dispatcher_dynamodb::queue::{Completion, Dynamo, DynamoQueue, Options, TableUnits};
 use servers::MiniStack;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,13 +39,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const TASKS: usize = 400;
 const BODY: usize = 256;
 /// Loops that take ten and end ten, in so many open queues, and what becomes of tasks that are done.
-const WORKERS: [(usize, usize, Completed); 6] = [
-    (1, 1, Completed::Keep),
-    (4, 1, Completed::Keep),
-    (8, 1, Completed::Keep),
-    (8, 4, Completed::Keep),
-    (4, 1, Completed::Delete),
-    (8, 4, Completed::Delete),
+const WORKERS: [(usize, usize, Completion); 6] = [
+    (1, 1, Completion::Keep),
+    (4, 1, Completion::Keep),
+    (8, 1, Completion::Keep),
+    (8, 4, Completion::Keep),
+    (4, 1, Completion::Delete),
+    (8, 4, Completion::Delete),
 ];
 
 fn main() {
@@ -121,7 +121,7 @@ async fn claims(url: &str) {
     }
 }
 
-fn add(all: &mut Consumed, more: Consumed) {
+fn add(all: &mut TableUnits, more: TableUnits) {
     all.reads += more.reads;
     all.writes += more.writes;
     all.calls += more.calls;
@@ -130,9 +130,9 @@ fn add(all: &mut Consumed, more: Consumed) {
 
 async fn send(queue: &DynamoQueue, count: usize) {
     let messages = vec![
-        Outgoing {
+        OutgoingMessage {
             body: "x".repeat(BODY),
-            ..Outgoing::default()
+            ..OutgoingMessage::default()
         };
         count
     ];

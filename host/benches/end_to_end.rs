@@ -12,7 +12,7 @@
 mod support;
 
 use dispatcher_core::clock;
-use dispatcher_core::message::Outgoing;
+use dispatcher_core::message::OutgoingMessage;
 use dispatcher_core::queue::Queue;
 use dispatcher_local::queue::{LocalQueue, LocalStore, QueueSettings, Redrive};
 use std::io::{Read, Write};
@@ -80,10 +80,10 @@ async fn send_to(queue: &Arc<LocalQueue>, group: Option<&'static str>, body: &st
         tokio::spawn(async move {
             let own = count / SENDERS + usize::from(sender < count % SENDERS);
             for start in (0..own).step_by(BATCH) {
-                let item = Outgoing {
+                let item = OutgoingMessage {
                     body: body.clone(),
                     group: group.map(str::to_owned),
-                    ..Outgoing::default()
+                    ..OutgoingMessage::default()
                 };
                 let sent = queue.send(&vec![item; BATCH.min(own - start)]).await;
                 assert!(sent.iter().all(Result::is_ok), "{sent:?}");

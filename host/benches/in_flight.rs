@@ -31,7 +31,7 @@ use aws_sdk_lambda::config::retry::RetryConfig;
 use aws_sdk_lambda::config::timeout::TimeoutConfig;
 use aws_sdk_lambda::primitives::Blob;
 use dispatcher_core::clock;
-use dispatcher_core::message::Outgoing;
+use dispatcher_core::message::OutgoingMessage;
 use dispatcher_core::queue::Queue;
 use dispatcher_local::queue::LocalStore;
 use faulty_lambda::{FaultyLambda, LambdaStep};
@@ -224,9 +224,9 @@ fn local(count: usize, lambda: &FaultyLambda) -> FlightCost {
     let queue = store.queue("bench", None).expect("a queue");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let cost = taken(&mut program, lambda, count, |_| {
-        let message = Outgoing {
+        let message = OutgoingMessage {
             body: "x".repeat(BODY),
-            ..Outgoing::default()
+            ..OutgoingMessage::default()
         };
         for start in (0..count).step_by(100) {
             let batch = vec![message.clone(); 100.min(count - start)];

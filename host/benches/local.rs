@@ -9,7 +9,7 @@
 )]
 
 use dispatcher_core::clock;
-use dispatcher_core::message::{Outcome, Outgoing};
+use dispatcher_core::message::{Outcome, OutgoingMessage};
 use dispatcher_core::queue::{Ask, Queue};
 use dispatcher_local::queue::{LocalQueue, LocalStore};
 use std::io::{BufRead, BufReader, Write};
@@ -118,11 +118,11 @@ fn child(role: &str, folder: &Path) -> Child {
         .expect("a child")
 }
 
-fn batch(count: usize, group: Option<&str>) -> Vec<Outgoing> {
-    let item = Outgoing {
+fn batch(count: usize, group: Option<&str>) -> Vec<OutgoingMessage> {
+    let item = OutgoingMessage {
         body: "x".repeat(BODY),
         group: group.map(Into::into),
-        ..Outgoing::default()
+        ..OutgoingMessage::default()
     };
     vec![item; count]
 }

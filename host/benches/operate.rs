@@ -69,12 +69,12 @@ fn main() {
 }
 
 /// A program that runs, with what asks its admin address.
-struct Operated {
+struct OperateCost {
     program: Program,
     address: String,
 }
 
-impl Operated {
+impl OperateCost {
     /// `words` are flags of `run`.
     fn start(folder: &Path, words: &[&str]) -> Self {
         let token = admin::token_file(folder);
@@ -123,7 +123,7 @@ fn in_path(queue: &str) -> String {
 fn api(_: &Runtime) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = queues::many(folder.path(), QUEUES);
-    let operated = Operated::start(folder.path(), &["--config", &file]);
+    let operated = OperateCost::start(folder.path(), &["--config", &file]);
     println!("{QUEUES} local queues, {CALLS} calls each, a connection for each call");
     for path in [
         "/api/v1/overview",
@@ -180,7 +180,7 @@ fn redrive(runtime: &Runtime) {
         let mut words = vec!["--plugin", &handler];
         words.extend(["--queues", &place.work, "--dead-letter", &place.dead]);
         words.extend(place.flags.iter().map(String::as_str));
-        let operated = Operated::start(folder.path(), &words);
+        let operated = OperateCost::start(folder.path(), &words);
         operated.pause(&place.work);
         let rate = |reason: Option<&str>| {
             let (work, count) = (&place.work, place.letters);
@@ -280,7 +280,7 @@ fn million(runtime: &Runtime) {
     let place = local(folder.path());
     runtime.block_on(letters::fill(&place.opened, &place.work, MILLION, 1_000));
     let words = ["--plugin", &plugin("verdicts"), "--queues", &place.work];
-    let operated = Operated::start(folder.path(), &words);
+    let operated = OperateCost::start(folder.path(), &words);
     operated.pause(&place.work);
     println!(
         "{MILLION} letters; resident before {:.0} MiB",

@@ -272,9 +272,6 @@ fn handle(body: &str) {
 fn sqs(data: &Path, peers: Option<&Peers>, extent: Extent) {
     let mut broker = SqsBroker::start();
     let url = broker.url();
-    let file = data.join("sdk.toml");
-    std::fs::write(&file, "[backend.sqs]\nclient = \"sdk\"\n").expect("our folder");
-    let sdk = file.to_string_lossy().into_owned();
     let this = std::env::current_exe().expect("our path");
     let own = |kind: &str, job: &Job| {
         let (loops, wait_s) = (job.loops().to_string(), job.wait_s.to_string());
@@ -305,13 +302,7 @@ fn sqs(data: &Path, peers: Option<&Peers>, extent: Extent) {
             }));
         }
     }
-    let with_sdk = ["--config", &*sdk];
-    for (name, more) in [
-        ("fresh", vec![]),
-        ("reused", REUSED.to_vec()),
-        ("fresh, SDK client", with_sdk.to_vec()),
-        ("reused, SDK client", [with_sdk, REUSED].concat()),
-    ] {
+    for (name, more) in [("fresh", vec![]), ("reused", REUSED.to_vec())] {
         let (name, url) = (format!("dispatcher, {name}"), &url);
         all.push(peer(&name, JobKind::Dispatcher, move |job: &Job| {
             let wait_s = job.wait_s.to_string();

@@ -10,7 +10,7 @@
 )]
 
 use dispatcher_core::clock;
-use dispatcher_core::message::{Outcome, Outgoing};
+use dispatcher_core::message::{Outcome, OutgoingMessage};
 use dispatcher_core::queue::{Ask, Queue};
 use dispatcher_redis::queue::{NativeQueue, Redis};
 use redis::aio::MultiplexedConnection;
@@ -98,9 +98,9 @@ async fn ours(server: &server::RedisServer, batch: usize) {
 }
 
 async fn send(queue: &Arc<NativeQueue>, count: usize, batch: usize) {
-    let message = Outgoing {
+    let message = OutgoingMessage {
         body: "x".repeat(BODY),
-        ..Outgoing::default()
+        ..OutgoingMessage::default()
     };
     let left = Arc::new(AtomicUsize::new(count));
     let mut tasks = Vec::new();
@@ -259,7 +259,7 @@ async fn wakes(server: &server::RedisServer) {
         let sending = async {
             tokio::time::sleep(Duration::from_millis(5)).await;
             let start = seconds();
-            sender.send(&[Outgoing::default()]).await;
+            sender.send(&[OutgoingMessage::default()]).await;
             start
         };
         let receiving = async {

@@ -24,7 +24,7 @@ mod support;
 
 use chart::{Axes, ChartLine, Panel};
 use dispatcher_core::clock;
-use dispatcher_core::message::Outgoing;
+use dispatcher_core::message::OutgoingMessage;
 use dispatcher_core::queue::Queue;
 use dispatcher_local::queue::{LocalQueue, LocalStore};
 use serde_json::json;
@@ -186,9 +186,9 @@ impl Sender<'_> {
             Self::Sqs(server) => server.fill(queue, 1, &body),
             Self::Local(runtime, store) => {
                 let queue: LocalQueue = store.queue(queue, None).expect("a queue");
-                let message = Outgoing {
+                let message = OutgoingMessage {
                     body,
-                    ..Outgoing::default()
+                    ..OutgoingMessage::default()
                 };
                 let sent = runtime.block_on(queue.send(&[message]));
                 assert!(sent.iter().all(Result::is_ok), "{sent:?}");

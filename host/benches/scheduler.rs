@@ -8,7 +8,7 @@ use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::scheduler::lane::LaneRules;
 use dispatcher_core::scheduler::permits::Permit;
-use dispatcher_core::scheduler::ready::{Sequence, Waiting};
+use dispatcher_core::scheduler::ready::{Sequence, WaitingJob};
 use dispatcher_core::scheduler::{
     FinishedAttempt, MessageFate, Poll, Rules, Scheduler, SchedulerLimits,
 };
@@ -32,7 +32,7 @@ struct BenchJob {
     _permit: Option<Permit>,
 }
 
-impl Waiting for BenchJob {
+impl WaitingJob for BenchJob {
     fn group(&self) -> Option<&str> {
         self.group.as_deref()
     }
@@ -65,6 +65,7 @@ impl Route {
             proof_wait: Duration::from_secs(1),
             sleep: Duration::ZERO,
             ordered_groups: groups > 0,
+            most_receives: None,
             sequence: Sequence::Fifo,
         };
         let rules = Rules {
@@ -188,23 +189,23 @@ fn deque(waiting: usize) -> f64 {
 }
 
 /// A job in the order of its urgency and then of its age.
-struct Ranked(Reverse<(u8, u64)>, BenchJob);
+struct RankedJob(Reverse<(u8, u64)>, BenchJob);
 
-impl PartialEq for Ranked {
+impl PartialEq for RankedJob {
     fn eq(&self, other: &Self) -> bool {
         self.0 == other.0
     }
 }
 
-impl Eq for Ranked {}
+impl Eq for RankedJob {}
 
-impl PartialOrd for Ranked {
+impl PartialOrd for RankedJob {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Ranked {
+impl Ord for RankedJob {
     fn cmp(&self, other: &Self) -> Ordering {
         self.0.cmp(&other.0)
     }
@@ -212,12 +213,12 @@ impl Ord for Ranked {
 
 /// The same of a heap with twenty urgencies.
 fn heap(waiting: usize) -> f64 {
-    let ranked = |number: u64| Ranked(Reverse((fastrand::u8(0..20), number)), plain_job(number));
-    let mut heap: BinaryHeap<Ranked> = (0..waiting as u64).map(ranked).collect();
+    let ranked = |number: u64| RankedJob(Reverse((fastrand::u8(0..20), number)), plain_job(number));
+    let mut heap: BinaryHeap<RankedJob> = (0..waiting as u64).map(ranked).collect();
     let start = clock::now();
     for number in 0..MESSAGES as u64 {
         heap.push(ranked(waiting as u64 + number));
-        black_box(heap.pop().map(|Ranked(_, job)| job));
+        black_box(heap.pop().map(|RankedJob(_, job)| job));
     }
     each(clock::now().since(start), MESSAGES)
 }

@@ -13,7 +13,7 @@ mod lean;
 mod support;
 
 use dispatcher_core::clock;
-use dispatcher_core::message::Outgoing;
+use dispatcher_core::message::OutgoingMessage;
 use dispatcher_core::queue::Queue;
 use dispatcher_local::queue::LocalStore;
 use lean::Lean;
@@ -212,9 +212,9 @@ async fn wake() {
     );
     let store = LocalStore::open(server._folder.path()).expect("the same file");
     let queue = store.queue("wake", None).expect("it exists");
-    let message = Outgoing {
+    let message = OutgoingMessage {
         body: "wake".into(),
-        ..Outgoing::default()
+        ..OutgoingMessage::default()
     };
     let by_process = wakes(&server, &url, async || {
         for sent in queue.send(std::slice::from_ref(&message)).await {

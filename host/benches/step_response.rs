@@ -16,7 +16,7 @@ mod support;
 use chart::{Axes, ChartLine, Panel};
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
-use dispatcher_core::message::Outgoing;
+use dispatcher_core::message::OutgoingMessage;
 use dispatcher_core::queue::Queue;
 use dispatcher_local::queue::{LocalQueue, LocalStore};
 use std::collections::HashMap;
@@ -114,9 +114,9 @@ fn measure(runtime: &Runtime, queue: &LocalQueue, address: &str) -> Vec<Sample> 
             let mut batch = Vec::new();
             while of_phase + 1.0 <= due {
                 of_phase += 1.0;
-                batch.push(Outgoing {
+                batch.push(OutgoingMessage {
                     body: format!("sleep:{takes_ms}"),
-                    ..Outgoing::default()
+                    ..OutgoingMessage::default()
                 });
             }
             sent += batch.len() as f64;

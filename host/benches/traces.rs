@@ -33,6 +33,7 @@ fn spans(tracer: &Tracer) -> QueueSpans {
         longest_wait: Duration::from_secs(20),
         proof_wait: Duration::ZERO,
         ordered_groups: false,
+        deduplicates: false,
         dead_letters: false,
         most_receives: None,
         redrive_target: false,
@@ -70,7 +71,7 @@ fn message(spans: &QueueSpans, job: Job) -> Job {
     let ok = Ok(());
     let settled = ended.iter().map(|(job, _)| SettledItem {
         message: &job.message,
-        attempt: job.trace,
+        attempt: job.hold.trace,
         end: EventKind::Done,
         result: Some(&ok),
     });
@@ -100,7 +101,7 @@ fn traced(tracer: &Tracer, receiver: Option<SpanReceiver>) -> f64 {
 fn measure(step: impl Fn(Job) -> Job, mut receiver: Option<SpanReceiver>) -> f64 {
     let mut job = samples::job("5f0c7a52-58a9-4c27-9d7c-5ce0a2f6a7b1");
     job.message.attributes = vec![Attribute::text("traceparent", PARENT)];
-    job.took = Some(Duration::from_millis(1));
+    job.hold.took = Some(Duration::from_millis(1));
     let mut best = Duration::MAX;
     for _ in 0..ROUNDS {
         let mut took = Duration::ZERO;

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+/// The contract.
+const CONTRACT: &str = "wit";
 /// The interfaces of WASI for keys with values and for settings.
 const KEYVALUE: &str = "host/wasm/src/capability/store/wit";
 const CONFIG: &str = "guest-sdk/wasi";
@@ -24,18 +26,17 @@ const PARTS: &[(&str, &str, &str)] = &[
     ("rust", "guest-sdk/src", "dispatcher-guest/src"),
     ("rust", "guest-sdk/macros", "dispatcher-guest/macros"),
     // For the person who reads it, and for the SDK, wherever it looks.
-    ("rust", "wit/v0.1", "wit/v0.1"),
-    ("rust", "wit/v0.1", "dispatcher-guest/wit/v0.1"),
-    ("rust", "wit/v0.2", "dispatcher-guest/wit/v0.2"),
+    ("rust", CONTRACT, "wit"),
+    ("rust", CONTRACT, "dispatcher-guest/wit"),
     ("javascript", "plugins/templates/javascript", ""),
     ("javascript", "guest-sdk/javascript", "dispatcher-guest"),
-    ("javascript", "wit/v0.2", "wit/deps/dispatcher-plugin"),
+    ("javascript", CONTRACT, "wit/deps/dispatcher-plugin"),
     ("javascript", KEYVALUE, "wit/deps/wasi-keyvalue"),
     ("javascript", CONFIG, "wit/deps/wasi-config"),
     ("typescript", "plugins/templates/typescript", ""),
     ("typescript", "guest-sdk/javascript", "dispatcher-guest"),
     ("typescript", "plugins/templates/javascript/wit", "wit"),
-    ("typescript", "wit/v0.2", "wit/deps/dispatcher-plugin"),
+    ("typescript", CONTRACT, "wit/deps/dispatcher-plugin"),
     ("typescript", KEYVALUE, "wit/deps/wasi-keyvalue"),
     ("typescript", CONFIG, "wit/deps/wasi-config"),
     ("python", "plugins/templates/python", ""),
@@ -44,15 +45,15 @@ const PARTS: &[(&str, &str, &str)] = &[
         "guest-sdk/python/dispatcher_guest",
         "dispatcher_guest",
     ),
-    ("python", "wit/v0.2", "wit/deps/dispatcher-plugin"),
+    ("python", CONTRACT, "wit/deps/dispatcher-plugin"),
     ("python", KEYVALUE, "wit/deps/wasi-keyvalue"),
     ("python", CONFIG, "wit/deps/wasi-config"),
     ("go", "plugins/templates/go", ""),
-    ("go", "wit/v0.2", "wit/deps/dispatcher-plugin"),
+    ("go", CONTRACT, "wit/deps/dispatcher-plugin"),
     ("go", KEYVALUE, "wit/deps/wasi-keyvalue"),
     ("go", CONFIG, "wit/deps/wasi-config"),
     ("c", "plugins/templates/c", ""),
-    ("c", "wit/v0.2", "wit/deps/dispatcher-plugin"),
+    ("c", CONTRACT, "wit/deps/dispatcher-plugin"),
     ("c", KEYVALUE, "wit/deps/wasi-keyvalue"),
     ("c", CONFIG, "wit/deps/wasi-config"),
 ];
@@ -99,18 +100,17 @@ fn files(from: &Path) -> Vec<(String, PathBuf)> {
             .expect("it has one")
             .to_string_lossy()
             .into_owned();
-        // What Python writes beside its sources.
-        if name == "__pycache__" {
+        // Python writes the first beside its sources; the page of the contract stays here.
+        if name == "__pycache__" || path.ends_with("wit/README.md") {
             continue;
         }
-        found.extend(
-            files(&path)
-                .into_iter()
-                .map(|(below, file)| match below.is_empty() {
-                    true => (name.clone(), file),
-                    false => (format!("{name}/{below}"), file),
-                }),
-        );
+        found.extend(files(&path).into_iter().map(|(below, file)| {
+            if below.is_empty() {
+                (name.clone(), file)
+            } else {
+                (format!("{name}/{below}"), file)
+            }
+        }));
     }
     found.sort();
     found

@@ -11,7 +11,7 @@ const REMOTE: &str = "go.bytecodealliance.org/pkg/wit/";
 
 /// The contract, and what a project can use of WASI.
 const PACKAGES: [&str; 3] = [
-    "wit/v0.2",
+    "wit",
     "host/wasm/src/capability/store/wit",
     "guest-sdk/wasi",
 ];

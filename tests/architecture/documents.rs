@@ -1,7 +1,7 @@
-//! Documents tell the truth: every path that they name exists.
+//! Documents tell the truth: every path that they name exists, and every test target.
 
 use crate::tree::{files, nothing_wrong, read, root};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Words in back quotes that begin like a path of this repository.
 fn paths(text: &str) -> Vec<String> {
@@ -41,6 +41,64 @@ fn links(text: &str) -> Vec<String> {
         .filter(|target| !target.contains("://") && !target.starts_with('#'))
         .map(|target| target.split('#').next().unwrap_or_default().to_owned())
         .collect()
+}
+
+/// The test targets of each package, by its manifest.
+fn test_targets() -> BTreeMap<String, BTreeSet<String>> {
+    let name = |line: &str| {
+        let quoted = line.strip_prefix("name = \"")?.strip_suffix('"')?;
+        Some(quoted.to_owned())
+    };
+    let mut targets = BTreeMap::new();
+    for (_, path) in files(".", |name| name.ends_with("Cargo.toml")) {
+        let text = read(&path);
+        let package = text.split("[package]").nth(1).unwrap_or_default();
+        let Some(package) = package.lines().find_map(name) else {
+            continue;
+        };
+        let tests = text.split("[[test]]").skip(1);
+        let tests = tests.filter_map(|test| test.lines().find_map(name));
+        targets.insert(package, tests.collect());
+    }
+    targets
+}
+
+#[test]
+fn commands_name_test_targets_that_exist() {
+    let targets = test_targets();
+    let is_text = |name: &str| [".md", ".rs"].iter().any(|end| name.ends_with(end));
+    let (mut complaints, mut named) = (Vec::new(), 0);
+    for (name, path) in files(".", is_text) {
+        let text = read(&path);
+        for command in text.split("cargo test ").skip(1) {
+            let words: Vec<&str> = command
+                .split(['`', '\n'])
+                .next()
+                .unwrap_or_default()
+                .split(' ')
+                .collect();
+            let after = |flag: &str| {
+                let at = words.iter().position(|word| *word == flag)?;
+                words.get(at + 1).copied()
+            };
+            let Some(target) = after("--test").filter(|target| !target.contains('{')) else {
+                continue;
+            };
+            named += 1;
+            let exists = match after("-p") {
+                Some(package) => targets.get(package).is_some_and(|all| all.contains(target)),
+                None => targets.values().any(|all| all.contains(target)),
+            };
+            if !exists {
+                complaints.push(format!(
+                    "{name}: there is no target of `cargo test {}`",
+                    words.join(" ")
+                ));
+            }
+        }
+    }
+    assert!(named > 8, "the commands were not found");
+    nothing_wrong(&complaints);
 }
 
 #[test]

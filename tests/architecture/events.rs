@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What logs with these words, from a fixed set that another test compares with the page, or with
 /// those of a handler.
 const OTHER_WORDS: [&str; 2] = [
-    "host/core/src/telemetry/events.rs",
+    "host/core/src/telemetry/events/mod.rs",
     "host/wasm/src/output.rs",
 ];
 

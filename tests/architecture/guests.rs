@@ -22,7 +22,7 @@ fn source_digest(crate_folder: &str) -> String {
     for folder in ["guest-sdk/macros", "guest-sdk/src"] {
         inputs.extend(files(folder, |_| true));
     }
-    inputs.extend(files("wit", |name| name.starts_with("wit/v")));
+    inputs.extend(files("wit", |name| name.ends_with(".wit")));
     for single in [
         "guest-sdk/Cargo.toml",
         "plugins/Cargo.toml",

@@ -4,7 +4,9 @@
 mod bindings;
 mod documents;
 mod events;
+mod figures;
 mod guests;
+mod habits;
 mod layers;
 mod names;
 mod released;

@@ -1,6 +1,6 @@
 //! How long things may be, and what every file begins with.
 
-use crate::tree::{nothing_wrong, sources};
+use crate::tree::{nothing_wrong, root, sources};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
@@ -49,6 +49,33 @@ fn files_and_functions_are_short() {
                     "{name}: `{function}` has {lines} lines; at most {LONGEST_FUNCTION}"
                 ));
             }
+        }
+    }
+    nothing_wrong(&complaints);
+}
+
+/// A module with parts is a folder with `mod.rs`; its tests are in `mod tests`, in the file or in the folder.
+#[test]
+fn modules_have_one_layout() {
+    let mut complaints = Vec::new();
+    for (name, text) in FOLDERS.iter().flat_map(|folder| sources(folder)) {
+        let folder = name.trim_end_matches(".rs");
+        if root().join(folder).is_dir() {
+            complaints.push(format!(
+                "{name}: stands beside {folder}/; wanted {folder}/mod.rs"
+            ));
+        }
+        if name.ends_with("_tests.rs") || name.ends_with("_test.rs") {
+            complaints.push(format!(
+                "{name}: wanted tests.rs, or a file in a folder tests"
+            ));
+        }
+        // Programs that share a file name it by its path from another folder.
+        let is_own = |line: &str| line.starts_with("#[path") && !line.contains("\"../");
+        if !name.contains("/benches/") && text.lines().any(is_own) {
+            complaints.push(format!(
+                "{name}: wanted the file where `mod` looks for it, not #[path]"
+            ));
         }
     }
     nothing_wrong(&complaints);

@@ -1,13 +1,13 @@
 //! How a check gets an empty queue, on whichever backend it runs.
 
 use dispatcher_core::backend::{Backend as _, BackendConfig, QueueTerms};
-use dispatcher_core::message::{Attribute, Message, Outcome, Outgoing};
-use dispatcher_core::queue::{Ask, Queue, Received};
+use dispatcher_core::message::{Attribute, Message, Outcome, OutgoingMessage};
+use dispatcher_core::queue::{Ask, Queue, ReceivedMessages};
 use dispatcher_directory::DirectoryBackend;
-use dispatcher_dynamodb::queue::{Completed, Dynamo, Options};
+use dispatcher_dynamodb::queue::{Completion, Dynamo, Options};
 use dispatcher_local::queue::LocalStore;
 use dispatcher_redis::queue::Redis;
-use dispatcher_sqs::queue::{ClientKind, Sqs};
+use dispatcher_sqs::queue::Sqs;
 use dispatcher_tests::account::Account;
 use dispatcher_tests::child::{Program, binary};
 use dispatcher_tests::dynamodb::{Dates, Tables};
@@ -35,10 +35,7 @@ const PREFIX: &str = "conformance";
 
 /// Where queues live.
 pub(crate) enum Backend {
-    Sqs {
-        server: &'static MiniStack,
-        client: ClientKind,
-    },
+    Sqs(&'static MiniStack),
     DynamoDb {
         server: &'static MiniStack,
         dates: Dates,
@@ -67,7 +64,7 @@ pub(crate) enum Backend {
 
 /// What a check needs.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct QueueNeeds {
     /// Groups in order, where the backend has queues of that kind.
     pub ordered: bool,
     /// A dead-letter queue.
@@ -75,7 +72,7 @@ pub(crate) struct Wanted {
 }
 
 /// A fresh, empty queue and, if wanted, its dead-letter queue.
-pub(crate) struct Opened {
+pub(crate) struct TestQueue {
     pub queue: Arc<dyn Queue>,
     pub dead_letter_queue: Option<Arc<dyn Queue>>,
     /// How the queue is called on the command line, without the backend.
@@ -84,18 +81,7 @@ pub(crate) struct Opened {
 
 impl Backend {
     pub(crate) fn sqs() -> Self {
-        Self::Sqs {
-            server: MiniStack::shared(),
-            client: ClientKind::Direct,
-        }
-    }
-
-    /// The same, with each call through the SDK.
-    pub(crate) fn sqs_by_sdk() -> Self {
-        Self::Sqs {
-            server: MiniStack::shared(),
-            client: ClientKind::Sdk,
-        }
+        Self::Sqs(MiniStack::shared())
     }
 
     pub(crate) fn served() -> Self {
@@ -144,16 +130,16 @@ impl Backend {
             options: Options {
                 shards: 3,
                 body_attribute: Some("payload".into()),
-                completed: Completed::Delete,
+                completed: Completion::Delete,
                 ..Options::default()
             },
         }
     }
 
-    pub(crate) async fn open(&self, wanted: Wanted) -> Opened {
+    pub(crate) async fn open(&self, wanted: QueueNeeds) -> TestQueue {
         match self {
-            Self::Sqs { server, client } => open_sqs(&server.url(), *client, wanted).await,
-            Self::Served(server) => open_sqs(server.url(), ClientKind::Direct, wanted).await,
+            Self::Sqs(server) => open_sqs(&server.url(), wanted).await,
+            Self::Served(server) => open_sqs(server.url(), wanted).await,
             Self::Local { store, .. } => open_local(store, wanted),
             Self::Redis(server) => open_redis(&server.url(), wanted).await,
             Self::Directory { folder, .. } => open_directory(folder.path(), wanted).await,
@@ -181,7 +167,7 @@ impl Backend {
             | Self::DynamoDb { .. }
             | Self::Directory { .. } => true,
             // Its protocol has no word for it.
-            Self::Sqs { .. } | Self::Served(_) => false,
+            Self::Sqs(_) | Self::Served(_) => false,
             Self::Account { tables, .. } => tables.is_some(),
         }
     }
@@ -190,17 +176,22 @@ impl Backend {
     pub(crate) fn cancels_delayed(&self) -> bool {
         match self {
             Self::Local { .. } | Self::DynamoDb { .. } => true,
-            Self::Sqs { .. } | Self::Served(_) | Self::Redis(_) | Self::Directory { .. } => false,
+            Self::Sqs(_) | Self::Served(_) | Self::Redis(_) | Self::Directory { .. } => false,
             Self::Account { tables, .. } => tables.is_some(),
         }
     }
 
     /// The program with a guest, receiving from a queue, so that it holds a message for
     /// `visibility` without a sign of life.
-    pub(crate) fn dispatcher(&self, queue: &Opened, guest: &str, visibility: Duration) -> Program {
+    pub(crate) fn dispatcher(
+        &self,
+        queue: &TestQueue,
+        guest: &str,
+        visibility: Duration,
+    ) -> Program {
         let visibility = visibility.as_secs().to_string();
         let backend = match self {
-            Self::Sqs { .. } | Self::Served(_) => "sqs",
+            Self::Sqs(_) | Self::Served(_) => "sqs",
             Self::Local { .. } => "local",
             Self::Redis(_) => "redis",
             Self::Directory { .. } => "directory",
@@ -218,17 +209,7 @@ impl Backend {
         };
         let with = |more: &[&str]| run_of(&binary, guest, &[&common[..], more].concat());
         match self {
-            Self::Sqs { server, client } => {
-                let client = match client {
-                    ClientKind::Direct => "direct",
-                    ClientKind::Sdk => "sdk",
-                };
-                let file = format!("[backend.sqs]\nclient = \"{client}\"\n");
-                with(&[])
-                    .aws(&server.url())
-                    .file("dispatcher.toml", &file)
-                    .env("DISPATCHER_CONFIG", "dispatcher.toml")
-            }
+            Self::Sqs(server) => with(&[]).aws(&server.url()),
             Self::Served(server) => with(&[]).aws(server.url()),
             Self::Local { folder, .. } | Self::Directory { folder, .. } => {
                 with(&["--data", &folder.path().to_string_lossy()])
@@ -255,7 +236,7 @@ impl Backend {
     }
 
     pub(crate) async fn plain(&self) -> Arc<dyn Queue> {
-        self.open(Wanted::default()).await.queue
+        self.open(QueueNeeds::default()).await.queue
     }
 }
 
@@ -266,16 +247,17 @@ fn tables(options: &Options) -> String {
     format!("[backend.dynamodb]\nshards = {}\n{body}", options.shards)
 }
 
-async fn open_sqs(url: &str, client: ClientKind, wanted: Wanted) -> Opened {
+async fn open_sqs(url: &str, wanted: QueueNeeds) -> TestQueue {
     let server = SqsServer::at(url);
-    let kind: &[(&str, &str)] = match wanted.ordered {
-        true => &[("FifoQueue", "true")],
-        false => &[],
+    let kind: &[(&str, &str)] = if wanted.ordered {
+        &[("FifoQueue", "true")]
+    } else {
+        &[]
     };
     let suffix = if wanted.ordered { ".fifo" } else { "" };
     let name = SqsServer::fresh_name("conformance") + suffix;
     server.create(&name, kind).await;
-    let sqs = Sqs::connect(&configuration(url)).with_client(client);
+    let sqs = Sqs::connect(&configuration(url));
     let mut dead_letter_queue = None;
     let mut dead_letter_queue_name = None;
     if wanted.dead_letter_queue {
@@ -286,17 +268,18 @@ async fn open_sqs(url: &str, client: ClientKind, wanted: Wanted) -> Opened {
         dead_letter_queue_name = Some(name);
     }
     let queue = sqs.open(&name, dead_letter_queue_name.as_deref()).await;
-    Opened {
+    TestQueue {
         queue: Arc::new(queue.expect("it was just made")),
         dead_letter_queue,
         name,
     }
 }
 
-async fn open_queue_of(account: &Account, wanted: Wanted) -> Opened {
-    let kind: &[(&str, &str)] = match wanted.ordered {
-        true => &[("FifoQueue", "true")],
-        false => &[],
+async fn open_queue_of(account: &Account, wanted: QueueNeeds) -> TestQueue {
+    let kind: &[(&str, &str)] = if wanted.ordered {
+        &[("FifoQueue", "true")]
+    } else {
+        &[]
     };
     let sqs = Sqs::connect(account.config());
     let mut dead_letter_queue = None;
@@ -309,14 +292,14 @@ async fn open_queue_of(account: &Account, wanted: Wanted) -> Opened {
     }
     let name = account.create_queue("conformance", kind).await;
     let queue = sqs.open(&name, dead_letter_queue_name.as_deref()).await;
-    Opened {
+    TestQueue {
         queue: Arc::new(queue.expect("it was just made")),
         dead_letter_queue,
         name,
     }
 }
 
-async fn open_table_of(account: &Account, options: &Options, wanted: Wanted) -> Opened {
+async fn open_table_of(account: &Account, options: &Options, wanted: QueueNeeds) -> TestQueue {
     let dynamodb = Dynamo::connect(account.config(), options.clone());
     let mut dead_letter_queue = None;
     let mut dead_letter_queue_name = None;
@@ -330,14 +313,19 @@ async fn open_table_of(account: &Account, options: &Options, wanted: Wanted) -> 
     let queue = dynamodb
         .open(&name, dead_letter_queue_name.as_deref())
         .await;
-    Opened {
+    TestQueue {
         queue: Arc::new(queue.expect("it was just made")),
         dead_letter_queue,
         name,
     }
 }
 
-async fn open_dynamodb(url: &str, dates: Dates, options: &Options, wanted: Wanted) -> Opened {
+async fn open_dynamodb(
+    url: &str,
+    dates: Dates,
+    options: &Options,
+    wanted: QueueNeeds,
+) -> TestQueue {
     let tables = Tables::at(url);
     let name = tables.create("conformance", dates).await;
     let dynamodb = Dynamo::connect(&configuration(url), options.clone());
@@ -352,7 +340,7 @@ async fn open_dynamodb(url: &str, dates: Dates, options: &Options, wanted: Wante
     let queue = dynamodb
         .open(&name, dead_letter_queue_name.as_deref())
         .await;
-    Opened {
+    TestQueue {
         queue: Arc::new(queue.expect("it was just made")),
         dead_letter_queue,
         name,
@@ -360,19 +348,19 @@ async fn open_dynamodb(url: &str, dates: Dates, options: &Options, wanted: Wante
 }
 
 /// Every local queue keeps its groups in order.
-fn open_local(store: &LocalStore, wanted: Wanted) -> Opened {
+fn open_local(store: &LocalStore, wanted: QueueNeeds) -> TestQueue {
     let open = |name: &str, dead_letter| {
         let queue = store.queue(name, dead_letter);
         Arc::new(queue.expect("the store is open")) as Arc<dyn Queue>
     };
-    Opened {
+    TestQueue {
         queue: open("conformance", wanted.dead_letter_queue.then_some("dead")),
         dead_letter_queue: wanted.dead_letter_queue.then(|| open("dead", None)),
         name: "conformance".to_owned(),
     }
 }
 
-async fn open_directory(folder: &Path, wanted: Wanted) -> Opened {
+async fn open_directory(folder: &Path, wanted: QueueNeeds) -> TestQueue {
     let config = BackendConfig {
         data: folder.to_owned(),
         ..BackendConfig::default()
@@ -384,7 +372,7 @@ async fn open_directory(folder: &Path, wanted: Wanted) -> Opened {
     };
     let queue = client.open("conformance", terms).await;
     let dead_letter_queue = client.open("dead", QueueTerms::default()).await;
-    Opened {
+    TestQueue {
         queue: queue.expect("the folder is ours"),
         dead_letter_queue: wanted
             .dead_letter_queue
@@ -394,7 +382,7 @@ async fn open_directory(folder: &Path, wanted: Wanted) -> Opened {
 }
 
 /// Every queue on Redis keeps its groups in order.
-async fn open_redis(url: &str, wanted: Wanted) -> Opened {
+async fn open_redis(url: &str, wanted: QueueNeeds) -> TestQueue {
     let server = Redis::new(url, PREFIX).expect("an address");
     // In a cluster the one that shares the queue's slot.
     let name = RedisServer::fresh_name("q");
@@ -405,7 +393,7 @@ async fn open_redis(url: &str, wanted: Wanted) -> Opened {
         Some(name) => Some(server.queue(name, None).await.expect("it is there")),
         None => None,
     };
-    Opened {
+    TestQueue {
         queue: Arc::new(queue),
         dead_letter_queue: dead_letter_queue.map(|queue| Arc::new(queue) as Arc<dyn Queue>),
         name,
@@ -415,8 +403,13 @@ async fn open_redis(url: &str, wanted: Wanted) -> Opened {
 /// What checks do with any queue.
 #[allow(async_fn_in_trait, reason = "for these tests alone")]
 pub(crate) trait Handy {
-    async fn send_all(&self, messages: &[Outgoing]) -> Vec<String>;
-    async fn receive_up_to(&self, max: usize, visibility: Duration, wait: Duration) -> Received;
+    async fn send_all(&self, messages: &[OutgoingMessage]) -> Vec<String>;
+    async fn receive_up_to(
+        &self,
+        max: usize,
+        visibility: Duration,
+        wait: Duration,
+    ) -> ReceivedMessages;
     /// Receives so many at most, the newest first where the backend can.
     async fn receive_newest(&self, max: usize) -> Vec<Message>;
     /// Receives one message, patiently.
@@ -429,13 +422,18 @@ pub(crate) trait Handy {
 }
 
 impl Handy for dyn Queue {
-    async fn send_all(&self, messages: &[Outgoing]) -> Vec<String> {
+    async fn send_all(&self, messages: &[OutgoingMessage]) -> Vec<String> {
         let answers = self.send(messages).await;
         let ids = answers.into_iter().collect::<Result<Vec<_>, _>>();
         ids.expect("an open queue takes messages")
     }
 
-    async fn receive_up_to(&self, max: usize, visibility: Duration, wait: Duration) -> Received {
+    async fn receive_up_to(
+        &self,
+        max: usize,
+        visibility: Duration,
+        wait: Duration,
+    ) -> ReceivedMessages {
         let ask = Ask {
             max,
             visibility,
@@ -495,16 +493,16 @@ impl Handy for dyn Queue {
 }
 
 /// A message with nothing but a body.
-pub(crate) fn plain(body: &str) -> Outgoing {
-    Outgoing {
+pub(crate) fn plain(body: &str) -> OutgoingMessage {
+    OutgoingMessage {
         body: body.to_owned(),
-        ..Outgoing::default()
+        ..OutgoingMessage::default()
     }
 }
 
 /// One of a group.
-pub(crate) fn grouped(group: &str, body: &str) -> Outgoing {
-    Outgoing {
+pub(crate) fn grouped(group: &str, body: &str) -> OutgoingMessage {
+    OutgoingMessage {
         group: Some(group.to_owned()),
         ..plain(body)
     }

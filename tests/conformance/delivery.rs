@@ -1,8 +1,8 @@
 //! Sending and receiving: what comes, how often, in which order, and how a queue says that there
 //! is no more.
 
-use crate::backend::{Backend, Handy, LONG, PATIENT, SHORT, Wanted, bodies, grouped, plain};
-use dispatcher_core::message::{Attribute, AttributeValue, Outcome, Outgoing};
+use crate::backend::{Backend, Handy, LONG, PATIENT, QueueNeeds, SHORT, bodies, grouped, plain};
+use dispatcher_core::message::{Attribute, AttributeValue, Outcome, OutgoingMessage};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(crate) async fn sent_message_is_received(backend: &Backend) {
 pub(crate) async fn message_ids_are_returned_by_send(backend: &Backend) {
     let queue = backend.plain().await;
     let batch = queue.identity().batch;
-    let messages: Vec<Outgoing> = (0..batch).map(|n| plain(&n.to_string())).collect();
+    let messages: Vec<OutgoingMessage> = (0..batch).map(|n| plain(&n.to_string())).collect();
     let sent: HashSet<String> = queue.send_all(&messages).await.into_iter().collect();
     assert_eq!(sent.len(), batch, "every message has its own id");
     let received = queue.take(batch, LONG).await;
@@ -56,7 +56,7 @@ pub(crate) async fn attributes_survive(backend: &Backend) {
         ),
         attribute("e", "String.uuid", AttributeValue::Text("x".into())),
     ];
-    let message = Outgoing {
+    let message = OutgoingMessage {
         attributes: attributes.clone(),
         ..plain("with attributes")
     };
@@ -68,7 +68,7 @@ pub(crate) async fn attributes_survive(backend: &Backend) {
 
 pub(crate) async fn receive_returns_at_most_the_maximum(backend: &Backend) {
     let queue = backend.plain().await;
-    let messages: Vec<Outgoing> = (0..5).map(|n| plain(&n.to_string())).collect();
+    let messages: Vec<OutgoingMessage> = (0..5).map(|n| plain(&n.to_string())).collect();
     queue.send_all(&messages).await;
     let proof = queue.identity().proof_wait;
     let first = queue.receive_up_to(2, LONG, proof).await;
@@ -98,16 +98,16 @@ pub(crate) async fn receives_are_counted(backend: &Backend) {
 }
 
 pub(crate) async fn order_is_kept_where_supported(backend: &Backend) {
-    let wanted = Wanted {
+    let wanted = QueueNeeds {
         ordered: true,
-        ..Wanted::default()
+        ..QueueNeeds::default()
     };
     let queue = backend.open(wanted).await.queue;
     if !queue.identity().ordered_groups {
         return;
     }
     let numbers: Vec<String> = (0..10).map(|n| n.to_string()).collect();
-    let messages: Vec<Outgoing> = numbers.iter().map(|n| grouped("g", n)).collect();
+    let messages: Vec<OutgoingMessage> = numbers.iter().map(|n| grouped("g", n)).collect();
     queue.send_all(&messages).await;
     let mut received = Vec::new();
     while received.len() < numbers.len() {
@@ -121,9 +121,9 @@ pub(crate) async fn order_is_kept_where_supported(backend: &Backend) {
 }
 
 pub(crate) async fn newest_come_first_where_supported(backend: &Backend) {
-    let wanted = Wanted {
+    let wanted = QueueNeeds {
         ordered: true,
-        ..Wanted::default()
+        ..QueueNeeds::default()
     };
     let groups = backend.open(wanted).await.queue;
     if groups.identity().ordered_groups {
@@ -135,8 +135,8 @@ pub(crate) async fn newest_come_first_where_supported(backend: &Backend) {
         assert_eq!(bodies(&first), ["first"]);
     }
     let queue = backend.plain().await;
-    let numbers: Vec<Outgoing> = (0..6).map(|n| plain(&n.to_string())).collect();
-    let sent: Vec<Outgoing> = numbers.iter().take(4).cloned().collect();
+    let numbers: Vec<OutgoingMessage> = (0..6).map(|n| plain(&n.to_string())).collect();
+    let sent: Vec<OutgoingMessage> = numbers.iter().take(4).cloned().collect();
     queue.send_all(&sent).await;
     let mut received = queue.receive_newest(2).await;
     queue.send_all(&numbers[4..]).await;
@@ -164,9 +164,9 @@ pub(crate) async fn newest_come_first_where_supported(backend: &Backend) {
 }
 
 pub(crate) async fn group_waits_for_its_first_message(backend: &Backend) {
-    let wanted = Wanted {
+    let wanted = QueueNeeds {
         ordered: true,
-        ..Wanted::default()
+        ..QueueNeeds::default()
     };
     let queue = backend.open(wanted).await.queue;
     if !queue.identity().ordered_groups {
@@ -186,7 +186,7 @@ pub(crate) async fn group_waits_for_its_first_message(backend: &Backend) {
 
 pub(crate) async fn delay_is_respected(backend: &Backend) {
     let queue = backend.plain().await;
-    let later = Outgoing {
+    let later = OutgoingMessage {
         delay: Duration::from_secs(2),
         ..plain("later")
     };
@@ -232,7 +232,7 @@ pub(crate) async fn partial_answer_to_a_long_poll_is_drained(backend: &Backend) 
 
 pub(crate) async fn depth_separates_waiting_from_in_flight(backend: &Backend) {
     let queue = backend.plain().await;
-    let messages: Vec<Outgoing> = (0..4).map(|n| plain(&n.to_string())).collect();
+    let messages: Vec<OutgoingMessage> = (0..4).map(|n| plain(&n.to_string())).collect();
     queue.send_all(&messages).await;
     let taken = queue.take(1, LONG).await;
     let depth = queue.depth().await.expect("an open queue counts");

@@ -1,6 +1,6 @@
 //! What the program as a whole promises on any backend, whatever becomes of one process.
 
-use crate::backend::{Backend, Opened, Wanted};
+use crate::backend::{Backend, QueueNeeds, TestQueue};
 use dispatcher_core::queue::Depth;
 use dispatcher_tests::child::{RunningProgram, Signal};
 use dispatcher_tests::guests::prints;
@@ -17,7 +17,7 @@ fn is_empty(depth: Depth) -> bool {
 }
 
 /// A started process that receives.
-fn start(backend: &Backend, opened: &Opened, concurrency: &str) -> RunningProgram {
+fn start(backend: &Backend, opened: &TestQueue, concurrency: &str) -> RunningProgram {
     let program = backend.dispatcher(opened, "verdicts", VISIBILITY);
     // A stop waits for the outstanding poll.
     let program = program.env("DISPATCHER_POLL_FOR", "1s");
@@ -34,7 +34,7 @@ fn sorted(mut numbers: Vec<String>) -> Vec<usize> {
 }
 
 pub(crate) async fn two_dispatchers_share_a_queue_without_overlap(backend: &Backend) {
-    let opened = backend.open(Wanted::default()).await;
+    let opened = backend.open(QueueNeeds::default()).await;
     let mut both = [start(backend, &opened, "4"), start(backend, &opened, "4")];
     // Between any two that can be counted one that takes its time, so that neither can do it all.
     let bodies = (0..MANY).flat_map(|n| [format!("print:{n}"), "sleep:50".to_owned()]);
@@ -51,9 +51,9 @@ pub(crate) async fn two_dispatchers_share_a_queue_without_overlap(backend: &Back
 }
 
 pub(crate) async fn messages_of_a_killed_dispatcher_are_handled_by_another(backend: &Backend) {
-    let wanted = Wanted {
+    let wanted = QueueNeeds {
         dead_letter_queue: true,
-        ..Wanted::default()
+        ..QueueNeeds::default()
     };
     let opened = backend.open(wanted).await;
     let mut killed = start(backend, &opened, "1");

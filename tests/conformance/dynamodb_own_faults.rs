@@ -6,7 +6,7 @@ use crate::dynamodb_own::{TableScene, open, scene};
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
 use dispatcher_core::message::Outcome;
 use dispatcher_core::queue::{Ask, ItemError, Queue};
-use dispatcher_dynamodb::queue::{Completed, Dynamo, Options};
+use dispatcher_dynamodb::queue::{Completion, Dynamo, Options};
 use dispatcher_tests::dynamodb::{Dates, now_ms};
 use dispatcher_tests::proxy::Proxy;
 use dispatcher_tests::relay::Relay;
@@ -114,7 +114,7 @@ async fn claim_with_a_lost_answer_is_recognised_as_own() {
 
 fn deleting() -> Options {
     Options {
-        completed: Completed::Delete,
+        completed: Completion::Delete,
         ..Options::default()
     }
 }

@@ -46,7 +46,6 @@ macro_rules! conformance {
 }
 
 conformance!(sqs, crate::backend::Backend::sqs());
-conformance!(sqs_by_sdk, crate::backend::Backend::sqs_by_sdk());
 conformance!(served, crate::backend::Backend::served());
 conformance!(local, crate::backend::Backend::local());
 conformance!(

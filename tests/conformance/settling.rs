@@ -1,11 +1,11 @@
 //! The ends of a delivery, one answer for each.
 
-use crate::backend::{Backend, Handy, LONG, SHORT, Wanted, bodies, plain, text};
-use dispatcher_core::message::{Attribute, Message, Outcome, Outgoing, Receipt};
+use crate::backend::{Backend, Handy, LONG, QueueNeeds, SHORT, bodies, plain, text};
+use dispatcher_core::message::{Attribute, Message, Outcome, OutgoingMessage, Receipt};
 use dispatcher_core::queue::{ItemError, Queue};
 use std::time::Duration;
 
-const DEAD_LETTER_QUEUE: Wanted = Wanted {
+const DEAD_LETTER_QUEUE: QueueNeeds = QueueNeeds {
     ordered: false,
     dead_letter_queue: true,
 };
@@ -116,7 +116,7 @@ pub(crate) async fn dead_lettered_message_moves_with_its_reason(backend: &Backen
     );
     assert!(queue.identity().dead_letters);
     let tenant = Attribute::text("tenant", "7");
-    let message = Outgoing {
+    let message = OutgoingMessage {
         attributes: vec![tenant.clone()],
         ..plain("poison")
     };
@@ -181,7 +181,7 @@ pub(crate) async fn outcomes_of_one_call_may_be_mixed(backend: &Backend) {
     );
     let kinds = ["delete", "release", "dead-letter"];
     let count = queue.identity().batch;
-    let sent: Vec<Outgoing> = (0..count).map(|n| plain(kinds[n % 3])).collect();
+    let sent: Vec<OutgoingMessage> = (0..count).map(|n| plain(kinds[n % 3])).collect();
     queue.send_all(&sent).await;
     let messages = queue.take(count, LONG).await;
     let outcome = |message: &Message| match &*message.body {

@@ -3,54 +3,20 @@
 use crate::backend::{Handy, LONG, plain};
 use dispatcher_core::message::{Message, Outcome};
 use dispatcher_core::queue::{Ask, ErrorKind, ItemError, Queue};
-use dispatcher_sqs::queue::{ClientKind, Sqs, SqsQueue};
+use dispatcher_sqs::queue::{Sqs, SqsQueue};
 use dispatcher_tests::proxy::{Mode, Proxy};
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::{SqsServer, configuration};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Each test with both clients.
-macro_rules! with_both_clients {
-    ($($test:ident),* $(,)?) => {
-        mod direct {
-            $(
-                #[tokio::test]
-                async fn $test() {
-                    super::$test(super::ClientKind::Direct).await;
-                }
-            )*
-        }
-        mod sdk {
-            $(
-                #[tokio::test]
-                async fn $test() {
-                    super::$test(super::ClientKind::Sdk).await;
-                }
-            )*
-        }
-    };
-}
-
-with_both_clients!(
-    partial_failure_is_reported_entry_by_entry,
-    call_error_fails_every_entry,
-    throttling_is_transient_and_denial_is_access_denied,
-    deleted_queue_is_not_found,
-    unreachable_server_is_reported_until_it_is_up,
-    truncated_response_settles_no_message,
-    release_beyond_the_visibility_ceiling_is_retried_with_half_the_delay,
-    repeated_dead_lettering_leaves_one_copy,
-    fifo_receive_with_a_lost_answer_is_repeated_with_the_same_id,
-);
-
 /// A proxy, and an open queue behind it.
-async fn behind_proxy(client: ClientKind) -> (Proxy, SqsQueue) {
+async fn behind_proxy() -> (Proxy, SqsQueue) {
     let server = MiniStack::shared();
     let proxy = Proxy::before(server.address());
     let name = SqsServer::fresh_name("faults");
     SqsServer::at(&server.url()).create(&name, &[]).await;
-    let sqs = Sqs::connect(&configuration(&proxy.url())).with_client(client);
+    let sqs = Sqs::connect(&configuration(&proxy.url()));
     let queue = sqs.open(&name, None).await.expect("it was just made");
     (proxy, queue)
 }
@@ -76,12 +42,13 @@ fn ask() -> Ask {
     }
 }
 
-async fn partial_failure_is_reported_entry_by_entry(client: ClientKind) {
-    let (proxy, queue) = behind_proxy(client).await;
+#[tokio::test]
+async fn partial_failure_is_reported_entry_by_entry() {
+    let (proxy, queue) = behind_proxy().await;
     let messages = three_taken(&queue).await;
     let answer = serde_json::json!({
-        "Successful": [{"Id": "2"}],
-        "Failed": [{"Id": "0", "Code": "InternalError", "SenderFault": false, "Message": "busy"}],
+        "Successful": [{"Id": "ID-2"}],
+        "Failed": [{"Id": "ID-0", "Code": "InternalError", "SenderFault": false, "Message": "busy"}],
     });
     proxy.answer_next(1, "DeleteMessageBatch", 200, &answer.to_string());
     let answers = queue.settle(&deletes(&messages)).await;
@@ -94,8 +61,9 @@ async fn partial_failure_is_reported_entry_by_entry(client: ClientKind) {
     assert_eq!(answers[2], Ok(()));
 }
 
-async fn call_error_fails_every_entry(client: ClientKind) {
-    let (proxy, queue) = behind_proxy(client).await;
+#[tokio::test]
+async fn call_error_fails_every_entry() {
+    let (proxy, queue) = behind_proxy().await;
     let messages = three_taken(&queue).await;
     let error = r#"{"__type": "com.amazonaws.sqs#InternalError", "message": "on fire"}"#;
     proxy.answer_next(2, "DeleteMessageBatch", 500, error);
@@ -113,8 +81,9 @@ async fn call_error_fails_every_entry(client: ClientKind) {
     assert_eq!(answers, [Ok(()), Ok(()), Ok(())]);
 }
 
-async fn throttling_is_transient_and_denial_is_access_denied(client: ClientKind) {
-    let (proxy, queue) = behind_proxy(client).await;
+#[tokio::test]
+async fn throttling_is_transient_and_denial_is_access_denied() {
+    let (proxy, queue) = behind_proxy().await;
     let throttled = r#"{"__type": "com.amazonaws.sqs#RequestThrottled", "message": "slow"}"#;
     proxy.answer_next(2, "ReceiveMessage", 400, throttled);
     let error = queue
@@ -134,8 +103,9 @@ async fn throttling_is_transient_and_denial_is_access_denied(client: ClientKind)
     assert!(error.message.contains("not you"), "{error}");
 }
 
-async fn deleted_queue_is_not_found(client: ClientKind) {
-    let (proxy, queue) = behind_proxy(client).await;
+#[tokio::test]
+async fn deleted_queue_is_not_found() {
+    let (proxy, queue) = behind_proxy().await;
     let gone = r#"{"__type": "com.amazonaws.sqs#QueueDoesNotExist", "message": "no such queue"}"#;
     proxy.answer_next(1, "ReceiveMessage", 400, gone);
     let error = queue
@@ -145,8 +115,9 @@ async fn deleted_queue_is_not_found(client: ClientKind) {
     assert_eq!(error.kind, ErrorKind::NotFound, "{error}");
 }
 
-async fn unreachable_server_is_reported_until_it_is_up(client: ClientKind) {
-    let (proxy, queue) = behind_proxy(client).await;
+#[tokio::test]
+async fn unreachable_server_is_reported_until_it_is_up() {
+    let (proxy, queue) = behind_proxy().await;
     let messages = three_taken(&queue).await;
     proxy.set(Mode::Refuse);
     let error = queue
@@ -167,8 +138,9 @@ async fn unreachable_server_is_reported_until_it_is_up(client: ClientKind) {
     assert_eq!(answers, [Ok(()), Ok(()), Ok(())]);
 }
 
-async fn truncated_response_settles_no_message(client: ClientKind) {
-    let (proxy, queue) = behind_proxy(client).await;
+#[tokio::test]
+async fn truncated_response_settles_no_message() {
+    let (proxy, queue) = behind_proxy().await;
     let messages = three_taken(&queue).await;
     proxy.set(Mode::Cut);
     let answers = queue.settle(&deletes(&messages)).await;
@@ -180,15 +152,16 @@ async fn truncated_response_settles_no_message(client: ClientKind) {
     }
 }
 
-async fn release_beyond_the_visibility_ceiling_is_retried_with_half_the_delay(client: ClientKind) {
-    let (proxy, queue) = behind_proxy(client).await;
+#[tokio::test]
+async fn release_beyond_the_visibility_ceiling_is_retried_with_half_the_delay() {
+    let (proxy, queue) = behind_proxy().await;
     let messages = three_taken(&queue).await;
     let beyond = "Value 43195 for parameter VisibilityTimeout is invalid. Reason: Total \
                   VisibilityTimeout for the message is beyond the limit [43200 seconds]";
     let answer = serde_json::json!({
-        "Successful": [{"Id": "0"}, {"Id": "2"}],
+        "Successful": [{"Id": "ID-0"}, {"Id": "ID-2"}],
         "Failed": [
-            {"Id": "1", "Code": "InvalidParameterValue", "SenderFault": true, "Message": beyond},
+            {"Id": "ID-1", "Code": "InvalidParameterValue", "SenderFault": true, "Message": beyond},
         ],
     });
     proxy.answer_next(1, "ChangeMessageVisibilityBatch", 200, &answer.to_string());
@@ -198,7 +171,8 @@ async fn release_beyond_the_visibility_ceiling_is_retried_with_half_the_delay(cl
     assert_eq!(proxy.seen("ChangeMessageVisibilityBatch"), 2);
 }
 
-async fn repeated_dead_lettering_leaves_one_copy(client: ClientKind) {
+#[tokio::test]
+async fn repeated_dead_lettering_leaves_one_copy() {
     let server = MiniStack::shared();
     let proxy = Proxy::before(server.address());
     let (name, dead_letter_queue) = (
@@ -208,7 +182,7 @@ async fn repeated_dead_lettering_leaves_one_copy(client: ClientKind) {
     let account = SqsServer::at(&server.url());
     account.create(&name, &[]).await;
     let dead_letter_queue_url = account.create(&dead_letter_queue, &[]).await;
-    let sqs = Sqs::connect(&configuration(&proxy.url())).with_client(client);
+    let sqs = Sqs::connect(&configuration(&proxy.url()));
     let queue = sqs
         .open(&name, Some(&dead_letter_queue))
         .await
@@ -224,7 +198,8 @@ async fn repeated_dead_lettering_leaves_one_copy(client: ClientKind) {
     assert_eq!(account.counts(&dead_letter_queue_url).await.waiting, 3);
 }
 
-async fn fifo_receive_with_a_lost_answer_is_repeated_with_the_same_id(client: ClientKind) {
+#[tokio::test]
+async fn fifo_receive_with_a_lost_answer_is_repeated_with_the_same_id() {
     let server = MiniStack::shared();
     let proxy = Proxy::before(server.address());
     let name = format!("{}.fifo", SqsServer::fresh_name("lost"));
@@ -232,7 +207,7 @@ async fn fifo_receive_with_a_lost_answer_is_repeated_with_the_same_id(client: Cl
     SqsServer::at(&server.url())
         .create(&name, &attributes)
         .await;
-    let sqs = Sqs::connect(&configuration(&proxy.url())).with_client(client);
+    let sqs = Sqs::connect(&configuration(&proxy.url()));
     let queue = sqs.open(&name, None).await.expect("it was just made");
     let go_on = CancellationToken::new();
     let error = r#"{"__type": "com.amazonaws.sqs#InternalError", "message": "on fire"}"#;

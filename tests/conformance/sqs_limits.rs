@@ -1,8 +1,8 @@
 //! What only SQS has: addresses, its limits, and what `open` says when there is no queue.
 
 use crate::backend::Backend;
-use crate::backend::{Handy, LONG, Wanted, grouped, plain};
-use dispatcher_core::message::{Outcome, Outgoing};
+use crate::backend::{Handy, LONG, QueueNeeds, grouped, plain};
+use dispatcher_core::message::{Outcome, OutgoingMessage};
 use dispatcher_core::queue::{ErrorKind, ItemError, Queue};
 use dispatcher_sqs::queue::Sqs;
 use dispatcher_tests::servers::{MiniStack, free_port};
@@ -90,11 +90,11 @@ async fn sends_are_split_by_bytes_and_oversized_ones_refused() {
     let queue = Backend::sqs().plain().await;
     let large = "x".repeat(400_000);
     let too_large = "x".repeat(1_048_577);
-    let too_late = Outgoing {
+    let too_late = OutgoingMessage {
         delay: Duration::from_secs(901),
         ..plain("late")
     };
-    let mut messages: Vec<Outgoing> = (0..6).map(|_| plain(&large)).collect();
+    let mut messages: Vec<OutgoingMessage> = (0..6).map(|_| plain(&large)).collect();
     messages.insert(1, plain(&too_large));
     messages.insert(3, too_late);
     messages.push(plain(""));
@@ -110,7 +110,7 @@ async fn sends_are_split_by_bytes_and_oversized_ones_refused() {
 
 #[tokio::test]
 async fn fifo_dead_letter_keeps_its_group() {
-    let wanted = Wanted {
+    let wanted = QueueNeeds {
         ordered: true,
         dead_letter_queue: true,
     };
@@ -146,13 +146,13 @@ async fn fifo_dead_letter_keeps_its_group() {
 
 #[tokio::test]
 async fn unsupported_fifo_features_are_refused() {
-    let wanted = Wanted {
+    let wanted = QueueNeeds {
         ordered: true,
-        ..Wanted::default()
+        ..QueueNeeds::default()
     };
     let queue = Backend::sqs().open(wanted).await.queue;
     assert!(queue.identity().ordered_groups);
-    let delayed = Outgoing {
+    let delayed = OutgoingMessage {
         delay: Duration::from_secs(1),
         ..grouped("g", "late")
     };

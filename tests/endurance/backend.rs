@@ -3,7 +3,7 @@
 
 use crate::traffic::Role;
 use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, SendMessageBatchRequestEntry};
-use dispatcher_core::message::{AttributeValue, Outcome, Outgoing};
+use dispatcher_core::message::{AttributeValue, Outcome, OutgoingMessage};
 use dispatcher_core::queue::{Ask, DEAD_LETTER_REASON, Queue};
 use dispatcher_local::queue::{LocalQueue, LocalStore};
 use dispatcher_tests::sqs::{Counts, SqsServer};
@@ -30,8 +30,6 @@ pub(crate) enum EnduranceBackend {
     Sqs {
         /// Spoken to directly.
         server: SqsServer,
-        /// Who makes the dispatchers' calls.
-        client: String,
         /// The prefix of the queues' names.
         prefix: String,
         /// The queues' URLs.
@@ -57,7 +55,7 @@ impl EnduranceBackend {
     }
 
     /// In new queues of this server.
-    pub(crate) async fn sqs(folder: &Path, url: &str, client: &str) -> Self {
+    pub(crate) async fn sqs(folder: &Path, url: &str) -> Self {
         std::fs::create_dir_all(folder.join("sqs")).expect("the folder is ours");
         let server = SqsServer::at(url);
         let prefix = SqsServer::fresh_name("endurance");
@@ -69,7 +67,6 @@ impl EnduranceBackend {
         }
         Self::Sqs {
             server,
-            client: client.to_owned(),
             prefix,
             urls,
             dead,
@@ -97,9 +94,6 @@ impl EnduranceBackend {
         let mut text = "[dispatcher]\nlog-format = \"json\"\nadmin = \"127.0.0.1:0\"\n\
                         shutdown-grace = \"20s\"\nconcurrency = 20\n"
             .to_owned();
-        if let Self::Sqs { client, .. } = self {
-            text.push_str(&format!("\n[backend.sqs]\nclient = \"{client}\"\n"));
-        }
         for role in Role::ALL {
             let queue = match self {
                 Self::Local { .. } => format!("queues = [\"local:{}\"]", role.name()),
@@ -127,11 +121,11 @@ impl EnduranceBackend {
     pub(crate) async fn send(&self, role: Role, bodies: Vec<String>) -> Vec<String> {
         match self {
             Self::Local { queues, .. } => {
-                let items = bodies.into_iter().map(|body| Outgoing {
+                let items = bodies.into_iter().map(|body| OutgoingMessage {
                     body,
-                    ..Outgoing::default()
+                    ..OutgoingMessage::default()
                 });
-                let items: Vec<Outgoing> = items.collect();
+                let items: Vec<OutgoingMessage> = items.collect();
                 let mut ids = Vec::with_capacity(items.len());
                 for items in items.chunks(100) {
                     let sent = queues[&role].send(items).await;

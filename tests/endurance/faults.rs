@@ -7,7 +7,7 @@ use crate::process::Dispatcher;
 use crate::samples::{self, Sample};
 use crate::scene::{LEASE, Site};
 use crate::traffic::{Load, send_until};
-use dispatcher_tests::bodies::Allowed;
+use dispatcher_tests::bodies::AllowedCharacters;
 use dispatcher_tests::chaos::Chaos;
 use dispatcher_tests::child::Signal;
 use dispatcher_tests::servers::MiniStack;
@@ -34,15 +34,17 @@ pub(crate) async fn run(options: &Options) -> bool {
     let until = Instant::now() + options.for_long();
     let (local, sqs) = tokio::join!(
         async {
-            match options.backend.has_local() {
-                true => local(options, &folder, until).await,
-                false => true,
+            if options.backend.has_local() {
+                local(options, &folder, until).await
+            } else {
+                true
             }
         },
         async {
-            match options.backend.has_sqs() {
-                true => sqs(options, &folder, until).await,
-                false => true,
+            if options.backend.has_sqs() {
+                sqs(options, &folder, until).await
+            } else {
+                true
             }
         }
     );
@@ -55,7 +57,7 @@ async fn local(options: &Options, folder: &std::path::Path, until: Instant) -> b
     let dispatchers: Vec<Dispatcher> = (0..SEVERAL).map(|_| site.start()).collect();
     let (gate, seed) = (RwLock::new(()), options.seed());
     let load = Load {
-        odd: Some(Allowed::All),
+        odd: Some(AllowedCharacters::All),
         ..LOAD
     };
     let ((), (), (), table) = tokio::join!(
@@ -71,12 +73,12 @@ async fn sqs(options: &Options, folder: &std::path::Path, until: Instant) -> boo
     let seed = options.seed();
     let server = MiniStack::start();
     let chaos = Chaos::before(server.address(), BROKEN_PERMILLE, seed);
-    let backend = EnduranceBackend::sqs(folder, &server.url(), &options.sqs_client).await;
+    let backend = EnduranceBackend::sqs(folder, &server.url()).await;
     let site = Site::new(&options.binary(), folder, backend, Some(chaos.url()), true);
     let dispatchers: Vec<Dispatcher> = (0..SEVERAL).map(|_| site.start()).collect();
     let gate = RwLock::new(());
     let load = Load {
-        odd: Some(Allowed::Xml),
+        odd: Some(AllowedCharacters::Xml),
         ..LOAD
     };
     let ((), (), table, server) = tokio::join!(

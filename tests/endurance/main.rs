@@ -63,9 +63,6 @@ struct Options {
     /// Where messages lie
     #[arg(long, global = true, value_enum, default_value = "both")]
     backend: Backends,
-    /// Who makes the calls of SQS
-    #[arg(long, global = true, value_parser = ["direct", "sdk"], default_value = "direct")]
-    sqs_client: String,
     /// Repeats the dice of another run [default: new ones]
     #[arg(long, global = true)]
     seed: Option<u64>,
@@ -157,9 +154,10 @@ async fn all(futures: impl IntoIterator<Item = impl Future<Output = ()>>) {
     let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
     std::future::poll_fn(|context| {
         futures.retain_mut(|future| future.as_mut().poll(context).is_pending());
-        match futures.is_empty() {
-            true => std::task::Poll::Ready(()),
-            false => std::task::Poll::Pending,
+        if futures.is_empty() {
+            std::task::Poll::Ready(())
+        } else {
+            std::task::Poll::Pending
         }
     })
     .await;

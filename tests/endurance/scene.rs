@@ -69,9 +69,10 @@ impl Account {
         }
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
         let kind = format!("{level} {gist}");
-        let kind = match notices.len() < MOST_NOTICES || notices.contains_key(&kind) {
-            true => kind,
-            false => "and others".to_owned(),
+        let kind = if notices.len() < MOST_NOTICES || notices.contains_key(&kind) {
+            kind
+        } else {
+            "and others".to_owned()
         };
         *notices.entry(kind).or_default() += 1;
     }
@@ -125,7 +126,7 @@ impl Site {
             sites.push(Self::new(&binary, folder, backend, None, false));
         }
         if options.backend.has_sqs() {
-            let backend = EnduranceBackend::sqs(folder, server, &options.sqs_client).await;
+            let backend = EnduranceBackend::sqs(folder, server).await;
             let endpoint = Some(server.to_owned());
             sites.push(Self::new(&binary, folder, backend, endpoint, false));
         }

@@ -78,7 +78,7 @@ pub(crate) struct Load {
     pub large_permille: u32,
     /// Whether every character is allowed, or only those that XML knows; none where bodies are
     /// plain.
-    pub odd: Option<bodies::Allowed>,
+    pub odd: Option<bodies::AllowedCharacters>,
 }
 
 /// Sends until then. While the gate is shut for writing nothing is sent.

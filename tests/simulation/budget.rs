@@ -1,8 +1,8 @@
 //! What calls cost at load: so many for each message, whatever the queue.
 
 use crate::lessons::calm;
-use crate::run::Ended;
-use crate::scenario::{Flavour, Happening, HappeningKind, Mix, Scenario, Sending};
+use crate::run::EndedRun;
+use crate::scenario::{Flavour, HappeningKind, Mix, Scenario, SimulatedEvent, SimulatedSend};
 use crate::shrink::outcome;
 use crate::world::Event;
 use dispatcher_core::clock::BootInstant;
@@ -20,7 +20,7 @@ const LUCK: u64 = 3;
 /// Many messages that take a little while each, and room for many.
 fn loaded(flavour: Flavour) -> Scenario {
     let mut scenario = calm(flavour);
-    let sending = |number: u64| Sending {
+    let sending = |number: u64| SimulatedSend {
         at_ms: 0,
         queue: 0,
         group: (flavour == Flavour::Fifo).then_some((number % 1_000) as u16),
@@ -34,12 +34,12 @@ fn loaded(flavour: Flavour) -> Scenario {
     scenario
 }
 
-fn calls(ended: &Ended) -> u64 {
+fn calls(ended: &EndedRun) -> u64 {
     ended.calls.receive + ended.calls.extend + ended.calls.settle
 }
 
 /// Receives that brought nothing.
-fn empty(ended: &Ended) -> u64 {
+fn empty(ended: &EndedRun) -> u64 {
     let none = |event: &&Event| event.what == "receives" && event.of.is_empty();
     ended.trace.iter().filter(none).count() as u64
 }
@@ -123,7 +123,7 @@ fn finding_11_quick_handlers_on_a_slow_server_cost_few_calls() {
             scenario.route.concurrency = concurrency;
             scenario.mix.longest_ms = 5;
             // Longer than all of it takes: until then handlers take as long as the mix says.
-            scenario.happenings = vec![Happening {
+            scenario.happenings = vec![SimulatedEvent {
                 after_ms: 60_000,
                 after_events: 0,
                 what: HappeningKind::Faults(false),
@@ -148,7 +148,7 @@ fn stop_waiting_for_its_last_poll_does_not_spin() {
     scenario.route.concurrency = 50;
     scenario.route.attempts = Some(1);
     scenario.faults.lost_request = 300;
-    let happening = |after_ms, what| Happening {
+    let happening = |after_ms, what| SimulatedEvent {
         after_ms,
         after_events: 0,
         what,

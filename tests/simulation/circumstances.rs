@@ -3,7 +3,7 @@
 
 /// Something that a queue, the network or the machine did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Met {
+pub(crate) enum MetCircumstances {
     LostRequest,
     LostAnswer,
     LateAnswer,
@@ -63,55 +63,55 @@ pub(crate) enum Met {
 
 #[cfg(test)]
 mod tests {
-    use super::Met;
+    use super::MetCircumstances;
     use crate::{draw, shrink};
     use std::collections::BTreeSet;
 
     /// So many seeds must be enough to meet everything once.
     const WITHIN: u64 = 4_000;
 
-    const ALL: [Met; 36] = [
-        Met::LostRequest,
-        Met::LostAnswer,
-        Met::LateAnswer,
-        Met::Hang,
-        Met::CallTwice,
-        Met::Throttle,
-        Met::FailedEntry,
-        Met::RefusedExtension,
-        Met::BlindPoll,
-        Met::ShortPoll,
-        Met::Disorder,
-        Met::Duplicate,
-        Met::StaleReceipt,
-        Met::SilentStale,
-        Met::ToldAgain,
-        Met::FullInFlight,
-        Met::OverLimit,
-        Met::Ceiling,
-        Met::Redriven,
-        Met::DateOn,
-        Met::DateBack,
-        Met::Standstill,
-        Met::Crash,
-        Met::Stop,
-        Met::SlowSettle,
-        Met::NewestFirst,
-        Met::HeldAhead,
-        Met::Shed,
-        Met::ShedWhileHeld,
-        Met::GroupWaited,
-        Met::GroupGaveUp,
-        Met::StoreKnew,
-        Met::StoreFailed,
-        Met::StoreHung,
-        Met::Paused,
-        Met::Limited,
+    const ALL: [MetCircumstances; 36] = [
+        MetCircumstances::LostRequest,
+        MetCircumstances::LostAnswer,
+        MetCircumstances::LateAnswer,
+        MetCircumstances::Hang,
+        MetCircumstances::CallTwice,
+        MetCircumstances::Throttle,
+        MetCircumstances::FailedEntry,
+        MetCircumstances::RefusedExtension,
+        MetCircumstances::BlindPoll,
+        MetCircumstances::ShortPoll,
+        MetCircumstances::Disorder,
+        MetCircumstances::Duplicate,
+        MetCircumstances::StaleReceipt,
+        MetCircumstances::SilentStale,
+        MetCircumstances::ToldAgain,
+        MetCircumstances::FullInFlight,
+        MetCircumstances::OverLimit,
+        MetCircumstances::Ceiling,
+        MetCircumstances::Redriven,
+        MetCircumstances::DateOn,
+        MetCircumstances::DateBack,
+        MetCircumstances::Standstill,
+        MetCircumstances::Crash,
+        MetCircumstances::Stop,
+        MetCircumstances::SlowSettle,
+        MetCircumstances::NewestFirst,
+        MetCircumstances::HeldAhead,
+        MetCircumstances::Shed,
+        MetCircumstances::ShedWhileHeld,
+        MetCircumstances::GroupWaited,
+        MetCircumstances::GroupGaveUp,
+        MetCircumstances::StoreKnew,
+        MetCircumstances::StoreFailed,
+        MetCircumstances::StoreHung,
+        MetCircumstances::Paused,
+        MetCircumstances::Limited,
     ];
 
     #[test]
     fn every_circumstance_occurs_in_some_seed() {
-        let mut missing: BTreeSet<Met> = ALL.into_iter().collect();
+        let mut missing: BTreeSet<MetCircumstances> = ALL.into_iter().collect();
         for seed in 0..WITHIN {
             if missing.is_empty() {
                 return;

@@ -1,7 +1,8 @@
 //! Draws a scenario from a seed. Small worlds, since many of them find more than few large ones.
 
 use crate::scenario::{
-    Faults, Flavour, Happening, HappeningKind, Mix, QueuePlan, RoutePlan, Scenario, Sending,
+    Faults, Flavour, HappeningKind, Mix, QueuePlan, RoutePlan, Scenario, SimulatedEvent,
+    SimulatedSend,
 };
 use fastrand::Rng;
 
@@ -39,7 +40,7 @@ pub(crate) fn scenario(seed: u64) -> Scenario {
         scenario.route.attempts = None;
     }
     // A queue that is asked many times a minute is not watched for hours.
-    let set_back = |one: &Happening| one.what == HappeningKind::Date(-HOUR);
+    let set_back = |one: &SimulatedEvent| one.what == HappeningKind::Date(-HOUR);
     let hours = scenario.route.visibility_s >= Some(3_600);
     if hours || scenario.happenings.iter().any(set_back) {
         scenario.route.poll_for_s = 20;
@@ -106,7 +107,7 @@ fn heads_fail(scenario: &mut Scenario, rng: &mut Rng) {
     let (at_ms, queue) = (scenario.sends[0].at_ms, scenario.sends[0].queue);
     let count = pick(rng, &[2, 5, 10, 20, 50]);
     scenario.sends = (0..count)
-        .map(|_| Sending {
+        .map(|_| SimulatedSend {
             at_ms,
             queue,
             group: Some(rng.u16(0..groups)),
@@ -197,10 +198,7 @@ fn queues(rng: &mut Rng) -> Vec<QueuePlan> {
     let mixed = chance(rng, 200);
     let dead_letters = chance(rng, 600);
     let one = |_| QueuePlan {
-        flavour: match mixed {
-            true => pick(rng, &ALL),
-            false => common,
-        },
+        flavour: if mixed { pick(rng, &ALL) } else { common },
         weight: rng.u32(1..6),
         rate: chance(rng, 80).then(|| pick(rng, &[0.5, 2.0, 20.0])),
         concurrency: chance(rng, 80).then(|| rng.usize(1..4)),
@@ -246,15 +244,15 @@ fn route(rng: &mut Rng) -> RoutePlan {
     }
 }
 
-fn sends(rng: &mut Rng, queues: &[QueuePlan]) -> Vec<Sending> {
+fn sends(rng: &mut Rng, queues: &[QueuePlan]) -> Vec<SimulatedSend> {
     let count = 1 + rng.usize(0..MESSAGES).min(rng.usize(0..MESSAGES + 8));
     let over_ms = pick(rng, &[1, 100, 5_000, 60_000]);
     let groups = rng.u16(1..5);
-    let mut sends: Vec<Sending> = (0..count)
+    let mut sends: Vec<SimulatedSend> = (0..count)
         .map(|_| {
             let queue = rng.usize(0..queues.len());
             let grouped = queues[queue].flavour == Flavour::Fifo || chance(rng, 50);
-            Sending {
+            SimulatedSend {
                 at_ms: rng.u64(0..over_ms),
                 queue,
                 group: grouped.then(|| rng.u16(0..groups)),
@@ -265,7 +263,7 @@ fn sends(rng: &mut Rng, queues: &[QueuePlan]) -> Vec<Sending> {
     sends
 }
 
-fn happenings(rng: &mut Rng, processes: usize) -> Vec<Happening> {
+fn happenings(rng: &mut Rng, processes: usize) -> Vec<SimulatedEvent> {
     if chance(rng, 200) {
         return Vec::new();
     }
@@ -293,9 +291,9 @@ fn happenings(rng: &mut Rng, processes: usize) -> Vec<Happening> {
     list
 }
 
-fn happening(rng: &mut Rng, what: HappeningKind) -> Happening {
+fn happening(rng: &mut Rng, what: HappeningKind) -> SimulatedEvent {
     let counted = chance(rng, 600);
-    Happening {
+    SimulatedEvent {
         after_ms: if counted {
             0
         } else {
@@ -308,9 +306,12 @@ fn happening(rng: &mut Rng, what: HappeningKind) -> Happening {
 
 fn faults(rng: &mut Rng) -> Faults {
     let few = chance(rng, 600);
-    let mut often = || match few {
-        true if rng.u32(0..4) > 0 => 0,
-        _ => pick(rng, &[0, 5, 20, 100, 300]),
+    let mut often = || {
+        if few && rng.u32(0..4) > 0 {
+            0
+        } else {
+            pick(rng, &[0, 5, 20, 100, 300])
+        }
     };
     Faults {
         lost_request: often(),
@@ -333,9 +334,12 @@ fn faults(rng: &mut Rng) -> Faults {
 
 fn mix(rng: &mut Rng) -> Mix {
     let smooth = chance(rng, 300);
-    let mut often = || match smooth || rng.u32(0..3) > 0 {
-        true => 0,
-        false => pick(rng, &[10, 50, 150, 300]),
+    let mut often = || {
+        if smooth || rng.u32(0..3) > 0 {
+            0
+        } else {
+            pick(rng, &[10, 50, 150, 300])
+        }
     };
     Mix {
         retry: often(),

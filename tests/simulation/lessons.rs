@@ -1,9 +1,10 @@
 //! Lessons and bugs as scenarios: each with the faults that it is about, under many seeds. A name
 //! that begins with `lesson_` has its row in `tests/README.md`.
 
-use crate::run::Ended;
+use crate::run::EndedRun;
 use crate::scenario::{
-    Faults, Flavour, Happening, HappeningKind, Mix, QueuePlan, RoutePlan, Scenario, Sending,
+    Faults, Flavour, HappeningKind, Mix, QueuePlan, RoutePlan, Scenario, SimulatedEvent,
+    SimulatedSend,
 };
 use crate::shrink::outcome;
 
@@ -47,7 +48,7 @@ pub(crate) fn calm(flavour: Flavour) -> Scenario {
         },
         processes: 1,
         sends: (0..12)
-            .map(|n| Sending {
+            .map(|n| SimulatedSend {
                 at_ms: u64::from(n) * 10,
                 queue: 0,
                 group: grouped.then_some(n % 3),
@@ -62,16 +63,16 @@ pub(crate) fn calm(flavour: Flavour) -> Scenario {
     }
 }
 
-fn after_ms(after_ms: u64, what: HappeningKind) -> Happening {
-    Happening {
+fn after_ms(after_ms: u64, what: HappeningKind) -> SimulatedEvent {
+    SimulatedEvent {
         after_ms,
         after_events: 0,
         what,
     }
 }
 
-fn after_events(after_events: u64, what: HappeningKind) -> Happening {
-    Happening {
+fn after_events(after_events: u64, what: HappeningKind) -> SimulatedEvent {
+    SimulatedEvent {
         after_ms: 0,
         after_events,
         what,
@@ -79,7 +80,7 @@ fn after_events(after_events: u64, what: HappeningKind) -> Happening {
 }
 
 /// Runs it with many kinds of luck and gives every end to `look`; no rule may break.
-fn holds(scenario: &Scenario, look: impl Fn(&Ended)) {
+fn holds(scenario: &Scenario, look: impl Fn(&EndedRun)) {
     for seed in 0..LUCK {
         let mut scenario = scenario.clone();
         scenario.seed = seed;
@@ -91,7 +92,7 @@ fn holds(scenario: &Scenario, look: impl Fn(&Ended)) {
 }
 
 /// How often something happened.
-fn count(ended: &Ended, what: &str) -> usize {
+fn count(ended: &EndedRun, what: &str) -> usize {
     ended
         .trace
         .iter()

@@ -1,22 +1,22 @@
 //! One process of the program: its real stages, with the world's queues and handlers at their ends.
 
-use crate::scenario::{QueuePlan, Scenario};
+use crate::scenario::{Flavour, QueuePlan, Scenario};
 use crate::world::handler::Actor;
 use crate::world::port::{Port, TAG};
 use crate::world::records::RecordsStore;
 use crate::world::{NONE, Sim};
 use dispatcher::app::ProcessContext;
 use dispatcher::app::build::Built;
-use dispatcher::app::build::plugins::Loaded;
+use dispatcher::app::build::plugins::LoadedHandler;
 use dispatcher::app::drain::drain;
 use dispatcher::app::route;
 use dispatcher::app::route::RunningRoute;
 use dispatcher::app::stop::StopPlan;
-use dispatcher::backends;
-use dispatcher::config::{
-    Code, PluginConfig, PluginSettings, Retry, Route, RouteSettings, Shed, WeightedQueue,
+use dispatcher_config::backends;
+use dispatcher_config::name::QueueName;
+use dispatcher_config::{
+    Code, PluginConfig, PluginSettings, Retry, Route, RouteSettings, ShedAction, WeightedQueue,
 };
-use dispatcher::name::QueueName;
 use dispatcher_core::clock;
 use dispatcher_core::executor::Workers;
 use dispatcher_core::idempotency::Records;
@@ -100,7 +100,7 @@ impl Process {
         let built = Built {
             route: route.clone(),
             queues: queues.clone(),
-            loaded: Loaded {
+            loaded: LoadedHandler {
                 rollout: None,
                 handler: Arc::new(Actor {
                     sim: sim.clone(),
@@ -257,9 +257,18 @@ fn identity(queue: usize, plan: &QueuePlan) -> Identity {
         longest_wait: Duration::from_secs(20),
         proof_wait: Duration::from_secs(u64::from(!exact)),
         ordered_groups: plan.flavour.orders_groups(),
+        deduplicates: false,
         dead_letters: plan.dead_letters,
         most_receives: plan.redrive,
         redrive_target: plan.takes_dead(),
+    }
+}
+
+/// The backend whose rules hold for a queue where they follow from its name.
+fn backend(queue: &QueuePlan) -> &'static str {
+    match queue.flavour {
+        Flavour::Fifo => "sqs",
+        _ => "local",
     }
 }
 
@@ -271,7 +280,7 @@ fn settings(scenario: &Scenario) -> Route {
     let plan = &scenario.route;
     let queue = |(at, queue): (usize, &QueuePlan)| WeightedQueue {
         name: QueueName {
-            backend: backends::find("local").expect("it is built in"),
+            backend: backends::find(backend(queue)).expect("it is built in"),
             name: format!("q{at}"),
         },
         weight: NonZeroU32::new(queue.weight).filter(|_| scenario.weighted),
@@ -287,7 +296,7 @@ fn settings(scenario: &Scenario) -> Route {
             name: "actor".into(),
             at: String::new(),
             code: Code::Missing,
-            trials: dispatcher::config::Trials::default(),
+            trials: dispatcher_config::Trials::default(),
             reuse: None,
             settings: PluginSettings::default(),
         },
@@ -295,9 +304,10 @@ fn settings(scenario: &Scenario) -> Route {
             batch_size: plan.batch,
             batch_window: Duration::from_millis(plan.window_ms),
             prefetch: plan.prefetch,
-            sequence: match plan.newest_first {
-                true => Sequence::Lifo,
-                false => Sequence::Fifo,
+            sequence: if plan.newest_first {
+                Sequence::Lifo
+            } else {
+                Sequence::Fifo
             },
             group_by: plan.group_by.then(|| GroupBy::Attribute(TAG.into())),
             idempotency: plan.remembers_s.map(Duration::from_secs),
@@ -306,9 +316,10 @@ fn settings(scenario: &Scenario) -> Route {
             poll_for: Duration::from_secs(plan.poll_for_s),
             sleep: Duration::from_millis(plan.sleep_ms),
             max_age: plan.max_age_ms.map(Duration::from_millis),
-            shed: match plan.drops {
-                true => Shed::Drop,
-                false => Shed::DeadLetter,
+            shed: if plan.drops {
+                ShedAction::Drop
+            } else {
+                ShedAction::DeadLetter
             },
             ..RouteSettings::default()
         },

@@ -1,9 +1,9 @@
 //! Runs a scenario: the world, its processes, what happens to them, and a quiet end in which
 //! everything must come to rest.
 
-use crate::circumstances::Met;
+use crate::circumstances::MetCircumstances;
 use crate::process::Process;
-use crate::scenario::{Happening, HappeningKind, Scenario};
+use crate::scenario::{HappeningKind, Scenario, SimulatedEvent};
 use crate::world::port::sleep;
 use crate::world::{Broken, Calls, Event, NONE, Sim, World};
 use dispatcher_core::clock;
@@ -30,17 +30,17 @@ thread_local! {
 
 /// What came of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Ended {
+pub(crate) struct EndedRun {
     pub broken: Vec<Broken>,
     pub trace: Vec<Event>,
     pub calls: Calls,
-    pub met: BTreeSet<Met>,
+    pub met: BTreeSet<MetCircumstances>,
     pub took: Duration,
     pub wakes: u64,
 }
 
 /// Runs it to its end, in this thread.
-pub(crate) fn run(scenario: &Scenario) -> Ended {
+pub(crate) fn run(scenario: &Scenario) -> EndedRun {
     fastrand::seed(scenario.seed);
     WAKES.set(0);
     let simulation = Simulation::begin(DATE);
@@ -67,7 +67,7 @@ pub(crate) fn run(scenario: &Scenario) -> Ended {
             why,
         });
     }
-    Ended {
+    EndedRun {
         broken: std::mem::take(&mut world.broken),
         trace: std::mem::take(&mut world.trace),
         calls: world.calls,
@@ -141,7 +141,7 @@ async fn wait_for_event(sim: &Sim, at: BootInstant) {
     }
 }
 
-async fn wait(sim: &Sim, happening: &Happening) {
+async fn wait(sim: &Sim, happening: &SimulatedEvent) {
     if happening.after_events == 0 {
         return sleep(Duration::from_millis(happening.after_ms)).await;
     }

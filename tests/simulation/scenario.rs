@@ -15,9 +15,9 @@ pub(crate) struct Scenario {
     /// How many processes run concurrently.
     pub processes: usize,
     /// In the order of their times.
-    pub sends: Vec<Sending>,
+    pub sends: Vec<SimulatedSend>,
     /// One after the other.
-    pub happenings: Vec<Happening>,
+    pub happenings: Vec<SimulatedEvent>,
     /// What goes wrong while trouble is on.
     pub faults: Faults,
     /// What handlers answer.
@@ -116,7 +116,7 @@ pub(crate) struct RoutePlan {
 
 /// A message that is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sending {
+pub(crate) struct SimulatedSend {
     pub at_ms: u64,
     pub queue: usize,
     /// Of its queue or, on a route with `group_by`, perhaps its own; see `is_tag`.
@@ -125,7 +125,7 @@ pub(crate) struct Sending {
 
 /// Something that happens, so long or so many events after what happened before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Happening {
+pub(crate) struct SimulatedEvent {
     pub after_ms: u64,
     /// Where it is not zero, it counts instead of the time.
     pub after_events: u64,
@@ -226,7 +226,8 @@ impl Scenario {
 
     /// Whether nothing at all goes wrong with calls and processes.
     pub(crate) fn is_calm(&self) -> bool {
-        let rough = |happening: &Happening| !matches!(happening.what, HappeningKind::Closed(_));
+        let rough =
+            |happening: &SimulatedEvent| !matches!(happening.what, HappeningKind::Closed(_));
         self.processes == 1 && !self.happenings.iter().any(rough)
     }
 }

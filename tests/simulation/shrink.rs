@@ -1,6 +1,6 @@
 //! Makes a failing scenario smaller: drops what it can do without while the same rule breaks.
 
-use crate::run::{Ended, run};
+use crate::run::{EndedRun, run};
 use crate::scenario::{Faults, Mix, Scenario};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +22,7 @@ static SILENCE: LazyLock<()> = LazyLock::new(|| {
 });
 
 /// Runs it; a panic of the run itself is a broken rule as well.
-pub(crate) fn outcome(scenario: &Scenario) -> Result<Ended, String> {
+pub(crate) fn outcome(scenario: &Scenario) -> Result<EndedRun, String> {
     LazyLock::force(&SILENCE);
     RUNNING.set(true);
     let ended = catch_unwind(AssertUnwindSafe(|| run(scenario)));

@@ -128,25 +128,25 @@ fn dollars(nano: u64) -> String {
 
 /// A client of HTTP that is asked before every call.
 #[derive(Debug, Clone)]
-struct Metered<T> {
+struct MeteredStream<T> {
     inner: T,
     meter: Arc<Meter>,
 }
 
-impl<T: HttpClient + Clone + 'static> HttpClient for Metered<T> {
+impl<T: HttpClient + Clone + 'static> HttpClient for MeteredStream<T> {
     fn http_connector(
         &self,
         settings: &HttpConnectorSettings,
         components: &RuntimeComponents,
     ) -> SharedHttpConnector {
-        SharedHttpConnector::new(Metered {
+        SharedHttpConnector::new(MeteredStream {
             inner: self.inner.http_connector(settings, components),
             meter: Arc::clone(&self.meter),
         })
     }
 }
 
-impl HttpConnector for Metered<SharedHttpConnector> {
+impl HttpConnector for MeteredStream<SharedHttpConnector> {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         match self.meter.spend(Service::of(&request), 1) {
             Ok(()) => self.inner.call(request),
@@ -306,7 +306,7 @@ impl Account {
         let client = aws_smithy_http_client::Builder::new()
             .tls_provider(tls::Provider::Rustls(CryptoMode::AwsLc))
             .build_https();
-        let client = Metered {
+        let client = MeteredStream {
             inner: client,
             meter: Arc::clone(&meter),
         };

@@ -7,14 +7,14 @@ pub const LARGEST: usize = 1 << 20;
 
 /// Which characters a backend takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Allowed {
+pub enum AllowedCharacters {
     /// All of Unicode, as the local queue.
     All,
     /// Those of XML 1.0, as SQS.
     Xml,
 }
 
-impl Allowed {
+impl AllowedCharacters {
     /// Whether it takes this one. The set of XML 1.0 is in the documentation of SendMessage.
     pub fn takes(self, c: char) -> bool {
         self == Self::All
@@ -25,7 +25,7 @@ impl Allowed {
 
 /// Every odd character that is allowed: all of ASCII, the edges of every plane and of the
 /// surrogates, what joins, turns around or takes no room, and what formats give a meaning.
-pub fn odd_characters(allowed: Allowed) -> String {
+pub fn odd_characters(allowed: AllowedCharacters) -> String {
     let ascii = '\0'..='\u{a0}';
     let planes = (0..=16_u32).flat_map(|plane| {
         let first = plane << 16;
@@ -49,7 +49,7 @@ pub fn odd_characters(allowed: Allowed) -> String {
 }
 
 /// So many of them, in any order.
-pub fn odd(allowed: Allowed, dice: &mut Rng, count: usize) -> String {
+pub fn odd(allowed: AllowedCharacters, dice: &mut Rng, count: usize) -> String {
     let all: Vec<char> = odd_characters(allowed).chars().collect();
     let mut text = String::new();
     for _ in 0..count {
@@ -64,8 +64,8 @@ mod tests {
 
     #[test]
     fn character_sets_differ_by_what_xml_excludes() {
-        let all = odd_characters(Allowed::All);
-        let xml = odd_characters(Allowed::Xml);
+        let all = odd_characters(AllowedCharacters::All);
+        let xml = odd_characters(AllowedCharacters::Xml);
         assert!(all.contains('\0') && all.contains('\u{fffe}') && all.contains('\u{10ffff}'));
         assert!(!xml.contains('\0') && !xml.contains('\u{ffff}') && xml.contains('\u{10ffff}'));
         assert!(xml.chars().all(|c| all.contains(c)));

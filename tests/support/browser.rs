@@ -1,7 +1,7 @@
 //! A browser for tests: Debian's chromium driven by Playwright, with axe-core. Installed once per
 //! machine beside the other tools, without root. Knows no page.
 
-use crate::debian::Packaged;
+use crate::debian::DebianProgram;
 use crate::toolchains::node_packages;
 use std::ffi::OsString;
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// With the fonts that its screenshots are made with, whatever the machine has.
-const CHROMIUM: Packaged = Packaged {
+const CHROMIUM: DebianProgram = DebianProgram {
     program: "chromium",
     packages: &[
         "chromium",

@@ -165,12 +165,12 @@ pub struct Collector {
     /// It ends with this pipe.
     _alive: Option<ChildStdin>,
     url: String,
-    received: Arc<(Mutex<Received>, Condvar)>,
+    received: Arc<(Mutex<ReceivedSignals>, Condvar)>,
 }
 
 /// What came, in the order in which it came.
 #[derive(Debug, Default)]
-struct Received {
+struct ReceivedSignals {
     spans: Vec<Value>,
     metrics: Vec<Value>,
     logs: Vec<Value>,
@@ -190,7 +190,7 @@ impl Collector {
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         let first = lines.next().and_then(Result::ok).unwrap_or_default();
         let first: Value = serde_json::from_str(&first).expect("the port");
-        let received = Arc::<(Mutex<Received>, Condvar)>::default();
+        let received = Arc::<(Mutex<ReceivedSignals>, Condvar)>::default();
         let shared = Arc::clone(&received);
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
@@ -238,7 +238,7 @@ impl Collector {
 
     fn wait_of(
         &self,
-        of: fn(&Received) -> &Vec<Value>,
+        of: fn(&ReceivedSignals) -> &Vec<Value>,
         holds: impl Fn(&[Value]) -> bool,
     ) -> Vec<Value> {
         let (received, changed) = &*self.received;

@@ -8,7 +8,7 @@ use std::process::Command;
 
 /// A program and the packages that hold it.
 #[derive(Debug)]
-pub struct Packaged {
+pub struct DebianProgram {
     /// Its name, and that of the folder where its packages are unpacked.
     pub program: &'static str,
     /// What is fetched where the program is not installed.
@@ -17,7 +17,7 @@ pub struct Packaged {
     pub libraries: &'static [&'static str],
 }
 
-impl Packaged {
+impl DebianProgram {
     /// How it is started: as it is installed, else from its packages, which whichever test comes
     /// first unpacks beside the other tools.
     pub fn command(&self) -> Command {

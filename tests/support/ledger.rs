@@ -194,9 +194,10 @@ impl Ledger {
         for (number, fate) in (0..).zip(&self.fates) {
             let seen = fate.dead_lettered > 0
                 || (fate.kind == MessageKind::Good && !fate.prints.is_empty());
-            match seen {
-                true => verdict.handled += 1,
-                false => verdict.lost.push(number),
+            if seen {
+                verdict.handled += 1
+            } else {
+                verdict.lost.push(number)
             }
             if fate.kind == MessageKind::Good && fate.dead_lettered > 0 {
                 verdict.good_but_dead_lettered.push(number);

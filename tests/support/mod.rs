@@ -12,8 +12,6 @@ pub mod collector;
 pub mod debian;
 pub mod dynamodb;
 pub mod faulty_lambda;
-#[cfg(test)]
-mod faulty_lambda_tests;
 pub mod guests;
 pub mod holder;
 pub mod http;
@@ -48,3 +46,6 @@ use std::time::Duration;
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// How long it lasts at most where it starts over with every sign of progress.
 pub const MOST_PATIENCE: Duration = Duration::from_secs(600);
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 //! packages, and a minimal Debian to install into. Knows no package.
 
 use crate::child::binary;
-use crate::debian::Packaged;
+use crate::debian::DebianProgram;
 use crate::servers::{run, tools_folder};
 use crate::skip::skip;
 use std::fs::{self, File};
@@ -67,7 +67,7 @@ pub fn output_of(command: &mut Command) -> String {
     out + &err
 }
 
-const LINTIAN: Packaged = Packaged {
+const LINTIAN: DebianProgram = DebianProgram {
     program: "lintian",
     packages: &["lintian", "mandoc"],
     libraries: &[],
@@ -93,7 +93,7 @@ pub fn checker(program: &str) -> Command {
     command
 }
 
-const MMDEBSTRAP: Packaged = Packaged {
+const MMDEBSTRAP: DebianProgram = DebianProgram {
     program: "mmdebstrap",
     packages: &["mmdebstrap"],
     libraries: &[],

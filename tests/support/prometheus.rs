@@ -2,17 +2,17 @@
 //! Debian's package. Knows no metric.
 
 use crate::PATIENCE;
-use crate::debian::Packaged;
+use crate::debian::DebianProgram;
 use crate::http;
 use crate::servers::free_port;
-use crate::tied::Tied;
+use crate::tied::TiedServer;
 use serde_json::Value;
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-const PROGRAM: Packaged = Packaged {
+const PROGRAM: DebianProgram = DebianProgram {
     program: "prometheus",
     packages: &["prometheus"],
     libraries: &[],
@@ -24,7 +24,7 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// A running Prometheus. Ends when dropped.
 #[derive(Debug)]
 pub struct Prometheus {
-    _server: Tied,
+    _server: TiedServer,
     port: u16,
     _folder: tempfile::TempDir,
 }
@@ -60,7 +60,7 @@ impl Prometheus {
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
             .args(["--enable-feature=exemplar-storage", "--log.level=warn"]);
         let started = Self {
-            _server: Tied::start(&command),
+            _server: TiedServer::start(&command),
             port,
             _folder: folder,
         };

@@ -124,7 +124,8 @@ impl Proxy {
     }
 
     /// Answers the next `count` requests whose target contains `target` with this status
-    /// and JSON. They do not reach the server.
+    /// and JSON, in which `ID-0` stands for the id of the first entry of the request, and so on. They do
+    /// not reach the server.
     pub fn answer_next(&self, count: usize, target: &str, status: u16, body: &str) {
         let rule = Rule {
             target: target.to_owned(),
@@ -318,7 +319,7 @@ impl ProxyShared {
             let rule = rule.filter(|rule| rule.left > 0 && target.contains(&rule.target));
             if let Some(rule) = rule.into_iter().next() {
                 rule.left -= 1;
-                answer = Some(rule.answer());
+                answer = Some(rule.answer(&request.body));
             }
         });
         (number, answer)
@@ -338,14 +339,27 @@ impl ProxyShared {
 }
 
 impl Rule {
-    fn answer(&self) -> String {
+    fn answer(&self, request: &[u8]) -> String {
         let Self { status, body, .. } = self;
+        let body = with_ids_of(request, body);
         format!(
             "HTTP/1.1 {status} As told\r\nContent-Type: application/x-amz-json-1.0\r\n\
              Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
             body.len()
         )
     }
+}
+
+/// `answer` with the ids of the request's entries.
+fn with_ids_of(request: &[u8], answer: &str) -> String {
+    let request: serde_json::Value = serde_json::from_slice(request).unwrap_or_default();
+    let entries = request["Entries"].as_array().into_iter().flatten();
+    let ids = entries.filter_map(|entry| entry["Id"].as_str());
+    let mut answer = answer.to_owned();
+    for (position, id) in ids.enumerate() {
+        answer = answer.replace(&format!("\"ID-{position}\""), &format!("\"{id}\""));
+    }
+    answer
 }
 
 /// One request, ready to be passed on.

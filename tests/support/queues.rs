@@ -1,18 +1,18 @@
 //! What tests do with any open queue, as another process would.
 
 use crate::PATIENCE;
-use dispatcher_core::message::{Message, Outcome, Outgoing};
+use dispatcher_core::message::{Message, Outcome, OutgoingMessage};
 use dispatcher_core::queue::{Ask, Depth, Queue};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Sends bodies, in as many calls as the queue asks for, and tells their ids.
 pub async fn send(queue: &dyn Queue, bodies: impl IntoIterator<Item = String>) -> Vec<String> {
-    let messages: Vec<Outgoing> = bodies
+    let messages: Vec<OutgoingMessage> = bodies
         .into_iter()
-        .map(|body| Outgoing {
+        .map(|body| OutgoingMessage {
             body,
-            ..Outgoing::default()
+            ..OutgoingMessage::default()
         })
         .collect();
     let mut ids = Vec::new();

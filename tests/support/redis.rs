@@ -3,9 +3,9 @@
 
 use crate::PATIENCE;
 use crate::certificates::Certificates;
-use crate::debian::Packaged;
+use crate::debian::DebianProgram;
 use crate::servers::free_port;
-use crate::tied::Tied;
+use crate::tied::TiedServer;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-const PROGRAM: Packaged = Packaged {
+const PROGRAM: DebianProgram = DebianProgram {
     program: "redis-server",
     packages: &["redis-server", "redis-tools"],
     libraries: &[
@@ -36,7 +36,7 @@ const FAILOVER_MS: &str = "4000";
 /// A running Redis. Ends when dropped.
 #[derive(Debug)]
 pub struct RedisServer {
-    server: Tied,
+    server: TiedServer,
     port: u16,
     more: Vec<String>,
     /// What it holds outlives a restart, if it is kept at all.
@@ -79,7 +79,7 @@ impl RedisServer {
             .arg(folder.path())
             .args(&more);
         let mut started = Self {
-            server: Tied::start(&command),
+            server: TiedServer::start(&command),
             port,
             more,
             folder,
@@ -93,7 +93,7 @@ impl RedisServer {
         let mut command = PROGRAM.command();
         command.arg(settings).args(["--sentinel", "--logfile", ""]);
         let mut started = Self {
-            server: Tied::start(&command),
+            server: TiedServer::start(&command),
             port,
             more: Vec::new(),
             folder: tempfile::tempdir().expect("a temporary folder"),

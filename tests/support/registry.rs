@@ -2,15 +2,15 @@
 //! interface, and enough of its protocol to put a component there. Knows no client library.
 
 use crate::PATIENCE;
-use crate::debian::Packaged;
+use crate::debian::DebianProgram;
 use crate::http;
 use crate::servers::free_port;
-use crate::tied::Tied;
+use crate::tied::TiedServer;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::time::Instant;
 
-const PROGRAM: Packaged = Packaged {
+const PROGRAM: DebianProgram = DebianProgram {
     program: "docker-registry",
     packages: &["docker-registry"],
     libraries: &[],
@@ -28,7 +28,7 @@ const AUTHORIZATION: (&str, &str) = ("Authorization", "Basic YW5uOnNlY3JldA==");
 /// A running registry. Ends when dropped; what it holds goes with it.
 #[derive(Debug)]
 pub struct Registry {
-    server: Tied,
+    server: TiedServer,
     port: u16,
     folder: tempfile::TempDir,
 }
@@ -59,7 +59,7 @@ impl Registry {
         std::fs::write(folder.path().join("users"), format!("{USER}:{HASHED}\n")).expect("written");
         let mut command = PROGRAM.command();
         command.arg("serve").arg(&file);
-        let server = Tied::start(&command);
+        let server = TiedServer::start(&command);
         let started = Self {
             server,
             port,

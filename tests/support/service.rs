@@ -127,11 +127,11 @@ pub struct ServiceRecord {
 /// A running service. Ends when dropped.
 pub struct JobService {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<SharedService>,
     runtime: Option<Runtime>,
 }
 
-struct Shared {
+struct SharedService {
     script: ServiceScript,
     record: Mutex<ServiceRecord>,
     changed: Condvar,
@@ -165,7 +165,7 @@ impl JobService {
             socket.listen(4_096).expect("it is bound")
         };
         let address = listener.local_addr().expect("it is bound");
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedService {
             script: Box::new(script),
             record: Mutex::default(),
             changed: Condvar::new(),
@@ -232,7 +232,7 @@ impl Drop for JobService {
     }
 }
 
-impl Shared {
+impl SharedService {
     fn lock(&self) -> MutexGuard<'_, ServiceRecord> {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -245,7 +245,7 @@ impl Shared {
 }
 
 /// A request under way; counted until it is answered, however that ends.
-struct InFlight<'a>(&'a Shared);
+struct InFlight<'a>(&'a SharedService);
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
@@ -253,7 +253,7 @@ impl Drop for InFlight<'_> {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, shared: Arc<SharedService>) {
     while let Ok((stream, _)) = listener.accept().await {
         let shared = Arc::clone(&shared);
         let connection = shared.update(|record| {
@@ -266,7 +266,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 /// Answers the requests of one connection until it ends.
-async fn talk(mut stream: TcpStream, connection: usize, shared: &Shared) -> io::Result<()> {
+async fn talk(mut stream: TcpStream, connection: usize, shared: &SharedService) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut buffer = Vec::new();
     while let Some(mut request) = next(&mut stream, &mut buffer).await? {

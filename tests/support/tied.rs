@@ -17,13 +17,13 @@ kill -9 "$server" 2>/dev/null
 
 /// The program. Ends when dropped.
 #[derive(Debug)]
-pub struct Tied {
+pub struct TiedServer {
     shell: Child,
     alive: Option<ChildStdin>,
     server: Pid,
 }
 
-impl Tied {
+impl TiedServer {
     /// Starts it as the command says.
     pub fn start(wanted: &Command) -> Self {
         let program = wanted.get_program();
@@ -69,7 +69,7 @@ impl Tied {
     }
 }
 
-impl Drop for Tied {
+impl Drop for TiedServer {
     fn drop(&mut self) {
         self.kill();
     }

@@ -130,14 +130,35 @@ impl WorqrPeer {
         self.call(&["PUBLISH", &format!("worqr_{queue}_done"), "{}"]);
     }
 
-    /// The sweep of every instance: `failWorker` of those that are dead.
-    pub fn sweep(&mut self) {
-        for worker in self.call(&["SMEMBERS", "worqr:expiringWorkers"]).texts() {
+    /// The sweep of every instance: `failWorker` of those that are dead. Answers with their names.
+    pub fn sweep(&mut self) -> Vec<String> {
+        let mut dead = self.call(&["SMEMBERS", "worqr:expiringWorkers"]).texts();
+        dead.retain(|worker| {
             let timer = format!("worqr:workerTimers:{worker}");
-            if self.call(&["KEYS", &timer]).texts().is_empty() {
-                self.fail(&worker);
-            }
+            self.call(&["KEYS", &timer]).texts().is_empty()
+        });
+        for worker in &dead {
+            self.fail(worker);
         }
+        dead
+    }
+
+    /// `stopProcess`: the task goes to the back of its queue.
+    pub fn stop(&mut self, queue: &str, process: &Process) {
+        let working = format!("worqr:workingProcesses:{queue}");
+        self.multi(&[
+            &[
+                "RPOPLPUSH",
+                &process_key(&process.id),
+                &format!("worqr:queues:{queue}"),
+            ],
+            &["SREM", &working, &process.id],
+        ]);
+    }
+
+    /// The name of this worker.
+    pub fn worker(&self) -> &str {
+        &self.worker
     }
 
     /// `failWorker`: returns every worker's processes of its queues.

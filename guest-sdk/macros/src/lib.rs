@@ -1,26 +1,16 @@
-//! The attribute that makes a function a plugin: it looks at what the function takes, and leaves the
-//! rest to the macros of `dispatcher-guest`, which describes it.
+//! The attribute that exports a function as a plugin. It reads the function's parameters and calls
+//! the macros of `dispatcher-guest`. That crate documents it.
 
 use proc_macro::TokenStream;
 use quote::quote;
-use syn::{Error, FnArg, ItemFn, Path, Type, parse_macro_input, parse_quote};
+use syn::{Error, FnArg, ItemFn, Type, parse_macro_input};
 
-/// Exports a function as a plugin of version 0.1 of the contract; see `dispatcher_guest::plugin`.
+/// Exports a function as a plugin; see `dispatcher_guest::plugin`.
 #[proc_macro_attribute]
 pub fn plugin(options: TokenStream, item: TokenStream) -> TokenStream {
-    exported(&options, item, &parse_quote!(::dispatcher_guest))
-}
-
-/// Exports a function as a plugin of version 0.2 of the contract; see `dispatcher_guest::v0_2::plugin`.
-#[proc_macro_attribute]
-pub fn plugin_v0_2(options: TokenStream, item: TokenStream) -> TokenStream {
-    exported(&options, item, &parse_quote!(::dispatcher_guest::v0_2))
-}
-
-fn exported(options: &TokenStream, item: TokenStream, version: &Path) -> TokenStream {
     let item = parse_macro_input!(item as ItemFn);
     let export = if options.is_empty() {
-        export(&item, version)
+        export(&item)
     } else {
         Err(Error::new_spanned(&item.sig, "`plugin` takes no options"))
     };
@@ -28,39 +18,40 @@ fn exported(options: &TokenStream, item: TokenStream, version: &Path) -> TokenSt
     quote!(#item #export).into()
 }
 
-/// What calls the function with what it takes, and its export.
-fn export(item: &ItemFn, version: &Path) -> Result<proc_macro2::TokenStream, Error> {
+/// Returns the code that converts a message, calls the function with it, and exports the call.
+fn export(item: &ItemFn) -> Result<proc_macro2::TokenStream, Error> {
     let signature = &item.sig;
-    let (input, takes_delivery) = taken(item)?;
+    let (input, takes_message) = taken(item)?;
     let name = &signature.ident;
     let (asyncness, wait, export) = if signature.asyncness.is_some() {
         (quote!(async), quote!(.await), quote!(async_handler))
     } else {
         (quote!(), quote!(), quote!(handler))
     };
-    let (kept, given) = if takes_delivery {
-        (quote!(delivery.clone()), quote!(input, &delivery))
+    let (kept, given) = if takes_message {
+        (quote!(message.clone()), quote!(input, &message))
     } else {
-        (quote!(delivery), quote!(input))
+        (quote!(message), quote!(input))
     };
     Ok(quote! {
         const _: () = {
-            // No function of the plugin's own has this name.
+            // The plugin's own functions do not use this name.
             #asyncness fn dispatcher_plugin_entry(
-                delivery: #version::typed::Delivery,
-            ) -> ::core::result::Result<(), #version::Failure> {
+                message: ::dispatcher_guest::Message,
+            ) -> ::core::result::Result<(), ::dispatcher_guest::Failure> {
                 #[allow(unused_imports, reason = "one of them is used")]
-                use #version::typed::{FromBody as _, FromWhole as _};
-                let input = (&&#version::typed::Input::<#input>::new()).take(#kept)?;
-                #version::typed::answer(#name(#given) #wait)
+                use ::dispatcher_guest::typed::{FromBody as _, FromWhole as _};
+                let input = (&&::dispatcher_guest::typed::Input::<#input>::new()).take(#kept)?;
+                ::dispatcher_guest::Answer::into_result(#name(#given) #wait)
             }
 
-            #version::#export!(dispatcher_plugin_entry);
+            ::dispatcher_guest::#export!(dispatcher_plugin_entry);
         };
     })
 }
 
-/// The type of the first parameter, and whether there is a second, which is a reference.
+/// Returns the type of the first parameter, and whether there is a second one. Returns an error if
+/// the second one is not a reference, or if the function is not valid otherwise.
 fn taken(item: &ItemFn) -> Result<(Type, bool), Error> {
     const WANTED: &str =
         "a plugin is a function of what the body is, or of that and a reference to the message";

@@ -1,5 +1,5 @@
-"""Write a handler of queue messages for dispatcher: a function `handle(message)`. Must not know how it
-is built into a component."""
+"""The SDK for dispatcher plugins in Python. A plugin is a function `handle(message)` that handles a
+queue message."""
 
 from . import http
 from .failures import Busy, Closed, Failed, Failure, Reject, Retry

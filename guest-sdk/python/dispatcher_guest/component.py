@@ -1,5 +1,5 @@
-"""What a component imports, as the SDK calls it. Loaded within a component only, before the handler.
-Knows what componentize-py generates."""
+"""Connects the SDK to the modules that componentize-py generates for a component's imports. Only a
+component loads this module, before the handler."""
 
 import importlib
 import logging
@@ -16,13 +16,13 @@ from .telemetry import LogHandler
 
 
 def _generated():
-    """The generated modules by their names, since a component has only those that its world names."""
+    """Returns the generated modules by name. A component has only those that its world imports."""
     found = pkgutil.iter_modules(wit_world.imports.__path__)
     return {one.name: importlib.import_module(f"wit_world.imports.{one.name}") for one in found}
 
 
 def _kebab(name):
-    """`HttpError_TimedOut`: `timed-out`."""
+    """Converts a generated name to the contract's: `HttpError_TimedOut` to `timed-out`."""
     last = name.rsplit("_", 1)[-1]
     return "".join(f"-{char.lower()}" if char.isupper() else char for char in last).lstrip("-")
 
@@ -50,7 +50,7 @@ class Http:
         self._request = http_types.Request
 
     def send(self, method, url, headers, body, timeout, max_body):
-        response = _told(self._send, self._request(method, url, headers, body, timeout, max_body))
+        response = _told(self._send, self._request(method, url, headers, body, timeout, max_body, False))
         return response.status, response.headers, response.body
 
 
@@ -102,7 +102,7 @@ class Metrics:
 
 
 def _stored(call, *arguments):
-    """The errors of stores and settings by what they mean to a handler."""
+    """Makes a call and converts the errors of stores and settings to those of the SDK."""
     try:
         return _told(call, *arguments)
     except HostError as error:
@@ -175,7 +175,7 @@ def _interfaces():
         provided["log"] = Log(found["log"])
     if "metrics" in found:
         provided["metrics"] = Metrics(found["metrics"])
-    # Two packages of WASI have an interface `store`; their modules are named by what else there is.
+    # Two WASI packages have an interface `store`, so their module names vary.
     for module in found.values():
         if hasattr(module, "Bucket") and hasattr(module, "open"):
             provided["store"] = Stores(module, found.get("atomics"))
@@ -192,7 +192,7 @@ if "log" in _INTERFACES:
 
 
 def message_of(raw):
-    """The message of the contract as a handler sees it."""
+    """Converts a message of the contract to the one that a handler gets."""
     trace = raw.trace and TraceContext(raw.trace.traceparent, raw.trace.tracestate)
     return Message(
         **{
@@ -206,7 +206,7 @@ def message_of(raw):
 
 
 def failure_of(failure):
-    """A failure as one of the contract; None if it is another exception."""
+    """Converts an exception to a failure of the contract; None if it is not a failure."""
     if isinstance(failure, Retry):
         return types.Failure_Retry(types.Retry(failure.after_ms, failure.reason))
     if isinstance(failure, Reject):

@@ -1,4 +1,4 @@
-"""What becomes of a message that is not done: exceptions for a handler to raise."""
+"""The exceptions that a handler raises if a message is not done."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 def milliseconds(value: float | None, what: str) -> int | None:
-    """A time of the contract, rounded up; None for none."""
+    """Returns the time in whole milliseconds, rounded up; None if there is none."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 2**63:
@@ -15,7 +15,7 @@ def milliseconds(value: float | None, what: str) -> int | None:
 
 
 class Failure(Exception):
-    """Why a message is not done."""
+    """The reason why a message is not done."""
 
     def _parts(self) -> tuple[object, ...]:
         return (str(self),)
@@ -28,7 +28,8 @@ class Failure(Exception):
 
 
 class Reject(Failure):
-    """Never again: the message goes to the dead-letter queue with this reason."""
+    """A failure that rejects the message. The message goes to the dead-letter queue with this
+    reason and is not tried again."""
 
     def __init__(self, reason: object):
         super().__init__(str(reason))
@@ -39,7 +40,7 @@ class Reject(Failure):
 
 
 class Retry(Failure):
-    """Again: after so many milliseconds, or by the route's policy."""
+    """A failure that retries the message after this many milliseconds, or by the route's policy."""
 
     def __init__(self, after_ms: float | None = None, reason: object = None):
         super().__init__("" if reason is None else str(reason))
@@ -51,7 +52,8 @@ class Retry(Failure):
 
 
 class Busy(Failure):
-    """Nothing was done, since something is busy: the dispatcher keeps the lease and tries again."""
+    """A failure because something is busy. Nothing was done for the message. The dispatcher keeps
+    the lease and tries again."""
 
     def __init__(self, reason: object, after_ms: float | None = None):
         super().__init__(str(reason))
@@ -63,7 +65,8 @@ class Busy(Failure):
 
 
 class Closed(Failure):
-    """Nothing was done, and no message will fare better until somebody acts."""
+    """A failure of every message of the route until someone acts. Nothing was done for the
+    message."""
 
     def __init__(self, reason: object):
         super().__init__(str(reason))
@@ -72,7 +75,7 @@ class Closed(Failure):
 
 @dataclass(frozen=True)
 class Failed:
-    """A message of a batch that is not done, and why. What `handle_batch` returns is a list of these."""
+    """A message of a batch that is not done, and why. `handle_batch` returns a list of these."""
 
     id: str
     failure: Failure

@@ -1,4 +1,4 @@
-"""Invoking the Lambda functions that the configuration grants."""
+"""Invokes the Lambda functions that the configuration grants."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from .host import HostError, need
 
 
 class InvokeError(Exception):
-    """Why a function gave no answer. `code` says what that proves: did-not-run, may-have-run, refused,
-    permanent, forbidden, or function-error where the function itself failed."""
+    """The reason why an invocation failed. `code` says whether the function ran: did-not-run,
+    may-have-run, refused, permanent, forbidden, or function-error if the function itself failed."""
 
     def __init__(self, code: str, why: object, retry_after_ms: int | None = None):
         super().__init__(f"{code}: {why}")
@@ -19,7 +19,7 @@ class InvokeError(Exception):
 
 
 def invoke(function: str, event: object, *, wait: bool = True) -> Any:
-    """Invokes a function with an event and returns its answer; nothing without `wait`."""
+    """Invokes a function with an event and returns its response. Without `wait`, returns None."""
     try:
         payload, error = need("lambda").invoke(function, wait, json.dumps(event).encode())
     except HostError as failed:

@@ -1,5 +1,5 @@
-"""HTTP over the contract's requests, which are whole: the dispatcher decides where a request may go,
-resolves names and does TLS. Redirects are not followed, and cookies are not kept."""
+"""HTTP requests through `dispatcher:plugin/http`. The dispatcher checks the host of a request,
+resolves its name and handles TLS. Redirects are not followed, and cookies are not stored."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from urllib.parse import urlencode
 from .failures import Reject, Retry, milliseconds
 from .host import HostError, need
 
-# After these nothing was sent.
+# The errors after which nothing was sent.
 _NOT_SENT = ("forbidden", "invalid", "busy", "unreachable")
-# Statuses that may change without another request.
+# The statuses below 500 after which a retry may succeed.
 _PASSING = (401, 403, 408, 425, 429)
 
 
 class RequestError(Exception):
-    """A request without a response. `code` is one of forbidden, invalid, busy, unreachable, timed-out,
-    interrupted and too-large. Not caught, it fails the attempt, which is retried by policy."""
+    """The reason why a request got no response. `code` is one of forbidden, invalid, busy,
+    unreachable, timed-out, interrupted and too-large. If the handler does not catch it, the attempt
+    fails and the message is retried by policy."""
 
     def __init__(self, code: str, why: object):
         text = f"the response has more than {why} bytes" if code == "too-large" else str(why)
@@ -28,12 +29,12 @@ class RequestError(Exception):
 
     @property
     def may_have_run(self) -> bool:
-        """Whether the server may have carried it out."""
+        """Whether the server may have carried out the request."""
         return self.code not in _NOT_SENT
 
 
 class Headers(Mapping[str, str]):
-    """Headers by name, in any case. Values of one name are joined by a comma."""
+    """Headers by name. Case does not matter. Several values of one name are joined by a comma."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]]):
         self.pairs = [(name.lower(), value) for name, value in pairs]
@@ -55,7 +56,7 @@ class Headers(Mapping[str, str]):
 
 
 class Response:
-    """A response, whatever its status."""
+    """A response with any status."""
 
     def __init__(
         self,
@@ -81,11 +82,12 @@ class Response:
         return _json.loads(self.content)
 
     def raise_for_status(self) -> Response:
-        """Raises what a status means for the message: `Retry` for 401, 403, 408, 425, 429 and 5xx, after
-        the server's `retry-after` if it gives seconds; `Reject` for any other that is no success."""
+        """Returns the response if its status is 2xx. Raises `Retry` for 401, 403, 408, 425, 429 and
+        5xx, after the server's `retry-after` if it is a number of seconds. Raises `Reject` for any
+        other status."""
         if self.ok:
             return self
-        why = f"the answer: {self.status}"
+        why = f"the response: {self.status}"
         if self.status < 500 and self.status not in _PASSING:
             raise Reject(why)
         seconds = self.headers.get("retry-after", "").strip()
@@ -104,8 +106,9 @@ def request(
     timeout_ms: float | None = None,
     max_body: int | None = None,
 ) -> Response:
-    """Sends one request and returns the response. Without `timeout_ms` it may take nine tenths of what
-    the attempt has left; a response's body may have 4 MiB, or `max_body` bytes."""
+    """Sends a request and returns the response. Without `timeout_ms`, the time limit is nine tenths
+    of the attempt's remaining time. The response body may have `max_body` bytes; 4 MiB by
+    default."""
     if params:
         url += ("&" if "?" in url else "?") + urlencode(params, doseq=True)
     pairs = list(headers.items() if isinstance(headers, Mapping) else headers or ())

@@ -1,4 +1,4 @@
-"""Sending messages to the queues that the configuration grants."""
+"""Sends messages to the queues that the configuration grants."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .host import HostError, need
 
 
 class SendError(Exception):
-    """Why a message was not sent: `code` is forbidden, refused or unavailable."""
+    """The reason why a message was not sent. `code` is forbidden, refused or unavailable."""
 
     def __init__(self, code: str, why: object):
         super().__init__(f"{code}: {why}")
@@ -33,7 +33,8 @@ def send(
     group: str | None = None,
     deduplication_id: str | None = None,
 ) -> str:
-    """Sends a message to a queue and returns its id. What is no text or bytes is sent as JSON."""
+    """Sends a message to a queue and returns its ID. A body that is not text or bytes is sent as
+    JSON."""
     content = body if isinstance(body, (str, bytes)) else json.dumps(body)
     pairs = [_attribute(name, value) for name, value in (attributes or {}).items()]
     delay = milliseconds(delay_ms, "send: delay_ms") or 0

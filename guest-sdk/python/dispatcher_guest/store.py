@@ -1,4 +1,4 @@
-"""Settings, and keys with values, that the configuration grants."""
+"""The settings and the key-value stores that the configuration grants."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .host import HostError, need
 
 
 class StoreError(Exception):
-    """Why a store or a setting was not read or written: `code` is access-denied or failed."""
+    """The reason why a call to a store or a setting failed. `code` is access-denied or failed."""
 
     def __init__(self, code: str, why: object):
         super().__init__(f"{code}: {why}")
@@ -23,14 +23,14 @@ def _asked(call: Any, *arguments: Any) -> Any:
 
 
 class Store:
-    """Keys and their values, which are bytes."""
+    """A key-value store. Values are bytes."""
 
     def __init__(self, name: str, bucket: Any):
         self.name = name
         self._bucket = bucket
 
     def get(self, key: str) -> bytes | None:
-        """The value, or None if there is none."""
+        """Returns the value, or None if there is none."""
         return _asked(self._bucket.get, key)
 
     def set(self, key: str, value: bytes | str) -> None:
@@ -43,20 +43,20 @@ class Store:
         return _asked(self._bucket.exists, key)
 
     def increment(self, key: str, by: int = 1) -> int:
-        """Adds to a number, from 0, in one step; the sum."""
+        """Adds to a number atomically and returns the sum. A missing number counts as 0."""
         return _asked(self._bucket.increment, key, by)
 
     def keys(self) -> list[str]:
-        """All keys, in no order."""
+        """Returns all keys, in no particular order."""
         return _asked(self._bucket.keys)
 
 
 def open_store(name: str) -> Store:
-    """The store that the configuration grants by this name."""
+    """Opens the store that the configuration grants under this name."""
     return Store(name, _asked(need("store").open, name))
 
 
 def setting(name: str, default: str | None = None) -> str | None:
-    """The text that the configuration gives this name."""
+    """Returns the setting with this name, or `default` if there is none."""
     value = _asked(need("settings").get, name)
     return default if value is None else value

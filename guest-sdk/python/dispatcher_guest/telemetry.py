@@ -10,7 +10,7 @@ LEVELS = ("trace", "debug", "info", "warn", "error")
 
 
 def log(level: str, text: object, **fields: object) -> None:
-    """Logs a line: the level is one of trace, debug, info, warn and error."""
+    """Logs a line with fields. The level is one of trace, debug, info, warn and error."""
     if level not in LEVELS:
         raise ValueError(f"log: the level {level!r}; wanted one of {', '.join(LEVELS)}")
     need("log").write(level, str(text), [(name, str(value)) for name, value in fields.items()])
@@ -25,21 +25,21 @@ def _measured(kind: str, name: str, labels: dict[str, object], value: float) -> 
 
 
 def count(name: str, by: float = 1, **labels: object) -> None:
-    """Adds to a counter of the plugin's own, shown as `plugin_NAME_total`."""
+    """Adds to a counter of the plugin. The metrics page shows it as `plugin_NAME_total`."""
     _measured("add", name, labels, by)
 
 
 def gauge(name: str, value: float, **labels: object) -> None:
-    """Sets a gauge of the plugin's own, shown as `plugin_NAME`."""
+    """Sets a gauge of the plugin. The metrics page shows it as `plugin_NAME`."""
     _measured("set", name, labels, value)
 
 
-# What every record has; anything else was given by `extra`.
+# The attributes that every record has. The others come from `extra`.
 _USUAL = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 
 
 class LogHandler(logging.Handler):
-    """Takes what `logging` is given to the dispatcher's log, `extra` as fields."""
+    """Writes the records of `logging` to the dispatcher's log, with `extra` as fields."""
 
     def emit(self, record: logging.LogRecord) -> None:
         level = next(

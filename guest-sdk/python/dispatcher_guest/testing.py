@@ -1,20 +1,28 @@
-"""Tests of handlers with `pytest`, without WebAssembly: `fake_host` stands for the dispatcher, and `run`
-calls a handler as the dispatcher would."""
+"""Runs handlers in tests with `pytest`, without WebAssembly. `fake_host` replaces the dispatcher,
+and `run` calls a handler and returns the outcome that the dispatcher would get."""
 
 from __future__ import annotations
 
+import inspect
 import json
+import sys
 import time
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from .failures import Busy, Closed, Failure, Reject, Retry
+from .failures import Busy, Closed, Failed, Failure, Reject, Retry
 from .host import HostError, provide
 from .http import Headers, Response
 from .message import Message
 
-__all__ = ["FakeHost", "Request", "Response", "Sent", "fake_host", "message", "run"]
+__all__ = ["FakeHost", "Request", "Response", "Sent", "fake_host", "message", "run", "run_batch"]
+
+
+# The maximum size of a response body in bytes, as in the host.
+MOST_BODY = 4 * 1024 * 1024
 
 
 @dataclass
@@ -52,7 +60,7 @@ class Sent:
 
 @dataclass
 class FakeHost:
-    """What handlers asked of the dispatcher."""
+    """The record of what handlers requested from the fake host."""
 
     requests: list[Request] = field(default_factory=list)
     sent: list[Sent] = field(default_factory=list)
@@ -61,9 +69,9 @@ class FakeHost:
     logged: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     counts: dict[str, float] = field(default_factory=dict)
     gauges: dict[str, float] = field(default_factory=dict)
-    # The values of each store by their keys.
+    # The values of each store, by key.
     stores: dict[str, dict[str, bytes]] = field(default_factory=dict)
-    # The ids of messages whose answer no longer counts.
+    # The IDs of the messages whose outcome the dispatcher ignores. A test adds them.
     cancelled: set[str] = field(default_factory=set)
 
 
@@ -88,8 +96,9 @@ class _Http:
         request = Request(method, url, Headers(headers), body, timeout)
         self._told.requests.append(request)
         response = self._answer(request)
-        if max_body is not None and len(response.content) > max_body:
-            raise HostError("too-large", max_body)
+        limit = MOST_BODY if max_body is None else max_body
+        if len(response.content) > limit:
+            raise HostError("too-large", limit)
         return response.status, response.headers.pairs, response.content
 
 
@@ -191,7 +200,8 @@ def fake_host(
     settings: Mapping[str, str] | None = None,
     max_timeout_ms: float = float("inf"),
 ) -> FakeHost:
-    """Stands for the dispatcher until the next one, with these grants; keeps what handlers ask of it."""
+    """Replaces the dispatcher until the next call, with these grants. Returns a record of what
+    handlers requested."""
     told = FakeHost(stores={name: {} for name in stores})
     provide(
         {
@@ -209,7 +219,8 @@ def fake_host(
 
 
 def message(body: object, **more: Any) -> Message:
-    """A message for a test, from `local:default`; what is no text or bytes is JSON."""
+    """Creates a message for a test, from `local:default`. A body that is not text or bytes becomes
+    JSON."""
     known = {
         "id": "a-message",
         "queue": "local:default",
@@ -236,13 +247,76 @@ def _outcome(failure: Failure) -> dict[str, Any]:
     raise failure
 
 
+@contextmanager
+def _noting_lost_coroutines() -> Iterator[list[str]]:
+    """Collects the warnings about coroutines that are dropped without being awaited."""
+    lost: list[str] = []
+    before = sys.unraisablehook
+
+    def note(unraisable: Any) -> None:
+        if isinstance(unraisable.exc_value, RuntimeWarning):
+            lost.append(str(unraisable.exc_value))
+        else:
+            before(unraisable)
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="coroutine .* was never awaited", category=RuntimeWarning)
+        sys.unraisablehook = note
+        try:
+            yield lost
+        finally:
+            sys.unraisablehook = before
+
+
+def _answer(handle: Callable[[Any], Any], argument: Any) -> Any:
+    """Calls a handler and returns its return value. Raises if it leaves a coroutine without
+    awaiting it."""
+    with _noting_lost_coroutines() as lost:
+        answer = handle(argument)
+        if inspect.iscoroutine(answer):
+            answer.close()
+            raise TypeError("the handler returned a coroutine, which nothing runs; wanted a plain function")
+    if lost:
+        raise RuntimeError(f"the work is not done: {lost[0]}")
+    return answer
+
+
 def run(handle: Callable[[Message], None], one: object) -> dict[str, Any]:
-    """Runs a handler on a message, or on what `message` makes of a body. Returns what becomes of it:
-    `{"done": True}`, `{"reject": "why"}`, `{"retry": {"after_ms": 2000, "reason": None}}`."""
+    """Runs a handler on a message, or on a message with this body. Returns the outcome, such as
+    `{"done": True}`, `{"reject": "why"}` or `{"retry": {"after_ms": 2000, "reason": None}}`. Raises
+    an exception if the attempt fails for another reason: the handler raised another exception,
+    returned a value, or did not await a coroutine."""
     try:
-        answer = handle(one if isinstance(one, Message) else message(one))
+        answer = _answer(handle, one if isinstance(one, Message) else message(one))
     except Failure as failure:
         return _outcome(failure)
     if answer is not None:
         raise TypeError(f"the handler returned {answer!r}; wanted nothing")
     return {"done": True}
+
+
+def _are_failed(answer: list[Any]) -> bool:
+    return all(isinstance(one, Failed) and isinstance(one.failure, Failure) for one in answer)
+
+
+def run_batch(handle: Callable[[list[Message]], list[Failed]], bodies: Iterable[object]) -> list[dict[str, Any]]:
+    """Runs a handler of batches on messages, or on messages with these bodies. Returns the outcome
+    of each message, in order."""
+    messages = [
+        one if isinstance(one, Message) else message(one, id=f"message-{number}") for number, one in enumerate(bodies, 1)
+    ]
+    try:
+        answer = _answer(handle, messages)
+    except Failure as failure:
+        return [_outcome(failure) for _ in messages]
+    if not isinstance(answer, list) or not _are_failed(answer):
+        raise TypeError(
+            f"the handler returned {answer!r}; wanted a list of the messages that failed, "
+            "[Failed(id, failure)], empty when all are done"
+        )
+    known = {one.id for one in messages}
+    for failed in answer:
+        if failed.id not in known:
+            raise TypeError(f"the handler returned an id of no message: {failed.id}")
+    outcomes = {failed.id: _outcome(failed.failure) for failed in answer}
+    return [outcomes.get(one.id, {"done": True}) for one in messages]

@@ -4,6 +4,7 @@ import pytest
 from dispatcher_guest import (
     Busy,
     Closed,
+    Failed,
     InvokeError,
     Reject,
     Retry,
@@ -19,7 +20,7 @@ from dispatcher_guest import (
     setting,
 )
 from dispatcher_guest.host import provide
-from dispatcher_guest.testing import Response, fake_host, message, run
+from dispatcher_guest.testing import Response, fake_host, message, run, run_batch
 
 
 def raising(failure):
@@ -45,6 +46,45 @@ def test_failures_are_told_as_they_were_raised():
             Retry(after_ms=wrong)
 
 
+async def work():
+    pass
+
+
+def leaves_a_coroutine(_):
+    work()
+
+
+async def is_async(_):
+    pass
+
+
+def test_work_that_nothing_does_is_not_done():
+    with pytest.raises(RuntimeError, match="coroutine 'work' was never awaited"):
+        run(leaves_a_coroutine, "x")
+    with pytest.raises(TypeError, match="returned a coroutine"):
+        run(is_async, "x")
+    with pytest.raises(RuntimeError, match="never awaited"):
+        run_batch(lambda all: [leaves_a_coroutine(one) for one in all] and [], ["x"])
+
+
+def test_a_batch_says_what_becomes_of_each_message():
+    def handle(messages):
+        return [Failed(one.id, Reject("bad")) for one in messages if one.body == "bad"]
+
+    assert run_batch(handle, ["good", "bad"]) == [{"done": True}, {"reject": "bad"}]
+    assert run_batch(raising(Busy("full")), ["a", "b"])[1] == {"busy": {"after_ms": None, "reason": "full"}}
+    for wrong in (None, [Reject("no")], [Failed("other", Reject("no"))]):
+        with pytest.raises(TypeError, match="the handler returned"):
+            run_batch(lambda _, answer=wrong: answer, ["a"])
+
+
+def test_a_response_that_is_too_large_is_an_error():
+    fake_host(http=lambda _: Response(200, b"x" * (4 * 1024 * 1024 + 1)))
+    with pytest.raises(http.RequestError) as error:
+        http.get("https://a")
+    assert error.value.code == "too-large"
+
+
 def test_a_request_is_sent_as_it_was_written():
     host = fake_host(http=lambda request: Response(201, request.content, {"X-Id": "7"}))
     response = http.post("https://a/b?c=d", json={"e": 1}, params={"f": "g h"}, headers={"X-Y": "z"}, timeout_ms=50)
@@ -60,12 +100,12 @@ def test_a_request_is_sent_as_it_was_written():
 @pytest.mark.parametrize(
     ("status", "after", "failure"),
     [
-        (404, "7", Reject("the answer: 404")),
-        (302, "", Reject("the answer: 302")),
-        (500, "", Retry(None, "the answer: 500")),
-        (503, "7", Retry(7000, "the answer: 503")),
-        (429, "0", Retry(None, "the answer: 429")),
-        (401, "soon", Retry(None, "the answer: 401")),
+        (404, "7", Reject("the response: 404")),
+        (302, "", Reject("the response: 302")),
+        (500, "", Retry(None, "the response: 500")),
+        (503, "7", Retry(7000, "the response: 503")),
+        (429, "0", Retry(None, "the response: 429")),
+        (401, "soon", Retry(None, "the response: 401")),
     ],
 )
 def test_a_status_says_what_becomes_of_the_message(status, after, failure):
@@ -88,7 +128,7 @@ def test_what_is_not_granted_is_an_error():
         open_store("s")
     assert setting("api") is None and setting("api", "b") == "b"
     provide({})
-    with pytest.raises(RuntimeError, match="import dispatcher:plugin/http@0.2.0-rc.1"):
+    with pytest.raises(RuntimeError, match="import dispatcher:plugin/http@0.1.0"):
         http.get("https://a")
     with pytest.raises(RuntimeError, match="import wasi:keyvalue/store"):
         open_store("s")

@@ -1,5 +1,5 @@
-//! The bindings of two drafts of WASI that have no crate of their own: settings, and keys with
-//! values. Here are only the parts that this crate calls.
+//! The bindings of two WASI drafts: settings, and key-value stores. The drafts have no crates of
+//! their own. This module declares only the parts that this crate calls.
 
 wit_bindgen::generate!({
     inline: "
@@ -57,7 +57,7 @@ wit_bindgen::generate!({
             }
         }
     ",
-    // Nothing but the above: there is a folder `wit` in this crate.
+    // Only the text above: the crate also has a folder `wit`, which is read by default.
     path: [],
     world: "lent",
     generate_all,

@@ -1,5 +1,5 @@
-//! What the calls of this crate do off WebAssembly: they ask what the test of this thread grants, and
-//! it remembers. Knows nothing of handlers.
+//! The calls of this crate in native builds. They use what the test of this thread grants, and
+//! record what the handler requested.
 
 use crate::http::{self, Response};
 use crate::lambda::{self, InvokeError};
@@ -9,14 +9,14 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-/// The keys of one store and their values.
+/// The keys and values of one store.
 pub(crate) type Values = BTreeMap<String, Vec<u8>>;
 
 type Function = Rc<dyn Fn(&lambda::Request) -> Result<lambda::Response, InvokeError>>;
 type Queue = Rc<dyn Fn(&Outgoing) -> Result<(), SendError>>;
 type Web = Rc<dyn Fn(&http::Request) -> Result<Response, http::Error>>;
 
-/// All that is granted to this thread.
+/// Everything that is granted to this thread, and what handlers requested.
 #[derive(Default)]
 pub(super) struct World {
     functions: HashMap<String, Function>,
@@ -50,10 +50,11 @@ pub(super) fn end() {
     WORLD.with_borrow_mut(|world| *world = None);
 }
 
-/// Asks the world of this thread. What it holds for others is not called within.
+/// Runs `ask` on the grants of this thread. `ask` must not call the test's own functions, because
+/// they may use the grants, too.
 ///
 /// # Panics
-/// Where there is none.
+/// Panics if nothing is granted to this thread.
 pub(super) fn world<T>(call: &str, ask: impl FnOnce(&mut World) -> T) -> T {
     let answer = WORLD.with_borrow_mut(|world| world.as_mut().map(ask));
     answer.unwrap_or_else(|| {
@@ -94,7 +95,8 @@ impl World {
     }
 }
 
-/// Unlike the rest it may be asked where nothing is granted: no plugin has to be granted this.
+/// Returns whether the test cancels the attempt on this message. It also works if the test grants
+/// nothing, because a plugin needs no grant for it.
 pub(crate) fn cancelled(id: &str) -> bool {
     WORLD.with_borrow(|world| {
         let named = |world: &World| world.cancelled.iter().any(|cancelled| cancelled == id);
@@ -146,15 +148,10 @@ pub(crate) fn values<T>(
 }
 
 pub(crate) fn http(request: &http::Request) -> Result<Response, http::Error> {
-    let answer = answer(request)?;
-    match answer.body.len() > request.limit {
-        true => Err(http::Error::TooLarge(request.limit)),
-        false => Ok(answer),
-    }
-}
-
-pub(crate) fn http_beginning(request: &http::Request) -> Result<Response, http::Error> {
     let mut answer = answer(request)?;
+    if answer.body.len() > request.limit && !request.truncate {
+        return Err(http::Error::TooLarge(request.limit));
+    }
     answer.body.truncate(request.limit);
     Ok(answer)
 }

@@ -1,11 +1,11 @@
-//! What a test grants to the handlers that it runs, and what came of it. Knows nothing of the calls
-//! that use it.
+//! The grants of a test to the handlers that it runs, and the requests that the handlers made.
 
 use super::fakes::{self, World};
 use crate::{http, lambda, queues};
 use std::marker::PhantomData;
 
-/// Begins to grant: to the handlers that this thread runs, until the value is dropped.
+/// Creates grants for the handlers that this thread runs. They end when the returned value is
+/// dropped.
 ///
 /// ```
 /// use dispatcher_guest::{settings, store, testing};
@@ -17,19 +17,18 @@ use std::marker::PhantomData;
 /// ```
 ///
 /// # Panics
-/// Where something is granted to this thread already.
+/// Panics if something is granted to this thread already.
 pub fn grant() -> Granted {
     fakes::begin();
     Granted(PhantomData)
 }
 
-/// What is granted, as long as this value lives; [`grant`] makes one.
+/// The grants of a test. They end when this value is dropped. [`grant`] creates it.
 ///
-/// What is not named here is answered as the host answers what the configuration does not name: an
-/// error says that it is not granted.
+/// A call that uses anything else returns the error of the host for a missing grant.
 #[derive(Debug)]
 #[must_use = "what is granted is taken back when this is dropped: `let granted = testing::grant();`"]
-// It is of the thread that made it.
+// The pointer keeps the value on the thread that created it.
 pub struct Granted(PhantomData<*const ()>);
 
 impl Drop for Granted {
@@ -44,7 +43,7 @@ impl Granted {
         self
     }
 
-    /// Grants a Lambda function of this name, which answers so.
+    /// Grants a Lambda function with this name. `answer` returns its response.
     pub fn lambda(
         self,
         name: impl Into<String>,
@@ -53,12 +52,12 @@ impl Granted {
         self.set(|world| world.lambda(name.into(), answer))
     }
 
-    /// Grants a queue of this name, which takes every message.
+    /// Grants a queue with this name that accepts every message.
     pub fn queue(self, name: impl Into<String>) -> Self {
         self.queue_that(name, |_| Ok(()))
     }
 
-    /// Grants a queue of this name, which takes a message where the answer is `Ok`.
+    /// Grants a queue with this name that accepts a message if `answer` returns `Ok`.
     pub fn queue_that(
         self,
         name: impl Into<String>,
@@ -67,21 +66,21 @@ impl Granted {
         self.set(|world| world.queue(name.into(), answer))
     }
 
-    /// Gives a setting.
+    /// Adds a setting.
     pub fn setting(self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.set(|world| {
             world.settings.insert(name.into(), value.into());
         })
     }
 
-    /// Grants a store by this name, empty.
+    /// Grants an empty store with this name.
     pub fn store(self, name: impl Into<String>) -> Self {
         self.set(|world| {
             world.stores.entry(name.into()).or_default();
         })
     }
 
-    /// Puts a value into a store, which is granted by it.
+    /// Adds a value to a store, and grants the store.
     pub fn value(
         self,
         store: impl Into<String>,
@@ -94,7 +93,8 @@ impl Granted {
         })
     }
 
-    /// Answers every HTTP request so; [`http::Error::Refused`] is how to refuse a host.
+    /// Grants all hosts. `answer` returns the response to each HTTP request. To refuse a host,
+    /// return [`http::Error::Refused`].
     pub fn http(
         self,
         answer: impl Fn(&http::Request) -> Result<http::Response, http::Error> + 'static,
@@ -102,30 +102,30 @@ impl Granted {
         self.set(|world| world.http(answer))
     }
 
-    /// Cancels the attempt on the message of this id.
+    /// Cancels the attempt on the message with this ID.
     pub fn cancelled(self, id: impl Into<String>) -> Self {
         self.set(|world| world.cancelled.push(id.into()))
     }
 
-    /// What the queue of this name took, in its order.
+    /// Returns the messages that the queue with this name accepted, in order.
     #[must_use]
     pub fn sent(&self, queue: &str) -> Vec<queues::Outgoing> {
         fakes::world("testing::Granted", |world| world.sent(queue))
     }
 
-    /// Every invocation of a function that is granted, in their order.
+    /// Returns every invocation of a granted function, in order.
     #[must_use]
     pub fn invoked(&self) -> Vec<lambda::Request> {
         fakes::world("testing::Granted", |world| world.invoked.clone())
     }
 
-    /// Every HTTP request, in their order.
+    /// Returns every HTTP request, in order.
     #[must_use]
     pub fn requests(&self) -> Vec<http::Request> {
         fakes::world("testing::Granted", |world| world.requests.clone())
     }
 
-    /// The value of a key in a store, if there is one.
+    /// Returns the value of a key in a store, if there is one.
     #[must_use]
     pub fn stored(&self, store: &str, key: &str) -> Option<Vec<u8>> {
         fakes::world("testing::Granted", |world| {
@@ -202,9 +202,12 @@ mod tests {
     #[test]
     fn handler_sees_its_attempt() {
         let _granted = grant().cancelled("m");
-        let handle = |message: Message| match message.cancelled() {
-            true => Err(Failure::busy(message.attempt().to_string())),
-            false => Ok(()),
+        let handle = |message: Message| {
+            if message.cancelled() {
+                Err(Failure::busy(message.attempt.to_string()))
+            } else {
+                Ok(())
+            }
         };
         let draft = testing::message("")
             .attempt(4)

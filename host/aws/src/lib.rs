@@ -3,11 +3,15 @@
 //! CloudWatch, each in its own file. Knows nothing else of this program.
 
 pub mod cloudwatch;
-pub mod direct;
+mod credentials;
+pub mod environment;
 pub mod failure;
+mod http;
 pub mod lambda;
+mod profiles;
 #[cfg(test)]
 mod test_server;
+mod trust;
 mod words;
 
 use aws_config::environment::EnvironmentVariableRegionProvider;
@@ -17,126 +21,106 @@ use aws_config::retry::RetryConfig;
 use aws_config::stalled_stream_protection::StalledStreamProtectionConfig;
 use aws_config::timeout::TimeoutConfig;
 pub use aws_config::{BehaviorVersion, Region, SdkConfig};
-use aws_smithy_http_client::Connector;
-use aws_smithy_http_client::proxy::ProxyConfig;
-use aws_smithy_http_client::tls::Provider;
-use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
-use aws_smithy_runtime_api::client::http::SharedHttpClient;
-use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OnceCell;
 pub use words::{hide_userinfo, one_line};
 
-/// How often the SDK tries a call, the first time included. Two: enough for a pooled connection
-/// that the server has just closed, few enough that a failure is reported while a lease can still
-/// be saved. Everything beyond that is decided by the caller, who knows the deadline.
+/// The maximum number of attempts of a call by the SDK, including the first. Two attempts are
+/// enough if the server has just closed a pooled connection, and few enough that an error is
+/// reported while a lease can still be saved. The caller, who knows the deadline, decides about
+/// further attempts.
 pub const ATTEMPTS: u32 = 2;
 
-/// How long, at most, the SDK waits before its second attempt: its default of one second is meant
-/// for callers that do not back off themselves.
+/// The maximum time before the SDK's second attempt. The SDK's default of one second is for callers
+/// without their own back-off.
 const SECOND_ATTEMPT: Duration = Duration::from_millis(200);
 
-/// How long to wait for a connection: the SDK's own default.
+/// The time limit of connecting: the SDK's default.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_millis(3_100);
 
-/// How long to wait for the answer to a call that the service answers at once.
+/// The time limit for the response to a call that the service answers at once.
 pub const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long to wait for the answer to a long poll of SQS, which may take 20 s.
-pub(crate) const LONG_POLL_READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time limit for the response to a long poll of SQS, which may take 20 s.
+const LONG_POLL_READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The region that requests to an emulator are signed for when none is configured.
+/// The time limit for receiving the response to a long poll, which may have 10 MiB.
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The region for signing requests to an emulator if none is configured.
 const EMULATOR_REGION: &str = "us-east-1";
 
-/// What was loaded in this process, by the endpoint that it was asked for.
+/// The configurations that this process has loaded, by endpoint.
 static LOADED: Mutex<BTreeMap<Option<String>, Arc<OnceCell<SdkConfig>>>> =
     Mutex::new(BTreeMap::new());
 
-/// The configuration for an endpoint, loaded when the first client of the process needs it. All
-/// clients share its credentials and its HTTP client, whose connections belong to the runtime that
-/// makes them: there is one for AWS in a process.
+/// Returns the configuration for an endpoint, which is loaded when the first client of the process
+/// needs it. All clients share its credentials and its HTTP client, whose connections belong to the
+/// runtime that opens them: a process has one runtime for AWS.
 pub async fn shared_configuration(endpoint_url: Option<&str>) -> SdkConfig {
     let loaded = {
-        let mut all = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = LOADED.lock();
         let loaded = all.entry(endpoint_url.map(str::to_owned)).or_default();
         Arc::clone(loaded)
     };
-    let load = || configuration(endpoint_url);
-    loaded.get_or_init(load).await.clone()
+    loaded
+        .get_or_init(|| configuration(endpoint_url))
+        .await
+        .clone()
 }
 
-/// The SDK's own HTTP client, which it would make once for each service.
-fn http_client() -> SharedHttpClient {
-    aws_smithy_http_client::Builder::new().build_with_connector_fn(|settings, components| {
-        let provider = Provider::Rustls(CryptoMode::AwsLc);
-        let mut connector = Connector::builder().tls_provider(provider);
-        connector.set_connector_settings(settings.cloned());
-        connector.set_sleep_impl(components.and_then(RuntimeComponents::sleep_impl));
-        connector.set_proxy_config(Some(ProxyConfig::from_env()));
-        connector.build()
-    })
-}
-
-/// The configuration that all AWS clients share: the SDK's chain of credentials and profiles, and
-/// its `AWS_ENDPOINT_URL` and `AWS_ENDPOINT_URL_<SERVICE>` variables, which `endpoint_url`
-/// overrides. Without a configured region, `us-east-1` is taken if, and only if, an endpoint is
-/// named: on AWS itself a guessed region would be the wrong queue. Never fails: what is missing
-/// is reported by the first call that needs it.
+/// Loads the configuration that all AWS clients share: the SDK's chain of credentials and profiles,
+/// and its `AWS_ENDPOINT_URL` and `AWS_ENDPOINT_URL_<SERVICE>` variables, which `endpoint_url`
+/// overrides. If no region is configured, it uses `us-east-1`, but only with a configured endpoint:
+/// on AWS itself, a guessed region would select the wrong queue. Never fails: the first call that
+/// needs a missing setting reports it.
 pub async fn configuration(endpoint_url: Option<&str>) -> SdkConfig {
-    let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http_client());
+    let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http::client());
     if let Some(url) = endpoint_url {
         loader = loader.endpoint_url(url);
     }
     if endpoint_url.is_some() || names_endpoint(std::env::vars_os().map(|(name, _)| name)) {
-        // Without the instance metadata service, which the SDK's default chain ends with: off AWS
-        // it costs seconds and answers nothing.
+        // Skips the instance metadata service at the end of the SDK's default chain: outside AWS it
+        // takes seconds and never responds.
         loader = loader.region(
             RegionProviderChain::first_try(EnvironmentVariableRegionProvider::new())
                 .or_else(ProfileFileRegionProvider::new())
                 .or_else(Region::from_static(EMULATOR_REGION)),
         );
     }
-    let config = with_limits(&loader.load().await);
+    let files = profiles::files(|name| std::env::var(name).ok());
+    let versions = credentials::versions(&files);
+    let config = credentials::renewed(with_limits(&loader.load().await), files, versions);
     if config.region().is_none() && config.endpoint_url().is_some() {
         return for_endpoint(&config, None);
     }
     config
 }
 
-/// The same configuration with this program's attempts and timeouts.
+/// Returns the configuration with this program's attempts and timeouts.
 pub fn with_limits(config: &SdkConfig) -> SdkConfig {
     config
         .to_builder()
-        .retry_config(
-            RetryConfig::standard()
-                .with_max_attempts(ATTEMPTS)
-                .with_initial_backoff(SECOND_ATTEMPT),
-        )
-        .timeout_config(timeouts(READ_TIMEOUT))
-        .stalled_stream_protection(whole_requests())
+        .retry_config(retries())
+        .timeout_config(timeouts(READ_TIMEOUT, Duration::ZERO))
+        // The protection wakes up twice a second for every call; the attempt timeout ends stalled
+        // calls.
+        .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
         .build()
 }
 
-/// Requests here are sent whole, never as a stream, so there is no upload to watch; the SDK's watch
-/// over them wakes twice a second for every long outstanding poll. Answers stay watched.
-fn whole_requests() -> StalledStreamProtectionConfig {
-    StalledStreamProtectionConfig::enabled()
-        .upload_enabled(false)
-        .download_enabled(true)
-        .build()
-}
-
-/// The same configuration for calls that may take as long as a long poll.
+/// Returns the configuration for calls that may take as long as a long poll.
 pub fn for_long_polls(config: &SdkConfig) -> SdkConfig {
     config
         .to_builder()
-        .timeout_config(timeouts(LONG_POLL_READ_TIMEOUT))
+        .timeout_config(timeouts(LONG_POLL_READ_TIMEOUT, ARRIVAL_TIMEOUT))
         .build()
 }
 
-/// The same configuration for another region.
+/// Returns the configuration for another region.
 pub fn for_region(config: &SdkConfig, region: &str) -> SdkConfig {
     config
         .to_builder()
@@ -144,7 +128,7 @@ pub fn for_region(config: &SdkConfig, region: &str) -> SdkConfig {
         .build()
 }
 
-/// The same configuration for an endpoint, when one is given, with a region in any case.
+/// Returns the configuration for an endpoint, if one is given, and always with a region.
 pub fn for_endpoint(config: &SdkConfig, endpoint_url: Option<&str>) -> SdkConfig {
     let region = config
         .region()
@@ -157,15 +141,38 @@ pub fn for_endpoint(config: &SdkConfig, endpoint_url: Option<&str>) -> SdkConfig
     builder.build()
 }
 
-/// Where calls to a service go, for messages: the endpoint, or the region whose endpoint the SDK
-/// knows. `service` as AWS writes it in the names of variables: `SQS`.
+/// Returns the configuration for an endpoint from a queue's address. A FIPS endpoint needs no FIPS
+/// setting, and the SDK refuses such settings together with an endpoint.
+pub fn for_named_endpoint(config: &SdkConfig, endpoint_url: &str, is_fips: bool) -> SdkConfig {
+    let config = for_endpoint(config, Some(endpoint_url));
+    let mut builder = config.to_builder().use_dual_stack(false);
+    if is_fips {
+        builder.set_use_fips(Some(false));
+    }
+    builder.build()
+}
+
+/// Whether an endpoint is configured for all services or for this one. `service` is the name that
+/// AWS uses in variables, for example `SQS`.
+pub fn has_endpoint(config: &SdkConfig, service: &str) -> bool {
+    config.endpoint_url().is_some() || own_endpoint(config, service).is_some()
+}
+
+/// Returns the endpoint in the service's own variable. It has priority over all others except an
+/// endpoint that the program sets. The service's client reads the variable; this configuration does
+/// not contain it.
+fn own_endpoint(config: &SdkConfig, service: &str) -> Option<String> {
+    let is_loaded = config.service_config().is_some();
+    if !is_loaded || config.get_origin("endpoint_url").is_client_config() {
+        return None;
+    }
+    std::env::var(format!("AWS_ENDPOINT_URL_{service}")).ok()
+}
+
+/// Returns the place of calls to a service, for messages: the endpoint, or the region if the SDK
+/// derives the endpoint. `service` is the name that AWS uses in variables, for example `SQS`.
 pub fn place(config: &SdkConfig, service: &str) -> String {
-    // A service's own variable outranks all but an endpoint that we were given ourselves; it is
-    // read by the service's client, not into this configuration.
-    let loaded = config.service_config().is_some();
-    let own = std::env::var(format!("AWS_ENDPOINT_URL_{service}"))
-        .ok()
-        .filter(|_| loaded && !config.get_origin("endpoint_url").is_client_config());
+    let own = own_endpoint(config, service);
     let region = config.region().map(AsRef::as_ref);
     match (own.as_deref().or(config.endpoint_url()), region) {
         (Some(url), _) => hide_userinfo(url),
@@ -174,14 +181,22 @@ pub fn place(config: &SdkConfig, service: &str) -> String {
     }
 }
 
-fn timeouts(read: Duration) -> TimeoutConfig {
+fn retries() -> RetryConfig {
+    RetryConfig::standard()
+        .with_max_attempts(ATTEMPTS)
+        .with_initial_backoff(SECOND_ATTEMPT)
+}
+
+/// Returns the timeouts; `arrival` is the additional time for receiving the response.
+fn timeouts(read: Duration, arrival: Duration) -> TimeoutConfig {
     TimeoutConfig::builder()
         .connect_timeout(CONNECT_TIMEOUT)
         .read_timeout(read)
+        .operation_attempt_timeout(CONNECT_TIMEOUT + read + arrival)
         .build()
 }
 
-/// Whether one of these environment variables names an endpoint, for all services or for one.
+/// Whether one of these environment variables sets an endpoint, for all services or for one.
 fn names_endpoint(variables: impl Iterator<Item = std::ffi::OsString>) -> bool {
     variables
         .filter_map(|name| name.into_string().ok())
@@ -194,10 +209,15 @@ mod tests {
 
     #[test]
     fn endpoint_is_read_from_the_environment() {
-        let named = |names: &[&str]| names_endpoint(names.iter().map(Into::into));
-        assert!(named(&["HOME", "AWS_ENDPOINT_URL"]));
-        assert!(named(&["AWS_ENDPOINT_URL_SQS"]));
-        assert!(!named(&["AWS_ENDPOINT", "AWS_REGION"]));
+        let cases: [(&[&str], bool); 3] = [
+            (&["HOME", "AWS_ENDPOINT_URL"], true),
+            (&["AWS_ENDPOINT_URL_SQS"], true),
+            (&["AWS_ENDPOINT", "AWS_REGION"], false),
+        ];
+        for (names, wanted) in cases {
+            let is_named = names_endpoint(names.iter().map(Into::into));
+            assert_eq!(is_named, wanted, "{names:?}");
+        }
     }
 
     #[test]
@@ -219,6 +239,22 @@ mod tests {
         assert_eq!(place(&region, "SQS"), "SQS in eu-west-1");
         let url = "http://127.0.0.1:1";
         assert_eq!(place(&for_endpoint(&region, Some(url)), "SQS"), url);
+    }
+
+    #[test]
+    fn endpoint_of_a_queue_needs_no_setting_for_fips_or_dual_stack() {
+        let builder = SdkConfig::builder().use_fips(true).use_dual_stack(true);
+        let all = for_region(&builder.build(), "us-west-2");
+        let url = "https://sqs-fips.us-west-2.api.aws";
+        let fips = for_named_endpoint(&all, url, true);
+        assert_eq!(fips.endpoint_url(), Some(url));
+        assert_eq!(
+            (fips.use_fips(), fips.use_dual_stack()),
+            (Some(false), Some(false))
+        );
+        // Whether this is one for FIPS cannot be told, so the SDK refuses it.
+        let other = for_named_endpoint(&all, "https://queue.amazonaws.com", false);
+        assert_eq!(other.use_fips(), Some(true));
     }
 
     #[test]

@@ -2,14 +2,15 @@
 
 use aws_config::SdkConfig;
 use aws_sdk_lambda::config::{Credentials, Region, SharedCredentialsProvider};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// What the server does once it has read a request.
+/// The behaviour of the server after it has read a request.
 #[derive(Debug)]
 pub(crate) enum Act {
     /// Sends this; then waits for the next request.
@@ -18,6 +19,8 @@ pub(crate) enum Act {
     Say(String),
     /// Closes in good order, without a word.
     Close,
+    /// Sends this as far as the client reads it.
+    Pour(Vec<u8>),
     /// Drops the connection.
     Reset,
     /// Nothing, forever.
@@ -32,7 +35,7 @@ pub(crate) fn answer(status: u16, headers: &str, body: &str) -> Act {
     ))
 }
 
-/// How to reach it, with credentials that nobody checks.
+/// Returns a configuration that reaches it, with made-up credentials.
 pub(crate) fn configuration(address: SocketAddr) -> SdkConfig {
     let credentials = Credentials::new("id", "secret", None, None, "test");
     without_credentials(address)
@@ -41,12 +44,13 @@ pub(crate) fn configuration(address: SocketAddr) -> SdkConfig {
         .build()
 }
 
-/// The same without credentials.
+/// Returns a configuration without credentials.
 pub(crate) fn without_credentials(address: SocketAddr) -> SdkConfig {
     SdkConfig::builder()
         .behavior_version(aws_config::BehaviorVersion::latest())
         .region(Region::from_static("us-east-1"))
         .endpoint_url(format!("http://{address}"))
+        .http_client(crate::http::client())
         .build()
 }
 
@@ -98,7 +102,7 @@ impl TestServer {
 }
 
 fn lock(seen: &Mutex<SeenRequest>) -> MutexGuard<'_, SeenRequest> {
-    seen.lock().unwrap_or_else(PoisonError::into_inner)
+    seen.lock()
 }
 
 async fn accept(listener: TcpListener, seen: Arc<Mutex<SeenRequest>>) {
@@ -121,6 +125,10 @@ async fn serve(mut stream: TcpStream, seen: Arc<Mutex<SeenRequest>>) {
             Act::Answer(text) => stream.write_all(text.as_bytes()).await.expect("a reader"),
             Act::Say(text) => return stream.write_all(text.as_bytes()).await.expect("a reader"),
             Act::Close => return,
+            Act::Pour(bytes) => {
+                // The client may have gone: that is what is tested.
+                let _ = stream.write_all(&bytes).await;
+            }
             Act::Reset => {
                 // What lingers for no time at all is reset.
                 return stream.set_zero_linger().expect("a socket's option");

@@ -1,17 +1,20 @@
-//! Formats a failure of the AWS SDK in one line. Knows no service.
+//! Formats an error of the AWS SDK in one line. Knows no service.
 
+use crate::http::UNSENT;
 use std::error::Error;
 
-/// Links of an error's chain that say nothing by themselves.
-const EMPTY: [&str; 5] = [
+/// The texts in an error chain that contain no information.
+const EMPTY: [&str; 7] = [
     "dispatch failure",
     "other",
     "io error",
     "service error",
+    "unhandled error",
     "client error (Connect)",
+    UNSENT,
 ];
 
-/// Every link of the chain that says something new, from the outside in, in one line.
+/// Joins the texts of the error chain in one line, from the outside in, without repetitions.
 pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
     let mut said: Vec<String> = Vec::new();
     for link in links(error) {
@@ -23,8 +26,8 @@ pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
     one_line(&said.join(": "))
 }
 
-/// An error and what it came from, from the outside in. An error inside an I/O error counts: the
-/// standard library passes over it.
+/// Iterates over an error and its sources, from the outside in. Includes an error inside an I/O
+/// error, which the standard library skips.
 pub(super) fn links<'a>(
     error: &'a (dyn Error + 'static),
 ) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
@@ -36,8 +39,9 @@ pub(super) fn links<'a>(
     })
 }
 
-/// The SDK lists every provider of credentials, one a line, with why it has none. Those that are
-/// simply not set up say nothing that a person can use, and take 500 characters to say it.
+/// Removes credentials providers that are not set up. The SDK lists every provider on its own line,
+/// with the reason why it has no credentials. For providers that are not set up, this takes 500
+/// characters without any use.
 fn without_absent_providers(text: &str) -> String {
     let Some((_, attempted)) = text.split_once("no credentials found in chain. Attempted:") else {
         return text.to_owned();
@@ -55,26 +59,26 @@ fn without_absent_providers(text: &str) -> String {
     }
 }
 
-/// An address without the user name and password in it.
+/// Returns an address without its user name and password.
 pub fn hide_userinfo(address: &str) -> String {
     let (scheme, rest) = match address.split_once("://") {
         Some((scheme, rest)) => (format!("{scheme}://"), rest),
         None => (String::new(), address),
     };
-    // Whoever mistypes an address may have written a password with a slash in it.
+    // A mistyped address may contain a password with a slash.
     match rest.rsplit_once('@') {
         Some((_, host)) => format!("{scheme}***@{host}"),
         None => address.to_owned(),
     }
 }
 
-/// The same words without line breaks.
+/// Returns the text without line breaks.
 pub fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Whether a failure's words are about the lack of usable credentials. The SDK has no type for it
-/// that all its providers use.
+/// Whether an error's text says that usable credentials are missing. The SDK's providers have no
+/// common error type for it.
 pub(super) fn is_about_credentials(words: &str) -> bool {
     let words = words.to_ascii_lowercase();
     ["credential", "identity", "auth scheme", "sso session"]
@@ -82,7 +86,7 @@ pub(super) fn is_about_credentials(words: &str) -> bool {
         .any(|hint| words.contains(hint))
 }
 
-/// Whether a failure's words are about the lack of a region.
+/// Whether an error's text says that the region is missing.
 pub(super) fn is_about_region(words: &str) -> bool {
     words.to_ascii_lowercase().contains("missing region")
 }

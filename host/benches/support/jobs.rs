@@ -2,7 +2,7 @@
 
 use crate::redis_server::{Plain, RedisServer};
 use dispatcher_core::clock;
-use dispatcher_core::message::Outgoing;
+use dispatcher_core::message::OutgoingMessage;
 use dispatcher_core::queue::Queue;
 use dispatcher_redis::queue::{NativeQueue, Redis};
 use serde_json::json;
@@ -60,9 +60,9 @@ impl<'a> Producer<'a> {
         self.sent += count;
         for batch in numbers.chunks(BATCH) {
             if let Some((runtime, queue)) = &self.own {
-                let message = Outgoing {
+                let message = OutgoingMessage {
                     body: body.to_owned(),
-                    ..Outgoing::default()
+                    ..OutgoingMessage::default()
                 };
                 let messages = vec![message; batch.len()];
                 for sent in runtime.block_on(queue.send(&messages)) {

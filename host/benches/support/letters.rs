@@ -1,6 +1,6 @@
 //! Dead letters, put into a queue of any backend. Knows no backend.
 
-use dispatcher_core::message::{Attribute, Outgoing};
+use dispatcher_core::message::{Attribute, OutgoingMessage};
 use dispatcher_core::queue::{DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, Queue};
 use std::sync::Arc;
 
@@ -28,14 +28,14 @@ pub(crate) async fn fill(dead: &Arc<dyn Queue>, source: &str, count: usize, batc
     }
 }
 
-fn letter(source: &str, at: usize) -> Outgoing {
+fn letter(source: &str, at: usize) -> OutgoingMessage {
     let reason = format!("declined by bank {}", at % REASONS);
-    Outgoing {
+    OutgoingMessage {
         body: "x".repeat(BODY),
         attributes: vec![
             Attribute::text(DEAD_LETTER_REASON, reason),
             Attribute::text(DEAD_LETTER_SOURCE, source),
         ],
-        ..Outgoing::default()
+        ..OutgoingMessage::default()
     }
 }

@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
-use dispatcher_core::message::Outgoing;
+use dispatcher_core::message::OutgoingMessage;
 use dispatcher_core::queue::Queue;
 use std::collections::HashMap;
 use std::path::Path;
@@ -98,9 +98,9 @@ async fn arrivals(queue: &impl Queue) {
             let mut batch = Vec::new();
             while sent + 1.0 <= due && batch.len() < 10 {
                 sent += 1.0;
-                batch.push(Outgoing {
+                batch.push(OutgoingMessage {
                     body: BODY.to_owned(),
-                    ..Outgoing::default()
+                    ..OutgoingMessage::default()
                 });
             }
             let answers = queue.send(&batch).await;

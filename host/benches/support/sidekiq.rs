@@ -1,13 +1,13 @@
 //! Sidekiq, as it is installed, else from Debian's packages, which are unpacked beside the tools of the
 //! tests. Knows no measurement.
 
-use crate::debian::Packaged;
+use crate::debian::DebianProgram;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 
 const WORKER: &str = include_str!("peers/worker.rb");
-const PACKAGES: Packaged = Packaged {
+const PACKAGES: DebianProgram = DebianProgram {
     program: "sidekiq",
     packages: &[
         "ruby-sidekiq",

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// Capped exponential back-off with full jitter: a uniform choice from 0 to `first * 2^(tries-1)`,
-/// never above `most` (Brooker, "Exponential Backoff And Jitter"). `tries` counts from 1; `random`
-/// is any uniform number.
+/// Returns a capped exponential back-off with full jitter: a uniform choice from 0 to `first *
+/// 2^(tries-1)`, never above `most` (Brooker, "Exponential Backoff And Jitter"). `tries` counts
+/// from 1; `random` is any uniform number.
 pub(crate) fn full_jitter(first: Duration, most: Duration, tries: u32, random: u64) -> Duration {
     let ceiling = ceiling(first, most, tries);
     let nanos = u64::try_from(ceiling.as_nanos()).unwrap_or(u64::MAX);
@@ -13,7 +13,7 @@ pub(crate) fn full_jitter(first: Duration, most: Duration, tries: u32, random: u
     Duration::from_nanos(u64::try_from(scaled).unwrap_or(nanos))
 }
 
-/// The longest that `full_jitter` may answer.
+/// Returns the maximum that `full_jitter` may return.
 pub fn ceiling(first: Duration, most: Duration, tries: u32) -> Duration {
     let doubled = 2_u32.checked_pow(tries.saturating_sub(1));
     doubled
@@ -48,7 +48,8 @@ mod tests {
 
     #[test]
     fn backoff_doubles_until_the_maximum() {
-        let at = |tries| ceiling(Duration::from_secs(1), Duration::from_secs(10), tries).as_secs();
-        assert_eq!((1..=6).map(at).collect::<Vec<_>>(), [1, 2, 4, 8, 10, 10]);
+        let (first, most) = (Duration::from_secs(1), Duration::from_secs(10));
+        let pauses = [1, 2, 3, 4, 5, 6].map(|tries| ceiling(first, most, tries).as_secs());
+        assert_eq!(pauses, [1, 2, 4, 8, 10, 10]);
     }
 }

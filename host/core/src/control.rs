@@ -1,26 +1,28 @@
-//! What operators set on a queue while it runs: a pause, and limits that hold in place of the
-//! configured ones. Stores keep it as named texts. Pure; knows neither who stores nor who obeys it.
+//! The controls that operators set on a queue while it runs: a pause, and limits that replace the
+//! configured ones. Stores keep them as named texts. Pure; knows neither stores nor stages.
 
-/// The texts that stores keep.
+/// The names of the texts that stores keep.
 const PAUSED: &str = "paused";
 const CONCURRENCY: &str = "concurrency";
 const RATE: &str = "rate";
 const PREFETCH: &str = "prefetch";
 
-/// What operators set on one queue; what is `None` is as configured.
+/// The controls of one queue. A limit that is `None` is as configured.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct QueueControl {
-    /// Nothing is received from it.
+    /// Whether the queue is paused: nothing is received from it.
     pub paused: bool,
-    /// Attempts at its messages at once, in one process; at least 1.
+    /// The maximum number of concurrent attempts at its messages in one process; at least 1.
     pub concurrency: Option<usize>,
-    /// Messages started in a second, in one process; finite and greater than 0.
+    /// The maximum number of messages started per second in one process; finite and greater than 0.
     pub rate: Option<f64>,
-    /// Messages that its route holds beyond what runs, in one process.
+    /// The maximum number of messages that its route holds in one process in addition to the
+    /// running ones.
     pub prefetch: Option<usize>,
 }
 
-/// A change of it: what is `None` stays, `Some(None)` is as configured again.
+/// A change of the controls. A field that is `None` stays; `Some(None)` resets it to the
+/// configuration.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[expect(missing_docs, reason = "the fields are those of `QueueControl`")]
 pub struct ControlChange {
@@ -31,7 +33,7 @@ pub struct ControlChange {
 }
 
 impl ControlChange {
-    /// All limits as configured; a pause stays.
+    /// The reset of all limits to the configuration; a pause stays.
     pub const RESET: Self = Self {
         paused: None,
         concurrency: Some(None),
@@ -39,16 +41,14 @@ impl ControlChange {
         prefetch: Some(None),
     };
 
-    /// The texts that a store sets, or removes where there is no value.
+    /// Returns the texts that a store must set, or remove if the value is `None`.
     pub fn fields(&self) -> Vec<(&'static str, Option<String>)> {
-        let number = |value: Option<usize>| value.map(|value| value.to_string());
         let paused = self.paused.map(|paused| paused.then(|| "true".to_owned()));
-        let rate = self.rate.map(|rate| rate.map(|rate| rate.to_string()));
         let fields = [
             (PAUSED, paused),
-            (CONCURRENCY, self.concurrency.map(number)),
-            (RATE, rate),
-            (PREFETCH, self.prefetch.map(number)),
+            (CONCURRENCY, self.concurrency.map(text)),
+            (RATE, self.rate.map(text)),
+            (PREFETCH, self.prefetch.map(text)),
         ];
         let changed = fields.into_iter();
         changed
@@ -57,8 +57,13 @@ impl ControlChange {
     }
 }
 
+fn text<T: ToString>(limit: Option<T>) -> Option<String> {
+    limit.map(|limit| limit.to_string())
+}
+
 impl QueueControl {
-    /// From the texts of a store. What cannot be read, or is of a newer version, counts as not set.
+    /// Reads the texts of a store. A text that cannot be read, or comes from a newer version,
+    /// counts as not set.
     pub fn of_fields<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut control = Self::default();
         for (name, value) in fields {
@@ -73,7 +78,7 @@ impl QueueControl {
         control
     }
 
-    /// The same after a change.
+    /// Returns the controls after a change.
     #[must_use]
     pub fn changed(self, change: &ControlChange) -> Self {
         Self {
@@ -85,7 +90,7 @@ impl QueueControl {
     }
 }
 
-/// Whether so many messages may be started in a second.
+/// Returns whether this is a valid number of messages per second.
 pub fn is_rate(rate: f64) -> bool {
     rate.is_finite() && rate > 0.0
 }
@@ -96,8 +101,11 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
+    fn number() -> impl Strategy<Value = Option<Option<usize>>> {
+        proptest::option::of(proptest::option::of(1_usize..10_000))
+    }
+
     fn change() -> impl Strategy<Value = ControlChange> {
-        let number = || proptest::option::of(proptest::option::of(1_usize..10_000));
         let rate = proptest::option::of(proptest::option::of(0.001_f64..1e6));
         let paused = proptest::option::of(proptest::bool::ANY);
         (paused, number(), rate, number()).prop_map(|(paused, concurrency, rate, prefetch)| {

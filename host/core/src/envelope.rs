@@ -1,23 +1,23 @@
-//! Finds the message within a message: what SNS wraps when it sends to a queue, and the pointers into
-//! S3 that the extended client libraries send in place of large bodies. Pure.
+//! Finds the message inside a message: in the notification that SNS sends to a queue, and in the S3
+//! pointer that the extended client libraries send in place of a large body. Pure.
 
 use crate::message::{Attribute, ContentError, Message};
 use serde_json::Value;
 
-/// What the bodies of a route are wrapped in.
+/// The envelope around the bodies of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Envelope {
-    /// Nothing.
+    /// No envelope.
     #[default]
     None,
     /// A notification of SNS, unless its subscription delivers raw messages.
     Sns,
 }
 
-/// What becomes of a message whose body is in S3.
+/// The treatment of a message whose body is in S3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum S3Pointers {
-    /// It goes to the dead letters: nobody here fetches the body.
+    /// The message is dead-lettered: dispatcher does not fetch the body.
     #[default]
     DeadLetter,
     /// The handler gets the pointer.
@@ -31,17 +31,20 @@ const POINTERS: [&str; 2] = [
 ];
 
 impl Envelope {
-    /// The message within; `None` where there is no envelope, as of what was sent to the queue itself.
-    /// The ids, dates and counts are those of the queue's message.
+    /// Returns the inner message, or `None` if there is no envelope because the sender sent
+    /// directly to the queue. Keeps the ids, dates and counts of the outer message.
     pub fn open(self, message: &Message) -> Option<Message> {
-        // Without it most bodies need not be parsed.
+        // This test saves parsing most bodies.
         if self == Self::None || !message.body.contains("Notification") {
             return None;
         }
         let notification: Value = serde_json::from_str(&message.body).ok()?;
-        let text = |name: &str| notification.get(name).and_then(Value::as_str);
-        let is_sns = text("Type") == Some("Notification") && text("TopicArn").is_some();
-        let body = text("Message").filter(|_| is_sns)?.to_owned();
+        let is_sns = text(&notification, "Type") == Some("Notification")
+            && text(&notification, "TopicArn").is_some();
+        if !is_sns {
+            return None;
+        }
+        let body = text(&notification, "Message")?.to_owned();
         let mut attributes = message.attributes.clone();
         let mut add = |attribute: Attribute| {
             if !attributes.iter().any(|own| own.name == attribute.name) {
@@ -50,7 +53,7 @@ impl Envelope {
         };
         let senders = notification.get("MessageAttributes");
         for (name, attribute) in senders.and_then(Value::as_object).into_iter().flatten() {
-            if let Some(value) = attribute.get("Value").and_then(Value::as_str) {
+            if let Some(value) = text(attribute, "Value") {
                 add(Attribute::text(name, value));
             }
         }
@@ -59,7 +62,7 @@ impl Envelope {
             ("sns-message-id", "MessageId"),
             ("sns-subject", "Subject"),
         ] {
-            if let Some(value) = text(field) {
+            if let Some(value) = text(&notification, field) {
                 add(Attribute::text(name, value));
             }
         }
@@ -74,7 +77,8 @@ impl Envelope {
 }
 
 impl S3Pointers {
-    /// Why a message has no content that a handler can be given, if its body is in S3.
+    /// Returns the error of a message whose body is in S3, unless pointers are passed to the
+    /// handler.
     pub fn refuse(self, message: &Message) -> Option<ContentError> {
         if self == Self::Pass || !message.body.trim_start().starts_with('[') {
             return None;
@@ -82,16 +86,20 @@ impl S3Pointers {
         let class = POINTERS
             .iter()
             .find(|class| message.body.contains(**class))?;
-        let pointer: Value = serde_json::from_str(&message.body).ok()?;
-        let pointer = pointer.as_array().filter(|parts| parts.len() == 2)?;
-        let text = |name: &str| pointer[1].get(name).and_then(Value::as_str);
+        let body: Value = serde_json::from_str(&message.body).ok()?;
+        let pointer = body.as_array().filter(|parts| parts.len() == 2)?;
         let is_one = pointer[0].as_str() == Some(*class);
-        let (bucket, key) = (text("s3BucketName")?, text("s3Key")?);
+        let bucket = text(&pointer[1], "s3BucketName")?;
+        let key = text(&pointer[1], "s3Key")?;
         is_one.then(|| ContentError::InS3 {
             bucket: bucket.to_owned(),
             key: key.to_owned(),
         })
     }
+}
+
+fn text<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
+    object.get(name).and_then(Value::as_str)
 }
 
 #[cfg(test)]

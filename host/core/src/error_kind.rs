@@ -1,28 +1,28 @@
-//! Classifies failed calls on external systems by what can be done about them. Knows nothing of
-//! what was called.
+//! Classifies failed calls to external systems by the reaction that they allow. Knows nothing of
+//! the systems.
 
 /// A call that failed as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct CallError {
-    /// What may be done about it.
+    /// The possible reaction.
     pub kind: ErrorKind,
-    /// One line: what, where, and the other side's own words.
+    /// One line with the problem, the place and the error text of the external system.
     pub message: String,
 }
 
-/// What may be done about a failed call.
+/// The kind of a failed call: it tells the possible reaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// May pass; retry with back-off.
+    /// A temporary failure: retry with back-off.
     Transient,
-    /// No answer. What was asked may have been done.
+    /// No answer: the call may have been carried out.
     Unreachable,
-    /// What was called upon does not exist: no queue, no table, no file.
+    /// The queue, table or file does not exist.
     NotFound,
-    /// Not allowed: credentials, policy or permissions.
+    /// A lack of permission: credentials, policy or file permissions.
     AccessDenied,
-    /// The call itself is wrong, or cannot be done.
+    /// An invalid call, or one that is not supported.
     Invalid,
 }
 

@@ -9,22 +9,24 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-/// Some messages of one queue, about to be handled together.
+/// Messages of one queue that a handler gets together.
 #[derive(Debug, Clone)]
 pub struct Attempt {
     /// 1 to `Handler::batch` messages, in the queue's order.
     pub messages: Vec<Message>,
-    /// One per message, at the same index: set once what the handler answers about it no longer
-    /// counts.
+    /// One token per message, at the same index. It is set once the handler's answer for the
+    /// message no longer counts.
     pub cancelled: Vec<CancellationToken>,
-    /// One per message: the attempts of this delivery that ended before. May be shorter: no others.
+    /// The earlier attempts of this delivery, per message. May be shorter than `messages`: the
+    /// others had none.
     pub tries: Vec<u32>,
-    /// When the attempt is stopped.
+    /// The time at which the attempt is stopped.
     pub deadline: Deadline,
 }
 
 impl Attempt {
-    /// The number of this attempt at a message, from 1. Every earlier delivery counts as one.
+    /// Returns the number of this attempt at a message, from 1. Every earlier delivery counts as
+    /// one attempt.
     pub fn number(&self, at: usize) -> u32 {
         let received = self.messages.get(at).map_or(1, |one| one.receive_count);
         let tries = self.tries.get(at).copied().unwrap_or_default();
@@ -32,12 +34,12 @@ impl Attempt {
     }
 }
 
-/// How long attempts may take.
+/// The time limit of attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeLimit {
-    /// Without a request for more.
+    /// The limit unless the handler asks for more.
     pub timeout: Duration,
-    /// With one.
+    /// The longest limit that the handler can get by asking.
     pub longest: Duration,
 }
 
@@ -50,12 +52,13 @@ impl From<Duration> for TimeLimit {
     }
 }
 
-/// When an attempt is stopped. The handler may extend it, up to a limit; clones are extended with it.
+/// The time at which an attempt is stopped. The handler may extend it up to a limit; clones are
+/// extended too.
 #[derive(Debug, Clone)]
 pub struct Deadline {
     first: BootInstant,
     first_date: Timestamp,
-    /// None where no extension is possible, as mostly.
+    /// `None` if no extension is possible, as in most cases.
     extension: Option<Arc<Extension>>,
 }
 
@@ -66,7 +69,7 @@ struct Extension {
 }
 
 impl Deadline {
-    /// One that cannot be extended, on both clocks.
+    /// Makes a deadline that cannot be extended, given on both clocks.
     pub fn fixed(at: BootInstant, date: Timestamp) -> Self {
         Self {
             first: at,
@@ -75,7 +78,7 @@ impl Deadline {
         }
     }
 
-    /// That of an attempt that begins now.
+    /// Makes the deadline of an attempt that begins now.
     pub fn after(limit: impl Into<TimeLimit>) -> Self {
         let TimeLimit { timeout, longest } = limit.into();
         let most_ms = whole_ms(longest.saturating_sub(timeout));
@@ -92,34 +95,34 @@ impl Deadline {
         }
     }
 
-    /// By how much it was extended.
+    /// Returns the time by which the handler extended the deadline.
     pub fn added(&self) -> Duration {
         let extension = self.extension.as_ref();
         let added_ms = extension.map(|one| one.added_ms.load(Ordering::Relaxed));
         Duration::from_millis(added_ms.unwrap_or_default())
     }
 
-    /// When it is, as of now.
+    /// Returns the deadline with all extensions so far.
     pub fn get(&self) -> BootInstant {
         self.first + self.added()
     }
 
-    /// The same for guests, in wall-clock time.
+    /// Returns the deadline in wall-clock time, for guests.
     pub fn date(&self) -> Timestamp {
         self.first_date + self.added()
     }
 
-    /// How long it is until then.
+    /// Returns the time left until the deadline.
     pub fn left(&self, now: BootInstant) -> Duration {
         self.get().since(now)
     }
 
-    /// Whether it has passed.
+    /// Whether the deadline has passed.
     pub fn is_over(&self, now: BootInstant) -> bool {
         now >= self.get()
     }
 
-    /// Moves it to this instant, as far as the limit allows; never to an earlier one.
+    /// Extends the deadline to this instant, as far as the limit allows. Never makes it earlier.
     pub fn extend(&self, until: BootInstant) {
         if let Some(extension) = &self.extension {
             let wanted_ms = whole_ms(until.since(self.first)).min(extension.most_ms);
@@ -127,7 +130,8 @@ impl Deadline {
         }
     }
 
-    /// Waits until it has passed, however often it is extended meanwhile. `timers` has the timers.
+    /// Waits until the deadline has passed, including extensions made in the meantime. `timers` is
+    /// the runtime whose timers are used.
     pub async fn passed(&self, timers: &Handle) {
         loop {
             let at = self.get();
@@ -143,44 +147,45 @@ fn whole_ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What the instances of a plugin take at one moment.
+/// The instances of a plugin and their memory at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Instances at work; where many attempts share one, those between two as well.
+    /// Instances at work. If many attempts share an instance, it also counts between two attempts.
     pub running: usize,
-    /// Bytes in their memories.
+    /// Bytes in the memories of the running instances.
     pub running_memory: usize,
-    /// Instances that wait for an attempt: those to be used again, and those made ahead.
+    /// Instances that wait for an attempt: used ones and ones made ahead.
     pub idle: usize,
-    /// Bytes in their memories.
+    /// Bytes in the memories of the waiting instances.
     pub idle_memory: usize,
 }
 
-/// Something that handles messages. Cloned by reference and used by many attempts at once.
+/// A handler of messages. Shared by reference; many attempts use it at once.
 #[async_trait::async_trait]
 pub trait Handler: Send + Sync + 'static {
-    /// Maximum messages of one attempt; 1 for a handler of single messages.
+    /// The maximum number of messages of one attempt; 1 for a handler of single messages.
     fn batch(&self) -> usize;
 
-    /// Whether what an attempt has begun may continue elsewhere once the attempt is stopped, as an
-    /// invoked function does.
+    /// Whether work that an attempt started may continue elsewhere after the attempt is stopped, as
+    /// an invoked Lambda function does.
     fn reaches_out(&self) -> bool {
         false
     }
 
-    /// Which version of its code would run an attempt that begins now, where there are versions.
+    /// Returns the version of the code that an attempt would run now, if the handler has versions.
     fn version(&self, _attempt: &Attempt) -> Option<Arc<str>> {
         None
     }
 
-    /// What its instances take now, those of all its versions together. Nothing where it has none.
+    /// Returns the instances and memory of all versions together. Zero if the handler has no
+    /// instances.
     fn usage(&self) -> Usage {
         Usage::default()
     }
 
-    /// Runs one attempt and answers with one verdict per message, in order. Never panics because
-    /// of a guest; a trap is a verdict. Yields to its executor at every epoch while the guest
-    /// computes. Dropping the future stops the guest and frees its instance.
+    /// Runs one attempt and returns one verdict per message, in order. Never panics because of a
+    /// guest: a trap is a verdict. Yields to its executor at every epoch while the guest computes.
+    /// Dropping the future stops the guest and frees its instance.
     async fn handle(&self, attempt: Arc<Attempt>) -> Vec<Verdict>;
 }
 

@@ -1,12 +1,12 @@
 //! A job: a message with its lease and its permit; and how it ended. The stages pass jobs to each
-//! other, so that none imports another.
+//! other, so that no stage imports another.
 
 use crate::clock::{BootInstant, Timestamp};
 use crate::lease::Lease;
 use crate::memory::HeldBytes;
 use crate::message::{ContentError, Message, Verdict};
 use crate::scheduler::permits::Permit;
-use crate::scheduler::ready::Waiting;
+use crate::scheduler::ready::WaitingJob;
 use crate::telemetry::metrics::exemplar::ExemplarTrace;
 use crate::telemetry::trace::SpanContext;
 use std::time::Duration;
@@ -15,45 +15,56 @@ use tokio::sync::mpsc::UnboundedSender;
 /// A leased message that waits or runs.
 #[derive(Debug)]
 pub struct Job {
-    /// What was received.
+    /// The received message.
     pub message: Message,
-    /// Our claim on it.
+    /// The lease on the message.
     pub lease: Lease,
-    /// Its permit; released when its outcome is on its way.
-    pub permit: Permit,
-    /// The bytes that it takes of the process's budget, where there is one.
-    pub held: Option<HeldBytes>,
-    /// When it was sent; where the backend does not tell, when it was received.
+    /// The data that accompany the message.
+    pub hold: Hold,
+}
+
+/// The data, other than the lease, that accompany a message from its receive to its settlement.
+#[derive(Debug)]
+pub struct Hold {
+    /// The permit; released when the outcome is on its way to the queue.
+    pub permit: Option<Permit>,
+    /// The bytes that the message takes of the process's budget, if there is one.
+    pub bytes: Option<HeldBytes>,
+    /// The date when the message was sent, or when it was received if the backend does not report
+    /// that.
     pub sent_at: Timestamp,
-    /// When it becomes too old to be started; never, if there is no such moment.
+    /// The time at which the message becomes too old to be started; `None` if it never does.
     pub expires: Option<BootInstant>,
-    /// How often in a row it was begun without success, its downstream being busy.
-    pub holds: u32,
-    /// How many attempts of this delivery have ended with a verdict that counts.
+    /// The number of consecutive attempts that ended because the downstream was busy or closed.
+    pub pauses: u32,
+    /// The number of attempts of this delivery that have ended and count.
     pub tries: u32,
-    /// The number of the first attempt of this delivery, from 1: how many there were of the message, as
-    /// `max-attempts` counts them, and one more.
+    /// The number of the first attempt of this delivery, from 1: the number of earlier attempts of
+    /// the message, as `max-attempts` counts them, plus one.
     pub first_attempt: u32,
-    /// How long its last attempt took, if one was made.
+    /// The duration of the last attempt, if one was made.
     pub took: Option<Duration>,
-    /// Before when it is not to be attempted again, after an attempt of this delivery that failed.
+    /// The earliest time of the next attempt, after a failed attempt of this delivery.
     pub not_before: Option<BootInstant>,
-    /// Whether its next receive may dead-letter it: it is better finished than released.
+    /// Whether the next receive may dead-letter the message, so that it should be finished rather
+    /// than released.
     pub last_chance: bool,
-    /// The span of its last attempt, where attempts are traced.
+    /// The span of the last attempt, if attempts are traced.
     pub trace: Option<SpanContext>,
 }
 
-impl Job {
-    /// The number of its present attempt, or of its next, from 1.
+impl Hold {
+    /// Returns the number of the message's present or next attempt, from 1.
     pub(crate) fn attempt(&self) -> u32 {
         self.first_attempt.max(1).saturating_add(self.tries)
     }
+}
 
-    /// The trace that its attempt's duration is shown with: that of its span, else of its sender's,
-    /// if it is exported.
+impl Job {
+    /// Returns the trace to show with the duration of the attempt: that of its own span or, without
+    /// one, that of its sender. Returns `None` if that trace is not exported.
     pub(crate) fn sampled_trace(&self) -> Option<ExemplarTrace> {
-        if let Some(own) = self.trace {
+        if let Some(own) = self.hold.trace {
             return own.sampled.then_some(ExemplarTrace {
                 trace_id: own.trace_id,
                 span_id: Some(own.span_id),
@@ -67,115 +78,128 @@ impl Job {
     }
 }
 
-impl Waiting for Job {
+impl WaitingJob for Job {
     fn group(&self) -> Option<&str> {
         self.message.group.as_deref()
     }
 
     fn sent_at(&self) -> Timestamp {
-        self.sent_at
+        self.hold.sent_at
     }
 
     fn expires(&self) -> Option<BootInstant> {
-        self.expires
+        self.hold.expires
     }
 
     fn id(&self) -> &str {
         &self.message.id
     }
 
+    fn is_redelivered(&self) -> bool {
+        self.message.receive_count > 1
+    }
+
     fn may_be_given_back(&self) -> bool {
-        // An attempt was made: what becomes of it then is no dead letter without one.
-        !self.last_chance || self.tries > 0
+        // After an attempt of this delivery, the message cannot become a dead letter without an
+        // attempt.
+        !self.hold.last_chance || self.hold.tries > 0
+    }
+
+    fn pause_until(&mut self, at: BootInstant) {
+        self.hold.not_before = Some(at);
+    }
+
+    fn note_held(&mut self) {
+        self.hold.pauses = self.hold.pauses.saturating_add(1);
     }
 }
 
 impl Job {
-    /// How it ends if it is released now.
+    /// Returns how the job ends if it is released now.
     pub fn given_back(&self, now: BootInstant) -> JobEnding {
-        match self.not_before {
+        match self.hold.not_before {
             Some(at) if at > now => JobEnding::Behind(at.since(now)),
             _ => JobEnding::Returned,
         }
     }
 
     /// Ends the job.
-    pub fn finish(self, ending: JobEnding) -> Finished {
-        Finished {
-            message: self.message,
-            lease: self.lease,
-            permit: self.permit,
-            held: self.held,
-            tries: self.tries,
-            took: self.took,
-            trace: self.trace,
+    pub fn finish(self, ending: JobEnding) -> FinishedJob {
+        FinishedJob {
+            job: self,
             ending,
             is_awaited: false,
         }
     }
 }
 
-/// How a job ended.
+/// The data that settlement has about a message that has just arrived.
+#[derive(Debug)]
+pub struct Arrival {
+    /// The ending of the job, if it need not run.
+    pub ending: Option<JobEnding>,
+    /// The number of the first attempt of the new delivery, from 1.
+    pub first_attempt: u32,
+    /// Whether the next receive may dead-letter the message, so that it should be finished rather
+    /// than released.
+    pub last_chance: bool,
+}
+
+/// The ending of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobEnding {
-    /// Its attempt ended with a verdict.
+    /// The attempt ended with a verdict.
     Verdict(Verdict),
-    /// It was never started, or stopped with the process: others may have it at once.
+    /// The job was never started: another consumer may have the message at once.
     Returned,
-    /// It was stopped with the process, and what it has begun elsewhere may continue for this long:
-    /// nobody is to have it before.
-    Stopped(Duration),
-    /// It was not started, because others of its group are ahead and there is no place to wait for
-    /// them; or it paused after a failed attempt of this delivery. It is not needed before this
-    /// time.
+    /// A stop interrupted the handler, which no longer runs anywhere: another consumer may have the
+    /// message at once.
+    Interrupted,
+    /// A stop did not wait for the answer of a request to another system. That system may have
+    /// handled the message, or may still do so for this long: no consumer may have the message
+    /// before.
+    Abandoned(Duration),
+    /// The job was not started because others of its group are ahead and there is no place to wait
+    /// for them, or it paused after a failed attempt of this delivery. The message is not needed
+    /// before this time has passed.
     Behind(Duration),
-    /// It was handled before and only its deletion is missing.
+    /// The message was handled before and only needs to be deleted.
     AlreadyDone,
-    /// It was received more often than attempts are allowed, and no attempt ever answered; in words.
+    /// The message was received more often than attempts are allowed, and no attempt ever ended
+    /// with a verdict. Holds the reason as text.
     Exhausted(String),
-    /// It has no content that a handler can be given, so no attempt was made.
+    /// The message has no content that a handler can be given, so no attempt was made.
     Unreadable(ContentError),
-    /// It was too old before it was started.
+    /// The message was too old before the job was started.
     Shed,
-    /// None of the route's filters matches it.
+    /// The message matches none of the route's filters.
     Filtered,
-    /// Somebody cancelled it while it ran: it is to be deleted.
+    /// The message was cancelled while its attempt ran, and must be deleted.
     Cancelled,
-    /// Its lease was lost while it ran.
+    /// The lease was lost while the job waited or ran.
     Lost,
 }
 
 /// A job on its way to settlement.
 #[derive(Debug)]
-pub struct Finished {
-    /// What was received.
-    pub message: Message,
-    /// Our claim on it, to be settled or let go.
-    pub lease: Lease,
-    /// Its permit, which settlement keeps while it cannot keep up.
-    pub permit: Permit,
-    /// The bytes that it takes, until it is settled.
-    pub held: Option<HeldBytes>,
-    /// How many attempts of this delivery have ended with a verdict that counts.
-    pub tries: u32,
-    /// How long its last attempt took, if one was made.
-    pub took: Option<Duration>,
-    /// The span of its last attempt, where attempts are traced.
-    pub trace: Option<SpanContext>,
-    /// How it ended.
+pub struct FinishedJob {
+    /// The job. Settlement keeps its permit while it cannot keep up.
+    pub job: Job,
+    /// The ending of the job.
     pub ending: JobEnding,
-    /// Its queue delivers nothing more of its group before it is settled, and nothing else of the
-    /// queue is about to end: its settlement does not wait for others to share the call.
+    /// Whether settlement must not wait for other jobs to share the call: the queue delivers
+    /// nothing more of the group before this job is settled, and no other job of the queue is about
+    /// to end.
     pub is_awaited: bool,
 }
 
-/// Where finished jobs go: one sender per queue of a route, in the route's order. A send fails
-/// only when the process is past its end, and then the lease's drop lets the message go.
-pub(crate) type Outbox = Vec<UnboundedSender<Finished>>;
+/// The channels for finished jobs: one sender per queue of a route, in the route's order. A send
+/// fails only when the process is past its end; then dropping the lease releases the message.
+pub(crate) type Outbox = Vec<UnboundedSender<FinishedJob>>;
 
-/// Sends a job that ended on to the settlement of its queue.
-pub(crate) fn hand_on(outbox: &Outbox, lane: usize, finished: Finished) {
-    // See `Outbox`: without a receiver the lease's drop lets the message go.
+/// Sends a finished job to the settlement of its queue.
+pub(crate) fn hand_on(outbox: &Outbox, lane: usize, finished: FinishedJob) {
+    // See `Outbox`: without a receiver, dropping the lease releases the message.
     let _ = outbox[lane].send(finished);
 }
 
@@ -183,7 +207,7 @@ pub(crate) fn hand_on(outbox: &Outbox, lane: usize, finished: Finished) {
 #[cfg(any(test, feature = "samples"))]
 #[allow(clippy::unwrap_used, missing_docs, reason = "for tests")]
 pub mod samples {
-    use super::Job;
+    use super::{Hold, Job};
     use crate::clock;
     use crate::clock::Timestamp;
     use crate::lease::Ledger;
@@ -193,7 +217,7 @@ pub mod samples {
     use std::sync::Arc;
     use std::time::Duration;
 
-    /// A job on a message of this id, with a lease of 30 s that nobody extends.
+    /// Returns a job for a message with this id and a lease of 30 s that is never extended.
     pub fn job(id: &str) -> Job {
         let message = samples::message(id);
         let terms = LeaseTerms {
@@ -207,17 +231,19 @@ pub mod samples {
         Job {
             message,
             lease,
-            permit: Permits::new(1).reserve(1),
-            held: None,
-            sent_at: Timestamp::default(),
-            expires: None,
-            holds: 0,
-            tries: 0,
-            first_attempt: 1,
-            took: None,
-            not_before: None,
-            last_chance: false,
-            trace: None,
+            hold: Hold {
+                permit: Some(Permits::new(1).reserve(1)),
+                bytes: None,
+                sent_at: Timestamp::default(),
+                expires: None,
+                pauses: 0,
+                tries: 0,
+                first_attempt: 1,
+                took: None,
+                not_before: None,
+                last_chance: false,
+                trace: None,
+            },
         }
     }
 }
@@ -230,21 +256,24 @@ mod tests {
     const OF_SENDER: &str = "5759e988bd862e3fe1be46a994272793";
     const OURS: &str = "0af7651916cd43dd8448eb211c80319c";
 
+    fn shown(job: &super::Job) -> Option<String> {
+        job.sampled_trace().map(|of| of.trace_id.to_string())
+    }
+
     #[test]
     fn duration_is_shown_with_the_exported_trace_of_the_attempt_or_its_sender() {
         let mut job = super::samples::job("m");
-        let shown = |job: &super::Job| job.sampled_trace().map(|of| of.trace_id.to_string());
         assert_eq!(shown(&job), None);
-        let parent = |flags| format!("00-{OF_SENDER}-53995c3f42cd8ad8-{flags}");
         for (flags, wanted) in [("01", Some(OF_SENDER)), ("00", None), ("x", None)] {
-            job.message.attributes = vec![Attribute::text("traceparent", parent(flags))];
+            let parent = format!("00-{OF_SENDER}-53995c3f42cd8ad8-{flags}");
+            job.message.attributes = vec![Attribute::text("traceparent", parent)];
             assert_eq!(shown(&job).as_deref(), wanted, "{flags}");
         }
         let header = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1";
         job.message.system_attributes = vec![(TRACE_HEADER.to_owned(), header.to_owned())];
         assert_eq!(shown(&job).as_deref(), Some(OF_SENDER));
         for (sampled, wanted) in [(true, Some(OURS)), (false, None)] {
-            job.trace = Some(SpanContext {
+            job.hold.trace = Some(SpanContext {
                 trace_id: TraceId::read(OURS).expect("an id"),
                 span_id: SpanId([1; 8]),
                 sampled,

@@ -1,4 +1,4 @@
-//! The port to functions: one call, never retried implicitly. Knows no AWS.
+//! The port to Lambda functions: one call, never retried implicitly. Knows no AWS.
 
 use async_trait::async_trait;
 use std::time::Duration;
@@ -6,84 +6,83 @@ use std::time::Duration;
 /// Whether the caller waits for the function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Invocation {
-    /// The answer is the function's.
+    /// The caller waits and gets the function's answer.
     #[default]
     RequestResponse,
-    /// Lambda queues the event and answers at once, with an empty payload.
+    /// Lambda queues the event and answers immediately, with an empty payload.
     Event,
 }
 
 /// One invocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// A name, `name:qualifier`, or an ARN; taken as is.
+    /// A name, `name:qualifier`, or an ARN; passed on as is.
     pub function: String,
-    /// Whether to wait for the function.
+    /// Whether the caller waits for the function.
     pub invocation: Invocation,
-    /// The event, JSON. At most 6 MB, or 1 MB for `Event`; Lambda checks.
+    /// The event as JSON. At most 6 MB, or 1 MB for `Event`; Lambda checks this.
     pub payload: Vec<u8>,
-    /// Whether the end of the function's log is wanted; only with `RequestResponse`.
+    /// Whether to return the end of the function's log; only with `RequestResponse`.
     pub log_tail: bool,
-    /// How long to wait for the answer, connecting included.
+    /// The maximum wait for the answer, connecting included.
     pub patience: Duration,
-    /// The trace header of X-Ray, which the function continues.
+    /// The trace header of X-Ray; the function continues this trace.
     pub trace_header: Option<String>,
 }
 
-/// An answer of Lambda. The function may still have failed.
+/// An answer of Lambda. The function itself may have failed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Response {
-    /// What the function returned, or a description of its failure; JSON, or empty.
+    /// The function's result, or a description of its failure: JSON, or empty.
     pub payload: Vec<u8>,
     /// `Handled` or `Unhandled` if the function failed.
     pub function_error: Option<String>,
-    /// The last 4 KB of the function's log, if asked for.
+    /// The last 4 KB of the function's log, if requested.
     pub log_tail: Option<String>,
     /// The version that ran.
     pub executed_version: Option<String>,
-    /// Lambda's id of the invocation, as its logs have it.
+    /// Lambda's id of the invocation, as in its logs.
     pub request_id: Option<String>,
 }
 
-/// Why there is no answer. Each text is one line for a person and names the function.
+/// The reason why there is no answer. Each text is one line for a person and names the function.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvokeError {
-    /// The function did not run for this call; asking again, later, is safe and of use.
+    /// The function did not run for this call. Retrying later is safe and may succeed.
     #[error("{reason}")]
     DidNotRun {
-        /// AWS's error message, or why it was not reached.
+        /// AWS's error message, or why AWS was not reached.
         reason: String,
         /// The retry delay that AWS asks for, if any.
         retry_after: Option<Duration>,
     },
-    /// The function may have run, may be running, or may have run in part.
+    /// The function may have run, wholly or in part, or may still be running.
     #[error("{0}")]
     MayHaveRun(String),
-    /// Lambda refuses this payload, for its size or its content, and the function did not run; a
-    /// part of it may be taken.
+    /// Lambda refused this payload for its size or content, and the function did not run. A part of
+    /// the payload may be accepted.
     #[error("{0}")]
     Refused(String),
-    /// The function did not run, and the same request will fail again until somebody changes the
-    /// function, a permission or the credentials.
+    /// The function did not run, and the same request will fail until someone changes the function,
+    /// a permission or the credentials.
     #[error("{0}")]
     Permanent(String),
 }
 
-/// Invokes functions.
+/// A client that invokes functions.
 #[async_trait]
 pub trait Invoke: Send + Sync + 'static {
-    /// The AWS region of the functions, where one is known. Cheap.
-    fn region(&self) -> Option<&str> {
+    /// Returns the AWS region of a function, if it is known. Cheap.
+    fn region(&self, _function: &str) -> Option<String> {
         None
     }
 
-    /// A URL of the server that calls are made to, once one was. Cheap.
-    fn endpoint(&self) -> Option<&str> {
+    /// Returns a URL of the server that gets the calls of a function, once a call was made. Cheap.
+    fn endpoint(&self, _function: &str) -> Option<String> {
         None
     }
 
-    /// Makes one call, once: whether to retry is the caller's to decide, from the error's
-    /// kind. Returns within `request.patience`. Dropping the future abandons the call; the
-    /// function may run on.
+    /// Makes one call. Never retries: the caller decides by the kind of the error. Returns within
+    /// `request.patience`. Dropping the future abandons the call; the function may continue to run.
     async fn invoke(&self, request: Request) -> Result<Response, InvokeError>;
 }

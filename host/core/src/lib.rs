@@ -1,5 +1,5 @@
-//! The types, ports and stages of a message's life. Knows no queue system, no WebAssembly, no
-//! database and no HTTP: those are crates that depend on this one. `host/README.md` is the map.
+//! The types, ports and stages of a message's life. Does not depend on a queue system, WebAssembly,
+//! a database or HTTP: the crates for those depend on this one. `host/README.md` is the map.
 
 pub mod backend;
 pub mod backoff;
@@ -16,6 +16,7 @@ pub mod handler;
 pub mod idempotency;
 pub mod intake;
 pub mod job;
+pub mod json;
 pub mod keyvalue;
 pub mod lambda;
 pub mod lease;
@@ -23,9 +24,6 @@ pub mod memory;
 pub mod message;
 pub mod process;
 pub mod queue;
-pub mod recording;
-pub mod redrive;
-pub mod rollout;
 pub mod schedule;
 pub mod scheduler;
 pub mod settlement;

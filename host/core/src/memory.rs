@@ -1,15 +1,17 @@
-//! Limits the bytes of messages that the process holds: received and not yet settled, of all queues
-//! together. Knows no queue.
+//! Limits the bytes of messages that the process holds: those received and not yet settled, of all
+//! queues together. Does not depend on queues.
 
+use parking_lot::Mutex;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// What a process holds by default is this part of the memory that it may use: a body exists
-/// several times while it is handled, in the file's cache, on its way and in the handler.
+/// The divisor of the memory that a process may use: by default it holds messages up to that part.
+/// A body exists several times while it is handled: in the file's cache, on its way and in the
+/// handler.
 const PART: u64 = 8;
-/// The least that is allowed: with less, a message of SQS would not fit.
+/// The minimum budget in bytes: an SQS message would not fit into less.
 pub const LEAST: u64 = 2 * 1024 * 1024;
 
 /// The budget of one process.
@@ -23,7 +25,7 @@ pub struct Budget {
 #[derive(Debug, Default)]
 struct BudgetState {
     used: u64,
-    /// Somebody holds bytes beyond the capacity, that work can continue.
+    /// Whether a message holds bytes beyond the capacity so that work can continue.
     overdrawn: bool,
 }
 
@@ -37,17 +39,18 @@ impl Budget {
         })
     }
 
-    /// Maximum bytes at once, which is also the largest message that can be handled.
+    /// Returns the maximum bytes at once, which is also the size of the largest message that can be
+    /// handled.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, BudgetState> {
-        // Plain numbers, which no panic leaves half done.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> parking_lot::MutexGuard<'_, BudgetState> {
+        // The state is plain numbers, which a panic cannot leave half changed.
+        self.state.lock()
     }
 
-    /// How many bytes are free now.
+    /// Returns the number of bytes that are free now.
     pub fn free(&self) -> u64 {
         self.capacity.saturating_sub(self.state().used)
     }
@@ -59,13 +62,13 @@ impl Budget {
         fits.then(|| self.count(&mut state, bytes, false))
     }
 
-    /// Takes this many bytes, free or not: they are here already, or may come whatever is free.
+    /// Takes this many bytes, free or not: the message is here already, or may come regardless.
     pub fn take(self: &Arc<Self>, bytes: u64) -> HeldBytes {
         self.count(&mut self.state(), bytes, false)
     }
 
-    /// Takes this many bytes beyond the capacity, if nobody else does: messages that wait behind
-    /// one must not block it for lack of bytes.
+    /// Takes this many bytes beyond the capacity, unless another message does: messages that wait
+    /// behind one must not block it by using up the bytes.
     pub fn overdraw(self: &Arc<Self>, bytes: u64) -> Option<HeldBytes> {
         let mut state = self.state();
         (!state.overdrawn).then(|| self.count(&mut state, bytes, true))
@@ -83,12 +86,11 @@ impl Budget {
         }
     }
 
-    /// Ready once this many bytes are free.
+    /// Waits until this many bytes are free.
     pub async fn available(&self, bytes: u64) {
         loop {
-            let freed = self.freed.notified();
-            let mut freed = std::pin::pin!(freed);
-            // Before the look, else what is freed in between would be missed.
+            let mut freed = std::pin::pin!(self.freed.notified());
+            // Enable before the check: otherwise bytes freed in between would be missed.
             freed.as_mut().enable();
             if self.free() >= bytes {
                 return;
@@ -98,7 +100,7 @@ impl Budget {
     }
 }
 
-/// Bytes of a message that is held; released when the last clone is dropped.
+/// The bytes of a held message; released when the last clone is dropped.
 #[derive(Debug, Clone)]
 pub struct HeldBytes {
     _share: Arc<BudgetShare>,
@@ -123,7 +125,7 @@ impl Drop for BudgetShare {
     }
 }
 
-/// The budget of a process that may use so much memory, and of one for which no limit is known.
+/// Returns the budget of a process that may use this much memory; unlimited if no limit is known.
 pub fn default_budget(limit: Option<u64>) -> u64 {
     limit.map_or(u64::MAX, |limit| (limit / PART).max(LEAST))
 }
@@ -131,8 +133,10 @@ pub fn default_budget(limit: Option<u64>) -> u64 {
 /// Returns how much memory this process may use: the lowest limit of its control groups (version 1
 /// or 2), or the machine's memory. `None` if the system reports neither.
 pub fn limit() -> Option<u64> {
-    let machine = fs::read_to_string("/proc/meminfo").ok();
-    let machine = machine.as_deref().and_then(total_memory);
+    let machine = fs::read_to_string("/proc/meminfo")
+        .ok()
+        .as_deref()
+        .and_then(total_memory);
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limits = limit_files(&groups, Path::new("/sys/fs/cgroup"))
         .into_iter()
@@ -164,13 +168,13 @@ fn limit_files(groups: &str, root: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// What such a file says: a number of bytes, or `max`. Version 1 writes a number beyond all memory
-/// for no limit, which the machine's memory is less than.
+/// Parses such a file: a number of bytes, or `max` for no limit. Version 1 writes a number for no
+/// limit that is greater than any machine's memory.
 fn group_limit(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// The machine's memory in bytes, of `/proc/meminfo`.
+/// Returns the machine's memory in bytes from the text of `/proc/meminfo`.
 fn total_memory(text: &str) -> Option<u64> {
     let line = text
         .lines()
@@ -221,13 +225,16 @@ mod tests {
         waiting.await;
     }
 
+    fn named(groups: &str) -> Vec<String> {
+        let files = limit_files(groups, Path::new("/sys/fs/cgroup"));
+        files
+            .iter()
+            .map(|file| file.display().to_string())
+            .collect()
+    }
+
     #[test]
     fn finding_04_memory_limits_of_both_cgroup_versions_are_read() {
-        let root = Path::new("/sys/fs/cgroup");
-        let named = |groups| -> Vec<String> {
-            let files = limit_files(groups, root).into_iter();
-            files.map(|file| file.display().to_string()).collect()
-        };
         assert_eq!(
             named("0::/a/b\n"),
             [

@@ -1,5 +1,5 @@
 //! Spawns tasks on tokio's runtimes; nothing else does. Every task has an owner: dropping the owner
-//! ends it.
+//! ends the task.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// One owned task; dropped, it is stopped at its next await.
+/// An owned task. Dropping it stops the task at its next await.
 #[derive(Debug)]
 #[must_use = "the task ends with it"]
 pub struct Task<T>(JoinHandle<T>);
@@ -18,7 +18,7 @@ pub fn spawn<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static
     Task(tokio::spawn(future))
 }
 
-/// Starts `future` on that runtime, wherever the caller is.
+/// Starts `future` on the runtime `home`, regardless of the caller's.
 pub fn spawn_on<T: Send + 'static>(
     home: &Handle,
     future: impl Future<Output = T> + Send + 'static,
@@ -26,14 +26,23 @@ pub fn spawn_on<T: Send + 'static>(
     Task(home.spawn(future))
 }
 
-/// Starts `work`, which blocks, on its own thread. Once it has begun it runs to its end,
-/// even if dropped.
+/// Starts on the present runtime a task that a library ends itself, such as one of its connections.
+/// Without a runtime, as at the end of the process, the task is dropped, and its connection with
+/// it.
+pub fn spawn_unowned(task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+    if let Ok(runtime) = Handle::try_current() {
+        drop(runtime.spawn(task));
+    }
+}
+
+/// Runs `work`, which blocks, on its own thread. Once it has begun, it runs to its end even if the
+/// task is dropped.
 pub fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Task<T> {
     Task(tokio::task::spawn_blocking(work))
 }
 
 impl<T> Task<T> {
-    /// Waits for the task's end. A panic inside it continues here.
+    /// Waits for the end of the task. A panic in the task continues here.
     pub async fn finished(mut self) -> T {
         unwrap_panic((&mut self.0).await)
     }
@@ -45,17 +54,17 @@ impl<T> Drop for Task<T> {
     }
 }
 
-/// What all of some futures come to, in their order. They wait beside each other, on the task of
-/// whoever waits for them.
+/// Returns the results of all futures, in their order. They run concurrently on the task of the
+/// caller.
 pub async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     enum TaskStep<F: Future> {
         Waiting(Pin<Box<F>>),
         Done(Option<F::Output>),
     }
-    let steps = futures
+    let mut steps: Vec<TaskStep<F>> = futures
         .into_iter()
-        .map(|one| TaskStep::Waiting(Box::pin(one)));
-    let mut steps: Vec<TaskStep<F>> = steps.collect();
+        .map(|one| TaskStep::Waiting(Box::pin(one)))
+        .collect();
     poll_fn(|context| {
         let mut is_done = true;
         for step in &mut steps {
@@ -78,13 +87,14 @@ pub async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     .await
 }
 
-/// How many tasks of the present runtime have not ended, those of libraries included.
+/// Returns the number of tasks of the present runtime that have not ended, including those of
+/// libraries.
 pub fn alive() -> usize {
     Handle::current().metrics().num_alive_tasks()
 }
 
-/// Sets `broken` if `future` ends by a panic, so that nobody works on without it. Who drops it has
-/// chosen to.
+/// Sets `broken` if `future` ends with a panic, so that the process does not continue without it.
+/// Dropping the future does not set it.
 pub fn watched<T>(
     broken: &CancellationToken,
     future: impl Future<Output = T> + Send + 'static,
@@ -107,22 +117,23 @@ impl Drop for TaskWatch {
     }
 }
 
-/// Any number of owned tasks; dropped, it stops them all.
+/// A group of owned tasks. Dropping it stops them all.
 #[derive(Debug)]
 pub struct Group<T>(JoinSet<T>);
 
 impl<T: Send + 'static> Group<T> {
-    /// No tasks yet.
+    /// Creates an empty group.
     pub fn new() -> Self {
         Self(JoinSet::new())
     }
 
-    /// Starts one more.
+    /// Starts another task.
     pub fn spawn(&mut self, future: impl Future<Output = T> + Send + 'static) {
         self.0.spawn(future);
     }
 
-    /// The next to finish; forever pending while there are none. Safe to drop and ask again.
+    /// Returns the result of the next task that finishes; pending forever while there are no tasks.
+    /// May be dropped and called again.
     pub async fn next(&mut self) -> T {
         match self.0.join_next().await {
             Some(ended) => unwrap_panic(ended),
@@ -130,7 +141,7 @@ impl<T: Send + 'static> Group<T> {
         }
     }
 
-    /// Takes those that have finished; a panic inside one continues here.
+    /// Takes the results of the tasks that have finished; a panic in one continues here.
     pub fn take_finished(&mut self) -> Vec<T> {
         let mut finished = Vec::new();
         while let Some(ended) = self.0.try_join_next() {
@@ -139,12 +150,12 @@ impl<T: Send + 'static> Group<T> {
         finished
     }
 
-    /// How many have not been taken by `next` yet.
+    /// Returns the number of tasks whose results were not taken yet.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether all have been taken.
+    /// Whether all results were taken.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -161,7 +172,7 @@ fn unwrap_panic<T>(ended: Result<T, JoinError>) -> T {
         Ok(value) => value,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // Only an owner aborts, and an owner that awaits has not.
+            // Only an owner aborts a task, and an owner that awaits it has not.
             Err(error) => unreachable!("an awaited task was stopped: {error}"),
         },
     }

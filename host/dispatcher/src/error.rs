@@ -1,13 +1,14 @@
-//! Errors that end the program: an exit code and what to print. Everything above the stages may
-//! fail with this; nothing below knows of it.
+//! Errors that end the program: an exit code and the lines to print. Everything above the stages
+//! may fail with this; nothing below uses it.
 
-use crate::config::problem::{Fault, Problem};
+use dispatcher_config::problem::{Fault, Problem};
 use dispatcher_core::queue::{ErrorKind, QueueError};
+use dispatcher_core::telemetry::escape::escape_lines;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Exit codes other than 0 that a command ends with, as `--help` documents them. A forced stop ends
-/// with 130 or 143, which only the stop itself knows.
+/// The exit codes other than 0 of a command, as `--help` documents them. A forced stop exits with
+/// 130 or 143, which only the stop itself uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// 1: failed while running.
@@ -19,7 +20,7 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    /// The number that the shell sees.
+    /// Returns the exit code as a number.
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Failed => 1,
@@ -29,7 +30,7 @@ impl Exit {
     }
 }
 
-/// Why a command ends, in lines for stderr.
+/// The reason why a command ends, in lines for stderr.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     /// The exit code.
@@ -39,7 +40,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A failure of one line.
+    /// Creates a failure of one line.
     pub(crate) fn new(exit: Exit, line: impl Into<String>) -> Self {
         Self {
             exit,
@@ -47,18 +48,21 @@ impl Failure {
         }
     }
 
-    /// Prints the lines to stderr.
-    pub(crate) fn report(&self) -> ExitCode {
+    /// Prints the lines to stderr, formatted by `as_line` if given. Escapes control characters of
+    /// quoted text, so that they cannot control the terminal.
+    pub(crate) fn report(&self, as_line: Option<fn(&str, u8) -> String>) -> ExitCode {
+        let code = self.exit.code();
         for line in &self.lines {
-            // Nobody is left to tell if this fails.
-            let _ = writeln!(std::io::stderr(), "error: {line}");
+            let line = as_line.map_or_else(|| format!("error: {line}"), |write| write(line, code));
+            // If this fails, it cannot be reported.
+            let _ = writeln!(std::io::stderr(), "{}", escape_lines(&line));
         }
-        ExitCode::from(self.exit.code())
+        ExitCode::from(code)
     }
 }
 
 impl From<Vec<Problem>> for Failure {
-    /// Bad settings outweigh what cannot be reached: they must be mended first.
+    /// Bad settings take precedence over unreachable services, because they must be fixed first.
     fn from(problems: Vec<Problem>) -> Self {
         let all = |fault| problems.iter().all(|problem| problem.fault == fault);
         let exit = if all(Fault::Running) {

@@ -2,12 +2,7 @@
 //! program: command line, configuration, wiring, stop, reload, admin pages and exporters; `main.rs`
 //! only calls it. `host/README.md` is the map.
 
-mod admin;
 pub mod app;
-pub mod backends;
 pub mod cli;
-pub mod config;
 mod error;
-mod image;
-pub mod name;
-mod telemetry;
+mod registry;

@@ -1,7 +1,7 @@
-//! The binary: all of it is in the library.
+//! The binary. All code is in the library.
 
-/// A message is allocated on one thread and freed on another, which the system's allocator does
-/// badly: host/benches/README.md has the figures.
+/// Replaces the system's allocator, which is slow for messages that are allocated on one thread and
+/// freed on another: host/benches/README.md has the numbers.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

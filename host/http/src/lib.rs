@@ -1,5 +1,5 @@
-//! Serves HTTP: listens, bounds its connections, closes idle ones, and stops in good order. Knows
-//! nothing of the requests.
+//! Serves HTTP: listens, limits its connections, closes idle ones and stops gracefully. Does not
+//! interpret requests.
 
 mod pieces;
 mod stream;
@@ -8,15 +8,17 @@ use axum::Router;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::tasks::Group;
+use dispatcher_core::telemetry::log_throttle::LogThrottle;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use parking_lot::{Mutex, MutexGuard};
 pub use pieces::PieceBody;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 pub use stream::{StreamBody, StreamWriter};
 use tokio::net::{TcpListener, TcpStream};
@@ -24,25 +26,25 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
-/// How long answers under way may take after the stop.
+/// The time for which responses in progress may continue after the stop.
 const LAST: Duration = Duration::from_secs(1);
 
-/// What clients may take of us.
+/// The limits of client connections.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionLimits {
-    /// This many connections at once. When they are all open, a new one takes the place of one on
-    /// which no request is running; while there is none, it waits. They share the limit of open
-    /// files with everything else.
+    /// The maximum number of connections at once. When all are open, a new connection replaces one
+    /// without a running request; if there is none, the new one waits. They share the process's
+    /// limit of open files with everything else.
     pub connections: usize,
-    /// How long a connection may take to ask, the time between two questions included.
+    /// The time within which a client must send its next request.
     pub patience: Duration,
 }
 
-/// The other end of the connection: in the extensions of every request.
+/// The client's address, in the extensions of every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(pub SocketAddr);
 
-/// The connection of a request: in its extensions.
+/// The connection of a request, in its extensions.
 #[derive(Clone)]
 pub struct ServedConnection {
     id: u64,
@@ -51,8 +53,9 @@ pub struct ServedConnection {
 }
 
 impl ServedConnection {
-    /// The answer goes on for long: from now on the connection takes no place among the others, and
-    /// makes place for none. Whoever bounds how many there are ends it with the token.
+    /// Excludes the connection from the limit, for a response that goes on for long: it takes no
+    /// place and is not closed for a new connection. The caller limits the number of such
+    /// connections and can close this one with the returned token.
     pub fn detach(&self) -> CancellationToken {
         self.all.lock().by_id.remove(&self.id);
         self.all.released.notify_one();
@@ -60,10 +63,10 @@ impl ServedConnection {
     }
 }
 
-/// Listens on `address`, and says where: port 0 is any that is free.
+/// Listens on `address` and returns the listener with its address. Port 0 selects any free port.
 ///
 /// # Errors
-/// One line that names the address, if it cannot be had.
+/// Returns one line with the address if it is not available.
 pub async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), String> {
     let bound = async {
         let listener = TcpListener::bind(address).await?;
@@ -75,10 +78,10 @@ pub async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), St
         .map_err(|error| format!("cannot listen on {address}: {error}"))
 }
 
-/// The same, or any port of the address where its port cannot be had.
+/// Listens on `address`, or on any free port of its IP address if that port is not available.
 ///
 /// # Errors
-/// One line that names the address, if none can be had.
+/// Returns one line with the address if no port is available.
 pub async fn listen_or_any_port(address: SocketAddr) -> Result<(TcpListener, SocketAddr), String> {
     match listen(address).await {
         Ok(listening) => Ok(listening),
@@ -86,7 +89,7 @@ pub async fn listen_or_any_port(address: SocketAddr) -> Result<(TcpListener, Soc
     }
 }
 
-/// Answers until `stop`, then for a second at most to finish what is running.
+/// Serves connections until `stop`, then takes up to a second to finish running requests.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -95,6 +98,7 @@ pub async fn serve(
 ) {
     let open = Arc::new(Connections::new(limits.connections));
     let mut tasks: Group<()> = Group::new();
+    let mut failed = LogThrottle::default();
     let accepted = async {
         loop {
             tokio::select! {
@@ -104,8 +108,16 @@ pub async fn serve(
                             let ours = open.admit(peer, clock::now());
                             tasks.spawn(converse(stream, router.clone(), ours, limits, stop.clone()));
                         }
-                        // Of one connection, or of all the files that may be open: it passes.
-                        Err(_) => clock::sleep_until(Some(clock::now() + LAST)).await,
+                        // The client has disconnected; another one may already be waiting.
+                        Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                        // Usually the limit of open files is reached: clients wait until some are
+                        // closed.
+                        Err(error) => {
+                            if failed.should_log(clock::now()) {
+                                tracing::warn!(%error, "connection not accepted, retried");
+                            }
+                            clock::sleep_until(Some(clock::now() + LAST)).await;
+                        }
                     }
                 }
                 () = tasks.next() => {}
@@ -117,7 +129,7 @@ pub async fn serve(
         () = accepted => {}
         () = stop.cancelled() => {}
     }
-    // Nobody new is let in by a socket that nobody reads.
+    // Close the socket, so that no client connects to it in vain.
     drop(listener);
     let finished = async {
         while !tasks.is_empty() {
@@ -130,8 +142,8 @@ pub async fn serve(
     }
 }
 
-/// Answers what one connection asks, until it is closed, says nothing for too long or must make
-/// place for another; after the stop what it has asked already.
+/// Serves one connection until the client closes it, it is idle for too long or it is closed for
+/// another one. After the stop, finishes the requests that have arrived.
 async fn converse(
     stream: TcpStream,
     router: Router,
@@ -139,9 +151,9 @@ async fn converse(
     limits: ConnectionLimits,
     stop: CancellationToken,
 ) {
-    // Answers are small and waited for. A connection that cannot be set so works as well.
+    // Responses are small and clients wait for them. The connection also works without this option.
     let _ = stream.set_nodelay(true);
-    // To tell HTTP/1 from 2 it would wait for the first words without end.
+    // Detecting HTTP/1 or HTTP/2 would wait for the first bytes without a time limit.
     let mut server = auto::Builder::new(TokioExecutor::new()).http1_only();
     server
         .http1()
@@ -159,7 +171,7 @@ async fn converse(
         }
     });
     let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
-    // What goes wrong with one connection ends that connection.
+    // An error of one connection ends only that connection.
     tokio::select! {
         _ = &mut connection => {}
         () = ours.closed.cancelled() => {}
@@ -170,13 +182,13 @@ async fn converse(
     }
 }
 
-/// The open connections. Clients that are silent, or slow to ask, can fill it and keep nobody out:
-/// their connections make place for new ones.
+/// The open connections. Clients that are silent or slow cannot block others, since their
+/// connections are closed for new ones.
 #[derive(Debug)]
 struct Connections {
     most: usize,
     open: Mutex<Open>,
-    /// A request has ended, so that there may be a place.
+    /// Notified when a request ends, since a place may then be free.
     released: Notify,
 }
 
@@ -189,7 +201,7 @@ struct Open {
 #[derive(Debug)]
 struct OpenConnection {
     peer: IpAddr,
-    /// Since when no request is running on it; `None` while one is.
+    /// The time since which no request is running on it; `None` while one is.
     idle_since: Option<BootInstant>,
     closed: CancellationToken,
 }
@@ -203,14 +215,17 @@ impl Connections {
         }
     }
 
-    /// Whether one more can be admitted.
+    /// Whether one more connection can be admitted.
     fn has_place(&self) -> bool {
         let open = self.lock();
-        let idle = |entry: &OpenConnection| entry.idle_since.is_some();
-        open.by_id.len() < self.most || open.by_id.values().any(idle)
+        open.by_id.len() < self.most
+            || open
+                .by_id
+                .values()
+                .any(|entry: &OpenConnection| entry.idle_since.is_some())
     }
 
-    /// Admits a connection, in the place of another if all are taken.
+    /// Admits a connection, in place of another if all places are taken.
     fn admit(self: &Arc<Self>, peer: SocketAddr, now: BootInstant) -> AcceptedConnection {
         let mut open = self.lock();
         if open.by_id.len() >= self.most
@@ -237,20 +252,20 @@ impl Connections {
     }
 
     fn set_idle(&self, id: u64, since: Option<BootInstant>) {
-        // One that made place is no longer there.
+        // A connection that was closed for another one is no longer in the map.
         if let Some(entry) = self.lock().by_id.get_mut(&id) {
             entry.idle_since = since;
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 }
 
 impl Open {
-    /// The connection that makes place for a new one: of those without an outstanding request, one of
-    /// the peer that has the most connections, and of these the one that is idle for the longest.
+    /// Selects the connection to close for a new one: among those without an outstanding request,
+    /// one of the peer with the most connections, and of these the one that has been idle longest.
     fn gives_way(&self) -> Option<u64> {
         let mut of_peer: HashMap<IpAddr, usize> = HashMap::new();
         for entry in self.by_id.values() {
@@ -265,17 +280,17 @@ impl Open {
     }
 }
 
-/// One open connection; its drop frees its place.
+/// An open connection. Dropping it frees its place.
 struct AcceptedConnection {
     id: u64,
     peer: SocketAddr,
-    /// Set when it makes place for another.
+    /// Cancelled when the connection is closed for another one.
     closed: CancellationToken,
     all: Arc<Connections>,
 }
 
 impl AcceptedConnection {
-    /// As the requests on it see it.
+    /// Returns the handle for the requests on it.
     fn connection(&self) -> ServedConnection {
         ServedConnection {
             id: self.id,
@@ -284,7 +299,7 @@ impl AcceptedConnection {
         }
     }
 
-    /// Keeps the connection until this is dropped.
+    /// Protects the connection from being closed for another one until the guard is dropped.
     fn request_under_way(&self) -> RequestGuard {
         self.all.set_idle(self.id, None);
         RequestGuard {

@@ -1,5 +1,5 @@
-//! An answer whose text is written piece by piece, as the client takes it, on a blocking thread. Of a
-//! long text one piece is held at a time. Knows no metric.
+//! A response body whose text is written piece by piece on a blocking thread, as fast as the client
+//! reads it. Only one piece of a long text is in memory at a time. Records no metrics.
 
 use dispatcher_core::tasks;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
@@ -8,19 +8,19 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 /// The pieces that are left, and the next one.
-type Written<T> = Pin<Box<dyn Future<Output = (T, Option<String>)> + Send>>;
+type WrittenPiece<T> = Pin<Box<dyn Future<Output = (T, Option<String>)> + Send>>;
 
-/// The body of an answer in pieces.
+/// The body of a response in pieces.
 pub struct PieceBody<T> {
     /// `None` at the end.
-    next: Option<Written<T>>,
-    /// Of an answer of one piece.
+    next: Option<WrittenPiece<T>>,
+    /// The length in bytes, if the response has only one piece.
     length: Option<u64>,
 }
 
 impl<T: Iterator<Item = String> + Send + 'static> PieceBody<T> {
-    /// Writes the first piece, on the thread of whoever calls. Where it is all, as `is_all` says, the
-    /// length of the answer is known.
+    /// Writes the first piece on the calling thread. If `is_all` says that it is the only one, the
+    /// length of the response is known.
     pub fn begin(mut pieces: T, is_all: impl FnOnce(&T) -> bool) -> Self {
         let first = pieces.next().unwrap_or_default();
         let length = is_all(&pieces).then_some(first.len() as u64);
@@ -55,11 +55,14 @@ impl<T: Iterator<Item = String> + Send + 'static> Body for PieceBody<T> {
         };
         let (mut rest, piece) = ready!(next.as_mut().poll(context));
         self.next = piece.is_some().then(|| {
-            let write = move || {
-                let piece = rest.next();
-                (rest, piece)
-            };
-            Box::pin(async { tasks::blocking(write).finished().await }) as Written<T>
+            Box::pin(async {
+                tasks::blocking(move || {
+                    let piece = rest.next();
+                    (rest, piece)
+                })
+                .finished()
+                .await
+            }) as WrittenPiece<T>
         });
         Poll::Ready(piece.map(|piece| Ok(Frame::data(piece.into()))))
     }
@@ -74,8 +77,8 @@ mod tests {
     where
         T: Iterator<Item = String> + Send + 'static,
     {
-        let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await;
-        let frame = frame?.unwrap_or_else(|never| match never {});
+        let polled = poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await;
+        let frame = polled?.unwrap_or_else(|never| match never {});
         frame.into_data().ok()
     }
 

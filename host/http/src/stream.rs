@@ -1,5 +1,5 @@
-//! Answers that go on: a stream of texts to one client, with a bounded buffer. A client that reads
-//! slower than the stream comes is dropped, and costs nobody else anything.
+//! Response bodies that continue: a stream of texts to one client, with a bounded buffer. A client
+//! that reads more slowly than the stream is disconnected, so other clients are not affected.
 
 use dispatcher_core::clock;
 use dispatcher_core::tasks;
@@ -12,10 +12,10 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// How many texts wait for a client that does not read.
+/// The maximum number of texts that wait for a client that does not read.
 const BUFFER: usize = 2_048;
 
-/// The end of a stream that is written to.
+/// The sending end of a stream.
 #[derive(Debug)]
 pub struct StreamWriter {
     texts: mpsc::Sender<Bytes>,
@@ -24,19 +24,19 @@ pub struct StreamWriter {
 }
 
 impl StreamWriter {
-    /// Sends a text. False once there is nobody to send to: the client has gone, or is dropped now
-    /// since it does not read.
+    /// Sends a text. Returns false if the client has disconnected, or is disconnected now because
+    /// it does not read.
     pub fn send(&self, text: String) -> bool {
         let sent = self.texts.try_send(text.into());
         if sent.is_err() {
-            // Whatever its connection waits for.
+            // Closes the connection, even while it waits to write.
             self.closed.cancel();
         }
         sent.is_ok()
     }
 
-    /// Waits until the client has taken all that was sent. False once there is nobody to send to: the
-    /// client has gone, or is dropped now since it took nothing for so long.
+    /// Waits until the client has read everything that was sent. Returns false if the client has
+    /// disconnected, or is disconnected now because it read too little within `patience`.
     pub async fn until_taken(&self, patience: Duration) -> bool {
         let taken = tokio::select! {
             taken = self.texts.reserve_many(BUFFER) => taken.is_ok(),
@@ -49,7 +49,7 @@ impl StreamWriter {
     }
 }
 
-/// The body of an answer that goes on until what writes it ends.
+/// The body of a response that continues until its writer ends.
 #[derive(Debug)]
 pub struct StreamBody {
     texts: mpsc::Receiver<Bytes>,
@@ -57,7 +57,8 @@ pub struct StreamBody {
 }
 
 impl StreamBody {
-    /// What `write` sends. Dropped with the connection, which `closed` ends.
+    /// Streams the texts that `write` sends. The writer ends with the connection, which `closed`
+    /// closes.
     pub fn new<F>(closed: CancellationToken, write: impl FnOnce(StreamWriter) -> F) -> Self
     where
         F: Future<Output = ()> + Send + 'static,

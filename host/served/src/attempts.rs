@@ -1,34 +1,33 @@
-//! Receives of FIFO queues that name their attempt: repeated within five minutes, as after a lost
-//! answer, they return the same messages with the same receipts. Remembers receipts, no messages;
-//! reads no queue. `now` is an argument.
+//! Receives of FIFO queues that name their attempt. Repeated within five minutes, for example after
+//! a lost answer, they return the same messages with the same receipts. Attempts store receipts,
+//! not messages, and read no queue. `now` is an argument.
 
-use super::service::lock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::message::{Message, Receipt};
 use dispatcher_local::queue::{QueueId, StoreTime};
+use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
-use std::sync::Mutex;
 use std::time::Duration;
 
-/// How long an attempt may be asked for again (ReceiveMessage's page in the SQS API).
+/// The time for which an attempt may be repeated (ReceiveMessage's page in the SQS API).
 const USABLE: Duration = Duration::from_secs(300);
-/// So many at most; then the oldest is forgotten.
+/// The maximum number of attempts; beyond it, the oldest is forgotten.
 const MOST: usize = 10_000;
 
-/// What one attempt brought.
+/// The result of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Attempt {
-    /// When.
+    /// The time of the attempt.
     at: BootInstant,
-    /// With which receipts.
+    /// The receipts of its messages.
     pub receipts: Vec<Receipt>,
     /// The bytes of its messages.
     pub bytes: u64,
-    /// Until when they are invisible.
+    /// The time until which its messages are invisible.
     pub until: StoreTime,
 }
 
-/// An attempt's queue and name.
+/// The queue and the name of an attempt.
 type AttemptKey = (QueueId, String);
 
 /// The attempts of all queues.
@@ -40,24 +39,24 @@ pub(crate) struct Attempts {
 #[derive(Default)]
 struct ReceiveAttempt {
     by_name: HashMap<AttemptKey, Attempt>,
-    /// The oldest first; with those that were made anew since.
+    /// The attempts, the oldest first, including those that were replaced since.
     order: VecDeque<(BootInstant, AttemptKey)>,
 }
 
 impl Attempts {
-    /// What an attempt brought, if it may be asked for again.
+    /// Returns the result of an attempt, if it may be repeated.
     pub(crate) fn get(&self, queue: QueueId, id: &str, now: BootInstant) -> Option<Attempt> {
-        let kept = lock(&self.kept);
+        let kept = self.kept.lock();
         let attempt = kept.by_name.get(&(queue, id.to_owned()))?;
         (now.since(attempt.at) < USABLE).then(|| attempt.clone())
     }
 
-    /// Forgets all of them.
+    /// Forgets all attempts.
     pub(crate) fn clear(&self) {
-        *lock(&self.kept) = ReceiveAttempt::default();
+        *self.kept.lock() = ReceiveAttempt::default();
     }
 
-    /// Remembers what an attempt brought.
+    /// Remembers the result of an attempt.
     pub(crate) fn keep(
         &self,
         queue: QueueId,
@@ -66,7 +65,7 @@ impl Attempts {
         until: StoreTime,
         now: BootInstant,
     ) {
-        let mut kept = lock(&self.kept);
+        let mut kept = self.kept.lock();
         let key = (queue, id.to_owned());
         kept.order.push_back((now, key.clone()));
         let attempt = Attempt {
@@ -79,9 +78,9 @@ impl Attempts {
         kept.forget(now);
     }
 
-    /// It is asked for again, so its messages are invisible until later.
+    /// Updates an attempt that was repeated: its messages are invisible until `until`.
     pub(crate) fn renew(&self, queue: QueueId, id: &str, until: StoreTime) {
-        let mut kept = lock(&self.kept);
+        let mut kept = self.kept.lock();
         if let Some(attempt) = kept.by_name.get_mut(&(queue, id.to_owned())) {
             attempt.until = until;
         }
@@ -89,7 +88,7 @@ impl Attempts {
 }
 
 impl ReceiveAttempt {
-    /// What is too old, and the oldest of what is too many.
+    /// Forgets the attempts that are too old, and the oldest ones beyond the limit.
     fn forget(&mut self, now: BootInstant) {
         while let Some((at, _)) = self.order.front() {
             if now.since(*at) < USABLE && self.order.len() <= MOST {
@@ -146,7 +145,7 @@ mod tests {
         assert_eq!(attempts.get(1, "old", at(300_000)), None);
         keep(&attempts, "other", 300_000);
         assert!(attempts.get(1, "anew", at(300_000)).is_some());
-        let kept = lock(&attempts.kept);
+        let kept = attempts.kept.lock();
         assert_eq!((kept.by_name.len(), kept.order.len()), (2, 2));
     }
 }

@@ -1,5 +1,5 @@
-//! Background work: drops messages past their queue's retention, and continues tasks that move dead
-//! letters, those of an earlier process too. Calls the store; knows no protocol.
+//! Background work: deletes messages whose retention is over, and continues move tasks of dead
+//! letters, also those of an earlier process. Calls the store; independent of the protocol.
 
 use super::service::Service;
 use dispatcher_core::clock;
@@ -8,14 +8,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often to look for what is too old.
+/// The interval of looking for messages whose retention is over.
 const OLD: Duration = Duration::from_secs(30);
-/// Maximum messages that are moved in one transaction.
+/// The maximum number of messages that one transaction moves.
 const AT_ONCE: u32 = 100;
-/// How long to leave a file alone that cannot be written now.
+/// The pause after a failure to write the file.
 const REST: Duration = Duration::from_secs(1);
 
-/// Goes on until it is dropped.
+/// Runs until it is dropped.
 pub(crate) async fn forever(desk: Arc<Service>) {
     tokio::join!(drop_old(&desk), move_on(&desk));
 }
@@ -31,7 +31,7 @@ async fn drop_old(desk: &Service) {
     }
 }
 
-/// Takes the steps of every running task, each at its own rate.
+/// Runs the steps of every running task, each at its own rate.
 async fn move_on(desk: &Service) {
     let mut next: HashMap<String, BootInstant> = HashMap::new();
     loop {
@@ -49,8 +49,8 @@ async fn move_on(desk: &Service) {
             if next.get(&task.handle).is_some_and(|at| *at > now) {
                 continue;
             }
-            let max = task.rate.map_or(AT_ONCE, |rate| rate.clamp(1, AT_ONCE));
-            let max = usize::try_from(max).unwrap_or(1);
+            let most = task.rate.map_or(AT_ONCE, |rate| rate.clamp(1, AT_ONCE));
+            let max = usize::try_from(most).unwrap_or(1);
             let pause = match desk.store.step_move(&task.handle, max).await {
                 Ok(moved) => pause(moved.unwrap_or(0), task.rate),
                 Err(error) => {
@@ -60,14 +60,15 @@ async fn move_on(desk: &Service) {
             };
             next.insert(task.handle.clone(), now + pause);
         }
-        match tasks.is_empty() {
-            true => desk.moves.notified().await,
-            false => clock::sleep_until(next.values().min().copied()).await,
+        if tasks.is_empty() {
+            desk.moves.notified().await
+        } else {
+            clock::sleep_until(next.values().min().copied()).await
         }
     }
 }
 
-/// How long to wait after so many were moved.
+/// Returns the pause after this many messages were moved.
 fn pause(moved: usize, rate: Option<u32>) -> Duration {
     let moved = u32::try_from(moved).unwrap_or(u32::MAX);
     rate.filter(|rate| *rate > 0)

@@ -1,18 +1,18 @@
-//! The error responses of SQS: their names in either protocol, their status codes, their texts.
-//! Knows no queue.
+//! The error responses of SQS: their names in both protocols, their status codes and their texts.
+//! Independent of queues.
 
 use dispatcher_core::queue::{ErrorKind, ItemError, QueueError};
 
-/// A call, or one entry of a batch, that is refused.
+/// The refusal of a call, or of one entry of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// Which of SQS's errors it is.
+    /// The kind of error, as in SQS.
     pub kind: FaultKind,
     /// One line for a person.
     pub message: String,
 }
 
-/// SQS's errors, as far as this server has reason for them.
+/// The errors of SQS that this server uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each has the name that SQS documents")]
 pub(crate) enum FaultKind {
@@ -36,15 +36,14 @@ pub(crate) enum FaultKind {
     InvalidAction,
     Unreadable,
     AccessDenied,
+    OverLimit,
     Unavailable,
     InternalError,
 }
 
 impl FaultKind {
-    /// The JSON protocol's name, and the status.
+    /// Returns the JSON protocol's name, and the status.
     pub(crate) fn json(self) -> (String, u16) {
-        let sqs = |name: &str| format!("com.amazonaws.sqs#{name}");
-        let coral = |name: &str| format!("com.amazon.coral.service#{name}");
         match self {
             Self::PurgeQueueInProgress => (sqs("PurgeQueueInProgress"), 403),
             Self::InvalidParameterValue => (coral("InvalidParameterValueException"), 400),
@@ -52,14 +51,16 @@ impl FaultKind {
             Self::InvalidAction => (coral("UnknownOperationException"), 400),
             Self::Unreadable => (coral("SerializationException"), 400),
             Self::AccessDenied => (coral("AccessDeniedException"), 403),
+            Self::OverLimit => (sqs("OverLimit"), 403),
             Self::Unavailable => (coral("ServiceUnavailableException"), 503),
             Self::InternalError => (coral("InternalFailure"), 500),
+            Self::ResourceNotFoundException => (sqs("ResourceNotFoundException"), 404),
             other => (sqs(&format!("{other:?}")), 400),
         }
     }
 
-    /// The Query protocol's name, which the JSON protocol tells in a header for those who look for
-    /// it, and which is in the failed entries of a batch.
+    /// Returns the Query protocol's name. The JSON protocol sends it in a header for clients that
+    /// look for it, and in the failed entries of a batch.
     pub(crate) fn query(self) -> String {
         match self {
             Self::QueueDoesNotExist => "AWS.SimpleQueueService.NonExistentQueue".into(),
@@ -78,14 +79,22 @@ impl FaultKind {
         }
     }
 
-    /// Whether the caller is to blame.
+    /// Whether the error is the caller's fault.
     pub(crate) fn is_sender(self) -> bool {
         !matches!(self, Self::Unavailable | Self::InternalError)
     }
 }
 
+fn sqs(name: &str) -> String {
+    format!("com.amazonaws.sqs#{name}")
+}
+
+fn coral(name: &str) -> String {
+    format!("com.amazon.coral.service#{name}")
+}
+
 impl Fault {
-    /// Of this kind, in these words.
+    /// Creates a fault of this kind, with this text.
     pub(crate) fn new(kind: FaultKind, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -93,7 +102,7 @@ impl Fault {
         }
     }
 
-    /// There is no such queue.
+    /// Returns the fault for a queue that does not exist.
     pub(crate) fn no_queue() -> Self {
         Self::new(
             FaultKind::QueueDoesNotExist,
@@ -101,7 +110,15 @@ impl Fault {
         )
     }
 
-    /// A parameter that the call needs is not there.
+    /// Returns the fault for an operation that does not exist, or not at this URL.
+    pub(crate) fn invalid_action(action: &str) -> Self {
+        Self::new(
+            FaultKind::InvalidAction,
+            format!("The action {action} is not valid for this endpoint."),
+        )
+    }
+
+    /// Returns the fault for a missing parameter.
     pub(crate) fn missing(parameter: &str) -> Self {
         Self::new(
             FaultKind::MissingParameter,
@@ -109,7 +126,7 @@ impl Fault {
         )
     }
 
-    /// A parameter that says what it must not.
+    /// Returns the fault for a parameter with an invalid value.
     pub(crate) fn value(value: impl std::fmt::Display, parameter: &str, reason: &str) -> Self {
         Self::new(
             FaultKind::InvalidParameterValue,
@@ -117,7 +134,32 @@ impl Fault {
         )
     }
 
-    /// A receipt that is none of this server's.
+    /// Returns the fault for an attribute that is unknown, or not of this kind of queue.
+    pub(crate) fn unknown_attribute(name: &str) -> Self {
+        Self::new(
+            FaultKind::InvalidAttributeName,
+            format!("Unknown Attribute {name}."),
+        )
+    }
+
+    /// Returns the fault for an attribute of a queue that cannot have this value.
+    pub(crate) fn attribute_value(name: &str) -> Self {
+        Self::new(
+            FaultKind::InvalidAttributeValue,
+            format!("Invalid value for the parameter {name}."),
+        )
+    }
+
+    /// Returns the Query protocol's text, which differs for a queue that does not exist.
+    pub(crate) fn query_message(&self) -> &str {
+        if self.kind == FaultKind::QueueDoesNotExist {
+            "The specified queue does not exist for this wsdl version."
+        } else {
+            &self.message
+        }
+    }
+
+    /// Returns the fault for a receipt that is not one of this server's.
     pub(crate) fn no_receipt(receipt: &str) -> Self {
         Self::new(
             FaultKind::ReceiptHandleIsInvalid,
@@ -129,7 +171,7 @@ impl Fault {
 impl From<QueueError> for Fault {
     fn from(error: QueueError) -> Self {
         let kind = match error.kind {
-            // SDKs try these again by themselves.
+            // SDKs retry these by themselves.
             ErrorKind::Transient | ErrorKind::Unreachable => FaultKind::Unavailable,
             ErrorKind::NotFound | ErrorKind::AccessDenied | ErrorKind::Invalid => {
                 FaultKind::InternalError

@@ -1,4 +1,4 @@
-//! The parameters of the operations in both protocols. Parses; judges nothing.
+//! The parameters of the operations in both protocols. Parses them without checking their values.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -8,18 +8,20 @@ use std::collections::BTreeMap;
 /// Texts by name.
 pub(crate) type Texts = BTreeMap<String, String>;
 
-/// A whole number, which the Query protocol writes as text.
+/// Parses a whole number, which the Query protocol writes as text.
 fn number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
-    let wanted = || D::Error::custom("wanted a whole number");
-    match Value::deserialize(from)? {
-        Value::Null => Ok(None),
-        Value::Number(number) => number.as_i64().map(Some).ok_or_else(wanted),
-        Value::String(text) => text.parse().map(Some).map_err(|_| wanted()),
-        _ => Err(wanted()),
-    }
+    let number = match Value::deserialize(from)? {
+        Value::Null => return Ok(None),
+        Value::Number(number) => number.as_i64(),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    };
+    number
+        .map(Some)
+        .ok_or_else(|| D::Error::custom("wanted a whole number"))
 }
 
-/// What concerns one queue and nothing else.
+/// The parameters of operations that only name a queue.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(crate) struct OfQueue {
@@ -47,11 +49,11 @@ pub(crate) struct Send {
 pub(crate) struct Attribute {
     pub data_type: Option<String>,
     pub string_value: Option<String>,
-    /// In base 64.
+    /// The value, in base 64.
     pub binary_value: Option<String>,
 }
 
-/// A batch.
+/// The entries of a batch.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(crate) struct Batch<T> {
@@ -102,7 +104,7 @@ pub(crate) struct Receive {
 pub(crate) struct Create {
     pub queue_name: Option<String>,
     pub attributes: Option<Texts>,
-    /// In JSON this one alone begins small.
+    /// The only name that begins with a small letter in JSON.
     #[serde(rename = "tags", alias = "Tags")]
     pub tags: Option<Texts>,
 }
@@ -125,6 +127,17 @@ pub(crate) struct Attributes {
     pub queue_url: Option<String>,
     pub attribute_names: Option<Vec<String>>,
     pub attributes: Option<Texts>,
+}
+
+/// `AddPermission`, `RemovePermission`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(crate) struct Permission {
+    pub queue_url: Option<String>,
+    pub label: Option<String>,
+    #[serde(rename = "AWSAccountIds")]
+    pub accounts: Option<Vec<String>>,
+    pub actions: Option<Vec<String>>,
 }
 
 /// `TagQueue`, `UntagQueue`.

@@ -1,12 +1,12 @@
-//! The embedded queue over the SQS protocol, so that any AWS SDK uses it unchanged. Beside `app`,
-//! the only place above the adapters that names the embedded queue; knows no other backend and
-//! checks no signatures.
+//! The embedded queue over the SQS protocol, so that any AWS SDK uses it unchanged. Besides `app`,
+//! this is the only crate above the adapters that names the embedded queue. It does not know other
+//! backends and checks no signatures.
 //!
-//! `wire` is which protocol a request speaks. `query` is the older one
-//! in the shapes of the newer. `service` is who answers; `queues`, `sending`, `receiving`, `settling`
-//! and `moving` are its operations. `input`, `content`, `attributes` and `fault` are what they
-//! read, check and refuse. `uploads` is how bodies of requests arrive. `background` is what is done without being asked,
-//! `test_calls` what only test suites ask.
+//! `wire` detects the protocol of a request; `query` converts the older one to the shapes of the
+//! newer. `service` answers requests; `queues`, `sending`, `receiving`, `settling` and `moving` are
+//! its operations. `input`, `content`, `attributes`, `permissions` and `fault` parse, check and
+//! refuse their parameters. `uploads` receives the bodies of requests. `background` is the work
+//! that no request asks for, and `test_calls` answers requests of test suites.
 
 mod attempts;
 mod attributes;
@@ -15,6 +15,7 @@ mod content;
 mod fault;
 mod input;
 mod moving;
+mod permissions;
 mod query;
 mod queues;
 mod receiving;
@@ -36,32 +37,32 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 /// The embedded queue of one folder, ready to be served.
-pub struct Served {
+pub struct ServedFolder {
     store: LocalStore,
     tests: Option<Vec<QueueDeclaration>>,
 }
 
-impl Served {
-    /// Opens the folder; makes what is missing. Blocks for some milliseconds.
+impl ServedFolder {
+    /// Opens the folder and creates what is missing. Blocks for some milliseconds.
     ///
     /// # Errors
-    /// One line that names the folder and the cause.
+    /// Fails with one line that names the folder and the cause.
     pub fn open(folder: &Path) -> Result<Self, QueueError> {
         LocalStore::open(folder).map(|store| Self { store, tests: None })
     }
 
-    /// Queues in memory, gone with this.
+    /// Opens queues in memory, which are lost with this value.
     ///
     /// # Errors
-    /// If there is no memory for them.
+    /// Fails if there is not enough memory.
     pub fn open_in_memory() -> Result<Self, QueueError> {
         LocalStore::open_in_memory().map(|store| Self { store, tests: None })
     }
 
-    /// Makes the queues that are declared; none, if a declaration contradicts what is there.
+    /// Creates or changes the declared queues; none if a declaration contradicts an existing queue.
     ///
     /// # Errors
-    /// If the store cannot be written.
+    /// Fails if the store cannot be written.
     pub async fn declare(
         &self,
         queues: &[QueueDeclaration],
@@ -69,13 +70,13 @@ impl Served {
         self.store.declare(queues.to_vec()).await
     }
 
-    /// A client of the same queues, for the rest of the program. Other files of the folder `data` are
-    /// opened when they are needed; without it there are none.
+    /// Returns a client of the same queues, for the rest of the program. It opens the other files
+    /// of the folder `data` when they are needed; without `data` it has none.
     pub fn client(&self, data: Option<&Path>) -> Arc<dyn BackendClient> {
         dispatcher_local::client_of(self.store.clone(), data)
     }
 
-    /// The same, answering the calls of tests; a reset makes these queues anew.
+    /// Also answers the calls of tests. A reset creates these queues anew.
     #[must_use]
     pub fn with_test_calls(self, queues: Vec<QueueDeclaration>) -> Self {
         Self {
@@ -84,8 +85,8 @@ impl Served {
         }
     }
 
-    /// Answers until `stop`. Long outstanding polls are then answered with nothing, the rest is
-    /// finished, for a second at most.
+    /// Answers requests until `stop`. Then long polls are answered without messages, and other
+    /// requests are finished, within a second at most.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
         let mut desk = Service::new(self.store, stop.clone());
         desk.tests = self.tests;

@@ -1,16 +1,18 @@
-//! Starts and stops the tasks that move dead letters, as SQS has them; the background work takes
-//! their steps.
+//! Starts and stops the tasks that move dead letters, as in SQS. The background work runs their
+//! steps.
 
 use super::fault::{Fault, FaultKind};
 use super::input::Moves;
 use super::service::Service;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use dispatcher_local::queue::{Move, Status, arn, named_by};
 use serde_json::{Map, Value, json};
 
 /// SQS's limits.
 const MOST_RATE: i64 = 500;
 const MOST_LISTED: i64 = 10;
-/// A queue that the embedded queue sends dead letters to by itself.
+/// The suffix of the default dead-letter queues of the embedded queue.
 const DEAD: &str = ".dead";
 
 impl Service {
@@ -54,13 +56,13 @@ impl Service {
             .await?
         {
             return Err(Fault::new(
-                FaultKind::UnsupportedOperation,
+                FaultKind::InvalidParameterValue,
                 "There is already a task running. Only one active task is allowed for a source \
                  queue arn at a given time.",
             ));
         }
         self.moves.notify_one();
-        Ok(json!({"TaskHandle": handle}))
+        Ok(json!({"TaskHandle": task_handle(&handle, &source)}))
     }
 
     pub(super) async fn list_moves(&self, asked: Moves) -> Result<Value, Fault> {
@@ -78,8 +80,22 @@ impl Service {
     pub(super) async fn cancel_move(&self, asked: Moves) -> Result<Value, Fault> {
         let handle = asked
             .task_handle
+            .filter(|handle| !handle.is_empty())
             .ok_or_else(|| Fault::missing("TaskHandle"))?;
-        match self.store.cancel_move(&handle).await? {
+        let Some((id, arn)) = read_handle(&handle) else {
+            return Err(Fault::new(
+                FaultKind::InvalidParameterValue,
+                "Value for parameter TaskHandle is invalid.",
+            ));
+        };
+        let source = self.source(Some(arn)).await?;
+        let known = self.store.moves(&source, usize::MAX).await?;
+        let stopped = if known.iter().any(|task| task.handle == id) {
+            self.store.cancel_move(&id).await?
+        } else {
+            None
+        };
+        match stopped {
             None => Err(Fault::new(
                 FaultKind::ResourceNotFoundException,
                 "Task does not exist.",
@@ -107,6 +123,20 @@ impl Service {
     }
 }
 
+/// Returns a task's handle in SQS's form: the id and the source in base 64.
+fn task_handle(id: &str, source: &str) -> String {
+    STANDARD.encode(json!({"taskId": id, "sourceArn": arn(source)}).to_string())
+}
+
+/// Reads the id and the ARN of the source from a handle.
+fn read_handle(handle: &str) -> Option<(String, String)> {
+    let bytes = STANDARD.decode(handle).ok()?;
+    let named: Value = serde_json::from_slice(&bytes).ok()?;
+    let task = named["taskId"].as_str()?;
+    let source = named["sourceArn"].as_str()?;
+    Some((task.to_owned(), source.to_owned()))
+}
+
 fn not_there(parameter: &str) -> Fault {
     Fault::new(
         FaultKind::ResourceNotFoundException,
@@ -123,7 +153,7 @@ fn show(task: &Move) -> Value {
     add("ApproximateNumberOfMessagesToMove", task.total.into());
     add("StartedTimestamp", task.started.0.into());
     if task.status == Status::Running {
-        add("TaskHandle", task.handle.clone().into());
+        add("TaskHandle", task_handle(&task.handle, &task.source).into());
     }
     if let Some(target) = &task.target {
         add("DestinationArn", arn(target).into());
@@ -135,4 +165,18 @@ fn show(task: &Move) -> Value {
         add("FailureReason", failure.clone().into());
     }
     Value::Object(fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn task_handle_names_the_task_and_its_source() {
+        let handle = task_handle("id", "q");
+        assert_eq!(read_handle(&handle), Some(("id".to_owned(), arn("q"))));
+        for bad in ["foobared", "", "e30="] {
+            assert_eq!(read_handle(bad), None, "{bad}");
+        }
+    }
 }

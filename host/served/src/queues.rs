@@ -1,10 +1,12 @@
 //! Operations on queues: create, find, list, configure, tag, purge, delete.
 
 use super::attributes;
+use super::attributes::is_fifo;
 use super::fault::{Fault, FaultKind};
-use super::input::{Attributes, Create, List, OfQueue, Tags, Texts};
+use super::input::{Attributes, Create, List, OfQueue, Permission, Tags, Texts};
+use super::permissions;
 use super::service::{Service, url};
-use dispatcher_local::queue::KnownQueue;
+use dispatcher_local::queue::{KnownQueue, QueueSettings, arn};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use std::time::Duration;
 const MOST_TAGS: usize = 50;
 const MOST_LISTED: usize = 1000;
 const LONGEST_NAME: usize = 80;
-/// A queue is purged once in this time.
+/// The time in which a queue can be purged once.
 const PURGE: Duration = Duration::from_secs(60);
 
 impl Service {
@@ -21,7 +23,7 @@ impl Service {
         let given = asked.attributes.unwrap_or_default();
         let tags = asked.tags.unwrap_or_default();
         few_enough(&tags)?;
-        check_name(&name)?;
+        check_name(&name, attributes::wants_fifo(&given))?;
         let settings = attributes::new(&name, &given, tags)?;
         if let Some(redrive) = &settings.redrive {
             self.dead_letter_queue(&given, &redrive.dead_letter_queue)
@@ -34,7 +36,7 @@ impl Service {
         Ok(json!({"QueueUrl": url(host, &name)}))
     }
 
-    /// A redrive policy names a queue that exists.
+    /// Checks that the queue that a redrive policy names exists.
     async fn dead_letter_queue(&self, given: &Texts, name: &str) -> Result<(), Fault> {
         match self.named(name).await {
             Ok(_) => Ok(()),
@@ -62,9 +64,11 @@ impl Service {
         self.forget(&queue.name);
         let deleted = self.store.delete_queue(&queue.name).await?;
         self.forget(&queue.name);
-        match deleted {
-            true => Ok(Value::Null),
-            false => Err(Fault::no_queue()),
+        self.forget_purge(queue.id);
+        if deleted {
+            Ok(Value::Null)
+        } else {
+            Err(Fault::no_queue())
         }
     }
 
@@ -98,7 +102,7 @@ impl Service {
             let urls = names.iter().map(|name| Value::from(url(host, name)));
             fields.insert("QueueUrls".into(), urls.collect());
         }
-        // Only those who asked for pages know what to do with the next.
+        // Only clients that asked for pages can use the next one.
         if more
             && asked.max_results.is_some()
             && let Some(last) = names.last()
@@ -116,12 +120,17 @@ impl Service {
     ) -> Result<Value, Fault> {
         let queue = self.queue(path, asked.queue_url.as_deref()).await?;
         let (after, max) = page(&asked)?;
-        let names = self.store.sources(&queue.name).await?;
-        let mut names: Vec<_> = names.into_iter().filter(|name| *name > after).collect();
+        let mut names: Vec<_> = self
+            .store
+            .sources(&queue.name)
+            .await?
+            .into_iter()
+            .filter(|name| *name > after)
+            .collect();
         let more = names.len() > max;
         names.truncate(max);
         let urls: Vec<_> = names.iter().map(|name| url(host, name)).collect();
-        // The one list of this protocol whose name begins small.
+        // The only list of this protocol whose name begins with a small letter.
         let mut answer = json!({"queueUrls": urls});
         if more && let Some(last) = names.last() {
             answer["NextToken"] = last.clone().into();
@@ -140,12 +149,16 @@ impl Service {
         if wanted.is_empty() {
             return Ok(json!({}));
         }
-        // What was set a moment ago by another process is shown at once.
-        let known = self.store.find(&queue.name).await?;
-        let known = known.ok_or_else(Fault::no_queue)?;
-        let depth = match wanted.iter().any(|name| name == "All" || is_count(name)) {
-            true => self.store.depth_of(known.id).await?,
-            false => dispatcher_core::queue::Depth::default(),
+        // Reads the store, so that a change by another process is shown at once.
+        let known = self
+            .store
+            .find(&queue.name)
+            .await?
+            .ok_or_else(Fault::no_queue)?;
+        let depth = if wanted.iter().any(|name| name == "All" || is_count(name)) {
+            self.store.depth_of(known.id).await?
+        } else {
+            dispatcher_core::queue::Depth::default()
         };
         let shown: Map<String, Value> = attributes::all(&known, &depth)
             .into_iter()
@@ -156,9 +169,10 @@ impl Service {
             })
             .map(|(name, value)| (name.to_owned(), value.into()))
             .collect();
-        match shown.is_empty() {
-            true => Ok(json!({})),
-            false => Ok(json!({"Attributes": shown})),
+        if shown.is_empty() {
+            Ok(json!({}))
+        } else {
+            Ok(json!({"Attributes": shown}))
         }
     }
 
@@ -179,7 +193,7 @@ impl Service {
         }
         let name = queue.name.clone();
         self.change_settings(&queue, move |settings| {
-            // Looked at above, with the same outcome: only values decide.
+            // Checked above with the same outcome: only the values decide.
             let _ = attributes::apply(settings, &name, &given);
         })
         .await
@@ -188,13 +202,14 @@ impl Service {
     async fn change_settings(
         &self,
         queue: &KnownQueue,
-        change: impl Fn(&mut dispatcher_local::queue::QueueSettings) + Send + 'static,
+        change: impl Fn(&mut QueueSettings) + Send + 'static,
     ) -> Result<Value, Fault> {
         let changed = self.store.change(&queue.name, change).await?;
         self.forget(&queue.name);
-        match changed {
-            true => Ok(Value::Null),
-            false => Err(Fault::no_queue()),
+        if changed {
+            Ok(Value::Null)
+        } else {
+            Err(Fault::no_queue())
         }
     }
 
@@ -223,19 +238,62 @@ impl Service {
         asked: OfQueue,
     ) -> Result<Value, Fault> {
         let queue = self.queue(path, asked.queue_url.as_deref()).await?;
-        let known = self.store.find(&queue.name).await?;
-        let known = known.ok_or_else(Fault::no_queue)?;
-        match known.settings.tags.is_empty() {
-            true => Ok(json!({})),
-            false => Ok(json!({"Tags": known.settings.tags})),
+        let known = self
+            .store
+            .find(&queue.name)
+            .await?
+            .ok_or_else(Fault::no_queue)?;
+        if known.settings.tags.is_empty() {
+            Ok(json!({}))
+        } else {
+            Ok(json!({"Tags": known.settings.tags}))
         }
     }
 
-    /// Taken and forgotten: nobody is kept out here.
-    pub(super) async fn permit(&self, path: Option<&str>, asked: OfQueue) -> Result<Value, Fault> {
-        self.queue(path, asked.queue_url.as_deref()).await?;
-        Ok(Value::Null)
+    /// Adds a permission to the queue's policy, which is stored and shown, but has no effect.
+    pub(super) async fn add_permission(
+        &self,
+        path: Option<&str>,
+        asked: Permission,
+    ) -> Result<Value, Fault> {
+        let queue = self.queue(path, asked.queue_url.as_deref()).await?;
+        let added = permissions::NewPermission::of(asked)?;
+        let arn = arn(&queue.name);
+        added.to(policy(&queue.settings), &arn)?;
+        self.change_settings(&queue, move |settings| {
+            // Checked above with the same outcome: only the values decide.
+            if let Ok(changed) = added.to(policy(settings), &arn) {
+                settings.other.insert(permissions::POLICY.into(), changed);
+            }
+        })
+        .await
     }
+
+    pub(super) async fn remove_permission(
+        &self,
+        path: Option<&str>,
+        asked: Permission,
+    ) -> Result<Value, Fault> {
+        let queue = self.queue(path, asked.queue_url.as_deref()).await?;
+        let label = permissions::label(asked.label)?;
+        permissions::without(policy(&queue.settings), &label)?;
+        self.change_settings(&queue, move |settings| {
+            // Checked above with the same outcome: only the values decide.
+            match permissions::without(policy(settings), &label) {
+                Ok(Some(changed)) => {
+                    settings.other.insert(permissions::POLICY.into(), changed);
+                }
+                Ok(None) => drop(settings.other.remove(permissions::POLICY)),
+                Err(_) => {}
+            }
+        })
+        .await
+    }
+}
+
+/// Returns the policy of a queue.
+fn policy(settings: &QueueSettings) -> Option<&str> {
+    settings.other.get(permissions::POLICY).map(String::as_str)
 }
 
 fn is_count(name: &str) -> bool {
@@ -247,16 +305,24 @@ fn name(given: Option<String>) -> Result<String, Fault> {
     given.ok_or_else(|| Fault::missing("QueueName"))
 }
 
-fn check_name(name: &str) -> Result<(), Fault> {
+/// Checks a queue's name. The name of a FIFO queue ends with .fifo, and no other name does.
+fn check_name(name: &str, fifo: bool) -> Result<(), Fault> {
     let bare = name.strip_suffix(".fifo").unwrap_or(name);
-    let legal = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
-    match !bare.is_empty() && name.len() <= LONGEST_NAME && bare.chars().all(legal) {
-        true => Ok(()),
-        false => Err(Fault::new(
-            FaultKind::InvalidParameterValue,
-            "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length",
-        )),
+    let is_legal = !bare.is_empty()
+        && name.len() <= LONGEST_NAME
+        && bare
+            .chars()
+            .all(|c: char| c.is_ascii_alphanumeric() || "-_".contains(c));
+    if is_legal && is_fifo(name) == fifo {
+        return Ok(());
     }
+    let why = if fifo {
+        "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, \
+         must end with .fifo suffix and be 1 to 80 in length"
+    } else {
+        "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+    };
+    Err(Fault::new(FaultKind::InvalidParameterValue, why))
 }
 
 fn few_enough(tags: &Texts) -> Result<(), Fault> {
@@ -269,7 +335,7 @@ fn few_enough(tags: &Texts) -> Result<(), Fault> {
     }
 }
 
-/// The same queue may be made again; another of its name may not.
+/// Checks that an existing queue has the given attributes: the same queue may be created again.
 fn same(known: &KnownQueue, given: &Texts) -> Result<(), Fault> {
     match attributes::differences(known, given)?.first() {
         None => Ok(()),
@@ -283,7 +349,7 @@ fn same(known: &KnownQueue, given: &Texts) -> Result<(), Fault> {
     }
 }
 
-/// The name after which a page begins, and how many it has.
+/// Returns the name after which a page begins, and the maximum number of names in it.
 fn page(asked: &List) -> Result<(String, usize), Fault> {
     let max = match asked.max_results {
         None => MOST_LISTED,

@@ -1,4 +1,4 @@
-//! `ReceiveMessage`: its parameters, and messages in the form of SQS.
+//! `ReceiveMessage`: its parameters, and messages in SQS's form.
 
 use super::attributes::is_fifo;
 use super::content;
@@ -9,7 +9,7 @@ use super::service::{Reply, Service};
 use dispatcher_core::clock;
 use dispatcher_core::memory::HeldBytes;
 use dispatcher_core::message::{AttributeValue, Message, Outcome};
-use dispatcher_core::queue::{Ask, GroupShare, Queue, Received};
+use dispatcher_core::queue::{Ask, GroupShare, Queue, ReceivedMessages};
 use dispatcher_core::tasks;
 use dispatcher_local::queue::KnownQueue;
 use serde_json::{Map, Value, json};
@@ -20,14 +20,15 @@ use std::time::Duration;
 const MOST_MESSAGES: i64 = 10;
 const LONGEST_WAIT_S: i64 = 20;
 pub(crate) const LONGEST_VISIBILITY_S: i64 = 43_200;
-/// How long a receive waits for memory at least: answers to others are written meanwhile.
+/// The minimum time that a receive waits for memory. Answers to other clients are written
+/// meanwhile.
 const SHORT_OF_MEMORY: Duration = Duration::from_secs(5);
-/// How often a receive that waits looks whether an operator has paused the queue: with `FRESH` that is
-/// within the five seconds in which `dispatcher run` obeys.
+/// The interval at which a waiting receive checks whether an operator has paused the queue. With
+/// `FRESH` it is within the five seconds in which `dispatcher run` obeys.
 const PAUSE_LOOK: Duration = Duration::from_secs(4);
-/// Who has sent, which nobody here knows.
+/// The sender of every message; the server does not know who sent it.
 const SENDER: &str = "000000000000";
-/// The queue's own attributes of a message.
+/// The system attributes of a message.
 const SYSTEM: [&str; 9] = [
     "ApproximateFirstReceiveTimestamp",
     "ApproximateReceiveCount",
@@ -40,7 +41,7 @@ const SYSTEM: [&str; 9] = [
     "SequenceNumber",
 ];
 
-/// What of a message is shown.
+/// The attributes of a message that the client wants.
 struct WantedAttributes {
     system: Vec<String>,
     attributes: Vec<String>,
@@ -58,7 +59,7 @@ impl Service {
                 "ReceiveRequestAttemptId is only valid for FIFO queues.",
             ));
         }
-        let Received { messages, held, .. } = match attempt {
+        let ReceivedMessages { messages, held, .. } = match attempt {
             Some(attempt) => self.receive_once(&queue, ask, &attempt).await?,
             None => self.receive_unless_paused(&queue, ask).await?,
         };
@@ -74,11 +75,26 @@ impl Service {
         Ok(Reply { value, held })
     }
 
-    /// Receives, and nothing as long as an operator has paused the queue.
-    async fn receive_unless_paused(&self, queue: &KnownQueue, ask: Ask) -> Result<Received, Fault> {
+    /// Receives messages, and none while an operator has paused the queue.
+    async fn receive_unless_paused(
+        &self,
+        queue: &KnownQueue,
+        ask: Ask,
+    ) -> Result<ReceivedMessages, Fault> {
         let until = clock::now() + ask.wait;
         loop {
-            let is_paused = self.named(&queue.name).await?.paused;
+            let is_paused = match self.named(&queue.name).await {
+                Ok(known) if known.settings.incarnation == queue.settings.incarnation => {
+                    known.paused
+                }
+                // The queue was deleted meanwhile. Messages of the next queue of its name are not
+                // for this call.
+                Ok(_) => return Ok(ReceivedMessages::default()),
+                Err(fault) if fault.kind == FaultKind::QueueDoesNotExist => {
+                    return Ok(ReceivedMessages::default());
+                }
+                Err(fault) => return Err(fault),
+            };
             let now = clock::now();
             let left = until.since(now);
             let wait = left.min(PAUSE_LOOK);
@@ -87,7 +103,7 @@ impl Service {
                     () = clock::sleep_until(Some(now + wait)) => {}
                     () = self.hurry.cancelled() => {}
                 }
-                Received::default()
+                ReceivedMessages::default()
             } else {
                 let ask = Ask { wait, ..ask };
                 self.receive_within_budget(queue, ask).await?
@@ -99,19 +115,22 @@ impl Service {
         }
     }
 
-    /// Receives as far as the answers under way leave memory: the rest stays in the queue.
+    /// Receives as many messages as the memory beside pending answers allows. The rest stays in the
+    /// queue.
     async fn receive_within_budget(
         &self,
         queue: &KnownQueue,
         mut ask: Ask,
-    ) -> Result<Received, Fault> {
+    ) -> Result<ReceivedMessages, Fault> {
         let until = clock::now() + ask.wait.max(SHORT_OF_MEMORY);
         loop {
             let budget = Arc::clone(&self.budget);
-            let received = self.store.receive_from(queue, ask, budget, &self.hurry);
-            let received = received.await?;
+            let received = self
+                .store
+                .receive_from(queue, ask, budget, &self.hurry)
+                .await?;
             let nothing = received.messages.is_empty();
-            let Some(bytes) = received.short_of.filter(|_| nothing) else {
+            let (Some(bytes), true) = (received.short_of, nothing) else {
                 return Ok(received);
             };
             if ask.overdraw {
@@ -126,7 +145,7 @@ impl Service {
         }
     }
 
-    /// Takes so many bytes once the answers under way leave them.
+    /// Reserves this many bytes once pending answers leave them free.
     async fn reserve(&self, bytes: u64, wait: Duration) -> Result<HeldBytes, Fault> {
         let until = clock::now() + wait.max(SHORT_OF_MEMORY);
         loop {
@@ -143,7 +162,7 @@ impl Service {
     }
 
     /// Moves messages whose content is missing or cannot be read to the dead-letter queue, and
-    /// answers with the others: a client would take them for empty ones.
+    /// returns the others. A client would take such messages for empty ones.
     async fn set_aside(
         &self,
         queue: &KnownQueue,
@@ -180,13 +199,13 @@ impl Service {
         Ok(good)
     }
 
-    /// The same messages to the same attempt, as long as they are as they were.
+    /// Returns the same messages to the same attempt, as long as they have not changed.
     async fn receive_once(
         &self,
         queue: &KnownQueue,
         ask: Ask,
         attempt: &str,
-    ) -> Result<Received, Fault> {
+    ) -> Result<ReceivedMessages, Fault> {
         if let Some(before) = self.attempts.get(queue.id, attempt, clock::now()) {
             let held = vec![self.reserve(before.bytes, ask.wait).await?];
             let again = self
@@ -194,10 +213,10 @@ impl Service {
                 .take_again(queue, before.receipts, before.until, ask.visibility);
             if let Some((messages, until)) = again.await? {
                 self.attempts.renew(queue.id, attempt, until);
-                return Ok(Received {
+                return Ok(ReceivedMessages {
                     messages,
                     held,
-                    ..Received::default()
+                    ..ReceivedMessages::default()
                 });
             }
         }
@@ -212,7 +231,7 @@ impl Service {
     }
 }
 
-/// SDKs try again by themselves.
+/// Returns the error for a lack of memory. SDKs retry it by themselves.
 fn out_of_memory() -> Fault {
     Fault::new(
         FaultKind::Unavailable,
@@ -221,14 +240,6 @@ fn out_of_memory() -> Fault {
 }
 
 fn ask(queue: &KnownQueue, asked: &Receive) -> Result<Ask, Fault> {
-    let within = |value: Option<i64>, most: i64, least: i64, name: &str| match value {
-        Some(value) if !(least..=most).contains(&value) => Err(Fault::value(
-            value,
-            name,
-            &format!("Must be between {least} and {most}, if provided."),
-        )),
-        value => Ok(value.map(i64::unsigned_abs)),
-    };
     let settings = &queue.settings;
     let max = within(
         asked.max_number_of_messages,
@@ -258,6 +269,20 @@ fn ask(queue: &KnownQueue, asked: &Receive) -> Result<Ask, Fault> {
     })
 }
 
+fn within(value: Option<i64>, most: i64, least: i64, name: &str) -> Result<Option<u64>, Fault> {
+    match value {
+        Some(value) if !(least..=most).contains(&value) => {
+            let reason = if name == "WaitTimeSeconds" {
+                format!("Must be >= {least} and <= {most}, if provided.")
+            } else {
+                format!("Must be between {least} and {most}, if provided.")
+            };
+            Err(Fault::value(value, name, &reason))
+        }
+        value => Ok(value.map(i64::unsigned_abs)),
+    }
+}
+
 impl WantedAttributes {
     fn of(asked: &Receive) -> Result<Self, Fault> {
         let mut system: Vec<String> = asked.attribute_names.clone().unwrap_or_default();
@@ -271,10 +296,7 @@ impl WantedAttributes {
             .iter()
             .find(|name| *name != "All" && !SYSTEM.contains(&name.as_str()));
         if let Some(name) = strange {
-            return Err(Fault::new(
-                FaultKind::InvalidAttributeName,
-                format!("Unknown Attribute {name}."),
-            ));
+            return Err(Fault::unknown_attribute(name));
         }
         Ok(Self {
             system,
@@ -288,10 +310,12 @@ impl WantedAttributes {
             .any(|wanted| wanted == "All" || wanted == name)
     }
 
-    /// By its name, by a prefix with `.*` behind it, or all.
+    /// Whether the client wants an attribute: by its name, by a prefix with `.*` after it, or by
+    /// `All`, `*` or `.*`.
     fn attribute(&self, name: &str) -> bool {
         self.attributes.iter().any(|wanted| {
             wanted == "All"
+                || wanted == "*"
                 || wanted == name
                 || wanted
                     .strip_suffix(".*")
@@ -320,7 +344,7 @@ fn show(queue: &KnownQueue, message: Message, wanted: &WantedAttributes) -> Valu
     let mut shown = message.attributes;
     shown.retain(|attribute| wanted.attribute(&attribute.name));
     if let Some(md5) = content::attributes_md5(&shown) {
-        let list = shown.into_iter().map(|attribute| {
+        let fields_of_each = shown.into_iter().map(|attribute| {
             let value = match attribute.value {
                 AttributeValue::Text(text) => {
                     json!({"DataType": attribute.data_type, "StringValue": text})
@@ -331,14 +355,14 @@ fn show(queue: &KnownQueue, message: Message, wanted: &WantedAttributes) -> Valu
             };
             (attribute.name, value)
         });
-        let list: Map<String, Value> = list.collect();
+        let list: Map<String, Value> = fields_of_each.collect();
         fields.insert("MessageAttributes".into(), list.into());
         fields.insert("MD5OfMessageAttributes".into(), md5.into());
     }
     Value::Object(fields)
 }
 
-/// The queue's own attributes of a message.
+/// Returns the system attributes of a message.
 fn system(queue: &KnownQueue, message: &Message) -> Vec<(String, String)> {
     let mut list = message.system_attributes.clone();
     let mut add = |name: &str, value: String| list.push((name.to_owned(), value));

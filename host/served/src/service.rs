@@ -1,5 +1,5 @@
-//! Dispatches requests: the store, the state between requests, and the table of operations. Knows
-//! no protocol.
+//! Dispatches requests: the store, the state between requests, and the table of operations.
+//! Independent of the protocol.
 
 use super::attempts::Attempts;
 use super::fault::{Fault, FaultKind};
@@ -8,56 +8,60 @@ use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::memory::{self, Budget, HeldBytes};
 use dispatcher_local::queue::{KnownQueue, LocalStore, QueueId};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// How long what is known of a queue is not asked for again: another process may set or delete it.
-/// SQS itself takes up to a minute.
+/// The time for which the store is not asked again about a queue, although another process may
+/// change or delete it. SQS itself takes up to a minute.
 const FRESH: Duration = Duration::from_secs(1);
-/// This many queues are remembered; then all are asked for anew.
+/// The maximum number of queues that are remembered; then all are forgotten.
 const MOST: usize = 10_000;
-/// The account that URLs name: there is none.
+/// The account in URLs. There are no accounts.
 const ACCOUNT: &str = "000000000000";
 
-/// Who answers.
+/// The service that answers requests.
 pub(crate) struct Service {
     /// The file.
     pub store: LocalStore,
-    /// Set when waits are to end.
+    /// The token that ends all waits when it is cancelled.
     pub hurry: CancellationToken,
-    /// Receives that may be asked for again.
+    /// The receives that may be repeated.
     pub attempts: Attempts,
-    /// The bytes that messages in answers under way may have.
+    /// The bytes that messages in pending answers may have.
     pub budget: Arc<Budget>,
-    /// Rung when a task is begun that moves messages.
+    /// The notification that a move task was started.
     pub moves: Notify,
-    /// What a reset makes anew; without it the calls for tests are not answered.
+    /// The queues that a reset creates anew; `None` if the calls of tests are not answered.
     pub tests: Option<Vec<QueueDeclaration>>,
     known: Mutex<HashMap<String, (BootInstant, Arc<KnownQueue>)>>,
     purged: Mutex<HashMap<QueueId, BootInstant>>,
 }
 
-/// A request, whichever protocol it came in.
+/// A request of either protocol.
 pub(crate) struct Request {
-    /// What is wanted: `SendMessage`.
+    /// The operation, for example `SendMessage`.
     pub action: String,
-    /// How the caller reached us, `127.0.0.1:9324`, for URLs of queues.
+    /// The host by which the caller reached this server, `127.0.0.1:9324`, for URLs of queues.
     pub host: String,
-    /// The queue that the path names, for callers that put it nowhere else.
+    /// The queue in the path, for callers that name it nowhere else.
     pub path_queue: Option<String>,
-    /// What was said.
+    /// The trace of the request, from its HTTP header.
+    pub trace: Option<String>,
+    /// The parameters.
     pub body: Body,
 }
 
-/// What a request is answered with.
+/// The reply to a request.
 #[derive(Debug)]
 pub(crate) struct Reply {
-    /// In the shapes of the JSON protocol; null where the operation has no result.
+    /// The result in the shapes of the JSON protocol; null if the operation has none.
     pub value: Value,
     /// The bytes of the messages in it, held until it is written.
     pub held: Vec<HeldBytes>,
@@ -70,16 +74,16 @@ impl From<Value> for Reply {
     }
 }
 
-/// What a request says, in the shapes of the JSON protocol.
+/// The parameters of a request, in the shapes of the JSON protocol.
 pub(crate) enum Body {
-    /// As it came.
+    /// JSON, as it was received.
     Json(bytes::Bytes),
-    /// Made of a form.
+    /// A value, converted from a form.
     Value(Value),
 }
 
 impl Body {
-    /// As the operation wants it.
+    /// Parses the parameters of the operation.
     pub(crate) fn read<T: DeserializeOwned + Default>(self) -> Result<T, Fault> {
         let read = match self {
             Self::Json(bytes) if bytes.is_empty() => Ok(T::default()),
@@ -93,7 +97,7 @@ impl Body {
 }
 
 impl Service {
-    /// Nothing is known yet.
+    /// Creates a service that does not know any queue yet.
     pub(crate) fn new(store: LocalStore, hurry: CancellationToken) -> Self {
         Self {
             store,
@@ -107,18 +111,19 @@ impl Service {
         }
     }
 
-    /// Does what a request asks.
+    /// Carries out a request.
     pub(crate) async fn answer(&self, request: Request) -> Result<Reply, Fault> {
         let Request {
             action,
             host,
             path_queue,
+            trace,
             body,
         } = request;
         let path = path_queue.as_deref();
         let answered = match action.as_str() {
-            "SendMessage" => self.send(path, body.read()?).await,
-            "SendMessageBatch" => self.send_batch(path, body.read()?).await,
+            "SendMessage" => self.send(path, trace, body.read()?).await,
+            "SendMessageBatch" => self.send_batch(path, trace, body.read()?).await,
             "ReceiveMessage" => return self.receive(path, body.read()?).await,
             "DeleteMessage" => self.delete_message(path, body.read()?).await,
             "DeleteMessageBatch" => self.delete_batch(path, body.read()?).await,
@@ -135,19 +140,17 @@ impl Service {
             "TagQueue" => self.tag(path, body.read()?).await,
             "UntagQueue" => self.untag(path, body.read()?).await,
             "ListQueueTags" => self.list_tags(path, body.read()?).await,
-            "AddPermission" | "RemovePermission" => self.permit(path, body.read()?).await,
+            "AddPermission" => self.add_permission(path, body.read()?).await,
+            "RemovePermission" => self.remove_permission(path, body.read()?).await,
             "StartMessageMoveTask" => self.start_move(body.read()?).await,
             "ListMessageMoveTasks" => self.list_moves(body.read()?).await,
             "CancelMessageMoveTask" => self.cancel_move(body.read()?).await,
-            other => Err(Fault::new(
-                FaultKind::InvalidAction,
-                format!("The action {other} is not valid for this endpoint."),
-            )),
+            other => Err(Fault::invalid_action(other)),
         };
         answered.map(Reply::from)
     }
 
-    /// The queue that a request is about, by its URL or the path that it was sent to.
+    /// Returns the queue of a request, by its URL or by the path that it was sent to.
     pub(crate) async fn queue(
         &self,
         path: Option<&str>,
@@ -162,17 +165,17 @@ impl Service {
         }
     }
 
-    /// The queue of a name.
+    /// Returns the queue of a name.
     pub(crate) async fn named(&self, name: &str) -> Result<Arc<KnownQueue>, Fault> {
         let now = clock::now();
-        if let Some((at, known)) = lock(&self.known).get(name)
+        if let Some((at, known)) = self.known.lock().get(name)
             && now.since(*at) < FRESH
         {
             return Ok(Arc::clone(known));
         }
         let found = self.store.find(name).await?;
         let known = Arc::new(found.ok_or_else(Fault::no_queue)?);
-        let mut all = lock(&self.known);
+        let mut all = self.known.lock();
         if all.len() >= MOST {
             all.clear();
         }
@@ -180,44 +183,50 @@ impl Service {
         Ok(known)
     }
 
-    /// Nothing that was known is true any more.
+    /// Forgets everything that is known of queues and attempts.
     pub(crate) fn forget_all(&self) {
-        lock(&self.known).clear();
-        lock(&self.purged).clear();
+        self.known.lock().clear();
+        self.purged.lock().clear();
         self.attempts.clear();
     }
 
-    /// What was known of a queue is no longer true.
+    /// Forgets what is known of a queue.
     pub(crate) fn forget(&self, name: &str) {
-        lock(&self.known).remove(name);
+        self.known.lock().remove(name);
     }
 
-    /// Whether a queue may be purged now, and if so that it is: once in this time.
+    /// Forgets the purge of a deleted queue: the next of its name, which has its key, was never
+    /// purged.
+    pub(crate) fn forget_purge(&self, queue: QueueId) {
+        self.purged.lock().remove(&queue);
+    }
+
+    /// Whether a queue may be purged now, once within `once_in`. If so, records the purge.
     pub(crate) fn may_purge(&self, queue: QueueId, once_in: Duration) -> bool {
         let now = clock::now();
-        let mut purged = lock(&self.purged);
+        let mut purged = self.purged.lock();
         purged.retain(|_, at| now.since(*at) < once_in);
-        match purged.contains_key(&queue) {
-            true => false,
-            false => purged.insert(queue, now).is_none(),
+        match purged.entry(queue) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(free) => {
+                free.insert(now);
+                true
+            }
         }
     }
 }
 
-/// The URL of a queue, for a caller who reached us by this host.
+/// Returns the URL of a queue, for a caller that reached this server by this host.
 pub(crate) fn url(host: &str, name: &str) -> String {
     format!("http://{host}/{ACCOUNT}/{name}")
 }
 
-/// The queue that a URL names, wherever it points.
+/// Returns the queue's name in a URL with any host. SQS also accepts the name alone.
 fn name_in(url: &str) -> Option<&str> {
-    let path = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let Some((_, path)) = url.split_once("://") else {
+        return url.trim_end_matches('/').rsplit('/').next();
+    };
     path.trim_end_matches('/')
         .rsplit_once('/')
         .map(|(_, name)| name)
-}
-
-/// A lock that holds only plain data, which no panic leaves half done.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -33,7 +33,11 @@ impl Service {
         asked: Batch<ReceiptInput>,
     ) -> Result<Value, Fault> {
         let queue = self.queue(path, asked.queue_url.as_deref()).await?;
-        let (mut outcome, good) = entries(asked.entries, |entry| receipt(entry.receipt_handle))?;
+        let (mut outcome, good) = entries(
+            "DeleteMessageBatch",
+            asked.entries,
+            |entry: ReceiptInput| receipt(entry.receipt_handle),
+        )?;
         let receipts = good.iter().map(|(_, receipt)| receipt.clone()).collect();
         let ordered = is_fifo(&queue.name);
         let answers = self.store.delete_from(queue.id, receipts, ordered).await?;
@@ -50,7 +54,10 @@ impl Service {
     ) -> Result<Value, Fault> {
         let queue = self.queue(path, asked.queue_url.as_deref()).await?;
         let item = change(asked)?;
-        let changed = self.store.change_visibility(queue.id, vec![item.clone()]);
+        let ordered = is_fifo(&queue.name);
+        let changed = self
+            .store
+            .change_visibility(queue.id, vec![item.clone()], ordered);
         judge(changed.await?.first(), &item.0)?;
         Ok(Value::Null)
     }
@@ -61,9 +68,12 @@ impl Service {
         asked: Batch<ReceiptInput>,
     ) -> Result<Value, Fault> {
         let queue = self.queue(path, asked.queue_url.as_deref()).await?;
-        let (mut outcome, good) = entries(asked.entries, change)?;
+        let action = "ChangeMessageVisibilityBatch";
+        let (mut outcome, good) = entries(action, asked.entries, change)?;
         let items = good.iter().map(|(_, item)| item.clone()).collect();
-        let answers = self.store.change_visibility(queue.id, items).await?;
+        let ordered = is_fifo(&queue.name);
+        let changed = self.store.change_visibility(queue.id, items, ordered);
+        let answers = changed.await?;
         for ((id, item), answer) in good.into_iter().zip(answers) {
             record_result(&mut outcome, id, judge(Some(&answer), &item.0));
         }
@@ -71,13 +81,14 @@ impl Service {
     }
 }
 
-/// What of a batch can be tried, and an outcome that says what cannot.
+/// Returns the entries of a batch that can be tried, and an outcome with the others refused.
 fn entries<T>(
+    action: &str,
     entries: Option<Vec<ReceiptInput>>,
     read: impl Fn(ReceiptInput) -> Result<T, Fault>,
 ) -> Result<(Outcome, Vec<(String, T)>), Fault> {
     let entries = entries.unwrap_or_default();
-    let ids = batch_ids(entries.iter().map(|entry| entry.id.as_deref()))?;
+    let ids = batch_ids(action, entries.iter().map(|entry| entry.id.as_deref()))?;
     let mut outcome = Outcome::default();
     let mut good = Vec::new();
     for (id, entry) in ids.into_iter().zip(entries) {
@@ -118,18 +129,23 @@ fn change(asked: ReceiptInput) -> Result<(Receipt, Duration), Fault> {
     Ok((receipt, Duration::from_secs(seconds.unsigned_abs())))
 }
 
-/// In SQS's words, which SDKs and people look for.
+/// Converts a refusal to SQS's words, which SDKs and people look for.
 fn judge(answer: Option<&Result<(), SettleRefusal>>, receipt: &Receipt) -> Result<(), Fault> {
     let Some(Err(why)) = answer else {
         return Ok(());
     };
-    let of_receipt = |reason: &str| Fault::value(&receipt.0, "ReceiptHandle", reason);
     Err(match why {
         SettleRefusal::Unreadable => Fault::no_receipt(&receipt.0),
-        SettleRefusal::Expired => of_receipt("The receipt handle has expired."),
-        SettleRefusal::Vanished => {
-            of_receipt("Message does not exist or is not available for visibility timeout change.")
-        }
+        SettleRefusal::Expired => Fault::value(
+            &receipt.0,
+            "ReceiptHandle",
+            "The receipt handle has expired.",
+        ),
+        SettleRefusal::Vanished => Fault::value(
+            &receipt.0,
+            "ReceiptHandle",
+            "Message does not exist or is not available for visibility timeout change.",
+        ),
         SettleRefusal::Visible => Fault::new(
             FaultKind::MessageNotInflight,
             format!("The message referred to by {} is not in flight.", receipt.0),

@@ -1,5 +1,5 @@
-//! Calls that a test suite makes between two tests: everything deleted, the clock moved ahead. Only
-//! a server that keeps nothing on disk answers them.
+//! Calls that a test suite makes between two tests: they delete everything, or move the clock
+//! ahead. Only a server that stores nothing on disk answers them.
 
 use super::service::Service;
 use axum::body::Body;
@@ -11,15 +11,15 @@ use dispatcher_core::queue::QueueError;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// What their paths begin with.
+/// The prefix of their paths.
 pub(crate) const PATH: &str = "/_dispatcher/";
-/// The longest body of a call.
+/// The maximum number of bytes of a call's body.
 const LONGEST: usize = 4_096;
 
-/// A call that was not done: its status, and why.
+/// The status and the reason of a refused call.
 type RefusedCall = (StatusCode, String);
 
-/// Answers a call, named without `PATH`.
+/// Answers a call; `call` is its name without `PATH`.
 pub(crate) async fn answer(desk: &Service, call: &str, asked: &Parts, body: Body) -> Response {
     let (status, kind, answer) = match run(desk, call, asked, body).await {
         Ok(answer) => (StatusCode::OK, "application/json", answer),
@@ -37,18 +37,17 @@ pub(crate) async fn answer(desk: &Service, call: &str, asked: &Parts, body: Body
 }
 
 async fn run(desk: &Service, call: &str, asked: &Parts, body: Body) -> Result<Value, RefusedCall> {
-    let refused = |status, detail: &str| Err((status, detail.to_owned()));
     let Some(declared) = &desk.tests else {
         let detail =
             "reset and clock are answered by `dispatcher local --memory` at a loopback address";
-        return refused(StatusCode::NOT_FOUND, detail);
+        return Err((StatusCode::NOT_FOUND, detail.to_owned()));
     };
     if asked.headers.contains_key(header::ORIGIN) {
         let detail = "requests of web pages, which carry an Origin header, are not answered";
-        return refused(StatusCode::FORBIDDEN, detail);
+        return Err((StatusCode::FORBIDDEN, detail.to_owned()));
     }
     if asked.method != Method::POST {
-        return refused(StatusCode::METHOD_NOT_ALLOWED, "wanted POST");
+        return Err((StatusCode::METHOD_NOT_ALLOWED, "wanted POST".to_owned()));
     }
     match call {
         "reset" => {
@@ -61,10 +60,10 @@ async fn run(desk: &Service, call: &str, asked: &Parts, body: Body) -> Result<Va
         }
         "clock" => {
             let body = axum::body::to_bytes(body, LONGEST).await;
-            let by = advance(&body.unwrap_or_default());
-            let by = by.map_err(|detail| (StatusCode::BAD_REQUEST, detail))?;
+            let by = advance(&body.unwrap_or_default())
+                .map_err(|detail| (StatusCode::BAD_REQUEST, detail))?;
             clock::advance(by);
-            // What was kept for long enough is gone when this is answered.
+            // Messages whose retention is over are gone when this is answered.
             while desk.store.drop_old().await.map_err(failed)? {}
             desk.store.wake();
             desk.moves.notify_one();
@@ -83,7 +82,7 @@ fn failed(error: QueueError) -> RefusedCall {
     (StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
-/// How far a body moves the clock: `{"advance":"15m"}`.
+/// Returns how far a body moves the clock: `{"advance":"15m"}`.
 fn advance(body: &[u8]) -> Result<Duration, String> {
     let wanted = "wanted {\"advance\":\"15m\"}";
     let body: Value = match serde_json::from_slice(body) {
@@ -98,7 +97,7 @@ fn advance(body: &[u8]) -> Result<Duration, String> {
         return Err(format!("`{unknown}` is not known; {wanted}"));
     }
     let Some(text) = body["advance"].as_str() else {
-        return Err(format!("`advance` is missing or no text; {wanted}"));
+        return Err(format!("`advance` is missing or not a text; {wanted}"));
     };
     let parsed = humantime::parse_duration(text);
     parsed.map_err(|error| format!("`advance`: `{text}` is not a duration ({error}); {wanted}"))
@@ -115,7 +114,7 @@ mod tests {
         for (body, found) in [
             ("", "the body is not JSON"),
             ("{}", "`advance` is missing"),
-            (r#"{"advance":900}"#, "`advance` is missing or no text"),
+            (r#"{"advance":900}"#, "`advance` is missing or not a text"),
             (r#"{"advance":"-1s"}"#, "`-1s` is not a duration"),
             (r#"{"by":"1s"}"#, "`by` is not known"),
         ] {

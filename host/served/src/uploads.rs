@@ -1,41 +1,41 @@
-//! Bodies of requests as they arrive: admitted by the bytes that have been received, not by those
-//! that were announced. When all memory is taken, the slowest upload is ended for the others. Knows
-//! no protocol.
+//! Bodies of requests as they arrive. They are admitted by the bytes that have been received, not
+//! by those that were announced. When all memory is taken, the slowest upload is ended for the
+//! others. Independent of the protocol.
 
-use super::service::lock;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::StatusCode;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-/// So much of a body is held without asking for room, so that small requests never wait for large
-/// ones: with all connections that may be open, 64 MiB.
+/// The bytes of a body that need no room, so that small requests never wait for large ones: 64 MiB
+/// with the maximum number of connections.
 const FREE: usize = 16 * 1024;
-/// An upload is not cut before this time, however slow it looks.
+/// The time before which an upload is not cut, however slow it is.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How much may be held, and how long an upload may take.
+/// The limits of the memory and of the time of uploads.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UploadLimits {
-    /// What all bodies together may hold beyond their first `FREE` bytes, in KiB.
+    /// The maximum of all bodies together beyond their first `FREE` bytes, in KiB.
     pub room_kib: u32,
-    /// The longest body, in bytes.
+    /// The maximum number of bytes of a body.
     pub longest: usize,
-    /// How long a body may take to arrive.
+    /// The time limit for the arrival of a body.
     pub arrival: Duration,
 }
 
 /// The uploads under way.
 pub(crate) struct Uploads {
     limits: UploadLimits,
-    /// A permit is a KiB that is held.
+    /// The free room. A permit is a KiB.
     room: Arc<Semaphore>,
     active: Mutex<Active>,
 }
@@ -51,7 +51,7 @@ struct Active {
 struct Upload {
     began: BootInstant,
     bytes: usize,
-    /// It is not slow: it waits for room itself.
+    /// Whether it waits for room itself, and so is not slow.
     waits: bool,
     cut: CancellationToken,
 }
@@ -59,14 +59,14 @@ struct Upload {
 /// A body that has arrived, with the room that it takes.
 #[derive(Debug)]
 pub(crate) struct UploadedBody {
-    /// All of it.
+    /// The whole body.
     pub body: Bytes,
-    /// Released when dropped; nothing for a small body.
+    /// The room, released when dropped; `None` for a small body.
     pub room: Option<OwnedSemaphorePermit>,
 }
 
 impl Uploads {
-    /// Nothing has arrived yet.
+    /// Creates the state without any upload.
     pub(crate) fn new(limits: UploadLimits) -> Self {
         Self {
             limits,
@@ -75,11 +75,11 @@ impl Uploads {
         }
     }
 
-    /// Reads a body whole. `announced` is its length where the request says it.
+    /// Reads a whole body. `announced` is its length, if the request states it.
     ///
     /// # Errors
-    /// 413 for one that is too long, 408 for one that takes too long or is the slowest while others
-    /// need its room, 503 where no room comes free in time.
+    /// Fails with 413 if the body is too long, with 408 if it takes too long or is the slowest
+    /// while others need its room, and with 503 if no room becomes free in time.
     pub(crate) async fn read(
         &self,
         mut body: Body,
@@ -93,9 +93,9 @@ impl Uploads {
         let mut data = Vec::new();
         let mut room: Option<OwnedSemaphorePermit> = None;
         loop {
-            let frame = poll_fn(|context| Pin::new(&mut body).poll_frame(context));
+            let next = poll_fn(|context| Pin::new(&mut body).poll_frame(context));
             let frame = tokio::select! {
-                frame = frame => frame,
+                frame = next => frame,
                 () = entry.cut.cancelled() => return Err(StatusCode::REQUEST_TIMEOUT),
                 () = clock::sleep_until(Some(late)) => return Err(StatusCode::REQUEST_TIMEOUT),
             };
@@ -126,14 +126,14 @@ impl Uploads {
         })
     }
 
-    /// The bytes of all bodies that are on their way.
+    /// Returns the bytes of all bodies that are on their way.
     #[cfg(test)]
     pub(crate) fn received(&self) -> usize {
-        let active = lock(&self.active);
+        let active = self.active.lock();
         active.by_number.values().map(|upload| upload.bytes).sum()
     }
 
-    /// Room for more of an upload; where there is none, the slowest one is cut.
+    /// Reserves room for more of an upload. If there is none, cuts the slowest upload.
     async fn room(
         &self,
         more: usize,
@@ -162,7 +162,7 @@ impl Uploads {
     }
 
     fn cut_slowest(&self, now: BootInstant) {
-        let active = lock(&self.active);
+        let active = self.active.lock();
         if let Some(upload) = slowest(active.by_number.values(), now) {
             tracing::warn!(
                 received_bytes = upload.bytes,
@@ -174,24 +174,25 @@ impl Uploads {
     }
 }
 
-/// The upload with the lowest rate among those that hold room, have had their time of grace and
-/// are not cut yet. Those that wait for room come last, the newest of them first: where all wait for
-/// each other, one must go.
+/// Returns the upload with the lowest rate among those that hold room, are past their grace period
+/// and are not cut yet. Uploads that wait for room come last, the newest of them first: if all wait
+/// for each other, one must go.
 fn slowest<'a>(uploads: impl Iterator<Item = &'a Upload>, now: BootInstant) -> Option<&'a Upload> {
-    let rate = |upload: &Upload| {
-        let millis = now.since(upload.began).as_millis().max(1);
-        upload.bytes as u128 * 1_000 / millis
-    };
     let uploads = uploads.filter(|upload| {
         upload.bytes > FREE && !upload.cut.is_cancelled() && now.since(upload.began) >= GRACE
     });
-    uploads.min_by_key(|upload| match upload.waits {
-        false => (false, rate(upload), Duration::ZERO),
-        true => (true, 0, now.since(upload.began)),
+    uploads.min_by_key(|upload| {
+        if upload.waits {
+            (true, 0, now.since(upload.began))
+        } else {
+            let millis = now.since(upload.began).as_millis().max(1);
+            let rate = upload.bytes as u128 * 1_000 / millis;
+            (false, rate, Duration::ZERO)
+        }
     })
 }
 
-/// An upload's place among those under way; its drop ends that.
+/// The entry of an upload that is under way. Its drop removes the entry.
 struct UploadSlot<'a> {
     uploads: &'a Uploads,
     number: u64,
@@ -207,7 +208,7 @@ impl<'a> UploadSlot<'a> {
             waits: false,
             cut: cut.clone(),
         };
-        let mut active = lock(&uploads.active);
+        let mut active = uploads.active.lock();
         active.next += 1;
         let number = active.next;
         active.by_number.insert(number, upload);
@@ -219,7 +220,7 @@ impl<'a> UploadSlot<'a> {
     }
 
     fn set(&self, change: impl FnOnce(&mut Upload)) {
-        if let Some(upload) = lock(&self.uploads.active).by_number.get_mut(&self.number) {
+        if let Some(upload) = self.uploads.active.lock().by_number.get_mut(&self.number) {
             change(upload);
         }
     }
@@ -235,11 +236,11 @@ impl<'a> UploadSlot<'a> {
 
 impl Drop for UploadSlot<'_> {
     fn drop(&mut self) {
-        lock(&self.uploads.active).by_number.remove(&self.number);
+        self.uploads.active.lock().by_number.remove(&self.number);
     }
 }
 
-/// The room that so many bytes of one body take.
+/// Returns the room that this many bytes of one body take, in KiB.
 fn kibibytes(bytes: usize) -> usize {
     bytes.saturating_sub(FREE).div_ceil(1024)
 }
@@ -257,13 +258,16 @@ mod tests {
         }
     }
 
+    fn waiting(began_s: u64, bytes: usize) -> Upload {
+        Upload {
+            waits: true,
+            ..upload(began_s, bytes)
+        }
+    }
+
     #[test]
     fn finding_19_upload_waiting_for_memory_is_not_slow_and_ends_only_in_deadlock() {
         let now = BootInstant::from_boot(Duration::from_secs(100));
-        let waiting = |began_s, bytes| Upload {
-            waits: true,
-            ..upload(began_s, bytes)
-        };
         let all = [
             waiting(10, 20_000),
             upload(90, 8_000_000),

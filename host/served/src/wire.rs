@@ -8,6 +8,8 @@ use super::uploads::{UploadLimits, UploadedBody, Uploads};
 use axum::Router;
 use axum::body::{Body as Answer, Bytes};
 use axum::extract::State;
+use axum::http::request::Parts;
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::Response;
 use dispatcher_core::memory::HeldBytes;
@@ -15,19 +17,21 @@ use dispatcher_http as http;
 use dispatcher_http::ConnectionLimits;
 use serde_json::{Value, json};
 use std::fmt::{self, Write};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// Each connection may hold a long poll. SDKs keep their connections and find out that one was closed
-/// by using it, so what is in use now and then should stay.
+/// The limits of connections. Each connection may hold a long poll. SDKs keep their connections and
+/// only notice that one was closed when they use it, so a connection in occasional use should stay.
 const LIMITS: ConnectionLimits = ConnectionLimits {
     connections: 4096,
     patience: Duration::from_mins(2),
 };
-/// 256 MiB of bodies at once, half a minute for each to arrive. The longest is 1 MiB of message in
-/// the worst writing that JSON and forms know, six bytes for one, and the rest.
+/// The limits of uploads: 256 MiB of bodies at once, and half a minute for each to arrive. The
+/// longest is 1 MiB of message in the longest encoding of JSON and forms, six bytes for one, and
+/// the rest.
 const UPLOADS: UploadLimits = UploadLimits {
     room_kib: 256 * 1024,
     longest: 8 * 1024 * 1024,
@@ -35,10 +39,12 @@ const UPLOADS: UploadLimits = UploadLimits {
 };
 const JSON: &str = "application/x-amz-json-1.0";
 const FORM: &str = "application/x-www-form-urlencoded";
-/// What a person sees who opens the address.
+/// The header that names the operation of the JSON protocol.
+const TARGET: &str = "x-amz-target";
+/// The text for a person who opens the address.
 const GREETING: &str = "This is the embedded queue of `dispatcher local`, which serves the SQS protocol: set AWS_ENDPOINT_URL_SQS to this address.\n";
 
-/// Answers until `stop`, then for a second at most to finish what is running.
+/// Answers requests until `stop`, then finishes those that run, within a second at most.
 pub(crate) async fn serve(listener: TcpListener, desk: Arc<Service>, stop: CancellationToken) {
     let uploads = Arc::new(Uploads::new(UPLOADS));
     serve_within(LIMITS, uploads, listener, desk, stop).await;
@@ -51,19 +57,26 @@ async fn serve_within(
     desk: Arc<Service>,
     stop: CancellationToken,
 ) {
-    let counter = Counter { desk, uploads };
+    let port = listener.local_addr().map_or(80, |at| at.port());
+    let counter = Counter {
+        desk,
+        uploads,
+        port,
+    };
     let router = Router::new().fallback(answer).with_state(counter);
     http::serve(listener, router, limits, stop).await;
 }
 
-/// What every request is answered with.
+/// The state that every request is answered with.
 #[derive(Clone)]
 struct Counter {
     desk: Arc<Service>,
     uploads: Arc<Uploads>,
+    /// The port that it listens on.
+    port: u16,
 }
 
-/// Which protocol an answer is written in.
+/// The protocol of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Protocol {
     Json,
@@ -75,21 +88,27 @@ async fn answer(State(counter): State<Counter>, asked: axum::extract::Request) -
     if let Some(call) = asked.uri.path().strip_prefix(test_calls::PATH) {
         return test_calls::answer(&counter.desk, call, &asked, body).await;
     }
-    if asked.method != Method::POST {
-        return greeting(&asked.method);
+    let in_url = action_in(&asked.uri);
+    if asked.method != Method::POST && !(asked.method == Method::GET && in_url) {
+        return greeting(&asked.method, asked.uri.path());
     }
-    let protocol = match is_form(&asked.headers) {
-        true => Protocol::Query,
-        false => Protocol::Json,
+    let has_target = asked.headers.contains_key(TARGET);
+    let is_query = asked.method == Method::GET || is_form(&asked.headers) || in_url && !has_target;
+    let protocol = if is_query {
+        Protocol::Query
+    } else {
+        Protocol::Json
     };
-    let announced = asked.headers.get(header::CONTENT_LENGTH);
-    let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
+    let announced = asked
+        .headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse().ok());
     let UploadedBody { body, room: _room } = match counter.uploads.read(body, announced).await {
         Ok(arrived) => arrived,
         Err(status) => return refusal(status),
     };
     let request = uuid::Uuid::from_u128(fastrand::u128(..)).to_string();
-    let (action, outcome) = match read(protocol, &asked.uri, &asked.headers, body) {
+    let (action, outcome) = match read(protocol, &asked, body, counter.port) {
         Ok(asked) => {
             tracing::debug!(action = asked.action, "asked");
             (asked.action.clone(), counter.desk.answer(asked).await)
@@ -108,58 +127,139 @@ async fn answer(State(counter): State<Counter>, asked: axum::extract::Request) -
 }
 
 fn is_form(headers: &HeaderMap) -> bool {
-    let kind = headers.get(header::CONTENT_TYPE);
-    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok())
+        .unwrap_or_default();
     kind.starts_with(FORM)
 }
 
-/// Only people and browsers ask so. Nothing is done for them: a page must not reach a queue.
-fn greeting(method: &Method) -> Response {
+/// Answers a request without an action, which only people and browsers send. SQS knows no such
+/// request at the URL of a queue.
+fn greeting(method: &Method, path: &str) -> Response {
     match *method {
+        Method::GET if path_queue(path).is_some() => {
+            let mut answer = Response::new(Answer::from("<UnknownOperationException/>\n"));
+            *answer.status_mut() = StatusCode::NOT_FOUND;
+            answer
+        }
         Method::GET | Method::HEAD => Response::new(Answer::from(GREETING)),
         _ => refusal(StatusCode::METHOD_NOT_ALLOWED),
     }
 }
 
-/// The answer to what is no request of an SDK.
+/// Whether a URL names an action, as those of the Query protocol may.
+fn action_in(uri: &Uri) -> bool {
+    let query = uri.query().unwrap_or_default();
+    form_urlencoded::parse(query.as_bytes()).any(|(name, _)| name == "Action")
+}
+
+/// Refuses requests that a web page can make a browser send. With a form, the browser sends the
+/// origin of the page. With GET it does not always do so; but only a page of this very address can
+/// add a signature to a request, and a page that has pointed its own name here calls the server by
+/// that name.
+fn check_sender(asked: &Parts) -> Result<(), Fault> {
+    let headers = &asked.headers;
+    if headers.contains_key(header::ORIGIN) {
+        let why = "Requests of web pages, which have an Origin header, are refused.";
+        return Err(Fault::new(FaultKind::AccessDenied, why));
+    }
+    if asked.method != Method::GET {
+        return Ok(());
+    }
+    let signature = headers.get(header::AUTHORIZATION);
+    let is_signed =
+        signature.is_some_and(|value| value.as_bytes().starts_with(b"AWS4-HMAC-SHA256"));
+    if !is_signed || headers.contains_key("sec-fetch-site") {
+        let why = "A request by GET needs the header of a signature, as SDKs add it.";
+        return Err(Fault::new(FaultKind::AccessDenied, why));
+    }
+    let host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
+    if !host.is_some_and(|host| is_private(host.host())) {
+        let why = "A request by GET must call the server by an IP address or a local name.";
+        return Err(Fault::new(FaultKind::AccessDenied, why));
+    }
+    Ok(())
+}
+
+/// Whether a host is an IP address, or a name that no web site can have.
+fn is_private(host: &str) -> bool {
+    let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    let in_brackets = name
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    in_brackets.is_some_and(|host| host.parse::<Ipv6Addr>().is_ok())
+        || name.parse::<Ipv4Addr>().is_ok()
+        || !name.contains('.') && !name.contains(['[', ']'])
+        || [".localhost", ".internal"]
+            .iter()
+            .any(|end| name.ends_with(end))
+}
+
+/// Returns the answer to a request that no SDK sends.
 fn refusal(status: StatusCode) -> Response {
     let mut answer = Response::new(Answer::from(GREETING));
     *answer.status_mut() = status;
     answer
 }
 
-fn read(protocol: Protocol, uri: &Uri, headers: &HeaderMap, body: Bytes) -> Result<Request, Fault> {
-    // A page in a browser can make it send forms here; the browser then says for whom.
-    if headers.contains_key(header::ORIGIN) {
-        return Err(Fault::new(
-            FaultKind::AccessDenied,
-            "Requests of web pages, which have an Origin header, are refused.",
-        ));
-    }
-    let no_action = || Fault::new(FaultKind::InvalidAction, "The request names no action.");
+fn read(protocol: Protocol, asked: &Parts, body: Bytes, port: u16) -> Result<Request, Fault> {
+    check_sender(asked)?;
+    let (uri, headers) = (&asked.uri, &asked.headers);
+    let path_queue = path_queue(uri.path());
     let (action, body) = match protocol {
         Protocol::Query => {
-            let (action, value) = query::read(&body);
+            let in_url = uri.query().unwrap_or_default().as_bytes();
+            let (action, value) = query::read(&[in_url, &body]);
+            let of_no_queue = ["CreateQueue", "ListQueues"];
+            if let Some(action) = &action
+                && path_queue.is_some()
+                && of_no_queue.contains(&action.as_str())
+            {
+                return Err(Fault::invalid_action(action));
+            }
             (action, Body::Value(value))
         }
         Protocol::Json => {
-            let target = headers.get("x-amz-target");
-            let target = target.and_then(|target| target.to_str().ok());
+            let target = headers.get(TARGET).and_then(|target| target.to_str().ok());
             let action = target.and_then(|target| target.strip_prefix("AmazonSQS."));
             (action.map(str::to_owned), Body::Json(body))
         }
     };
-    let host = headers.get(header::HOST);
-    let host = host.and_then(|host| host.to_str().ok());
+    let trace = headers
+        .get("x-amzn-trace-id")
+        .and_then(|trace| trace.to_str().ok());
     Ok(Request {
-        action: action.ok_or_else(no_action)?,
-        host: host.unwrap_or("localhost").to_owned(),
-        path_queue: path_queue(uri.path()),
+        action: action
+            .ok_or_else(|| Fault::new(FaultKind::InvalidAction, "The request names no action."))?,
+        host: host(headers, port),
+        path_queue,
+        trace: trace.map(str::to_owned),
         body,
     })
 }
 
-/// `/000000000000/NAME`, to which old SDKs send what concerns a queue.
+/// Returns how the caller reached the server, for URLs of queues. The `Host` header need not name
+/// the port; behind a proxy, it names the proxy's.
+fn host(headers: &HeaderMap, port: u16) -> String {
+    let host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok())
+        .unwrap_or("localhost");
+    let after = host.rsplit_once(':').map(|(_, after)| after);
+    let names_port = after.is_some_and(|after| !after.ends_with(']'));
+    let of_proxy = ["forwarded", "x-forwarded-for", "x-forwarded-host"];
+    let is_proxied = of_proxy.iter().any(|name| headers.contains_key(*name));
+    if names_port || is_proxied || port == 80 {
+        host.to_owned()
+    } else {
+        format!("{host}:{port}")
+    }
+}
+
+/// Returns the queue of a path `/000000000000/NAME`, to which old SDKs send requests about a queue.
 fn path_queue(path: &str) -> Option<String> {
     let (account, name) = path.trim_matches('/').split_once('/')?;
     (!account.is_empty() && !name.is_empty()).then(|| name.to_owned())
@@ -177,9 +277,10 @@ fn in_json(outcome: Result<Reply, Fault>, request: &str) -> Response {
         Err(fault) => {
             let (name, status) = fault.kind.json();
             let text = json!({"__type": name, "message": fault.message}).to_string();
-            let who = match fault.kind.is_sender() {
-                true => "Sender",
-                false => "Receiver",
+            let who = if fault.kind.is_sender() {
+                "Sender"
+            } else {
+                "Receiver"
             };
             let code = format!("{};{who}", fault.kind.query());
             (status, text.into(), Some(code))
@@ -192,10 +293,10 @@ fn in_json(outcome: Result<Reply, Fault>, request: &str) -> Response {
     answer
 }
 
-/// Answers of more bytes are written into memory of just their size.
+/// The bytes from which an answer is written into memory of exactly its size.
 const LARGE: usize = 64 << 10;
 
-/// Counts what is written.
+/// A writer that counts bytes.
 struct WrittenSize(usize);
 
 impl fmt::Write for WrittenSize {
@@ -205,12 +306,15 @@ impl fmt::Write for WrittenSize {
     }
 }
 
-/// The text of an answer, as `shown` writes it. A text that grows holds up to twice its size, and three
-/// times while it is copied: ten messages of a MiB would take 60.
+/// Returns the text of an answer, as `shown` writes it. A text that grows holds up to twice its
+/// size, and three times while it is copied: ten messages of a MiB would take 60 MiB.
 fn text_of(answer: &Value, shown: &dyn fmt::Display) -> String {
-    let body = |message: &Value| message["Body"].as_str().map_or(0, str::len);
     let messages = answer["Messages"].as_array();
-    let bodies: usize = messages.into_iter().flatten().map(body).sum();
+    let bodies: usize = messages
+        .into_iter()
+        .flatten()
+        .map(|message: &Value| message["Body"].as_str().map_or(0, str::len))
+        .sum();
     if bodies < LARGE {
         return shown.to_string();
     }
@@ -226,8 +330,8 @@ fn in_xml(action: &str, outcome: Result<Reply, Fault>, request: &str) -> Respons
     match outcome {
         Ok(Reply { value, held }) => {
             let text = text_of(&value, &query::answer(action, &value, request));
-            let text = WrittenText { text, _held: held };
-            written(200, "text/xml", text, request)
+            let answer = WrittenText { text, _held: held };
+            written(200, "text/xml", answer, request)
         }
         Err(fault) => {
             let (_, status) = fault.kind.json();
@@ -237,8 +341,8 @@ fn in_xml(action: &str, outcome: Result<Reply, Fault>, request: &str) -> Respons
     }
 }
 
-/// The text of an answer, and the bytes of its messages, which are free again once it has been
-/// written: a client may be slow to read.
+/// The text of an answer, and the bytes of its messages. They are freed once the answer has been
+/// written, because a client may be slow to read.
 struct WrittenText {
     text: String,
     _held: Vec<HeldBytes>,
@@ -305,7 +409,8 @@ mod tests {
         }
     }
 
-    /// What the server says to one who sends this and then nothing more, but keeps the connection.
+    /// Returns the server's answer to one who sends this, then nothing more, but keeps the
+    /// connection.
     async fn said_to(words: &str) -> String {
         let limits = ConnectionLimits {
             patience: SHORT,
@@ -469,20 +574,18 @@ mod tests {
         }
         let budget = &served.desk.budget;
         let free = budget.free();
-        let receive = || {
-            let ask = format!(r#"{queue},"MaxNumberOfMessages":10,"WaitTimeSeconds":20}}"#);
-            call(served.at, "ReceiveMessage", ask)
-        };
+        let ask = format!(r#"{queue},"MaxNumberOfMessages":10,"WaitTimeSeconds":20}}"#);
         // Of answers that nobody has read.
         let unread = budget.take(free - 1_500_000);
-        assert_eq!(receive().await, ("200".to_owned(), 1));
+        let received = call(served.at, "ReceiveMessage", ask.clone()).await;
+        assert_eq!(received, ("200".to_owned(), 1));
         assert_eq!(budget.free(), 1_500_000, "what was read is free again");
         let rest = budget.take(1_500_000);
         let beyond = budget.overdraw(1).expect("nobody else does");
         let freed = async {
             drop(unread);
         };
-        let (received, ()) = tokio::join!(receive(), freed);
+        let (received, ()) = tokio::join!(call(served.at, "ReceiveMessage", ask), freed);
         assert_eq!(received, ("200".to_owned(), 2));
         drop((rest, beyond));
         assert_eq!(budget.free(), free);

@@ -1,28 +1,29 @@
 //! Checks who else may access the files of a data folder: owners and modes, and locks of other
-//! processes. Knows nothing of the content.
+//! processes. Independent of the content.
 
 use super::{NAP, failed, judge_io};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::files;
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long to wait for the lock of a process that opens the same file: far longer than that takes.
+/// The time limit for the lock of a process that opens the same file, far longer than opening
+/// takes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The folders whose mode this process has warned of.
+/// The folders about whose mode this process has warned.
 static WARNED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// Checks that a data folder is ours alone to change. One that others may write to is warned of,
-/// once in a process; one of another user, unless that is root or we are, is an error: its owner
-/// could put any file in the place of our file.
+/// Checks that no other user can change a data folder. Warns, once per process, if others may write
+/// to it. Fails if it belongs to another user, unless that is root or this process runs as root:
+/// the owner could replace any file in it.
 pub(crate) fn check_folder(folder: &Path) -> Result<(), CallError> {
     let Ok(metadata) = std::fs::metadata(folder) else {
-        // Opening the files in it says why.
+        // Opening the files in it reports the reason.
         return Ok(());
     };
     let (owner, user) = (metadata.uid(), rustix::process::geteuid().as_raw());
@@ -34,7 +35,7 @@ pub(crate) fn check_folder(folder: &Path) -> Result<(), CallError> {
         return Err(failed(ErrorKind::AccessDenied, why));
     }
     let mode = metadata.mode() & 0o7777;
-    let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut warned = WARNED.lock();
     if mode & 0o022 != 0 && warned.insert(folder.to_owned()) {
         tracing::warn!(
             path = %folder.display(),
@@ -45,22 +46,22 @@ pub(crate) fn check_folder(folder: &Path) -> Result<(), CallError> {
     Ok(())
 }
 
-/// Makes every file that belongs to this database, and is there, readable and writable by its owner
-/// alone.
+/// Makes every existing file of this database readable and writable by its owner alone.
 pub(crate) fn tighten(path: &Path) -> Result<(), CallError> {
     for suffix in ["", "-wal", "-shm"] {
         let file = super::beside(path, suffix);
-        let plain = |error| failed(judge_io(&error), format!("`{}`: {error}", file.display()));
-        let former = files::tighten(&file).map_err(plain)?;
+        let former = files::tighten(&file)
+            .map_err(|error| failed(judge_io(&error), format!("`{}`: {error}", file.display())))?;
         log_tightened(&file, former);
     }
     Ok(())
 }
 
-/// Opens a file that nobody else may read or write, for both; makes it if it is missing.
+/// Opens a file for reading and writing that only its owner may read or write; creates it if it is
+/// missing.
 pub(crate) fn open(path: &Path) -> Result<File, CallError> {
-    let plain = |error| failed(judge_io(&error), format!("`{}`: {error}", path.display()));
-    let (file, former) = files::open_private(path).map_err(plain)?;
+    let (file, former) = files::open_private(path)
+        .map_err(|error| failed(judge_io(&error), format!("`{}`: {error}", path.display())))?;
     log_tightened(path, former);
     Ok(file)
 }
@@ -76,8 +77,7 @@ fn log_tightened(path: &Path, former: Option<u32>) {
     }
 }
 
-/// Locks a file; it is unlocked when it is dropped. Another process's lock is waited for, up to
-/// `PATIENCE`.
+/// Locks a file until it is dropped. Waits for the lock of another process, up to `PATIENCE`.
 pub(crate) fn lock(file: &File, path: &Path) -> Result<(), CallError> {
     let most = PATIENCE.as_micros() / NAP.as_micros();
     for _ in 0..most {

@@ -1,4 +1,4 @@
-//! Copies databases while others write to them. Knows no table.
+//! Copies databases while others write to them. Independent of their tables.
 
 use super::{check_log, explain, failed, judge, judge_io, lock_error, patience};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
@@ -7,10 +7,10 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 use std::path::{Path, PathBuf};
 
-/// This many pages are copied at a time.
+/// The number of pages that are copied at a time.
 const PAGES: i32 = 1_024;
 
-/// What is copied and where to; nothing is there yet.
+/// A database to copy, and the destination, where no file exists yet.
 #[derive(Debug, Clone)]
 pub struct Copy {
     /// The database.
@@ -24,20 +24,19 @@ pub struct Copy {
 /// Every copy is checked and on the disk when this returns.
 ///
 /// # Errors
-/// With the name of the file; `Unreachable` if another process holds a lock for too long. Copies made
-/// so far are left.
+/// Fails with the name of the file; with `Unreachable` if another process holds a lock for too
+/// long. Copies made so far are left.
 pub fn copy(copies: &[Copy]) -> Result<(), CallError> {
     let gates = each(copies, |copy| open(&copy.from))?;
     let mut readers = each(copies, |copy| open(&copy.from))?;
-    let run = |all: &[Connection], sql: &str| {
-        let pairs = copies.iter().zip(all);
-        let mut results = pairs.map(|(copy, one)| one.execute_batch(sql).map_err(of(&copy.from)));
-        results.try_for_each(|result| result)
-    };
-    // Nobody writes to any of them while the readers begin.
-    run(&gates, "BEGIN IMMEDIATE")?;
-    run(&readers, "BEGIN; SELECT count(*) FROM sqlite_schema")?;
-    run(&gates, "ROLLBACK")?;
+    // No process writes to any of them while the readers begin.
+    run(copies, &gates, "BEGIN IMMEDIATE")?;
+    run(
+        copies,
+        &readers,
+        "BEGIN; SELECT count(*) FROM sqlite_schema",
+    )?;
+    run(copies, &gates, "ROLLBACK")?;
     drop(gates);
     for (copy, reader) in copies.iter().zip(&mut readers) {
         write(reader, copy)?;
@@ -50,6 +49,14 @@ fn each<T>(
     make: impl Fn(&Copy) -> Result<T, CallError>,
 ) -> Result<Vec<T>, CallError> {
     copies.iter().map(make).collect()
+}
+
+/// Runs statements on the connections to the databases, of which there is one for each.
+fn run(copies: &[Copy], connections: &[Connection], sql: &str) -> Result<(), CallError> {
+    for (copy, connection) in copies.iter().zip(connections) {
+        connection.execute_batch(sql).map_err(of(&copy.from))?;
+    }
+    Ok(())
 }
 
 fn open(path: &Path) -> Result<Connection, CallError> {
@@ -67,17 +74,21 @@ fn name(path: &Path, error: &impl std::fmt::Display) -> String {
 
 fn of(path: &Path) -> impl Fn(rusqlite::Error) -> CallError {
     move |error| {
-        let kind = match lock_error(&error) {
-            true => ErrorKind::Unreachable,
-            false => judge(&error),
+        let kind = if lock_error(&error) {
+            ErrorKind::Unreachable
+        } else {
+            judge(&error)
         };
         failed(kind, name(path, &explain(&error, path)))
     }
 }
 
+fn of_io(path: &Path) -> impl Fn(std::io::Error) -> CallError {
+    move |error| failed(judge_io(&error), name(path, &error))
+}
+
 fn write(reader: &Connection, Copy { from, to }: &Copy) -> Result<(), CallError> {
-    let plain = |error: std::io::Error| failed(judge_io(&error), name(to, &error));
-    drop(files::create_private(to).map_err(plain)?);
+    drop(files::create_private(to).map_err(of_io(to))?);
     let mut target = Connection::open(to).map_err(of(to))?;
     {
         let backup = Backup::new(reader, &mut target).map_err(of(to))?;
@@ -103,6 +114,6 @@ fn write(reader: &Connection, Copy { from, to }: &Copy) -> Result<(), CallError>
         ));
     }
     target.close().map_err(|(_, error)| of(to)(error))?;
-    let file = std::fs::File::open(to).map_err(plain)?;
-    file.sync_all().map_err(plain)
+    let file = std::fs::File::open(to).map_err(of_io(to))?;
+    file.sync_all().map_err(of_io(to))
 }

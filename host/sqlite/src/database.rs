@@ -1,5 +1,5 @@
-//! A connection to a database file that knows whether the file is still there, commits to it, and
-//! keeps its write-ahead log short. Knows no table.
+//! A connection to a database file. It checks whether the file is still there, commits to it, and
+//! keeps its write-ahead log short. Independent of tables.
 
 use super::watch::{Damage, Files};
 use super::{Patience, Schema, lock_error};
@@ -11,17 +11,17 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long nothing must have been written before the log is emptied: soon, so that an idle program
-/// leaves a small file, and not between two messages.
+/// The time without a write after which the log is emptied: soon, so that an idle program leaves a
+/// small file, and not between two messages.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
-/// A log of less is left to the other processes that have it open.
+/// The length below which a log is left to the other processes that have it open.
 const LONG: u64 = 1 << 20;
-/// A log that is longer is warned of while it cannot be emptied.
+/// The length above which a log that cannot be emptied is warned of.
 const TOO_LONG: u64 = 64 << 20;
-/// How often.
+/// The interval of this warning.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
-/// What a commit must survive, by the name of SQLite's level of `PRAGMA synchronous`.
+/// The failures that a commit must survive, by the name of SQLite's level of `PRAGMA synchronous`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Synchronous {
     /// A crash of the process. Does not wait for the disk, and is not counted as acknowledged.
@@ -30,20 +30,20 @@ pub enum Synchronous {
     Full,
 }
 
-/// Why a transaction was not committed.
+/// The reason why a transaction was not committed.
 #[derive(Debug)]
 pub enum CommitError {
-    /// The file is not the one that was opened: nothing can be written until a restart, and what
-    /// was just committed is lost.
+    /// The file is not the one that was opened: nothing can be written until a restart, and the
+    /// last commit is lost.
     Lost(Damage),
-    /// Not begun: nothing can be written now.
+    /// The transaction was not begun: nothing can be written now.
     Begin(rusqlite::Error),
-    /// Begun and rolled back.
+    /// The transaction was begun and rolled back.
     Within(rusqlite::Error),
 }
 
 impl CommitError {
-    /// Whether the system had no room for what was written.
+    /// Whether the system had no room for the write.
     fn is_full(&self) -> bool {
         let (Self::Begin(error) | Self::Within(error)) = self else {
             return false;
@@ -53,18 +53,18 @@ impl CommitError {
     }
 }
 
-/// An open database. Used as the connection that it is; whoever writes does so by `transact`.
+/// An open database. It dereferences to its connection; writes go through `transact`.
 #[derive(Debug)]
 pub struct Database {
     connection: Connection,
-    /// None of a database in memory.
+    /// `None` for a database in memory.
     files: Option<Arc<Files>>,
     patience: Patience,
-    /// What counts the rows that were acknowledged.
+    /// The query that counts the acknowledged rows.
     counter: Option<&'static str>,
-    /// Whether a call that ends at another process's lock counts against readiness.
+    /// Whether a call that fails because of another process's lock counts against readiness.
     reports_locks: bool,
-    /// What `PRAGMA synchronous` is set to.
+    /// The current setting of `PRAGMA synchronous`.
     synchronous: Synchronous,
     warned: Option<BootInstant>,
 }
@@ -84,7 +84,7 @@ impl DerefMut for Database {
 }
 
 impl Database {
-    /// One connection to these files, of this schema.
+    /// Wraps one connection to these files, of this schema.
     pub(crate) fn new(connection: Connection, files: Option<Arc<Files>>, schema: &Schema) -> Self {
         Self {
             connection,
@@ -97,12 +97,13 @@ impl Database {
         }
     }
 
-    /// Runs `step` in one transaction and commits it. Where the disk is full, which may be the
-    /// write-ahead log's doing, the log is emptied and all is tried once more: `step` may be called
-    /// twice, and only the last call counts. Nobody may be told of what it wrote before this returns.
+    /// Runs `step` in one transaction and commits it. If the disk is full, perhaps because of the
+    /// write-ahead log, the log is emptied and everything is tried once more: `step` may be called
+    /// twice, and only the last call counts. The caller must not report what was written before
+    /// this returns.
     ///
     /// # Errors
-    /// Nothing was written, or it is lost.
+    /// Fails if nothing was written, or if it is lost.
     pub fn transact<T>(
         &mut self,
         level: Synchronous,
@@ -141,13 +142,13 @@ impl Database {
             Ok(committed) => committed,
             Err(error) => {
                 if !self.connection.is_autocommit() {
-                    // What cannot be rolled back either shows in the next BEGIN.
+                    // A rollback that fails shows in the next BEGIN.
                     let _ = execute(&self.connection, "ROLLBACK");
                 }
                 return Err(CommitError::Within(error));
             }
         };
-        // Nobody is told of a commit to a file that is not there any more.
+        // A commit to a file that is no longer there is not reported.
         self.check().map_err(CommitError::Lost)?;
         if let Some(files) = &self.files {
             files.note_written();
@@ -160,8 +161,8 @@ impl Database {
 
     fn begin(&mut self, level: Synchronous) -> rusqlite::Result<()> {
         if self.synchronous != level {
-            // In WAL mode, NORMAL leaves out the sync at the commit; the next FULL one makes up
-            // for it, since the log is one sequence.
+            // In WAL mode, NORMAL omits the sync at the commit. The next FULL commit syncs it too,
+            // because the log is one sequence.
             let name = match level {
                 Synchronous::Normal => "NORMAL",
                 Synchronous::Full => "FULL",
@@ -173,7 +174,7 @@ impl Database {
         execute(&self.connection, "BEGIN IMMEDIATE")
     }
 
-    /// What the counter of acknowledged rows says within this transaction, if there is one.
+    /// Returns the counter of acknowledged rows within this transaction, if there is one.
     fn counted(&self) -> rusqlite::Result<Option<i64>> {
         let Some(counter) = self.counter else {
             return Ok(None);
@@ -183,20 +184,20 @@ impl Database {
         rows.next()?.map(|row| row.get(0)).transpose()
     }
 
-    /// Whether the files at the paths are those that are open, whole, outside of a transaction. An
-    /// error is for good.
+    /// Checks, outside of a transaction, that the files at the paths are those that are open, and
+    /// whole. An error is permanent.
     fn check(&self) -> Result<(), Damage> {
         let files = self.files.as_ref();
         files.map_or(Ok(()), |files| files.check_log(|| self.frames()))
     }
 
-    /// The same as far as it was found out already, which costs nothing.
+    /// Returns damage that was found before, which costs nothing.
     pub fn known_damage(&self) -> Result<(), Damage> {
         let files = self.files.as_ref();
         files.map_or(Ok(()), |files| files.known_damage())
     }
 
-    /// How many pages the log holds.
+    /// Returns the number of pages in the log.
     fn frames(&self) -> Option<u64> {
         let sql = "PRAGMA wal_checkpoint = NOOP";
         let mut ask = self.connection.prepare_cached(sql).ok()?;
@@ -206,15 +207,15 @@ impl Database {
             .ok()
     }
 
-    /// Empties a log that is long, which gives the disk room; whether it did. A short one is no more
-    /// than what a full disk needs to be opened and read from.
+    /// Empties a long log, which gives the disk room. Returns whether it did. A short log is no
+    /// more than what opening and reading a database on a full disk needs.
     fn make_room(&mut self) -> bool {
         let files = self.files.as_ref();
         files.is_some_and(|files| files.log_length() >= LONG) && self.tidy()
     }
 
-    /// Writes the log into the database and empties it, if nobody reads from it now; whether it is
-    /// empty. Waits for nobody.
+    /// Writes the log into the database and empties it, unless another connection reads from it
+    /// now. Returns whether it is empty. Does not wait.
     pub fn tidy(&mut self) -> bool {
         let Some(files) = self.files.clone() else {
             return true;

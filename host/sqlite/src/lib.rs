@@ -1,9 +1,10 @@
-//! How every database file of the program is opened: by one process at a time, kept durable, for
-//! our user alone, its owner and version checked; and what SQLite's failures mean. Knows no table.
+//! Opens every database file of the program: by one process at a time, durable, for this user
+//! alone, with its application id and version checked. Also classifies SQLite's failures.
+//! Independent of tables.
 //!
-//! `access` is who else may touch the files, `wal` the header of a log, `watch` whether the files
-//! are still there, `database` a connection that asks it and commits, `group` the thread that
-//! commits for many calls at once, `backup` copies of files that are in use.
+//! `access` checks who else may access the files, `wal` reads the header of a log, `watch` checks
+//! whether the files are still there, `database` is a connection that asks it and commits, `group`
+//! is the thread that commits for many calls at once, and `backup` copies files that are in use.
 
 mod access;
 mod backup;
@@ -17,7 +18,7 @@ pub use database::{CommitError, Database, Synchronous};
 use dispatcher_core::backend::newer_format;
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::files;
-pub use group::{Call, Caller, GroupWriter, Unanswered};
+pub use group::{Call, CallFailure, Caller, GroupWriter};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 use std::fs::File;
@@ -29,48 +30,53 @@ pub use watch::{Damage, unusable, wait_closed};
 use watch::{Files, Mark, identity};
 
 /// The pause between two attempts at another process's lock. SQLite's own waits grow to 100 ms,
-/// which idles two busy processes half of the time.
+/// which leaves two busy processes idle half of the time.
 const NAP: Duration = Duration::from_micros(250);
 
-/// Whether to continue waiting for another process's lock after so many attempts.
+/// A function that says whether to continue waiting for another process's lock after this many
+/// attempts.
 type Patience = fn(i32) -> bool;
 
-/// What a file holds and by what it is known.
+/// The content of a database file, and how the file is recognized.
 #[derive(Debug, Clone, Copy)]
 pub struct Schema {
-    /// Tells our file from any other SQLite file: four letters of ASCII.
+    /// The id that tells the file from any other SQLite file: four letters of ASCII.
     pub application: i32,
     /// The version of the tables. A file of a higher one is refused.
     pub version: i32,
-    /// Creates the tables in an empty file.
+    /// The statements that create the tables in an empty file.
     pub tables: &'static [&'static str],
-    /// What brings a file of the given lower version up to date; `None` if nothing does.
-    pub upgrade: fn(&Connection, i32) -> rusqlite::Result<Option<String>>,
-    /// Whether to continue waiting for another process's lock after so many attempts: `patience`.
+    /// The lower versions that can be read, each with the statements that bring its file up to
+    /// date.
+    pub upgrades: &'static [(i32, &'static str)],
+    /// The function that decides whether to continue waiting for another process's lock:
+    /// `patience`.
     pub patience: Patience,
-    /// A query for a number that grows with every row that somebody relies on, and never falls. What
-    /// it was when a call was answered is kept beside the database, in a file whose name ends in
-    /// `-acknowledged`; a database that has not reached it has lost something, and is not opened.
+    /// A query for a number that grows with every row that a caller relies on, and never falls. Its
+    /// value when a call was answered is kept beside the database, in a file whose name ends in
+    /// `-acknowledged`. A database that has not reached it has lost rows and is not opened.
     pub counter: Option<&'static str>,
-    /// Whether a write that ends at another process's lock is an error of the log and counts against
-    /// readiness. Not where it is given up so soon that one failure says little.
+    /// Whether a write that fails because of another process's lock is logged as an error and
+    /// counts against readiness. It does not if the write is given up so soon that one failure says
+    /// little.
     pub reports_locks: bool,
 }
 
-/// Waits for another process's lock, up to so many milliseconds in all.
+/// Waits for another process's lock. Returns false once it has waited this many milliseconds in
+/// all.
 pub fn patience<const MILLISECONDS: u64>(attempts: i32) -> bool {
     std::thread::sleep(NAP);
     NAP.saturating_mul(attempts.unsigned_abs()) < Duration::from_millis(MILLISECONDS)
 }
 
-/// The file that belongs to a database and has its name with this at the end.
+/// Returns the path of a database with this suffix.
 fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
 }
 
-/// What a failure of the file system says about trying again.
+/// Returns the kind of a failure of the file system, which says whether a retry may help.
 fn judge_io(error: &io::Error) -> ErrorKind {
     match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
@@ -81,7 +87,7 @@ fn judge_io(error: &io::Error) -> ErrorKind {
     }
 }
 
-/// What a failure of SQLite says about trying again.
+/// Returns the kind of a failure of SQLite, which says whether a retry may help.
 pub fn judge(error: &rusqlite::Error) -> ErrorKind {
     match error.sqlite_error_code() {
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
@@ -102,7 +108,7 @@ pub fn judge(error: &rusqlite::Error) -> ErrorKind {
     }
 }
 
-/// Whether a call ended at another process's lock.
+/// Whether a call failed because of another process's lock.
 fn lock_error(error: &rusqlite::Error) -> bool {
     let code = error.sqlite_error_code();
     code.is_some_and(|code| {
@@ -113,127 +119,131 @@ fn lock_error(error: &rusqlite::Error) -> bool {
     })
 }
 
-/// A failure of SQLite in one line; who holds a lock is not known, but which file is locked.
+/// Returns a failure of SQLite in one line. For a lock it names the file, since the holder is
+/// unknown.
 pub fn explain(error: &rusqlite::Error, path: &Path) -> String {
-    match lock_error(error) {
-        true => {
-            let name = path.file_name().unwrap_or(path.as_os_str());
-            format!("`{}` is locked by another process", name.display())
-        }
-        false => error.to_string(),
+    if lock_error(error) {
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        format!("`{}` is locked by another process", name.display())
+    } else {
+        error.to_string()
     }
 }
 
-/// Refuses files that SQLite would take for an empty database, though messages are in the log: it
-/// ignores a log whose header it does not know, and deletes one beside an empty database.
+/// Refuses files that SQLite would take for an empty database although messages are in the log:
+/// SQLite ignores a log whose header it does not know, and deletes one beside an empty database.
 fn check_log(path: &Path) -> Result<(), CallError> {
     let log = beside(path, "-wal");
-    let refused = |why: String| Err(failed(ErrorKind::Invalid, why));
     for attempt in 0..3 {
         let Ok(bytes) = std::fs::metadata(&log).map(|log| log.len()) else {
             return Ok(());
         };
-        // What is no longer holds no page; a crash may leave it half written.
+        // A log that is not longer than its header has no page; a crash may leave the header half
+        // written.
         if bytes <= HEADER {
             return Ok(());
         }
         let length = std::fs::metadata(path).map_or(0, |database| database.len());
         if length == 0 {
-            return refused(format!(
+            let why = format!(
                 "it is empty or missing, and its log `{}` holds {bytes} bytes that would be lost; put the database back, or remove the log to begin with nothing",
                 log.display()
-            ));
+            );
+            return Err(failed(ErrorKind::Invalid, why));
         }
         let mut header = [0; 32];
         let read = File::open(&log).and_then(|mut log| io::Read::read_exact(&mut log, &mut header));
         if read.is_err() || Header::parse(&header).is_some() {
-            // SQLite says why it cannot be read.
+            // SQLite reports why it cannot be read.
             return Ok(());
         }
         if attempt < 2 {
-            // One that is being written is whole the next time.
+            // A header that was being written is complete the next time.
             std::thread::sleep(NAP);
         }
     }
-    refused(format!(
+    let why = format!(
         "its log `{}` has been overwritten, and what was committed to it would be lost; put the log back from a copy, or remove it to go on without",
         log.display()
-    ))
+    );
+    Err(failed(ErrorKind::Invalid, why))
 }
 
 impl Schema {
-    /// Opens a database, made or brought up to date if need be, so often as `N` says. The file
-    /// `lock`, which is given open, is locked meanwhile: switching a file to WAL and creating tables
-    /// are the two steps that SQLite does not let two processes take at once. Makes what is missing,
-    /// the folder too.
+    /// Opens `N` connections to a database, which is created or brought up to date if necessary.
+    /// The file `lock` is locked meanwhile and returned open: switching a file to WAL and creating
+    /// tables are the two steps that SQLite does not let two processes take at once. Creates what
+    /// is missing, also the folder.
     ///
     /// # Errors
-    /// Without the name of the file, which the caller knows how to say.
+    /// Errors do not name the file; the caller adds its name.
     pub fn open<const N: usize>(
         &self,
         path: &Path,
         lock: &Path,
     ) -> Result<([Database; N], File), CallError> {
-        let plain = |error: io::Error| failed(judge_io(&error), error);
         if let Some(folder) = path.parent() {
-            files::make_folder(folder).map_err(plain)?;
+            files::make_folder(folder).map_err(|error| {
+                let kind = judge_io(&error);
+                failed(kind, format!("{error}; --data names another folder"))
+            })?;
             access::check_folder(folder)?;
         }
         let file = access::open(lock)?;
         access::lock(&file, lock)?;
         let opened = self.open_locked(path);
-        file.unlock().map_err(plain)?;
+        file.unlock()
+            .map_err(|error: io::Error| failed(judge_io(&error), error))?;
         Ok((opened?, file))
     }
 
-    /// The same while nobody else opens it.
+    /// Opens the database while the lock is held.
     fn open_locked<const N: usize>(&self, path: &Path) -> Result<[Database; N], CallError> {
-        let plain = |error: io::Error| failed(judge_io(&error), error);
         check_log(path)?;
         let mark = self
             .counter
-            .map(|_| access::open(&beside(path, "-acknowledged")));
-        let mark = mark.transpose()?.map(Mark::new);
+            .map(|_| access::open(&beside(path, "-acknowledged")))
+            .transpose()?
+            .map(Mark::new);
         if std::fs::metadata(path).map_or(0, |database| database.len()) == 0 {
             check_mark(path, mark.as_ref(), || Ok(0))?;
         }
         access::tighten(path)?;
         match files::create_private(path).map(drop) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => made.map_err(plain)?,
+            made => made.map_err(failed_io)?,
         }
-        let before = identity(path).map_err(plain)?;
-        let opened: Result<Vec<_>, _> = (0..N).map(|_| self.connect(path, mark.as_ref())).collect();
-        let opened = opened?;
-        if let Some(first) = opened.first() {
-            let reached = || self.count(first);
-            if let Err(error) = check_mark(path, mark.as_ref(), reached) {
-                // Closed otherwise, it would lose what may still be mended.
-                let off = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
-                let _ = opened
-                    .iter()
-                    .try_for_each(|one| one.set_db_config(off, true).map(drop));
-                return Err(error);
-            }
+        let before = identity(path).map_err(failed_io)?;
+        let opened = (0..N)
+            .map(|_| self.connect(path, mark.as_ref()))
+            .collect::<Result<Vec<_>, _>>()?;
+        if let Some(first) = opened.first()
+            && let Err(error) = check_mark(path, mark.as_ref(), || self.count(first))
+        {
+            // A checkpoint at closing would lose data that may still be recovered.
+            let off = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+            let _ = opened
+                .iter()
+                .try_for_each(|one| one.set_db_config(off, true).map(drop));
+            return Err(error);
         }
-        let files = Files::of(path, before, mark).map_err(plain)?;
-        let opened: Vec<_> = opened
+        let files = Files::of(path, before, mark).map_err(failed_io)?;
+        let list: Vec<_> = opened
             .into_iter()
             .map(|one| Database::new(one, Some(files.clone()), self))
             .collect();
-        let opened: Result<[Database; N], _> = opened.try_into();
-        Ok(opened.unwrap_or_else(|_| unreachable!("N were opened")))
+        let databases: Result<[Database; N], _> = list.try_into();
+        Ok(databases.unwrap_or_else(|_| unreachable!("N were opened")))
     }
 
     fn count(&self, connection: &Connection) -> Result<i64, CallError> {
-        let plain = |error: rusqlite::Error| failed(judge(&error), error);
         let Some(counter) = self.counter else {
             return Ok(0);
         };
-        let mut read = connection.prepare(counter).map_err(plain)?;
-        let mut rows = read.query([]).map_err(plain)?;
-        let row = rows.next().map_err(plain)?;
-        row.map_or(Ok(0), |row| row.get(0).map_err(plain))
+        let mut read = connection.prepare(counter).map_err(failed_sql)?;
+        let mut rows = read.query([]).map_err(failed_sql)?;
+        let row = rows.next().map_err(failed_sql)?;
+        row.map_or(Ok(0), |row| row.get(0).map_err(failed_sql))
     }
 
     fn connect(&self, path: &Path, mark: Option<&Mark>) -> Result<Connection, CallError> {
@@ -243,17 +253,14 @@ impl Schema {
             return Err(failed(ErrorKind::AccessDenied, "it is not writable"));
         }
         self.configure(&mut connection).map_err(plain)?;
-        let number = |sql| {
-            let number = connection.query_row(sql, [], |row| row.get::<_, i32>(0));
-            number.map_err(plain)
-        };
-        let application = number("PRAGMA application_id")?;
-        let version = number("PRAGMA user_version")?;
+        let application = number(&connection, "PRAGMA application_id").map_err(plain)?;
+        let version = number(&connection, "PRAGMA user_version").map_err(plain)?;
         let Self {
             version: wanted, ..
         } = *self;
         if application != self.application {
-            return match number("SELECT count(*) FROM sqlite_schema")? {
+            let tables = number(&connection, "SELECT count(*) FROM sqlite_schema");
+            return match tables.map_err(plain)? {
                 0 => {
                     check_mark(path, mark, || Ok(0))?;
                     self.create(&connection).map_err(plain).map(|()| connection)
@@ -267,24 +274,19 @@ impl Schema {
         if version == wanted {
             return Ok(connection);
         }
-        let update = match version < wanted {
-            true => (self.upgrade)(&connection, version).map_err(plain)?,
-            false => None,
+        let mut upgrades = self.upgrades.iter();
+        let Some((_, upgrade)) = upgrades.find(|(lower, _)| *lower == version) else {
+            return Err(failed(ErrorKind::Invalid, unknown_format(version, wanted)));
         };
-        match update {
-            Some(update) => self
-                .write(&connection, &update)
-                .map_err(plain)
-                .map(|()| connection),
-            None => Err(failed(ErrorKind::Invalid, unknown_format(version, wanted))),
-        }
+        self.write(&connection, upgrade).map_err(plain)?;
+        Ok(connection)
     }
 
     fn configure(&self, connection: &mut Connection) -> rusqlite::Result<()> {
         connection.busy_handler(Some(self.patience))?;
         connection.set_prepared_statement_cache_capacity(64);
-        // Else SQLite compiles a statement again whenever a value is bound that might change its plan.
-        // Ours have one good plan each.
+        // Otherwise SQLite compiles a statement again whenever a bound value might change its plan.
+        // The statements of this program have one good plan each.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
         connection.execute_batch(
@@ -312,10 +314,10 @@ impl Schema {
         ))
     }
 
-    /// A database that is in no file, and gone with its connection.
+    /// Opens a database in memory, which is lost with its connection.
     ///
     /// # Errors
-    /// If there is no memory for it.
+    /// Fails if there is not enough memory.
     pub fn open_in_memory(&self) -> rusqlite::Result<Database> {
         let connection = self.memory()?;
         Ok(Database::new(connection, None, self))
@@ -328,14 +330,14 @@ impl Schema {
         Ok(connection)
     }
 
-    /// A separate database in memory, for tests.
+    /// Opens a separate database in memory, for tests.
     #[cfg(any(test, fuzzing, feature = "samples"))]
     pub fn in_memory(&self) -> Connection {
         self.memory().expect("a database in memory")
     }
 }
 
-/// Refuses a database that has not reached what was acknowledged.
+/// Refuses a database that has not reached the acknowledged number.
 fn check_mark(
     path: &Path,
     mark: Option<&Mark>,
@@ -343,7 +345,7 @@ fn check_mark(
 ) -> Result<(), CallError> {
     let Some(mark) = mark else { return Ok(()) };
     let (mut acknowledged, mut reached_now) = (0, 0);
-    // What another process writes meanwhile may be read half.
+    // A number that another process is writing may be read incompletely.
     for _ in 0..3 {
         acknowledged = mark.read();
         reached_now = reached()?;
@@ -365,13 +367,26 @@ fn failed(kind: ErrorKind, cause: impl std::fmt::Display) -> CallError {
     CallError { kind, message }
 }
 
-/// Why a file of this format is not opened.
+fn failed_io(error: io::Error) -> CallError {
+    failed(judge_io(&error), error)
+}
+
+fn failed_sql(error: rusqlite::Error) -> CallError {
+    failed(judge(&error), error)
+}
+
+/// Returns the number that a statement selects.
+fn number(connection: &Connection, sql: &str) -> rusqlite::Result<i32> {
+    connection.query_row(sql, [], |row| row.get(0))
+}
+
+/// Returns why a file of this format is not opened.
 fn unknown_format(found: i32, newest: i32) -> String {
     if found > newest {
         let why = newer_format(found, newest);
         return format!("{why}, or a backup from before the upgrade");
     }
-    format!("it has the unknown format {found}; this dispatcher reads up to {newest}")
+    format!("it has format {found}, which no release uses; this dispatcher reads format {newest}")
 }
 
 #[cfg(test)]
@@ -382,7 +397,7 @@ mod tests {
         application: 0x7465_7374,
         version: 2,
         tables: &["CREATE TABLE a (x);", "CREATE TABLE b (x);"],
-        upgrade: |_, version| Ok((version == 1).then(|| "CREATE TABLE b (x);".to_owned())),
+        upgrades: &[(1, "CREATE TABLE b (x);")],
         patience: patience::<1_000>,
         counter: None,
         reports_locks: true,
@@ -394,9 +409,7 @@ mod tests {
     }
 
     fn tables(connection: &Connection) -> i32 {
-        let count = "SELECT count(*) FROM sqlite_schema";
-        let count = connection.query_row(count, [], |row| row.get(0));
-        count.expect("a count")
+        number(connection, "SELECT count(*) FROM sqlite_schema").expect("a count")
     }
 
     #[test]
@@ -418,7 +431,7 @@ mod tests {
             ),
             (
                 "PRAGMA user_version = 0",
-                "unknown format 0; this dispatcher reads up to 2",
+                "it has format 0, which no release uses; this dispatcher reads format 2",
             ),
             ("PRAGMA application_id = 7", "another program"),
         ] {

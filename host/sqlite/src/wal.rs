@@ -1,11 +1,11 @@
-//! Checks the header of a write-ahead log: whether SQLite would read what follows it. Pure; the
-//! layout is the one of <https://sqlite.org/fileformat2.html#walformat>.
+//! Reads the header of a write-ahead log: whether SQLite would read what follows it. Pure; the
+//! layout is that of <https://sqlite.org/fileformat2.html#walformat>.
 
-/// The bytes of a header; a log that is no longer holds no frame.
+/// The bytes of a header. A log that is not longer has no frame.
 pub(crate) const HEADER: u64 = 32;
-/// What precedes each page.
+/// The bytes before each page.
 const FRAME_HEADER: u64 = 24;
-/// The first four bytes, but for the last bit, which says in which order the checksum reads words.
+/// The first four bytes, except the last bit, which is the byte order of the checksum's words.
 const MAGIC: u32 = 0x377f_0682;
 /// The only version of the format.
 const VERSION: u32 = 3_007_000;
@@ -17,7 +17,8 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// `None` where SQLite would ignore all that follows, as if nothing had been committed.
+    /// Parses a header; `None` if SQLite would ignore all that follows, as if nothing had been
+    /// committed.
     pub(crate) fn parse(bytes: &[u8; 32]) -> Option<Self> {
         let mut words = [0_u32; 8];
         for (word, four) in words.iter_mut().zip(bytes.as_chunks::<4>().0) {
@@ -33,23 +34,31 @@ impl Header {
         valid.then_some(Self { page: page.into() })
     }
 
-    /// How long a log with so many frames is, in bytes.
+    /// Returns the length in bytes of a log with this many frames.
     pub(crate) fn length(self, frames: u64) -> u64 {
         HEADER.saturating_add(frames.saturating_mul(FRAME_HEADER + self.page))
     }
 }
 
 fn checksum(bytes: &[u8], big_endian: bool) -> (u32, u32) {
-    let read = |four: &[u8; 4]| match big_endian {
-        true => u32::from_be_bytes(*four),
-        false => u32::from_le_bytes(*four),
-    };
     let (mut first, mut second) = (0_u32, 0_u32);
     for [one, two] in bytes.as_chunks::<4>().0.as_chunks::<2>().0 {
-        first = first.wrapping_add(read(one)).wrapping_add(second);
-        second = second.wrapping_add(read(two)).wrapping_add(first);
+        first = first
+            .wrapping_add(word(*one, big_endian))
+            .wrapping_add(second);
+        second = second
+            .wrapping_add(word(*two, big_endian))
+            .wrapping_add(first);
     }
     (first, second)
+}
+
+fn word(bytes: [u8; 4], big_endian: bool) -> u32 {
+    if big_endian {
+        u32::from_be_bytes(bytes)
+    } else {
+        u32::from_le_bytes(bytes)
+    }
 }
 
 #[cfg(test)]

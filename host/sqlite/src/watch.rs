@@ -1,8 +1,8 @@
 //! Detects whether the files of an open database are still the files at its path. SQLite itself
-//! continues with a file that was deleted or replaced: later commits are in no file that anybody
-//! can open again. One thread checks all open databases once a second; every commit checks before
-//! it is acknowledged. A problem lasts until the process ends: opening the path again would hide
-//! that messages were lost.
+//! continues with a file that was deleted or replaced: later commits are in a file that cannot be
+//! opened again. One thread checks all open databases once a second; every commit checks before it
+//! is acknowledged. Damage lasts until the process ends: opening the path again would hide that
+//! messages were lost.
 
 use super::wal::{HEADER, Header};
 use super::{NAP, beside};
@@ -17,14 +17,16 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-/// How often all open databases are looked at.
+/// The interval at which all open databases are checked.
 const EVERY: Duration = Duration::from_secs(1);
-/// A header that is being written while it is read is valid when it is read again.
+/// The number of attempts to read a header: one that is being written is valid when it is read
+/// again.
 const ATTEMPTS: usize = 3;
-/// How long a lock that ended a call counts against readiness, unless a later call succeeds.
+/// The time for which a call that failed because of a lock counts against readiness, unless a later
+/// call succeeds.
 const LOCKED: Duration = Duration::from_secs(60);
 
-/// What is wrong with the files of an open database.
+/// The damage of the files of an open database.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the file `{}` {what}; no reads or writes until a restart", .path.display())]
 pub struct Damage {
@@ -32,7 +34,7 @@ pub struct Damage {
     what: String,
 }
 
-/// A file that was there when the database was opened.
+/// A file, as it was when the database was opened.
 #[derive(Debug)]
 struct FileIdentity {
     path: PathBuf,
@@ -45,25 +47,25 @@ pub(crate) struct Files {
     database: FileIdentity,
     log: FileIdentity,
     index: FileIdentity,
-    /// Opened beside SQLite, which holds no locks on this one of its files: a lock on any of the
-    /// others would end with our closing it.
+    /// The log, opened beside SQLite, which holds no locks on this file. Its locks on any of the
+    /// others would end when this process closes them.
     reader: File,
-    /// The greatest length of the database that was seen. It never shrinks while it is in use.
+    /// The greatest length of the database so far. It never shrinks while it is in use.
     longest: AtomicU64,
     damage: OnceLock<Damage>,
     mark: Option<Mark>,
 }
 
-/// The greatest number that was acknowledged, in a file beside the database: what a database that
-/// was opened again must at least have reached.
+/// The greatest acknowledged number, in a file beside the database. A database that is opened again
+/// must have reached it.
 #[derive(Debug)]
 pub(crate) struct Mark {
     file: File,
     written: AtomicI64,
 }
 
-/// All open databases of the process, and what is wrong with any.
-struct Watched {
+/// All open databases of the process, and their problems.
+struct WatchedDatabases {
     files: Vec<Weak<Files>>,
     is_running: bool,
     open: usize,
@@ -71,7 +73,7 @@ struct Watched {
     locked: BTreeMap<PathBuf, BootInstant>,
 }
 
-static WATCHED: Mutex<Watched> = Mutex::new(Watched {
+static WATCHED: Mutex<WatchedDatabases> = Mutex::new(WatchedDatabases {
     files: Vec::new(),
     is_running: false,
     open: 0,
@@ -79,37 +81,42 @@ static WATCHED: Mutex<Watched> = Mutex::new(Watched {
     locked: BTreeMap::new(),
 });
 static CLOSED: Condvar = Condvar::new();
-/// Whether a lock was met that no later success has ended.
+/// Whether a call failed because of a lock, and no later success has ended this.
 static ANY_LOCKED: AtomicBool = AtomicBool::new(false);
 
-fn watched() -> MutexGuard<'static, Watched> {
+fn watched() -> MutexGuard<'static, WatchedDatabases> {
     WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The databases of this process that cannot be used, by path, each with the reason.
+/// Returns the databases of this process that cannot be used, by path, each with the reason.
 pub fn unusable() -> Vec<(PathBuf, String)> {
     let now = clock::now();
     let watched = watched();
-    let damaged = watched.damaged.iter();
-    let damaged = damaged.map(|(path, why)| (path.clone(), why.clone()));
-    let locked = watched.locked.iter();
-    let locked = locked.filter(|(_, since)| now.since(**since) < LOCKED);
-    let locked = locked.map(|(path, _)| (path.clone(), "locked by another process".to_owned()));
+    let damaged = watched
+        .damaged
+        .iter()
+        .map(|(path, why)| (path.clone(), why.clone()));
+    let locked = watched
+        .locked
+        .iter()
+        .filter(|(_, since)| now.since(**since) < LOCKED)
+        .map(|(path, _)| (path.clone(), "locked by another process".to_owned()));
     damaged.chain(locked).collect()
 }
 
-/// Waits until every database of the process is closed, which empties its log; no longer than so.
+/// Waits until every database of the process is closed, which empties its log, but at most this
+/// long.
 pub fn wait_closed(most: Duration) {
     let wait = CLOSED.wait_timeout_while(watched(), most, |watched| watched.open > 0);
     drop(wait);
 }
 
-/// Which file it is, however it is called.
+/// Returns the identity of a file, regardless of its name.
 fn id(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-/// Which file is at a path.
+/// Returns the identity of the file at a path.
 pub(crate) fn identity(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::metadata(path).map(|metadata| id(&metadata))
 }
@@ -127,7 +134,7 @@ impl FileIdentity {
         }
     }
 
-    /// The length of the file, if it still is the one at its path.
+    /// Returns the length of the file, if it is still the one at its path.
     fn length(&self) -> Result<u64, Damage> {
         match std::fs::metadata(&self.path) {
             Ok(metadata) if id(&metadata) == self.id => Ok(metadata.len()),
@@ -143,13 +150,14 @@ impl FileIdentity {
 }
 
 impl Files {
-    /// The files of a database that SQLite has just opened, of which this was at the path before.
+    /// Returns the files of a database that SQLite has just opened. `before` was at the path before
+    /// that.
     pub(crate) fn of(path: &Path, before: (u64, u64), mark: Option<Mark>) -> io::Result<Arc<Self>> {
         let database = FileIdentity::at(path.to_owned())?;
         if database.id != before {
             return Err(io::Error::other("it was replaced while being opened"));
         }
-        // SQLite names the log by the file that a link leads to.
+        // SQLite names the log after the file that a link leads to.
         let real = std::fs::canonicalize(path)?;
         let log = FileIdentity::at(beside(&real, "-wal"))?;
         let files = Arc::new(Self {
@@ -171,39 +179,42 @@ impl Files {
         Ok(files)
     }
 
-    /// The database.
+    /// Returns the path of the database.
     pub(crate) fn path(&self) -> &Path {
         &self.database.path
     }
 
-    /// What was found wrong before.
+    /// Returns damage that was found before.
     pub(crate) fn known_damage(&self) -> Result<(), Damage> {
         self.damage.get().cloned().map_or(Ok(()), Err)
     }
 
-    /// Looks whether all files are still at their paths, and none was cut short or overwritten.
+    /// Checks that all files are still at their paths, and that none was truncated or overwritten.
     pub(crate) fn check(&self) -> Result<(), Damage> {
         self.known_damage()?;
         self.look().map_err(|damage| self.note(damage))
     }
 
-    /// The same, and whether the log is as long as what was committed to it; `frames` asks SQLite
-    /// for their number.
+    /// Checks the files, and that the log is as long as what was committed to it; `frames` asks
+    /// SQLite for the number of frames.
     pub(crate) fn check_log(&self, frames: impl Fn() -> Option<u64>) -> Result<(), Damage> {
         self.check()?;
-        let is_short = || {
-            let frames = frames().filter(|frames| *frames > 0)?;
-            let length = self.log.length().ok()?;
-            // Without a header there must be no frames either.
-            let wanted = self.header().map_or(HEADER, |header| header.length(frames));
-            Some(length < wanted)
-        };
-        // Between the two another process may have emptied it, which SQLite then knows.
-        let is_truncated = (0..ATTEMPTS).all(|_| is_short() == Some(true));
-        match is_truncated {
-            true => Err(self.note(self.log.damage("was truncated while in use"))),
-            false => Ok(()),
+        // Another process may have emptied the log between the two reads, which SQLite then knows.
+        let is_truncated = (0..ATTEMPTS).all(|_| self.is_short(frames()) == Some(true));
+        if is_truncated {
+            Err(self.note(self.log.damage("was truncated while in use")))
+        } else {
+            Ok(())
         }
+    }
+
+    /// Whether the log is shorter than this many frames; `None` if it has none or cannot be read.
+    fn is_short(&self, frames: Option<u64>) -> Option<bool> {
+        let frames = frames.filter(|frames| *frames > 0)?;
+        let length = self.log.length().ok()?;
+        // Without a header there must be no frames either.
+        let wanted = self.header().map_or(HEADER, |header| header.length(frames));
+        Some(length < wanted)
     }
 
     fn header(&self) -> Option<Header> {
@@ -229,7 +240,7 @@ impl Files {
         Err(self.log.damage("was overwritten while in use"))
     }
 
-    /// Notes what is wrong, for good, and logs it, once for each database of the process.
+    /// Records damage permanently, and logs it once for each database of the process.
     fn note(&self, damage: Damage) -> Damage {
         let first = self.damage.set(damage.clone()).is_ok();
         let mut watched = watched();
@@ -244,7 +255,7 @@ impl Files {
         damage
     }
 
-    /// Notes that a call ended at another process's lock.
+    /// Records that a call failed because of another process's lock.
     pub(crate) fn note_locked(&self) {
         ANY_LOCKED.store(true, Ordering::SeqCst);
         let locked = &mut watched().locked;
@@ -258,7 +269,7 @@ impl Files {
         }
     }
 
-    /// Notes that a call wrote.
+    /// Records that a call wrote.
     pub(crate) fn note_written(&self) {
         if ANY_LOCKED.load(Ordering::SeqCst) {
             let locked = &mut watched().locked;
@@ -267,12 +278,12 @@ impl Files {
         }
     }
 
-    /// The length of the log.
+    /// Returns the length of the log.
     pub(crate) fn log_length(&self) -> u64 {
         self.log.length().unwrap_or(0)
     }
 
-    /// Writes down what is acknowledged from now on.
+    /// Records the number that is acknowledged from now on.
     pub(crate) fn acknowledge(&self, number: i64) {
         if let Some(mark) = &self.mark {
             mark.raise(number);
@@ -288,7 +299,7 @@ impl Drop for Files {
 }
 
 impl Mark {
-    /// In this file, which is open to be read and written.
+    /// Creates a mark in this file, which is open for reading and writing.
     pub(crate) fn new(file: File) -> Self {
         Self {
             file,
@@ -296,7 +307,7 @@ impl Mark {
         }
     }
 
-    /// What is in the file; nothing if it says nothing.
+    /// Returns the number in the file; 0 if it has none.
     pub(crate) fn read(&self) -> i64 {
         let mut bytes = [0; 20];
         let read = self.file.read_exact_at(&mut bytes, 0).ok();
@@ -304,8 +315,9 @@ impl Mark {
         text.and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 
-    /// Only a hint is lost if this fails, or if another process writes a lower number at the same
-    /// moment: the database may then have lost as much without a sign, and never the other way round.
+    /// Raises the number. If this fails, or if another process writes a lower number at the same
+    /// moment, only a hint is lost: a later loss of rows may go unnoticed, but none is reported by
+    /// mistake.
     fn raise(&self, number: i64) {
         if number <= self.written.load(Ordering::SeqCst) {
             return;
@@ -321,7 +333,7 @@ impl Mark {
     }
 }
 
-/// Looks at all open databases until there is none.
+/// Checks all open databases until there are none.
 fn watch() {
     loop {
         std::thread::sleep(EVERY);
@@ -335,7 +347,7 @@ fn watch() {
             watched.files.iter().filter_map(Weak::upgrade).collect()
         };
         for files in files {
-            // What is wrong is noted and logged there.
+            // Damage is recorded and logged there.
             let _ = files.check();
         }
     }

@@ -1,55 +1,57 @@
-//! Admits instances: as many as the engine has slots for. Further ones wait, in the order of
-//! arrival, and idle instances are evicted for them. Knows no instance and no plugin.
+//! Admits as many instances as the engine has slots. Further attempts wait in the order of arrival,
+//! and idle instances are evicted for them. Does not depend on instances or plugins.
 
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::Verdict;
+use parking_lot::Mutex;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// An attempt waits for room for this part of its time at most: a quarter. What is left later might
-/// be too little to do its work, and fewer attempts at once are the cure.
+/// The divisor of an attempt's remaining time that gives its maximum wait for a slot: a quarter.
+/// After a longer wait, too little time might be left for its work; the remedy is fewer attempts at
+/// once.
 const WAIT: u32 = 4;
 
-/// Until when an attempt that begins now waits for room.
+/// Returns the time until which an attempt that begins now waits for a slot.
 pub(super) fn patience(attempt: &Attempt) -> BootInstant {
     let now = clock::now();
     now + attempt.deadline.left(now) / WAIT
 }
 
-/// Answers that an attempt was not begun.
+/// Returns the verdicts of an attempt that was not begun.
 pub(super) fn turned_away(attempt: &Attempt, why: &str) -> Vec<Verdict> {
     let why = why.to_owned();
     vec![Verdict::Busy { after: None, why }; attempt.messages.len()]
 }
 
-/// Why an attempt is turned away that no instance may be made for.
+/// The reason for an attempt that was not begun because no instance can be created for it.
 pub(super) const FULL: &str =
     "no slot for another instance: all of them, those of other plugins included, are in use";
 
-/// Room for one instance. Released when dropped, which must not be before the instance is gone.
+/// A slot for one instance. Dropping it releases the slot, so the instance must be dropped first.
 pub(super) struct Permit(
     #[expect(dead_code, reason = "its drop is what it is for")] OwnedSemaphorePermit,
 );
 
-/// Somebody who keeps instances that work on nothing.
+/// An owner of idle instances.
 pub(super) trait Spare: Send + Sync {
-    /// How many, at this moment.
+    /// Returns the number of idle instances at this moment.
     fn spare(&self) -> usize;
 
-    /// Lets go of one of them. False if there is none.
+    /// Drops one of them. Returns false if there is none.
     fn let_go(&self) -> bool;
 }
 
-/// The door to all instances of an engine.
+/// The slots of an engine for instances.
 pub(super) struct Admission {
     free: Arc<Semaphore>,
-    /// How many wait.
+    /// The number of attempts that wait.
     waiting: AtomicUsize,
     spares: Mutex<Vec<Weak<dyn Spare>>>,
 }
@@ -64,28 +66,29 @@ impl Admission {
         }
     }
 
-    /// Remembers somebody who may make room for others.
+    /// Registers an owner whose idle instances may be evicted.
     pub(super) fn watch(&self, spare: Weak<dyn Spare>) {
-        let mut all = self.spares.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.spares.lock();
         all.retain(|one| one.strong_count() > 0);
         all.push(spare);
     }
 
-    /// Whether somebody waits. An instance's owner checks this **after** it has put the instance
-    /// where `let_go` finds it, and then evicts it: a waiter has registered before it looked
+    /// Whether an attempt waits. The owner of an instance checks this **after** it has put the
+    /// instance where `let_go` finds it, and then evicts it: a waiter registers before it looks
     /// there.
     pub(super) fn is_wanted(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) > 0
     }
 
-    /// Room, if there is some for which nobody waits.
+    /// Returns a slot if one is free and no attempt waits for it.
     pub(super) fn try_enter(&self) -> Option<Permit> {
-        // What is released goes to those who wait, and is never free meanwhile.
+        // A slot that is released while attempts wait goes to the first of them and is never free.
         let permit = Arc::clone(&self.free).try_acquire_owned();
         permit.ok().map(Permit)
     }
 
-    /// Room, when it is this one's turn. Dropped, it gives its turn to the next.
+    /// Waits for a slot, in the order of arrival. Dropping the future passes the turn to the next
+    /// one.
     pub(super) async fn enter(&self) -> Permit {
         if let Some(permit) = self.try_enter() {
             return permit;
@@ -95,7 +98,7 @@ impl Admission {
         let mut asked = false;
         let permit = poll_fn(|context| match permit.as_mut().poll(context) {
             Poll::Pending if !asked => {
-                // It is in the row, so what others let go of comes to it in its turn.
+                // It is in the line now, so a slot that others release reaches it in its turn.
                 asked = true;
                 self.make_room();
                 permit.as_mut().poll(context)
@@ -105,10 +108,10 @@ impl Admission {
         Permit(permit.await.expect("the semaphore is never closed"))
     }
 
-    /// Has one instance thrown away that works on nothing: of whoever has most of them.
+    /// Drops one idle instance of the owner that has the most.
     fn make_room(&self) {
         let mut all: Vec<(usize, Arc<dyn Spare>)> = {
-            let all = self.spares.lock().unwrap_or_else(PoisonError::into_inner);
+            let all = self.spares.lock();
             let alive = all.iter().filter_map(Weak::upgrade);
             alive.map(|one| (one.spare(), one)).collect()
         };
@@ -117,7 +120,7 @@ impl Admission {
     }
 }
 
-/// Somebody waits.
+/// An attempt that waits, counted as long as this exists.
 struct AdmissionWaiter<'a>(&'a AtomicUsize);
 
 impl<'a> AdmissionWaiter<'a> {
@@ -133,8 +136,8 @@ impl Drop for AdmissionWaiter<'_> {
     }
 }
 
-/// Lets others run once. The engine gives slots of thrown-away instances back some at a time; one
-/// who has room and finds no slot has come while another thread was at it.
+/// Lets other tasks run once. The engine returns the slots of dropped instances in groups. If a
+/// caller has a permit and finds no slot, another thread is just returning them.
 pub(super) async fn soon() {
     tokio::task::yield_now().await;
 }
@@ -187,25 +190,24 @@ mod tests {
 
     impl Spare for AdmittedInstance {
         fn spare(&self) -> usize {
-            self.0.lock().unwrap().len()
+            self.0.lock().len()
         }
 
         fn let_go(&self) -> bool {
-            self.0.lock().unwrap().pop().is_some()
+            self.0.lock().pop().is_some()
         }
     }
 
     #[test]
     fn idle_instances_are_evicted_from_the_plugin_with_most() {
         let door = Admission::new(4);
-        let kept = |count: usize| {
+        let [few, many] = [1, 3].map(|count| {
             let permits = (0..count).map(|_| door.try_enter().unwrap()).collect();
             let kept = Arc::new(AdmittedInstance(Mutex::new(permits)));
             let weak: Weak<dyn Spare> = Arc::downgrade(&kept) as _;
             door.watch(weak);
             kept
-        };
-        let (few, many) = (kept(1), kept(3));
+        });
         let entered: Vec<_> = (0..2).map(|_| poll(pin!(door.enter())).unwrap()).collect();
         assert_eq!((few.spare(), many.spare()), (1, 1));
         drop((few, many));

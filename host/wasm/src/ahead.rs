@@ -1,17 +1,17 @@
-//! Creates instances ahead of messages. Creates none while an attempt waits for a slot, and none
-//! for attempts: those create their own.
+//! Creates instances ahead of messages, but none while an attempt waits for a slot. Attempts create
+//! the instances that they miss themselves.
 
 use crate::failure_reason;
 use crate::guest::Guest;
 use crate::idle::Idle;
 use crate::instance::LiveInstance;
-use crate::plugin::Loaded;
+use crate::plugin::PluginParts;
 use dispatcher_core::clock;
 use dispatcher_core::message::FailureReason;
 use std::sync::{Arc, Weak};
 
-/// Has the missing instances made by whoever runs guests. Cheap where none is missing.
-pub(crate) fn refill(loaded: &Arc<Loaded>) {
+/// Starts creating the missing instances, on the runtime for guests. Cheap if none is missing.
+pub(crate) fn refill(loaded: &Arc<PluginParts>) {
     let Some(idle) = &loaded.idle else { return };
     if loaded.runtime.admission.is_wanted() || !idle.begin_making() {
         return;
@@ -23,7 +23,7 @@ pub(crate) fn refill(loaded: &Arc<Loaded>) {
     (loaded.runtime.spawn)(Box::pin(work));
 }
 
-/// Who makes instances ahead; dropped on the way, another may begin.
+/// The task that creates instances ahead. Dropping it early lets another one begin.
 struct Maker(Option<Arc<Idle>>);
 
 impl Drop for Maker {
@@ -34,8 +34,8 @@ impl Drop for Maker {
     }
 }
 
-/// Until there are enough, there is no room, one fails, or the plugin is gone.
-async fn make_all(plugin: Weak<Loaded>, mut maker: Maker) {
+/// Creates instances until there are enough, no slot is free, one fails or the plugin is gone.
+async fn make_all(plugin: Weak<PluginParts>, mut maker: Maker) {
     while let Some(loaded) = plugin.upgrade() {
         let Some(idle) = &loaded.idle else { return };
         if !idle.goes_on_making() {
@@ -60,18 +60,20 @@ async fn make_all(plugin: Weak<Loaded>, mut maker: Maker) {
     }
 }
 
-/// One instance, if there is room for it.
-async fn make(loaded: &Loaded) -> Result<Option<LiveInstance>, FailureReason> {
+/// Creates one instance if a slot is free.
+async fn make(loaded: &PluginParts) -> Result<Option<LiveInstance>, FailureReason> {
     let admission = &loaded.runtime.admission;
     let Some(permit) = admission.try_enter() else {
         return Ok(None);
     };
     let patience = loaded.patience;
     let until = clock::now() + patience;
-    let guest = || Guest::ahead(Arc::clone(&loaded.settings), until);
+    let birth = LiveInstance::make(&loaded.pre, permit, until, || {
+        Guest::ahead(Arc::clone(&loaded.settings), until)
+    });
     let made = tokio::select! {
         biased;
-        made = LiveInstance::make(&loaded.pre, permit, until, guest) => made,
+        made = birth => made,
         () = clock::sleep_on(loaded.runtime.io.handle(), until) => {
             return Err(FailureReason::TimedOut(patience));
         }

@@ -1,23 +1,24 @@
-//! Notes why messages failed, written by host functions while a guest runs: version 0.1 of the
-//! contract has no field for the cause of a retry. Part of the store, so it lasts as long as the
-//! instance.
+//! Records why messages failed. Host functions write it while a guest runs, because version 0.1 of
+//! the contract has no field for the cause of a retry. It is part of the store and lasts as long as
+//! the instance.
 
 use dispatcher_core::message::{FailureReason, Message, Verdict};
 use std::collections::HashMap;
 
-/// Why messages failed, by their ids, until they are answered. Holds no more than are running.
+/// The causes of failures by message ID, until the messages get verdicts. Contains only running
+/// messages.
 #[derive(Default)]
 pub(crate) struct Causes(HashMap<String, FailureReason>);
 
 impl Causes {
-    /// Notes why these messages fail, if they do.
+    /// Records why these messages fail, if they do.
     pub(crate) fn note(&mut self, about: &[&Message], cause: &FailureReason) {
         for message in about {
             self.0.insert(message.id.clone(), cause.clone());
         }
     }
 
-    /// Gives the verdicts on these messages the causes that are known, and forgets them.
+    /// Adds the known causes to the verdicts on these messages, and forgets them.
     pub(crate) fn explain(&mut self, messages: &[Message], verdicts: &mut [Verdict]) {
         if self.0.is_empty() {
             return;
@@ -32,7 +33,7 @@ impl Causes {
         }
     }
 
-    /// Another attempt begins, alone.
+    /// Forgets all causes, because another attempt begins.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }

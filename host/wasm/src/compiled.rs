@@ -1,18 +1,19 @@
-//! The compiled components of an engine that are in use: what several routes run is compiled, and held
-//! in memory, once; and what one imports.
+//! The compiled components of an engine that are in use. A component that several routes run is
+//! compiled and held in memory once. Also lists the imports of a component.
 
 use dispatcher_core::files;
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use wasmtime::component::Component;
 
-/// Those that a loaded plugin holds, by the digest of their bytes.
+/// The components that loaded plugins hold, by the digest of their bytes.
 #[derive(Default)]
-pub(super) struct Compiled(Mutex<HashMap<String, Weak<Component>>>);
+pub(super) struct CompiledComponents(Mutex<HashMap<String, Weak<Component>>>);
 
-impl Compiled {
-    /// The component of these bytes: one that is in use, or what `compile` makes of them. Nobody waits
-    /// for a compilation: where two come at once, both compile.
+impl CompiledComponents {
+    /// Returns the component of these bytes: the one in use, or the result of `compile`. Callers do
+    /// not wait for each other's compilation: two at once both compile.
     pub(super) fn of<E>(
         &self,
         bytes: &[u8],
@@ -32,11 +33,11 @@ impl Compiled {
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut HashMap<String, Weak<Component>>) -> T) -> T {
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.0.lock())
     }
 }
 
-/// The names of what a component imports, in its own order.
+/// Returns the names of a component's imports, in its order.
 pub(super) fn imports(component: &Component) -> Vec<String> {
     let kind = component.component_type();
     let imports = kind.imports(component.engine());

@@ -1,4 +1,4 @@
-//! Explains why a file is not a plugin that this host runs, each reason with what to do about it.
+//! Explains why a file is not a plugin that this host can run, with a remedy for each reason.
 
 use crate::capability::description::{CONTRACT, Interface, WASI_2, WASI_3, package_of, split};
 use crate::capability::registry::Capability;
@@ -36,15 +36,15 @@ pub(crate) const WASI: [Interface; 19] = [
     Interface::new("wasi:random/random", &[WASI_2, WASI_3]),
 ];
 
-/// All interfaces that this host links; what they lead to may still be denied.
+/// Returns all interfaces that this host links. Their calls may still be denied.
 pub(crate) fn linked() -> impl Iterator<Item = &'static Interface> {
     let granted = Capability::all().flat_map(|asked| asked.description().interfaces);
     granted.chain(&contract::INTERFACES).chain(&WASI)
 }
 
-/// How a component begins: the magic word, version 13, layer 1.
+/// The first bytes of a component: the magic word, version 13, layer 1.
 const COMPONENT: [u8; 8] = *b"\0asm\x0d\0\x01\0";
-/// How a core module begins: the magic word, version 1.
+/// The first bytes of a core module: the magic word, version 1.
 const CORE_MODULE: [u8; 8] = *b"\0asm\x01\0\0\0";
 
 /// Whether these are the bytes of a core module.
@@ -52,8 +52,8 @@ pub(super) fn is_core_module(bytes: &[u8]) -> bool {
     bytes.starts_with(&CORE_MODULE)
 }
 
-/// The component in a file: its bytes, or what a core module of a program becomes. A problem if
-/// they cannot be one.
+/// Returns the component in a file: its bytes, or the component made from the core module of a
+/// program. Returns a problem if the bytes are neither.
 pub(super) fn component_of(bytes: &[u8]) -> Result<Cow<'_, [u8]>, Problem> {
     if bytes.starts_with(&COMPONENT) {
         return Ok(Cow::Borrowed(bytes));
@@ -74,9 +74,9 @@ pub(super) fn component_of(bytes: &[u8]) -> Result<Cow<'_, [u8]>, Problem> {
     })
 }
 
-/// What a core module becomes.
+/// Converts a core module to a component.
 fn of_module(bytes: &[u8]) -> Result<Vec<u8>, Problem> {
-    // What wraps it takes it for valid.
+    // The code that wraps the module assumes that it is valid.
     let valid = Validator::new_with_features(WasmFeatures::all()).validate_all(bytes);
     let wrapped = match valid {
         Ok(_) => wrap::component(bytes),
@@ -91,25 +91,25 @@ fn of_module(bytes: &[u8]) -> Result<Vec<u8>, Problem> {
     })
 }
 
-/// Problems about the file, though they may have been found in the component made of its core
-/// module.
+/// Rewords problems so that they are about the file, even if they were found in the component made
+/// from its core module.
 pub(super) fn of_file(bytes: &[u8], mut problems: Vec<Problem>) -> Vec<Problem> {
     let of_component = ["exports ", "imports "];
     if is_core_module(bytes) {
         let all = problems.iter_mut();
         for problem in all.filter(|one| of_component.iter().any(|is| one.what.starts_with(is))) {
-            problem.what = format!("a core module that, made a component, {}", problem.what);
+            problem.what = format!("a core module whose component {}", problem.what);
         }
     }
     problems
 }
 
-/// Why the engine that is to run it could not compile it: what it needs, if an engine without
-/// limits can.
+/// Returns the reasons why the engine that should run it could not compile it: its needs, if an
+/// engine without limits can compile it.
 pub(super) fn of_refusal(
     bytes: &[u8],
     max_memory: usize,
-    missing: &[Missing],
+    missing: &[MissingCapability],
     error: &wasmtime::Error,
 ) -> Vec<Problem> {
     let mut problems = Vec::new();
@@ -123,35 +123,34 @@ pub(super) fn of_refusal(
     problems
 }
 
-/// Compiles a component to look at it, not to run it: without the code of its functions.
+/// Compiles a component for inspection only: without the code of its functions.
 pub(super) fn compile(bytes: &[u8]) -> wasmtime::Result<Component> {
     let mut config = Config::new();
     config.cranelift_opt_level(OptLevel::None);
     let engine = Engine::new(&config)?;
-    // What is wrong with one that has no skeleton, the engine says itself.
+    // If there is no skeleton, the engine reports the reason.
     let skeleton = skeleton::without_code(&engine, bytes);
     Component::from_binary(&engine, skeleton.as_deref().unwrap_or(bytes))
 }
 
-/// Why no engine could compile it.
+/// Returns the problem of a component that no engine can compile.
 pub(super) fn of_compilation(error: &wasmtime::Error) -> Problem {
     Problem::new(format!("not a valid component: {}", line(error)))
-        .hint("the file may be damaged, or use a proposal that this host lacks")
+        .hint("the file may be damaged, or use a proposal that this host does not support")
 }
 
-/// Why its imports or exports do not fit though their names do.
+/// Returns the problem of imports or exports that do not fit although their names do.
 pub(super) fn of_mismatch(error: &wasmtime::Error) -> Problem {
     Problem::new(format!(
         "an interface of the right name has another type: {}",
         line(error)
     ))
     .hint(format!(
-        "build it against the WIT of dispatcher:plugin@{}",
-        CONTRACT.join(" or @")
+        "build it against the WIT of dispatcher:plugin@{CONTRACT}"
     ))
 }
 
-/// Why its instances cannot run this many attempts concurrently.
+/// Returns the problem of instances that cannot run this many attempts concurrently.
 pub(super) fn of_taking_turns(concurrency: usize) -> Problem {
     Problem::new(format!(
         "{concurrency} concurrent attempts in an instance whose handle is not an async func"
@@ -159,7 +158,7 @@ pub(super) fn of_taking_turns(concurrency: usize) -> Problem {
     .hint("export it with async_handler! or async_batch_handler!, or omit instance-concurrency")
 }
 
-/// Why it cannot be run with these options.
+/// Returns the reason why it cannot run with these options, if there is one.
 pub(super) fn of_options(way: ComponentKind, options: &PluginOptions) -> Option<Problem> {
     let many = options.instance_concurrency > 1;
     let ahead = options.warm.count.is_some_and(|count| count > 0);
@@ -180,11 +179,13 @@ pub(super) fn of_options(way: ComponentKind, options: &PluginOptions) -> Option<
     None
 }
 
-/// What a component is refused for requesting, since it is not granted; in words.
-pub(crate) type Missing = (Capability, &'static str);
+/// A capability that is not granted, so that a component that requests it is refused, with a word
+/// for what is missing.
+pub(crate) type MissingCapability = (Capability, &'static str);
 
-/// What its names tell: imports that this host does not grant, exports that it needs.
-pub(super) fn of_component(component: &Component, missing: &[Missing]) -> Vec<Problem> {
+/// Returns the problems that names show: imports that this host does not grant, and missing
+/// exports.
+pub(super) fn of_component(component: &Component, missing: &[MissingCapability]) -> Vec<Problem> {
     let (kind, engine) = (component.component_type(), component.engine());
     let imports = kind
         .imports(engine)
@@ -202,21 +203,19 @@ pub(super) fn of_component(component: &Component, missing: &[Missing]) -> Vec<Pr
     problems
 }
 
-/// The most exports that are listed.
+/// The maximum number of exports that are listed.
 const SHOWN: usize = 20;
 
 fn of_exports(exports: &[&str]) -> Problem {
-    let ours = |name: &&&str| {
+    if let Some(other) = exports.iter().find(|name: &&&str| {
         let mut known = contract::EXPORTS.iter();
         known.any(|export| split(export.name).0 == split(name).0)
-    };
-    if let Some(other) = exports.iter().find(ours) {
+    }) {
         let (interface, version) = split(other);
-        let known = CONTRACT.join(" and ");
         return Problem::new(format!(
-            "exports {interface} of version {version} of the contract; this host supports {known}"
+            "exports {interface} of version {version} of the contract; this host supports {CONTRACT}"
         ))
-        .hint("build it against the WIT of one of these versions");
+        .hint("build it against the WIT of that version");
     }
     let of_http = ["wasi:http/handler", "wasi:http/incoming-handler"];
     if let Some(other) = exports.iter().find(|name| of_http.contains(&split(name).0)) {
@@ -233,42 +232,42 @@ fn of_exports(exports: &[&str]) -> Problem {
         }
     };
     Problem::new(format!(
-        "exports neither dispatcher:plugin/handler nor dispatcher:plugin/batch-handler of version {} but {found}",
-        CONTRACT.join(" or ")
+        "exports neither dispatcher:plugin/handler nor dispatcher:plugin/batch-handler of version {CONTRACT} but {found}"
     ))
     .hint(
         "build it for wasm32-wasip2 as one of the two, or as a command or an HTTP handler of WASI",
     )
 }
 
-/// Why this import is not granted.
-fn of_import(name: &str, missing: &[Missing]) -> Option<Problem> {
+/// Returns the problem of an import that is not granted.
+fn of_import(name: &str, missing: &[MissingCapability]) -> Option<Problem> {
     let (interface, version) = split(name);
     let package = package_of(interface);
     let refused = |why: &str| Some(Problem::new(format!("imports {name}")).hint(why));
-    let requests = |(asked, _): &&Missing| asked.description().requested_by.contains(&interface);
-    if let Some((asked, what)) = missing.iter().find(requests) {
+    if let Some((asked, what)) = missing.iter().find(|(asked, _): &&MissingCapability| {
+        asked.description().requested_by.contains(&interface)
+    }) {
         let key = asked.key();
         return refused(&format!(
             "grant it the {what} that it needs with --{key} or {key}"
         ));
     }
     if let Some(linked) = linked().find(|one| one.name == interface) {
-        return match linked.supports(version) {
-            true => None,
-            false => refused(&other_version(linked)),
+        return if linked.supports(version) {
+            None
+        } else {
+            refused(&other_version(linked))
         };
     }
     match package {
-        // Shapes alone: nothing to grant.
+        // The interface contains only types, so there is nothing to grant.
         "wasi:cli" if interface == "wasi:cli/types" => None,
         "dispatcher:plugin" if is_types_only(interface) && is_known_version(version) => None,
-        "dispatcher:plugin" if is_types_only(interface) => refused(&format!(
-            "this host provides it at version {}",
-            CONTRACT.join(" or ")
-        )),
+        "dispatcher:plugin" if is_types_only(interface) => {
+            refused(&format!("this host provides it at version {CONTRACT}"))
+        }
         "dispatcher:plugin" => {
-            refused("unknown to the versions of the contract that this host supports")
+            refused("unknown to the version of the contract that this host supports")
         }
         "wasi:logging" | "wasi:tls" | "wasi:nn" => refused("not provided in this version"),
         _ if linked().any(|one| one.package() == package) => {
@@ -278,7 +277,7 @@ fn of_import(name: &str, missing: &[Missing]) -> Option<Problem> {
     }
 }
 
-/// Which version of an interface is wanted.
+/// Returns a hint with the versions of an interface that this host provides.
 fn other_version(linked: &Interface) -> String {
     if linked.package() == "wasi:http" {
         return "this host provides wasi:http 0.2 and 0.3".to_owned();
@@ -294,15 +293,15 @@ fn other_version(linked: &Interface) -> String {
 
 /// Whether this host supports a version of the contract.
 fn is_known_version(version: &str) -> bool {
-    Interface::new("dispatcher:plugin/types", &CONTRACT).supports(version)
+    Interface::new("dispatcher:plugin/types", &[CONTRACT]).supports(version)
 }
 
-/// Whether the interface holds types alone: nothing to grant.
+/// Whether the interface contains only types, so that there is nothing to grant.
 fn is_types_only(interface: &str) -> bool {
     interface.ends_with("-types") || interface.ends_with("/types")
 }
 
-/// What one instance needs that this host does not give.
+/// Returns a problem for each resource that one instance needs and this host does not provide.
 pub(super) fn of_needs(component: &Component, max_memory: usize) -> Vec<Problem> {
     const PAGE: u64 = 64 << 10;
     let Some(needs) = component.resources_required() else {
@@ -328,19 +327,21 @@ pub(super) fn of_needs(component: &Component, max_memory: usize) -> Vec<Problem>
         elements,
         limits::TABLE_ELEMENTS as u64,
     );
-    let memory = needs.max_initial_memory_size.unwrap_or_default();
-    let memory = memory.saturating_mul(PAGE);
+    let memory = needs
+        .max_initial_memory_size
+        .unwrap_or_default()
+        .saturating_mul(PAGE);
     check("bytes of memory", memory, max_memory as u64);
     problems
 }
 
-/// An error and its causes in one line.
+/// Returns an error and its causes in one line.
 fn line(error: &wasmtime::Error) -> String {
     one_line(&format!("{error:#}"))
 }
 
 fn one_line(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    // It may quote the file.
+    // The text may quote the file.
     escape_control_characters(&line)
 }

@@ -1,20 +1,21 @@
-//! The one thread that advances the engine's epoch, at which a computing guest yields or is
-//! stopped. Knows no guest and reads no time.
+//! The only thread that advances the engine's epoch, at which a computing guest yields or is
+//! stopped. Does not depend on guests or read the time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The longest that a guest computes before it yields, give or take the scheduler. Ten `loop {}`
-/// guests on one thread thus delay an eleventh by about ten milliseconds.
+/// The maximum time for which a guest computes before it yields, apart from the scheduler's delay.
+/// Ten `loop {}` guests on one thread thus delay an eleventh by about ten milliseconds.
 const TICK: Duration = Duration::from_millis(1);
 
-/// After this many ticks without a guest on a thread the ticker sleeps until the next one. More
-/// than one, so that a run of short attempts does not wake it for each.
+/// The number of ticks without a guest on a thread after which the ticker sleeps until the next
+/// guest. It is more than one, so that a series of short attempts does not wake the ticker for
+/// each.
 const IDLE_TICKS: u32 = 16;
 
-/// Ticks while at least one guest is being polled. Ends its thread when dropped.
+/// The thread that ticks while at least one guest is being polled. Dropping this ends it.
 #[derive(Debug)]
 pub(super) struct Ticker {
     shared: Arc<EpochState>,
@@ -23,14 +24,15 @@ pub(super) struct Ticker {
 
 #[derive(Debug, Default)]
 struct EpochState {
-    /// Guests on a thread this instant. One that waits in a host call is not: it needs no tick.
+    /// The number of guests that are on a thread now. A guest that waits in a host call does not
+    /// count, because it needs no tick.
     polled: AtomicUsize,
     parked: AtomicBool,
     stopped: AtomicBool,
 }
 
 impl Ticker {
-    /// Starts the thread, asleep. `tick` is called at every tick.
+    /// Starts the thread, which calls `tick` at every tick.
     pub(super) fn start(tick: impl Fn() + Send + 'static) -> std::io::Result<Self> {
         let shared = Arc::new(EpochState::default());
         let theirs = Arc::clone(&shared);
@@ -43,11 +45,11 @@ impl Ticker {
         })
     }
 
-    /// Keeps the ticker awake until the answer is dropped.
+    /// Keeps the ticker awake until the returned value is dropped.
     pub(super) fn awake(&self) -> Awake<'_> {
         self.shared.polled.fetch_add(1, Ordering::SeqCst);
-        // The ticker looks at `polled` once more after it has raised `parked`, so one of the two
-        // sees the other.
+        // The ticker reads `polled` once more after it has set `parked`, so one of the two sees the
+        // other.
         if self.shared.parked.load(Ordering::SeqCst)
             && self.shared.parked.swap(false, Ordering::SeqCst)
         {
@@ -68,13 +70,13 @@ impl Drop for Ticker {
         self.shared.stopped.store(true, Ordering::SeqCst);
         self.unpark();
         if let Some(thread) = self.thread.take() {
-            // It cannot have panicked but in `tick`, and then there is nobody left to tell.
+            // It can only have panicked in `tick`, and a drop cannot report that.
             let _ = thread.join();
         }
     }
 }
 
-/// A guest is on a thread.
+/// A guest that is on a thread.
 pub(super) struct Awake<'a>(&'a EpochState);
 
 impl Drop for Awake<'_> {

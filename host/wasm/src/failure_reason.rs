@@ -1,4 +1,4 @@
-//! Describes what happened to a guest that did not answer: the engine's error in actionable words.
+//! Describes why a guest did not answer: turns the engine's error into an actionable text.
 
 use crate::attempt::AttemptStop;
 use crate::guest::Guest;
@@ -9,14 +9,21 @@ use std::fmt::Write;
 use std::time::Duration;
 use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace};
 
-/// The most functions named in a backtrace.
+/// The maximum number of functions in a backtrace.
 const FRAMES: usize = 5;
-/// The longest name of a function, in characters.
+/// The maximum length of a function's name, in characters.
 const NAME: usize = 80;
-/// The engine's own stack for a guest's calls, in bytes.
+/// The size of the engine's stack for a guest's calls, in bytes.
 pub(super) const STACK: usize = 512 << 10;
 
-/// What happened to the attempt. `limit` is how long it was allowed to run.
+/// Returns why an attempt failed in which Python's interpreter dropped a coroutine.
+pub(super) fn of_lost_coroutine() -> FailureReason {
+    let why = "a coroutine was never awaited, so its work is not done: export \
+        dispatcher:plugin/handler-async and make the handler async, or await it";
+    FailureReason::Trapped(why.to_owned())
+}
+
+/// Returns why the attempt failed. `limit` is the time that it was allowed to run.
 pub(super) fn of(error: &wasmtime::Error, guest: &Guest, limit: Duration) -> FailureReason {
     match error.downcast_ref::<AttemptStop>() {
         Some(AttemptStop::Deadline) => return timed_out(guest, limit),
@@ -32,12 +39,13 @@ pub(super) fn of(error: &wasmtime::Error, guest: &Guest, limit: Duration) -> Fai
     FailureReason::Trapped(trap(error))
 }
 
-/// After the whole of its time, of which `rest` was left when the attempt got here.
+/// Returns the reason of a timeout: the whole time limit if it is known, otherwise `rest`, the time
+/// that was left when the attempt arrived here.
 pub(super) fn timed_out(guest: &Guest, rest: Duration) -> FailureReason {
     FailureReason::TimedOut(guest.settings().timeout.unwrap_or(rest))
 }
 
-/// What happened to an attempt whose instance could not be made. Where no guest code ran it was us.
+/// Returns why an attempt has no instance. If no guest code ran, the host is the cause.
 pub(super) fn of_birth(error: &wasmtime::Error, guest: &Guest, limit: Duration) -> FailureReason {
     let of_guest = error.is::<AttemptStop>()
         || error.is::<wasmtime::Trap>()
@@ -71,14 +79,15 @@ fn trap(error: &wasmtime::Error) -> String {
     text
 }
 
-/// The innermost functions first, without those that only carry a panic along.
+/// Returns the functions of a backtrace, innermost first, without those that only propagate a
+/// panic.
 fn names(trace: &WasmBacktrace) -> impl Iterator<Item = String> {
     let frames = trace.frames().iter();
     let names = frames.map(|frame| name(frame.func_name(), frame.func_index()));
     names.filter(|name| !carries_panic(name))
 }
 
-/// What follows itself once, with how often it does.
+/// Groups equal neighbours, and counts them.
 pub(super) fn grouped<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<(T, usize)> {
     let mut groups: Vec<(T, usize)> = Vec::new();
     for one in all {
@@ -90,7 +99,7 @@ pub(super) fn grouped<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<(T,
     groups
 }
 
-/// A function's name as people know it, without what could steer a terminal.
+/// Returns the readable name of a function, without characters that could control a terminal.
 pub(super) fn name(mangled: Option<&str>, index: u32) -> String {
     let name = match mangled {
         Some(name) => format!("{:#}", rustc_demangle::demangle(name)),
@@ -99,7 +108,7 @@ pub(super) fn name(mangled: Option<&str>, index: u32) -> String {
     escape_control_characters(&name.chars().take(NAME).collect::<String>())
 }
 
-/// Whether a function does nothing but carry a panic to its trap.
+/// Whether a function only propagates a panic to its trap.
 pub(super) fn carries_panic(name: &str) -> bool {
     const PREFIXES: [&str; 8] = [
         "core::panicking::",

@@ -1,8 +1,10 @@
-//! Keeps compiled functions from one version of a component to the next: what an edit leaves as it was
-//! is not compiled again. One file that grows, for all processes of a user. Knows no component.
+//! Keeps compiled functions from one version of a component to the next, so that an edit recompiles
+//! only what it changes. One file, which grows, serves all processes of a user. Does not depend on
+//! components.
 
 use dispatcher_core::files;
 use dispatcher_core::files::owner;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -10,39 +12,42 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use wasmtime::CacheStore;
 
-/// A file that would be larger begins anew. An interpreter of Python takes 27 MB, and each compilation
-/// adds what the compiler does not know again, about one function in twenty.
+/// The maximum size of the file in bytes; a larger one starts anew. A Python interpreter takes 27
+/// MB, and each compilation adds the functions that the compiler does not recognize, about one in
+/// twenty.
 const MOST: usize = 128 << 20;
-/// What the engine knows a function by: a digest of its code, of the compiler's version and settings.
+/// The length of the engine's key for a function: a digest of its code, and of the compiler's
+/// version and settings.
 const KEY: usize = 32;
-/// A checksum of key and code, the length of the code, and the key.
+/// The length of the head of a record: a checksum of key and code, the length of the code, and the
+/// key.
 const HEAD: usize = 4 + 4 + KEY;
 
 type Key = [u8; KEY];
 
-/// The functions in a folder. None of its failures is an error: what cannot be read is compiled, and
-/// what cannot be kept is compiled again. Waits for no other process.
+/// The compiled functions in a folder. Its failures are not errors: functions that cannot be read
+/// or kept are compiled again. Does not wait for other processes.
 #[derive(Debug)]
 pub(super) struct Functions {
     file: PathBuf,
-    /// From the first question of a compilation to its end.
-    known: RwLock<Option<Known>>,
+    /// The loaded functions, from the first lookup of a compilation to its end.
+    known: RwLock<Option<KnownFunctions>>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    /// The file as it was read, up to the end of its last whole record.
+struct KnownFunctions {
+    /// The file as it was read, up to the end of its last complete record.
     bytes: Vec<u8>,
     places: HashMap<Key, Range<usize>>,
-    /// What the file lacks.
+    /// The functions that the file lacks.
     fresh: HashMap<Key, Vec<u8>>,
 }
 
 impl Functions {
-    /// Those of a folder, or none where others could have put something there: what is in it is run.
+    /// Opens the functions of a folder. Returns `None` if others could have written to the folder,
+    /// because the code in it is run.
     pub(super) fn of(folder: &Path) -> Option<Self> {
         let found = Self {
             file: folder.join("functions"),
@@ -65,7 +70,7 @@ impl Functions {
         owner::check(folder).map_err(|untrusted| untrusted.to_string())
     }
 
-    /// Keeps what the compilation that ended has compiled, and frees the memory of the others.
+    /// Saves the functions of the compilation that has ended, and frees the memory of the others.
     pub(super) fn keep(&self) {
         let Some(known) = self.write().take() else {
             return;
@@ -77,22 +82,22 @@ impl Functions {
         }
     }
 
-    fn load(&self) -> Known {
+    fn load(&self) -> KnownFunctions {
         match self.check().and_then(|()| read(&self.file)) {
-            Ok(bytes) => Known::of(bytes),
+            Ok(bytes) => KnownFunctions::of(bytes),
             Err(reason) => {
                 not_kept(&reason);
-                Known::default()
+                KnownFunctions::default()
             }
         }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Option<Known>> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> RwLockReadGuard<'_, Option<KnownFunctions>> {
+        self.known.read()
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Option<Known>> {
-        self.known.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> RwLockWriteGuard<'_, Option<KnownFunctions>> {
+        self.known.write()
     }
 }
 
@@ -113,15 +118,15 @@ impl CacheStore for Functions {
         let Ok(key) = key.try_into() else {
             return false;
         };
-        let mut known = self.write();
-        let known = known.get_or_insert_with(|| self.load());
+        let mut loaded = self.write();
+        let known = loaded.get_or_insert_with(|| self.load());
         known.fresh.insert(key, code);
         true
     }
 }
 
-impl Known {
-    /// All records before the first that was not written whole.
+impl KnownFunctions {
+    /// Reads all records before the first incomplete one.
     fn of(mut bytes: Vec<u8>) -> Self {
         let mut places = HashMap::new();
         let mut end = 0;
@@ -146,8 +151,8 @@ impl Known {
         code.map(|code| Cow::Owned(code.to_vec()))
     }
 
-    /// Writes what is fresh after the last whole record of the file, which others may have made
-    /// longer since it was read.
+    /// Writes the fresh functions after the last complete record of the file, which other processes
+    /// may have extended since it was read.
     fn append(mut self, file: &Path) -> io::Result<()> {
         let mut file = OpenOptions::new()
             .read(true)
@@ -178,34 +183,35 @@ impl Known {
     }
 }
 
-/// The file; one that is not there is empty.
+/// Reads the file. A missing file is empty.
 fn read(file: &Path) -> Result<Vec<u8>, String> {
-    let read = || {
-        let mut file = match File::open(file) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            opened => opened?,
-        };
-        file.try_lock_shared()?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    read().map_err(|error: io::Error| error.to_string())
+    read_shared(file).map_err(|error| error.to_string())
 }
 
-/// The record that begins there, and the place of its code, if it is whole.
+fn read_shared(file: &Path) -> io::Result<Vec<u8>> {
+    let mut file = match File::open(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        opened => opened?,
+    };
+    file.try_lock_shared()?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Returns the key of the record at an offset and the range of its code, if the record is complete.
 fn record(bytes: &[u8], at: usize) -> Option<(Key, Range<usize>)> {
     let head = bytes.get(at..at.checked_add(HEAD)?)?;
-    let number = |from: usize| {
-        Some(u32::from_le_bytes(
-            head.get(from..from + 4)?.try_into().ok()?,
-        ))
-    };
-    let (sum, length) = (number(0)?, number(4)?);
+    let (sum, length) = (number(head, 0)?, number(head, 4)?);
     let begin = at + HEAD;
     let code = begin..begin.checked_add(usize::try_from(length).ok()?)?;
     let key = head.get(8..)?;
     (sum == checksum(key, bytes.get(code.clone())?)).then_some((key.try_into().ok()?, code))
+}
+
+fn number(head: &[u8], from: usize) -> Option<u32> {
+    let bytes = head.get(from..from + 4)?;
+    Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
 
 fn add(bytes: &mut Vec<u8>, key: &Key, code: &[u8]) {
@@ -218,7 +224,8 @@ fn add(bytes: &mut Vec<u8>, key: &Key, code: &[u8]) {
     bytes.extend(code);
 }
 
-/// Also of the length, by the end that it gives.
+/// Computes the checksum of a record. It also covers the length, which determines the end of the
+/// code.
 fn checksum(key: &[u8], code: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(key);

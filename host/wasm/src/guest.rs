@@ -1,6 +1,6 @@
-//! Host state beside one instance: its attempts, its limits and, once it is used, its sandboxed
-//! WASI. Everything is denied except the clocks, random numbers, stdout, stderr and grants:
-//! variables, connections.
+//! The host's state of one instance: its attempts, its limits and, once it is used, its sandboxed
+//! WASI. Everything is denied except the clocks, random numbers, stdout, stderr and what is
+//! granted: variables, connections.
 
 use crate::attempt::label;
 use crate::capability::caller::Caller;
@@ -13,7 +13,7 @@ use crate::capability::variables::Environment;
 use crate::causes::Causes;
 use crate::invocation_limit::InvocationLimit;
 use crate::limits::{HTTP_FIELDS, HostBudget, InstanceLimits};
-use crate::output::{LogEntry, Output, Printed, Stream, escape_control_characters};
+use crate::output::{LogEntry, Output, PrintedLine, Stream, escape_control_characters};
 use crate::scene::SharedWitness;
 use crate::tally::Tally;
 use crate::underway::{SharedAttempt, Underway};
@@ -29,28 +29,25 @@ use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
-/// What all instances of a plugin share.
+/// The settings that all instances of a plugin share.
 #[derive(Default)]
 pub(super) struct GuestSettings {
     /// The plugin's name in logs.
     pub(super) name: String,
-    /// Whether it is a command: a program that is given its message by WASI.
+    /// Whether it is a command: a program that receives its message through WASI.
     pub(super) is_command: bool,
-    /// The most memory of one instance, in bytes.
+    /// The maximum memory of one instance, in bytes.
     pub(super) max_memory: usize,
-    /// The most attempts at once in one instance.
+    /// The maximum number of attempts at once in one instance.
     pub(super) attempts: usize,
-    /// The most files, folders and sockets that one instance holds open.
+    /// The maximum number of files, folders and sockets that one instance holds open.
     pub(super) max_open: usize,
-    /// The longest that an attempt may take, where it is known.
+    /// The maximum duration of an attempt, if it is known.
     pub(super) timeout: Option<Duration>,
-    /// What it is granted.
     pub(super) granted: PluginGrants,
-    /// What was refused to it.
     pub(super) refusals: Arc<Refusals>,
-    /// What it measures with.
     pub(super) meter: PluginMeter,
-    /// Whether what it prints is of interest at level debug alone.
+    /// Whether its output is logged only at level debug.
     pub(super) quiet_output: bool,
     /// The observer of its attempts.
     pub(super) witness: SharedWitness,
@@ -59,19 +56,19 @@ pub(super) struct GuestSettings {
 }
 
 impl GuestSettings {
-    /// What the host keeps for one instance at most.
+    /// Returns the limits of the host's memory for one instance.
     pub(super) fn budget(&self) -> HostBudget {
         HostBudget::of(self.max_memory, self.attempts)
     }
 }
 
-/// What an instance works on.
+/// The work of an instance.
 enum GuestWork {
-    /// Nothing yet: it is made ahead, and stopped if it still computes by then.
+    /// No attempt yet: it is created ahead, and stopped if it still computes at this time.
     Ahead(BootInstant),
     /// One attempt at a time.
     One(Arc<Attempt>),
-    /// Many at once.
+    /// Many attempts at once.
     Many(Underway),
 }
 
@@ -81,39 +78,40 @@ pub(super) struct Guest {
     pub(super) limits: InstanceLimits,
     settings: Arc<GuestSettings>,
     limit: InvocationLimit,
-    /// Why messages failed whose functions it invoked.
+    /// The causes of failed messages from the functions that it invoked.
     causes: Causes,
-    /// What its WASI is made of, where that was opened before.
+    /// The builder of its WASI context, if it was opened in advance.
     opened: Option<Box<WasiCtxBuilder>>,
-    /// Made when the guest first calls WASI: many never do, and it costs more than they do.
+    /// Created when the guest first calls WASI. Many guests never do, and it costs more than their
+    /// work.
     wasi: Option<Box<Wasi>>,
 }
 
 struct Wasi {
     context: WasiCtx,
     http: WasiHttpCtx,
-    /// What becomes of the HTTP requests that it sends.
+    /// The hook for the HTTP requests that it sends.
     outgoing: HttpHook,
     table: ResourceTable,
     output: Output,
 }
 
 impl Guest {
-    /// A guest about to work on `attempt`.
+    /// Creates a guest that is about to work on `attempt`.
     pub(super) fn new(settings: Arc<GuestSettings>, attempt: Arc<Attempt>) -> Self {
         Self::working_on(GuestWork::One(attempt), settings)
     }
 
-    /// A guest that is made before there is a message for it, which may take until then. Meanwhile
-    /// it prints under no message's name, and has no room for invocations, messages and requests:
-    /// whatever it began would be for nobody.
+    /// Creates a guest before there is a message for it, which may take until `until`. Meanwhile
+    /// its output belongs to no message, and it has no budget for invocations, messages and
+    /// requests, because there is no attempt that they could be for.
     pub(super) fn ahead(settings: Arc<GuestSettings>, until: BootInstant) -> Self {
         let guest = Self::working_on(GuestWork::Ahead(until), settings);
         guest.limit.shut();
         guest
     }
 
-    /// A guest that will be given many attempts at once.
+    /// Creates a guest that will be given many attempts at once.
     pub(super) fn shared(settings: Arc<GuestSettings>, underway: Underway) -> Self {
         Self::working_on(GuestWork::Many(underway), settings)
     }
@@ -130,7 +128,7 @@ impl Guest {
         }
     }
 
-    /// Opens what is granted and may take time to. To be called before it runs.
+    /// Opens the grants that may take time to open. Must be called before the guest runs.
     pub(super) async fn open(&mut self) -> Result<(), NotOpened> {
         let settings = Arc::clone(&self.settings);
         if let Some(folder) = &settings.granted.folder {
@@ -139,7 +137,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Gives a guest that has answered, or was made ahead, an attempt.
+    /// Gives an attempt to a guest that has answered or was created ahead.
     pub(super) fn begin(&mut self, attempt: Arc<Attempt>) {
         if let GuestWork::Ahead(_) = self.work {
             self.limit.open();
@@ -152,7 +150,7 @@ impl Guest {
         self.work = GuestWork::One(attempt);
     }
 
-    /// The attempts of a shared instance.
+    /// Returns the attempts of a shared instance.
     pub(super) fn underway(&mut self) -> Option<&mut Underway> {
         match &mut self.work {
             GuestWork::One(_) | GuestWork::Ahead(_) => None,
@@ -160,9 +158,10 @@ impl Guest {
         }
     }
 
-    /// The guest has answered this one of its many attempts. How much memory it has.
+    /// Ends one of many attempts, which the guest has answered. Returns the attempt, and the size
+    /// of the guest's memory in bytes.
     pub(super) fn ended(&mut self, id: u64) -> (Option<SharedAttempt>, usize) {
-        // It survived what it was refused.
+        // The guest survived any refusal of memory.
         self.limits.begin();
         if let Some(wasi) = &self.wasi {
             wasi.output.more();
@@ -171,42 +170,48 @@ impl Guest {
         (job, self.limits.memory())
     }
 
-    /// Gives verdicts the causes that are known of the functions that were invoked.
+    /// Adds the known causes from the invoked functions to the verdicts.
     pub(super) fn explain(&mut self, attempt: &Attempt, verdicts: &mut [Verdict]) {
         self.causes.explain(&attempt.messages, verdicts);
     }
 
-    /// What it shares with all other instances of its plugin.
+    /// Returns the settings that it shares with all other instances of its plugin.
     pub(super) fn settings(&self) -> Arc<GuestSettings> {
         Arc::clone(&self.settings)
     }
 
-    /// Writes what the guest printed without ending the line.
+    /// Logs the lines that the guest printed without ending them.
     pub(super) fn end(&self) {
         if let Some(wasi) = &self.wasi {
             wasi.output.end();
         }
     }
 
-    /// The last lines that it printed.
-    pub(super) fn printed(&self) -> Vec<Printed> {
+    /// Returns the last lines that it printed.
+    pub(super) fn printed(&self) -> Vec<PrintedLine> {
         let wasi = self.wasi.as_ref();
         wasi.map(|wasi| wasi.output.last()).unwrap_or_default()
     }
 
-    /// Logs a line of the guest's own.
+    /// Whether Python's interpreter has printed that a coroutine was never awaited.
+    pub(super) fn has_lost_coroutine(&self) -> bool {
+        let wasi = self.wasi.as_ref();
+        wasi.is_some_and(|wasi| wasi.output.has_lost_coroutine())
+    }
+
+    /// Logs a line that the guest logs itself.
     pub(super) fn log(&mut self, entry: &LogEntry) {
         self.wasi().output.log(entry);
     }
 
-    /// The attempt on this message, if it is running here.
+    /// Returns the attempt on this message, if it is running here.
     pub(super) fn attempt_at(&self, message_id: &str) -> Option<&Arc<Attempt>> {
         let attempt = self.attempt(Some(message_id))?;
         let mut messages = attempt.messages.iter();
         messages.any(|one| one.id == message_id).then_some(attempt)
     }
 
-    /// Whether nothing the guest answers counts any longer.
+    /// Whether no answer of the guest counts any longer.
     pub(super) fn is_cancelled(&self) -> bool {
         match &self.work {
             GuestWork::One(attempt) => attempt.cancelled.iter().all(|one| one.is_cancelled()),
@@ -214,7 +219,7 @@ impl Guest {
         }
     }
 
-    /// Whether what the guest answers about this message no longer counts.
+    /// Whether the guest's answer about this message no longer counts.
     pub(super) fn is_message_cancelled(&self, id: &str) -> bool {
         let attempt = match &self.work {
             GuestWork::One(attempt) => attempt,
@@ -239,7 +244,7 @@ impl Guest {
                 .map_or_else(WasiCtx::builder, |opened| *opened);
             Box::new(match work {
                 GuestWork::One(attempt) => Wasi::of(context, settings, limit, Some(attempt)),
-                // Which of them it prints for is not known, or there is none.
+                // It is not known for which attempt it prints, or there is none.
                 GuestWork::Many(_) | GuestWork::Ahead(_) => {
                     Wasi::of(context, settings, limit, None)
                 }
@@ -273,7 +278,7 @@ impl Caller for Guest {
         matches!(self.work, GuestWork::Many(_))
     }
 
-    /// That of its making, where it is made ahead.
+    /// Returns the end of its creation, if it is created ahead.
     fn deadline(&self) -> Option<BootInstant> {
         match &self.work {
             GuestWork::One(attempt) => Some(attempt.deadline.get()),
@@ -301,7 +306,7 @@ impl Caller for Guest {
     fn span_of(&self, task: Option<GuestTaskId>) -> Option<ActiveSpan> {
         match &self.work {
             GuestWork::Many(underway) => underway.of_task(task?)?.span.clone(),
-            // Whoever polls the guest works for it.
+            // The code that polls the guest works in the attempt's span.
             GuestWork::One(_) | GuestWork::Ahead(_) => None,
         }
     }
@@ -343,7 +348,8 @@ impl WasiHttpView for Guest {
 }
 
 impl Wasi {
-    /// For an instance that works on this attempt, or on none or many at once.
+    /// Creates the WASI context of an instance that works on this attempt, or on none or many at
+    /// once.
     fn of(
         mut context: WasiCtxBuilder,
         settings: &GuestSettings,
@@ -352,9 +358,9 @@ impl Wasi {
     ) -> Self {
         let output = Output::new(&settings.name, attempt.map(label), settings.quiet_output);
         let budget = settings.budget();
-        match attempt.filter(|_| settings.is_command) {
-            Some(attempt) => give(&mut context, settings, attempt),
-            None => drop(context.envs(&settings.granted.env.0)),
+        match attempt {
+            Some(attempt) if settings.is_command => give(&mut context, settings, attempt),
+            _ => drop(context.envs(&settings.granted.env.0)),
         }
         context
             .stdout(output.pipe(Stream::Stdout))
@@ -375,17 +381,17 @@ impl Wasi {
     }
 }
 
-/// Gives a command its message: the body on stdin, the rest in the environment.
+/// Passes a command its message: the body on stdin, the rest in the environment.
 fn give(context: &mut WasiCtxBuilder, settings: &GuestSettings, attempt: &Attempt) {
-    // Many programs take for granted that they have a name.
+    // Many programs assume that they have a name.
     context.arg(&settings.name);
     let Some(message) = attempt.messages.first() else {
         return;
     };
     let environment = Environment::of(message, attempt, &settings.granted.env.0);
     if !environment.left_out.is_empty() {
-        let names = environment.left_out.join(", ");
-        let names = escape_control_characters(&names.chars().take(NAMES).collect::<String>());
+        let list = environment.left_out.join(", ");
+        let names = escape_control_characters(&list.chars().take(NAMES).collect::<String>());
         tracing::warn!(
             plugin = settings.name,
             message_id = message.id,
@@ -398,5 +404,5 @@ fn give(context: &mut WasiCtxBuilder, settings: &GuestSettings, attempt: &Attemp
         .stdin(MemoryInputPipe::new(message.body.clone()));
 }
 
-/// Maximum characters of the names of attributes in one line of the log.
+/// The maximum number of characters of attribute names in one log line.
 const NAMES: usize = 200;

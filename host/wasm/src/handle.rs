@@ -26,10 +26,11 @@ impl Handler for LoadedPlugin {
         self.loaded.settings.tally.usage()
     }
 
-    /// May be polled on any thread: the timers of the runtime are at hand while the guest runs.
+    /// May be polled on any thread: the timers of the runtime are available while the guest runs.
     ///
-    /// Spelt out what `async_trait` would make of it, so that an attempt that only waits for a
-    /// shared instance takes no room for what it would need in one of its own: several KiB.
+    /// This is the code that `async_trait` would generate, written out so that an attempt that only
+    /// waits for a shared instance does not take the several KiB that it would need with its own
+    /// instance.
     fn handle<'a, 'b>(
         &'a self,
         attempt: Arc<Attempt>,
@@ -54,7 +55,7 @@ impl Handler for LoadedPlugin {
             None => Box::pin(async move {
                 let work = self.attempt(&attempt);
                 let verdicts = self.loaded.runtime.host(work).await;
-                // There may be room again for what could not be made ahead before.
+                // There may be room now for instances that could not be created ahead before.
                 ahead::refill(&self.loaded);
                 verdicts
             }),
@@ -82,7 +83,7 @@ impl LoadedPlugin {
                 return retry_all(attempt, report::with_last_line(why, guest));
             }
         };
-        let mut watched = Watched {
+        let mut watched = WatchedInstance {
             live: Some(live),
             attempt,
             limit,
@@ -98,10 +99,16 @@ impl LoadedPlugin {
         guest.end();
         match answer {
             Ok(mut verdicts) => {
+                let is_lost = loaded.drops_coroutines && guest.has_lost_coroutine();
+                if is_lost {
+                    verdicts = retry_all(attempt, failure_reason::of_lost_coroutine());
+                }
                 report::ended(guest, attempt, &verdicts);
                 guest.explain(attempt, &mut verdicts);
                 report::explain(guest, &mut verdicts);
+                // A fresh interpreter prints the warning again.
                 if let Some(idle) = &loaded.idle
+                    && !is_lost
                     && (!loaded.is_async || live.is_quiet().await)
                 {
                     idle.give(live, &loaded.runtime.admission);
@@ -117,15 +124,15 @@ impl LoadedPlugin {
     }
 }
 
-/// An instance whose attempt is running. Dropped with it when the attempt is stopped from outside,
-/// which at its deadline means that the guest waited.
-struct Watched<'a> {
+/// An instance whose attempt is running. It is dropped when the attempt is stopped from outside. If
+/// this happens at the deadline, the guest was waiting.
+struct WatchedInstance<'a> {
     live: Option<LiveInstance>,
     attempt: &'a Attempt,
     limit: Duration,
 }
 
-impl Drop for Watched<'_> {
+impl Drop for WatchedInstance<'_> {
     fn drop(&mut self) {
         if let Some(live) = &self.live
             && self.attempt.deadline.is_over(clock::now())

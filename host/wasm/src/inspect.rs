@@ -1,9 +1,9 @@
-//! Describes a file to people: its kind, its imports and exports, whether or not this host would
-//! run it.
+//! Describes a file for users: its kind, its imports and exports, and whether this host can run it.
 
 use crate::compiled;
 use crate::diagnosis;
 use crate::problem::Problem;
+use crate::unawaited::{self, DroppedAnswer};
 use crate::world::ComponentKind;
 use dispatcher_core::files;
 use dispatcher_core::files::bounded;
@@ -11,45 +11,46 @@ use dispatcher_core::files::bounded::{Limits, ReadError};
 use std::path::Path;
 use wasmtime::component::Component;
 
-/// What a file is.
+/// The description of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspection {
-    /// What it can be used as.
+    /// The way in which it can be used.
     pub kind: Kind,
-    /// The names of what it imports, in its own order; none unless it is a component.
+    /// The names of its imports, in its own order; empty unless it is a component.
     pub imports: Vec<String>,
     /// The names of its exports.
     pub exports: Vec<String>,
-    /// Bytes.
+    /// The size in bytes.
     pub size: usize,
-    /// SHA-256 in hexadecimal.
+    /// The SHA-256 in hexadecimal.
     pub digest: String,
-    /// Why this host would not run it, as far as names tell. Types are checked when it is loaded.
+    /// The reasons why this host cannot run it, as far as names show them. Types are checked when
+    /// it is loaded.
     pub problems: Vec<Problem>,
 }
 
-/// What a file can be used as.
+/// The way in which a file can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A plugin that handles messages one at a time.
     Handler,
     /// A plugin that handles messages in batches.
     BatchHandler,
-    /// An HTTP handler of WASI 0.2: messages are requests.
+    /// An HTTP handler of WASI 0.2: each message is a request.
     HttpHandler,
     /// An HTTP handler of WASI 0.3.
     AsyncHttpHandler,
-    /// A program as a core module of WASI 0.1: messages are runs.
+    /// A program as a core module of WASI 0.1: each message is a run.
     CommandModule,
     /// A program as a component of WASI 0.2.
     Command,
     /// A program as a component of WASI 0.3.
     AsyncCommand,
-    /// A component, but no plugin of a version that this host speaks.
+    /// A component that is not a plugin of a version that this host supports.
     Component,
     /// A core module.
     CoreModule,
-    /// No WebAssembly, or damaged.
+    /// Not WebAssembly, or damaged.
     Unknown,
 }
 
@@ -65,17 +66,17 @@ impl std::fmt::Display for Kind {
             Self::AsyncCommand => "a WASI command (p3 component)",
             Self::Component => "a component that is not a plugin",
             Self::CoreModule => "a core module",
-            Self::Unknown => "no WebAssembly",
+            Self::Unknown => "not WebAssembly",
         })
     }
 }
 
-/// Looks at a file. An error only if it cannot be read.
+/// Inspects a file. Returns an error only if the file cannot be read.
 pub fn file(path: &Path) -> Result<Inspection, Problem> {
     Ok(bytes(&read(path)?))
 }
 
-/// Looks at bytes. Validates their code and compiles the rest.
+/// Inspects bytes. Validates their code and compiles the rest.
 pub fn bytes(bytes: &[u8]) -> Inspection {
     let mut inspection = Inspection {
         kind: Kind::Unknown,
@@ -97,8 +98,11 @@ pub fn bytes(bytes: &[u8]) -> Inspection {
         }
     };
     match diagnosis::compile(&component) {
-        Ok(component) => {
-            describe(&component, &mut inspection);
+        Ok(compiled) => {
+            describe(&compiled, &mut inspection);
+            if let Some(DroppedAnswer::Refused(problem)) = unawaited::of(&component, &compiled) {
+                inspection.problems.push(problem);
+            }
             inspection.kind = match inspection.kind {
                 Kind::Command if is_module => Kind::CommandModule,
                 Kind::Component if is_module => Kind::CoreModule,
@@ -114,9 +118,11 @@ pub fn bytes(bytes: &[u8]) -> Inspection {
 
 fn describe(component: &Component, inspection: &mut Inspection) {
     let (kind, engine) = (component.component_type(), component.engine());
-    let names = |(name, _): (&str, _)| name.to_owned();
     inspection.imports = compiled::imports(component);
-    inspection.exports = kind.exports(engine).map(names).collect();
+    inspection.exports = kind
+        .exports(engine)
+        .map(|(name, _): (&str, _)| name.to_owned())
+        .collect();
     inspection.kind = match ComponentKind::of(component) {
         Some(ComponentKind::Contract(export)) if export.is_batch => Kind::BatchHandler,
         Some(ComponentKind::Contract(_)) => Kind::Handler,
@@ -126,12 +132,12 @@ fn describe(component: &Component, inspection: &mut Inspection) {
         Some(ComponentKind::AsyncCommand) => Kind::AsyncCommand,
         None => Kind::Component,
     };
-    // What is missing may be granted by whoever runs it.
+    // The operator may grant what is missing.
     inspection.problems = diagnosis::of_component(component, &[]);
 }
 
-/// The bytes of a file, or why there are none. Whatever is at the path, no more is read than the
-/// largest component has, and nobody waits long for a file system that does not answer.
+/// Returns the bytes of a file, or the reason why it cannot be read. Reads no more than the maximum
+/// size of a component, and does not wait long for a file system that does not answer.
 pub fn read(path: &Path) -> Result<Vec<u8>, Problem> {
     bounded::read(path, Limits::COMPONENT).map_err(|error| {
         let hint = match &error {

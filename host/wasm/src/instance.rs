@@ -1,5 +1,5 @@
-//! One live instance: its store, its exports, its slot; how it is created and when it is stopped.
-//! Knows no other instance.
+//! One live instance: its store, its exports, its slot, how it is created and when it is stopped.
+//! Does not depend on other instances.
 
 use crate::admission::{self, FULL, Permit};
 use crate::attempt::AttemptStop;
@@ -21,32 +21,32 @@ use wasmtime::{PoolConcurrencyLimitError, Store, StoreContextMut, UpdateDeadline
 pub(super) struct LiveInstance {
     pub(super) store: Store<Guest>,
     exports: Exports,
-    /// How many attempts it has been given.
+    /// The number of attempts that it has been given.
     pub(super) attempts: u64,
-    /// When the first of them ended; the beginning of time before.
+    /// The end of its first attempt; the zero time before that.
     pub(super) born: BootInstant,
-    /// Declared last and so dropped last: the room is free when the store is gone.
+    /// Declared last and so dropped last: the slot is free when the store is gone.
     _permit: Permit,
 }
 
-/// An instance that could not be made, and the store that remembers why.
+/// An instance that could not be created, with the store that holds the cause.
 pub(super) struct InstantiationError {
     pub(super) error: wasmtime::Error,
     pub(super) store: Store<Guest>,
-    /// The permit of a live instance.
+    /// Dropped last, as in a live instance.
     _permit: Permit,
 }
 
-/// Why there is no instance.
+/// The reason why there is no instance.
 pub(super) enum NotInstantiated {
-    /// There was no room in time.
+    /// No slot was free in time.
     Full(&'static str),
-    /// It failed, or we did.
+    /// The guest or the host failed.
     Stillborn(Box<InstantiationError>),
 }
 
 impl LiveInstance {
-    /// Makes an instance for which there is room. `until` is when its guest is stopped in any case.
+    /// Creates an instance in the slot of `permit`. Its guest is stopped at `until` in any case.
     pub(super) async fn make(
         pre: &ExportsPre,
         permit: Permit,
@@ -90,14 +90,14 @@ impl LiveInstance {
         }
     }
 
-    /// Runs the attempt that the instance was made for or was given with `begin`.
+    /// Runs the attempt for which the instance was created, or which `begin` gave it.
     pub(super) async fn call(&mut self, attempt: &Attempt) -> wasmtime::Result<Vec<Verdict>> {
         self.attempts += 1;
         self.exports.call(&mut self.store, attempt).await
     }
 
-    /// Whether nothing of what it began continues. It would continue in the next attempt, under
-    /// that one's name.
+    /// Whether no task that it began is still running. Such a task would continue in the next
+    /// attempt, under the name of that attempt.
     pub(super) async fn is_quiet(&mut self) -> bool {
         let quiet = self.store.run_concurrent(async |accessor| {
             poll_fn(|context| Poll::Ready(accessor.poll_no_interesting_tasks(context))).await
@@ -105,14 +105,14 @@ impl LiveInstance {
         quiet.await.is_ok_and(|quiet| quiet.is_ready())
     }
 
-    /// Gives it an attempt that it was not made for.
+    /// Gives it an attempt for which it was not created.
     pub(super) fn begin(&mut self, attempt: &Arc<Attempt>) {
         self.store.set_epoch_deadline(1);
         self.store.data_mut().begin(Arc::clone(attempt));
     }
 }
 
-/// Called when the guest has computed for a tick: it yields, or is stopped.
+/// Called when the guest has computed for a tick. The guest yields or is stopped.
 fn at_tick(store: StoreContextMut<'_, Guest>) -> wasmtime::Result<UpdateDeadline> {
     let guest = store.data();
     if guest.is_cancelled() {
@@ -127,7 +127,7 @@ fn at_tick(store: StoreContextMut<'_, Guest>) -> wasmtime::Result<UpdateDeadline
     Ok(UpdateDeadline::Yield(1))
 }
 
-/// A fresh instance, when there is room for it.
+/// Creates a fresh instance when there is a slot for it.
 pub(super) async fn fresh(
     runtime: &Inner,
     pre: &ExportsPre,
@@ -138,7 +138,9 @@ pub(super) async fn fresh(
         .admit(attempt)
         .await
         .ok_or(NotInstantiated::Full(FULL))?;
-    let guest = || Guest::new(Arc::clone(settings), Arc::clone(attempt));
-    let made = LiveInstance::make(pre, permit, attempt.deadline.get(), guest).await;
+    let made = LiveInstance::make(pre, permit, attempt.deadline.get(), || {
+        Guest::new(Arc::clone(settings), Arc::clone(attempt))
+    })
+    .await;
     made.map_err(NotInstantiated::Stillborn)
 }

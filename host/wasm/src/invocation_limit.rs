@@ -1,12 +1,13 @@
-//! Limits the host memory that an instance uses by its pending calls or stored values. Knows
-//! neither guests nor what is stored.
+//! Limits the host memory that an instance uses by its pending calls or stored values. Does not
+//! depend on guests or on what is stored.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What one invocation under way costs us beside its payload, in bytes, generously.
+/// The host memory of a pending invocation in addition to its payload, in bytes, estimated
+/// generously.
 const INVOCATION: usize = 64 << 10;
-/// Pending invocations of an instance may use this many times its maximum memory of the host's.
+/// The multiple of an instance's maximum memory that its pending invocations may use of the host's.
 const HELD: usize = 4;
 
 /// The host memory that an instance may use by pending calls: invocations, messages, requests.
@@ -17,7 +18,7 @@ pub(super) struct InvocationLimit {
 }
 
 impl InvocationLimit {
-    /// The limit of an instance with this much memory.
+    /// Creates the limit of an instance with this much memory.
     pub(super) fn new(max_memory: usize) -> Self {
         Self {
             held: Arc::default(),
@@ -25,12 +26,12 @@ impl InvocationLimit {
         }
     }
 
-    /// Leaves no room, until it is opened.
+    /// Takes away all budget until it is opened.
     pub(super) fn shut(&self) {
         self.held.fetch_add(self.most, Ordering::Relaxed);
     }
 
-    /// What is running since before it was shut still counts.
+    /// Returns the budget. Calls that were pending before it was shut still count.
     pub(super) fn open(&self) {
         self.held.fetch_sub(self.most, Ordering::Relaxed);
     }
@@ -46,22 +47,23 @@ impl InvocationLimit {
     }
 
     fn take(&self, bytes: usize) -> Result<usize, Full> {
-        let sum = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= self.most);
         let taken = self
             .held
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held: usize| {
+                held.checked_add(bytes).filter(|sum| *sum <= self.most)
+            });
         taken.map(|_| bytes).map_err(|_| Full)
     }
 }
 
-/// What one invocation holds of it; released when dropped.
+/// The budget of one invocation, released when dropped.
 pub(super) struct InvocationPermit {
     limit: InvocationLimit,
     bytes: usize,
 }
 
 impl InvocationPermit {
-    /// Takes budget for so many more bytes.
+    /// Takes budget for this many more bytes.
     pub(super) fn grow(&mut self, bytes: usize) -> Result<(), Full> {
         let more = self.limit.take(bytes)?;
         self.bytes += more;
@@ -75,5 +77,5 @@ impl Drop for InvocationPermit {
     }
 }
 
-/// There is no room for another invocation.
+/// The error that there is no budget for another invocation.
 pub(super) struct Full;

@@ -1,20 +1,20 @@
-//! The tokio runtime on which guests wait: their timers, their connections, the threads that read
-//! their files and resolve names. Separate from that of polls, leases and the stop, because a file
-//! that never opens or a name that nobody resolves holds a thread for as long as the system likes.
-//! Knows no guest.
+//! The tokio runtime on which guests wait: their timers, their connections, and the threads that
+//! read their files and resolve names. It is separate from the runtime of polls, leases and the
+//! stop, because a file that never opens or a name that is never resolved holds a thread until the
+//! system answers. Does not depend on guests.
 
 use std::io;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// Threads that guests may block, those of all plugins together: by opening and reading files and by
-/// lookups of names. Whoever wants one beyond these waits, no longer than its attempt.
+/// The maximum number of threads that the guests of all plugins may block together, by opening and
+/// reading files and by looking up names. Further calls wait, but no longer than their attempt.
 const BLOCKING: usize = 64;
 
-/// The runtime. Ends when dropped, and waits for nobody.
+/// The runtime. Dropping it ends it without waiting.
 pub(super) struct GuestIo(Option<Runtime>);
 
 impl GuestIo {
-    /// Starts its one thread for timers and connections; those that block come as they are needed.
+    /// Starts its only thread for timers and connections. Blocking threads start on demand.
     pub(super) fn start() -> io::Result<Self> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)

@@ -1,75 +1,78 @@
-//! Chooses the memory layout of instances: how much address space is mapped in advance. Knows no
-//! instance.
+//! Chooses the memory layout of instances: how much address space is mapped in advance. Does not
+//! depend on instances.
 
 use crate::limits;
 use std::path::PathBuf;
 use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
 
-/// What the runtime needs to know before the first plugin is loaded.
+/// The options that the runtime needs before the first plugin is loaded.
 #[derive(Debug, Clone)]
 pub struct RuntimeOptions {
-    /// Maximum instances alive at once, those of all plugins together. Attempts beyond wait.
+    /// The maximum number of live instances of all plugins together. Further attempts wait.
     pub instances: usize,
     /// The largest `max_memory` of all plugins, in bytes; at most 4 GiB.
     pub max_memory: usize,
-    /// Where compiled components are kept. Without it every start compiles them anew.
+    /// The folder of compiled components. Without it, every start recompiles them.
     pub cache: Option<PathBuf>,
-    /// Where compiled functions are kept, so that a component of which little has changed is compiled
-    /// sooner. For those who develop one: the compiler calls this experimental.
+    /// The folder of compiled functions, so that a component with few changes compiles faster. It
+    /// is for development: the compiler calls this experimental.
     pub functions: Option<PathBuf>,
 }
 
-/// From what maps most in advance to what maps least. None of it is memory before it is used.
+/// The layout, from the one that maps most in advance to the one that maps least. Mapped address
+/// space takes no memory before it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Layout {
     /// A slot of 4 GiB for each memory: compiled code needs no bounds checks.
     Wide,
     /// A slot of the largest memory that is allowed: compiled code checks bounds.
     Narrow,
-    /// Nothing in advance: each instance maps what it needs and unmaps it when it ends.
+    /// No slots: each instance maps what it needs and unmaps it when it ends.
     OnDemand,
 }
 
-/// Address space that memories may reserve in all: half of what Linux gives a process on x86-64.
+/// The maximum address space that memories reserve in total: half of what Linux gives a process on
+/// x86-64.
 const ADDRESS_SPACE: u64 = 64 << 40;
-/// What is reserved for a memory in a wide layout, and what lies between two.
+/// The reservation for a memory in a wide layout, and the guard between two memories.
 const WIDE: (u64, u64) = (4 << 30, 32 << 20);
-/// What lies between two memories otherwise.
+/// The guard between two memories in the other layouts.
 const GUARD: u64 = 64 << 10;
-/// A page of WebAssembly.
+/// The size of a WebAssembly page.
 const PAGE: u64 = 64 << 10;
-/// What an instance maps beside its memories: its stack, its tables, itself.
+/// The address space of an instance apart from its memories: its stack, its tables, itself.
 const BESIDE: u64 = 4 << 20;
-/// Instances may use one part in this many of the address space that the process may map: the rest
-/// is for compiled code, threads and messages.
+/// The divisor of the address space limit of the process that gives the part for instances. The
+/// rest is for compiled code, threads and messages.
 const SHARE: u64 = 2;
-/// The most that is reserved for a memory that is mapped on demand; one that grows further is moved.
+/// The maximum reservation for a memory that is mapped on demand. A memory that grows further is
+/// moved.
 const ON_DEMAND: u64 = 64 << 20;
 
-/// Slots released to the kernel in one call; 8 to 64 cost the same, 1 costs a third more.
-const DECOMMITS: usize = 16;
-/// Bytes of a table that stay resident in an unused slot.
+/// The number of bytes of a table that are overwritten for reuse, and so stay resident in an unused
+/// slot.
 const KEPT_OF_TABLES: usize = 64 << 10;
-/// Bytes of a memory that stay resident in an unused slot, if the guest touched them: about as much as
-/// the runtime of Go writes. With a quarter of it a fresh instance of Go takes 1.6 times as long.
-const KEPT_OF_MEMORIES: usize = 1 << 20;
-/// The bytes that all slots together keep.
-const KEPT_IN_ALL: usize = 256 << 20;
 
 impl Layout {
-    /// The widest that fits into the address space that the process may have.
+    /// Selects the widest layout that fits into the address space of the process.
     pub(super) fn within(options: &RuntimeOptions, address_space: Option<u64>) -> Self {
-        let room = address_space.map_or(ADDRESS_SPACE, |limit| limit / SHARE);
-        let room = room.min(ADDRESS_SPACE);
+        let room = address_space
+            .map_or(ADDRESS_SPACE, |limit| limit / SHARE)
+            .min(ADDRESS_SPACE);
         match () {
             () if Self::Wide.needs(options) <= room => Self::Wide,
-            // Without a limit the system is asked.
+            // Without a limit, the system decides.
             () if address_space.is_none() || Self::Narrow.needs(options) <= room => Self::Narrow,
             () => Self::OnDemand,
         }
     }
 
-    /// What to try where the system does not grant this one.
+    /// Whether two pools fit with the wide layout.
+    pub(super) fn fits_twice(options: &RuntimeOptions) -> bool {
+        Self::Wide.needs(options) <= ADDRESS_SPACE / 2
+    }
+
+    /// Returns the layout to try if the system does not grant this one.
     pub(super) fn tighter(self) -> Option<Self> {
         match self {
             Self::Wide => Some(Self::Narrow),
@@ -78,7 +81,7 @@ impl Layout {
         }
     }
 
-    /// Bytes that are mapped in advance.
+    /// Returns the number of bytes that are mapped in advance.
     pub(super) fn needs(self, options: &RuntimeOptions) -> u64 {
         let instances = options.instances.max(1) as u64;
         let memory = match self {
@@ -90,8 +93,9 @@ impl Layout {
         instances.saturating_mul(memories.saturating_add(BESIDE))
     }
 
-    /// Sets it.
-    pub(super) fn apply(self, options: &RuntimeOptions, config: &mut Config) {
+    /// Applies the layout. The kernel takes back `decommits` memories and tables in one call; until
+    /// then they keep the data of ended instances.
+    pub(super) fn apply(self, options: &RuntimeOptions, decommits: usize, config: &mut Config) {
         match self {
             Self::Wide => {
                 config.memory_reservation(WIDE.0).memory_guard_size(WIDE.1);
@@ -109,12 +113,12 @@ impl Layout {
             }
         }
         match self {
-            Self::Wide | Self::Narrow => config.allocation_strategy(pool(options)),
+            Self::Wide | Self::Narrow => config.allocation_strategy(pool(options, decommits)),
             Self::OnDemand => config.allocation_strategy(InstanceAllocationStrategy::OnDemand),
         };
     }
 
-    /// Says that it is not the widest, and why.
+    /// Logs that this is not the widest layout, and its effect.
     pub(super) fn note(self, options: &RuntimeOptions, address_space: Option<u64>) {
         let cost = match self {
             Self::Wide => return,
@@ -136,7 +140,7 @@ fn largest(options: &RuntimeOptions) -> u64 {
     (options.max_memory as u64).next_multiple_of(PAGE)
 }
 
-fn pool(options: &RuntimeOptions) -> PoolingAllocationConfig {
+fn pool(options: &RuntimeOptions, decommits: usize) -> PoolingAllocationConfig {
     let instances = u32::try_from(options.instances.max(1)).unwrap_or(u32::MAX);
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(instances)
@@ -151,15 +155,14 @@ fn pool(options: &RuntimeOptions) -> PoolingAllocationConfig {
         .max_memories_per_module(limits::MEMORIES)
         .table_elements(limits::TABLE_ELEMENTS)
         .max_memory_size(options.max_memory)
-        .decommit_batch_size(DECOMMITS)
-        .table_keep_resident(KEPT_OF_TABLES);
-    // Where the kernel (Linux 6.7 and later) tells which pages a guest has touched, writing those
-    // anew costs half of what giving them back does. Where it does not, keeping any costs more.
-    if PoolingAllocationConfig::is_pagemap_scan_available() {
-        let kept = (KEPT_IN_ALL / options.instances.max(1)).min(KEPT_OF_MEMORIES);
-        pool.pagemap_scan(Enabled::Yes)
-            .linear_memory_keep_resident(kept);
-    }
+        .decommit_batch_size(decommits)
+        .table_keep_resident(KEPT_OF_TABLES)
+        // A memory is returned to the kernel as a whole, which drops all of its pages. A scan for
+        // written pages would take a third off the cost of a fresh instance, but before wasmtime 50
+        // it sees only pages that are present: a page that is swapped out, or that the kernel is
+        // moving, keeps the data of an earlier message. Rewriting memories without a scan costs
+        // more than it saves.
+        .pagemap_scan(Enabled::No);
     pool
 }
 
@@ -174,6 +177,15 @@ mod tests {
             cache: None,
             functions: None,
         }
+    }
+
+    /// By the setting itself: what the engine does by default may differ in its next version.
+    #[test]
+    fn memories_are_reset_without_a_scan_for_written_pages() {
+        let pool = pool(&options(54, 64 << 20), 1);
+        assert_eq!(pool.get_pagemap_scan(), Enabled::No);
+        // Only what the scan finds written could stay without being written anew.
+        assert_eq!(pool.get_memory_keep_resident(), 0);
     }
 
     #[test]

@@ -1,101 +1,106 @@
-//! Limits one instance: memory, tables, instances. Remembers that the memory limit was reached,
-//! because the trap that follows does not say so.
+//! Limits the memory, tables and instances of one instance. Remembers that the memory limit was
+//! reached, because the trap that follows does not say so.
 
 use crate::tally::Tally;
 use std::sync::Arc;
 use wasmtime::{ResourceLimiter, Store};
 
-/// The most elements of one table; Python needs 7,689, a large C# program 10,000.
+/// The maximum number of elements of one table; Python needs 7,689, a large C# program 10,000.
 pub(super) const TABLE_ELEMENTS: usize = 20_000;
-/// The most memories of one instance; QuickJS needs 3.
+/// The maximum number of memories of one instance; QuickJS needs 3.
 pub(super) const MEMORIES: u32 = 4;
-/// The most tables of one instance.
+/// The maximum number of tables of one instance.
 pub(super) const TABLES: u32 = 10;
-/// The most core instances of one component instance; Python needs 38.
+/// The maximum number of core instances of one component instance; Python needs 38.
 pub(super) const CORE_INSTANCES: u32 = 64;
-/// Maximum bytes of one list of headers, with what we need to keep it.
+/// The maximum size of one list of headers in bytes, including the host's overhead.
 pub(super) const HTTP_FIELDS: usize = 32 << 10;
-/// Maximum bytes of a request's method, scheme, authority, or path with its query: the maximum of
-/// most servers.
+/// The maximum size of a request's method, scheme, authority, or path with its query, in bytes.
+/// Most servers have this maximum.
 pub(super) const HTTP_WORD: usize = 8 << 10;
-/// Maximum bytes of a body that a guest writes at a time; two such pieces may wait to be sent.
+/// The maximum size of a piece of a body that a guest writes, in bytes. Two such pieces may wait to
+/// be sent.
 pub(super) const HTTP_CHUNK: usize = 64 << 10;
-/// Maximum bytes of a path that a guest names; Linux takes no longer ones.
+/// The maximum length of a path that a guest names, in bytes. Linux accepts no longer ones.
 pub(super) const PATH: usize = 4 << 10;
-/// The most listings of folders that one instance holds. Each is kept whole, however large the folder.
+/// The maximum number of folder listings that one instance holds. Each is kept in full, however
+/// large the folder is.
 pub(super) const LISTINGS: usize = 8;
-/// The most files, folders and sockets that one instance holds open, where the process may hold enough.
+/// The maximum number of files, folders and sockets that one instance holds open, if the process
+/// may open enough.
 const OPEN: usize = 1_000;
-/// Minimum of open files in any case: its folder, and those of a request for one file.
+/// The minimum of this number in any case: enough for its folder and for a request for one file.
 const OPEN_AT_LEAST: usize = 16;
-/// Guests may hold one in this many of the files that the process may open.
+/// The divisor of the number of files that the process may open that gives the part for guests.
 const SHARE_OF_FILES: u64 = 4;
 
-/// The handles of WASI, and as many of the component model, that each of many attempts in an instance
-/// can hold: a request over HTTP takes about six of the latter, and its attempt two.
+/// The number of WASI handles, and of component model handles, that each of many attempts in an
+/// instance can hold. An HTTP request takes about six of the latter, and its attempt two.
 const HANDLES_EACH: usize = 32;
-/// The same of an instance that has called HTTP. A request takes four at most while its response is
-/// read; all may be answered in the same moment.
+/// The number of WASI handles that each of many attempts can hold in an instance that has called
+/// HTTP. A request takes four at most while its response is read; all responses may arrive at the
+/// same moment.
 const HTTP_HANDLES_EACH: usize = 8;
 
-/// How much of the host's own memory an instance may take beside its own, by how much that may be.
-/// Whoever has little to compute with is given little to keep with us.
+/// The host memory that an instance may use in addition to its own memory. It depends on the
+/// maximum of the latter: an instance with little memory may keep little in the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HostBudget {
-    /// Maximum bytes that one call copies out of the instance, in all its strings and lists, or makes
-    /// for it, such as random bytes. Strings may lie upon each other in there, so its memory alone is no
-    /// limit. 1 to 32 MiB; Lambda takes 6.
+    /// The maximum number of bytes that one call copies out of the instance, in all its strings and
+    /// lists, or creates for it, such as random bytes. Strings may overlap in the instance, so its
+    /// memory alone is not a limit. 1 to 32 MiB; Lambda takes 6.
     pub(super) call: usize,
-    /// The most handles of WASI that it holds: streams, pollables, descriptors. Each costs some hundred
-    /// bytes to some KiB. As many of the component model's own: tasks, streams, futures. 1,000 to
-    /// 20,000, or what many attempts need.
+    /// The maximum number of WASI handles that it holds: streams, pollables, descriptors. Each
+    /// costs some hundred bytes to some KiB. Also the maximum number of the component model's
+    /// handles: tasks, streams, futures. 1,000 to 20,000, or the number that many attempts need.
     pub(super) handles: usize,
-    /// The most handles of an instance that has called HTTP: a request takes several, of which
-    /// some may be lists of headers or keep what is about to be sent. 64 to 1,000, or what many attempts need.
+    /// The maximum number of handles of an instance that has called HTTP. A request takes several,
+    /// some of which may be lists of headers or keep data that is about to be sent. 64 to 1,000, or
+    /// the number that many attempts need.
     pub(super) http_handles: usize,
-    /// The most streams that it reads from: each may keep what it has read. 64 to 1,000.
+    /// The maximum number of streams that it reads from. Each may keep data that it has read. 64 to
+    /// 1,000.
     pub(super) buffers: usize,
 }
 
 impl HostBudget {
-    /// The budget of an instance with this much memory, in which up to `attempts` run at once. Handles
-    /// take at most about four times its memory; lists of headers, of at most 32 KiB each, up to
-    /// sixteen times. Each attempt has enough of both, whatever the others hold.
+    /// Returns the budget of an instance with this much memory, in which up to `attempts` run at
+    /// once. Handles take at most about four times its memory; lists of headers, of at most 32 KiB
+    /// each, up to sixteen times. Each attempt has enough of both, regardless of the others.
     pub(super) fn of(max_memory: usize, attempts: usize) -> Self {
         let handles = max_memory.saturating_mul(4);
-        let least = |each: usize| attempts.saturating_mul(each);
         Self {
             call: max_memory.clamp(1 << 20, 32 << 20),
             handles: (handles / (4 << 10))
                 .clamp(1_000, 20_000)
-                .max(least(HANDLES_EACH)),
+                .max(attempts.saturating_mul(HANDLES_EACH)),
             http_handles: (handles / (8 << 10))
                 .clamp(64, 1_000)
-                .max(least(HTTP_HANDLES_EACH)),
+                .max(attempts.saturating_mul(HTTP_HANDLES_EACH)),
             buffers: (handles / (64 << 10)).clamp(64, 1_000),
         }
     }
 }
 
-/// Maximum files, folders and sockets that each of `instances` holds open, in a process that may
-/// open `files`: what all plugins open together leaves the process enough for queues.
+/// Returns the maximum number of files, folders and sockets that each of `instances` holds open, in
+/// a process that may open `files`. All plugins together leave the process enough for queues.
 pub(super) fn open_each(files: u64, instances: usize) -> usize {
     let each = files / SHARE_OF_FILES / instances.max(1) as u64;
     usize::try_from(each)
         .unwrap_or(OPEN)
         .clamp(OPEN_AT_LEAST, OPEN)
 }
-/// The longest reason of an answer, in bytes; the rest of it is dropped.
+/// The maximum length of the reason in an answer, in bytes; the rest is dropped.
 pub(super) const REASON: usize = 8 * 1024;
 
-/// Sets what the store itself keeps to.
+/// Sets the limits that the store itself enforces.
 pub(super) fn apply<T>(store: &mut Store<T>, budget: HostBudget) {
     store.set_hostcall_fuel(budget.call);
     store.set_max_component_handles(budget.handles);
 }
 
-/// A guest's words about its answer, which go into logs and attributes, and to each message of a
-/// batch.
+/// Limits the length of a guest's reason for its answer, which goes into logs and attributes, and
+/// to each message of a batch.
 pub(super) fn reason(mut text: String) -> String {
     if text.len() > REASON {
         text.truncate(text.floor_char_boundary(REASON));
@@ -105,8 +110,8 @@ pub(super) fn reason(mut text: String) -> String {
     text
 }
 
-/// The limits of one instance and how much of them it has used. Counts in its plugin's tally as long
-/// as it lives.
+/// The limits of one instance, and how much of them it has used. It counts in its plugin's tally as
+/// long as it lives.
 #[derive(Debug)]
 pub(super) struct InstanceLimits {
     max_memory: usize,
@@ -129,17 +134,17 @@ impl InstanceLimits {
         }
     }
 
-    /// Bytes in all the memories of the instance. They never shrink.
+    /// Returns the number of bytes in all the memories of the instance. They never shrink.
     pub(super) fn memory(&self) -> usize {
         self.memory
     }
 
-    /// The limit, if the instance has been refused memory since `begin`.
+    /// Returns the limit, if the instance has been refused memory since `begin`.
     pub(super) fn struck(&self) -> Option<usize> {
         self.struck.then_some(self.max_memory)
     }
 
-    /// Forgets that memory was refused: another attempt begins.
+    /// Forgets that memory was refused, because another attempt begins.
     pub(super) fn begin(&mut self) {
         self.struck = false;
     }

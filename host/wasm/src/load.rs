@@ -3,20 +3,21 @@
 use crate::capability::caller::Recipient;
 use crate::capability::refusals::Refusals;
 use crate::capability::registry::Capability;
+use crate::engines::LinkedEngine;
 use crate::guest::{Guest, GuestSettings};
 use crate::idle::Idle;
-use crate::plugin::Loaded;
+use crate::plugin::PluginParts;
 pub use crate::plugin::{LoadedPlugin, PluginOptions};
 pub use crate::problem::{LoadError, Problem};
 use crate::runtime::Runtime;
-use crate::shared::{Recipe, SharedInstances, Sharing};
-use crate::world::contract::ManyPre;
+use crate::shared::{Recipe, SharedInstances, SharingSettings};
+use crate::unawaited::{self, DroppedAnswer};
 use crate::world::{ComponentKind, ExportsPre};
 use crate::{ahead, compiled, diagnosis, inspect};
 use dispatcher_core::files::owner;
 use std::path::Path;
 use std::sync::{Arc, Weak};
-use wasmtime::component::{Component, InstancePre};
+use wasmtime::component::{Component, InstancePre, Linker};
 
 impl Runtime {
     /// Compiles the component in a file, or takes it from the cache, and resolves its imports.
@@ -50,7 +51,7 @@ impl Runtime {
             .map_err(|problems| diagnosis::of_file(bytes, problems))
     }
 
-    /// `size` is that of the file, which may have been wrapped.
+    /// Loads a component. `size` is the size of the file, which may have been wrapped.
     fn load_component(
         &self,
         bytes: &[u8],
@@ -58,29 +59,30 @@ impl Runtime {
         options: PluginOptions,
     ) -> Result<LoadedPlugin, Vec<Problem>> {
         if let Some(cache) = &self.inner.cache {
-            // What is in it is run, and it may have changed hands since the start.
+            // Code in the cache is run, and its owner may have changed since the start.
             owner::check(cache).map_err(|why| {
                 let what = format!("the compiled-plugin cache is no longer trusted: {why}");
                 vec![Problem::new(what).hint("remove that folder and restart")]
             })?;
         }
-        let compile = || {
-            let compiled = Component::from_binary(&self.inner.engine, bytes);
+        let LinkedEngine { engine, linker } = self.inner.engines.of(bytes);
+        let compiled = self.inner.compiled.of(bytes, || {
+            let compiled = Component::from_binary(engine, bytes);
             if let Some(functions) = &self.inner.functions {
                 functions.keep();
             }
             compiled
-        };
-        let compiled = self.inner.compiled.of(bytes, compile);
+        });
         let component = compiled.map_err(|error| {
             let missing = options.grants.missing();
             diagnosis::of_refusal(bytes, options.max_memory, &missing, &error)
         })?;
-        let (way, pre) = self.resolve(&component, &options)?;
+        let (way, pre, drops_coroutines) = self.resolve(bytes, &component, linker, &options)?;
         let is_shared = options.instance_concurrency > 1;
-        let idle = match is_shared {
-            true => None,
-            false => self.idle(way, size, &options),
+        let idle = if is_shared {
+            None
+        } else {
+            self.idle(way, size, &options)
         };
         let refusals = Arc::new(Refusals::new(&options.name, options.refused));
         let granted = options.grants.give(&Recipient {
@@ -103,25 +105,26 @@ impl Runtime {
             witness: options.witness,
             tally: options.tally,
         });
-        let sharing = is_shared.then_some(Sharing {
+        let exports =
+            ExportsPre::new(way, pre).map_err(|error| vec![diagnosis::of_mismatch(&error)])?;
+        let sharing = is_shared.then_some(SharingSettings {
             concurrency: options.instance_concurrency,
             instances: options.shared_instances,
             reuse: options.reuse,
         });
-        let share = |sharing| self.share(sharing, options.max_memory, &settings, &pre);
-        let shared = sharing.map(share).transpose()?;
+        let shared = sharing
+            .map(|sharing| self.share(sharing, options.max_memory, &settings, &exports))
+            .transpose()?;
         if is_shared {
             note_waits(&settings.name, &compiled::imports(&component));
         }
-        let is_async = ManyPre::new(pre.clone()).is_some();
-        let pre =
-            ExportsPre::new(way, pre).map_err(|error| vec![diagnosis::of_mismatch(&error)])?;
-        let loaded = Arc::new(Loaded {
+        let loaded = Arc::new(PluginParts {
             runtime: Arc::clone(&self.inner),
             settings,
             component,
-            pre,
-            is_async,
+            is_async: exports.concurrent().is_some(),
+            pre: exports,
+            drops_coroutines,
             idle,
             patience: options.warm.patience,
             shared,
@@ -130,15 +133,15 @@ impl Runtime {
         Ok(LoadedPlugin { loaded })
     }
 
-    /// Instances that take many attempts at once.
+    /// Creates the instances that take many attempts at once.
     fn share(
         &self,
-        sharing: Sharing,
+        sharing: SharingSettings,
         max_memory: usize,
         settings: &Arc<GuestSettings>,
-        pre: &InstancePre<Guest>,
+        exports: &ExportsPre,
     ) -> Result<Arc<SharedInstances>, Vec<Problem>> {
-        let many = ManyPre::new(pre.clone());
+        let many = exports.concurrent().cloned();
         let recipe = Recipe {
             runtime: Arc::clone(&self.inner),
             settings: Arc::clone(settings),
@@ -151,11 +154,12 @@ impl Runtime {
         Ok(shared)
     }
 
-    /// Where instances wait that are used again or made ahead, if any are.
+    /// Creates the set of idle instances, if instances are reused or created ahead.
     fn idle(&self, way: ComponentKind, size: usize, options: &PluginOptions) -> Option<Arc<Idle>> {
-        let ahead = match way.is_command() {
-            true => 0,
-            false => options.warm.wanted(size),
+        let ahead = if way.is_command() {
+            0
+        } else {
+            options.warm.wanted(size)
         };
         if options.reuse.is_none() && ahead == 0 {
             return None;
@@ -167,14 +171,24 @@ impl Runtime {
         Some(idle)
     }
 
+    /// Resolves the imports of a component. Returns its kind, and whether its language drops a
+    /// coroutine that the handler returns, with a warning.
     fn resolve(
         &self,
+        bytes: &[u8],
         component: &Component,
+        linker: &Linker<Guest>,
         options: &PluginOptions,
-    ) -> Result<(ComponentKind, InstancePre<Guest>), Vec<Problem>> {
+    ) -> Result<(ComponentKind, InstancePre<Guest>, bool), Vec<Problem>> {
         let max_memory = options.max_memory;
         let mut problems = diagnosis::of_component(component, &options.grants.missing());
         problems.extend(diagnosis::of_needs(component, max_memory));
+        let mut drops_coroutines = false;
+        match unawaited::of(bytes, component) {
+            Some(DroppedAnswer::Refused(problem)) => problems.push(problem),
+            Some(DroppedAnswer::Printed) => drops_coroutines = true,
+            None => {}
+        }
         if max_memory > self.inner.max_memory {
             let most = self.inner.max_memory;
             let what = format!("{max_memory} bytes of memory required, {most} reserved");
@@ -183,20 +197,21 @@ impl Runtime {
         problems.extend(options.grants.problems());
         let way = ComponentKind::of(component);
         problems.extend(way.and_then(|way| diagnosis::of_options(way, options)));
-        let Some(way) = way.filter(|_| problems.is_empty()) else {
+        let (Some(way), true) = (way, problems.is_empty()) else {
             return Err(problems);
         };
-        let pre = self.inner.linker.instantiate_pre(component);
-        pre.map(|pre| (way, pre))
+        let pre = linker.instantiate_pre(component);
+        pre.map(|pre| (way, pre, drops_coroutines))
             .map_err(|error| vec![diagnosis::of_mismatch(&error)])
     }
 }
 
-/// Says what of its imports makes those that share an instance wait for each other.
+/// Logs an import that makes the attempts that share an instance wait for each other.
 fn note_waits(plugin: &str, imports: &[String]) {
     let mut suspends = Capability::all().flat_map(|asked| asked.description().suspends);
-    let starts = |start: &&str| imports.iter().find(|import| import.starts_with(start));
-    if let Some(import) = suspends.find_map(starts) {
+    if let Some(import) =
+        suspends.find_map(|start: &&str| imports.iter().find(|import| import.starts_with(start)))
+    {
         tracing::info!(
             plugin,
             import,

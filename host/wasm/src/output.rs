@@ -1,5 +1,5 @@
-//! Logs a guest's output, line by line, and what it logs by itself. Bounds its amount, and escapes
-//! control characters.
+//! Logs a guest's output line by line, and the lines that it logs itself. Limits the amount, and
+//! escapes control characters.
 
 pub(crate) use dispatcher_core::telemetry::escape::escape_control_characters;
 use std::collections::{BTreeMap, VecDeque};
@@ -11,36 +11,38 @@ use tracing::field::display;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
-/// Maximum bytes of one line; the rest of it is dropped.
+/// The maximum length of one line in bytes; the rest of it is dropped.
 pub(crate) const MAX_LINE: usize = 8 * 1024;
-/// The most lines of one attempt, both streams together; the rest is counted.
+/// The maximum number of lines of one attempt, both streams together; further lines are only
+/// counted.
 pub(crate) const MAX_LINES: u64 = 1_000;
-/// Where a line comes from that the guest logs by itself.
+/// The stream name of a line that the guest logs itself.
 const LOGGED: &str = "log";
-/// How many of the last lines are kept, and the maximum characters of each: what led to a failure
-/// is often printed before it.
+/// The number of last lines that are kept, and the maximum number of characters of each. Guests
+/// often print the cause of a failure before it.
 const LAST: (usize, usize) = (5, 400);
-/// Maximum details of a line that a guest logs by itself, and the maximum bytes of each.
+/// The maximum number of details of a line that a guest logs itself, and the maximum number of
+/// bytes of each.
 const DETAILS: (usize, usize) = (32, 1024);
-/// How much a guest may write in one call.
+/// The maximum number of bytes that a guest may write in one call.
 const WRITE: usize = 64 * 1024;
 
 /// A line that a guest printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Printed {
-    /// `stdout`, `stderr` or `log`.
+pub struct PrintedLine {
+    /// The stream: `stdout`, `stderr` or `log`.
     pub stream: &'static str,
-    /// Without control characters, and cut where it is long.
+    /// The text, without control characters, and cut if it is long.
     pub line: String,
 }
 
-impl std::fmt::Display for Printed {
+impl std::fmt::Display for PrintedLine {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "{}: {}", self.stream, self.line)
     }
 }
 
-/// A line that a guest logs by itself.
+/// A line that a guest logs itself.
 #[derive(Debug)]
 pub(super) struct LogEntry {
     pub(super) level: LogLevel,
@@ -49,7 +51,7 @@ pub(super) struct LogEntry {
     pub(super) message_id: Option<String>,
 }
 
-/// How important such a line is.
+/// The level of such a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LogLevel {
     Trace,
@@ -59,7 +61,7 @@ pub(super) enum LogLevel {
     Error,
 }
 
-/// Where a line came from.
+/// The stream of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stream {
     Stdout,
@@ -82,12 +84,14 @@ pub(super) struct Output(Arc<Mutex<OutputLines>>);
 #[derive(Debug)]
 struct OutputLines {
     plugin: String,
-    /// All of it is of interest at level debug alone.
+    /// Whether all of it is logged at level debug.
     is_quiet: bool,
-    /// None where many attempts print at once.
+    /// `None` if many attempts print at once.
     message_id: Option<String>,
     count: u64,
-    last: VecDeque<Printed>,
+    last: VecDeque<PrintedLine>,
+    /// Whether Python's interpreter has printed that a coroutine was never awaited.
+    has_lost_coroutine: bool,
     stdout: Partial,
     stderr: Partial,
 }
@@ -100,8 +104,8 @@ struct Partial {
 }
 
 impl Output {
-    /// For the instance of this plugin that works on this message, or on many at once; `is_quiet`:
-    /// logged at level debug.
+    /// Creates the output of an instance of this plugin that works on this message, or on many at
+    /// once. If `is_quiet` is set, it is logged at level debug.
     pub(super) fn new(plugin: &str, message_id: Option<String>, is_quiet: bool) -> Self {
         Self(Arc::new(Mutex::new(OutputLines {
             plugin: plugin.to_owned(),
@@ -109,12 +113,13 @@ impl Output {
             message_id,
             count: 0,
             last: VecDeque::new(),
+            has_lost_coroutine: false,
             stdout: Partial::default(),
             stderr: Partial::default(),
         })))
     }
 
-    /// What the guest writes to.
+    /// Returns the stream that the guest writes to.
     pub(super) fn pipe(&self, stream: Stream) -> Pipe {
         Pipe {
             output: self.clone(),
@@ -122,31 +127,37 @@ impl Output {
         }
     }
 
-    /// Logs a line of the guest's own.
+    /// Logs a line that the guest logs itself.
     pub(super) fn log(&self, entry: &LogEntry) {
         self.lines().log_entry(entry);
     }
 
-    /// From now on lines belong to this message.
+    /// Assigns further lines to this message.
     pub(super) fn begin(&self, message_id: String) {
         let mut lines = self.lines();
         lines.end();
         lines.message_id = Some(message_id);
         lines.last.clear();
+        lines.has_lost_coroutine = false;
     }
 
-    /// One of the attempts that print has ended: as many lines again.
+    /// Allows the full number of lines again, because one of the attempts that print has ended.
     pub(super) fn more(&self) {
         self.lines().more();
     }
 
-    /// Logs lines that have not ended, and how many were dropped.
+    /// Logs lines that have not ended, and the number of lines dropped.
     pub(super) fn end(&self) {
         self.lines().end();
     }
 
-    /// The last lines, the oldest first; those that have not ended were logged before.
-    pub(super) fn last(&self) -> Vec<Printed> {
+    /// Whether Python's interpreter has printed that a coroutine was never awaited.
+    pub(super) fn has_lost_coroutine(&self) -> bool {
+        self.lines().has_lost_coroutine
+    }
+
+    /// Returns the last lines, the oldest first, after logging those that have not ended.
+    pub(super) fn last(&self) -> Vec<PrintedLine> {
         let mut lines = self.lines();
         lines.end();
         lines.last.iter().cloned().collect()
@@ -178,13 +189,14 @@ impl OutputLines {
     fn line(&mut self, stream: Stream) {
         self.count += 1;
         let line = self.partial(stream).take();
+        self.has_lost_coroutine |= stream == Stream::Stderr && is_lost_coroutine(&line);
         self.remember(stream.name(), &line);
         if self.count <= MAX_LINES {
             self.log(stream, &line);
         }
     }
 
-    /// Empty lines tell nothing.
+    /// Keeps a line among the last ones, unless it is empty.
     fn remember(&mut self, stream: &'static str, line: &str) {
         if line.trim().is_empty() {
             return;
@@ -192,7 +204,7 @@ impl OutputLines {
         if self.last.len() == LAST.0 {
             self.last.pop_front();
         }
-        self.last.push_back(Printed {
+        self.last.push_back(PrintedLine {
             stream,
             line: line.chars().take(LAST.1).collect(),
         });
@@ -222,13 +234,15 @@ impl OutputLines {
             return;
         }
         let plugin = self.plugin.as_str();
-        let message_id = entry.message_id.as_deref().map(|id| cut(id, DETAILS.1));
-        let message_id = message_id.or(self.message_id.as_deref());
-        let details = entry.fields.iter().take(DETAILS.0);
-        let details: BTreeMap<_, _> = details
+        let named = entry.message_id.as_deref().map(|id| cut(id, DETAILS.1));
+        let message_id = named.or(self.message_id.as_deref());
+        let fields: BTreeMap<_, _> = entry
+            .fields
+            .iter()
+            .take(DETAILS.0)
             .map(|(name, value)| (cut(name, DETAILS.1), cut(value, DETAILS.1)))
             .collect();
-        let details = serde_json::to_string(&details).unwrap_or_default();
+        let details = serde_json::to_string(&fields).unwrap_or_default();
         let fields = (!entry.fields.is_empty()).then(|| display(&details));
         match entry.level {
             LogLevel::Trace => {
@@ -298,7 +312,12 @@ impl Partial {
     }
 }
 
-/// The beginning of a text, of at most so many bytes.
+/// Whether a line is the warning of Python's interpreter about a coroutine that nothing awaited.
+fn is_lost_coroutine(line: &str) -> bool {
+    line.contains("RuntimeWarning: coroutine ") && line.ends_with(" was never awaited")
+}
+
+/// Returns the beginning of a text, of at most this many bytes.
 fn cut(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]
 }

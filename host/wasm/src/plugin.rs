@@ -1,4 +1,4 @@
-//! A loaded plugin, and how it is run.
+//! A loaded plugin, and the options with which it runs.
 
 use crate::capability::refusals::Count;
 use crate::capability::registry::Grants;
@@ -17,71 +17,74 @@ use std::sync::Arc;
 use std::time::Duration;
 use wasmtime::component::Component;
 
-/// How a plugin is run.
+/// The options with which a plugin runs.
 #[derive(Debug, Clone, Default)]
 pub struct PluginOptions {
-    /// Its name in logs.
+    /// The name in logs.
     pub name: String,
-    /// The most memory of one instance, in bytes; at most the runtime's `max_memory`.
+    /// The maximum memory of one instance, in bytes; at most the runtime's `max_memory`.
     pub max_memory: usize,
-    /// The maximum duration of an attempt, for messages to people; its deadline is what counts.
-    /// Without it they see what was left of its time when it began.
+    /// The time limit that error texts show. It is not enforced here: the deadline of the attempt
+    /// is. If `None`, they show the time that was left when the attempt began.
     pub timeout: Option<Duration>,
-    /// When instances are used again. Without it every attempt has a fresh one.
+    /// The limits within which instances are reused. If `None`, every attempt gets a fresh one.
     pub reuse: Option<Reuse>,
-    /// Maximum concurrent attempts in one instance; 0 and 1 both mean one. More needs a plugin whose
-    /// `handle` is asynchronous.
+    /// The maximum number of concurrent attempts in one instance; 0 and 1 both mean one. More than
+    /// one requires a plugin whose `handle` is asynchronous.
     pub instance_concurrency: usize,
-    /// Maximum instances where they take many attempts at once; attempts beyond wait. As many that
-    /// take no more and have not ended may be there besides, so the runtime needs room for twice as
-    /// many. 0 means one. Without effect otherwise.
+    /// The maximum number of instances that take many attempts at once; further attempts wait.
+    /// Instances that take no new attempts and still run are not counted; there can be as many of
+    /// them, so the runtime needs room for twice this number. 0 means one. Has no effect if
+    /// instances are not shared.
     pub shared_instances: usize,
-    /// What it is granted.
+    /// The grants of the plugin.
     pub grants: Grants,
-    /// Counts what is refused to it.
+    /// Counts the refusals of the plugin.
     pub refused: Count,
-    /// What it measures with.
+    /// The meter of the plugin.
     pub meter: PluginMeter,
-    /// Whether what it prints is of interest at level debug alone.
+    /// Whether its output is logged only at level debug.
     pub quiet_output: bool,
     /// The observer of failed attempts; by default the log.
     pub witness: Option<Arc<dyn Witness>>,
-    /// Instances made ahead. None are of commands, which are made for their message, and none where
-    /// many attempts share an instance.
+    /// The instances created ahead. There are none for commands, which are created for their
+    /// message, or if many attempts share an instance.
     pub warm: Warm,
-    /// Counts its instances, with those of whoever else counts here: its other versions.
+    /// Counts its instances, together with those of the other versions that share this tally.
     pub tally: Arc<Tally>,
 }
 
-/// A plugin, ready to run. Cloned by reference.
+/// A plugin that is ready to run. Clones share it.
 #[derive(Clone)]
 pub struct LoadedPlugin {
-    pub(crate) loaded: Arc<Loaded>,
+    pub(crate) loaded: Arc<PluginParts>,
 }
 
-pub(crate) struct Loaded {
+pub(crate) struct PluginParts {
     pub(crate) runtime: Arc<Inner>,
     pub(crate) settings: Arc<GuestSettings>,
-    /// While it is held, others that load the same bytes have it too.
+    /// Shared with other plugins that load the same bytes, while it is held.
     pub(crate) component: Arc<Component>,
     pub(crate) pre: ExportsPre,
-    /// Whether a guest can continue after its answer.
+    /// Whether `handle` is an `async func`: such a guest can continue after its answer.
     pub(crate) is_async: bool,
-    /// Where any wait for an attempt.
+    /// Whether a coroutine that the handler returns is dropped, with a warning on stderr.
+    pub(crate) drops_coroutines: bool,
+    /// The instances that wait for an attempt: prewarmed and reused ones.
     pub(crate) idle: Option<Arc<Idle>>,
-    /// How long making an instance ahead may take.
+    /// The time limit for creating an instance ahead.
     pub(crate) patience: Duration,
-    /// Instead of one instance for each attempt.
+    /// The shared instances, instead of one instance for each attempt.
     pub(crate) shared: Option<Arc<SharedInstances>>,
 }
 
 impl LoadedPlugin {
-    /// The name that it was loaded under.
+    /// Returns the name under which it was loaded.
     pub(crate) fn name(&self) -> &str {
         &self.loaded.settings.name
     }
 
-    /// The names of what it imports.
+    /// Returns the names of its imports.
     pub fn imports(&self) -> Vec<String> {
         compiled::imports(&self.loaded.component)
     }

@@ -1,22 +1,22 @@
-//! A reason why a file is not a plugin, with what to do about it.
+//! A reason why a file is not a plugin, with a remedy.
 
 use std::path::PathBuf;
 
-/// Every reason why a file is no plugin.
+/// The reasons why a file is not a plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadError {
     /// The file.
     pub file: PathBuf,
-    /// At least one.
+    /// The reasons, at least one.
     pub problems: Vec<Problem>,
 }
 
-/// One reason, and what to do about it.
+/// A reason, with a remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// What is wrong, in one line.
+    /// The problem, in one line.
     pub what: String,
-    /// What to do about it, where we know.
+    /// The remedy, if it is known.
     pub hint: Option<String>,
 }
 
@@ -43,7 +43,7 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// One line per problem, each with the file.
+/// Writes one line per problem, each with the file.
 impl std::fmt::Display for LoadError {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (index, problem) in self.problems.iter().enumerate() {

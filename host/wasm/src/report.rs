@@ -1,22 +1,22 @@
-//! Reports failed attempts, from what is known of their guests. Decides no verdict.
+//! Reports failed attempts, with what is known of their guests. Does not decide verdicts.
 
 use crate::attempt;
 use crate::failure_reason;
 use crate::guest::Guest;
-use crate::output::Printed;
+use crate::output::PrintedLine;
 use crate::scene::{Frame, TrapScene};
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::{FailureReason, Verdict};
 use std::num::NonZeroUsize;
 use wasmtime::{FrameInfo, WasmBacktrace};
 
-/// The most functions of a scene.
+/// The maximum number of functions in a scene.
 const FRAMES: usize = 20;
-/// This many of a guest's functions are looked at when it traps: some only carry a panic, and one that
-/// calls itself counts once.
+/// The maximum number of a guest's functions that are inspected when it traps. Some only propagate
+/// a panic, and a function that calls itself counts once.
 pub(crate) const CAPTURED: NonZeroUsize = NonZeroUsize::new(64).expect("it is not zero");
 
-/// Tells of an attempt that `error` ended.
+/// Reports an attempt that `error` ended.
 pub(crate) fn broke(
     error: &wasmtime::Error,
     guest: &Guest,
@@ -48,7 +48,7 @@ pub(crate) fn of_instance(
     });
 }
 
-/// Tells of an attempt that was stopped at its deadline while its guest waited.
+/// Reports an attempt that was stopped at its deadline while its guest waited.
 pub(crate) fn waited(guest: &Guest, attempt: &Attempt, why: &FailureReason) {
     let (queue, message_id) = attempt::place(attempt);
     report_trap(guest, |scene| {
@@ -59,7 +59,7 @@ pub(crate) fn waited(guest: &Guest, attempt: &Attempt, why: &FailureReason) {
     });
 }
 
-/// Tells of an attempt whose guest has ended: what led to a failure may be in what it printed.
+/// Reports an attempt whose guest has ended, because its output may show the cause of a failure.
 pub(crate) fn ended(guest: &Guest, attempt: &Attempt, verdicts: &[Verdict]) {
     if let Some(witness) = &guest.settings().witness {
         witness.ended(guest.limits.memory());
@@ -83,16 +83,16 @@ pub(crate) fn ended(guest: &Guest, attempt: &Attempt, verdicts: &[Verdict]) {
     });
 }
 
-/// Adds to the reason of an attempt at one message what its guest printed last. Of several nobody
-/// knows which of them a line is about.
+/// Adds the last output of the guest to the reason of an attempt with one message. With several
+/// messages it is unknown which of them a line is about.
 pub(crate) fn explain(guest: &Guest, verdicts: &mut [Verdict]) {
     if let [Verdict::Retry { why, .. }] = verdicts {
         *why = with_last_line(std::mem::replace(why, FailureReason::Requested), guest);
     }
 }
 
-/// Adds the guest's last output if that may say more than is known. The observer of its attempts
-/// has seen it.
+/// Adds the guest's last output if it may say more than is known. Omits it if a witness observes
+/// the attempts, because the witness has seen it.
 pub(crate) fn with_last_line(why: FailureReason, guest: &Guest) -> FailureReason {
     let says_little = matches!(
         why,
@@ -105,22 +105,27 @@ pub(crate) fn with_last_line(why: FailureReason, guest: &Guest) -> FailureReason
     let Some(line) = last_line(&printed) else {
         return why;
     };
-    let line = format!("it printed last: {line}");
     match why {
-        FailureReason::Requested => FailureReason::RequestedWith(line),
-        FailureReason::Failed(what) => FailureReason::Failed(format!("{what}; {line}")),
-        FailureReason::Trapped(what) => FailureReason::Trapped(format!("{what}; {line}")),
+        FailureReason::Requested => {
+            FailureReason::RequestedWith(format!("it printed last: {line}"))
+        }
+        FailureReason::Failed(what) => FailureReason::Failed(format!("{line} ({what})")),
+        FailureReason::Trapped(what) => FailureReason::Trapped(format!("{line} ({what})")),
         other => other,
     }
 }
 
-/// The last line that names an error: what is indented belongs to a trace, and Rust's `note:` says
-/// how to get one.
-fn last_line(printed: &[Printed]) -> Option<&str> {
+/// Returns the last line that names an error. An indented line belongs to a stack trace, a line
+/// without a letter closes a value, and Rust's `note:` explains how to get a stack trace.
+fn last_line(printed: &[PrintedLine]) -> Option<&str> {
     let mut lines = printed.iter().rev().map(|printed| printed.line.as_str());
-    let names_it = |line: &&str| !line.starts_with([' ', '\t']) && !line.starts_with("note: ");
     let last = lines.clone().next();
-    lines.find(names_it).or(last)
+    lines
+        .find(|line: &&str| {
+            let is_of_another = line.starts_with([' ', '\t']) || line.starts_with("note: ");
+            !is_of_another && line.contains(char::is_alphabetic)
+        })
+        .or(last)
 }
 
 fn report_trap(guest: &Guest, fill: impl FnOnce(&mut TrapScene)) {
@@ -141,7 +146,7 @@ fn report_trap(guest: &Guest, fill: impl FnOnce(&mut TrapScene)) {
             witness.ended(guest.limits.memory());
             witness.broke(&scene);
         }
-        // The verdict is told in any case.
+        // The verdict is reported in any case.
         None if scene.trace.is_empty() && scene.printed.is_empty() && !scene.waited => {}
         None => scene.log(),
     }
@@ -159,10 +164,10 @@ fn frames(all: &[FrameInfo]) -> (Vec<Frame>, usize) {
     (frames, outer)
 }
 
-/// A function, and before it those that were compiled into it.
+/// Returns a function, preceded by those that were compiled into it.
 fn of_frame(frame: &FrameInfo) -> Vec<Frame> {
     let own = failure_reason::name(frame.func_name(), frame.func_index());
-    let symbols = frame.symbols().iter().map(|symbol| Frame {
+    let named = frame.symbols().iter().map(|symbol| Frame {
         name: symbol
             .name()
             .map_or_else(|| own.clone(), |name| failure_reason::name(Some(name), 0)),
@@ -172,13 +177,14 @@ fn of_frame(frame: &FrameInfo) -> Vec<Frame> {
         }),
         times: 1,
     });
-    let symbols: Vec<_> = symbols.collect();
-    match symbols.is_empty() {
-        true => vec![Frame {
+    let symbols: Vec<_> = named.collect();
+    if symbols.is_empty() {
+        vec![Frame {
             name: own,
             at: None,
             times: 1,
-        }],
-        false => symbols,
+        }]
+    } else {
+        symbols
     }
 }

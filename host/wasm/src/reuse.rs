@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-/// When an instance that has answered may be given another attempt. One that trapped, ran out of
-/// time or was cancelled never is.
+/// The limits within which an instance that has answered may be given another attempt. An instance
+/// that trapped, ran out of time or was cancelled is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reuse {
-    /// Maximum number of attempts.
+    /// The maximum number of attempts.
     pub count: u64,
-    /// Only while less than this has passed since its first attempt ended.
+    /// The maximum time since its first attempt ended.
     pub age: Duration,
-    /// Maximum bytes of memory that it may hold.
+    /// The maximum memory that it may hold, in bytes.
     pub memory: usize,
 }

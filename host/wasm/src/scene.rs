@@ -1,47 +1,48 @@
-//! What is known of a failed attempt: its stack and its last output, for the log and for `plugin
-//! invoke`. Knows no guest.
+//! Describes a failed attempt by its stack and its last output, for the log and for `plugin
+//! invoke`. Does not depend on guests.
 
-pub use crate::output::Printed;
+pub use crate::output::PrintedLine;
 use std::sync::Arc;
 
-/// What is known of an attempt that broke off.
+/// The details of an attempt that broke off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrapScene {
     /// The plugin's name.
     pub plugin: String,
     /// The queue of its messages.
     pub queue: String,
-    /// The message; of several the first ones, and how many more.
+    /// The message ID; for several messages, the first one and the number of the others.
     pub message_id: String,
-    /// What happened to it, with the limit and the option that sets it, where one was hit.
+    /// The reason. If a limit was hit, it includes the limit and the option that sets it.
     pub why: String,
     /// Whether it was stopped while it waited for a call to the host.
     pub waited: bool,
-    /// The functions that it was in, the innermost first; without those that only carry a panic.
+    /// The functions that were running, the innermost first, without those that only propagate a
+    /// panic.
     pub trace: Vec<Frame>,
-    /// How many more of them there were.
+    /// The number of further functions that are not in `trace`.
     pub outer: usize,
     /// The last lines that it printed, the oldest first.
-    pub printed: Vec<Printed>,
+    pub printed: Vec<PrintedLine>,
 }
 
 /// A function that was running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// Demangled; `function 12` where the component has no names.
+    /// The demangled name; `function 12` if the component has no names.
     pub name: String,
-    /// `file:line`, where the component has debugging information and the engine reads it.
+    /// `file:line`, if the component has debugging information and the engine reads it.
     pub at: Option<String>,
-    /// How often it calls itself in a row, this once included.
+    /// The number of consecutive calls of this function to itself, including this one.
     pub times: usize,
 }
 
 /// Observes a plugin's attempts, instead of the log.
 pub trait Witness: std::fmt::Debug + Send + Sync {
-    /// One has broken off.
+    /// Called when an attempt has broken off.
     fn broke(&self, scene: &TrapScene);
 
-    /// An attempt has ended, failed or not; its instance has this many bytes of memory.
+    /// Called when an attempt has ended, failed or not. Its instance has `memory` bytes of memory.
     fn ended(&self, memory: usize);
 }
 
@@ -56,7 +57,7 @@ impl std::fmt::Display for Frame {
 }
 
 impl TrapScene {
-    /// On one line, the innermost first: `inner ← outer`.
+    /// Returns the trace on one line, the innermost first: `inner ← outer`.
     fn trace_line(&self) -> Option<String> {
         let mut line = joined(&self.trace, " ← ")?;
         if self.outer > 0 {
@@ -65,7 +66,7 @@ impl TrapScene {
         Some(line)
     }
 
-    /// On one line: `stdout: first | stderr: last`.
+    /// Returns the output on one line: `stdout: first | stderr: last`.
     fn printed_line(&self) -> Option<String> {
         joined(&self.printed, " | ")
     }
@@ -99,10 +100,10 @@ fn joined<T: ToString>(parts: &[T], between: &str) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(between))
 }
 
-/// Kept beside a plugin: none is the log.
+/// The witness of a plugin; `None` is the log.
 pub(crate) type SharedWitness = Option<Arc<dyn Witness>>;
 
-/// ` × 3`, and nothing for once.
+/// Writes ` × 3`, and nothing for a single call.
 pub(crate) struct Times(pub(crate) usize);
 
 impl std::fmt::Display for Times {

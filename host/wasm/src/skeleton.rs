@@ -1,14 +1,15 @@
-//! A component without the code of its functions: it imports and exports the same, and is compiled in a
-//! hundredth of the time. Knows no interface.
+//! Makes a component without the code of its functions. It has the same imports and exports, and
+//! compiles in a hundredth of the time. Does not depend on interfaces.
 
 use wasm_encoder::reencode::{Error, Reencode, ReencodeComponent, component_utils};
 use wasm_encoder::{CodeSection, Component, Function};
 use wasmparser::{FunctionBody, Parser, Payload, Validator, WasmFeatures};
 use wasmtime::{Engine, Module};
 
-/// The component with functions that only trap; nothing if this engine would not take its code.
+/// Returns the component with functions that only trap, or `None` if this engine would not accept
+/// its code.
 pub(super) fn without_code(engine: &Engine, component: &[u8]) -> Option<Vec<u8>> {
-    // The encoder takes what it reads for valid and whole, and panics where it is not.
+    // The encoder assumes that its input is valid and complete, and panics otherwise.
     let mut validator = Validator::new_with_features(WasmFeatures::all());
     validator.validate_all(component).ok()?;
     if !is_whole(component) {
@@ -20,7 +21,7 @@ pub(super) fn without_code(engine: &Engine, component: &[u8]) -> Option<Vec<u8>>
     written.ok().map(|()| skeleton.finish())
 }
 
-/// Whether no module or component in it is cut off, which the validator takes for its end.
+/// Whether no module or component in it is cut off. The validator takes a cut for the end.
 fn is_whole(component: &[u8]) -> bool {
     let mut parts = Parser::new(0).parse_all(component);
     parts.all(|part| match part {
@@ -37,7 +38,8 @@ fn is_whole(component: &[u8]) -> bool {
     })
 }
 
-/// How deep components may be within one another: each needs room on the stack. Tools nest one or two.
+/// The maximum nesting depth of components, each of which needs room on the stack. Tools nest one
+/// or two.
 const DEPTH: u32 = 8;
 
 struct WithoutCode<'a> {
@@ -118,8 +120,8 @@ mod tests {
         let skeleton = without_code(&engine, &whole).expect("its code is valid");
         assert!(skeleton.len() < whole.len() - 2_000);
         let compiled = component::Component::from_binary(&engine, &skeleton).expect("it compiles");
-        let exports = compiled.component_type();
-        let exports: Vec<_> = exports
+        let component_type = compiled.component_type();
+        let exports: Vec<_> = component_type
             .exports(&engine)
             .map(|(name, _)| name.to_owned())
             .collect();
@@ -140,13 +142,11 @@ mod tests {
 
     #[test]
     fn deeply_nested_component_has_no_skeleton() {
-        let nested = |depth| {
+        for (depth, has_skeleton) in [(9, true), (10, false), (90, false)] {
             let text = "(component ".repeat(depth) + &")".repeat(depth);
             let whole = wat::parse_str(text).expect("it is WebAssembly's text");
-            without_code(&Engine::default(), &whole)
-        };
-        assert!(nested(9).is_some());
-        assert_eq!(nested(10), None);
-        assert_eq!(nested(90), None);
+            let skeleton = without_code(&Engine::default(), &whole);
+            assert_eq!(skeleton.is_some(), has_skeleton, "{depth}");
+        }
     }
 }

@@ -1,34 +1,36 @@
-//! Counts the instances of a plugin and their memory. Knows nobody who reports to it.
+//! Counts the instances of a plugin and their memory. Does not depend on its callers.
 
 use dispatcher_core::handler::Usage;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
-/// The instances of a plugin; of all its versions, where they share one.
+/// The instances of a plugin, or of all its versions if they share this.
 #[derive(Default)]
 pub struct Tally {
     instances: AtomicUsize,
-    /// Bytes in all their memories.
+    /// The bytes in all their memories.
     memory: AtomicUsize,
-    /// Where those wait that work on nothing, by version.
+    /// The sets of idle instances, by version.
     idle: Mutex<Vec<Weak<dyn IdleInstances>>>,
 }
 
-/// Where instances wait that work on nothing.
+/// A set of idle instances.
 pub(crate) trait IdleInstances: Send + Sync {
-    /// How many there are, and the bytes in their memories.
+    /// Returns the number of instances, and the bytes in their memories.
     fn usage(&self) -> (usize, usize);
 }
 
 impl Tally {
-    /// Counted one by one, so what is asked while much happens may be off by what happened.
+    /// Returns the current usage. The values are read one by one, so they may be slightly off while
+    /// instances change.
     pub(crate) fn usage(&self) -> Usage {
         let idle: Vec<Arc<dyn IdleInstances>> = {
-            let all = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            let all = self.idle.lock();
             all.iter().filter_map(Weak::upgrade).collect()
         };
-        let idle = idle.iter().map(|idle| idle.usage());
-        let (count, bytes) = idle.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let usages = idle.iter().map(|idle| idle.usage());
+        let (count, bytes) = usages.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         Usage {
             running: self.instances.load(Relaxed).saturating_sub(count),
             running_memory: self.memory.load(Relaxed).saturating_sub(bytes),
@@ -37,30 +39,30 @@ impl Tally {
         }
     }
 
-    /// Instances wait here from now on, too.
+    /// Adds a set of idle instances.
     pub(super) fn watch(&self, idle: Weak<dyn IdleInstances>) {
-        let mut all = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.idle.lock();
         all.retain(|one| one.strong_count() > 0);
         all.push(idle);
     }
 
-    /// There is an instance more, with no memory yet.
+    /// Counts a new instance, which has no memory yet.
     pub(super) fn came(&self) {
         self.instances.fetch_add(1, Relaxed);
     }
 
-    /// An instance with so much memory is gone.
+    /// Subtracts an instance with this much memory.
     pub(super) fn left(&self, memory: usize) {
         self.instances.fetch_sub(1, Relaxed);
         self.shrank(memory);
     }
 
-    /// An instance has so much more memory.
+    /// Counts this much more memory of an instance.
     pub(super) fn grew(&self, memory: usize) {
         self.memory.fetch_add(memory, Relaxed);
     }
 
-    /// An instance did not get so much of what was counted.
+    /// Subtracts memory that was counted, for example because an instance did not get it.
     pub(super) fn shrank(&self, memory: usize) {
         self.memory.fetch_sub(memory, Relaxed);
     }

@@ -1,5 +1,5 @@
 //! The running attempts of one shared instance, and which of them must stop computing. Part of the
-//! store, so that the engine's callbacks see it. Knows no other instance.
+//! store, so that the engine's callbacks see it. Does not depend on other instances.
 
 use crate::attempt;
 use crate::attempt::AttemptStop;
@@ -13,8 +13,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use wasmtime::component::GuestTaskId;
 
-/// How long an attempt that is over, or has answered, may still compute at a stretch. It may have
-/// waited, not computed, when it ended, and a stop costs all others in the instance their attempt.
+/// The time for which an attempt that is over, or has answered, may still compute without a pause.
+/// It may have waited, not computed, when it ended, and a stop fails all other attempts in the
+/// instance.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// An attempt on its way into an instance.
@@ -22,11 +23,11 @@ pub(crate) struct SharedAttempt {
     /// Unique within the plugin; grows with the order of arrival.
     pub(crate) id: u64,
     pub(crate) attempt: Arc<Attempt>,
-    /// Its span, where attempts are traced.
+    /// The span, if attempts are traced.
     pub(crate) span: Option<ActiveSpan>,
-    /// Closed once nobody waits for the answer any longer: the attempt is abandoned.
+    /// Closed once no caller waits for the answer any longer: the attempt is abandoned.
     pub(crate) answer: oneshot::Sender<Vec<Verdict>>,
-    /// Bytes of its messages.
+    /// The bytes of its messages.
     pub(crate) bytes: usize,
 }
 
@@ -34,24 +35,24 @@ pub(crate) struct SharedAttempt {
 #[derive(Default)]
 pub(crate) struct Underway {
     entries: HashMap<u64, UnderwayEntry>,
-    /// For whom the instance is being made; nothing else is running then.
+    /// The attempt for which the instance is being created; nothing else is running then.
     birth: Option<Arc<Attempt>>,
-    /// Since when the guest has computed without giving the thread back to the event loop.
+    /// The time since which the guest has computed without yielding the thread to the event loop.
     stretch: Option<BootInstant>,
-    /// Whose attempt the guest was stopped for.
+    /// The attempt for which the guest was stopped.
     stopped: Option<u64>,
 }
 
 struct UnderwayEntry {
     job: SharedAttempt,
-    /// How long it was allowed to run.
+    /// The time that it was allowed to run.
     limit: Duration,
     /// The guest's task, once there is one.
     task: Option<GuestTaskId>,
 }
 
 impl Underway {
-    /// For an instance that is made for this attempt.
+    /// Creates the state of an instance that is created for this attempt.
     pub(crate) fn born_for(attempt: Arc<Attempt>) -> Self {
         Self {
             birth: Some(attempt),
@@ -59,12 +60,12 @@ impl Underway {
         }
     }
 
-    /// The instance is there.
+    /// Records that the instance has been created.
     pub(crate) fn born(&mut self) {
         self.birth = None;
     }
 
-    /// Takes an attempt that is about to be begun.
+    /// Adds an attempt that is about to begin.
     pub(crate) fn take(&mut self, job: SharedAttempt) {
         let limit = attempt::limit(&job.attempt);
         let entry = UnderwayEntry {
@@ -75,14 +76,14 @@ impl Underway {
         self.entries.insert(entry.job.id, entry);
     }
 
-    /// The guest has been given it, as this task.
+    /// Records the guest's task for an attempt.
     pub(crate) fn begun(&mut self, id: u64, task: GuestTaskId) {
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.task = Some(task);
         }
     }
 
-    /// The guest has answered.
+    /// Removes an attempt that the guest has answered.
     pub(crate) fn ended(&mut self, id: u64) -> Option<SharedAttempt> {
         self.entries.remove(&id).map(|entry| entry.job)
     }
@@ -91,13 +92,13 @@ impl Underway {
         self.entries.is_empty()
     }
 
-    /// The guest computes no longer: the event loop has the thread.
+    /// Records that the guest has stopped computing: the event loop has the thread.
     pub(crate) fn rests(&mut self) {
         self.stretch = None;
     }
 
-    /// Whether what the guest answers about this message no longer counts; so it is for one that is
-    /// not under way.
+    /// Whether the guest's answer about this message no longer counts. This is also true for a
+    /// message that is not running.
     pub(crate) fn is_message_cancelled(&self, id: &str) -> bool {
         let jobs = self.entries.values().map(|entry| &entry.job);
         jobs.filter(|job| !job.answer.is_closed()).all(|job| {
@@ -108,21 +109,21 @@ impl Underway {
         })
     }
 
-    /// The attempt on this message, if it is running. Looks at all of them.
+    /// Returns the attempt on this message, if it is running. Searches all attempts.
     pub(crate) fn attempt_of(&self, id: &str) -> Option<&Arc<Attempt>> {
         let mut attempts = self.entries.values().map(|entry| &entry.job.attempt);
         attempts.find(|attempt| attempt.messages.iter().any(|message| message.id == id))
     }
 
-    /// The attempt that this task of the guest works on.
+    /// Returns the attempt that this task of the guest works on.
     pub(crate) fn of_task(&self, task: GuestTaskId) -> Option<&SharedAttempt> {
         let mut entries = self.entries.values();
         let found = entries.find(|entry| entry.task == Some(task));
         found.map(|entry| &entry.job)
     }
 
-    /// Whom a stop of the instance is about: the queue, the message, and the limit of the attempt
-    /// that it was stopped for; where it was for none, those of all that are running.
+    /// Returns the queue, the message and the limit of the attempt for which the instance was
+    /// stopped. If it was stopped for none, they describe all running attempts.
     pub(crate) fn place(&self) -> (String, String, Duration) {
         let mut begun = self
             .entries
@@ -141,8 +142,9 @@ impl Underway {
         (queue, id + &more, entry.limit)
     }
 
-    /// Answers everything that the guest was given when it failed: whoever it was stopped for with
-    /// its own failure, the others with theirs. What it was not yet given comes back.
+    /// Answers every attempt that the guest was given when it failed. If it was stopped for one
+    /// attempt, the others fail because of that. Returns the attempts that the guest was not yet
+    /// given.
     pub(crate) fn fail(
         &mut self,
         failure_reason: impl Fn(Duration) -> FailureReason,
@@ -161,25 +163,25 @@ impl Underway {
                 _ => failure_reason(limit),
             };
             let verdicts = attempt::retry_all(&job.attempt, why);
-            // Closed if it was abandoned, and then nobody wants to know.
+            // The channel is closed if the attempt was abandoned. Then no caller needs the answer.
             let _ = job.answer.send(verdicts);
         }
         untouched
     }
 
-    /// Whether the guest must stop. It is asked at every epoch tick at which the guest computes,
-    /// and yields the thread if it need not.
+    /// Checks whether the guest must stop. Called at every epoch tick at which the guest computes;
+    /// a guest that need not stop yields the thread.
     ///
-    /// A guest's task cannot be stopped alone, so a stop ends the instance and fails all attempts
-    /// in it. The rule, therefore: *the attempt that computes* is stopped once it is over (its
-    /// deadline has passed, it is abandoned, or all its messages are cancelled) and the guest has
-    /// computed without a pause for `PATIENCE`. Time that an attempt spends waiting is not held
-    /// against it, nor against the one that computes meanwhile: an attempt that ends while it
-    /// waits stops nobody, and one that wakes after its end has `PATIENCE` to come to its own.
-    /// One that computes when its deadline passes is stopped then, or `PATIENCE` after it began to.
-    /// The same patience holds for a guest that computes on behalf of nobody, as after its answer.
-    /// Making an instance is held to the deadline of the attempt that it is made for, as where
-    /// instances are not shared.
+    /// A single task of a guest cannot be stopped, so a stop ends the instance and fails all
+    /// attempts in it. The rule is therefore: *the attempt that computes* is stopped once it is
+    /// over (its deadline has passed, it is abandoned, or all its messages are cancelled) and the
+    /// guest has computed without a pause for `PATIENCE`. The time that an attempt spends waiting
+    /// counts neither against it nor against the one that computes meanwhile: an attempt that ends
+    /// while it waits stops no other, and one that wakes after its end has `PATIENCE` to finish. An
+    /// attempt that computes when its deadline passes is stopped then, or `PATIENCE` after it began
+    /// to compute. The same patience applies to a guest that computes for no attempt, for example
+    /// after its answer. The creation of an instance must end by the deadline of its attempt, as
+    /// without sharing.
     pub(crate) fn tick(
         &mut self,
         task: Option<GuestTaskId>,
@@ -197,10 +199,12 @@ impl Underway {
         let Some(UnderwayEntry { job, .. }) = computing else {
             return Err(AttemptStop::Answered);
         };
-        let over = attempt_is_over(&job.attempt, now);
-        let over = over.and_then(|()| match job.answer.is_closed() {
-            true => Err(AttemptStop::Cancelled),
-            false => Ok(()),
+        let over = attempt_is_over(&job.attempt, now).and_then(|()| {
+            if job.answer.is_closed() {
+                Err(AttemptStop::Cancelled)
+            } else {
+                Ok(())
+            }
         });
         if over.is_err() {
             self.stopped = Some(job.id);

@@ -1,66 +1,68 @@
-//! Decides how many instances are created ahead of messages, and when. Creates none.
+//! Decides how many instances are created ahead of messages, and when. Does not create them.
 
 use dispatcher_core::backoff;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::telemetry::log_throttle::LogThrottle;
 use std::time::Duration;
 
-/// How many instances are made ahead, and how long one of them may take.
+/// The number of instances created ahead, and the time limit for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Warm {
     /// The configured number.
     pub count: Option<usize>,
-    /// Otherwise the number for a component of at least `HEAVY` bytes; others have none.
+    /// The number for a component of at least `HEAVY` bytes if none is configured; others have
+    /// none.
     pub of_heavy: usize,
-    /// The time of one. One that takes longer is given up.
+    /// The time limit for creating one. After it, the creation is given up.
     pub patience: Duration,
 }
 
 impl Warm {
-    /// The number for a component of this size.
+    /// Returns the number for a component of this size.
     pub(crate) fn wanted(&self, size: usize) -> usize {
         let by_size = if size >= HEAVY { self.of_heavy } else { 0 };
         self.count.unwrap_or(by_size)
     }
 }
 
-/// It takes an interpreter or a runtime to make a component so large, and that is what makes its
+/// The size in bytes from which a component contains an interpreter or a runtime, which makes its
 /// instances costly: measured in `host/docs/instances.md`.
 const HEAVY: usize = 1 << 20;
 
 /// The pause after a failure; doubled after each further one.
 const FIRST: Duration = Duration::from_secs(1);
-/// The longest pause.
+/// The maximum pause.
 const MOST: Duration = Duration::from_secs(60);
 
-/// Whether instances are being created, and since when that fails. Pure: `now` is an argument.
+/// The state of creating instances: whether it is running, and when it may run after failures.
+/// Pure: `now` is an argument.
 #[derive(Default)]
-pub(super) struct Making {
+pub(super) struct CreationState {
     under_way: bool,
     failures: u32,
     not_before: BootInstant,
     said: LogThrottle,
 }
 
-impl Making {
-    /// Whether to begin now; then it is running.
+impl CreationState {
+    /// Whether to begin now. If so, the creation counts as running.
     pub(super) fn begin(&mut self, now: BootInstant) -> bool {
         let begins = !self.under_way && now >= self.not_before;
         self.under_way |= begins;
         begins
     }
 
-    /// It is running no longer.
+    /// Records that the creation has ended.
     pub(super) fn end(&mut self) {
         self.under_way = false;
     }
 
-    /// One was made.
+    /// Records that an instance was created.
     pub(super) fn succeeded(&mut self) {
         self.failures = 0;
     }
 
-    /// One could not be made. Whether to say so.
+    /// Records that an instance could not be created. Returns whether to log it.
     pub(super) fn failed(&mut self, now: BootInstant) -> bool {
         self.failures = self.failures.saturating_add(1);
         self.not_before = now + backoff::ceiling(FIRST, MOST, self.failures);
@@ -72,10 +74,13 @@ impl Making {
 mod tests {
     use super::*;
 
+    fn at(seconds: u64) -> BootInstant {
+        BootInstant::from_boot(Duration::from_secs(seconds))
+    }
+
     #[test]
     fn failed_prewarming_backs_off() {
-        let at = |seconds| BootInstant::from_boot(Duration::from_secs(seconds));
-        let mut making = Making::default();
+        let mut making = CreationState::default();
         assert!(making.begin(at(0)) && !making.begin(at(0)), "one at a time");
         let mut now = 0;
         let mut pauses = Vec::new();

@@ -13,13 +13,20 @@ pub fn name(text: &str) -> String {
 }
 
 /// A value that can be a header's: visible ASCII and single spaces as they are, all else, and `%`,
-/// percent-encoded as UTF-8 where the text has any of it.
+/// percent-encoded as UTF-8 where the text has any of it. A text that reads as if it were encoded
+/// already is encoded, too, so that two values stay two.
 pub fn value(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
-    if text.bytes().all(is_plain) && text.trim() == text {
+    if text.bytes().all(is_plain) && text.trim() == text && !has_escape(text) {
         return text.to_owned();
     }
     encoded(text, |byte| byte.is_ascii_graphic() && byte != b'%')
+}
+
+/// Whether a `%` has two hexadecimal digits behind it.
+fn has_escape(text: &str) -> bool {
+    let mut threes = text.as_bytes().windows(3);
+    threes.any(|three| three[0] == b'%' && three[1..].iter().all(u8::is_ascii_hexdigit))
 }
 
 fn encoded(text: &str, is_plain: impl Fn(u8) -> bool) -> String {
@@ -56,6 +63,9 @@ mod tests {
             ("50% in Zürich", "50%25%20in%20Z%C3%BCrich"),
             ("a\r\nx-admin: yes", "a%0D%0Ax-admin:%20yes"),
             (" padded", "%20padded"),
+            ("a%0D", "a%250D"),
+            ("100%", "100%"),
+            ("100%25", "100%2525"),
         ] {
             assert_eq!(value(text), sent);
         }

@@ -1,11 +1,12 @@
 //! Batches: the JSON that carries them, and the response that names the messages which failed.
 
+use crate::members::{Members, member};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use dispatcher_guest::AttributeValue;
-use dispatcher_guest::v0_2::{Delivery, Failed, Retry};
+use dispatcher_guest::{Failed, Failure, Message};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
 #[derive(Serialize)]
@@ -39,12 +40,12 @@ struct Entry<'a> {
 }
 
 /// The body of a batch's request.
-pub fn body(messages: &[Delivery]) -> Vec<u8> {
+pub fn body(messages: &[Message]) -> Vec<u8> {
     let messages = messages.iter().map(entry).collect();
     serde_json::to_vec(&Batch { messages }).expect("strings and numbers become JSON")
 }
 
-fn entry(message: &Delivery) -> Entry<'_> {
+fn entry(message: &Message) -> Entry<'_> {
     let attributes = message.attributes.iter().map(|attribute| {
         let value = match &attribute.value {
             AttributeValue::Text(text) => text.clone(),
@@ -82,47 +83,53 @@ fn entry(message: &Delivery) -> Entry<'_> {
 /// # Errors
 /// The object cannot be understood, is too long, or names a message that the batch does not have: it is
 /// unknown which failed.
-pub fn failures(body: &[u8], is_whole: bool, messages: &[Delivery]) -> Result<Vec<Failed>, String> {
-    let Ok(Value::Object(answer)) = serde_json::from_slice(body) else {
-        return match !is_whole && body.trim_ascii_start().starts_with(b"{") {
-            true => Err(format!(
+pub fn failures(body: &[u8], is_whole: bool, messages: &[Message]) -> Result<Vec<Failed>, String> {
+    let begins = body.trim_ascii_start().starts_with(b"{");
+    let answer = begins.then(|| serde_json::from_slice::<Members<'_>>(body));
+    let Some(Ok(answer)) = answer else {
+        return if begins && !is_whole {
+            Err(format!(
                 "the response has more than {} bytes, and may list messages that failed",
                 body.len()
-            )),
-            false => Ok(Vec::new()),
+            ))
+        } else {
+            Ok(Vec::new())
         };
     };
-    let items = match answer.get("batchItemFailures") {
-        None | Some(Value::Null) => return Ok(Vec::new()),
-        Some(Value::Array(items)) => items,
-        Some(_) => return Err("the response: batchItemFailures is not a list".into()),
+    let Some(list) = member(&answer, "batchItemFailures") else {
+        return Ok(Vec::new());
     };
+    let items: Vec<&RawValue> = serde_json::from_slice(list)
+        .map_err(|_| "the response: batchItemFailures is not a list".to_owned())?;
     let mut failed = Vec::new();
     for item in items {
-        let id = item.get("itemIdentifier").and_then(Value::as_str);
+        let id = identifier(item);
         let known = id.filter(|id| messages.iter().any(|message| message.id == *id));
         let id = known.ok_or_else(|| {
             format!("the response: batchItemFailures has {item}, which is no message of the batch")
         })?;
         failed.push(Failed {
-            id: id.to_owned(),
-            failure: Retry::by_policy()
-                .because("the response lists it in batchItemFailures")
-                .into(),
+            id,
+            failure: Failure::retry_because("the response lists it in batchItemFailures"),
         });
     }
     Ok(failed)
 }
 
+fn identifier(item: &RawValue) -> Option<String> {
+    let item: Members<'_> = serde_json::from_slice(item.get().as_bytes()).ok()?;
+    serde_json::from_slice(member(&item, "itemIdentifier")?).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dispatcher_guest::v0_2::TraceContext;
-    use dispatcher_guest::{Attribute, Message};
+    use dispatcher_guest::{Attribute, TraceContext};
 
-    fn messages() -> [Delivery; 2] {
+    fn messages() -> [Message; 2] {
         let message = |id: &str| Message {
             id: id.into(),
+            idempotency_key: id.into(),
             queue: "local:q".into(),
             body: "{}".into(),
             receive_count: 1,
@@ -135,10 +142,10 @@ mod tests {
             ..Message::default()
         };
         ["a", "b"].map(|id| {
-            let mut one = Delivery::of(message(id));
+            let mut one = message(id);
             if id == "b" {
                 let system = [("SenderId", "AIDA"), ("AWSTraceHeader", "Root=1-2-3")];
-                one.message.system_attributes = system
+                one.system_attributes = system
                     .map(|(name, value)| (name.into(), value.into()))
                     .into();
                 one.trace = Some(TraceContext {
@@ -178,6 +185,16 @@ mod tests {
         }
         let second = r#"{"batchItemFailures":[{"itemIdentifier":"b"}]}"#;
         assert_eq!(ids(second).expect("one failed"), ["b"]);
+        for elsewhere in [
+            r#""\ud83d""#,
+            "1e400",
+            &format!("{}1{}", "[".repeat(200), "]".repeat(200)),
+        ] {
+            let second = format!(
+                "{{\"x\":{elsewhere},\"\\ud83d\":1,\"batchItemFailures\":[{{\"x\":{elsewhere},\"itemIdentifier\":\"b\"}}]}}"
+            );
+            assert_eq!(ids(&second).expect("one failed"), ["b"], "{elsewhere}");
+        }
         for bad in [
             r#"{"batchItemFailures":{}}"#,
             r#"{"batchItemFailures":[{"itemIdentifier":"c"}]}"#,

@@ -3,14 +3,15 @@
 
 mod attributes;
 mod batch;
+mod members;
 mod outcome;
 mod request;
 mod settings;
 mod signature;
 mod time;
 
-use dispatcher_guest::http::{Error, Request, Response};
-use dispatcher_guest::v0_2::{Delivery, Failed, Failure, Retry, async_batch_handler};
+use dispatcher_guest::http::Error;
+use dispatcher_guest::{Failed, Failure, Message, async_batch_handler};
 use futures_util::future::join_all;
 use settings::Settings;
 use std::sync::OnceLock;
@@ -19,7 +20,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Read once per instance.
 static SETTINGS: OnceLock<Result<Settings, String>> = OnceLock::new();
 
-async fn forward(messages: Vec<Delivery>) -> Result<Vec<Failed>, Failure> {
+async fn forward(messages: Vec<Message>) -> Result<Vec<Failed>, Failure> {
     let settings = SETTINGS.get_or_init(|| Settings::read(|name| std::env::var(name).ok()));
     let settings = settings
         .as_ref()
@@ -34,9 +35,9 @@ async fn forward(messages: Vec<Delivery>) -> Result<Vec<Failed>, Failure> {
 async_batch_handler!(forward);
 
 /// Sends one message; its failure, if it has one.
-async fn single(message: &Delivery, settings: &Settings) -> Option<Failed> {
+async fn single(message: &Message, settings: &Settings) -> Option<Failed> {
     let request = request::of_message(message, settings, seconds(SystemTime::now()));
-    let response = send(&request).await;
+    let response = request.send_async().await;
     let failure = outcome::of(&response, message.time_left(), SystemTime::now()).err()?;
     Some(Failed {
         id: message.id.clone(),
@@ -45,26 +46,21 @@ async fn single(message: &Delivery, settings: &Settings) -> Option<Failed> {
 }
 
 /// Sends a batch; the messages of it that failed, or the failure of all.
-async fn batch(messages: &[Delivery], settings: &Settings) -> Result<Vec<Failed>, Failure> {
+async fn batch(messages: &[Message], settings: &Settings) -> Result<Vec<Failed>, Failure> {
     let request = request::of_batch(messages, settings, seconds(SystemTime::now()));
-    let response = send(&request).await;
+    let response = request.send_async().await;
     let Some(first) = messages.first() else {
         return Ok(Vec::new());
     };
     if let Err(error @ Error::Invalid(_)) = &response {
         // One of them, and nobody knows which.
         let why = format!("no request can carry the batch: {error}");
-        return Err(Retry::by_policy().because(why).into());
+        return Err(Failure::retry_because(why));
     }
     outcome::of(&response, first.time_left(), SystemTime::now())?;
     let body = response.as_ref().map_or(&[][..], |response| &response.body);
     let is_whole = body.len() < request.limit;
-    batch::failures(body, is_whole, messages).map_err(|why| Retry::by_policy().because(why).into())
-}
-
-/// The status is the outcome, however long the body is.
-async fn send(request: &Request) -> Result<Response, Error> {
-    request.send_for_beginning_async().await
+    batch::failures(body, is_whole, messages).map_err(Failure::retry_because)
 }
 
 /// Seconds since the Unix epoch.

@@ -1,7 +1,7 @@
 //! What a response, or none, says about the messages of its request.
 
 use dispatcher_guest::http::{Error, Response};
-use dispatcher_guest::v0_2::{Failure, Retry};
+use dispatcher_guest::{Failure, Retry};
 use std::time::{Duration, SystemTime};
 
 /// The most characters of a response that a reason quotes.
@@ -58,7 +58,7 @@ fn retry(after: Option<Duration>, why: String) -> Failure {
 }
 
 fn may_have_run(why: &str, left: Duration) -> Failure {
-    let why = format!("the service may have handled it, and gets it again in {left:.1?}: {why}");
+    let why = format!("the service may have handled it: {why}");
     retry(Some(left), why)
 }
 
@@ -82,11 +82,38 @@ fn retry_after(response: &Response, now: SystemTime) -> Option<Duration> {
 /// The status and the beginning of the body.
 fn quoted(response: &Response) -> String {
     let status = response.status;
-    let text: String = response.text().trim().chars().take(QUOTED).collect();
+    let text = without_markup(response.text().trim());
+    let text: String = text.chars().take(QUOTED).collect();
     if text.is_empty() {
         return format!("HTTP status {status}");
     }
     format!("HTTP status {status}: {}", printable(&text))
+}
+
+/// Returns the text of an HTML or XML page, in one line. Other texts stay as they are.
+fn without_markup(body: &str) -> String {
+    if !body.starts_with('<') {
+        return body.to_owned();
+    }
+    let mut text = String::new();
+    let mut rest = body;
+    while let Some(start) = rest.find('<') {
+        text.push_str(&rest[..start]);
+        text.push(' ');
+        let tag = &rest[start..];
+        // Styles and scripts are not text.
+        let hidden = ["style", "script"].into_iter().find(|name| {
+            let begins = tag.get(1..=name.len());
+            begins.is_some_and(|begins| begins.eq_ignore_ascii_case(name))
+        });
+        let tag = match hidden {
+            Some(name) => tag.find(&format!("</{name}")).map_or("", |at| &tag[at..]),
+            None => tag,
+        };
+        rest = tag.find('>').map_or("", |end| &tag[end + 1..]);
+    }
+    text.push_str(rest);
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Without characters that would break a line of the log.
@@ -217,5 +244,20 @@ mod tests {
         };
         assert!(why.starts_with("HTTP status 422: no such xxx"), "{why}");
         assert!(why.chars().count() < 230, "{why}");
+    }
+
+    #[test]
+    fn html_page_is_quoted_as_text() {
+        let page = "<html><head><title>502 Bad Gateway</title><STYLE>p {}</style></head>\n\
+                    <body><center><h1>502 Bad Gateway</h1></center><hr>nginx</body></html>";
+        for (body, text) in [
+            (page, "502 Bad Gateway 502 Bad Gateway nginx"),
+            ("<p>a<script>cut off", "a"),
+            ("<", ""),
+            ("a < b", "a < b"),
+            (r#"{"error": "<b>"}"#, r#"{"error": "<b>"}"#),
+        ] {
+            assert_eq!(without_markup(body), text);
+        }
     }
 }

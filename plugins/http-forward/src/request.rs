@@ -6,8 +6,8 @@ use crate::batch;
 use crate::settings::Settings;
 use crate::signature;
 use crate::time::rfc3339;
+use dispatcher_guest::Message;
 use dispatcher_guest::http::Request;
-use dispatcher_guest::v0_2::Delivery;
 
 /// The most bytes of a response that are read: what a service says beside its status is a reason, or
 /// the ids of the messages of a batch that failed.
@@ -15,7 +15,7 @@ const MOST_RESPONSE: usize = 256 * 1024;
 const USER_AGENT: &str = concat!("dispatcher/", env!("CARGO_PKG_VERSION"));
 
 /// The request of one message: its body as it is.
-pub fn of_message(message: &Delivery, settings: &Settings, now_s: u64) -> Request {
+pub fn of_message(message: &Message, settings: &Settings, now_s: u64) -> Request {
     let kind = if serde_json::from_str::<serde::de::IgnoredAny>(&message.body).is_ok() {
         "application/json"
     } else {
@@ -61,7 +61,7 @@ pub fn of_message(message: &Delivery, settings: &Settings, now_s: u64) -> Reques
 }
 
 /// The request of a batch: JSON, with all that is known of each message.
-pub fn of_batch(messages: &[Delivery], settings: &Settings, now_s: u64) -> Request {
+pub fn of_batch(messages: &[Message], settings: &Settings, now_s: u64) -> Request {
     let mut request = begin(settings, "application/json");
     if let Some(first) = messages.first() {
         request = of_queue(request, first);
@@ -70,7 +70,10 @@ pub fn of_batch(messages: &[Delivery], settings: &Settings, now_s: u64) -> Reque
 }
 
 fn begin(settings: &Settings, content_type: &str) -> Request {
-    let mut request = Request::post(&settings.url).limit(MOST_RESPONSE);
+    // The status is the outcome, however long the body is.
+    let mut request = Request::post(&settings.url)
+        .limit(MOST_RESPONSE)
+        .truncated();
     for (name, value) in [("content-type", content_type), ("user-agent", USER_AGENT)] {
         if !settings.has_header(name) {
             request = request.header(name, value);
@@ -82,7 +85,7 @@ fn begin(settings: &Settings, content_type: &str) -> Request {
     request
 }
 
-fn of_queue(request: Request, message: &Delivery) -> Request {
+fn of_queue(request: Request, message: &Message) -> Request {
     // As the daemon has it: the name without its backend.
     let name = message.queue.rsplit(':').next().unwrap_or_default();
     request
@@ -101,8 +104,7 @@ fn end(mut request: Request, settings: &Settings, body: Vec<u8>, now_s: u64) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dispatcher_guest::v0_2::TraceContext;
-    use dispatcher_guest::{Attribute, AttributeValue, Message};
+    use dispatcher_guest::{Attribute, AttributeValue, TraceContext};
 
     fn settings() -> Settings {
         Settings {
@@ -113,13 +115,13 @@ mod tests {
         }
     }
 
-    fn message() -> Delivery {
+    fn message() -> Message {
         let attribute = |name: &str, value| Attribute {
             name: name.into(),
             data_type: "String".into(),
             value,
         };
-        let message = Message {
+        Message {
             id: "m-1".into(),
             queue: "local:orders".into(),
             body: r#"{"a":1}"#.into(),
@@ -136,15 +138,12 @@ mod tests {
                 attribute("kind", AttributeValue::Text("order".into())),
                 attribute("raw", AttributeValue::Binary(vec![1, 2])),
             ],
-            ..Message::default()
-        };
-        Delivery {
             idempotency_key: "k-1".into(),
             trace: Some(TraceContext {
                 traceparent: "00-a-b-01".into(),
                 tracestate: Some("v=1".into()),
             }),
-            ..Delivery::of(message)
+            ..Message::default()
         }
     }
 
@@ -184,7 +183,7 @@ mod tests {
     fn a_body_that_is_not_json_is_text_unless_a_header_says_otherwise() {
         let kind = |settings: &Settings| {
             let mut message = message();
-            message.message.body = "hello".into();
+            message.body = "hello".into();
             let request = of_message(&message, settings, 0);
             let kinds = request.headers.into_iter();
             let kinds = kinds.filter(|(name, _)| name.eq_ignore_ascii_case("content-type"));

@@ -1,7 +1,7 @@
 //! The lines for the log: which function, which messages, and why. Pure text; prints nothing.
 
+use crate::members::{self, Members};
 use crate::split::Slip;
-use serde_json::Value;
 
 /// How many ids are named.
 const NAMED: usize = 3;
@@ -16,8 +16,8 @@ pub fn function_error(
     log_tail: Option<&str>,
     slips: &[Slip],
 ) -> String {
-    let details: Value = serde_json::from_slice(payload).unwrap_or_default();
-    let detail = |name: &str| details.get(name).and_then(Value::as_str).map(line);
+    let details: Members<'_> = serde_json::from_slice(payload).unwrap_or_default();
+    let detail = |name: &str| members::text(&details, name).map(|text| line(&text));
     let kind = detail("errorType").unwrap_or_else(|| "an error without a type".into());
     let message = detail("errorMessage").unwrap_or_else(|| "no message".into());
     let mut text = format!(

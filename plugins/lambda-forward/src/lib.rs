@@ -6,6 +6,7 @@ mod deliver;
 mod digest;
 mod event;
 mod journal;
+mod members;
 mod settings;
 mod split;
 mod verdict;

@@ -1,5 +1,6 @@
 //! What to forward to, from environment variables. Knows nothing of messages.
 
+use crate::event::NoDigest;
 use dispatcher_guest::lambda::Invocation;
 
 /// Lambda takes less than so many bytes when it is waited for: 6 MB (Invoke's quota; its refusal
@@ -20,10 +21,12 @@ pub struct Settings {
     pub invocation: Invocation,
     /// Whether the answer may name the messages that failed (`batchItemFailures`).
     pub partial_failures: bool,
+    /// How a record without attributes says so.
+    pub no_digest: NoDigest,
 }
 
 impl Settings {
-    /// Reads `FUNCTION`, `INVOCATION` and `PARTIAL_FAILURES` by way of `variable`.
+    /// Reads `FUNCTION`, `INVOCATION`, `PARTIAL_FAILURES` and `BATCH_WINDOW` by way of `variable`.
     ///
     /// # Errors
     /// Every problem in one line.
@@ -42,21 +45,26 @@ impl Settings {
                 Invocation::RequestResponse
             }
         };
-        let partial_failures = match set("PARTIAL_FAILURES").as_deref() {
+        let mut switch = |name: &str| match set(name).as_deref() {
             None | Some("false") => false,
             Some("true") => true,
             Some(other) => {
-                problems.push(format!(
-                    "PARTIAL_FAILURES is {other:?}: wanted true or false"
-                ));
+                problems.push(format!("{name} is {other:?}: wanted true or false"));
                 false
             }
+        };
+        let partial_failures = switch("PARTIAL_FAILURES");
+        let no_digest = if switch("BATCH_WINDOW") {
+            NoDigest::Null
+        } else {
+            NoDigest::Absent
         };
         if problems.is_empty() {
             Ok(Self {
                 function,
                 invocation,
                 partial_failures,
+                no_digest,
             })
         } else {
             Err(problems.join("; "))
@@ -98,14 +106,17 @@ mod tests {
         let least = read(&[("FUNCTION", "f:live")]).expect("complete");
         assert_eq!(least.function, "f:live");
         assert!(least.waits() && !least.partial_failures);
+        assert_eq!(least.no_digest, NoDigest::Absent);
         assert_eq!(least.limit(), 6_291_456);
         let all = [
             ("FUNCTION", "f"),
             ("INVOCATION", "async"),
             ("PARTIAL_FAILURES", "true"),
+            ("BATCH_WINDOW", "true"),
         ];
         let all = read(&all).expect("complete");
         assert!(!all.waits() && all.partial_failures);
+        assert_eq!(all.no_digest, NoDigest::Null);
         assert_eq!(all.limit(), 1_048_576);
     }
 

@@ -55,7 +55,7 @@ static bool succeeded(const http_response_t *response, failure_t *failure) {
   uint16_t status = response->status;
   if (status >= 200 && status <= 299) return true;
   char why[32];
-  snprintf(why, sizeof why, "the answer: %u", status);
+  snprintf(why, sizeof why, "the response: %u", status);
   bool may_change = status == 401 || status == 403 || status == 408 || status == 425 || status == 429;
   if (may_change || status >= 500) return retry(failure, after_ms(response), why);
   return reject(failure, why);

@@ -119,9 +119,10 @@ impl Module {
     ) {
         let name = module.ident.to_string();
         let public = matches!(module.vis, Visibility::Public(_));
-        let prefix = match public {
-            true => format!("{}{name}::", self.prefix),
-            false => self.prefix.clone(),
+        let prefix = if public {
+            format!("{}{name}::", self.prefix)
+        } else {
+            self.prefix.clone()
         };
         if public {
             found.insert(format!("mod {}{name}", self.prefix));
@@ -133,7 +134,9 @@ impl Module {
         match &module.content {
             Some((_, items)) => inner.read(items, found, private),
             None => {
-                let items = parsed(&self.folder.join(format!("{name}.rs")));
+                let file = self.folder.join(format!("{name}.rs"));
+                let with_parts = inner.folder.join("mod.rs");
+                let items = parsed(if file.exists() { &file } else { &with_parts });
                 inner.read(&items, found, private);
             }
         }
@@ -159,9 +162,10 @@ impl Module {
         let generics = text(&item.generics);
         if let Some((of, _)) = &item.trait_ {
             let home = self.prefix.trim_end_matches("::");
-            let home = match home.is_empty() {
-                true => String::new(),
-                false => format!(" in {home}"),
+            let home = if home.is_empty() {
+                String::new()
+            } else {
+                format!(" in {home}")
             };
             found.insert(format!("impl{generics} {} for {on}{home}", text(of)));
             return;

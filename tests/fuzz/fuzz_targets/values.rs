@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| dispatcher::config::fuzz::values(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| dispatcher_config::fuzz::values(bytes));

@@ -22,7 +22,7 @@ mod state;
 #[allow(dead_code, unused_imports, reason = "the pool uses all of it")]
 mod sync;
 
-use self::{park::Parking, state::PoolState};
+use self::{park::ParkedWorkers, state::PoolState};
 
 fn check(preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
@@ -148,7 +148,7 @@ fn wake_after_completion_does_nothing() {
 
 /// Items are a bare count, and a worker's loop is the pool's without the tasks.
 struct Yard {
-    parking: Parking,
+    parking: ParkedWorkers,
     items: AtomicUsize,
     taken: AtomicUsize,
     /// Rung by the worker that takes the last item.
@@ -159,7 +159,7 @@ struct Yard {
 impl Yard {
     fn new(workers: usize, wanted: usize) -> Arc<Self> {
         let counts = || AtomicUsize::new(0);
-        let parking = Parking::new(workers);
+        let parking = ParkedWorkers::new(workers);
         Arc::new(Self {
             parking,
             items: counts(),

@@ -1,8 +1,8 @@
 //! What must hold of a message's age: the newest first where the route says so, nothing too old
 //! started, nothing shed before its time.
 
-use super::{Said, World};
-use crate::circumstances::Met;
+use super::{World, WorldAnswer};
+use crate::circumstances::MetCircumstances;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::message::Outcome;
@@ -41,7 +41,7 @@ impl World {
         let first = waiting.iter().any(|&one| sent(one) < oldest);
         let passed = waiting.iter().find(|&&one| sent(one) > oldest).copied();
         if first {
-            self.met.insert(Met::NewestFirst);
+            self.met.insert(MetCircumstances::NewestFirst);
         }
         let excused = self.lives[life].stopping || self.lives[life].was_paused[queue];
         if let Some(one) = passed.filter(|_| !excused) {
@@ -80,7 +80,7 @@ impl World {
         &self,
         life: usize,
         delivery: usize,
-        said: Option<&Said>,
+        said: Option<&WorldAnswer>,
         outcome: &Outcome,
     ) -> Option<Result<(), &'static str>> {
         let one = &self.deliveries[delivery];
@@ -96,7 +96,7 @@ impl World {
         sheds.then(|| {
             if drops != plan.drops {
                 Err("shed-two-ways")
-            } else if !matches!(said, None | Some(Said::Kept)) && !self.pauses(delivery) {
+            } else if !matches!(said, None | Some(WorldAnswer::Kept)) && !self.pauses(delivery) {
                 Err("shed-after-an-attempt")
             } else if clock::now() < one.expires && !again {
                 Err("shed-early")
@@ -117,9 +117,10 @@ impl World {
     pub(crate) fn sheds(&mut self, life: usize, delivery: usize, outcome: &Outcome) {
         let message = self.deliveries[delivery].message;
         let held = !self.deliveries[delivery].tried.is_empty();
-        self.met.insert(match held {
-            true => Met::ShedWhileHeld,
-            false => Met::Shed,
+        self.met.insert(if held {
+            MetCircumstances::ShedWhileHeld
+        } else {
+            MetCircumstances::Shed
         });
         if *outcome == Outcome::Delete {
             self.messages[message].shed = true;

@@ -1,6 +1,6 @@
 //! What must hold when a message is delivered, extended or left behind, and at the very end.
 
-use super::{Gone, Life, NONE, Said, SimulatedDelivery, Trial, World};
+use super::{Gone, Life, NONE, SimulatedDelivery, Trial, World, WorldAnswer};
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::queue::VISIBILITY_CEILING;
@@ -140,11 +140,10 @@ impl World {
         // Without long polls nothing shows that a queue is empty, so that of what another process
         // was done with each may be awaited to the end.
         let alone = self.scenario.route.group_by && self.scenario.route.poll_for_s == 0;
-        let awaited = match alone {
-            true => {
-                super::turns::LONGEST_WAIT * u32::try_from(self.messages.len()).unwrap_or(u32::MAX)
-            }
-            false => Duration::ZERO,
+        let awaited = if alone {
+            super::turns::LONGEST_WAIT * u32::try_from(self.messages.len()).unwrap_or(u32::MAX)
+        } else {
+            Duration::ZERO
         };
         hidden.unwrap_or_default() + slack + held + stays + awaited
     }
@@ -196,7 +195,7 @@ impl World {
         let most = VISIBILITY_CEILING - CEILING_MARGIN;
         let lost = |one: &SimulatedDelivery| {
             let lost = |trial: &Trial| match trial.ended {
-                Some((at, Said::Fenced)) => at.since(one.handed) < most,
+                Some((at, WorldAnswer::Fenced)) => at.since(one.handed) < most,
                 _ => false,
             };
             one.tried.iter().filter(|trial| lost(trial)).count()

@@ -1,6 +1,6 @@
 //! What must hold when an attempt ends and when a queue is told what became of a message.
 
-use super::{Life, LiveAttempt, Said, SimulatedDelivery, Stored, Trial, World};
+use super::{Life, LiveAttempt, QueuedMessage, SimulatedDelivery, Trial, World, WorldAnswer};
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::message::Outcome;
@@ -17,7 +17,7 @@ impl SimulatedDelivery {
     /// How many attempts there were at it that count: neither turned away nor behind another.
     pub(crate) fn counted(&self) -> u32 {
         let counts = |trial: &&Trial| match &trial.ended {
-            Some((_, said)) => !matches!(said, Said::Kept | Said::Behind),
+            Some((_, said)) => !matches!(said, WorldAnswer::Kept | WorldAnswer::Behind),
             None => true,
         };
         let count = self.tried.iter().filter(counts).count();
@@ -28,7 +28,12 @@ impl SimulatedDelivery {
 impl World {
     /// An attempt ended: the handler said this of each message, and `lost` whose answer does not
     /// count.
-    pub(crate) fn attempt_ends(&mut self, attempt: usize, mut said: Vec<Said>, lost: &[bool]) {
+    pub(crate) fn attempt_ends(
+        &mut self,
+        attempt: usize,
+        mut said: Vec<WorldAnswer>,
+        lost: &[bool],
+    ) {
         let now = clock::now();
         self.check_suspects(now);
         let Some(live) = self.attempts.remove(&attempt) else {
@@ -41,8 +46,8 @@ impl World {
             ..
         } = live;
         for (one, &lost) in said.iter_mut().zip(lost) {
-            if lost && *one != Said::Done {
-                *one = Said::Fenced;
+            if lost && *one != WorldAnswer::Done {
+                *one = WorldAnswer::Fenced;
             }
         }
         self.in_group_order(&deliveries, &mut said);
@@ -55,7 +60,7 @@ impl World {
         );
         for (one, said) in deliveries.into_iter().zip(said) {
             let message = self.deliveries[one].message;
-            if said == Said::Done {
+            if said == WorldAnswer::Done {
                 self.messages[message].done = true;
                 self.lives[life].done.insert(message, now);
             }
@@ -66,23 +71,70 @@ impl World {
     }
 
     /// The first of a group that is not done speaks for all behind it.
-    fn in_group_order(&self, deliveries: &[usize], said: &mut [Said]) {
+    fn in_group_order(&self, deliveries: &[usize], said: &mut [WorldAnswer]) {
         let group = |one: usize| self.group_of(self.deliveries[one].message);
         for at in 0..said.len() {
             let speaks = match said[at] {
-                Said::Done => continue,
-                Said::Kept => Said::Kept,
-                _ => Said::Behind,
+                WorldAnswer::Done => continue,
+                WorldAnswer::Kept => WorldAnswer::Kept,
+                _ => WorldAnswer::Behind,
             };
             let of = group(deliveries[at]);
             if of.is_none() {
                 continue;
             }
             for behind in at + 1..said.len() {
-                if group(deliveries[behind]) == of && said[behind] != Said::Fenced {
+                if group(deliveries[behind]) == of && said[behind] != WorldAnswer::Fenced {
                     said[behind] = speaks.clone();
                 }
             }
+        }
+    }
+
+    /// Of a queue that keeps groups in order nothing goes back before what is held behind it in its
+    /// group: the queue could deliver it to others, while what is behind it is here. The receipt of an
+    /// older delivery changes nothing; and one that came back after its lease was lost is here behind those
+    /// that stayed.
+    fn check_release_order(&mut self, life: usize, delivery: usize, now: BootInstant) {
+        let message = self.deliveries[delivery].message;
+        let QueuedMessage { queue, group, .. } = self.messages[message];
+        let is_current = self.messages[message].latest == Some(delivery);
+        if group.is_none() || !is_current || !self.is_ordered(queue) || !self.is_honest(delivery) {
+            return;
+        }
+        let came = self.deliveries[delivery].reached;
+        let is_before =
+            |one: &QueuedMessage| one.queue == queue && one.group == group && one.gone.is_none();
+        // The queue delivers what follows the first of a group no sooner than that one. What came while an
+        // earlier delivery of it was at work goes back unseen by its group.
+        let is_tried = !self.deliveries[delivery].tried.is_empty();
+        let is_first = is_tried && !self.messages[..message].iter().any(is_before);
+        // The queue has not taken its release yet.
+        let is_under_way = |one: &SimulatedDelivery| {
+            let told = one.told.as_deref().unwrap_or_default();
+            told.starts_with("Release") && !one.released && one.unheard.is_none()
+        };
+        let behind = self.messages.iter().enumerate().skip(message + 1);
+        let held = behind.filter_map(|(at, one)| {
+            let other = one.latest?;
+            let of = &self.deliveries[other];
+            let is_held = one.queue == queue
+                && one.group == group
+                && one.gone.is_none()
+                && of.life == life
+                && of.reached.is_some()
+                && of.reached >= came
+                && (of.told.is_none() || is_first && is_under_way(of))
+                && !self.lives[life].done.contains_key(&at)
+                && self.is_honest(other)
+                && self.counts_on_until(other) > now
+                && self.is_kept(other, now);
+            is_held.then_some(at)
+        });
+        let held: Vec<usize> = held.collect();
+        if !held.is_empty() {
+            let why = format!("message {message} goes back, and {held:?} behind it are held");
+            self.fails("released-before-followers", why);
         }
     }
 
@@ -126,6 +178,9 @@ impl World {
         if matches!(outcome, Outcome::Release(_)) && one.extending > 0 {
             self.fails("released-while-extending", words.clone());
         }
+        if matches!(outcome, Outcome::Release(_)) {
+            self.check_release_order(life, delivery, now);
+        }
         let first = one.told.is_none();
         self.deliveries[delivery].unheard = None;
         self.deliveries[delivery].told = Some(text);
@@ -138,7 +193,7 @@ impl World {
             return;
         }
         let said = said.flatten();
-        if let Some((ended, Said::Done)) = &said {
+        if let Some((ended, WorldAnswer::Done)) = &said {
             self.check_prompt(delivery, *ended);
         }
         let words_of_trial = said.as_ref().map(|(_, said)| said);
@@ -249,7 +304,7 @@ impl World {
         &self,
         life: usize,
         delivery: usize,
-        said: Option<&(BootInstant, Said)>,
+        said: Option<&(BootInstant, WorldAnswer)>,
         outcome: &Outcome,
     ) -> Result<(), &'static str> {
         let one = &self.deliveries[delivery];
@@ -267,9 +322,9 @@ impl World {
         let right = |right: bool, rule| if right { Ok(()) } else { Err(rule) };
         match (outcome, said.map(|(_, said)| said)) {
             (Outcome::Delete, _) => right(stored.done, "deleted-undone"),
-            (_, Some(Said::Done)) => Err("done-not-deleted"),
-            (_, Some(Said::Fenced)) => Err("settled-a-fenced-answer"),
-            (Outcome::Release(after), Some(Said::Kept)) => {
+            (_, Some(WorldAnswer::Done)) => Err("done-not-deleted"),
+            (_, Some(WorldAnswer::Fenced)) => Err("settled-a-fenced-answer"),
+            (Outcome::Release(after), Some(WorldAnswer::Kept)) => {
                 // One ahead of it that was lost must be delivered before it.
                 let may = stopping
                     || self.is_behind_an_open_one(life, one.message)
@@ -277,31 +332,33 @@ impl World {
                     || self.is_behind_a_lost_one(delivery);
                 right(may && after.is_zero(), "released-a-throttled-one")
             }
-            (Outcome::DeadLetter(_), Some(Said::Kept)) => Err("dead-lettered-while-throttled"),
-            (Outcome::DeadLetter(_), Some(Said::Reject)) => right(
+            (Outcome::DeadLetter(_), Some(WorldAnswer::Kept)) => {
+                Err("dead-lettered-while-throttled")
+            }
+            (Outcome::DeadLetter(_), Some(WorldAnswer::Reject)) => right(
                 plan.dead_letters || (plan.takes_dead() && spent),
                 "dead-lettered-without-a-queue",
             ),
-            (Outcome::Release(after), Some(Said::Reject)) => right(
+            (Outcome::Release(after), Some(WorldAnswer::Reject)) => right(
                 !plan.dead_letters && *after <= longest,
                 "rejected-not-dead-lettered",
             ),
-            (Outcome::Release(after), Some(Said::Retry(Some(asked)))) => {
+            (Outcome::Release(after), Some(WorldAnswer::Retry(Some(asked)))) => {
                 // What pauses within its lease is released for the rest of the pause.
                 let asked = (*asked).min(VISIBILITY_CEILING);
                 let rest = grouped && *after < asked;
                 right(*after == asked || rest, "not-when-asked")
             }
-            (Outcome::Release(after), Some(Said::Behind)) => {
+            (Outcome::Release(after), Some(WorldAnswer::Behind)) => {
                 right(after.is_zero(), "behind-not-at-once")
             }
-            (Outcome::Release(after), Some(Said::Retry(None) | Said::Cut)) => {
+            (Outcome::Release(after), Some(WorldAnswer::Retry(None) | WorldAnswer::Cut)) => {
                 right(*after <= longest, "released-for-too-long")
             }
-            (Outcome::DeadLetter(_), Some(Said::Retry(_) | Said::Cut)) => {
+            (Outcome::DeadLetter(_), Some(WorldAnswer::Retry(_) | WorldAnswer::Cut)) => {
                 right(spent, "dead-lettered-early")
             }
-            (Outcome::DeadLetter(_), Some(Said::Behind)) => Err("dead-lettered-untried"),
+            (Outcome::DeadLetter(_), Some(WorldAnswer::Behind)) => Err("dead-lettered-untried"),
             (Outcome::Release(after), None) => {
                 let ordered = self.is_ordered(stored.queue);
                 let may = stopping || ordered || self.is_behind_a_lost_one(delivery);
@@ -335,12 +392,12 @@ impl World {
     /// another was done with and could not delete is redelivered.
     pub(crate) fn is_behind_an_open_one(&self, life: usize, message: usize) -> bool {
         let own = &self.messages[message];
-        let same = |other: &Stored| {
+        let same = |other: &QueuedMessage| {
             let of = (other.group, other.tag);
             other.queue == own.queue && of == (own.group, own.tag)
         };
         let done = &self.lives[life].done;
-        let open = |(at, other): (usize, &Stored)| {
+        let open = |(at, other): (usize, &QueuedMessage)| {
             !done.contains_key(&at) && other.gone.is_none() && other.dead_lettered.is_none()
         };
         let ahead = self.messages[..message].iter().enumerate();

@@ -1,7 +1,7 @@
 //! Handlers: what they answer, and when, follows from the seed, the message and its try alone.
 
 use super::port::{delivery, sleep};
-use super::{Said, Sim, World};
+use super::{Sim, World, WorldAnswer};
 use dispatcher_core::handler::{Attempt, Handler};
 use dispatcher_core::message::{FailureReason, Message, Verdict};
 use fastrand::Rng;
@@ -27,7 +27,7 @@ enum HandlerCourse {
 
 /// What a handler makes of one message.
 struct Act {
-    said: Said,
+    said: WorldAnswer,
     way: HandlerCourse,
     /// It will take nothing more until somebody acts.
     closed: bool,
@@ -50,22 +50,22 @@ impl World {
         let mut roll = |often: u32| rng.u32(0..1_000) < often;
         if self.quiet {
             return Act {
-                said: Said::Done,
+                said: WorldAnswer::Done,
                 way: HandlerCourse::At(Duration::from_millis(1)),
                 closed: false,
             };
         }
         let closed = self.closed || roll(mix.closed);
         let said = if closed || roll(mix.busy) {
-            Said::Kept
+            WorldAnswer::Kept
         } else if self.is_stubborn(message) || roll(mix.retry) {
-            Said::Retry(None)
+            WorldAnswer::Retry(None)
         } else if roll(mix.retry_after) {
-            Said::Retry(Some(Duration::from_secs(1)))
+            WorldAnswer::Retry(Some(Duration::from_secs(1)))
         } else if roll(mix.reject) {
-            Said::Reject
+            WorldAnswer::Reject
         } else {
-            Said::Done
+            WorldAnswer::Done
         };
         let (panics, stalls, slow, instant) = (
             roll(mix.panic),
@@ -86,7 +86,9 @@ impl World {
             _ => HandlerCourse::At(wait),
         };
         let said = match said {
-            Said::Retry(Some(_)) => Said::Retry(Some(Duration::from_millis(rng.u64(0..20_000)))),
+            WorldAnswer::Retry(Some(_)) => {
+                WorldAnswer::Retry(Some(Duration::from_millis(rng.u64(0..20_000))))
+            }
             other => other,
         };
         Act { said, way, closed }
@@ -108,7 +110,7 @@ impl SimulatedWork {
             .collect()
     }
 
-    fn ends(&self, said: Vec<Said>) {
+    fn ends(&self, said: Vec<WorldAnswer>) {
         self.sim
             .lock()
             .attempt_ends(self.attempt, said, &self.lost());
@@ -117,7 +119,7 @@ impl SimulatedWork {
 
 impl Drop for SimulatedWork {
     fn drop(&mut self) {
-        self.ends(vec![Said::Cut; self.cancelled.len()]);
+        self.ends(vec![WorldAnswer::Cut; self.cancelled.len()]);
     }
 }
 
@@ -172,12 +174,12 @@ impl Handler for Actor {
 
 fn verdict(act: &Act, number: usize) -> Verdict {
     match &act.said {
-        Said::Done => Verdict::Done,
-        Said::Retry(after) => Verdict::Retry {
+        WorldAnswer::Done => Verdict::Done,
+        WorldAnswer::Retry(after) => Verdict::Retry {
             after: *after,
             why: FailureReason::Requested,
         },
-        Said::Reject => Verdict::Reject("as the scenario wants".into()),
+        WorldAnswer::Reject => Verdict::Reject("as the scenario wants".into()),
         _ if act.closed => Verdict::Closed("as the scenario wants".into()),
         _ => Verdict::Busy {
             after: number.is_multiple_of(3).then(|| Duration::from_millis(700)),

@@ -15,15 +15,15 @@ pub(crate) mod starts;
 pub(crate) mod turns;
 pub(crate) mod views;
 
-use crate::circumstances::Met;
+use crate::circumstances::MetCircumstances;
 use crate::scenario::{Flavour, Scenario};
 use dispatcher_core::clock;
 use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::scheduler::permits::Permits;
 pub(crate) use events::{Broken, Calls, Event};
 use fastrand::Rng;
-use receives::Told;
-use records::Arriving;
+use receives::KnownReceive;
+use records::ArrivingMessages;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl Sim {
 pub(crate) struct World {
     pub scenario: Arc<Scenario>,
     pub rng: Rng,
-    pub messages: Vec<Stored>,
+    pub messages: Vec<QueuedMessage>,
     pub deliveries: Vec<SimulatedDelivery>,
     /// Processes, each start a new one.
     pub lives: Vec<Life>,
@@ -73,7 +73,7 @@ pub(crate) struct World {
     /// How many ids receives have had.
     pub ids: u64,
     /// What receives with an id have brought.
-    pub told: BTreeMap<u64, Told>,
+    pub told: BTreeMap<u64, KnownReceive>,
     /// What the store knows as done, and until when: it outlives every process.
     pub records: BTreeMap<usize, Timestamp>,
     pub trace: Vec<Event>,
@@ -84,12 +84,12 @@ pub(crate) struct World {
     pub happened: Arc<Notify>,
     pub calls: Calls,
     /// What the world did that not every world does.
-    pub met: BTreeSet<Met>,
+    pub met: BTreeSet<MetCircumstances>,
 }
 
 /// A message at its queue.
 #[derive(Debug, Clone)]
-pub(crate) struct Stored {
+pub(crate) struct QueuedMessage {
     pub queue: usize,
     /// Of its queue.
     pub group: Option<u16>,
@@ -169,12 +169,12 @@ pub(crate) struct SimulatedDelivery {
 #[derive(Debug, Clone)]
 pub(crate) struct Trial {
     pub began: BootInstant,
-    pub ended: Option<(BootInstant, Said)>,
+    pub ended: Option<(BootInstant, WorldAnswer)>,
 }
 
 /// What became of a message in an attempt, the order of its group considered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum WorldAnswer {
     Done,
     Retry(Option<Duration>),
     Reject,
@@ -228,7 +228,7 @@ pub(crate) struct Life {
     /// When each queue said that it held nothing more.
     pub drained: Vec<Vec<BootInstant>>,
     /// What was received and is being looked up.
-    pub arriving: Option<Arriving>,
+    pub arriving: Option<ArrivingMessages>,
     /// The store has failed it.
     pub unremembered: bool,
     /// An entry of a settlement failed once: retries are held beyond the room.
@@ -312,7 +312,7 @@ impl World {
         one.was_paused[queue] |= paused;
         one.paused[queue] = paused.then(clock::now);
         if paused {
-            self.met.insert(Met::Paused);
+            self.met.insert(MetCircumstances::Paused);
         }
     }
 
@@ -320,15 +320,15 @@ impl World {
     pub(crate) fn operator_limits(&mut self, life: usize, attempts: usize) {
         self.note_with("is limited", life, NONE, vec![], attempts.to_string());
         self.lives[life].limit = Some((attempts, clock::now()));
-        self.met.insert(Met::Limited);
+        self.met.insert(MetCircumstances::Limited);
     }
 
     /// It is gone.
     pub(crate) fn dies(&mut self, life: usize, how: &'static str) {
         self.met.insert(if how == "crashes" {
-            Met::Crash
+            MetCircumstances::Crash
         } else {
-            Met::Stop
+            MetCircumstances::Stop
         });
         self.lives[life].dead = true;
         self.lives[life].died = clock::now();
@@ -388,7 +388,7 @@ impl World {
     }
 
     /// So often in a thousand, while faults are on; noted if so.
-    pub(crate) fn roll(&mut self, in_a_thousand: u32, what: Met) -> bool {
+    pub(crate) fn roll(&mut self, in_a_thousand: u32, what: MetCircumstances) -> bool {
         let so = self.troubled && in_a_thousand > 0 && self.rng.u32(0..1_000) < in_a_thousand;
         if so {
             self.met.insert(what);

@@ -1,7 +1,7 @@
 //! What happens to a call on its way: how long it takes, whether it arrives, whether it is answered.
 
 use super::{Sim, World};
-use crate::circumstances::Met;
+use crate::circumstances::MetCircumstances;
 use std::time::Duration;
 
 /// What the network does to one call.
@@ -17,12 +17,12 @@ pub(crate) struct Passage {
 }
 
 /// A call that extends these, for as long as the process waits for its answer.
-pub(crate) struct Extending {
+pub(crate) struct ExtendCall {
     sim: Sim,
     deliveries: Vec<usize>,
 }
 
-impl Extending {
+impl ExtendCall {
     pub(crate) fn of(sim: &Sim, deliveries: &[usize]) -> Self {
         let mut world = sim.lock();
         for &one in deliveries {
@@ -33,7 +33,7 @@ impl Extending {
     }
 }
 
-impl Drop for Extending {
+impl Drop for ExtendCall {
     fn drop(&mut self) {
         let mut world = self.sim.lock();
         for &one in &self.deliveries {
@@ -46,7 +46,7 @@ impl World {
     /// What is told takes seconds to arrive, now and then.
     pub(crate) fn slows(&mut self, passage: &mut Passage) {
         let often = self.scenario.faults.slow_settle;
-        if self.roll(often, Met::SlowSettle) {
+        if self.roll(often, MetCircumstances::SlowSettle) {
             passage.to = self.between(Duration::from_secs(2), Duration::from_secs(8));
         }
     }
@@ -64,15 +64,15 @@ impl World {
             repeated: false,
         };
         let faults = self.scenario.faults;
-        passage.throttled = self.roll(faults.throttle, Met::Throttle);
+        passage.throttled = self.roll(faults.throttle, MetCircumstances::Throttle);
         if far {
-            passage.repeated = self.roll(faults.repeat, Met::CallTwice);
-            passage.arrives = !self.roll(faults.lost_request, Met::LostRequest);
-            passage.answered = !self.roll(faults.lost_answer, Met::LostAnswer);
-            if self.roll(faults.hang, Met::Hang) {
+            passage.repeated = self.roll(faults.repeat, MetCircumstances::CallTwice);
+            passage.arrives = !self.roll(faults.lost_request, MetCircumstances::LostRequest);
+            passage.answered = !self.roll(faults.lost_answer, MetCircumstances::LostAnswer);
+            if self.roll(faults.hang, MetCircumstances::Hang) {
                 passage.to = self.between(ms(500), ms(40_000));
             }
-            if self.roll(faults.late_answer, Met::LateAnswer) {
+            if self.roll(faults.late_answer, MetCircumstances::LateAnswer) {
                 passage.back = self.between(ms(100), ms(15_000));
             }
         }

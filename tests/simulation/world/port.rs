@@ -1,15 +1,15 @@
 //! The world's queues as the program sees them: its port, with a network between. Decides which
 //! calls are lost, late or refused, and nothing about their effect.
 
-use super::network::{Extending, Passage};
+use super::network::{ExtendCall, Passage};
 use super::receives::Want;
 use super::{NONE, Sim, World};
-use crate::circumstances::Met;
+use crate::circumstances::MetCircumstances;
 use crate::scenario::Flavour;
 use dispatcher_core::clock;
-use dispatcher_core::message::{Attribute, Message, Outcome, Outgoing, Receipt};
+use dispatcher_core::message::{Attribute, Message, Outcome, OutgoingMessage, Receipt};
 use dispatcher_core::queue::{
-    Ask, Depth, ErrorKind, Identity, ItemError, Queue, QueueError, Received,
+    Ask, Depth, ErrorKind, Identity, ItemError, Queue, QueueError, QueueFacts, ReceivedMessages,
 };
 use dispatcher_sqs::queue::attempts::LostReceives;
 use std::future::Future;
@@ -104,15 +104,17 @@ impl Port {
             let mut world = sim.lock();
             let mut one = |item: &T| {
                 let often = world.scenario.faults.entry;
-                match world.roll(often, Met::FailedEntry) {
-                    true => Err(ItemError::Transient("this entry failed".into())),
-                    false => apply(&mut world, item),
+                if world.roll(often, MetCircumstances::FailedEntry) {
+                    Err(ItemError::Transient("this entry failed".into()))
+                } else {
+                    apply(&mut world, item)
                 }
             };
             let answers = items.iter().map(&mut one).collect();
-            match passage.repeated {
-                true => items.iter().map(one).collect(),
-                false => answers,
+            if passage.repeated {
+                items.iter().map(one).collect()
+            } else {
+                answers
             }
         };
         let answer = self.remote(passage, PATIENCE, work).await;
@@ -153,7 +155,7 @@ impl Port {
     ) -> Result<Vec<usize>, QueueError> {
         let over = wait.is_zero() && self.sim.lock().is_over_the_limit(self.queue);
         if over {
-            self.sim.lock().met.insert(Met::OverLimit);
+            self.sim.lock().met.insert(MetCircumstances::OverLimit);
         }
         if passage.throttled || over {
             sleep(passage.to).await;
@@ -171,15 +173,15 @@ impl Port {
 }
 
 /// A receive that somebody waits for; however that ends, the world hears of it.
-struct Waited<'a>(Option<&'a Port>);
+struct WaitGuard<'a>(Option<&'a Port>);
 
-impl Waited<'_> {
+impl WaitGuard<'_> {
     fn ended(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Waited<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         if let Some(port) = self.0 {
             port.sim.lock().is_left(port.life, port.queue);
@@ -207,7 +209,7 @@ async fn poll(
     let blind = {
         let mut world = sim.lock();
         let often = world.scenario.faults.blind;
-        world.roll(often, Met::BlindPoll)
+        world.roll(often, MetCircumstances::BlindPoll)
     };
     loop {
         let (notifier, next) = {
@@ -248,12 +250,22 @@ impl Queue for Port {
         &self.identity
     }
 
-    fn ends_waits(&self) -> bool {
-        self.sim.lock().flavour(self.queue).is_exact()
+    fn facts(&self) -> QueueFacts {
+        QueueFacts {
+            ends_waits: self.sim.lock().flavour(self.queue).is_exact(),
+            ..QueueFacts::default()
+        }
     }
 
-    async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {
+    async fn receive(
+        &self,
+        ask: Ask,
+        hurry: &CancellationToken,
+    ) -> Result<ReceivedMessages, QueueError> {
         self.sim.lock().check_asks(self.life, self.queue);
+        self.sim
+            .lock()
+            .check_asks_for_few(self.life, self.queue, ask.max);
         let passage = self
             .begin("asks", vec![ask.max, usize::from(!ask.wait.is_zero())])
             .await;
@@ -277,7 +289,7 @@ impl Queue for Port {
             samples: !flavour.is_exact() && ask.wait.is_zero(),
         };
         self.sim.lock().note_receive(self.life, self.queue, id);
-        let waited_for = Waited(Some(self));
+        let waited_for = WaitGuard(Some(self));
         let called = clock::now();
         let hurry = flavour.is_exact().then(|| hurry.clone());
         let answer = self.ask(passage, want, ask.wait, hurry).await;
@@ -307,11 +319,11 @@ impl Queue for Port {
         world.answered(self.life, self.queue, &taken, drained, &ask);
         let handed = taken.first().map(|&one| world.deliveries[one].handed);
         let messages = taken.iter().map(|&one| self.message(&world, one));
-        Ok(Received {
+        Ok(ReceivedMessages {
             messages: messages.collect(),
             drained,
             taken: handed.filter(|_| !flavour.is_far()),
-            ..Received::default()
+            ..ReceivedMessages::default()
         })
     }
 
@@ -333,13 +345,14 @@ impl Queue for Port {
         }
         let asked: Vec<usize> = items.iter().map(|item| item.0).collect();
         let called = clock::now();
-        let _under_way = Extending::of(&self.sim, &asked);
+        let _under_way = ExtendCall::of(&self.sim, &asked);
         let answers = self
             .entries(passage, items, |world, (one, time)| {
                 let often = world.scenario.faults.refused_extension;
-                match world.roll(often, Met::RefusedExtension) {
-                    true => Err(ItemError::Refused("not extended".into())),
-                    false => world.extend(*one, *time),
+                if world.roll(often, MetCircumstances::RefusedExtension) {
+                    Err(ItemError::Refused("not extended".into()))
+                } else {
+                    world.extend(*one, *time)
                 }
             })
             .await;
@@ -387,7 +400,7 @@ impl Queue for Port {
         answers
     }
 
-    async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>> {
+    async fn send(&self, items: &[OutgoingMessage]) -> Vec<Result<String, ItemError>> {
         vec![Err(ItemError::Refused("nobody sends here".into())); items.len()]
     }
 

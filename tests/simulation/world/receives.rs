@@ -1,8 +1,8 @@
 //! How queues hand messages out: in which order, how many, which ones when there are groups, and
 //! the same again where SQS is asked with the id of an earlier receive.
 
-use super::{Gone, NONE, SimulatedDelivery, Stored, World};
-use crate::circumstances::Met;
+use super::{Gone, NONE, QueuedMessage, SimulatedDelivery, World};
+use crate::circumstances::MetCircumstances;
 use crate::scenario::Flavour;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
@@ -33,7 +33,7 @@ pub(crate) struct Want {
 
 /// What a receive with an id has brought.
 #[derive(Debug, Clone)]
-pub(crate) struct Told {
+pub(crate) struct KnownReceive {
     pub at: BootInstant,
     pub deliveries: Vec<usize>,
 }
@@ -70,7 +70,7 @@ impl World {
                 let deliveries = handed.clone();
                 self.told.insert(
                     id,
-                    Told {
+                    KnownReceive {
                         at: now,
                         deliveries,
                     },
@@ -90,12 +90,13 @@ impl World {
         let hidden = |world: &Self, at: usize| world.messages[at].visible > now;
         let in_flight = here.iter().filter(|&&at| hidden(self, at)).count();
         let most = self.scenario.queues[want.queue].in_flight;
-        let free = match flavour.is_exact() {
-            true => usize::MAX,
-            false => most.saturating_sub(in_flight),
+        let free = if flavour.is_exact() {
+            usize::MAX
+        } else {
+            most.saturating_sub(in_flight)
         };
         if free == 0 {
-            self.met.insert(Met::FullInFlight);
+            self.met.insert(MetCircumstances::FullInFlight);
         }
         if flavour == Flavour::Standard {
             let mut seen: Vec<usize> = here
@@ -105,11 +106,11 @@ impl World {
                 .collect();
             seen.sort_by_key(|&at| self.messages[at].visible);
             let disorder = self.scenario.faults.disorder;
-            if self.roll(disorder, Met::Disorder) {
+            if self.roll(disorder, MetCircumstances::Disorder) {
                 self.rng.shuffle(&mut seen);
             }
             if want.samples {
-                self.met.insert(Met::ShortPoll);
+                self.met.insert(MetCircumstances::ShortPoll);
                 seen.retain(|_| self.rng.u32(0..10) < 7);
             }
             seen.truncate(free);
@@ -121,17 +122,12 @@ impl World {
             here.retain(|&at| !hidden(self, at));
             return here;
         }
-        // A group of which something is hidden gives nothing more; the embedded queue gives one.
+        // A group gives nothing from its first message on that is hidden; the embedded queue gives one.
         let mut shut: BTreeSet<u16> = BTreeSet::new();
-        for &at in &here {
-            if hidden(self, at) {
-                shut.extend(self.messages[at].group);
-            }
-        }
         here.retain(|&at| {
             let group = self.messages[at].group;
             let open = !hidden(self, at) && group.is_none_or(|group| !shut.contains(&group));
-            if flavour == Flavour::Local {
+            if !open || flavour == Flavour::Local {
                 shut.extend(group);
             }
             open
@@ -149,7 +145,8 @@ impl World {
     /// Whether SQS refuses a short poll, since too much is in flight.
     pub(crate) fn is_over_the_limit(&self, queue: usize) -> bool {
         let now = clock::now();
-        let hidden = |one: &&Stored| one.queue == queue && one.gone.is_none() && one.visible > now;
+        let hidden =
+            |one: &&QueuedMessage| one.queue == queue && one.gone.is_none() && one.visible > now;
         let in_flight = self.messages.iter().filter(hidden).count();
         let plan = &self.scenario.queues[queue];
         plan.flavour == Flavour::Standard && in_flight >= plan.in_flight
@@ -166,7 +163,7 @@ impl World {
             return None;
         }
         let deliveries = told.deliveries.clone();
-        self.met.insert(Met::ToldAgain);
+        self.met.insert(MetCircumstances::ToldAgain);
         for &one in &deliveries {
             let until = now + want.visibility;
             let delivery = &mut self.deliveries[one];
@@ -183,10 +180,10 @@ impl World {
     /// Now and then something is delivered that should not be.
     fn duplicate(&mut self, want: Want, seen: &mut Vec<usize>, now: BootInstant) {
         let often = self.scenario.faults.duplicate;
-        if !self.roll(often, Met::Duplicate) {
+        if !self.roll(often, MetCircumstances::Duplicate) {
             return;
         }
-        let stray = |one: &Stored| match one.gone {
+        let stray = |one: &QueuedMessage| match one.gone {
             None => one.visible > now,
             Some(Gone::Deleted(at)) => now.since(at) < RISES,
             Some(Gone::Redriven) => false,
@@ -212,7 +209,7 @@ impl World {
         let stored = &mut self.messages[message];
         if redrive.is_some_and(|most| stored.receives >= most) {
             stored.gone = Some(Gone::Redriven);
-            self.met.insert(Met::Redriven);
+            self.met.insert(MetCircumstances::Redriven);
             self.note("redrives", NONE, want.queue, vec![message]);
             self.check_redriven(message);
             return None;

@@ -2,8 +2,8 @@
 //! their time, fail or hang. What must hold of it.
 
 use super::port::sleep;
-use super::{Said, Sim, World};
-use crate::circumstances::Met;
+use super::{Sim, World, WorldAnswer};
+use crate::circumstances::MetCircumstances;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::idempotency::{Records, RecordsError};
@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 /// What a receive brought and the process has not dealt with yet.
-pub(crate) struct Arriving {
+pub(crate) struct ArrivingMessages {
     queue: usize,
     taken: Vec<usize>,
     drained: bool,
@@ -49,7 +49,7 @@ impl World {
         if self.scenario.route.remembers_s.is_none() || taken.is_empty() {
             return self.reached(life, queue, taken, drained, ask);
         }
-        self.lives[life].arriving = Some(Arriving {
+        self.lives[life].arriving = Some(ArrivingMessages {
             queue,
             taken: taken.to_vec(),
             drained,
@@ -59,9 +59,9 @@ impl World {
 
     fn store_call(&mut self, life: usize) -> (Duration, CallFate) {
         let faults = self.scenario.faults;
-        let fate = if self.roll(faults.store_hangs, Met::StoreHung) {
+        let fate = if self.roll(faults.store_hangs, MetCircumstances::StoreHung) {
             CallFate::Hung
-        } else if self.roll(faults.store_fails, Met::StoreFailed) {
+        } else if self.roll(faults.store_fails, MetCircumstances::StoreFailed) {
             CallFate::Failed
         } else {
             CallFate::Answered
@@ -89,11 +89,11 @@ impl World {
         &mut self,
         life: usize,
         delivery: usize,
-        said: Option<&Said>,
+        said: Option<&WorldAnswer>,
         outcome: &Outcome,
     ) {
         let message = self.deliveries[delivery].message;
-        let tells = *outcome == Outcome::Delete && said == Some(&Said::Done);
+        let tells = *outcome == Outcome::Delete && said == Some(&WorldAnswer::Done);
         let remembers = self.scenario.route.remembers_s.is_some();
         let well = !self.lives[life].unremembered;
         if tells && remembers && well && !self.records.contains_key(&message) {
@@ -107,7 +107,7 @@ impl World {
 struct Lookup {
     sim: Sim,
     life: usize,
-    arriving: Option<Arriving>,
+    arriving: Option<ArrivingMessages>,
 }
 
 impl Lookup {
@@ -118,7 +118,7 @@ impl Lookup {
         for (&one, &known) in taken.unwrap_or_default().iter().zip(known) {
             world.deliveries[one].known = known;
             if known {
-                world.met.insert(Met::StoreKnew);
+                world.met.insert(MetCircumstances::StoreKnew);
             }
         }
     }

@@ -2,8 +2,8 @@
 //! and the embedded queue. How messages are delivered is in `receives`. Knows no network, and
 //! nothing of what the program should do.
 
-use super::{Gone, NONE, SimulatedDelivery, Stored, World};
-use crate::circumstances::Met;
+use super::{Gone, NONE, QueuedMessage, SimulatedDelivery, World};
+use crate::circumstances::MetCircumstances;
 use crate::scenario::Flavour;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
@@ -19,7 +19,7 @@ impl World {
     pub(crate) fn send(&mut self, queue: usize, group: Option<u16>) {
         let now = clock::now();
         let is_tag = |group: &u16| self.scenario.is_tag(queue, *group);
-        self.messages.push(Stored {
+        self.messages.push(QueuedMessage {
             queue,
             group: group.filter(|group| !is_tag(group)),
             tag: group.filter(is_tag),
@@ -101,7 +101,7 @@ impl World {
             return Err(ItemError::Refused("Total VisibilityTimeout".into()));
         }
         if now + time + NEAR > handed + VISIBILITY_CEILING {
-            self.met.insert(Met::Ceiling);
+            self.met.insert(MetCircumstances::Ceiling);
         }
         self.messages[message].visible = now + time;
         self.deliveries[delivery].until = now + time;
@@ -114,21 +114,20 @@ impl World {
     /// A receipt that is not the newest: refused, or accepted without effect.
     fn stale(&mut self, delivery: usize) -> Result<(), ItemError> {
         self.deliveries[delivery].misled = true;
-        self.met.insert(Met::StaleReceipt);
+        self.met.insert(MetCircumstances::StaleReceipt);
         let fenced = self.flavour(self.queue_of(delivery)).is_exact();
-        match !fenced && self.rng.u32(0..1_000) < self.scenario.faults.silent {
-            true => {
-                self.met.insert(Met::SilentStale);
-                Ok(())
-            }
-            false => Err(ItemError::Gone("the receipt is not the newest".into())),
+        if !fenced && self.rng.u32(0..1_000) < self.scenario.faults.silent {
+            self.met.insert(MetCircumstances::SilentStale);
+            Ok(())
+        } else {
+            Err(ItemError::Gone("the receipt is not the newest".into()))
         }
     }
 
     fn delete(&mut self, delivery: usize) -> Result<(), ItemError> {
         let now = clock::now();
         let SimulatedDelivery { message, life, .. } = self.deliveries[delivery];
-        let Stored {
+        let QueuedMessage {
             queue,
             visible,
             latest,
@@ -174,7 +173,7 @@ impl World {
             self.note_with("buries", life, queue, vec![message], why.to_owned());
         }
         let often = self.scenario.faults.entry;
-        if !self.flavour(queue).is_exact() && self.roll(often, Met::FailedEntry) {
+        if !self.flavour(queue).is_exact() && self.roll(often, MetCircumstances::FailedEntry) {
             return Err(ItemError::Transient(
                 "copied to the dead-letter queue and not deleted".into(),
             ));
@@ -188,9 +187,9 @@ impl World {
         self.note_with("the date is set", NONE, NONE, vec![], format!("{on_ms} ms"));
         clock::simulated::set_date(on_ms);
         self.met.insert(if on_ms > 0 {
-            Met::DateOn
+            MetCircumstances::DateOn
         } else {
-            Met::DateBack
+            MetCircumstances::DateBack
         });
     }
 }

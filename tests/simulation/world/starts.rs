@@ -1,8 +1,8 @@
 //! What must hold when an attempt begins: leases, order, groups, limits. The rules are said anew
 //! here, from what the process was told, and share no code with the program.
 
-use super::{Life, LiveAttempt, NONE, Said, Trial, World};
-use crate::circumstances::Met;
+use super::{Life, LiveAttempt, NONE, Trial, World, WorldAnswer};
+use crate::circumstances::MetCircumstances;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use std::time::Duration;
@@ -38,9 +38,10 @@ impl World {
         }
         self.check_turns(life, queue, deliveries, lost, now);
         self.check_pause(life, queue, deliveries, now);
-        match self.scenario.route.newest_first {
-            true => self.check_newest(life, queue, deliveries, now),
-            false => self.check_arrival(life, queue, deliveries, now),
+        if self.scenario.route.newest_first {
+            self.check_newest(life, queue, deliveries, now)
+        } else {
+            self.check_arrival(life, queue, deliveries, now)
         }
         for &one in deliveries {
             let message = self.deliveries[one].message;
@@ -82,12 +83,15 @@ impl World {
         let again = one.tried.last().is_some_and(|trial| {
             let failed = matches!(
                 trial.ended,
-                Some((_, Said::Retry(_) | Said::Reject | Said::Cut))
+                Some((
+                    _,
+                    WorldAnswer::Retry(_) | WorldAnswer::Reject | WorldAnswer::Cut
+                ))
             );
             let made = self.attempts_within(life, delivery).0 + one.counted() - 1;
             let has_more = failed && grouped && limit.is_some_and(|most| made < most);
-            let waited = matches!(trial.ended, Some((_, Said::Kept)));
-            let behind = grouped && matches!(trial.ended, Some((_, Said::Behind)));
+            let waited = matches!(trial.ended, Some((_, WorldAnswer::Kept)));
+            let behind = grouped && matches!(trial.ended, Some((_, WorldAnswer::Behind)));
             !(waited || behind || has_more)
         });
         let told = one.told.is_some();
@@ -170,10 +174,34 @@ impl World {
         }
     }
 
+    /// Whether a delivery's message came back, and its next receive may dead-letter it.
+    fn is_last_chance(&self, delivery: usize) -> bool {
+        let one = &self.deliveries[delivery];
+        let redrive = self.scenario.queues[self.queue_of(delivery)].redrive;
+        let limit = self.limit_of(one.message);
+        let is_last = |made: u32, most: Option<u32>| most.is_some_and(|most| made >= most);
+        let attempts = self.attempts_of(one.life, delivery);
+        one.count > 1 && (is_last(one.count, redrive) || is_last(attempts, limit))
+    }
+
     /// Nothing of a lower queue starts while a higher one is known to hold something.
     fn check_strict(&mut self, life: usize, above: usize, starting: &[usize], now: BootInstant) {
         if self.lives[life].was_paused[above] {
             return; // it holds up nobody, and what it gave back is on its way
+        }
+        let own = starting.iter().map(|&one| self.queue_of(one)).next();
+        let in_hand = |&one: &usize| {
+            let one = &self.deliveries[one];
+            one.life == life && one.reached.is_some() && one.tried.is_empty()
+        };
+        let waiting = self.open.iter().filter(|one| in_hand(one));
+        let waiting = waiting.filter(|&&one| Some(self.queue_of(one)) == own);
+        if starting
+            .iter()
+            .chain(waiting)
+            .any(|&one| self.is_last_chance(one))
+        {
+            return; // it waits for no queue, and neither does what is before it
         }
         let plan = &self.scenario.queues[above];
         if plan.rate.is_some() || plan.concurrency.is_some() {
@@ -213,7 +241,7 @@ impl World {
                     self.fails("strict-waits", why);
                 }
                 Some(Trial {
-                    ended: Some((at, Said::Kept)),
+                    ended: Some((at, WorldAnswer::Kept)),
                     ..
                 }) if *at < now
                     && !self.is_behind_a_lost_one(number)
@@ -330,7 +358,7 @@ impl World {
     pub(crate) fn stand_still(&mut self, time: Duration) {
         self.note_with("all stand still", NONE, NONE, vec![], format!("{time:?}"));
         clock::simulated::pass(time);
-        self.met.insert(Met::Standstill);
+        self.met.insert(MetCircumstances::Standstill);
         self.suspended = Some(clock::now());
         self.stood += time;
     }

@@ -1,8 +1,8 @@
 //! What must hold of groups that messages say themselves, on a route with `group-by`: one at a time
 //! in one process, and none past an earlier one that this process has had and that is not over.
 
-use super::{Said, SimulatedDelivery, World};
-use crate::circumstances::Met;
+use super::{SimulatedDelivery, World, WorldAnswer};
+use crate::circumstances::MetCircumstances;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use std::time::Duration;
@@ -65,7 +65,7 @@ impl World {
                 match self.ahead(life, other, one, now) {
                     Ahead::Over => {}
                     Ahead::GivenUp => {
-                        self.met.insert(Met::GroupGaveUp);
+                        self.met.insert(MetCircumstances::GroupGaveUp);
                     }
                     Ahead::Open => {
                         let why = format!("message {message} starts and {other} is not over");
@@ -105,11 +105,11 @@ impl World {
             return Ahead::Over;
         }
         let tried = last.tried.last().and_then(|trial| trial.ended.as_ref());
-        let over = tried.filter(|(_, said)| *said != Said::Kept);
+        let over = tried.filter(|(_, said)| *said != WorldAnswer::Kept);
         if last.told.is_none() && over.is_none() && self.is_kept(number, now) {
             return Ahead::Open;
         }
-        let unheld = last.refused || tried.is_some_and(|(_, said)| *said == Said::Fenced);
+        let unheld = last.refused || tried.is_some_and(|(_, said)| *said == WorldAnswer::Fenced);
         let mut due = last.until.min(last.leased);
         if last.misled {
             due = due.min(last.reached.unwrap_or(due));
@@ -162,7 +162,7 @@ impl World {
             same && stored.sent < sent && hidden && released
         });
         if failed {
-            self.met.insert(Met::GroupWaited);
+            self.met.insert(MetCircumstances::GroupWaited);
         }
     }
 }

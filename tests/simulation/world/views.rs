@@ -1,14 +1,18 @@
 //! What a process knows: what the answers to its receives tell it of its queues, and which
 //! deliveries it must take for its own.
 
-use super::{Life, Said, Trial, World};
-use crate::circumstances::Met;
+use super::{Life, SimulatedDelivery, Trial, World, WorldAnswer};
+use crate::circumstances::MetCircumstances;
+use crate::scenario::Flavour;
 use dispatcher_core::clock;
 use dispatcher_core::clock::{BootInstant, Timestamp};
 use std::time::Duration;
 
 /// An id whose answer was lost is to be used again within this.
 const USES_IDS: Duration = Duration::from_secs(270);
+
+/// A redrive policy that permits more receives forgives kills.
+const FEW_RECEIVES: u32 = 10;
 
 /// So many wait for their group besides, at least.
 const LEAST_ASIDE: usize = 100;
@@ -58,6 +62,31 @@ impl World {
         let now = clock::now();
         if self.lives[life].paused[queue].is_some_and(|since| since < now) {
             self.fails("receives-while-paused", format!("queue {queue}"));
+        }
+    }
+
+    /// A FIFO queue whose redrive policy permits few receives is asked for one message at a time, if for
+    /// two or fewer, or while nothing is known, or after something came back: what is delivered behind
+    /// the first of its group cannot start, and spends a receive if its process is killed.
+    pub(crate) fn check_asks_for_few(&mut self, life: usize, queue: usize, max: usize) {
+        let plan = &self.scenario.queues[queue];
+        let most = plan.redrive.filter(|_| plan.flavour == Flavour::Fifo);
+        let Some(most) = most.filter(|most| max > 1 && *most <= FEW_RECEIVES) else {
+            return;
+        };
+        let now = clock::now();
+        let here = self.deliveries.iter().filter(|one| {
+            let is_here = one.life == life && self.messages[one.message].queue == queue;
+            is_here && one.reached.is_some_and(|at| at < now)
+        });
+        let last = here.clone().filter_map(|one| one.reached).max();
+        let last: Vec<_> = here.filter(|one| one.reached == last).collect();
+        // What did not run may not have come to the scheduler.
+        let came_back = |one: &&SimulatedDelivery| one.count > 1 && !one.tried.is_empty();
+        let few = last.len() < 10 && last.iter().any(came_back);
+        if most <= 2 || last.is_empty() || few {
+            let why = format!("{max} messages of queue {queue}, which permits {most} receives");
+            self.fails("receives-what-cannot-start", why);
         }
     }
 
@@ -184,7 +213,7 @@ impl World {
         if plan.prefetch > 0
             && here > plan.concurrency * plan.batch + 2 * self.scenario.queues.len()
         {
-            self.met.insert(Met::HeldAhead);
+            self.met.insert(MetCircumstances::HeldAhead);
         }
         if room.used() > most || here > most {
             let why = format!("{} seats, {here} messages, room for {most}", room.used());
@@ -198,7 +227,7 @@ impl World {
         let here = self.open.iter().copied().filter(|&at| {
             let one = &self.deliveries[at];
             let over =
-                |trial: &Trial| matches!(&trial.ended, Some((_, said)) if *said != Said::Kept);
+                |trial: &Trial| matches!(&trial.ended, Some((_, said)) if *said != WorldAnswer::Kept);
             // An extension that nobody answered, or that was answered while the machine stood still,
             // may keep what the process must take for lost.
             one.life == life
@@ -220,8 +249,8 @@ impl World {
         let group = self.messages[one.message].group;
         let failed = |trial: &Trial| {
             let over = trial.ended.as_ref();
-            let failed = |(when, said): &(BootInstant, Said)| {
-                !matches!(said, Said::Done | Said::Kept)
+            let failed = |(when, said): &(BootInstant, WorldAnswer)| {
+                !matches!(said, WorldAnswer::Done | WorldAnswer::Kept)
                     && one.reached.is_some_and(|at| at <= *when)
             };
             over.is_some_and(failed)
@@ -255,13 +284,15 @@ impl World {
         let one = &self.deliveries[delivery];
         let queue = self.queue_of(delivery);
         let lease = Duration::from_secs(self.scenario.visibility_s(queue));
-        let received = match self.flavour(queue).is_far() {
-            true => one.renewed + lease * 3 / 4,
-            false => one.renewed + lease,
+        let received = if self.flavour(queue).is_far() {
+            one.renewed + lease * 3 / 4
+        } else {
+            one.renewed + lease
         };
-        match one.heard > one.handed {
-            true => received.max(one.heard + lease),
-            false => received,
+        if one.heard > one.handed {
+            received.max(one.heard + lease)
+        } else {
+            received
         }
     }
 

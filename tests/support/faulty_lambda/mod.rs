@@ -37,11 +37,11 @@ type Script = Box<dyn FnMut(&Invocation) -> LambdaStep + Send>;
 /// A running server. Ends when dropped.
 pub struct FaultyLambda {
     url: String,
-    shared: Arc<Shared>,
+    shared: Arc<SharedScript>,
     runtime: Option<Runtime>,
 }
 
-struct Shared {
+struct SharedScript {
     state: Mutex<InvocationRecords>,
     changed: Condvar,
     script: Mutex<Script>,
@@ -80,7 +80,7 @@ impl FaultyLambda {
             socket.listen(4_096).expect("it is bound")
         };
         let address = listener.local_addr().expect("it is bound");
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedScript {
             state: Mutex::new(InvocationRecords::new()),
             changed: Condvar::new(),
             script: Mutex::new(Box::new(|_| LambdaStep::answer("null"))),
@@ -163,7 +163,7 @@ impl Drop for FaultyLambda {
     }
 }
 
-impl Shared {
+impl SharedScript {
     fn lock(&self) -> MutexGuard<'_, InvocationRecords> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -175,7 +175,7 @@ impl Shared {
     }
 }
 
-async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<SharedScript>) {
     while let Ok((stream, _)) = listener.accept().await {
         let (tls, shared) = (tls.clone(), Arc::clone(&shared));
         // A broken connection is what this is for: the test sees it from the other side.
@@ -191,7 +191,7 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Sha
 }
 
 /// Answers the requests of one connection until it ends.
-async fn talk(mut connection: LambdaConnection, shared: &Shared) -> io::Result<()> {
+async fn talk(mut connection: LambdaConnection, shared: &SharedScript) -> io::Result<()> {
     while let Some(request) = connection.request().await? {
         let path = request.path.clone();
         if path.ends_with("/invocations") {
@@ -206,7 +206,7 @@ async fn talk(mut connection: LambdaConnection, shared: &Shared) -> io::Result<(
 }
 
 /// What is answered to questions about a function.
-fn about(request: &Request, shared: &Shared) -> Response {
+fn about(request: &Request, shared: &SharedScript) -> Response {
     let function = request.function();
     let (missing, timeout) = shared.update(|state| {
         state.questions += 1;
@@ -251,7 +251,7 @@ fn missing_function(function: &str) -> Response {
 async fn invoke(
     connection: &mut LambdaConnection,
     request: Request,
-    shared: &Shared,
+    shared: &SharedScript,
 ) -> io::Result<bool> {
     let function = request.function();
     if shared.lock().missing {

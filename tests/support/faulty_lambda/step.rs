@@ -181,9 +181,10 @@ impl LambdaStep {
                 let details = json!({"errorType": kind, "errorMessage": message});
                 let failed = ran(200, details.to_string());
                 let failed = failed.with("X-Amz-Function-Error", "Unhandled".to_owned());
-                match tail {
-                    true => failed.with("X-Amz-Log-Result", base64::encode(log)),
-                    false => failed,
+                if tail {
+                    failed.with("X-Amz-Log-Result", base64::encode(log))
+                } else {
+                    failed
                 }
             }
             Self::Throttle {

@@ -2,17 +2,18 @@
 
 use super::Datum;
 
-/// CloudWatch takes so many data at once.
+/// The maximum number of data in one request to CloudWatch.
 pub(super) const MOST_DATA: usize = 1_000;
 
-/// CloudWatch takes 1 MB at once, compressed or not; what is sent is compressed, and counted here
-/// as if it were not.
+/// The maximum size of one request, in bytes. CloudWatch accepts 1 MB, compressed or not. Requests
+/// are sent compressed, but counted here uncompressed.
 pub(super) const MOST_BYTES: usize = 1_000_000;
 
-/// What a request has beside its data: the namespace, 255 characters at most, and names of members.
+/// The size of a request without its data: the namespace, at most 255 characters, and the names of
+/// members.
 const REQUEST_BYTES: usize = 400;
 
-/// The data in their order, in as few requests as the limits allow.
+/// Splits the data, in order, into as few requests as the limits allow.
 pub(super) fn chunks(data: Vec<Datum>) -> Vec<Vec<Datum>> {
     let mut chunks: Vec<Vec<Datum>> = Vec::new();
     let mut bytes = 0;
@@ -32,11 +33,15 @@ pub(super) fn chunks(data: Vec<Datum>) -> Vec<Vec<Datum>> {
     chunks
 }
 
-/// At least as many bytes as a datum takes in CBOR: nine for a number, five before a text.
+/// Returns an upper bound of the size of a datum in CBOR: nine bytes for a number, five before a
+/// text.
 pub(super) fn datum_bytes(datum: &Datum) -> usize {
     let names = 160;
-    let queue = datum.queue.as_ref().map_or(0, |queue| queue.len() + 40);
-    names + datum.name.len() + datum.unit.len() + queue + datum.values.len() * 18
+    let dimension = datum
+        .dimension
+        .as_ref()
+        .map_or(0, |(name, value)| name.len() + value.len() + 40);
+    names + datum.name.len() + datum.unit.len() + dimension + datum.values.len() * 18
 }
 
 #[cfg(test)]
@@ -48,7 +53,7 @@ mod tests {
         Datum {
             name: "Duration",
             unit: "Milliseconds",
-            queue: Some("q".repeat(queue)),
+            dimension: Some(("Queue", "q".repeat(queue))),
             at_ms: 0,
             resolution_s: 60,
             values: vec![(1.0, 1); values],

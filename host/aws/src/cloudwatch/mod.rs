@@ -14,10 +14,10 @@ use aws_sdk_cloudwatch::primitives::DateTime;
 use aws_sdk_cloudwatch::types::{Dimension, MetricDatum, StandardUnit};
 use std::time::Duration;
 
-/// How long one call may take, its second attempt included.
+/// The time limit of one call, including its second attempt.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The longest value of a dimension that we send. CloudWatch takes 1,024 characters.
+/// The maximum length of a dimension's value. CloudWatch accepts 1,024 characters.
 const LONGEST_NAME: usize = 255;
 
 /// One metric at one moment.
@@ -27,23 +27,24 @@ pub struct Datum {
     pub name: &'static str,
     /// CloudWatch's name of the unit: `Count`, `Milliseconds`, `None`.
     pub unit: &'static str,
-    /// The value of the dimension `Queue`; no dimension without.
-    pub queue: Option<String>,
-    /// Milliseconds since the Unix epoch. CloudWatch takes those of the last two weeks.
+    /// The name and value of its dimension; a total has no dimension.
+    pub dimension: Option<(&'static str, String)>,
+    /// The time in milliseconds since the Unix epoch. CloudWatch accepts data of the last two
+    /// weeks.
     pub at_ms: u64,
-    /// 60, or 1 for metrics that are to be kept by the second.
+    /// The storage resolution in seconds: 60, or 1 for high-resolution metrics.
     pub resolution_s: i32,
-    /// 1 to 150 distinct values with how often each was seen. All finite.
+    /// The values: 1 to 150 distinct, finite ones, each with the number of its occurrences.
     pub values: Vec<(f64, u64)>,
 }
 
-/// Why data were not put. The text is one line for a person.
+/// The reason why data were not put. The text is one line for a person.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PutError {
-    /// CloudWatch will not take these data, now or later.
+    /// CloudWatch refuses these data, and a retry would not help.
     #[error("{0}")]
     Refused(String),
-    /// Another try may do better: no answer, a throttle, credentials, permissions.
+    /// A retry may succeed: no response, a throttle, credentials, permissions.
     #[error("{0}")]
     Failed(String),
 }
@@ -57,9 +58,9 @@ pub struct CloudWatch {
 }
 
 impl CloudWatch {
-    /// Connects nothing yet: the first call does. `namespace` must not begin with `AWS/`. Requests
-    /// of 10 KB and more are compressed, which is the SDK's default and can be turned off with
-    /// `AWS_DISABLE_REQUEST_COMPRESSION`.
+    /// Creates a client; the first call connects. `namespace` must not begin with `AWS/`. Requests
+    /// of 10 KB and more are compressed, which is the SDK's default;
+    /// `AWS_DISABLE_REQUEST_COMPRESSION` turns it off.
     pub fn connect(config: &SdkConfig, namespace: impl Into<String>) -> Self {
         let limited = super::with_limits(config);
         let timeouts = TimeoutConfig::builder()
@@ -74,12 +75,12 @@ impl CloudWatch {
         }
     }
 
-    /// The data in their order, in parts that `put` can send.
+    /// Splits the data, in order, into parts that `put` can send.
     pub fn parts(data: Vec<Datum>) -> Vec<Vec<Datum>> {
         chunk::chunks(data)
     }
 
-    /// Sends one part. Takes 10 s at most. After a failure it may still have arrived.
+    /// Sends one part, within 10 s. After a failure, CloudWatch may still have received it.
     pub async fn put(&self, part: &[Datum]) -> Result<(), PutError> {
         self.client
             .put_metric_data()
@@ -107,8 +108,8 @@ impl CloudWatch {
     }
 }
 
-/// Whether the data themselves are what CloudWatch does not take. What a person can put right while
-/// we run is not: a permission, a policy, the address of an endpoint.
+/// Whether CloudWatch refuses the data themselves. False for problems that an operator can fix
+/// while the process runs: a permission, a policy, the address of an endpoint.
 fn is_final(status: u16, code: &str) -> bool {
     let code = code.to_ascii_lowercase();
     let about_data = [
@@ -121,13 +122,10 @@ fn is_final(status: u16, code: &str) -> bool {
 }
 
 fn datum(datum: &Datum) -> MetricDatum {
-    let queue = datum.queue.as_deref();
-    let dimension = queue.map(|queue| {
-        Dimension::builder()
-            .name("Queue")
-            .value(plain(queue))
-            .build()
-    });
+    let dimension = datum
+        .dimension
+        .as_ref()
+        .map(|(name, value)| Dimension::builder().name(*name).value(plain(value)).build());
     MetricDatum::builder()
         .metric_name(datum.name)
         .unit(StandardUnit::from(datum.unit))
@@ -147,17 +145,20 @@ fn datum(datum: &Datum) -> MetricDatum {
         .build()
 }
 
-/// A name as the value of a dimension may be: printable ASCII, not beginning with a colon. One bad
-/// character would cost the whole request.
+/// Converts a name to a valid dimension value: printable ASCII that does not begin with a colon.
+/// CloudWatch would refuse the whole request because of one invalid character.
 fn plain(name: &str) -> String {
-    let printable = |c: char| {
-        if c.is_ascii_graphic() || c == ' ' {
-            c
-        } else {
-            '_'
-        }
-    };
-    let plain: String = name.chars().take(LONGEST_NAME).map(printable).collect();
+    let plain: String = name
+        .chars()
+        .take(LONGEST_NAME)
+        .map(|c: char| {
+            if c.is_ascii_graphic() || c == ' ' {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect();
     match plain.strip_prefix(':') {
         Some(rest) => format!("_{rest}"),
         None => plain,
@@ -170,14 +171,15 @@ mod tests {
     use crate::test_server::{Act, TestServer, answer, configuration};
 
     fn sample(values: usize) -> Datum {
-        let value = |number| (f64::from(u32::try_from(number).expect("small")) + 0.5, 3);
+        let values =
+            (0..values).map(|number| (f64::from(u32::try_from(number).expect("small")) + 0.5, 3));
         Datum {
             name: "Duration",
             unit: "Milliseconds",
-            queue: Some("sqs:orders".into()),
+            dimension: Some(("Queue", "sqs:orders".into())),
             at_ms: 1_700_000_000_000,
             resolution_s: 60,
-            values: (0..values).map(value).collect(),
+            values: values.collect(),
         }
     }
 

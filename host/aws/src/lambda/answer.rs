@@ -1,46 +1,72 @@
-//! Parses Lambda's HTTP response: the function's result, or why there is none. Pure.
+//! Reads Lambda's response to an Invoke: the function's result or the error. Pure.
 
 use super::{InvokeError, Response, sort};
+use aws_sdk_lambda::config::http::HttpResponse;
+use aws_sdk_lambda::operation::RequestId;
+use aws_sdk_lambda::operation::invoke::InvokeOutput;
+use aws_sdk_lambda::primitives::Blob;
 use aws_smithy_runtime_api::http::Headers;
 use dispatcher_core::clock;
 use dispatcher_core::clock::retry_after;
 
-/// A whole HTTP answer.
-#[derive(Debug)]
-pub(super) struct InvokeAnswer {
-    pub status: u16,
-    pub headers: Headers,
-    pub body: Vec<u8>,
+/// Returns the result of a successful invocation. `waits` is true for a synchronous invocation.
+///
+/// # Errors
+/// Returns an error if nothing shows that the response is Lambda's: Lambda responds with `null` for
+/// a function that returns nothing, with 202 for an event, and with a request id in each case.
+pub(super) fn response(
+    output: InvokeOutput,
+    function: &str,
+    waits: bool,
+) -> Result<Response, InvokeError> {
+    let request_id = output.request_id().map(str::to_owned);
+    let payload = output.payload.map(Blob::into_inner).unwrap_or_default();
+    let is_silent = payload.is_empty() && output.executed_version.is_none();
+    let is_accepted_event = !waits && output.status_code == 202;
+    if is_silent && request_id.is_none() && !is_accepted_event {
+        return Err(InvokeError::MayHaveRun(format!(
+            "Invoke of function `{function}`: an empty answer without the headers of Lambda (HTTP {})",
+            output.status_code
+        )));
+    }
+    Ok(Response {
+        payload,
+        function_error: output.function_error,
+        log_tail: output.log_result.map(|tail| log_text(&tail)),
+        executed_version: output.executed_version,
+        request_id,
+    })
 }
 
-impl InvokeAnswer {
-    /// The function's result where Lambda answered with success.
-    pub(super) fn read(self, function: &str) -> Result<Response, InvokeError> {
-        if !(200..300).contains(&self.status) {
-            return Err(self.refusal(function));
+/// An error response of Lambda or of a server in between.
+#[derive(Debug)]
+pub(super) struct RefusedInvocation<'a> {
+    pub status: u16,
+    pub headers: &'a Headers,
+    pub body: &'a [u8],
+}
+
+impl<'a> RefusedInvocation<'a> {
+    pub(super) fn of(raw: &'a HttpResponse) -> Self {
+        Self {
+            status: raw.status().as_u16(),
+            headers: raw.headers(),
+            body: raw.body().bytes().unwrap_or_default(),
         }
-        let header = |name| self.headers.get(name).map(str::to_owned);
-        Ok(Response {
-            function_error: header("x-amz-function-error"),
-            log_tail: header("x-amz-log-result").map(|tail| log_text(&tail)),
-            executed_version: header("x-amz-executed-version"),
-            request_id: header("x-amzn-requestid"),
-            payload: self.body,
-        })
     }
 
-    /// What Lambda, or something on the way to it, answered instead: its header names the error;
-    /// the body may be of anybody.
-    fn refusal(&self, function: &str) -> InvokeError {
-        let header = |name| self.headers.get(name).unwrap_or_default();
-        let body: Body = serde_json::from_slice(&self.body).unwrap_or_default();
-        let named = match header("x-amzn-errortype") {
+    /// Returns whether the function ran. Lambda's errors have a header with their name; any server
+    /// may have written the body.
+    pub(super) fn classify(&self, function: &str) -> InvokeError {
+        let body: Body = serde_json::from_slice(self.body).unwrap_or_default();
+        let named = match self.headers.get("x-amzn-errortype").unwrap_or_default() {
             "" => body.code.as_deref().unwrap_or_default(),
             named => named,
         };
         let in_body = body.retry_after_seconds.to_string().replace('"', "");
         let today = clock::wall_clock_now();
-        let waits = [header("retry-after"), &in_body];
+        let in_header = self.headers.get("retry-after").unwrap_or_default();
+        let waits = [in_header, &in_body];
         let retry_after = waits.into_iter().find_map(|text| retry_after(text, today));
         let message = body.message.or(body.capital_message).or(body.error_message);
         let answer = sort::ErrorAnswer {
@@ -54,13 +80,13 @@ impl InvokeAnswer {
     }
 }
 
-/// An error's name without the namespace before it and the address behind it.
+/// Returns an error's name without the namespace before it and the address after it.
 fn bare(name: &str) -> &str {
     let name = name.split(':').next().unwrap_or_default();
     name.rsplit('#').next().unwrap_or_default().trim()
 }
 
-/// The log's text. A tail begins anywhere, also inside of a character.
+/// Decodes the tail of the log, which may begin in the middle of a character.
 fn log_text(base64: &str) -> String {
     match aws_smithy_types::base64::decode(base64) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
@@ -68,7 +94,7 @@ fn log_text(base64: &str) -> String {
     }
 }
 
-/// The members of an error's body that are of use to us. Some answers have a message twice.
+/// The members of an error's body that are used. Some responses contain the message twice.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
 struct Body {
@@ -81,7 +107,7 @@ struct Body {
     error_message: Option<String>,
     #[serde(rename = "Reason")]
     reason: Option<String>,
-    /// AWS sends a string, emulators a number.
+    /// The retry delay: AWS sends a string, emulators a number.
     #[serde(rename = "retryAfterSeconds")]
     retry_after_seconds: serde_json::Value,
 }
@@ -89,14 +115,15 @@ struct Body {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use aws_sdk_lambda::operation::invoke::builders::InvokeOutputBuilder;
 
     fn refusal(status: u16, body: &str) -> String {
-        let answer = InvokeAnswer {
+        let refused = RefusedInvocation {
             status,
-            headers: Headers::new(),
-            body: body.into(),
+            headers: &Headers::new(),
+            body: body.as_bytes(),
         };
-        answer.read("f").expect_err("no success").to_string()
+        refused.classify("f").to_string()
     }
 
     #[test]
@@ -115,5 +142,26 @@ mod tests {
             refusal(500, "<h1>no</h1>"),
             "Invoke of function `f`: HTTP 500"
         );
+    }
+
+    fn output(status: i32, version: Option<&str>) -> InvokeOutputBuilder {
+        InvokeOutput::builder()
+            .status_code(status)
+            .set_executed_version(version.map(str::to_owned))
+    }
+
+    #[test]
+    fn an_empty_answer_counts_only_with_a_sign_of_lambda() {
+        let null = output(200, None).payload(Blob::new("null")).build();
+        assert!(response(null, "f", true).is_ok());
+        assert!(response(output(200, Some("7")).build(), "f", true).is_ok());
+        assert!(response(output(202, None).build(), "f", false).is_ok());
+        for (status, waits) in [(200, true), (202, true), (204, true), (200, false)] {
+            let read = response(output(status, None).build(), "f", waits);
+            let wanted = format!(
+                "Invoke of function `f`: an empty answer without the headers of Lambda (HTTP {status})"
+            );
+            assert_eq!(read, Err(InvokeError::MayHaveRun(wanted)));
+        }
     }
 }

@@ -5,40 +5,42 @@ use crate::failure::{About, CallName};
 use dispatcher_core::error_kind::CallError;
 use std::time::Duration;
 
-/// What matters about a function to its caller.
+/// The properties of a function that its caller needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
-    /// How long one invocation may take, 1 s to 15 min.
+    /// The timeout of one invocation, 1 s to 15 min.
     pub timeout: Duration,
-    /// `Active`, `Pending`, `Inactive` or `Failed`; empty if Lambda did not say.
+    /// `Active`, `Pending`, `Inactive` or `Failed`; empty if Lambda did not report it.
     pub state: String,
-    /// Why it is in that state, if it is not `Active`.
+    /// The reason for the state, if it is not `Active`.
     pub state_reason: Option<String>,
-    /// How many invocations may run at once, if that is reserved. Also none where we are not
-    /// allowed to know (`lambda:GetFunctionConcurrency`).
+    /// The reserved concurrency. `None` also if the caller may not read it
+    /// (`lambda:GetFunctionConcurrency`).
     pub reserved_concurrency: Option<u32>,
 }
 
 impl Lambda {
-    /// Looks at a function: a name, `name:qualifier`, or an ARN.
+    /// Reads the configuration of a function: a name, `name:qualifier`, or an ARN.
     ///
     /// # Errors
-    /// When its configuration cannot be read. That its reserved concurrency cannot be is none.
+    /// Returns an error if the configuration cannot be read, but not if only the reserved
+    /// concurrency cannot.
     pub async fn look(&self, function: &str) -> Result<Function, CallError> {
+        let clients = self.clients(function);
         let call = CallName {
             step: "GetFunctionConfiguration",
             about: About::Function(function),
-            place: &self.place,
+            place: &clients.place,
         };
-        let configuration = self
+        let configuration = clients
             .look
             .get_function_configuration()
             .function_name(function)
             .send()
             .await
             .map_err(|error| call.failed(&error))?;
-        // Concurrency is reserved for a function, never for a version of it.
-        let reserved = self
+        // Concurrency is reserved for a whole function, never for a version of it.
+        let reserved = clients
             .look
             .get_function_concurrency()
             .function_name(unqualified(function))
@@ -48,7 +50,7 @@ impl Lambda {
             .ok()
             .and_then(|answer| answer.reserved_concurrent_executions)
             .and_then(|number| u32::try_from(number).ok());
-        // Lambda's own default, should it not say.
+        // Lambda's default, if the response has no timeout.
         let timeout = configuration.timeout.unwrap_or(3);
         Ok(Function {
             timeout: Duration::from_secs(u64::try_from(timeout).unwrap_or_default()),
@@ -63,8 +65,8 @@ impl Lambda {
     }
 }
 
-/// A function's name without its version or alias: of a name, of an ARN, and of the short form
-/// `ACCOUNT:function:NAME`.
+/// Returns a function's name without its version or alias. Accepts a name, an ARN, and the short
+/// form `ACCOUNT:function:NAME`.
 pub(super) fn unqualified(function: &str) -> &str {
     let name = match function.find("function:") {
         Some(at) => at + "function:".len(),

@@ -1,91 +1,195 @@
-//! Calls AWS Lambda: one Invoke per call, never repeated by the SDK, and reads a function's
-//! configuration. Knows no message, no queue and no plugin.
+//! Calls AWS Lambda and reads a function's configuration. Each call makes one Invoke, which the SDK
+//! never repeats if the function may have run. Knows no message, no queue and no plugin.
 
 mod answer;
-mod connections;
-mod exchange;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod look;
-mod send;
-mod sign;
+mod region;
+mod retry;
 mod sort;
 
 pub use dispatcher_core::lambda::{Invocation, Invoke, InvokeError, Request, Response};
 pub use look::Function;
+pub use region::region_of;
 
+use crate::failure::{About, CallName};
+use crate::http::LongestAnswer;
+use answer::RefusedInvocation;
 use async_trait::async_trait;
 use aws_config::SdkConfig;
+use aws_config::stalled_stream_protection::StalledStreamProtectionConfig;
+use aws_config::timeout::TimeoutConfig;
 use aws_sdk_lambda::Client;
-use send::{Sender, SentRequest};
-use sign::Signer;
+use aws_sdk_lambda::config::http::HttpResponse;
+use aws_sdk_lambda::error::SdkError;
+use aws_sdk_lambda::operation::invoke::InvokeError as InvokeFailure;
+use aws_sdk_lambda::primitives::Blob;
+use aws_sdk_lambda::types::{InvocationType, LogType};
+use dispatcher_core::error_kind::{CallError, ErrorKind};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-/// AWS Lambda in one region. Cheap to clone; clones share connections. There is one connection for
-/// each outstanding call and no limit to them but that of open files; idle ones are kept for 60 s.
+/// The time limit of connecting. It is longer than for other services, since thousands of
+/// connections may be opened at once, and each TLS handshake also takes time on this machine. A
+/// function whose call is not connected has not run, so waiting is safe.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The maximum size of a response in bytes; Lambda returns at most 6 MB (Lambda quotas).
+const LONGEST_ANSWER: LongestAnswer = LongestAnswer(8 << 20);
+
+/// The header with the trace that the function continues.
+const TRACE_HEADER: &str = "x-amzn-trace-id";
+
+/// An AWS Lambda client. Cheap to clone; clones share connections. Each outstanding call has its
+/// own connection; their number is limited only by the limit of open files. Idle connections are
+/// kept for 60 s.
 #[derive(Debug, Clone)]
 pub struct Lambda {
-    signer: Signer,
-    sender: Sender,
-    /// For everything but Invoke.
+    config: SdkConfig,
+    /// The clients of the regions in which functions were called.
+    regions: Arc<Mutex<BTreeMap<String, Arc<RegionClients>>>>,
+    configured: Arc<RegionClients>,
+}
+
+/// The clients for one region.
+#[derive(Debug)]
+struct RegionClients {
+    invoke: Client,
+    /// The client for all calls except Invoke.
     look: Client,
     place: String,
     region: Option<String>,
-    /// The URL of any call: the SDK finds it.
-    endpoint: Arc<OnceLock<String>>,
+    /// The URL of a call, as determined by the SDK.
+    endpoint: OnceLock<String>,
+}
+
+impl RegionClients {
+    fn new(config: &SdkConfig) -> Self {
+        Self {
+            invoke: Client::from_conf(invoke_config(config)),
+            look: Client::new(config),
+            place: crate::place(config, "LAMBDA"),
+            region: config.region().map(ToString::to_string),
+            endpoint: OnceLock::new(),
+        }
+    }
+}
+
+/// Returns the configuration of the client for Invoke. Only the caller's time limit bounds the
+/// duration of a call: functions may run for 15 minutes, and for 90 on Lambda Managed Instances.
+fn invoke_config(config: &SdkConfig) -> aws_sdk_lambda::Config {
+    let timeouts = TimeoutConfig::builder().connect_timeout(CONNECT_TIMEOUT);
+    aws_sdk_lambda::config::Builder::from(config)
+        .timeout_config(timeouts.disable_read_timeout().build())
+        .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+        .retry_config(crate::retries())
+        .retry_classifier(retry::OnlyRefusedSignatures)
+        .build()
 }
 
 impl Lambda {
-    /// Connects nothing yet: the first call does.
+    /// Creates a client; the first call connects.
     pub fn connect(config: &SdkConfig) -> Self {
         Self {
-            signer: Signer::new(config),
-            sender: Sender::new(),
-            look: Client::new(config),
-            place: super::place(config, "LAMBDA"),
-            region: config.region().map(ToString::to_string),
-            endpoint: Arc::default(),
+            config: config.clone(),
+            regions: Arc::default(),
+            configured: Arc::new(RegionClients::new(config)),
         }
     }
 
-    /// Makes a call. The future is small: what is used only until the request is sent is in a box
-    /// that is gone while we wait for the answer, of thousands of calls at once.
-    fn call(
-        &self,
-        request: Request,
-        function: &str,
-    ) -> impl Future<Output = Result<Response, InvokeError>> {
-        let sending = Box::pin(self.send(request));
-        async move {
-            let sent = sending.await?;
-            let answer = self.sender.answer(sent).await;
-            let answer = answer.map_err(|failure| failure.of(function))?;
-            answer.read(function)
+    /// Returns the clients for a function: those of the region in its ARN, or else of the
+    /// configured region.
+    fn clients(&self, function: &str) -> Arc<RegionClients> {
+        let named = region_of(function);
+        let Some(region) = named.filter(|region| Some(*region) != self.configured_region()) else {
+            return Arc::clone(&self.configured);
+        };
+        let mut regions = self.regions.lock();
+        let clients = regions.entry(region.to_owned()).or_insert_with(|| {
+            let config = crate::for_region(&self.config, region);
+            Arc::new(RegionClients::new(&config))
+        });
+        Arc::clone(clients)
+    }
+
+    fn configured_region(&self) -> Option<&str> {
+        self.configured.region.as_deref()
+    }
+}
+
+impl RegionClients {
+    async fn invoke(self: Arc<Self>, request: Request) -> Result<Response, InvokeError> {
+        let waits = request.invocation == Invocation::RequestResponse;
+        let (trace_header, clients) = (request.trace_header, Arc::clone(&self));
+        let sent = self
+            .invoke
+            .invoke()
+            .function_name(&request.function)
+            .invocation_type(match request.invocation {
+                Invocation::RequestResponse => InvocationType::RequestResponse,
+                Invocation::Event => InvocationType::Event,
+            })
+            .set_log_type((request.log_tail && waits).then_some(LogType::Tail))
+            .payload(Blob::new(request.payload))
+            .customize()
+            .mutate_request(move |sent| {
+                clients.endpoint.get_or_init(|| sent.uri().to_owned());
+                sent.add_extension(LONGEST_ANSWER);
+                if let Some(header) = &trace_header {
+                    sent.headers_mut().insert(TRACE_HEADER, header.clone());
+                }
+            })
+            .send()
+            .await;
+        match sent {
+            Ok(output) => answer::response(output, &request.function, waits),
+            Err(error) => Err(self.failed(&request.function, &error)),
         }
     }
 
-    async fn send(&self, mut request: Request) -> Result<SentRequest, InvokeError> {
-        let signed = self.signer.sign(&mut request, &self.place).await?;
-        self.endpoint.get_or_init(|| signed.uri().to_owned());
-        let sent = self.sender.send(signed).await;
-        sent.map_err(|failure| failure.of(&request.function))
+    /// Returns the error, which says whether the function ran.
+    fn failed(&self, function: &str, error: &SdkError<InvokeFailure, HttpResponse>) -> InvokeError {
+        if let SdkError::ServiceError(refused) = error {
+            return RefusedInvocation::of(refused.raw()).classify(function);
+        }
+        let call = CallName {
+            step: "Invoke",
+            about: About::Function(function),
+            place: &self.place,
+        };
+        let CallError { kind, message } = call.failed(error);
+        match (crate::failure::proves_unsent(error), kind) {
+            (false, _) => InvokeError::MayHaveRun(message),
+            (true, ErrorKind::AccessDenied | ErrorKind::Invalid) => InvokeError::Permanent(message),
+            (true, _) => InvokeError::DidNotRun {
+                reason: message,
+                retry_after: None,
+            },
+        }
     }
 }
 
 #[async_trait]
 impl Invoke for Lambda {
-    fn region(&self) -> Option<&str> {
-        self.region.as_deref()
+    fn region(&self, function: &str) -> Option<String> {
+        self.clients(function).region.clone()
     }
 
-    fn endpoint(&self) -> Option<&str> {
-        self.endpoint.get().map(String::as_str)
+    fn endpoint(&self, function: &str) -> Option<String> {
+        self.clients(function).endpoint.get().cloned()
     }
 
     async fn invoke(&self, request: Request) -> Result<Response, InvokeError> {
         let patience = request.patience;
+        let clients = self.clients(&request.function);
         let function = request.function.clone();
-        match tokio::time::timeout(patience, self.call(request, &function)).await {
+        // The future is boxed because the SDK's future is large and thousands of calls wait at
+        // once.
+        let answer = Box::pin(clients.invoke(request));
+        match tokio::time::timeout(patience, answer).await {
             Ok(outcome) => outcome,
             Err(_) => Err(InvokeError::MayHaveRun(format!(
                 "Invoke of function `{function}`: no answer in {}",

@@ -1,26 +1,26 @@
-//! Classifies a failed Invoke: did the function run, and is a retry of any use? Pure: decides on
-//! AWS's response; calls nothing.
+//! Classifies a failed Invoke: whether the function ran, and whether a retry is useful. Pure:
+//! decides by AWS's response and makes no calls.
 
 use super::InvokeError;
 use crate::words::one_line;
 use std::time::Duration;
 
-/// An answer that is not a success, as far as it says anything; what it does not say is empty.
+/// The content of an error response; missing parts are empty.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ErrorAnswer<'a> {
     /// The HTTP status.
     pub status: u16,
-    /// The error as AWS names it: `TooManyRequestsException`.
+    /// The error code of AWS, for example `TooManyRequestsException`.
     pub code: &'a str,
-    /// AWS's words.
+    /// The message of AWS.
     pub message: &'a str,
-    /// Which limit was hit, of a throttle: `ConcurrentInvocationLimitExceeded`.
+    /// The limit that caused a throttle, for example `ConcurrentInvocationLimitExceeded`.
     pub reason: &'a str,
-    /// When AWS wants to be asked again.
+    /// The delay that AWS requests before a retry.
     pub retry_after: Option<Duration>,
 }
 
-/// What is known about the function after a failure.
+/// The state of the function after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FailureKind {
     DidNotRun,
@@ -30,10 +30,10 @@ enum FailureKind {
 }
 use FailureKind::{DidNotRun, MayHaveRun, Permanent, Refused};
 
-/// Error codes whose meaning their HTTP status does not tell: Lambda answers much of what stands
-/// between a request and the function's start with 502. From the descriptions of the errors in
-/// Lambda's API reference. What passes and provably comes before the function runs is `DidNotRun`;
-/// where that is not stated, `MayHaveRun`, which is never wrong.
+/// The error codes whose HTTP status does not show their meaning: Lambda reports many errors that
+/// occur before the function starts with 502. The source is the descriptions of the errors in
+/// Lambda's API reference. A temporary error that provably occurs before the function runs is
+/// `DidNotRun`. If the reference does not say so, the code is `MayHaveRun`, which is always safe.
 const CODES: &[(&str, FailureKind)] = &[
     ("TooManyRequestsException", DidNotRun),
     ("ThrottlingException", DidNotRun),
@@ -83,10 +83,17 @@ const CODES: &[(&str, FailureKind)] = &[
     ("UnrecognizedClientException", Permanent),
 ];
 
-/// What an answer means, in one line that names the function, the code and AWS's message.
+/// Classifies an error response, with a line that contains the function, the code and AWS's
+/// message.
 pub(super) fn sort(function: &str, answer: &ErrorAnswer<'_>) -> InvokeError {
     let words = describe(function, answer);
     match kind(answer.status, answer.code) {
+        // The clocks differ. The SDK has learned by how much and corrects the signature of the next
+        // call.
+        Permanent if is_about_time(answer) => InvokeError::DidNotRun {
+            reason: words,
+            retry_after: None,
+        },
         DidNotRun => InvokeError::DidNotRun {
             reason: words,
             retry_after: answer.retry_after,
@@ -97,7 +104,15 @@ pub(super) fn sort(function: &str, answer: &ErrorAnswer<'_>) -> InvokeError {
     }
 }
 
-/// The code decides; an unknown one leaves it to the status.
+/// Whether a signature was refused because of the time in it: "Signature expired: 20261127T120000Z
+/// is now earlier than …", "Signature not yet current: …".
+fn is_about_time(answer: &ErrorAnswer<'_>) -> bool {
+    let message = answer.message.to_ascii_lowercase();
+    let hints = ["signature expired", "signature not yet current"];
+    answer.code == "RequestTimeTooSkewed" || hints.iter().any(|hint| message.contains(hint))
+}
+
+/// Classifies by the code or, if it is unknown, by the HTTP status.
 fn kind(status: u16, code: &str) -> FailureKind {
     let known = CODES
         .iter()
@@ -106,7 +121,7 @@ fn kind(status: u16, code: &str) -> FailureKind {
         (Some((_, kind)), _) => *kind,
         (None, 429) => DidNotRun,
         (None, 413) => Refused,
-        // The service or something before it ran out of time: after it passed the request on?
+        // The service or a server in between timed out, perhaps after it had forwarded the request.
         (None, 408) => MayHaveRun,
         (None, 400..=499) => Permanent,
         _ => MayHaveRun,
@@ -121,11 +136,12 @@ fn describe(function: &str, answer: &ErrorAnswer<'_>) -> String {
         reason,
         ..
     } = answer;
-    let mut words = match code.is_empty() {
-        true => format!("Invoke of function `{function}`: HTTP {status}"),
-        false => format!("Invoke of function `{function}`: {code} (HTTP {status})"),
+    let mut words = if code.is_empty() {
+        format!("Invoke of function `{function}`: HTTP {status}")
+    } else {
+        format!("Invoke of function `{function}`: {code} (HTTP {status})")
     };
-    // AWS repeats the reason in some messages.
+    // Some messages already contain the reason.
     if !reason.is_empty() && !message.contains(reason) {
         words = format!("{words}: {reason}");
     }
@@ -217,6 +233,28 @@ mod tests {
             retry_after: Some(Duration::from_secs(2)),
         };
         assert_eq!(sort("orders:live", &answer), wanted);
+    }
+
+    fn refused(message: &str) -> ErrorAnswer<'_> {
+        ErrorAnswer {
+            status: 403,
+            code: "InvalidSignatureException",
+            message,
+            ..ErrorAnswer::default()
+        }
+    }
+
+    #[test]
+    fn signature_that_is_refused_for_its_time_did_not_run() {
+        for message in [
+            "Signature expired: 20261127T120000Z is now earlier than 20261127T121500Z",
+            "Signature not yet current: 20261127T124000Z is still later than 20261127T122500Z",
+        ] {
+            let error = sort("orders", &refused(message));
+            assert!(matches!(error, InvokeError::DidNotRun { .. }), "{error}");
+        }
+        let error = sort("orders", &refused("The signature does not match."));
+        assert!(matches!(error, InvokeError::Permanent(_)), "{error}");
     }
 
     #[test]

@@ -2,7 +2,11 @@
 
 use super::*;
 use crate::test_server::{Act, TestServer, answer, configuration, without_credentials};
+use aws_smithy_types::DateTime;
+use aws_smithy_types::date_time::Format;
+use dispatcher_core::clock;
 use dispatcher_core::error_kind::ErrorKind;
+use dispatcher_core::tasks;
 use std::time::Duration;
 
 /// Far more than any of these tests takes.
@@ -166,10 +170,9 @@ async fn broken_connection_means_the_function_may_have_run() {
         let Err(InvokeError::MayHaveRun(words)) = error else {
             panic!("{seen}: {error:?}");
         };
-        assert!(
-            words.starts_with("Invoke of function `orders:live`: "),
-            "{words}"
-        );
+        let wanted = "no answer to Invoke on function `orders:live` at http://";
+        let is_cut = words.starts_with("Invoke on function `orders:live` at http://");
+        assert!(words.starts_with(wanted) || is_cut, "{words}");
     }
 }
 
@@ -259,41 +262,154 @@ async fn a_connection_that_was_closed_meanwhile_is_not_used() {
 }
 
 #[tokio::test]
-async fn our_connections_and_the_client_for_proxies_say_the_same() {
-    let said = |text: &str| Act::Say(text.to_owned());
-    let acts = || {
-        vec![
-            answer(
-                200,
-                "X-Amz-Executed-Version: 7\r\nX-A: 1\r\nX-A: 2\r\n",
-                "[1,2]",
-            ),
-            answer(202, "", ""),
-            answer(429, "Retry-After: 3\r\n", "{}"),
-            said("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"),
-            said("HTTP/1.1 502 Bad Gateway\r\n\r\n<h1>bad</h1>"),
-            said("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"),
-            said("nonsense"),
-            Act::Close,
-            Act::Reset,
-        ]
-    };
-    let mut outcomes = Vec::new();
-    for through_proxy in [false, true] {
-        let server = TestServer::start(acts()).await;
-        let lambda = Lambda::connect(&configuration(server.address()));
-        let mut all = Vec::new();
-        for _ in acts() {
-            let mut request = request();
-            let signed = lambda.signer.sign(&mut request, &lambda.place).await;
-            let signed = signed.expect("there are credentials");
-            all.push(lambda.sender.outcome(signed, through_proxy).await);
-        }
-        outcomes.push((all, server.requests().len()));
+async fn call_without_a_connection_did_not_run() {
+    // It answers in plain HTTP, and then closes: neither is TLS.
+    let server = TestServer::start(vec![]).await;
+    let plain = format!("https://{}", server.address());
+    for endpoint in ["http://no-such-host.invalid", &plain] {
+        let config = configuration(server.address()).to_builder();
+        let config = config.endpoint_url(endpoint).build();
+        let refused = Lambda::connect(&config).invoke(request()).await;
+        let Err(InvokeError::DidNotRun { reason, .. }) = refused else {
+            panic!("{endpoint}: {refused:?}");
+        };
+        assert!(!reason.contains("not sent"), "{reason}");
     }
-    let (direct, proxied) = (&outcomes[0], &outcomes[1]);
-    assert_eq!(direct, proxied);
-    assert_eq!(direct.1, acts().len());
+}
+
+#[tokio::test]
+async fn answer_beyond_its_bound_is_refused() {
+    let mut endless = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+    for _ in 0..9 {
+        endless.extend(b"100000\r\n");
+        endless.resize(endless.len() + (1 << 20), b'x');
+        endless.extend(b"\r\n");
+    }
+    let mut declared = b"HTTP/1.1 200 OK\r\nContent-Length: 9437184\r\n\r\n".to_vec();
+    declared.resize(declared.len() + (9 << 20), b'x');
+    for answer in [endless, declared] {
+        let error = outcome(Act::Pour(answer)).await;
+        let Err(InvokeError::MayHaveRun(words)) = error else {
+            panic!("{error:?}");
+        };
+        let wanted = "the answer is longer than 8 MiB";
+        assert!(words.ends_with(wanted), "{words}");
+    }
+}
+
+/// When a request was signed, in seconds since 1970.
+fn signed_at(request: &str) -> i64 {
+    let header = request
+        .lines()
+        .find_map(|line| line.strip_prefix("x-amz-date: "));
+    let date = header.expect("it is signed");
+    let iso = format!(
+        "{}-{}-{}:{}:{}Z",
+        &date[..4],
+        &date[4..6],
+        &date[6..11],
+        &date[11..13],
+        &date[13..15]
+    );
+    let date = DateTime::from_str(&iso, Format::DateTime);
+    date.expect("a date").secs()
+}
+
+#[tokio::test]
+async fn signature_refused_for_its_time_is_made_again_by_the_clock_of_the_answer() {
+    let ahead = 1_200;
+    let now = i64::try_from(clock::wall_clock_now().0 / 1_000).expect("it is this century");
+    let date = DateTime::from_secs(now + ahead).fmt(Format::HttpDate);
+    let headers = format!(
+        "x-amzn-ErrorType: InvalidSignatureException\r\nDate: {}\r\n",
+        date.expect("a date")
+    );
+    let refused = |status| {
+        let body = r#"{"message":"Signature expired: 20261127T120000Z is now earlier than …"}"#;
+        answer(status, &headers, body)
+    };
+    let acts = vec![refused(403), answer(200, "", "1"), answer(200, "", "2")];
+    let server = TestServer::start(acts).await;
+    let lambda = Lambda::connect(&configuration(server.address()));
+    for wanted in ["1", "2"] {
+        let response = lambda.invoke(request()).await.expect("an answer");
+        assert_eq!(response.payload, wanted.as_bytes());
+    }
+    let signed: Vec<i64> = server.requests().iter().map(|it| signed_at(it)).collect();
+    assert!((signed[0] - now).abs() < 600, "{signed:?} {now}");
+    for corrected in &signed[1..] {
+        assert!((corrected - now - ahead).abs() < 600, "{signed:?} {now}");
+    }
+    let server = TestServer::start(vec![refused(403), refused(403)]).await;
+    let lambda = Lambda::connect(&configuration(server.address()));
+    let error = lambda.invoke(request()).await;
+    assert!(
+        matches!(error, Err(InvokeError::DidNotRun { .. })),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn function_of_another_region_is_invoked_and_looked_up_there() {
+    let settings = r#"{"Timeout":90,"State":"Active"}"#;
+    let acts = vec![
+        answer(200, "", "1"),
+        answer(200, "", settings),
+        answer(200, "", "{}"),
+        answer(200, "", "2"),
+    ];
+    let server = TestServer::start(acts).await;
+    let lambda = Lambda::connect(&configuration(server.address()));
+    let arn = "arn:aws:lambda:eu-west-1:123456789012:function:orders";
+    let elsewhere = Request {
+        function: arn.into(),
+        ..request()
+    };
+    assert_eq!(lambda.endpoint(arn), None);
+    lambda.invoke(elsewhere).await.expect("an answer");
+    lambda.look(arn).await.expect("an answer");
+    lambda.invoke(request()).await.expect("an answer");
+    let requests = server.requests();
+    let regions: Vec<&str> = requests.iter().map(|request| signed_for(request)).collect();
+    assert_eq!(
+        regions,
+        ["eu-west-1", "eu-west-1", "eu-west-1", "us-east-1"]
+    );
+    assert_eq!(lambda.region(arn).as_deref(), Some("eu-west-1"));
+    assert_eq!(lambda.region("orders").as_deref(), Some("us-east-1"));
+    assert!(lambda.endpoint(arn).is_some());
+}
+
+/// The region in the signature of a request.
+fn signed_for(request: &str) -> &str {
+    let (_, scope) = request.split_once("Credential=").expect("a signature");
+    scope.split('/').nth(2).expect("a region")
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn connection_of_a_function_that_runs_long_is_kept_alive() {
+    let server = TestServer::start(vec![Act::Silence]).await;
+    let lambda = Lambda::connect(&configuration(server.address()));
+    let remote = format!(":{:04X}", server.address().port());
+    let waits = tasks::spawn(async move { lambda.invoke(request()).await });
+    while server.requests().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let sockets = std::fs::read_to_string("/proc/self/net/tcp").expect("Linux");
+    let mut sockets = sockets.lines().map(|line| line.split_whitespace());
+    let mut own = sockets
+        .find(|fields| {
+            fields
+                .clone()
+                .nth(2)
+                .is_some_and(|at| at.ends_with(&remote))
+        })
+        .expect("our socket");
+    // Its timer: 2 is that of keep-alive.
+    let timer = own.nth(5).expect("its timer");
+    assert!(timer.starts_with("02:"), "{timer}");
+    drop(waits);
 }
 
 #[tokio::test]

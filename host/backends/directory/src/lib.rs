@@ -8,7 +8,8 @@ mod name;
 mod queue;
 
 use dispatcher_core::backend::{
-    Backend, BackendClient, BackendConfig, BackendSetting, QueueTerms, SettingFlag, SettingForm,
+    Backend, BackendClient, BackendConfig, BackendFacts, BackendSetting, QueueTerms, SettingFlag,
+    SettingForm,
 };
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::queue::{Queue, QueueError};
@@ -31,12 +32,12 @@ pub struct DirectoryBackend;
 
 #[async_trait::async_trait]
 impl Backend for DirectoryBackend {
-    fn name(&self) -> &'static str {
-        "directory"
-    }
-
-    fn settings(&self) -> &'static [BackendSetting] {
-        SETTINGS
+    fn facts(&self) -> &'static BackendFacts {
+        const FACTS: BackendFacts = BackendFacts {
+            settings: SETTINGS,
+            ..BackendFacts::of("directory")
+        };
+        &FACTS
     }
 
     async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, CallError> {

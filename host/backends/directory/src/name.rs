@@ -18,7 +18,7 @@ pub(crate) struct Name {
     pub(crate) id: String,
     /// How often the message was received.
     pub(crate) receives: u32,
-    /// From when on it can be received.
+    /// The time from which it can be received.
     pub(crate) visible_at: Timestamp,
     /// When it was received first; 0 before.
     pub(crate) first_received_at: Timestamp,
@@ -27,7 +27,7 @@ pub(crate) struct Name {
 }
 
 impl Name {
-    /// Of a message that was never received.
+    /// Returns the name of a message that was never received.
     pub(crate) fn new(id: String, visible_at: Timestamp) -> Self {
         Self {
             id,
@@ -38,7 +38,7 @@ impl Name {
         }
     }
 
-    /// Of a delivery until that time.
+    /// Returns the name of a delivery until that time.
     pub(crate) fn taken(&self, now: Timestamp, visible_at: Timestamp) -> Self {
         Self {
             id: self.id.clone(),

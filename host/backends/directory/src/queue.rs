@@ -5,10 +5,12 @@ use crate::name::{Name, new_id};
 use dispatcher_core::backend::QueueTerms;
 use dispatcher_core::clock::{self, Timestamp};
 use dispatcher_core::memory::Budget;
-use dispatcher_core::message::{Attribute, ContentError, Message, Outcome, Outgoing, Receipt};
+use dispatcher_core::message::{
+    Attribute, ContentError, Message, Outcome, OutgoingMessage, Receipt,
+};
 use dispatcher_core::queue::{
     Ask, DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, Depth, ErrorKind, Identity, ItemError, Queue,
-    QueueError, Received,
+    QueueError, ReceivedMessages,
 };
 use std::fs::{self, File};
 use std::io::{self, Error, Result as IoResult, Write};
@@ -22,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long moving a dead letter may take.
 const MOVE: Duration = Duration::from_secs(60);
 
-/// What is in a message's file, as JSON: its body, attributes and group.
+/// The content of a message's file, as JSON: its body, attributes and group.
 type Content = (String, Vec<Attribute>, Option<String>);
 
 pub(crate) fn failed(path: &Path, error: &Error) -> QueueError {
@@ -45,10 +47,14 @@ fn item_failed(path: &Path, error: &Error) -> ItemError {
 
 /// The names of what is in a folder, sorted.
 pub(crate) fn entries(folder: &Path) -> Result<Vec<String>, QueueError> {
-    let entries = fs::read_dir(folder).and_then(Iterator::collect::<IoResult<Vec<_>>>);
-    let entries = entries.map_err(|error| failed(folder, &error))?;
-    let names = entries.iter().map(fs::DirEntry::file_name);
-    let mut names: Vec<_> = names.filter_map(|name| name.into_string().ok()).collect();
+    let entries = fs::read_dir(folder)
+        .and_then(Iterator::collect::<IoResult<Vec<_>>>)
+        .map_err(|error| failed(folder, &error))?;
+    let mut names: Vec<_> = entries
+        .iter()
+        .map(fs::DirEntry::file_name)
+        .filter_map(|name| name.into_string().ok())
+        .collect();
     names.sort();
     Ok(names)
 }
@@ -90,6 +96,7 @@ impl DirectoryQueue {
             longest_wait: Duration::from_secs(20),
             proof_wait: Duration::ZERO,
             ordered_groups: false,
+            deduplicates: false,
             dead_letters: dead_letters.is_some(),
             most_receives: None,
             redrive_target: false,
@@ -111,7 +118,7 @@ impl DirectoryQueue {
             .collect())
     }
 
-    /// Those that can be received.
+    /// Returns the messages that can be received.
     fn visible(&self, now: Timestamp) -> Result<Vec<Name>, QueueError> {
         let mut names = self.names()?;
         names.retain(|name| name.visible_at <= now);
@@ -122,23 +129,24 @@ impl DirectoryQueue {
         self.folder.join(name.to_string())
     }
 
-    /// The file of a delivery, as long as nobody has received the message since.
+    /// Returns the file of a delivery, unless the message was received again since.
     fn held(&self, receipt: &Receipt) -> Result<Name, ItemError> {
-        let names = self.names();
-        let names = names.map_err(|error| ItemError::Transient(error.message))?;
-        let mut names = names.into_iter();
+        let mut names = self
+            .names()
+            .map_err(|error| ItemError::Transient(error.message))?
+            .into_iter();
         let held = names.find(|name| name.receipt() == receipt.0);
         held.ok_or_else(|| ItemError::Gone("it was deleted, or received again".to_owned()))
     }
 
     /// Takes the messages that can be received now.
-    fn take(&self, ask: Ask) -> Result<Received, QueueError> {
+    fn take(&self, ask: Ask) -> Result<ReceivedMessages, QueueError> {
         let now = clock::wall_clock_now();
         let mut names = self.visible(now)?;
         if ask.newest_first {
             names.reverse();
         }
-        let mut received = Received::default();
+        let mut received = ReceivedMessages::default();
         for name in names {
             if received.messages.len() == ask.max {
                 return Ok(received);
@@ -227,7 +235,7 @@ impl DirectoryQueue {
         self.remove(&held)
     }
 
-    fn put(&self, item: &Outgoing) -> Result<String, ItemError> {
+    fn put(&self, item: &OutgoingMessage) -> Result<String, ItemError> {
         let now = clock::wall_clock_now();
         let name = Name::new(new_id(now), now + item.delay);
         let attributes = item.attributes_with_trace();
@@ -243,7 +251,11 @@ impl Queue for DirectoryQueue {
         &self.identity
     }
 
-    async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {
+    async fn receive(
+        &self,
+        ask: Ask,
+        hurry: &CancellationToken,
+    ) -> Result<ReceivedMessages, QueueError> {
         let until = clock::now() + ask.wait;
         loop {
             let received = self.take(ask)?;
@@ -258,11 +270,13 @@ impl Queue for DirectoryQueue {
     }
 
     async fn extend(&self, items: &[(Receipt, Duration)]) -> Vec<Result<(), ItemError>> {
-        let extend = |(receipt, time): &(Receipt, Duration)| {
-            let held = self.held(receipt)?;
-            self.hide(&held, *time, true).map(drop)
-        };
-        items.iter().map(extend).collect()
+        items
+            .iter()
+            .map(|(receipt, time): &(Receipt, Duration)| {
+                let held = self.held(receipt)?;
+                self.hide(&held, *time, true).map(drop)
+            })
+            .collect()
     }
 
     /// A delivery that is named twice is ended once; its second answer is that of the first.
@@ -279,7 +293,7 @@ impl Queue for DirectoryQueue {
         answers
     }
 
-    async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>> {
+    async fn send(&self, items: &[OutgoingMessage]) -> Vec<Result<String, ItemError>> {
         items.iter().map(|item| self.put(item)).collect()
     }
 

@@ -1,29 +1,29 @@
 //! The DynamoDB backend for the program: tables as queues, and tables for scheduled messages of SQS
 //! queues.
 
-use crate::queue::{Completed, Dynamo, FAILED};
+use crate::queue::{Completion, Dynamo, FAILED};
 use crate::schedule::DynamoDb as Schedules;
 use crate::settings;
 use dispatcher_aws as aws;
 use dispatcher_core::backend::{
-    Backend, BackendClient, BackendConfig, BackendSetting, BadValue, Permission, Purpose,
+    Backend, BackendClient, BackendConfig, BackendFacts, BadValue, DepthCost, Permission, Purpose,
     QueueTerms, ScheduleOf,
 };
 use dispatcher_core::control::{ControlChange, QueueControl};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::queue::{Queue, QueueError};
 use dispatcher_core::schedule::ScheduleStore;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// What is called on tables that tasks are taken from; conditional writes need no more (Service
-/// Authorization Reference, "Amazon DynamoDB"). A transaction is allowed by the names of its parts.
+/// The actions on tables that tasks are taken from. Conditional writes need no further actions
+/// (Service Authorization Reference, "Amazon DynamoDB"). A transaction needs only the permissions
+/// of its parts.
 const TAKE: &[&str] = &[
     "dynamodb:DescribeTable",
     "dynamodb:Query",
     "dynamodb:UpdateItem",
 ];
-/// The same where tasks that are done are deleted.
+/// The actions of [`TAKE`], plus the deletion of completed tasks.
 const TAKE_AND_DELETE: &[&str] = &[
     "dynamodb:DeleteItem",
     "dynamodb:DescribeTable",
@@ -37,15 +37,21 @@ pub struct DynamoDbBackend;
 
 #[async_trait::async_trait]
 impl Backend for DynamoDbBackend {
-    fn name(&self) -> &'static str {
-        "dynamodb"
+    fn facts(&self) -> &'static BackendFacts {
+        const FACTS: BackendFacts = BackendFacts {
+            // "Quotas" in the DynamoDB guide.
+            name_length: 3..=255,
+            settings: settings::SETTINGS,
+            shared_settings: &["endpoint-url"],
+            dead_letter_part: Some(FAILED),
+            shares_controls: true,
+            depth_cost: DepthCost::WholeQueue,
+            ..BackendFacts::of("dynamodb")
+        };
+        &FACTS
     }
 
-    fn has_cheap_depth(&self) -> bool {
-        false
-    }
-
-    /// By the table's ARN.
+    /// Returns the table's name from its ARN.
     fn queue_of_source(&self, source: &str) -> Option<String> {
         let mut parts = source.splitn(6, ':');
         let is_arn = parts.next() == Some("arn") && parts.nth(1) == Some("dynamodb");
@@ -53,25 +59,12 @@ impl Backend for DynamoDbBackend {
         is_arn.then(|| table.to_owned())
     }
 
-    /// What DynamoDB takes as the name of a table ("quotas" in its guide).
-    fn name_length(&self) -> RangeInclusive<usize> {
-        3..=255
-    }
-
-    /// They stay in the table, as FAILURE.
+    /// Dead letters stay in the table, as FAILURE.
     fn has_dead_letters(&self, _queue: &str) -> bool {
         true
     }
 
-    fn dead_letter_part(&self) -> Option<&'static str> {
-        Some(FAILED)
-    }
-
-    fn shares_controls(&self) -> bool {
-        true
-    }
-
-    /// Of a table and its indices.
+    /// Covers a table and its indices.
     fn permission(
         &self,
         queue: &str,
@@ -84,8 +77,8 @@ impl Backend for DynamoDbBackend {
             Purpose::Receive => Some(Permission {
                 sid: "TakeTasks",
                 actions: match settings::completed(config) {
-                    Completed::Keep => TAKE,
-                    Completed::Delete => TAKE_AND_DELETE,
+                    Completion::Keep => TAKE,
+                    Completion::Delete => TAKE_AND_DELETE,
                 },
                 resources: vec![format!("{table}/index/*"), table],
             }),
@@ -98,20 +91,13 @@ impl Backend for DynamoDbBackend {
         }
     }
 
-    fn settings(&self) -> &'static [BackendSetting] {
-        settings::SETTINGS
-    }
-
-    fn shared_settings(&self) -> &'static [&'static str] {
-        &["endpoint-url"]
-    }
-
     fn check_setting(&self, key: &str, value: &str) -> Result<(), BadValue> {
         settings::check(key, value)
     }
 
     async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, CallError> {
         let options = settings::options(config)?;
+        aws::environment::check()?;
         let sdk = aws::shared_configuration(config.endpoint_url.as_deref()).await;
         Ok(Arc::new(DynamoDbClient {
             queues: Dynamo::connect(&sdk, options),

@@ -1,6 +1,6 @@
 //! `[backend.dynamodb]`: how tables are used as queues.
 
-use crate::queue::{Completed, Options};
+use crate::queue::{Completion, Options};
 use dispatcher_core::backend::{BackendConfig, BackendSetting, BadValue, SettingForm};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use std::time::Duration;
@@ -42,8 +42,8 @@ pub(crate) const SETTINGS: &[BackendSetting] = &[
     },
     BackendSetting {
         key: "completed",
-        help: "What becomes of a task that is done: it stays as SUCCESS until its ttl, or is deleted at \
-               once, which costs a write unit less",
+        help: "What happens to a task that is done: it stays as SUCCESS until its ttl, or it is \
+               deleted at once, which saves a write unit",
         value: "keep|delete",
         default: "keep",
         form: SettingForm::Word(&["keep", "delete"]),
@@ -51,13 +51,13 @@ pub(crate) const SETTINGS: &[BackendSetting] = &[
     },
 ];
 
-/// Whether a value can be used.
+/// Checks that a value can be used.
 pub(crate) fn check(key: &str, value: &str) -> Result<(), BadValue> {
     let taken = ["taskId", "taskStatus", "taskCreated", "taskUpdated", "ttl"];
-    let wanted = "the name of an attribute of the task, none of the queue's own";
+    let wanted = "the name of an attribute of the task that the queue does not use itself";
     if key == "body-attribute" && (taken.contains(&value) || value.starts_with("dispatcher")) {
         return Err(BadValue {
-            found: format!("`{value}` is an attribute of the queue's own"),
+            found: format!("`{value}` is an attribute that the queue uses itself"),
             wanted,
             example: "",
         });
@@ -72,31 +72,34 @@ pub(crate) fn check(key: &str, value: &str) -> Result<(), BadValue> {
     Ok(())
 }
 
-/// What becomes of tasks that are done.
-pub(crate) fn completed(config: &BackendConfig) -> Completed {
+/// Reads from the configuration whether completed tasks are kept or deleted.
+pub(crate) fn completed(config: &BackendConfig) -> Completion {
     match config.get("completed") {
-        Some("delete") => Completed::Delete,
-        _ => Completed::Keep,
+        Some("delete") => Completion::Delete,
+        _ => Completion::Keep,
     }
 }
 
-/// What the configuration leaves open is as usual.
+/// Reads the options; a setting that the configuration does not have gets its default.
 pub(crate) fn options(config: &BackendConfig) -> Result<Options, CallError> {
     let usual = Options::default();
-    let time = |key: &str, usual: Duration| match config.get(key) {
-        None => Ok(usual),
-        Some(text) => humantime::parse_duration(text).map_err(|error| unreadable(key, &error)),
-    };
     Ok(Options {
         body_attribute: config.get("body-attribute").map(str::to_owned),
         shards: match config.get("shards") {
             None => usual.shards,
             Some(text) => text.parse().map_err(|error| unreadable("shards", &error))?,
         },
-        time_to_live: time("time-to-live", usual.time_to_live)?,
-        idle_poll: time("idle-poll", usual.idle_poll)?,
+        time_to_live: time(config, "time-to-live", usual.time_to_live)?,
+        idle_poll: time(config, "idle-poll", usual.idle_poll)?,
         completed: completed(config),
     })
+}
+
+fn time(config: &BackendConfig, key: &str, usual: Duration) -> Result<Duration, CallError> {
+    match config.get(key) {
+        None => Ok(usual),
+        Some(text) => humantime::parse_duration(text).map_err(|error| unreadable(key, &error)),
+    }
 }
 
 fn unreadable(key: &str, error: &dyn std::fmt::Display) -> CallError {

@@ -5,8 +5,8 @@ use crate::keyvalue::Local as Buckets;
 use crate::queue::{LocalStore as Queues, named_by};
 use crate::schedule::File;
 use dispatcher_core::backend::{
-    Backend, BackendClient, BackendConfig, Contradiction, DelayedMessage, QueueDeclaration,
-    QueueTerms, ScheduleHome, ScheduleOf, not_made_yet,
+    Backend, BackendClient, BackendConfig, BackendFacts, Contradiction, DelayedMessage,
+    QueueDeclaration, QueueTerms, ScheduleHome, ScheduleOf, not_made_yet,
 };
 use dispatcher_core::control::{ControlChange, QueueControl};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::OnceCell;
 
-/// The suffix of the queue that dead letters go to unless another is named.
+/// The suffix of the default dead-letter queue.
 const DEAD: &str = ".dead";
 
 /// Queues in files of the data folder.
@@ -27,46 +27,28 @@ pub struct LocalBackend;
 
 #[async_trait::async_trait]
 impl Backend for LocalBackend {
-    fn name(&self) -> &'static str {
-        "local"
-    }
-
-    fn messaging_system(&self) -> &'static str {
-        "dispatcher_local"
-    }
-
-    fn is_embedded(&self) -> bool {
-        true
+    fn facts(&self) -> &'static BackendFacts {
+        const FACTS: BackendFacts = BackendFacts {
+            messaging_system: "dispatcher_local",
+            shared_settings: &["data"],
+            is_embedded: true,
+            counts_at_once: true,
+            has_buckets: true,
+            shares_controls: true,
+            schedule_home: ScheduleHome::Shared,
+            ..BackendFacts::of("local")
+        };
+        &FACTS
     }
 
     fn has_dead_letters(&self, queue: &str) -> bool {
         !queue.ends_with(DEAD)
     }
 
-    fn counts_at_once(&self) -> bool {
-        true
-    }
-
-    /// Its own redrive policies name queues by ARNs, as SQS does.
+    /// Accepts ARNs too: redrive policies of this backend name queues by ARN, as SQS does.
     fn queue_of_source(&self, source: &str) -> Option<String> {
         let name = source.strip_prefix("local:");
         name.or_else(|| named_by(source)).map(str::to_owned)
-    }
-
-    fn shared_settings(&self) -> &'static [&'static str] {
-        &["data"]
-    }
-
-    fn has_buckets(&self) -> bool {
-        true
-    }
-
-    fn shares_controls(&self) -> bool {
-        true
-    }
-
-    fn schedule_home(&self) -> ScheduleHome {
-        ScheduleHome::Shared
     }
 
     fn records_file(&self, data: &Path) -> Option<PathBuf> {
@@ -82,8 +64,8 @@ impl Backend for LocalBackend {
     }
 }
 
-/// A client of a store of queues that is open. Other files of `data` are opened when they are needed;
-/// without it there are none.
+/// Returns a client of an open store of queues. It opens the other files of `data` when they are
+/// needed; without `data` it has none.
 pub fn client_of(store: Queues, data: Option<&Path>) -> Arc<dyn BackendClient> {
     Arc::new(LocalClient {
         data: data.map(Path::to_owned),
@@ -94,14 +76,14 @@ pub fn client_of(store: Queues, data: Option<&Path>) -> Arc<dyn BackendClient> {
 
 /// The files of one data folder, each opened when it is first needed.
 struct LocalClient {
-    /// Nothing where the queues are in memory.
+    /// `None` if the queues are in memory.
     data: Option<PathBuf>,
     queues: OnceCell<Queues>,
     buckets: OnceCell<Buckets>,
 }
 
 impl LocalClient {
-    /// Whether there are queues; makes no file.
+    /// Whether the store is open or its file exists. Does not create the file.
     fn is_made(&self) -> bool {
         let file = self.data.as_ref().map(|data| data.join("local.db"));
         self.queues.initialized() || file.is_some_and(|file| file.exists())
@@ -110,13 +92,14 @@ impl LocalClient {
     fn folder(&self) -> Result<&Path, CallError> {
         self.data.as_deref().ok_or_else(|| CallError {
             kind: ErrorKind::Invalid,
-            message: "queues in memory have no schedule, no buckets and no records".to_owned(),
+            message: "queues in memory have no schedule, buckets or records".to_owned(),
         })
     }
 
     async fn store(&self) -> Result<&Queues, QueueError> {
-        let open = || async { Queues::open(self.folder()?) };
-        self.queues.get_or_try_init(open).await
+        self.queues
+            .get_or_try_init(|| async { Queues::open(self.folder()?) })
+            .await
     }
 }
 
@@ -150,7 +133,7 @@ impl BackendClient for LocalClient {
         self.store().await?.declare(queues.to_vec()).await
     }
 
-    /// A dead-letter queue exists with its queue.
+    /// Whether the queue exists. A dead-letter queue exists as soon as its queue does.
     async fn exists(&self, queue: &str) -> Result<bool, QueueError> {
         if !self.is_made() {
             return Ok(false);
@@ -160,12 +143,15 @@ impl BackendClient for LocalClient {
         self.store().await?.has_one_of(names).await
     }
 
-    /// Counts all of them in one call. A dead-letter queue exists with its queue, empty until the first
-    /// dead letter.
+    /// Counts all queues in one call. A dead-letter queue exists as soon as its queue does, and is
+    /// empty until the first dead letter.
     async fn depths(&self, queues: &[&str]) -> Vec<Result<Depth, QueueError>> {
         let bare = |name: &&str| name.strip_suffix(DEAD).map(str::to_owned);
-        let asked = queues.iter().map(|name| (*name).to_owned());
-        let asked = asked.chain(queues.iter().filter_map(bare)).collect();
+        let asked = queues
+            .iter()
+            .map(|name| (*name).to_owned())
+            .chain(queues.iter().filter_map(bare))
+            .collect();
         let found = match self.store().await {
             Ok(store) => store.depths(asked).await,
             Err(error) => Err(error),
@@ -176,12 +162,13 @@ impl BackendClient for LocalClient {
         };
         let mut bare = found.split_off(queues.len()).into_iter();
         let named = queues.iter().zip(found);
-        let depth = |(name, own): (&&str, Option<Depth>)| {
-            let of = name.strip_suffix(DEAD).and_then(|_| bare.next().flatten());
-            own.or(of.map(|_| Depth::default()))
-                .ok_or_else(not_made_yet)
-        };
-        named.map(depth).collect()
+        named
+            .map(|(name, own): (&&str, Option<Depth>)| {
+                let of = name.strip_suffix(DEAD).and_then(|_| bare.next().flatten());
+                own.or(of.map(|_| Depth::default()))
+                    .ok_or_else(not_made_yet)
+            })
+            .collect()
     }
 
     async fn controls(&self, queues: &[&str]) -> Result<Vec<QueueControl>, QueueError> {
@@ -211,8 +198,10 @@ impl BackendClient for LocalClient {
 
     async fn bucket(&self, name: &str) -> Result<Arc<dyn Bucket>, CallError> {
         let folder = self.folder()?.to_owned();
-        let open = || tasks::blocking(move || Buckets::open(&folder)).finished();
-        let store = self.buckets.get_or_try_init(open).await?;
+        let store = self
+            .buckets
+            .get_or_try_init(|| tasks::blocking(move || Buckets::open(&folder)).finished())
+            .await?;
         Ok(Arc::new(store.bucket(name)))
     }
 

@@ -1,5 +1,5 @@
-//! The embedded backend: queues, schedules, key-value buckets and idempotency records in SQLite files
-//! of one data folder.
+//! The embedded backend: queues, schedules, key-value buckets and idempotency records in SQLite
+//! files of one data folder.
 
 mod backend;
 pub mod idempotency;

@@ -7,7 +7,7 @@ use crate::server::dial::TlsFiles;
 use crate::server::link::{RedisAddress, RedisConnections};
 use crate::settings;
 use dispatcher_core::backend::{
-    Backend, BackendClient, BackendConfig, BackendSetting, BadValue, CancelCount, QueueTerms,
+    Backend, BackendClient, BackendConfig, BackendFacts, BadValue, CancelCount, QueueTerms,
     ScheduleHome, ScheduleOf, SectionValues, ServerWarning, WorkerInfo, depth_of, not_made_yet,
 };
 use dispatcher_core::control::{ControlChange, QueueControl};
@@ -19,20 +19,25 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The suffix of the queue that dead letters go to unless another is named.
+/// The suffix of the default dead-letter queue.
 const DEAD: &str = ".dead";
 
-/// Queues on a Redis server, ours and those of npm `worqr`.
+/// Queues on a Redis server: dispatcher's own and those of npm `worqr`.
 pub struct RedisBackend;
 
 #[async_trait::async_trait]
 impl Backend for RedisBackend {
-    fn name(&self) -> &'static str {
-        "redis"
-    }
-
-    fn settings(&self) -> &'static [BackendSetting] {
-        settings::SETTINGS
+    fn facts(&self) -> &'static BackendFacts {
+        const FACTS: BackendFacts = BackendFacts {
+            settings: settings::SETTINGS,
+            can_cancel: true,
+            lists_workers: true,
+            has_buckets: true,
+            shares_controls: true,
+            schedule_home: ScheduleHome::BesideQueue,
+            ..BackendFacts::of("redis")
+        };
+        &FACTS
     }
 
     fn check_setting(&self, key: &str, value: &str) -> Result<(), BadValue> {
@@ -45,26 +50,6 @@ impl Backend for RedisBackend {
 
     fn has_dead_letters(&self, queue: &str) -> bool {
         !queue.ends_with(DEAD)
-    }
-
-    fn can_cancel(&self) -> bool {
-        true
-    }
-
-    fn lists_workers(&self) -> bool {
-        true
-    }
-
-    fn has_buckets(&self) -> bool {
-        true
-    }
-
-    fn shares_controls(&self) -> bool {
-        true
-    }
-
-    fn schedule_home(&self) -> ScheduleHome {
-        ScheduleHome::BesideQueue
     }
 
     async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, CallError> {
@@ -88,18 +73,18 @@ impl Backend for RedisBackend {
     }
 }
 
-/// One server; all that is kept there shares its connections.
+/// A client of one server. Its queues, schedules and buckets share the connections.
 struct RedisClient {
     queues: Queues,
     schedules: Schedules,
     buckets: Buckets,
-    /// The names of the queues that are npm `worqr`'s.
+    /// The names of the queues of npm `worqr`.
     worqr: BTreeSet<String>,
     worqr_prefix: String,
 }
 
 impl RedisClient {
-    /// Whether the queue is one of npm `worqr`, as its dead letters are.
+    /// Whether the queue belongs to npm `worqr`, or holds the dead letters of one that does.
     fn is_worqr(&self, queue: &str) -> bool {
         let bare = queue.strip_suffix(DEAD).unwrap_or(queue);
         self.worqr.contains(bare) || self.worqr.contains(queue)
@@ -140,7 +125,7 @@ impl BackendClient for RedisClient {
         Ok(self.is_among(queue, &self.names().await?))
     }
 
-    /// Reads the list of queues once.
+    /// Returns the depths. Reads the list of queues only once.
     async fn depths(&self, queues: &[&str]) -> Vec<Result<Depth, QueueError>> {
         let known = if queues.iter().all(|queue| self.is_worqr(queue)) {
             Ok(BTreeSet::new())

@@ -1,4 +1,4 @@
-//! `[backend.redis]`: where the server is, and our names there.
+//! `[backend.redis]`: the server, and the prefixes of keys there.
 
 use crate::server::address::{Address, WANTED};
 use dispatcher_core::backend::{
@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 
 /// The default address.
 pub(crate) const URL: &str = "redis://127.0.0.1:6379";
-/// The default of what all keys begin with, in braces.
+/// The default prefix of all keys, in braces.
 pub(crate) const PREFIX: &str = "dispatcher";
-/// The default of the package npm `worqr`.
+/// The default prefix of the package npm `worqr`.
 pub(crate) const WORQR_PREFIX: &str = "worqr";
 
 pub(crate) const SETTINGS: &[BackendSetting] = &[
@@ -78,7 +78,7 @@ pub(crate) const SETTINGS: &[BackendSetting] = &[
     },
 ];
 
-/// Whether a value can be used.
+/// Checks whether a value can be used.
 pub(crate) fn check(key: &str, value: &str) -> Result<(), BadValue> {
     match key {
         "url" => Address::parse(value).map(drop).map_err(|found| BadValue {
@@ -91,7 +91,7 @@ pub(crate) fn check(key: &str, value: &str) -> Result<(), BadValue> {
             wanted: "a word without `{`, `}` and `:`",
             example: "",
         }),
-        // The package separates names by `_`, and so mistakes a prefix with one.
+        // The package separates names by `_`, and so misreads a prefix that contains one.
         "worqr-prefix" if !is_prefix(value) || value.contains('_') => Err(BadValue {
             found: format!("`{value}` is not a prefix of npm worqr"),
             wanted: "a word without `_`, `{`, `}` and `:`",
@@ -102,18 +102,17 @@ pub(crate) fn check(key: &str, value: &str) -> Result<(), BadValue> {
 }
 
 fn is_prefix(text: &str) -> bool {
-    let strange = |c: char| "{}:".contains(c) || c.is_whitespace() || c.is_control();
-    !text.is_empty() && !text.contains(strange)
+    !text.is_empty()
+        && !text.contains(|c: char| "{}:".contains(c) || c.is_whitespace() || c.is_control())
 }
 
-/// A certificate and its key come together, and neither is of use without TLS.
+/// Checks that a certificate and its key come together, and that files for TLS come with an address
+/// with TLS.
 pub(crate) fn check_tls(values: &SectionValues) -> Vec<(&'static str, BadValue)> {
-    let is_set = |key: &&'static str| values.contains_key(key);
+    let [ca, cert, key] =
+        ["ca-file", "cert-file", "key-file"].map(|name| values.contains_key(name).then_some(name));
     let mut problems = Vec::new();
-    if let (Some(key), None) | (None, Some(key)) = (
-        Some("cert-file").filter(is_set),
-        Some("key-file").filter(is_set),
-    ) {
+    if let (Some(key), None) | (None, Some(key)) = (cert, key) {
         problems.push((
             key,
             BadValue {
@@ -125,10 +124,7 @@ pub(crate) fn check_tls(values: &SectionValues) -> Vec<(&'static str, BadValue)>
     }
     let url = values.get("url").and_then(|urls| urls.first());
     let is_plain = url.is_none_or(|url| !url.starts_with("rediss"));
-    let file = ["ca-file", "cert-file", "key-file"]
-        .into_iter()
-        .find(is_set);
-    if let Some(key) = file.filter(|_| is_plain) {
+    if is_plain && let Some(key) = ca.or(cert).or(key) {
         problems.push((
             key,
             BadValue {
@@ -141,7 +137,7 @@ pub(crate) fn check_tls(values: &SectionValues) -> Vec<(&'static str, BadValue)>
     problems
 }
 
-/// The bare names of the queues that are npm `worqr`'s.
+/// Returns the bare names of the queues of npm `worqr`.
 pub(crate) fn worqr_queues(config: &BackendConfig) -> BTreeSet<String> {
     let formats = config.list("format").iter();
     let worqr = formats.filter_map(|format| format.strip_suffix("=worqr"));
@@ -187,15 +183,17 @@ mod tests {
         assert!(check("worqr-prefix", "a_b").is_err());
     }
 
+    /// The settings with a problem, where these are set.
+    fn keys(set: &[(&'static str, &str)]) -> Vec<&'static str> {
+        let values = set
+            .iter()
+            .map(|(key, value)| (*key, vec![(*value).to_owned()]));
+        let problems = check_tls(&values.collect());
+        problems.into_iter().map(|(key, _)| key).collect()
+    }
+
     #[test]
     fn files_of_tls_need_each_other_and_an_address_with_tls() {
-        let keys = |set: &[(&'static str, &str)]| {
-            let values = set
-                .iter()
-                .map(|(key, value)| (*key, vec![(*value).to_owned()]));
-            let problems = check_tls(&values.collect());
-            problems.into_iter().map(|(key, _)| key).collect::<Vec<_>>()
-        };
         let url = ("url", "rediss://h");
         assert_eq!(keys(&[url, ("cert-file", "c"), ("key-file", "k")]), [""; 0]);
         assert_eq!(keys(&[url, ("key-file", "k")]), ["key-file"]);

@@ -1,10 +1,11 @@
-//! The IAM permissions for a queue, from its name alone. Calls nothing; if the name leaves a region
-//! or an account open, so does the permission.
+//! The IAM permissions for a queue, derived from its name alone. Makes no calls. If the name
+//! contains no region or account, the permission is for all of them.
 
+use crate::host::{AwsHost, host_in};
 use dispatcher_core::backend::{Permission, Purpose};
 
-/// What is called on queues that messages are taken from. The calls in batches are allowed by the
-/// names of the single ones (Service Authorization Reference, "Amazon SQS").
+/// The actions on queues that messages are taken from. The permissions for single calls also allow
+/// the batch calls (Service Authorization Reference, "Amazon SQS").
 const READ: &[&str] = &[
     "sqs:ChangeMessageVisibility",
     "sqs:DeleteMessage",
@@ -17,10 +18,10 @@ const SEND: &[&str] = &[
     "sqs:GetQueueUrl",
     "sqs:SendMessage",
 ];
-/// How the names of FIFO queues end.
+/// The suffix of the names of FIFO queues.
 const FIFO: &str = ".fifo";
 
-/// Of a queue by its name, URL or ARN.
+/// Returns the permission for a queue, given by its name, URL or ARN.
 pub(crate) fn permission(queue: &str, purpose: Purpose, partition: &str) -> Option<Permission> {
     let arn = queue_arn(queue, partition);
     let (sid, actions, resource) = match purpose {
@@ -36,19 +37,12 @@ pub(crate) fn permission(queue: &str, purpose: Purpose, partition: &str) -> Opti
     })
 }
 
-/// The partition that a URL or an ARN tells.
+/// Returns the partition that a URL or an ARN contains.
 pub(crate) fn partition(queue: &str) -> Option<&str> {
     if let Some(rest) = queue.strip_prefix("arn:") {
         return rest.split(':').next().filter(|partition| *partition != "*");
     }
-    let region = region_in(queue)?;
-    Some(if region.starts_with("cn-") {
-        "aws-cn"
-    } else if region.starts_with("us-gov-") {
-        "aws-us-gov"
-    } else {
-        "aws"
-    })
+    Some(AwsHost::of(host_in(queue)?)?.partition())
 }
 
 fn queue_arn(queue: &str, partition: &str) -> String {
@@ -61,39 +55,20 @@ fn queue_arn(queue: &str, partition: &str) -> String {
     let mut parts = path.rsplit('/');
     let name = parts.next().unwrap_or_default();
     let account = parts.next().filter(|part| is_account(part)).unwrap_or("*");
-    let region = region_in(queue).unwrap_or("*");
+    let host = host_in(queue).and_then(AwsHost::of);
+    let region = host.as_ref().map_or("*", |host| &host.region);
     format!("arn:{partition}:sqs:{region}:{account}:{name}")
 }
 
-/// Where the redrive policy of a FIFO queue may move its messages: a FIFO queue of the same account
-/// and region, whose name the settings do not tell. `None` for any other queue.
+/// Returns the ARN pattern of the queues to which the redrive policy of a FIFO queue may move
+/// messages: FIFO queues of the same account and region, since the configuration does not contain
+/// the name. `None` for any other queue.
 fn redrive_arn(arn: &str) -> Option<String> {
     let (place, name) = arn.rsplit_once(':')?;
     name.ends_with(FIFO).then(|| format!("{place}:*{FIFO}"))
 }
 
-/// Whether the text is the number of an account of AWS.
+/// Whether the text is an AWS account number.
 fn is_account(text: &str) -> bool {
     text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-/// The region in the host of a queue's URL at AWS: `sqs.REGION.amazonaws.com`, inside a VPC
-/// `….sqs.REGION.vpce.amazonaws.com`, or the old `REGION.queue.amazonaws.com`.
-fn region_in(url: &str) -> Option<&str> {
-    let host = url.split_once("://")?.1.split(['/', ':']).next()?;
-    if !host.ends_with(".amazonaws.com") && !host.ends_with(".amazonaws.com.cn") {
-        return None;
-    }
-    let labels: Vec<&str> = host.split('.').collect();
-    match labels
-        .iter()
-        .position(|label| ["sqs", "sqs-fips"].contains(label))
-    {
-        Some(at) => labels.get(at + 1).copied(),
-        None => match labels[..] {
-            ["queue", ..] => Some("us-east-1"),
-            [region, "queue", ..] => Some(region),
-            _ => None,
-        },
-    }
 }

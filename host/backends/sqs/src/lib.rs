@@ -1,6 +1,7 @@
 //! The SQS backend.
 
 mod backend;
+mod host;
 mod iam;
 pub mod queue;
 

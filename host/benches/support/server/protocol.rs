@@ -2,7 +2,7 @@
 //! make. Knows nothing of connections.
 
 use super::http::HttpAnswer;
-use super::queue::{IncomingMessage, Queue, Refusal, Stored};
+use super::queue::{IncomingMessage, Queue, Refusal, StoredMessage};
 use super::{ServerState, SharedServer};
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
@@ -49,7 +49,7 @@ struct Batch {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Named {
+struct NamedQueue {
     queue_name: Option<String>,
     queue_url: Option<String>,
     #[serde(default)]
@@ -145,7 +145,7 @@ fn missing() -> ProtocolFailure {
 }
 
 fn queue_of(body: &[u8], queues: Queues) -> Result<(String, Rc<RefCell<Queue>>), ProtocolFailure> {
-    let named: Named = parse(body)?;
+    let named: NamedQueue = parse(body)?;
     let url = named.queue_url.unwrap_or_default();
     let name = url.rsplit('/').next().unwrap_or_default();
     let queue = queues.get(name).ok_or_else(missing)?;
@@ -155,7 +155,7 @@ fn queue_of(body: &[u8], queues: Queues) -> Result<(String, Rc<RefCell<Queue>>),
 fn find(action: &str, body: &[u8], state: &mut ServerState) -> Result<Vec<u8>, ProtocolFailure> {
     let port = state.port;
     let url = |name: &str| format!("http://127.0.0.1:{port}/000000000000/{name}");
-    let named: Named = parse(body)?;
+    let named: NamedQueue = parse(body)?;
     let name = named.queue_name.unwrap_or_default();
     if action == "ListQueues" {
         let urls: Vec<String> = state.queues.keys().map(|name| url(name)).collect();
@@ -174,9 +174,10 @@ fn find(action: &str, body: &[u8], state: &mut ServerState) -> Result<Vec<u8>, P
         let queue = || Rc::new(RefCell::new(queue));
         state.queues.entry(name.clone()).or_insert_with(queue);
     }
-    match state.queues.contains_key(&name) {
-        true => Ok(bytes(&json!({"QueueUrl": url(&name)}))),
-        false => Err(missing()),
+    if state.queues.contains_key(&name) {
+        Ok(bytes(&json!({"QueueUrl": url(&name)})))
+    } else {
+        Err(missing())
     }
 }
 
@@ -228,7 +229,7 @@ async fn receive(
     }
 }
 
-fn deliveries(ask: &Receive, taken: &[(String, &Stored)]) -> Vec<u8> {
+fn deliveries(ask: &Receive, taken: &[(String, &StoredMessage)]) -> Vec<u8> {
     let system = !ask.attribute_names.is_empty() || !ask.message_system_attribute_names.is_empty();
     let own = !ask.message_attribute_names.is_empty();
     let mut messages = Vec::with_capacity(taken.len());

@@ -17,7 +17,7 @@ pub(crate) struct IncomingMessage {
 }
 
 /// A message of the queue.
-pub(crate) struct Stored {
+pub(crate) struct StoredMessage {
     pub id: String,
     pub body: String,
     pub md5: String,
@@ -43,7 +43,7 @@ pub(crate) enum Refusal {
 #[derive(Default)]
 pub(crate) struct Queue {
     pub visibility: Duration,
-    messages: HashMap<u64, Stored>,
+    messages: HashMap<u64, StoredMessage>,
     numbered: u64,
     visible: VecDeque<u64>,
     away: BinaryHeap<Reverse<(BootInstant, u64)>>,
@@ -72,7 +72,7 @@ impl Queue {
         let md5: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         let id = format!("00000000-0000-4000-8000-{number:012}");
         let answer = (id.clone(), md5.clone());
-        let stored = Stored {
+        let stored = StoredMessage {
             id,
             body: sent.body,
             md5,
@@ -113,7 +113,7 @@ impl Queue {
         visibility: Duration,
         called: BootInstant,
         (now, today): (BootInstant, Timestamp),
-    ) -> Vec<(String, &Stored)> {
+    ) -> Vec<(String, &StoredMessage)> {
         self.settle(now);
         let mut taken = Vec::new();
         while taken.len() < max {
@@ -182,9 +182,10 @@ impl Queue {
         let (number, received) = receipt.split_once('-').ok_or(Refusal::Malformed)?;
         let number = number.parse().map_err(|_| Refusal::Malformed)?;
         let received = received.parse().map_err(|_| Refusal::Malformed)?;
-        match number <= self.numbered {
-            true => Ok((number, received)),
-            false => Err(Refusal::Malformed),
+        if number <= self.numbered {
+            Ok((number, received))
+        } else {
+            Err(Refusal::Malformed)
         }
     }
 

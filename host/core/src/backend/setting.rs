@@ -1,5 +1,6 @@
-//! The settings of a backend: the keys of its section `[backend.NAME]`. The reader of the file, flags,
-//! variables, help and the reference page follow from what its crate declares here.
+//! The settings of a backend: the keys of its section `[backend.NAME]`. The backend's crate
+//! declares them here; from the declarations follow the parser of the file, the flags, the
+//! environment variables, the help and the reference page.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -8,27 +9,28 @@ use std::time::Duration;
 /// One key of the section.
 #[derive(Debug, Clone)]
 pub struct BackendSetting {
-    /// Its name in the section. Elsewhere the backend's name and a dash stand before it: `--redis-url`.
+    /// The name of the key in the section. Elsewhere it follows the backend's name and a dash:
+    /// `--redis-url`.
     pub key: &'static str,
-    /// What it does: one sentence without a full stop.
+    /// The help text: one sentence without a full stop.
     pub help: &'static str,
-    /// What a value looks like in the help: `URL`.
+    /// The placeholder for a value in the help: `URL`.
     pub value: &'static str,
-    /// What holds without it, in words; empty if nothing does.
+    /// The default, in words; empty if there is none.
     pub default: &'static str,
-    /// Which values are right, as far as one can say without knowing the backend.
+    /// The values that are valid, as far as can be said without knowing the backend.
     pub form: SettingForm,
-    /// Which commands have a flag for it; without one, only the file has it.
+    /// The commands that have a flag for it. If `None`, it can only be set in the file.
     pub flag: Option<SettingFlag>,
 }
 
-/// Which values of a setting are right.
+/// The form of valid values of a setting.
 #[derive(Debug, Clone)]
 pub enum SettingForm {
-    /// What `Backend::check_setting` accepts.
+    /// A text that `Backend::check_setting` accepts.
     Text,
-    /// The path of a file or folder. A relative one in the configuration file is relative to its
-    /// folder.
+    /// The path of a file or folder. In the configuration file, a relative path is relative to the
+    /// folder of that file.
     Path,
     /// One of these words.
     Word(&'static [&'static str]),
@@ -36,39 +38,42 @@ pub enum SettingForm {
     Number(RangeInclusive<u64>),
     /// A duration.
     Time(RangeInclusive<Duration>),
-    /// For some queues, by their bare names, one of these words each: `QUEUE=WORD`.
+    /// One of these words for each of some queues, by their names without the backend:
+    /// `QUEUE=WORD`.
     WordPerQueue {
-        /// What a queue has there: `format`.
+        /// The noun for the word of a queue: `format`.
         noun: &'static str,
-        /// The expected form, for problems.
+        /// The expected form, for error messages.
         wanted: &'static str,
-        /// One that is right.
+        /// An example of a valid value.
         example: &'static str,
-        /// The words.
+        /// The words that are valid.
         words: &'static [&'static str],
     },
 }
 
-/// Which commands have a flag.
+/// The commands that have a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettingFlag {
-    /// All that reach the backend.
+    /// All commands that connect to the backend.
     Place,
-    /// Those that name queues.
+    /// The commands that take queue names.
     Queues,
 }
 
-/// What is set, by the keys of the section: texts without blanks around them. A time is as
-/// `humantime` writes it, and a key for single queues has an entry `QUEUE=WORD` for each.
+/// The values that are set, by the keys of the section. Texts have no blanks around them. Durations
+/// are in the format of `humantime`. A key of the form `WordPerQueue` has an entry `QUEUE=WORD` for
+/// each queue.
 pub type SectionValues = BTreeMap<&'static str, Vec<String>>;
 
-/// Why a value of the configuration cannot be used. Does not quote it: it may hold a password.
+/// A value of the configuration that cannot be used. Does not quote the value, which may be a
+/// password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadValue {
-    /// What is wrong.
+    /// The description of the problem.
     pub found: String,
-    /// What would be right.
+    /// The expected value.
     pub wanted: &'static str,
-    /// An example of one that is right; empty if `wanted` says enough.
+    /// An example of a valid value; empty if `wanted` says enough.
     pub example: &'static str,
 }

@@ -1,5 +1,5 @@
-//! Simulated time: it stands still while there is work and jumps to the next timer when there is
-//! none. One clock per thread; without one, the machine's time applies.
+//! Simulated time. It stands still while there is work and jumps to the next timer when there is
+//! none. Each thread has its own clock; a thread without one uses the machine's time.
 
 use super::{BootInstant, Timestamp};
 use std::cell::{Cell, RefCell};
@@ -10,24 +10,24 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Who reads the time so often while it stands still reads it without end.
+/// The number of reads while time stands still at which the reader counts as an endless loop.
 const SPINS: u64 = 1_000_000;
 
 thread_local! {
-    /// All that a thread without a simulation looks at.
+    /// Whether this thread's time is simulated. A thread without a simulation reads only this.
     static SIMULATED: Cell<bool> = const { Cell::new(false) };
     static TIME: RefCell<Time> = const { RefCell::new(Time::new()) };
 }
 
 struct Time {
     now: BootInstant,
-    /// The date at the moment zero, in milliseconds; before 1970 if the date was set so far back.
+    /// The date at instant zero, in milliseconds; negative if the date was set back before 1970.
     began: i64,
     timers: BTreeMap<(BootInstant, u64), Waker>,
     numbered: u64,
-    /// How often the machine was started again.
+    /// The number of times that the machine was restarted.
     boots: u64,
-    /// How often it was read since it moved.
+    /// The number of reads since the time last moved.
     reads: u64,
 }
 
@@ -48,13 +48,13 @@ impl Time {
     }
 }
 
-/// While it lives, this thread's time is simulated. It stays on its thread.
+/// A guard: this thread's time is simulated while it lives. It stays on its thread.
 #[derive(Debug)]
 pub struct Simulation(PhantomData<*const ()>);
 
 impl Simulation {
-    /// Time begins: the moment is zero and the date is `began`. Any simulation before it on this
-    /// thread is over.
+    /// Begins a simulation at instant zero and the date `began`. Ends any earlier simulation on
+    /// this thread.
     pub fn begin(began: Timestamp) -> Self {
         TIME.with_borrow_mut(|time| {
             *time = Time::new();
@@ -68,7 +68,7 @@ impl Simulation {
 impl Drop for Simulation {
     fn drop(&mut self) {
         SIMULATED.set(false);
-        // Wakers may own what sleeps in turn, so none is dropped while the time is borrowed.
+        // Wakers may own other sleeps, so none is dropped while the time is borrowed.
         drop(TIME.take());
     }
 }
@@ -79,8 +79,8 @@ impl Default for Time {
     }
 }
 
-/// Jumps to the next timer and wakes all that are due then. To be called when nothing else can
-/// continue; false if there is no timer, and so nothing ever will.
+/// Jumps to the next timer and wakes all tasks that are due then. Call it when nothing else can
+/// continue. Returns false if there is no timer, so that nothing can ever continue.
 pub fn advance() -> bool {
     let due = TIME.with_borrow_mut(|time| {
         let Some((&(at, _), _)) = time.timers.first_key_value() else {
@@ -97,17 +97,17 @@ pub fn advance() -> bool {
     any
 }
 
-/// Time passes without any timer being heard, as while the machine is suspended.
+/// Lets time pass without firing any timer, as while the machine is suspended.
 pub fn pass(time_passed: Duration) {
     TIME.with_borrow_mut(|time| time.now = time.now + time_passed);
 }
 
-/// Sets the wall clock this many milliseconds forward or back; instants do not change.
+/// Sets the wall clock this many milliseconds forward, or back if negative; instants do not change.
 pub fn set_date(on_ms: i64) {
     TIME.with_borrow_mut(|time| time.began = time.began.saturating_add(on_ms));
 }
 
-/// The machine starts again: the moment is zero, the date continues, and who slept is gone.
+/// Restarts the machine: the instant is zero, the date continues, and all timers are dropped.
 pub fn reboot() {
     let slept = TIME.with_borrow_mut(|time| {
         time.began = time.began.saturating_add(time.now_ms());
@@ -115,7 +115,7 @@ pub fn reboot() {
         time.boots += 1;
         std::mem::take(&mut time.timers)
     });
-    // Wakers may own what sleeps in turn, so none is dropped while the time is borrowed.
+    // Wakers may own other sleeps, so none is dropped while the time is borrowed.
     drop(slept);
 }
 
@@ -140,7 +140,7 @@ pub(super) fn today() -> Timestamp {
     Timestamp(u64::try_from(ms).unwrap_or(0))
 }
 
-/// Ends at its moment.
+/// A future that ends at its instant.
 #[derive(Debug)]
 pub struct Sleep {
     at: BootInstant,

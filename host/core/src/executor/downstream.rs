@@ -1,25 +1,26 @@
-//! Reports when a route's downstream is busy, closed and open again: in the log, once a minute
-//! while it lasts, and in the readiness. Decides nothing.
+//! Reports when a route's downstream is busy, closed or open again: in the log, once a minute while
+//! it lasts, and in the readiness. Makes no decision.
 
 use crate::clock::BootInstant;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::readiness::Readiness;
 use crate::throttle::control::Signal;
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 
-/// How a route stands with its downstream.
+/// The limits of a route that its downstream's state imposes.
 #[derive(Debug, Clone, Copy)]
 pub struct DownstreamState {
-    /// How many attempts may be under way.
+    /// The maximum number of concurrent attempts.
     pub limit: usize,
     /// Whether that is fewer than the configuration allows.
     pub lowered: bool,
-    /// Whether it takes nothing at all.
+    /// Whether the downstream accepts no messages at all.
     pub closed: bool,
 }
 
-/// The words about one route's downstream.
+/// The log of one route's downstream.
 #[derive(Debug)]
 pub struct Downstream {
     route: String,
@@ -39,6 +40,7 @@ struct DownstreamLog {
 impl Downstream {
     /// Creates the log of a route's downstream.
     pub fn new(route: &str, readiness: Arc<Readiness>) -> Self {
+        readiness.add_route();
         Self {
             route: route.to_owned(),
             readiness,
@@ -47,7 +49,8 @@ impl Downstream {
         }
     }
 
-    /// An attempt has shown something, and `why`; `now_is` what follows from it.
+    /// Records what an attempt showed about the downstream, and `why`; `now_is` is the state that
+    /// follows.
     pub fn note(
         &self,
         showed: Signal,
@@ -74,7 +77,7 @@ impl Downstream {
             Signal::Closed => {
                 self.troubled.store(true, Relaxed);
                 let why = why.unwrap_or_default();
-                self.readiness.set(self.name(), why);
+                self.readiness.close_route(&self.route, why);
                 let mut said = self.lock_log();
                 said.is_closed = true;
                 if said.closed.should_log(now) {
@@ -88,13 +91,13 @@ impl Downstream {
         }
     }
 
-    /// Says that it is open again, if it is.
+    /// Logs that the downstream is open again, if it is.
     fn take_back(&self, now_is: DownstreamState) {
         let mut said = self.lock_log();
         if said.is_closed && !now_is.closed {
             said.is_closed = false;
             said.closed = LogThrottle::default();
-            self.readiness.clear(&self.name());
+            self.readiness.reopen_route(&self.route);
             tracing::info!(
                 route = self.route,
                 "circuit closed: messages are handled again"
@@ -104,11 +107,7 @@ impl Downstream {
             .store(now_is.lowered || now_is.closed, Relaxed);
     }
 
-    fn name(&self) -> String {
-        format!("route {}", self.route)
-    }
-
-    fn lock_log(&self) -> std::sync::MutexGuard<'_, DownstreamLog> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_log(&self) -> parking_lot::MutexGuard<'_, DownstreamLog> {
+        self.said.lock()
     }
 }

@@ -1,28 +1,30 @@
-//! Hands the jobs of a worker on to settlement a few at a time, since each hand-over may wake a thread.
+//! Hands the jobs of a worker on to settlement a few at a time, because each hand-over may wake a
+//! thread.
 
 use crate::clock::BootInstant;
-use crate::job::{Finished, Outbox, hand_on};
+use crate::job::{FinishedJob, Outbox, hand_on};
 use std::time::Duration;
 
-/// What is older is handed on before another attempt begins. That attempt pends within a few
-/// milliseconds or ends: a guest that computes yields at every tick of the epoch.
+/// The age at which finished jobs are handed on before another attempt begins. Younger ones may
+/// wait for that attempt: it ends or is pending within a few milliseconds, since a guest that
+/// computes yields at every tick of the epoch.
 const LONGEST_WAIT: Duration = Duration::from_millis(1);
-/// So many are handed on before another attempt begins.
+/// The number of finished jobs that are handed on before another attempt begins.
 const MOST: usize = 8;
 
-/// What a worker has finished and not yet handed on. What waits is handed on when this is dropped.
+/// The jobs that a worker has finished and not yet handed on. Dropping it hands them on.
 pub(super) struct HandOver<'a> {
     outbox: &'a Outbox,
-    /// Each with its lane.
-    waiting: Vec<(usize, Finished)>,
-    /// When the first of them was kept from going on.
+    /// The finished jobs, each with its lane.
+    waiting: Vec<(usize, FinishedJob)>,
+    /// When an attempt first began while they waited.
     since: Option<BootInstant>,
-    /// Whether one of them is of a group in order.
+    /// Whether one of them belongs to an ordered group.
     in_order: bool,
 }
 
 impl<'a> HandOver<'a> {
-    /// Nothing waits.
+    /// Creates an empty hand-over.
     pub(super) fn new(outbox: &'a Outbox) -> Self {
         Self {
             outbox,
@@ -32,21 +34,22 @@ impl<'a> HandOver<'a> {
         }
     }
 
-    /// Takes a job that has ended. `ordered`: its queue keeps groups in order.
-    pub(super) fn add(&mut self, lane: usize, finished: Finished, ordered: bool) {
-        self.in_order |= ordered && finished.message.group.is_some();
+    /// Adds a job that has ended. `ordered`: its queue keeps groups in order.
+    pub(super) fn add(&mut self, lane: usize, finished: FinishedJob, ordered: bool) {
+        self.in_order |= ordered && finished.job.message.group.is_some();
         self.waiting.push((lane, finished));
     }
 
-    /// All jobs of an attempt were added: hands on what must not wait. The next of a group may end
-    /// elsewhere meanwhile, and is not to be settled before it.
+    /// Hands on the jobs if one belongs to an ordered group; called once all jobs of an attempt
+    /// were added. The next job of the group may end on another worker meanwhile, and must not be
+    /// settled first.
     pub(super) fn after_an_attempt(&mut self) {
         if self.in_order {
             self.now();
         }
     }
 
-    /// Another attempt begins: hands on what should not wait for it.
+    /// Hands on the waiting jobs if they are too many or too old to wait for another attempt.
     pub(super) fn before_an_attempt(&mut self, now: BootInstant) {
         if self.waiting.is_empty() {
             return;
@@ -57,7 +60,7 @@ impl<'a> HandOver<'a> {
         }
     }
 
-    /// Hands on all that waits.
+    /// Hands on all waiting jobs.
     pub(super) fn now(&mut self) {
         self.since = None;
         self.in_order = false;
@@ -83,13 +86,19 @@ mod tests {
     use crate::message::Verdict;
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-    fn finished(id: &str) -> Finished {
+    fn finished(id: &str) -> FinishedJob {
         job(id).finish(JobEnding::Verdict(Verdict::Done))
     }
 
-    fn ids(inbox: &mut UnboundedReceiver<Finished>) -> Vec<String> {
+    fn grouped() -> FinishedJob {
+        let mut finished = finished("grouped");
+        finished.job.message.group = Some("g".into());
+        finished
+    }
+
+    fn ids(inbox: &mut UnboundedReceiver<FinishedJob>) -> Vec<String> {
         std::iter::from_fn(|| inbox.try_recv().ok())
-            .map(|finished| finished.message.id)
+            .map(|finished| finished.job.message.id)
             .collect()
     }
 
@@ -128,7 +137,7 @@ mod tests {
         let outbox = vec![sender];
         let mut hand_over = HandOver::new(&outbox);
         hand_over.add(0, finished("a"), false);
-        let awaited = Finished {
+        let awaited = FinishedJob {
             is_awaited: true,
             ..finished("b")
         };
@@ -142,11 +151,6 @@ mod tests {
         let (sender, mut inbox) = unbounded_channel();
         let outbox = vec![sender];
         let mut hand_over = HandOver::new(&outbox);
-        let grouped = || {
-            let mut finished = finished("grouped");
-            finished.message.group = Some("g".into());
-            finished
-        };
         hand_over.add(0, finished("alone"), true);
         hand_over.add(0, grouped(), false);
         hand_over.after_an_attempt();

@@ -1,5 +1,5 @@
-//! Runs jobs on the guest pool: a free worker pulls the most urgent jobs, attempts them together,
-//! and passes them on. Knows no other stage and no plugin by name.
+//! Runs jobs on the guest pool: a free worker takes the most urgent jobs, attempts them together,
+//! and passes them on. Does not depend on any other stage or plugin.
 
 pub mod attempt;
 mod conclude;
@@ -12,22 +12,21 @@ pub mod running;
 use crate::clock;
 use crate::clock::BootInstant;
 use crate::handler::{Handler, TimeLimit};
-use crate::job::{Finished, Job, JobEnding, Outbox, hand_on};
+use crate::job::{FinishedJob, Job, JobEnding, Outbox, hand_on};
 use crate::message::{Message, Outcome, Verdict};
+use crate::queue::last_first;
 use crate::scheduler::shared::SharedScheduler;
-use crate::scheduler::{After, FinishedAttempt, MessageFate, Scheduler, Start};
+use crate::scheduler::{Conclusion, EndedJob, FinishedAttempt, MessageFate, Start};
 use crate::spans::QueueSpans;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::events::ReasonKind;
 use crate::telemetry::metrics::meter::Meter;
 use crate::telemetry::trace;
 use attempt::{AttemptLimits, attempt, still_ours};
-use conclude::Pause;
 use downstream::{Downstream, DownstreamState};
 use hand_over::HandOver;
 use pool::Spawner;
 use running::RunningAttempts;
-use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -35,57 +34,61 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
+/// A job whose attempt has ended, with its ending and the fate of its message.
+type EndedAttempt = EndedJob<Job, JobEnding>;
+
 /// The executor of one route.
 pub struct Executor {
     /// The route's scheduler.
     pub scheduler: Arc<SharedScheduler<Job>>,
-    /// What handles its messages.
+    /// The handler of the route's messages.
     pub handler: Arc<dyn Handler>,
-    /// The longest that one attempt may take.
+    /// The time limit of one attempt.
     pub timeout: TimeLimit,
-    /// Where finished jobs go.
+    /// The channels that finished jobs are sent to.
     pub outbox: Outbox,
-    /// Who runs its workers.
+    /// The pool that runs the workers.
     pub workers: Workers,
     /// The runtime whose timers end attempts.
     pub control: Handle,
     /// Set when running attempts must end.
     pub halt: CancellationToken,
-    /// What is counted.
+    /// The counters of attempts and held messages.
     pub counters: Arc<Counters>,
-    /// What is measured of each queue, in the route's order.
+    /// The meters of the queues, in the route's order.
     pub meters: Vec<Arc<Meter>>,
-    /// Says when what the handler needs is busy or closed.
+    /// The log of the downstream's state: busy, closed or open.
     pub downstream: Downstream,
-    /// What becomes of messages whose attempts fail.
+    /// The preview of what happens to messages whose attempts fail.
     pub preview: Arc<dyn OutcomePreview>,
     /// The attempts under way.
     pub running: Arc<RunningAttempts>,
-    /// Makes the spans of attempts; of each queue, in the route's order.
+    /// The makers of attempts' spans, one per queue, in the route's order.
     pub spans: Vec<QueueSpans>,
 }
 
-/// What the stage after this one makes of failed attempts, as far as what waits behind them in their
-/// groups depends on it.
+/// A preview of what the next stage does with failed attempts, as far as the messages behind them
+/// in their groups depend on it.
 pub trait OutcomePreview: Send + Sync {
-    /// Returns what will happen to a message of the queue `lane` whose attempt ended so. `None` if
-    /// releasing the messages behind it costs nothing but a receive, because nobody counts
-    /// receives.
+    /// Returns what will happen to a message of the queue `lane` whose attempt ended in this way.
+    /// Returns `None` if receives are not counted, so that releasing the messages behind it costs
+    /// only a receive.
     fn preview(&self, lane: usize, job: &Job, ending: &JobEnding) -> Option<Outcome>;
-    /// A message whose attempt ended so is attempted again in the same delivery, after a pause.
+    /// Records that a message whose attempt ended in this way is attempted again in the same
+    /// delivery, after a pause.
     fn tries_again(&self, lane: usize, job: &Job, ending: &JobEnding, pause: Duration);
 }
 
-/// One worker, to be polled to its end.
+/// A worker: a future that must be polled to its end.
 pub type Worker = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Who polls an executor's workers.
+/// The threads that poll an executor's workers.
 #[derive(Clone)]
 pub enum Workers {
     /// The guest threads.
     Pool(Spawner),
-    /// Somebody who polls a future to its end, or drops it with the whole process: a simulation,
-    /// which runs everything in one thread.
+    /// A function that has a future polled to its end, or dropped with the whole process: a
+    /// simulation, which runs everything in one thread.
     Elsewhere(Arc<dyn Fn(Worker) + Send + Sync>),
 }
 
@@ -102,16 +105,17 @@ impl Workers {
 }
 
 impl Executor {
-    /// Sheds what is too old by now, and starts as many workers as there is work for. To be called
-    /// whenever jobs arrived or may start, or a queue turned out to be empty.
+    /// Sheds messages that are too old by now, and starts as many workers as there is work for.
+    /// Call it whenever jobs arrived or may start, or a queue turned out to be empty.
     pub fn start_workers(self: &Arc<Self>) {
         let now = clock::now();
         let (expired, overtaking, hired) = {
             let mut scheduler = self.scheduler.lock();
-            // After the halt a worker starts nothing; its end would only ask for another.
-            let hired = match self.halt.is_cancelled() {
-                true => 0,
-                false => scheduler.reserve_workers(now),
+            // After the halt a worker would start nothing, and its end would only request another.
+            let hired = if self.halt.is_cancelled() {
+                0
+            } else {
+                scheduler.reserve_workers(now)
             };
             (scheduler.expired(now), scheduler.overtaking(), hired)
         };
@@ -125,20 +129,22 @@ impl Executor {
         }
     }
 
-    /// Releases what has not begun or is held.
+    /// Releases all jobs that have not begun or are held.
     pub fn give_back(&self) {
         let now = clock::now();
         let released = {
             let mut scheduler = self.scheduler.lock();
-            let mut released = scheduler.stop(|_, _| true, now);
-            released.extend(scheduler.overtaking());
-            released
+            let mut stopped = scheduler.stop(|_, _| true, now);
+            stopped.extend(scheduler.overtaking());
+            stopped
         };
         self.release(released, now);
     }
 
     fn release(&self, released: Vec<(usize, Job)>, now: BootInstant) {
-        for (lane, job) in released {
+        for (lane, job) in last_first(released, |(_, job): &(usize, Job)| {
+            job.message.group.is_some()
+        }) {
             let ending = job.given_back(now);
             hand_on(&self.outbox, lane, job.finish(ending));
         }
@@ -158,7 +164,7 @@ impl Executor {
         };
         let mut hand_over = HandOver::new(&self.outbox);
         let mut worked = false;
-        // What waits at the halt is released by whoever set it.
+        // The code that sets the halt also releases the jobs that wait then.
         while !self.halt.is_cancelled() {
             let now = clock::now();
             let (expired, next, others) = {
@@ -183,7 +189,8 @@ impl Executor {
         }
     }
 
-    /// One attempt: start, verdicts, hand-over. Whether there may be work for more workers.
+    /// Runs one attempt: start, verdicts, hand-over. Returns whether there may be work for more
+    /// workers.
     async fn run(&self, start: Start<Job>, hand_over: &mut HandOver<'_>) -> bool {
         let Start {
             lane,
@@ -193,48 +200,29 @@ impl Executor {
         } = start;
         let began = clock::now();
         let (ours, gone) = still_ours(jobs, ordered);
-        let mut ended = match ours.is_empty() {
-            true => Vec::new(),
-            false => self.attempt(lane, ours, hand_over).await,
-        };
-        if ordered {
-            conclude::in_group_order(&mut ended);
-        }
-        let halted = self.halt.is_cancelled();
-        if halted {
-            conclude::let_go(&mut ended);
-        }
-        conclude::count_tries(&mut ended);
+        let mut ended = self.attempt(lane, ours, hand_over).await;
+        let is_halted = self.halt.is_cancelled();
+        conclude::interpret(&mut ended, ordered, is_halted);
         ended.extend(gone);
-        let preview = |job: &Job, ending: &JobEnding| self.preview.preview(lane, job, ending);
-        let fates = match ordered && !halted {
-            true => conclude::fates(&ended, preview),
-            false => ended
-                .iter()
-                .map(|(_, ending)| conclude::fate(ending))
-                .collect(),
-        };
-        let (over, after) = self.conclude(lane, began, ended, fates);
-        let returned = after.overtaking.into_iter();
-        let returned = returned.map(|job| (job, JobEnding::Returned));
-        let mut over = over.into_iter().chain(returned).peekable();
-        while let Some((job, ending)) = over.next() {
-            let finished = Finished {
-                is_awaited: after.awaits_settling && over.peek().is_none(),
-                ..job.finish(ending)
-            };
-            hand_over.add(lane, finished, ordered);
-        }
+        let ended = self.with_fates(lane, ended, ordered && !is_halted);
+        self.measure(lane, clock::now().since(began), &ended);
+        let conclusion = self.conclude(lane, began, ended);
+        let hire = conclusion.hire;
+        Self::pass_on(lane, ordered, conclusion, hand_over);
         hand_over.after_an_attempt();
-        after.hire
+        hire
     }
 
+    /// Runs the handler on the jobs, if there are any.
     async fn attempt(
         &self,
         lane: usize,
         jobs: Vec<Job>,
         hand_over: &mut HandOver<'_>,
     ) -> Vec<(Job, JobEnding)> {
+        if jobs.is_empty() {
+            return Vec::new();
+        }
         let began = clock::now();
         let mut span = self.spans[lane].begin_process(&jobs, began);
         trace::within(&mut span, || {
@@ -260,21 +248,72 @@ impl Executor {
         };
         let mut attempting = pin!(attempt(&*self.handler, jobs, limits));
         let polled = poll_fn(|cx| {
-            let polled = trace::within(&mut span, || attempting.as_mut().poll(cx));
-            // It takes longer: what has ended does not wait for it.
-            if polled.is_pending() {
+            let poll = trace::within(&mut span, || attempting.as_mut().poll(cx));
+            // The attempt takes longer: the jobs that have ended do not wait for it.
+            if poll.is_pending() {
                 hand_over.now();
             }
-            polled
+            poll
         });
         let mut ended = polled.await;
         self.spans[lane].end_process(span, began, &mut ended);
         ended
     }
 
-    fn measure(&self, lane: usize, took: Duration, ended: &[(Job, JobEnding)]) {
+    /// Adds the fate of each message. If groups are in order, settlement's preview decides the fate
+    /// after failed attempts.
+    fn with_fates(
+        &self,
+        lane: usize,
+        ended: Vec<(Job, JobEnding)>,
+        in_order: bool,
+    ) -> Vec<EndedAttempt> {
+        let fates: Vec<MessageFate> = if in_order {
+            conclude::fates(&ended, |job: &Job, ending: &JobEnding| {
+                self.preview.preview(lane, job, ending)
+            })
+        } else {
+            ended
+                .iter()
+                .map(|(_, ending)| conclude::fate(ending))
+                .collect()
+        };
+        let ended = ended.into_iter().zip(fates);
+        ended
+            .map(|((job, ending), fate)| EndedJob { job, ending, fate })
+            .collect()
+    }
+
+    /// Passes on the jobs that are over. Those of ordered groups that go back to the queue come
+    /// last to first.
+    fn pass_on(
+        lane: usize,
+        ordered: bool,
+        conclusion: Conclusion<Job, JobEnding>,
+        hand_over: &mut HandOver<'_>,
+    ) {
+        let returned = conclusion
+            .returned
+            .into_iter()
+            .map(|job| (job, JobEnding::Returned));
+        let ended: Vec<_> = conclusion.over.into_iter().chain(returned).collect();
+        let mut over = last_first(ended, |(job, ending): &(Job, JobEnding)| {
+            let is_grouped = ordered && job.message.group.is_some();
+            is_grouped && conclude::fate(ending) != MessageFate::Done
+        })
+        .peekable();
+        while let Some((job, ending)) = over.next() {
+            let finished = FinishedJob {
+                is_awaited: conclusion.awaits_settling && over.peek().is_none(),
+                ..job.finish(ending)
+            };
+            hand_over.add(lane, finished, ordered);
+        }
+    }
+
+    fn measure(&self, lane: usize, took: Duration, ended: &[EndedAttempt]) {
         let meter = &self.meters[lane];
-        for (job, ending) in ended {
+        for EndedJob { job, ending, .. } in ended {
             let error = match ending {
                 JobEnding::Verdict(Verdict::Done) => None,
                 JobEnding::Verdict(Verdict::Retry { why, .. }) => Some(why.kind().label()),
@@ -284,7 +323,8 @@ impl Executor {
                     continue;
                 }
                 JobEnding::Returned
-                | JobEnding::Stopped(_)
+                | JobEnding::Interrupted
+                | JobEnding::Abandoned(_)
                 | JobEnding::Behind(_)
                 | JobEnding::AlreadyDone
                 | JobEnding::Exhausted(_)
@@ -302,114 +342,61 @@ impl Executor {
         }
     }
 
-    /// Tells the scheduler what the attempt has shown, and gives it back what is to be held or stays
-    /// with its group.
+    /// Reports to the scheduler how the attempt ended, and to the downstream's log what it showed.
     fn conclude(
         &self,
         lane: usize,
         began: BootInstant,
-        ended: Vec<(Job, JobEnding)>,
-        fates: Vec<MessageFate>,
-    ) -> (Vec<(Job, JobEnding)>, After<Job>) {
+        ended: Vec<EndedAttempt>,
+    ) -> Conclusion<Job, JobEnding> {
         let now = clock::now();
-        self.measure(lane, now.since(began), &ended);
-        let showed = conclude::worst_signal(ended.iter().map(|(_, ending)| ending));
-        let group = |job: &Job| job.message.group.clone();
-        let groups: Vec<_> = ended.iter().map(|(job, _)| group(job)).collect();
-        let groups = || groups.iter().map(Option::as_deref);
-        let mut scheduler = self.scheduler.lock();
-        let stays = scheduler.stays(lane, groups().zip(fates.iter().copied()));
-        let staying = |group: Option<&str>| group.and_then(|group| stays.get(group)).copied();
-        let (mut held, mut over, mut behind) = (Vec::new(), Vec::new(), Vec::new());
-        let mut kept: BTreeMap<String, Vec<Job>> = BTreeMap::new();
-        for ((job, ending), fate) in ended.into_iter().zip(fates.iter().copied()) {
-            let group = job.message.group.clone();
-            match (fate, staying(group.as_deref())) {
-                (MessageFate::Kept, _) => held.push((job, ending)),
-                (MessageFate::DeadLettered, Some(_)) => {
-                    scheduler.leaves(lane, &job);
-                    over.push((job, ending));
-                }
-                (MessageFate::Again(pause), Some(_)) => {
-                    self.preview.tries_again(lane, &job, &ending, pause);
-                    let job = Job {
-                        not_before: Some(now + pause),
-                        ..job
-                    };
-                    kept.entry(group.unwrap_or_default()).or_default().push(job);
-                }
-                (MessageFate::Behind { .. }, Some(_)) => {
-                    kept.entry(group.unwrap_or_default()).or_default().push(job);
-                }
-                (MessageFate::Behind { .. }, None) => behind.push(job),
-                (fate, _) => {
-                    scheduler.fared(lane, &job, fate, now);
-                    over.push((job, ending));
-                }
-            }
+        let showed = conclude::worst_signal(ended.iter().map(|one| &one.ending));
+        let kept = ended.iter().filter(|one| one.fate == MessageFate::Kept);
+        let held: Vec<&EndedAttempt> = kept.collect();
+        let why = conclude::why(held.iter().map(|one| &one.ending));
+        let pause = conclude::pause(held.iter().copied(), now, fastrand::u64(..));
+        if pause.is_some() {
+            self.counters.held.many(held.len());
         }
-        for job in scheduler.take_back(lane, behind) {
-            scheduler.fared(lane, &job, MessageFate::Failed, now);
-            over.push((job, JobEnding::Returned));
-        }
-        let attempted = FinishedAttempt {
+        let attempt = FinishedAttempt {
             lane,
             began,
             showed,
         };
-        let fates = groups().zip(fates).map(|(group, fate)| match fate {
-            MessageFate::Done => (group, fate),
-            _ if staying(group).is_some() => (group, MessageFate::Kept),
-            _ => (group, fate),
-        });
-        let after = scheduler.ended(attempted, fates, now);
-        for (group, first) in &stays {
-            let jobs = kept.remove(group).unwrap_or_default();
-            scheduler.keep(lane, group, jobs, *first, now);
-        }
-        let why = self.hold(&mut scheduler, lane, held, now);
-        let state = DownstreamState {
-            limit: scheduler.attempts_limit(),
-            lowered: scheduler.is_lowered(),
-            closed: scheduler.is_closed(),
+        let (conclusion, state) = {
+            let mut scheduler = self.scheduler.lock();
+            let conclusion = scheduler.conclude(
+                attempt,
+                ended,
+                pause,
+                |job: &Job, ending: &JobEnding, pause| {
+                    self.preview.tries_again(lane, job, ending, pause);
+                },
+                now,
+            );
+            let state = DownstreamState {
+                limit: scheduler.attempts_limit(),
+                lowered: scheduler.is_lowered(),
+                closed: scheduler.is_closed(),
+            };
+            (conclusion, state)
         };
-        drop(scheduler);
-        self.downstream.note(showed, why.as_deref(), state, now);
-        (over, after)
-    }
-
-    /// Gives the scheduler what is to be held; why it is.
-    fn hold(
-        &self,
-        scheduler: &mut Scheduler<Job>,
-        lane: usize,
-        held: Vec<(Job, JobEnding)>,
-        now: BootInstant,
-    ) -> Option<String> {
-        let why = conclude::why(&held);
-        if let Some(Pause { not_before, until }) = conclude::pause(&held, now, fastrand::u64(..)) {
-            self.counters.held.many(held.len());
-            let again = held.into_iter().map(|(job, _)| Job {
-                holds: job.holds.saturating_add(1),
-                ..job
-            });
-            scheduler.hold(lane, again.collect(), not_before, until);
-            if scheduler.give_back_paused(lane, now) {
-                self.scheduler.replan.notify_one();
-            }
+        if conclusion.replan {
+            self.scheduler.replan.notify_one();
         }
-        why
+        self.downstream.note(showed, why.as_deref(), state, now);
+        conclusion
     }
 }
 
-/// One reserved worker. However its future ends, the scheduler gets it back.
+/// A reserved worker. The scheduler gets it back however its future ends.
 struct WorkerGuard {
     scheduler: Arc<SharedScheduler<Job>>,
-    /// The scheduler ended it.
+    /// Whether the scheduler has ended the worker.
     ended: bool,
-    /// Others have done what it was hired for, and some are still at work: nothing has changed for
-    /// the intake and the drain, and waking them for each such worker would take longer than an
-    /// attempt.
+    /// Whether other workers did what this one was reserved for, and some are still at work. Then
+    /// nothing has changed for the intake and the drain, and waking them for each such worker would
+    /// take longer than an attempt.
     changed_nothing: bool,
 }
 

@@ -1,18 +1,19 @@
-//! A handler that gets messages out of their envelope. What is settled is the queue's own message.
+//! A handler that takes messages out of their envelope. Settlement still gets the queue's own
+//! message.
 
 use crate::envelope::Envelope;
 use crate::handler::{Attempt, Handler, Usage};
 use crate::message::Verdict;
 use std::sync::Arc;
 
-/// Opens the messages of every attempt for the handler behind it.
-pub struct Opening {
+/// A handler that opens the messages of every attempt for the handler behind it.
+pub struct EnvelopeOpener {
     handler: Arc<dyn Handler>,
     envelope: Envelope,
 }
 
-impl Opening {
-    /// The handler itself where there is nothing to open.
+impl EnvelopeOpener {
+    /// Wraps `handler`, or returns it unchanged if there is no envelope to open.
     pub fn before(handler: Arc<dyn Handler>, envelope: Envelope) -> Arc<dyn Handler> {
         match envelope {
             Envelope::None => handler,
@@ -22,7 +23,7 @@ impl Opening {
 }
 
 #[async_trait::async_trait]
-impl Handler for Opening {
+impl Handler for EnvelopeOpener {
     fn batch(&self) -> usize {
         self.handler.batch()
     }
@@ -40,8 +41,7 @@ impl Handler for Opening {
     }
 
     async fn handle(&self, attempt: Arc<Attempt>) -> Vec<Verdict> {
-        let messages = attempt.messages.iter();
-        let messages = messages.map(|message| {
+        let messages = attempt.messages.iter().map(|message| {
             let opened = self.envelope.open(message);
             opened.unwrap_or_else(|| message.clone())
         });

@@ -1,5 +1,5 @@
-//! The attempts under way in one route, so that people can see and cancel them. Written at the begin
-//! and the end of every attempt; read when somebody asks.
+//! The attempts under way in one route, so that people can see and cancel them. The executor writes
+//! it at the beginning and the end of every attempt; it is read only on request.
 
 use crate::clock;
 use crate::clock::BootInstant;
@@ -7,23 +7,24 @@ use crate::handler::Attempt;
 use crate::lease::Ledger;
 use crate::lease::book::LeaseId;
 use crate::message::Message;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-/// An attempt that takes less is not stuck, however quick the others are.
+/// An attempt that takes less time is not stuck, even if the others are much faster.
 const NEVER_STUCK: Duration = Duration::from_secs(5);
-/// So many times the usual time is stuck.
+/// An attempt that takes this many times the usual time is stuck.
 const TIMES_USUAL: u32 = 10;
-/// An attempt that was told to end may go on for so long.
+/// The time that an attempt may continue after its cancellation or its time limit.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
 /// The attempts under way in one route.
 #[derive(Debug, Default)]
-pub struct RunningAttempts(Mutex<Running>);
+pub struct RunningAttempts(Mutex<AttemptTable>);
 
 #[derive(Debug, Default)]
-struct Running {
+struct AttemptTable {
     begun: u64,
     by_number: BTreeMap<u64, Entry>,
 }
@@ -35,12 +36,12 @@ struct Entry {
     began: BootInstant,
     leases: Vec<RunningLease>,
     version: Option<Arc<str>>,
-    /// Which messages were cancelled, and when the first was; empty before.
+    /// Which messages were cancelled; empty if none was.
     cancelled: Vec<bool>,
     cancelled_at: Option<BootInstant>,
 }
 
-/// What of a job stays with the process while its attempt runs.
+/// The data of a job that stays here while its attempt runs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RunningLease {
     pub lease: LeaseId,
@@ -48,20 +49,20 @@ pub(super) struct RunningLease {
     pub attempt: u32,
 }
 
-/// An attempt as people see it.
+/// An attempt, as shown to people.
 #[derive(Debug, Clone)]
 pub struct AttemptView {
-    /// Tells it from the other attempts of the route.
+    /// The number of the attempt, unique in the route.
     pub number: u64,
-    /// Its queue, by its place in the route.
+    /// The place of its queue in the route.
     pub lane: usize,
-    /// For how long it has run.
+    /// The time that it has run.
     pub age: Duration,
-    /// How long it may still run.
+    /// The time that it may still run.
     pub left: Duration,
-    /// The version of the plugin that it began with, where there are versions.
+    /// The version of the plugin that it began with, if there are versions.
     pub version: Option<Arc<str>>,
-    /// Why it is stuck, if it is.
+    /// The reason why it is stuck, if it is.
     pub stuck: Option<&'static str>,
     /// Its messages.
     pub messages: Vec<MessageView>,
@@ -72,18 +73,18 @@ pub struct AttemptView {
 pub struct MessageView {
     /// Its id.
     pub id: String,
-    /// How often it was received.
+    /// The number of times that it was received.
     pub receive_count: u32,
     /// The number of this attempt at it, from 1, as `max-attempts` counts.
     pub attempt: u32,
-    /// How long its lease lasts, unless it is extended; `None` once it is lost.
+    /// The time until its lease expires unless it is extended; `None` once it is lost.
     pub lease_left: Option<Duration>,
-    /// Somebody has cancelled it, or its lease was lost.
+    /// Whether it was cancelled or its lease was lost.
     pub cancelled: bool,
 }
 
 impl RunningAttempts {
-    /// Enters an attempt until the guard is dropped.
+    /// Enters an attempt. It is removed when the guard is dropped.
     pub(super) fn begin(
         &self,
         lane: usize,
@@ -107,19 +108,19 @@ impl RunningAttempts {
         RunningGuard { all: self, number }
     }
 
-    /// How many attempts are under way.
+    /// Returns the number of attempts under way.
     pub fn len(&self) -> usize {
         self.lock().by_number.len()
     }
 
-    /// Whether none is.
+    /// Whether no attempt is under way.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// At most `most` attempts with numbers above `after`, in their order; the longest-running first.
-    /// Those of the queues alone whose place in the route holds. `usual` is what an attempt takes, where
-    /// that is known.
+    /// Lists at most `most` attempts with numbers above `after`, in the order of their numbers: the
+    /// longest-running first. Lists only attempts of queues for whose place in the route `holds` is
+    /// true. `usual` is the usual duration of an attempt, if known.
     pub fn list(
         &self,
         after: u64,
@@ -140,7 +141,7 @@ impl RunningAttempts {
             .collect()
     }
 
-    /// One attempt, with copies of its messages.
+    /// Returns one attempt, with copies of its messages.
     pub fn show(
         &self,
         number: u64,
@@ -153,15 +154,16 @@ impl RunningAttempts {
         Some((view, entry.attempt.messages.clone()))
     }
 
-    /// Stops an attempt; its messages are deleted from their queue. How many they are: none where
-    /// there is no such attempt, or all are cancelled.
+    /// Cancels an attempt; its messages are deleted from their queue. Returns how many messages
+    /// were cancelled: zero if there is no such attempt or all were cancelled before.
     pub fn cancel(&self, number: u64) -> usize {
         let mut running = self.lock();
         let entry = running.by_number.get_mut(&number);
         entry.map_or(0, |entry| entry.cancel(|_| true))
     }
 
-    /// The same of the messages of a queue with this id alone. Others of their attempts go on.
+    /// Cancels only the messages of a queue with this id. Other messages of their attempts
+    /// continue. Returns how many messages were cancelled.
     pub fn cancel_message(&self, lane: usize, id: &str) -> usize {
         let mut running = self.lock();
         let entries = running.by_number.values_mut();
@@ -170,8 +172,8 @@ impl RunningAttempts {
             .sum()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Running> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, AttemptTable> {
+        self.0.lock()
     }
 }
 
@@ -181,7 +183,7 @@ impl Entry {
         self.cancelled.resize(messages.len(), false);
         let mut count = 0;
         for (at, message) in messages.iter().enumerate() {
-            // What is lost is another's.
+            // A message whose lease is lost may belong to another process.
             let is_ours = !self.attempt.cancelled[at].is_cancelled();
             if which(message) && is_ours {
                 self.cancelled[at] = true;
@@ -200,18 +202,22 @@ impl Entry {
         usual: Option<Duration>,
         now: BootInstant,
     ) -> AttemptView {
-        let messages = self.attempt.messages.iter().enumerate();
-        let messages = messages.map(|(at, message)| {
-            let lease = self.leases.get(at);
-            let deadline = lease.and_then(|lease| ledger.deadline(lease.lease));
-            MessageView {
-                id: message.id.clone(),
-                receive_count: message.receive_count,
-                attempt: lease.map_or(1, |lease| lease.attempt),
-                lease_left: deadline.map(|deadline| deadline.since(now)),
-                cancelled: self.attempt.cancelled[at].is_cancelled(),
-            }
-        });
+        let messages = self
+            .attempt
+            .messages
+            .iter()
+            .enumerate()
+            .map(|(at, message)| {
+                let lease = self.leases.get(at);
+                let deadline = lease.and_then(|lease| ledger.deadline(lease.lease));
+                MessageView {
+                    id: message.id.clone(),
+                    receive_count: message.receive_count,
+                    attempt: lease.map_or(1, |lease| lease.attempt),
+                    lease_left: deadline.map(|deadline| deadline.since(now)),
+                    cancelled: self.attempt.cancelled[at].is_cancelled(),
+                }
+            });
         let age = now.since(self.began);
         let limit = self.attempt.deadline.left(self.began);
         let told = self.cancelled_at.map(|at| now.since(at));
@@ -227,9 +233,10 @@ impl Entry {
     }
 }
 
-/// Why an attempt is stuck, if it is: it was told to end and has not, or it has run for ten times as
-/// long as the usual attempt of its route and for 5 seconds at least. Where the usual is not known,
-/// half of its time limit is too long. `told` is since when it was told to end.
+/// Returns why an attempt is stuck, or `None`. It is stuck if it has not ended after its
+/// cancellation or its time limit, or if it has run for at least 5 seconds and for ten times as
+/// long as the usual attempt of its route or, if that is not known, for half of its time limit.
+/// `told` is the time since its cancellation.
 pub fn stuck(
     age: Duration,
     limit: Duration,
@@ -247,38 +254,38 @@ pub fn stuck(
     }
     match usual {
         Some(usual) if age > usual.saturating_mul(TIMES_USUAL) => {
-            Some("it runs for more than ten times the median of its route")
+            Some("it has run for more than ten times the median of its route")
         }
-        None if age > limit / 2 => Some("it runs for more than half of its time limit"),
+        None if age > limit / 2 => Some("it has run for more than half of its time limit"),
         _ => None,
     }
 }
 
-/// An attempt under way; dropped, it is no longer.
+/// A guard of an attempt under way. Dropping it removes the attempt from the list.
 pub(super) struct RunningGuard<'a> {
     all: &'a RunningAttempts,
     number: u64,
 }
 
 impl RunningGuard<'_> {
-    /// Ends it, and says which of its messages were cancelled; empty if none was.
+    /// Ends it, and returns which of its messages were cancelled; empty if none was.
     pub(super) fn end(mut self) -> Vec<bool> {
         self.remove()
             .map(|entry| entry.cancelled)
             .unwrap_or_default()
     }
 
-    /// Takes the entry out, once.
+    /// Removes the entry, once.
     fn remove(&mut self) -> Option<Entry> {
         let number = std::mem::take(&mut self.number);
-        // The first has the number 1.
+        // The first attempt has the number 1.
         (number > 0).then(|| self.all.lock().by_number.remove(&number))?
     }
 }
 
 impl Drop for RunningGuard<'_> {
     fn drop(&mut self) {
-        // Outside of the lock: it may hold the last of its messages.
+        // Outside of the lock: the entry may hold the last reference to its messages.
         drop(self.remove());
     }
 }

@@ -1,117 +1,106 @@
-//! Checks the ownership of cache folders: whether another user could have written there. Knows
-//! nothing of contents.
+//! Checks the ownership of cache folders: whether another user could have written there.
+//! Independent of contents.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The user who may do anything on this machine anyway.
+/// The user id of root, who may do anything on this machine anyway.
 const ROOT: u32 = 0;
-/// Writable by the group or by everybody.
+/// The mode bits for write access of the group or of everybody.
 const BY_OTHERS: u32 = 0o022;
-/// Any access for the group or for everybody.
+/// The mode bits for any access of the group or of everybody.
 const FOR_OTHERS: u32 = 0o077;
 
-/// Why contents of a folder cannot be trusted.
+/// The reason why the contents of a folder cannot be trusted.
 #[derive(Debug, thiserror::Error)]
-pub enum Untrusted {
-    /// It, or something in it, is another user's.
+pub enum TrustProblem {
+    /// The folder, or something in it, belongs to another user.
     #[error("{} is owned by user {owner}; wanted user {wanted}", path.display())]
     Owner {
-        /// What is.
+        /// The path of the file or folder.
         path: PathBuf,
-        /// Whose.
+        /// The user id of its owner.
         owner: u32,
-        /// Whose it ought to be.
+        /// The user id that should own it.
         wanted: u32,
     },
-    /// It, or something in it, can be written by others.
+    /// The folder, or something in it, can be written by others.
     #[error("{} of user {owner} is writable by other users (mode {mode:04o}); wanted 0700", path.display())]
     Mode {
-        /// What is.
+        /// The path of the file or folder.
         path: PathBuf,
-        /// Whose.
+        /// The user id of its owner.
         owner: u32,
         /// Its permissions.
         mode: u32,
     },
-    /// Neither a file nor a folder is there.
+    /// The path leads to neither a file nor a folder.
     #[error("{} of user {owner} is neither a file nor a folder", path.display())]
     Kind {
-        /// What is.
+        /// The path of the file or folder.
         path: PathBuf,
-        /// Whose.
+        /// The user id of its owner.
         owner: u32,
     },
-    /// It cannot be told.
+    /// The ownership could not be checked.
     #[error("{}: {error}", path.display())]
     Unknown {
-        /// What.
+        /// The path that could not be checked.
         path: PathBuf,
-        /// As the system has it.
+        /// The error of the system.
         error: io::Error,
     },
 }
 
-/// Whether only our user, or root, can have put anything into a folder: it and all in it is owned by
-/// them, and either nobody else gets into it or nothing in it is writable by others. One that is not
-/// there is trusted, unless root would make it in the folder of another user, who could not read it
-/// later; a link to it must be theirs as well.
+/// Checks that only the process's user, or root, can have put anything into a folder. They must own
+/// it and everything in it, and either other users cannot enter it or nothing in it is writable by
+/// others. They must also own a link to it. A missing folder is trusted, unless root would create
+/// it in the folder of another user, who could not read it later.
 ///
 /// # Errors
-/// The first thing that somebody else could have put there.
-pub fn check(folder: &Path) -> Result<(), Untrusted> {
+/// Returns an error for the first thing that another user could have put there or that cannot be
+/// checked.
+pub fn check(folder: &Path) -> Result<(), TrustProblem> {
     check_for(rustix::process::geteuid().as_raw(), folder)
 }
 
-fn check_for(user: u32, folder: &Path) -> Result<(), Untrusted> {
-    let unknown = |path: &Path, error| Untrusted::Unknown {
-        path: path.to_owned(),
-        error,
-    };
-    let owned = |path: &Path, owner| match owner == user || owner == ROOT {
-        true => Ok(()),
-        false => Err(Untrusted::Owner {
-            path: path.to_owned(),
-            owner,
-            wanted: user,
-        }),
-    };
+fn check_for(user: u32, folder: &Path) -> Result<(), TrustProblem> {
     let place = match std::fs::symlink_metadata(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let mut above = folder.ancestors().skip(1).filter(|path| path.exists());
             return match above.next() {
                 Some(above) if user == ROOT => {
                     let about = std::fs::metadata(above).map_err(|error| unknown(above, error))?;
-                    owned(above, about.uid())
+                    check_owner(above, about.uid(), user)
                 }
                 _ => Ok(()),
             };
         }
         about => about.map_err(|error| unknown(folder, error))?,
     };
-    owned(folder, place.uid())?;
+    check_owner(folder, place.uid(), user)?;
     let folder = std::fs::canonicalize(folder).map_err(|error| unknown(folder, error))?;
     let mut is_closed = false;
     let mut left = vec![folder.clone()];
     while let Some(path) = left.pop() {
-        // Not what a link in it leads to: we make none.
+        // Does not follow links: dispatcher creates none there.
         let about = match std::fs::symlink_metadata(&path) {
-            // Deleted meanwhile, by whoever keeps the folder small.
+            // Deleted meanwhile by a process that limits the size of the folder.
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             about => about.map_err(|error| unknown(&path, error))?,
         };
         let (owner, mode) = (about.uid(), about.mode() & 0o7777);
-        owned(&path, owner)?;
+        check_owner(&path, owner, user)?;
         if !about.is_dir() && !about.is_file() {
-            return Err(Untrusted::Kind { path, owner });
+            return Err(TrustProblem::Kind { path, owner });
         }
         if path == folder {
             is_closed = mode & FOR_OTHERS == 0;
         }
-        // Behind a closed door permissions open nothing.
+        // If other users cannot enter the folder, the permissions in it give them nothing.
         if !is_closed && mode & BY_OTHERS != 0 {
-            return Err(Untrusted::Mode { path, owner, mode });
+            return Err(TrustProblem::Mode { path, owner, mode });
         }
         if about.is_dir() {
             let entries = std::fs::read_dir(&path).map_err(|error| unknown(&path, error))?;
@@ -121,6 +110,24 @@ fn check_for(user: u32, folder: &Path) -> Result<(), Untrusted> {
         }
     }
     Ok(())
+}
+
+fn check_owner(path: &Path, owner: u32, user: u32) -> Result<(), TrustProblem> {
+    if owner == user || owner == ROOT {
+        return Ok(());
+    }
+    Err(TrustProblem::Owner {
+        path: path.to_owned(),
+        owner,
+        wanted: user,
+    })
+}
+
+fn unknown(path: &Path, error: io::Error) -> TrustProblem {
+    TrustProblem::Unknown {
+        path: path.to_owned(),
+        error,
+    }
 }
 
 #[cfg(test)]
@@ -162,7 +169,7 @@ mod tests {
             for open in [0o777, 0o775, 0o772] {
                 mode(path, open);
                 let why = check(folder.path()).expect_err("others write there");
-                assert!(matches!(&why, Untrusted::Mode { path: found, .. } if found == path));
+                assert!(matches!(&why, TrustProblem::Mode { path: found, .. } if found == path));
                 assert!(why.to_string().contains(&format!("{open:04o}")), "{why}");
             }
             mode(path, 0o755);
@@ -187,13 +194,15 @@ mod tests {
             // Permissions tell nothing then.
             mode(folder.path(), 0o700);
             let why = check(folder.path()).expect_err("it is another's");
-            assert!(matches!(&why, Untrusted::Owner { path: found, owner, .. }
-                if found == path && *owner == stranger));
+            assert!(
+                matches!(&why, TrustProblem::Owner { path: found, owner, .. }
+                if found == path && *owner == stranger)
+            );
             chown(path, Some(ours), None).expect("we are root");
         }
     }
 
-    /// As `sudo dispatcher check` does with the configuration of a service.
+    /// The case of `sudo dispatcher check` with the configuration of a service.
     #[test]
     fn root_makes_nothing_in_the_folder_of_another_user_that_this_user_cannot_use() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -211,7 +220,7 @@ mod tests {
         }
         let why = check_for(ROOT, &inner.join("compiled")).expect_err("it would be root's");
         assert!(
-            matches!(&why, Untrusted::Owner { path, .. } if *path == inner),
+            matches!(&why, TrustProblem::Owner { path, .. } if *path == inner),
             "{why}"
         );
     }
@@ -221,6 +230,6 @@ mod tests {
         let (folder, entry) = cache();
         symlink("/etc/passwd", entry.with_file_name("link")).expect("linked");
         let why = check(folder.path()).expect_err("it leads elsewhere");
-        assert!(matches!(why, Untrusted::Kind { .. }), "{why}");
+        assert!(matches!(why, TrustProblem::Kind { .. }), "{why}");
     }
 }

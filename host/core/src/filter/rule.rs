@@ -1,7 +1,11 @@
-//! One rule at a leaf of a pattern: a value, or an operator with what it compares to.
+//! One rule at a leaf of a pattern: a value, or an operator with its operand.
 
+use super::address::{self, Network};
 use super::pattern::{PatternError, shown, unknown_operator};
-use serde_json::{Number, Value};
+use super::text::{AnyCase, Wildcard};
+use crate::json::{Json, Value, compare, is_exact};
+use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::net::IpAddr;
 
 /// The operators of EventBridge that compare values.
@@ -16,36 +20,46 @@ pub(super) const OPERATORS: [&str; 8] = [
     "cidr",
 ];
 
-/// What one of a field's values must be.
+/// A value of a message.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Scalar<'a> {
+    Null,
+    Bool(bool),
+    /// The number as written in JSON.
+    Number(&'a str),
+    Text(&'a str),
+}
+
+/// A condition on a field's value.
 #[derive(Debug, Clone)]
 pub(super) enum Rule {
-    /// Whether there is one at all.
-    Exists(bool),
-    /// One of the values passes the test.
+    /// The field has any value.
+    Exists,
+    /// The field has no value.
+    Absent,
+    /// The value passes the test.
     Is(Test),
-    /// One of the values passes none of the tests.
+    /// The value passes none of the tests.
     AnythingBut(Vec<Test>),
 }
 
 /// A test of one value.
 #[derive(Debug, Clone)]
 pub(super) enum Test {
-    Equals(Value),
-    EqualsIgnoreCase(String),
-    Prefix(String, Case),
-    Suffix(String, Case),
-    /// The texts between the asterisks.
-    Wildcard(Vec<String>),
-    /// All of these comparisons.
-    Numeric(Vec<(Comparison, f64)>),
-    Cidr(IpAddr, u8),
-}
-
-/// Whether upper and lower case differ. What is compared without is in lower case.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Case {
-    Matters,
-    Ignored,
+    Null,
+    Bool(bool),
+    Text(String),
+    /// A text that stands for this address.
+    Address(IpAddr),
+    AnyCase(AnyCase),
+    Prefix(String),
+    PrefixAnyCase(AnyCase),
+    Suffix(String),
+    SuffixAnyCase(AnyCase),
+    Wildcard(Wildcard),
+    /// Comparisons that must all hold.
+    Numeric(Vec<(Comparison, String)>),
+    Cidr(Network),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,239 +72,246 @@ pub(super) enum Comparison {
 }
 
 impl Rule {
-    pub(super) fn matches(&self, values: &[&Value]) -> bool {
+    /// Whether an existing value matches.
+    pub(super) fn matches(&self, value: Scalar<'_>) -> bool {
         match self {
-            Self::Exists(wanted) => values.is_empty() != *wanted,
-            Self::Is(test) => values.iter().any(|value| test.passes(value)),
-            Self::AnythingBut(tests) => {
-                let is_other = |value: &&Value| !tests.iter().any(|test| test.passes(value));
-                values.iter().any(is_other)
-            }
+            Self::Exists => true,
+            Self::Absent => false,
+            Self::Is(test) => test.passes(value),
+            Self::AnythingBut(tests) => !tests.iter().any(|test| test.passes(value)),
         }
     }
 
-    pub(super) fn read(rule: &Value) -> Result<Self, PatternError> {
-        let Value::Object(operator) = rule else {
-            let scalar = !rule.is_array();
-            let wanted = "a text, a number, true, false, null or an operator";
-            let equals = scalar.then(|| Self::Is(Test::Equals(rule.clone())));
-            return equals.ok_or_else(|| error(rule, wanted));
+    pub(super) fn read(rule: &Json<'_>) -> Result<Self, PatternError> {
+        let Value::Object(members) = &rule.value else {
+            return equals(rule).map(Self::Is);
         };
-        let mut entries = operator.iter();
-        let (Some((name, value)), None) = (entries.next(), entries.next()) else {
+        let [(name, value)] = &members[..] else {
             return Err(error(rule, "one operator, as in {\"prefix\": \"or\"}"));
         };
-        match name.as_str() {
-            "exists" => {
-                let wanted = value.as_bool();
-                wanted
-                    .map(Self::Exists)
-                    .ok_or_else(|| error(value, "true or false"))
-            }
+        match &*name.decode(BROKEN) {
+            "exists" => match value.value {
+                Value::Bool(true) => Ok(Self::Exists),
+                Value::Bool(false) => Ok(Self::Absent),
+                _ => Err(error(value, "true or false")),
+            },
             "anything-but" => anything_but(value).map(Self::AnythingBut),
             "numeric" => numeric(value).map(Self::Is),
             "cidr" => cidr(value).map(Self::Is),
-            _ => of_text(name, value).map(Self::Is),
+            name => of_text(name, value).map(Self::Is),
         }
     }
 }
 
-fn error(found: &Value, wanted: &'static str) -> PatternError {
+/// The replacement for half a surrogate pair. AWS's engine compares texts in UTF-8, and Java writes
+/// half a pair as this character.
+pub(super) const BROKEN: char = '?';
+
+fn error(found: &Json<'_>, wanted: &'static str) -> PatternError {
     PatternError::new("", shown(found), wanted)
 }
 
-fn text(value: &Value) -> Result<&str, PatternError> {
-    value.as_str().ok_or_else(|| error(value, "a text"))
+fn text<'a>(value: &Json<'a>) -> Result<Cow<'a, str>, PatternError> {
+    match value.value {
+        Value::Text(text) => Ok(text.decode(BROKEN)),
+        _ => Err(error(value, "a text")),
+    }
 }
 
-/// An operator that compares texts.
-fn of_text(name: &str, value: &Value) -> Result<Test, PatternError> {
-    let with_case = || -> Result<(String, Case), PatternError> {
-        let Value::Object(inner) = value else {
-            return Ok((text(value)?.to_owned(), Case::Matters));
-        };
-        match inner.get("equals-ignore-case").filter(|_| inner.len() == 1) {
-            Some(inner) => Ok((text(inner)?.to_lowercase(), Case::Ignored)),
-            None => Err(error(value, "a text, or {\"equals-ignore-case\": TEXT}")),
+fn equals(rule: &Json<'_>) -> Result<Test, PatternError> {
+    match rule.value {
+        Value::Null => Ok(Test::Null),
+        Value::Bool(value) => Ok(Test::Bool(value)),
+        Value::Number(_) => Ok(Test::Numeric(vec![(Comparison::Equal, number(rule)?)])),
+        Value::Text(text) => {
+            let text = text.decode(BROKEN);
+            let address = address::parse(&text).map(Test::Address);
+            Ok(address.unwrap_or_else(|| Test::Text(text.into_owned())))
         }
-    };
+        _ => Err(error(
+            rule,
+            "a text, a number, true, false, null or an operator",
+        )),
+    }
+}
+
+fn number(value: &Json<'_>) -> Result<String, PatternError> {
+    match value.value {
+        Value::Number(number) if is_exact(number) => Ok(number.to_owned()),
+        Value::Number(_) => Err(error(value, "an exponent of at most 37 digits")),
+        _ => Err(error(value, "a number")),
+    }
+}
+
+/// Reads an operator that compares texts.
+fn of_text(name: &str, value: &Json<'_>) -> Result<Test, PatternError> {
     match name {
-        "equals-ignore-case" => Ok(Test::EqualsIgnoreCase(text(value)?.to_lowercase())),
-        "prefix" => with_case().map(|(text, case)| Test::Prefix(text, case)),
-        "suffix" => with_case().map(|(text, case)| Test::Suffix(text, case)),
-        "wildcard" => wildcard(value),
+        "prefix" => match any_case_of(value)? {
+            Some(inner) => any_case(inner).map(Test::PrefixAnyCase),
+            None => Ok(Test::Prefix(text(value)?.into_owned())),
+        },
+        "suffix" => match any_case_of(value)? {
+            Some(inner) => any_case(inner).map(Test::SuffixAnyCase),
+            None => Ok(Test::Suffix(text(value)?.into_owned())),
+        },
+        "equals-ignore-case" => any_case(value).map(Test::AnyCase),
+        "wildcard" => {
+            let wildcard = Wildcard::parse(&text(value)?).map(Test::Wildcard);
+            wildcard.ok_or_else(|| error(value, WILDCARD))
+        }
         other => Err(unknown_operator(other)),
     }
 }
 
-fn anything_but(value: &Value) -> Result<Vec<Test>, PatternError> {
-    const WANTED: &str = "a text, a number, a list of one of them, or one of prefix, suffix, \
-                          equals-ignore-case and wildcard";
-    let equals = |value: &Value| {
-        let plain = value.is_string() || value.is_number();
-        let test = plain.then(|| Test::Equals(value.clone()));
-        test.ok_or_else(|| error(value, WANTED))
+const WILDCARD: &str = "a text in which * stands for any characters, \\* for an asterisk and \\\\ \
+                        for a backslash, and no two * follow each other";
+
+/// Returns the text of `{"equals-ignore-case": TEXT}` within another operator.
+fn any_case_of<'v, 'a>(value: &'v Json<'a>) -> Result<Option<&'v Json<'a>>, PatternError> {
+    let Value::Object(members) = &value.value else {
+        return Ok(None);
     };
-    match value {
-        Value::Array(values) if !values.is_empty() => values.iter().map(equals).collect(),
-        Value::Object(operator) if operator.len() == 1 => {
-            let Some((name, value)) = operator.iter().next() else {
+    match &members[..] {
+        [(name, inner)] if name.is("equals-ignore-case") => Ok(Some(inner)),
+        _ => Err(error(value, "a text, or {\"equals-ignore-case\": TEXT}")),
+    }
+}
+
+fn any_case(value: &Json<'_>) -> Result<AnyCase, PatternError> {
+    let wanted = "letters up to U+FFFF; AWS's engine treats a letter beyond as two others";
+    AnyCase::new(&text(value)?).ok_or_else(|| error(value, wanted))
+}
+
+fn anything_but(value: &Json<'_>) -> Result<Vec<Test>, PatternError> {
+    const WANTED: &str = "a text, a number, a list of texts, a list of numbers, or one of prefix, \
+                          suffix, equals-ignore-case and wildcard";
+    match &value.value {
+        Value::Text(text) => Ok(vec![Test::Text(text.decode(BROKEN).into_owned())]),
+        Value::Number(_) => Ok(vec![equals(value)?]),
+        Value::Array(values) if !values.is_empty() => {
+            if !values
+                .iter()
+                .all(|value: &Json<'_>| matches!(value.value, Value::Text(_)))
+                && !values
+                    .iter()
+                    .all(|value: &Json<'_>| matches!(value.value, Value::Number(_)))
+            {
+                return Err(error(value, WANTED));
+            }
+            let tests = values.iter().map(anything_but);
+            Ok(tests.collect::<Result<Vec<_>, _>>()?.concat())
+        }
+        Value::Object(members) => {
+            let [(name, inner)] = &members[..] else {
                 return Err(error(value, WANTED));
             };
-            match value {
-                Value::Array(values) if !values.is_empty() => {
-                    values.iter().map(|value| of_text(name, value)).collect()
-                }
-                value => Ok(vec![of_text(name, value)?]),
-            }
+            anything_but_operator(&name.decode(BROKEN), inner)
         }
-        value => Ok(vec![equals(value)?]),
+        _ => Err(error(value, WANTED)),
     }
 }
 
-fn numeric(value: &Value) -> Result<Test, PatternError> {
-    const WANTED: &str = "comparisons and numbers in turns, as in [\">\", 0, \"<=\", 100]";
-    let list = value.as_array().filter(|list| !list.is_empty());
-    let list = list.ok_or_else(|| error(value, WANTED))?;
+/// Reads an operator within `anything-but`, with a text or a list of them.
+fn anything_but_operator(name: &str, value: &Json<'_>) -> Result<Vec<Test>, PatternError> {
+    match &value.value {
+        Value::Array(values) if !values.is_empty() => values
+            .iter()
+            .map(|value| anything_but_text(name, value))
+            .collect(),
+        _ => Ok(vec![anything_but_text(name, value)?]),
+    }
+}
+
+fn anything_but_text(name: &str, value: &Json<'_>) -> Result<Test, PatternError> {
+    if matches!(name, "prefix" | "suffix") && text(value)?.is_empty() {
+        return Err(error(value, "a text that is not empty; nothing can match"));
+    }
+    of_text(name, value)
+}
+
+fn numeric(value: &Json<'_>) -> Result<Test, PatternError> {
+    const WANTED: &str = "= and a number, or one or two bounds, the lower one first, as in \
+                          [\">\", 0, \"<=\", 100]";
+    let Value::Array(list) = &value.value else {
+        return Err(error(value, WANTED));
+    };
     let pairs = list.chunks(2).map(|pair| {
-        let comparison = match pair[0].as_str() {
-            Some("=") => Comparison::Equal,
-            Some("<") => Comparison::Less,
-            Some("<=") => Comparison::AtMost,
-            Some(">") => Comparison::Greater,
-            Some(">=") => Comparison::AtLeast,
+        let Value::Text(name) = pair[0].value else {
+            return Err(error(&pair[0], "one of =, <, <=, > and >="));
+        };
+        let comparison = match &*name.decode(BROKEN) {
+            "=" => Comparison::Equal,
+            "<" => Comparison::Less,
+            "<=" => Comparison::AtMost,
+            ">" => Comparison::Greater,
+            ">=" => Comparison::AtLeast,
             _ => return Err(error(&pair[0], "one of =, <, <=, > and >=")),
         };
-        let number = pair.get(1).and_then(Value::as_f64);
-        let number = number.ok_or_else(|| error(value, WANTED))?;
-        Ok((comparison, number))
+        let bound = pair.get(1).ok_or_else(|| error(value, WANTED))?;
+        Ok((comparison, number(bound)?))
     });
-    pairs.collect::<Result<_, _>>().map(Test::Numeric)
-}
-
-fn cidr(value: &Value) -> Result<Test, PatternError> {
-    let parsed = value.as_str().and_then(|text| {
-        let (address, bits) = text.split_once('/')?;
-        let (address, bits) = (address.parse::<IpAddr>().ok()?, bits.parse::<u8>().ok()?);
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        (bits <= most).then_some(Test::Cidr(address, bits))
-    });
-    parsed.ok_or_else(|| error(value, "a network such as 10.0.0.0/24"))
-}
-
-/// `*` stands for any characters; `\*` and `\\` for themselves.
-fn wildcard(value: &Value) -> Result<Test, PatternError> {
-    const WANTED: &str = "a text in which * stands for any characters, \\* for an asterisk and \\\\ \
-                          for a backslash, and no two * follow each other";
-    let refused = || error(value, WANTED);
-    let mut parts = vec![String::new()];
-    let mut letters = text(value)?.chars().peekable();
-    while let Some(letter) = letters.next() {
-        let part = match letter {
-            '*' if letters.peek() == Some(&'*') => return Err(refused()),
-            '*' => {
-                parts.push(String::new());
-                continue;
+    let pairs: Vec<_> = pairs.collect::<Result<_, _>>()?;
+    match &pairs[..] {
+        [_] => {}
+        [
+            (Comparison::Greater | Comparison::AtLeast, bottom),
+            (Comparison::Less | Comparison::AtMost, top),
+        ] => {
+            if compare(bottom, top).is_ge() {
+                let wanted = "a lower bound that is less than the upper one; nothing can match";
+                return Err(error(value, wanted));
             }
-            '\\' => match letters.next() {
-                Some(escaped @ ('*' | '\\')) => escaped,
-                _ => return Err(refused()),
-            },
-            other => other,
-        };
-        parts
-            .last_mut()
-            .into_iter()
-            .for_each(|last| last.push(part));
+        }
+        _ => return Err(error(value, WANTED)),
     }
-    Ok(Test::Wildcard(parts))
+    Ok(Test::Numeric(pairs))
+}
+
+fn cidr(value: &Json<'_>) -> Result<Test, PatternError> {
+    let wanted = "a network of more than one address, such as 10.0.0.0/24; one address is written \
+                  as a text";
+    let network = Network::parse(&text(value)?).map(Test::Cidr);
+    network.ok_or_else(|| error(value, wanted))
 }
 
 impl Test {
-    fn passes(&self, value: &Value) -> bool {
+    fn passes(&self, value: Scalar<'_>) -> bool {
         match (self, value) {
-            (Self::Equals(Value::Number(one)), Value::Number(other)) => same_number(one, other),
-            (Self::Equals(wanted), value) => wanted == value,
-            (Self::Numeric(comparisons), Value::Number(number)) => {
-                let holds = |number: f64| {
-                    let mut all = comparisons.iter();
-                    all.all(|(comparison, bound)| comparison.holds(number, *bound))
-                };
-                number.as_f64().is_some_and(holds)
+            (Self::Null, Scalar::Null) => true,
+            (Self::Bool(wanted), Scalar::Bool(value)) => *wanted == value,
+            (Self::Numeric(comparisons), Scalar::Number(number)) => {
+                let mut all = comparisons.iter();
+                all.all(|(comparison, bound)| comparison.holds(compare(number, bound)))
             }
-            (test, Value::String(text)) => test.passes_text(text),
+            (test, Scalar::Text(text)) => test.passes_text(text),
             _ => false,
         }
     }
 
     fn passes_text(&self, text: &str) -> bool {
         match self {
-            Self::EqualsIgnoreCase(wanted) => text.to_lowercase() == *wanted,
-            Self::Prefix(wanted, Case::Matters) => text.starts_with(wanted),
-            Self::Prefix(wanted, Case::Ignored) => text.to_lowercase().starts_with(wanted),
-            Self::Suffix(wanted, Case::Matters) => text.ends_with(wanted),
-            Self::Suffix(wanted, Case::Ignored) => text.to_lowercase().ends_with(wanted),
-            Self::Wildcard(parts) => fits(parts, text),
-            Self::Cidr(network, bits) => {
-                let address = text.parse::<IpAddr>();
-                address.is_ok_and(|address| is_within(address, *network, *bits))
-            }
-            Self::Equals(_) | Self::Numeric(_) => false,
+            Self::Text(wanted) => text == wanted,
+            Self::Address(wanted) => address::parse(text) == Some(*wanted),
+            Self::AnyCase(wanted) => wanted.is(text),
+            Self::Prefix(wanted) => text.starts_with(wanted),
+            Self::PrefixAnyCase(wanted) => wanted.begins(text),
+            Self::Suffix(wanted) => text.ends_with(wanted),
+            Self::SuffixAnyCase(wanted) => wanted.ends(text),
+            Self::Wildcard(wanted) => wanted.is(text),
+            Self::Cidr(network) => address::parse(text).is_some_and(|one| network.contains(one)),
+            Self::Null | Self::Bool(_) | Self::Numeric(_) => false,
         }
     }
 }
 
 impl Comparison {
-    fn holds(self, number: f64, bound: f64) -> bool {
+    fn holds(self, order: Ordering) -> bool {
         match self {
-            Self::Equal => number.total_cmp(&bound).is_eq(),
-            Self::Less => number < bound,
-            Self::AtMost => number <= bound,
-            Self::Greater => number > bound,
-            Self::AtLeast => number >= bound,
+            Self::Equal => order.is_eq(),
+            Self::Less => order.is_lt(),
+            Self::AtMost => order.is_le(),
+            Self::Greater => order.is_gt(),
+            Self::AtLeast => order.is_ge(),
         }
     }
-}
-
-/// Whole numbers exactly, all others as floating-point numbers.
-fn same_number(one: &Number, other: &Number) -> bool {
-    let whole = |number: &Number| number.as_i128();
-    match (whole(one), whole(other)) {
-        (Some(one), Some(other)) => one == other,
-        _ => one.as_f64() == other.as_f64(),
-    }
-}
-
-/// Whether a text consists of these parts in order, with anything between them.
-fn fits(parts: &[String], text: &str) -> bool {
-    let Some((first, others)) = parts.split_first() else {
-        return false;
-    };
-    let Some((last, between)) = others.split_last() else {
-        return text == first;
-    };
-    let Some(mut rest) = text.strip_prefix(first.as_str()) else {
-        return false;
-    };
-    for part in between {
-        let Some(at) = rest.find(part.as_str()) else {
-            return false;
-        };
-        rest = &rest[at + part.len()..];
-    }
-    rest.ends_with(last.as_str())
-}
-
-fn is_within(address: IpAddr, network: IpAddr, bits: u8) -> bool {
-    let (address, network, all) = match (address, network) {
-        (IpAddr::V4(address), IpAddr::V4(network)) => (
-            u128::from(address.to_bits()),
-            u128::from(network.to_bits()),
-            32,
-        ),
-        (IpAddr::V6(address), IpAddr::V6(network)) => (address.to_bits(), network.to_bits(), 128),
-        _ => return false,
-    };
-    let host_bits = u32::from(all - bits);
-    address.checked_shr(host_bits) == network.checked_shr(host_bits)
 }

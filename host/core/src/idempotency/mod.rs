@@ -1,4 +1,4 @@
-//! The port to a store of idempotency records, each the id of a message whose handler was done.
+//! The port to a store of idempotency records. Each record is the id of a message that was handled.
 //! Knows no queue and no store by name; each store is in the crate of its backend, the only place
 //! that names its library. Leases are in `lease`.
 
@@ -6,24 +6,24 @@ pub mod guard;
 
 use crate::clock::Timestamp;
 
-/// A call that failed as a whole, in one line: where, and the store's own words. It may be made
-/// again.
+/// A failed call: one line with the place and the error text of the store. The call may be
+/// repeated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct RecordsError(pub String);
 
 /// A store of idempotency records. The key of a record is the queue's own name (an ARN, or the
-/// backend's name) and the message's id. All calls may run at once; a call that is dropped may have
-/// been carried out or not. How long a call may take is up to the caller.
+/// backend's name for it) and the id of the message. All calls may run concurrently. A call that is
+/// dropped may or may not have been carried out. The caller limits the duration of a call.
 #[async_trait::async_trait]
 pub trait Records: Send + Sync + 'static {
-    /// Which of these messages are done, by the records that have not expired: one answer per id,
-    /// in order.
+    /// Returns which of these messages were handled, by the records that have not expired: one
+    /// answer per id, in order.
     async fn known(&self, queue: &str, ids: &[&str]) -> Result<Vec<bool>, RecordsError>;
 
-    /// These messages are done. `Ok` means that their records survive a crash and that every later
-    /// `known` of the same store sees them, in whatever process, until the date `until`. A record
-    /// that is there already is kept until the later of both dates.
+    /// Records that these messages were handled. `Ok` means that the records survive a crash and
+    /// that every later `known` on the same store, in any process, sees them until the date
+    /// `until`. An existing record is kept until the later of both dates.
     async fn remember(
         &self,
         queue: &str,
@@ -40,10 +40,10 @@ pub(crate) mod samples {
     use std::collections::BTreeMap;
     use std::sync::{Arc, Mutex};
 
-    /// What the store does when it is called.
+    /// The behaviour of the store when it is called.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub(crate) enum FakeBehaviour {
-        /// What it promises.
+        /// It does as it promises.
         #[default]
         Well,
         /// It fails.
@@ -55,9 +55,9 @@ pub(crate) mod samples {
     /// Records in memory. Every call is a line of the log, which others may write as well.
     #[derive(Debug, Default)]
     pub(crate) struct Fake {
-        /// What it does from now on.
+        /// Its behaviour from now on.
         pub mood: Mutex<FakeBehaviour>,
-        /// What was called.
+        /// The calls so far.
         pub log: Arc<Mutex<Vec<String>>>,
         records: Mutex<BTreeMap<(String, String), Timestamp>>,
     }
@@ -81,9 +81,10 @@ pub(crate) mod samples {
                 .await?;
             let now = crate::clock::wall_clock_now();
             let records = self.records.lock().unwrap();
-            let key = |id: &&str| (queue.to_owned(), (*id).to_owned());
-            let known = |id: &&str| records.get(&key(id)).is_some_and(|until| *until > now);
-            Ok(ids.iter().map(known).collect())
+            let keys = ids.iter().map(|id| (queue.to_owned(), (*id).to_owned()));
+            Ok(keys
+                .map(|key| records.get(&key).is_some_and(|until| *until > now))
+                .collect())
         }
 
         async fn remember(
@@ -96,8 +97,9 @@ pub(crate) mod samples {
                 .await?;
             let mut records = self.records.lock().unwrap();
             for id in ids {
-                let kept = records.entry((queue.to_owned(), (*id).to_owned()));
-                let kept = kept.or_default();
+                let kept = records
+                    .entry((queue.to_owned(), (*id).to_owned()))
+                    .or_default();
                 *kept = until.max(*kept);
             }
             Ok(())

@@ -1,21 +1,22 @@
-//! Determines the group of a message where the queue has none: an attribute of the sender, or a
-//! place in the body. Pure.
+//! Determines the group of a message if the queue does not: from an attribute that the sender sets,
+//! or from a place in the body. Pure.
 
+use crate::json::{self, Token, Tokens};
 use crate::message::{AttributeValue, Message};
 use serde_json::Value;
 
-/// Where a message says which group it belongs to.
+/// The place in a message that names its group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GroupBy {
-    /// In the sender's attribute of this name.
+    /// The sender's attribute of this name.
     Attribute(String),
-    /// In the body, at this JSON pointer (RFC 6901).
+    /// The place in the body at this JSON pointer (RFC 6901).
     Pointer(String),
 }
 
 impl GroupBy {
-    /// The group of a message. One that does not say, or whose body is no JSON, belongs to none and
-    /// is kept in order with no other.
+    /// Returns the group of a message. A message that names none, or whose body is not JSON,
+    /// belongs to no group and is not kept in order with any other.
     pub fn group(&self, message: &Message) -> Option<String> {
         match self {
             Self::Attribute(name) => {
@@ -27,11 +28,19 @@ impl GroupBy {
                 }
             }
             Self::Pointer(pointer) => {
-                let body: Value = serde_json::from_str(&message.body).ok()?;
-                match body.pointer(pointer)? {
-                    Value::Null => None,
-                    Value::String(text) => Some(text.clone()),
-                    other => Some(other.to_string()),
+                let found = json::find(&message.body, pointer)?;
+                match Tokens::new(found).next()?.ok()? {
+                    Token::Null => None,
+                    Token::Text(text) => {
+                        Some(text.decode(char::REPLACEMENT_CHARACTER).into_owned())
+                    }
+                    // The same number names the same group, however it is written.
+                    Token::Number(number) => Some(json::canonical(number)),
+                    _ => {
+                        let value =
+                            serde_json::from_str(found).map(|value: Value| value.to_string());
+                        Some(value.unwrap_or_else(|_| found.to_owned()))
+                    }
                 }
             }
         }
@@ -57,12 +66,31 @@ mod tests {
         let mut message = samples::message("m");
         message.body = r#"{"order":{"customer":"c1","number":7,"nobody":null}}"#.into();
         message.attributes = vec![Attribute::text("tenant", "t1")];
-        let by = |pointer: &str| GroupBy::Pointer(pointer.into()).group(&message);
-        assert_eq!(by("/order/customer").as_deref(), Some("c1"));
-        assert_eq!(by("/order/number").as_deref(), Some("7"));
-        assert_eq!((by("/order/nobody"), by("/order/other")), (None, None));
-        let by = |name: &str| GroupBy::Attribute(name.into()).group(&message);
-        assert_eq!((by("tenant").as_deref(), by("other")), (Some("t1"), None));
+        for (pointer, group) in [
+            ("/order/customer", Some("c1")),
+            ("/order/number", Some("7")),
+            ("/order/nobody", None),
+            ("/order/other", None),
+        ] {
+            let found = GroupBy::Pointer(pointer.into()).group(&message);
+            assert_eq!(found.as_deref(), group, "{pointer}");
+        }
+        for (name, group) in [("tenant", Some("t1")), ("other", None)] {
+            let found = GroupBy::Attribute(name.into()).group(&message);
+            assert_eq!(found.as_deref(), group, "{name}");
+        }
+        message.body =
+            r#"{"a":7.0,"b":12345678901234567890123,"c":[1, true],"d":"\ud83d","e":1e400}"#.into();
+        for (pointer, group) in [
+            ("/a", "7"),
+            ("/b", "12345678901234567890123"),
+            ("/c", "[1,true]"),
+            ("/d", "\u{fffd}"),
+            ("/e", "0.1e401"),
+        ] {
+            let found = GroupBy::Pointer(pointer.into()).group(&message);
+            assert_eq!(found.as_deref(), Some(group), "{pointer}");
+        }
         message.body = "not JSON".into();
         assert_eq!(GroupBy::Pointer("/order".into()).group(&message), None);
     }

@@ -1,22 +1,24 @@
-//! The first stage: receives what the scheduler asks for, and turns messages into jobs. Knows no
-//! other stage and no backend by name.
+//! The first stage: receives as the scheduler plans, and turns messages into jobs. Does not depend
+//! on any other stage or backend.
 
 pub mod group;
 mod recall;
 pub(crate) mod receive_failures;
 
 use crate::clock;
-use crate::clock::{BootInstant, Timestamp};
+use crate::clock::BootInstant;
 use crate::envelope::Envelope;
 use crate::idempotency::guard::Guard;
-use crate::job::{Job, JobEnding, Outbox, hand_on};
+use crate::job::{Arrival, Hold, Job, JobEnding, Outbox, hand_on};
 use crate::lease::Ledger;
 use crate::lease::book::LeaseTerms;
 use crate::memory::{Budget, HeldBytes};
 use crate::message::Message;
-use crate::queue::{Ask, DeadLettered, GroupShare, Queue, QueueError, Received};
+use crate::queue::{
+    Ask, DeadLettered, GroupShare, Queue, QueueError, ReceivedMessages, last_first,
+};
 use crate::scheduler::Poll;
-use crate::scheduler::ready::Waiting as _;
+use crate::scheduler::ready::WaitingJob as _;
 use crate::scheduler::shared::SharedScheduler;
 use crate::spans::QueueSpans;
 use crate::tasks::Group;
@@ -29,42 +31,39 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How long a queue waits for bytes before one of its messages goes beyond what may be held.
+/// The time that a queue waits for free memory before one of its messages may exceed the budget.
+/// Without it, queues could deadlock, each waiting for the messages of another.
 const SHORT_OF_BYTES: Duration = Duration::from_secs(1);
 
-/// One queue of a route, to be received from.
+/// A queue of a route that the intake receives from.
 pub struct Source {
     /// The queue.
     pub queue: Arc<dyn Queue>,
     /// Its index in the keeper's list.
     pub place: usize,
-    /// How long what is received stays invisible.
+    /// The visibility timeout of received messages.
     pub visibility: Duration,
-    /// Whether it is asked for the newest messages.
+    /// Whether the newest messages are requested first.
     pub newest_first: bool,
-    /// What was sent longer ago is too old to be started.
+    /// The maximum age of a message, since it was sent, at which it may be started.
     pub max_age: Option<Duration>,
-    /// What is measured of it.
+    /// The meter of the queue.
     pub meter: Arc<Meter>,
-    /// Where messages say which group they belong to, unless the queue does.
+    /// The place in messages that names their group, unless the queue names it.
     pub group_by: Option<GroupBy>,
-    /// What bodies are wrapped in, for `group_by`.
+    /// The envelope of bodies, for `group_by`.
     pub envelope: Envelope,
-    /// Makes the spans of receives.
+    /// The maker of the spans of receives.
     pub spans: QueueSpans,
 }
 
-/// What the stages after this one say about a message that has just arrived.
+/// The calls from the intake to the later stages. A lane is the index of a queue in its route.
 pub trait Arrivals: Send + Sync {
-    /// How a message of the queue `lane` ends that need not run; `None`: it runs.
-    fn ending(&self, lane: usize, message: &Message) -> Option<JobEnding>;
-    /// Whether a message that was not started is better finished than released at a stop.
-    fn prefers_finishing(&self, lane: usize, message: &Message) -> bool;
-    /// The number of the first attempt of a message's new delivery, from 1.
-    fn first_attempt(&self, lane: usize, message: &Message) -> u32;
-    /// The queue `lane` has dead-lettered a message instead of handing it out.
+    /// Returns what the later stages know of a message of the queue `lane`.
+    fn arrival(&self, lane: usize, message: &Message) -> Arrival;
+    /// Records that the queue `lane` has dead-lettered a message instead of delivering it.
     fn dead_lettered(&self, lane: usize, letter: &DeadLettered);
-    /// Jobs have arrived or may start now, or a queue turned out to be empty.
+    /// Reports that jobs have arrived or may start now, or that a queue turned out to be empty.
     fn arrived(&self);
 }
 
@@ -76,21 +75,22 @@ pub struct Intake {
     pub scheduler: Arc<SharedScheduler<Job>>,
     /// The route's queues, in the order of its lanes.
     pub sources: Vec<Source>,
-    /// Where leases are entered.
+    /// The ledger that leases are entered in.
     pub ledger: Arc<Ledger>,
-    /// Where jobs go that need not run.
+    /// The channels for jobs that need not run.
     pub outbox: Outbox,
     /// The stages after this one.
     pub arrivals: Arc<dyn Arrivals>,
-    /// Set when nothing more is to be asked for.
+    /// Set when no more messages may be requested.
     pub stop: CancellationToken,
-    /// Knows what was done before, in other processes as well, where the route wants it.
+    /// The guard that knows which messages were handled before, also by other processes; `None` if
+    /// the route does not use it.
     pub guard: Option<Arc<Guard>>,
-    /// What is counted.
+    /// The counters of receives.
     pub counters: Arc<Counters>,
-    /// Red while a queue cannot be received from.
+    /// The readiness; red while a queue cannot be received from.
     pub readiness: Arc<Readiness>,
-    /// How many bytes of messages the process may hold; any number without.
+    /// The budget of bytes of messages that the process may hold; unlimited if `None`.
     pub budget: Option<Arc<Budget>>,
 }
 
@@ -98,13 +98,14 @@ struct ReceiveResult {
     poll: Poll,
     called: BootInstant,
     answered: BootInstant,
-    received: Result<Received, QueueError>,
-    /// What of it was done before, by the route's guard; may be empty where that is nothing.
+    received: Result<ReceivedMessages, QueueError>,
+    /// Which of the messages were handled before, according to the route's guard. May be empty if
+    /// none was.
     known: Vec<bool>,
 }
 
 impl Intake {
-    /// Polls until the stop, then until the last outstanding poll was answered.
+    /// Polls until the stop, then waits for the answer to the last outstanding poll.
     pub async fn run(self) {
         let mut polls: Group<ReceiveResult> = Group::new();
         let mut troubles: Vec<ReceiveFailures> = self
@@ -124,14 +125,14 @@ impl Intake {
                 polls.spawn(self.receive(poll));
             }
             tokio::select! {
-                biased; // for simulations; every round plans, whatever woke it
+                biased; // for simulations; every round plans, whichever event it handles
                 () = self.stop.cancelled(), if !stopping => {
                     stopping = true;
                     self.release_waiting();
                     awaited = self.report_outstanding();
                 }
                 answer = polls.next() => {
-                    // Thousands of queues answer together: one round for all of them.
+                    // Thousands of queues may answer together: one round handles all of them.
                     self.take(answer, &mut troubles);
                     for other in polls.take_finished() {
                         self.take(other, &mut troubles);
@@ -148,16 +149,18 @@ impl Intake {
         }
     }
 
-    /// Logs which receives a stop must wait for, and how long at most. Whether there are any.
+    /// Logs which receives a stop must wait for, and the maximum wait. Returns whether there are
+    /// any.
     fn report_outstanding(&self) -> bool {
         let mut outstanding = self.scheduler.lock().outstanding();
-        outstanding.retain(|(lane, _)| !self.sources[*lane].queue.ends_waits());
+        outstanding.retain(|(lane, _)| !self.sources[*lane].queue.facts().ends_waits);
         let latest = outstanding.iter().map(|(_, answered_by)| *answered_by);
         let Some(latest) = latest.max() else {
             return false;
         };
-        let queues = outstanding.iter();
-        let queues = queues.map(|(lane, _)| self.sources[*lane].queue.identity().name.as_str());
+        let queues = outstanding
+            .iter()
+            .map(|(lane, _)| self.sources[*lane].queue.identity().name.as_str());
         tracing::info!(
             route = self.route,
             queues = queues.collect::<Vec<_>>().join(","),
@@ -233,7 +236,7 @@ impl Intake {
                 self.counters.failed_calls.one();
                 self.scheduler.lock().failed(poll, rest, now);
             }
-            Ok(Received {
+            Ok(ReceivedMessages {
                 mut messages,
                 drained,
                 taken,
@@ -251,8 +254,8 @@ impl Intake {
                 self.measure(lane, &messages);
                 self.group(lane, &mut messages);
                 let taken = handed_out(called, taken, visibility, answered);
-                let jobs = self.jobs(&mut poll, taken, messages, held);
-                let jobs = self.sort_out(lane, jobs, &known);
+                let arrived = self.jobs(&mut poll, taken, messages, held);
+                let jobs = self.sort_out(lane, arrived, &known);
                 let surplus = {
                     let mut scheduler = self.scheduler.lock();
                     scheduler.answered(poll, jobs, drained, now);
@@ -265,7 +268,7 @@ impl Intake {
         }
     }
 
-    /// Says of what has arrived which group it belongs to, where its queue does not.
+    /// Sets the group of received messages if their queue does not.
     fn group(&self, lane: usize, messages: &mut [Message]) {
         let source = &self.sources[lane];
         let Some(by) = &source.group_by else { return };
@@ -293,7 +296,7 @@ impl Intake {
         received: BootInstant,
         messages: Vec<Message>,
         held: Vec<HeldBytes>,
-    ) -> Vec<Job> {
+    ) -> Vec<(Job, Option<JobEnding>)> {
         let source = &self.sources[poll.lane];
         let answered = clock::now();
         let terms = messages.iter().map(|message| LeaseTerms {
@@ -305,63 +308,92 @@ impl Intake {
         });
         let leases = self.ledger.open(terms);
         let (now, today) = (clock::now(), clock::wall_clock_now());
-        let expires = |(sent, max_age): (Timestamp, Duration)| now + (sent + max_age).since(today);
         let counted = held.into_iter().map(Some).chain(std::iter::repeat(None));
-        let count = |message: &Message| Some(self.budget.as_ref()?.take(message.held_bytes()));
         let seated = messages.into_iter().zip(leases).zip(counted);
         seated
-            .map(|((message, lease), counted)| Job {
-                held: counted.or_else(|| count(&message)),
-                last_chance: self.arrivals.prefers_finishing(poll.lane, &message),
-                first_attempt: self.arrivals.first_attempt(poll.lane, &message),
-                sent_at: message.sent_at.unwrap_or(today),
-                expires: message.sent_at.zip(source.max_age).map(expires),
-                message,
-                lease,
-                permit: poll.seat(),
-                holds: 0,
-                tries: 0,
-                took: None,
-                not_before: None,
-                trace: None,
+            .map(|((message, lease), counted)| {
+                let arrival = self.arrivals.arrival(poll.lane, &message);
+                let dated = message.sent_at.zip(source.max_age);
+                let hold = Hold {
+                    permit: Some(poll.seat()),
+                    bytes: counted
+                        .or_else(|| Some(self.budget.as_ref()?.take(message.held_bytes()))),
+                    sent_at: message.sent_at.unwrap_or(today),
+                    expires: dated.map(|(sent, max_age)| now + (sent + max_age).since(today)),
+                    pauses: 0,
+                    tries: 0,
+                    first_attempt: arrival.first_attempt,
+                    took: None,
+                    not_before: None,
+                    last_chance: arrival.last_chance,
+                    trace: None,
+                };
+                let job = Job {
+                    message,
+                    lease,
+                    hold,
+                };
+                (job, arrival.ending)
             })
             .collect()
     }
 
-    /// Sends on what need not run, and what comes after the stop and is better released.
-    fn sort_out(&self, lane: usize, jobs: Vec<Job>, known: &[bool]) -> Vec<Job> {
+    /// Hands on the jobs that need not run, and those that arrived after the stop and should be
+    /// released. Returns the others.
+    fn sort_out(
+        &self,
+        lane: usize,
+        arrived: Vec<(Job, Option<JobEnding>)>,
+        known: &[bool],
+    ) -> Vec<Job> {
         let stopping = self.stop.is_cancelled();
         let now = clock::now();
         let ordered = self.scheduler.lock().orders_groups(lane);
-        let ending = |(at, job): (usize, &Job)| {
-            let done = known.get(at).is_some_and(|known| *known);
-            let too_old = job.expires.is_some_and(|at| at <= now);
-            done.then_some(JobEnding::AlreadyDone)
-                .or_else(|| self.arrivals.ending(lane, &job.message))
-                .or_else(|| too_old.then_some(JobEnding::Shed))
-        };
-        let mut endings: Vec<Option<JobEnding>> = jobs.iter().enumerate().map(ending).collect();
+        let known = known.iter().copied().chain(std::iter::repeat(false));
+        let (jobs, mut endings): (Vec<Job>, Vec<Option<JobEnding>>) = arrived
+            .into_iter()
+            .zip(known)
+            .map(|((job, ending), is_done)| {
+                let is_too_old = job.hold.expires.is_some_and(|at| at <= now);
+                let ending = if is_done {
+                    Some(JobEnding::AlreadyDone)
+                } else {
+                    ending.or(is_too_old.then_some(JobEnding::Shed))
+                };
+                (job, ending)
+            })
+            .unzip();
         if stopping {
             let arrived = jobs.iter().map(|job| {
-                let group = job.message.group.as_deref().filter(|_| ordered);
-                (group, job.last_chance)
+                let group = if ordered {
+                    job.message.group.as_deref()
+                } else {
+                    None
+                };
+                (group, job.hold.last_chance)
             });
             give_back(&arrived.collect::<Vec<_>>(), &mut endings);
         }
         if ordered {
             self.pass_by(lane, &jobs, &endings);
         }
-        let mut run = Vec::with_capacity(jobs.len());
+        let (mut run, mut over) = (Vec::with_capacity(jobs.len()), Vec::new());
         for (job, ending) in jobs.into_iter().zip(endings) {
             match ending {
                 None => run.push(job),
-                Some(ending) => hand_on(&self.outbox, lane, job.finish(ending)),
+                Some(ending) => over.push((job, ending)),
             }
+        }
+        for (job, ending) in last_first(over, |(job, ending): &(Job, JobEnding)| {
+            job.message.group.is_some() && *ending == JobEnding::Returned
+        }) {
+            hand_on(&self.outbox, lane, job.finish(ending));
         }
         run
     }
 
-    /// What follows in the groups of those that need not run waits until they are settled.
+    /// Makes later messages of the same groups wait until the jobs that need not run are settled, as
+    /// far as those could otherwise be overtaken.
     fn pass_by(&self, lane: usize, jobs: &[Job], endings: &[Option<JobEnding>]) {
         let now = clock::now();
         let kept_here = self.sources[lane].group_by.is_some();
@@ -369,10 +401,10 @@ impl Intake {
         for (job, ending) in jobs.iter().zip(endings) {
             let waits = match ending {
                 None | Some(JobEnding::AlreadyDone) => false,
-                // Only where the order is kept here does what is released overtake nothing.
                 Some(
                     JobEnding::Verdict(_) | JobEnding::Exhausted(_) | JobEnding::Unreadable(_),
                 ) => true,
+                // These are released. If the queue keeps the order, it holds the later ones back.
                 Some(_) => kept_here,
             };
             if waits {
@@ -382,25 +414,29 @@ impl Intake {
     }
 
     fn release_waiting(&self) {
-        let chosen = |_, job: &Job| job.may_be_given_back();
         let now = clock::now();
-        let released = self.scheduler.lock().stop(chosen, now);
-        for (lane, job) in released {
+        let released = self
+            .scheduler
+            .lock()
+            .stop(|_, job: &Job| job.may_be_given_back(), now);
+        for (lane, job) in last_first(released, |(_, job): &(usize, Job)| {
+            job.message.group.is_some()
+        }) {
             let ending = job.given_back(now);
             hand_on(&self.outbox, lane, job.finish(ending));
         }
     }
 }
 
-/// Receives as far as the process may hold what comes: what is too much waits until other messages
-/// are settled. Those may wait in turn for an answer of this queue, so after a while one message goes
-/// beyond what may be held.
+/// Receives messages within the process's byte budget. If there is no room, it waits until other
+/// messages are settled. Those may in turn wait for an answer of this queue, so after a while one
+/// message may exceed the budget.
 async fn receive(
     queue: &dyn Queue,
     mut ask: Ask,
     budget: Option<&Budget>,
     stop: &CancellationToken,
-) -> Result<Received, QueueError> {
+) -> Result<ReceivedMessages, QueueError> {
     loop {
         let received = queue.receive(ask, stop).await?;
         let (Some(bytes), Some(budget)) = (received.short_of, budget) else {
@@ -418,9 +454,10 @@ async fn receive(
     }
 }
 
-/// What arrives after the stop is released, unless its next receive may dead-letter it; and unless
-/// something behind it in its group must run for that reason, which it cannot before this has.
-/// `arrived` is the group, if its order is kept, and whether it is the last chance, of each.
+/// Chooses which of the messages that arrive during a stop are released. A message at its last
+/// receive is not: a release might dead-letter it without a run. Nor are the messages before it in
+/// its group, which must run first. `arrived` holds, for each message, its group if the order of
+/// groups is kept, and whether this is its last receive.
 fn give_back(arrived: &[(Option<&str>, bool)], endings: &mut [Option<JobEnding>]) {
     let mut needed: Vec<&str> = Vec::new();
     for ((group, last_chance), ending) in arrived.iter().zip(endings).rev() {
@@ -436,9 +473,10 @@ fn give_back(arrived: &[(Option<&str>, bool)], endings: &mut [Option<JobEnding>]
     }
 }
 
-/// When what a poll brought was delivered. A backend that does not tell may have waited long
-/// before; then the answer is taken to have been under way for a quarter of the visibility at
-/// most. The first extension, at half of it, makes sure.
+/// Returns when the queue began to count the visibility timeout. If the backend does not report it,
+/// it is the time of the answer, less the duration of the call, but less at most a quarter of the
+/// timeout: a long poll waits first. An answer that took longer on its way makes this too late, which
+/// is safe up to half the timeout, when the first extension is sent.
 fn handed_out(
     called: BootInstant,
     taken: Option<BootInstant>,
@@ -476,15 +514,20 @@ mod tests {
         );
     }
 
+    fn at(seconds: u64) -> BootInstant {
+        BootInstant::from_boot(Duration::from_secs(seconds))
+    }
+
     #[test]
     fn message_arriving_late_in_a_long_poll_has_most_of_its_lease_left() {
-        let at = |seconds| BootInstant::from_boot(Duration::from_secs(seconds));
-        let counted_from =
-            |answered| handed_out(at(100), None, Duration::from_secs(8), at(answered));
-        assert_eq!(counted_from(100), at(100));
-        assert_eq!(counted_from(101), at(100));
-        assert_eq!(counted_from(119), at(117));
-        let told = handed_out(at(100), Some(at(118)), Duration::from_secs(8), at(119));
-        assert_eq!(told, at(118));
+        for (answered, told, counted_from) in [
+            (100, None, 100),
+            (101, None, 100),
+            (119, None, 117),
+            (119, Some(118), 118),
+        ] {
+            let from = handed_out(at(100), told.map(at), Duration::from_secs(8), at(answered));
+            assert_eq!(from, at(counted_from), "{answered}");
+        }
     }
 }

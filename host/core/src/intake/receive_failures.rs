@@ -7,13 +7,13 @@ use crate::queue::QueueError;
 use crate::telemetry::log_throttle::LogThrottle;
 use std::time::Duration;
 
-/// The first and the longest rest after a failed receive.
+/// The first and the maximum rest after a failed receive.
 const REST: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
-/// This many failures in a row are more than a hiccup.
+/// The number of failures in a row from which on they count as lasting.
 const LASTING: u32 = 3;
 
-/// The failures of one queue in a row.
+/// The consecutive failures of one queue.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveFailures {
     failures: u32,
@@ -21,7 +21,7 @@ pub(crate) struct ReceiveFailures {
 }
 
 impl ReceiveFailures {
-    /// One more failure. Answers with the rest before the next poll.
+    /// Records a failure. Returns the rest before the next poll.
     pub(crate) fn failed(&mut self, queue: &str, error: &QueueError, now: BootInstant) -> Duration {
         self.failures = self.failures.saturating_add(1);
         if self.said.should_log(now) {
@@ -32,17 +32,17 @@ impl ReceiveFailures {
                 "receive failed, retried"
             );
         }
-        // Half of it is certain, so that a failing endpoint is never hammered.
+        // Half of the rest is fixed, so that a failing endpoint is never flooded.
         let rest = backoff::ceiling(REST.0, REST.1, self.failures) / 2;
         rest + backoff::full_jitter(REST.0 / 2, REST.1 / 2, self.failures, fastrand::u64(..))
     }
 
-    /// Whether it has lasted long enough to call the program unready.
+    /// Whether the failures have lasted long enough to make the program unready.
     pub(crate) fn lasts(&self) -> bool {
         self.failures >= LASTING
     }
 
-    /// A receive succeeded. Whether none did just before.
+    /// Records a successful receive. Returns whether the receive before it failed.
     pub(crate) fn passed(&mut self, queue: &str) -> bool {
         let over = self.failures > 0;
         if over {

@@ -1,26 +1,26 @@
 //! Tracks how long a queue may keep a delivery invisible. A lease's deadline is the earliest time
-//! at which it can end, and decides whether it is still valid; this is the latest, and decides how
-//! long a message may stay away if no outcome reaches the queue. Pure.
+//! at which the invisibility can end, and decides whether the lease is still valid. This is the
+//! latest time, and decides how long a message may stay away if no outcome reaches the queue. Pure.
 
 use crate::clock::BootInstant;
 use std::time::Duration;
 
-/// A call that was not answered takes effect within this time, if ever.
+/// The time within which a call that was not answered takes effect, if ever.
 pub(crate) const LATE_EFFECT: Duration = Duration::from_secs(60);
 
-/// What is known of one delivery.
+/// The invisibility of one delivery.
 #[derive(Debug, Clone, Copy)]
 pub struct InvisibleMessages {
-    /// Until when the answered calls keep it invisible.
+    /// Its end according to the calls that were answered.
     heard: BootInstant,
-    /// If the outstanding call takes effect.
+    /// Its end if the outstanding call takes effect.
     asked: Option<BootInstant>,
-    /// If calls take effect that were not answered.
+    /// Its end if calls take effect that were not answered.
     unheard: Option<BootInstant>,
 }
 
 impl InvisibleMessages {
-    /// It was delivered by `answered`.
+    /// Creates the state of a delivery that was made by `answered`.
     pub fn since(answered: BootInstant, visibility: Duration) -> Self {
         Self {
             heard: answered + visibility,
@@ -29,12 +29,13 @@ impl InvisibleMessages {
         }
     }
 
-    /// The queue is asked for more time.
+    /// Records that the queue is asked for more time.
     pub(crate) fn request_extension(&mut self, called: BootInstant, time: Duration) {
         self.asked = Some(called + LATE_EFFECT + time);
     }
 
-    /// It has answered that by `answered`; or nothing was heard, or may be believed, of it (`None`).
+    /// Records that the queue granted this by `answered`. `None` means that there was no answer, or
+    /// one that may not be relied on.
     pub(crate) fn extension_answered(&mut self, answered: Option<BootInstant>, time: Duration) {
         let asked = self.asked.take();
         match answered {
@@ -43,12 +44,13 @@ impl InvisibleMessages {
         }
     }
 
-    /// Until when unanswered calls may keep it invisible, whatever its later outcome.
+    /// Returns until when unanswered calls may keep the delivery invisible, regardless of its later
+    /// outcome.
     pub fn unanswered(&self) -> Option<BootInstant> {
         self.unheard.max(self.asked)
     }
 
-    /// Until when it may stay invisible if no outcome reaches the queue.
+    /// Returns until when the delivery may stay invisible if no outcome reaches the queue.
     pub fn latest(&self) -> BootInstant {
         self.unanswered()
             .map_or(self.heard, |at| at.max(self.heard))

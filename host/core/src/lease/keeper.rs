@@ -1,5 +1,5 @@
-//! Extends every live lease on the control runtime, where no guest can starve it: a shell around
-//! the book.
+//! Extends every live lease on the control runtime, where no guest can starve it. Makes the calls
+//! that the book plans.
 
 use super::Ledger;
 use super::book::ExtensionCall;
@@ -17,10 +17,11 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// The longest that the keeper sleeps while it keeps something.
+/// The maximum sleep of the keeper while there are leases.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
-/// Runs until dropped. Queues, each with its meter, are named by their place in `queues`.
+/// Extends leases until it is dropped. `queues` holds the queues, each with its meter; leases refer
+/// to a queue by its place.
 pub async fn keep(
     ledger: Arc<Ledger>,
     queues: Vec<(Arc<dyn Queue>, Arc<Meter>)>,
@@ -43,7 +44,7 @@ pub async fn keep(
             calls.spawn(extend(queue, call));
         }
         tokio::select! {
-            biased; // for simulations; answers are few, and all is looked at in every round
+            biased; // for simulations; answers are few, and every round checks everything
             answer = calls.next() => {
                 let (queue, meter) = &queues[answer.call.queue];
                 meter.extensions.record(answer.took, first_failure(&answer.results));
@@ -57,7 +58,7 @@ pub async fn keep(
     }
 }
 
-/// What backends take away, asked of all queues at once.
+/// The reports of lost deliveries, awaited from all queues at once.
 struct Losses {
     queues: Vec<Arc<dyn Queue>>,
     waits: Vec<Pin<Box<dyn Future<Output = Vec<Loss>> + Send>>>,
@@ -76,7 +77,7 @@ impl Losses {
         Box::pin(async move { queue.lost().await })
     }
 
-    /// The next loss and its queue's place. Safe to drop and ask again.
+    /// Returns the next losses and their queue's place. May be dropped and called again.
     async fn next(&mut self) -> (usize, Vec<Loss>) {
         poll_fn(|cx| {
             for (place, wait) in self.waits.iter_mut().enumerate() {
@@ -91,12 +92,13 @@ impl Losses {
     }
 }
 
-/// Timers stand still while the machine sleeps and deadlines do not: looks often enough to notice.
+/// Limits the sleep: while the machine sleeps, timers stop but deadlines do not, so the keeper must
+/// check often enough to notice.
 fn soon(next: Option<BootInstant>) -> Option<BootInstant> {
     next.map(|at| at.min(clock::now() + LONGEST_SLEEP))
 }
 
-/// Says that leases are not extended, once a minute for each queue.
+/// Logs that leases are not extended, once a minute for each queue.
 fn report(
     queue: &Arc<dyn Queue>,
     answer: &ExtensionResult,
@@ -135,7 +137,7 @@ async fn extend(queue: Arc<dyn Queue>, call: ExtensionCall) -> ExtensionResult {
     // A call that hangs must leave time for another before the first lease expires.
     let patience = called + call.runs_out.since(called) / 3;
     let results = tokio::select! {
-        biased; // an answer in time is one
+        biased; // an answer that arrived in time counts
         results = queue.extend(&items) => results,
         () = clock::sleep_until(Some(patience)) => {
             vec![Err(ItemError::Transient("no answer in time".into())); items.len()]

@@ -1,5 +1,5 @@
-//! Leases messages while they are handled. A lease is a value: owned, not `Clone`; its drop ends
-//! the extension and never acknowledges. Knows no backend by name and no stage.
+//! Leases messages while they are handled. A lease is an owned value, not `Clone`; dropping it ends
+//! the extension and never acknowledges the message. Does not depend on a backend or a stage.
 
 pub mod book;
 pub mod invisible;
@@ -9,22 +9,23 @@ use crate::clock;
 use crate::clock::BootInstant;
 use book::{Book, LeaseId, LeaseTerms};
 use invisible::InvisibleMessages;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// The book, shared by the leases that write themselves into it and the keeper that reads it.
+/// The book, shared by the leases, which enter themselves, and the keeper, which reads it.
 #[derive(Debug, Default)]
 pub struct Ledger {
     book: Mutex<Book>,
-    /// The agenda's head may have moved forward.
+    /// Notified when the head of the agenda may have moved forward.
     changed: Notify,
-    /// Some calls have been answered.
+    /// Notified when calls have been answered.
     answered: Notify,
 }
 
 impl Ledger {
-    /// Enters leases for one receive.
+    /// Enters the leases of one receive.
     pub fn open(self: &Arc<Self>, terms: impl IntoIterator<Item = LeaseTerms>) -> Vec<Lease> {
         let mut book = self.lock();
         let before = book.next_attention();
@@ -47,23 +48,23 @@ impl Ledger {
         leases
     }
 
-    /// How many leases are held now.
+    /// Returns the number of leases that are held now.
     pub fn held(&self) -> usize {
         self.lock().len()
     }
 
-    /// When a lease ends, unless it is extended again; `None` once it is lost or over.
+    /// Returns when a lease ends, unless it is extended again; `None` once it is lost or over.
     pub fn deadline(&self, lease: LeaseId) -> Option<BootInstant> {
         self.lock().deadline_kept(lease)
     }
 
     fn lock(&self) -> MutexGuard<'_, Book> {
-        // The book's changes are complete or not begun; a panic elsewhere does not spoil it.
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        // Changes of the book are complete or not begun, so a panic elsewhere leaves it consistent.
+        self.book.lock()
     }
 }
 
-/// Our claim on one delivery.
+/// The claim of this process on one delivery.
 #[derive(Debug)]
 pub struct Lease {
     id: LeaseId,
@@ -72,35 +73,37 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Its place in the book.
+    /// Returns its id in the book.
     pub fn id(&self) -> LeaseId {
         self.id
     }
 
-    /// Set when the lease is lost: it expired, was taken away, or reached the 12 h ceiling.
+    /// Returns the token that is set when the lease is lost: it expired, was taken away, or reached
+    /// the 12 h ceiling.
     pub fn lost(&self) -> &CancellationToken {
         &self.cancelled
     }
 
-    /// Whether the lease was lost because its message was cancelled: it is not delivered again.
+    /// Whether the lease was lost because its message was cancelled. Such a message is not
+    /// delivered again.
     pub fn is_cancelled(&self) -> bool {
         self.ledger.lock().is_cancelled(self.id)
     }
 
-    /// Loses the lease if its time is over: after a pause of the whole process nobody else has
-    /// noticed yet.
+    /// Marks the lease as lost if its time is over: after a pause of the whole process, the keeper
+    /// may not have noticed that yet.
     pub fn check(&self, now: BootInstant) {
         self.ledger.lock().check(self.id, now);
     }
 
-    /// Until when the queue may hide the delivery, whether it is lost or not.
+    /// Returns until when the queue may hide the delivery, whether the lease is lost or not.
     pub fn hidden(&self) -> InvisibleMessages {
         let hidden = self.ledger.lock().hidden(self.id);
         hidden.expect("a lease is in the book until it is dropped")
     }
 
-    /// Ends the extension for good and gives the right to settle once; `None` when the lease is
-    /// lost, and so the verdict fenced.
+    /// Ends the extension permanently and returns the right to settle once. Returns `None` if the
+    /// lease is lost: its verdict is fenced.
     pub fn settle(self) -> Option<Claim> {
         let until = self.ledger.lock().settle(self.id, clock::now())?;
         Some(Claim { lease: self, until })
@@ -113,7 +116,7 @@ impl Drop for Lease {
     }
 }
 
-/// The right to settle one delivery, until its lease ends.
+/// The right to settle one delivery until its lease ends.
 #[derive(Debug)]
 pub struct Claim {
     lease: Lease,
@@ -121,18 +124,19 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// When the right ends: later than at first if an extension that was running is granted.
+    /// Returns when the right ends: later than at first if an extension that was running is
+    /// granted.
     pub fn until(&self) -> BootInstant {
         let deadline = self.lease.ledger.lock().deadline(self.lease.id);
         deadline.map_or(self.until, |deadline| deadline.max(self.until))
     }
 
-    /// Until when the queue may hide the delivery.
+    /// Returns until when the queue may hide the delivery.
     pub fn hidden(&self) -> InvisibleMessages {
         self.lease.hidden()
     }
 
-    /// Returns when no extension is running any more that could overtake an outcome.
+    /// Waits until no extension is running that could overtake an outcome.
     pub async fn quiet(&self) {
         loop {
             let mut answered = std::pin::pin!(self.lease.ledger.answered.notified());

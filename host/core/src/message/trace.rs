@@ -1,8 +1,8 @@
-//! The trace that a message belongs to: read from the trace header of X-Ray, else from W3C Trace
-//! Context among the sender's attributes; written as the former. And the span of a call that sends
-//! messages for nobody's attempt: moved by a schedule, or redriven.
+//! The trace that a message belongs to. It is read from the trace header of X-Ray, or else from W3C
+//! Trace Context in the sender's attributes, and is written as an X-Ray header. Also the span of a
+//! call that sends messages outside of an attempt: for a schedule or a redrive.
 
-use super::{Attribute, AttributeValue, Message, Outgoing, TRACE_HEADER};
+use super::{Attribute, AttributeValue, Message, OutgoingMessage, TRACE_HEADER};
 use crate::clock;
 use crate::clock::BootInstant;
 use crate::telemetry::trace::{
@@ -10,68 +10,73 @@ use crate::telemetry::trace::{
 };
 use std::sync::Arc;
 
-/// The attribute that has the context as W3C Trace Context writes it.
+/// The name of the attribute with the context in the format of W3C Trace Context.
 const TRACEPARENT: &str = "traceparent";
 
 impl Message {
-    /// Where the sender's span is, if the message says so.
+    /// Returns the position of the sender's span, if the message carries it.
     pub fn remote_context(&self) -> Option<RemoteContext> {
         context(self.trace_header(), &self.attributes)
     }
 
-    /// The trace header of X-Ray, wherever its backend carries it.
+    /// Returns the trace header of X-Ray, whether its backend carries it as a system attribute or
+    /// not.
     pub fn trace_header(&self) -> Option<&str> {
         let mut system = self.system_attributes.iter();
-        let header = system.find(|(name, _)| name == TRACE_HEADER);
-        let header = header.map(|(_, value)| value.as_str());
+        let header = system
+            .find(|(name, _)| name == TRACE_HEADER)
+            .map(|(_, value)| value.as_str());
         header.or_else(|| text(&self.attributes, TRACE_HEADER))
     }
 
-    /// The backend's own attributes, and the trace header where its backend carries it among the
-    /// sender's: so it is found in one place, whatever the backend.
+    /// Returns the backend's own attributes and the trace header, even if the backend carries the
+    /// header among the sender's attributes. So callers find it in one place on every backend.
     pub fn system_attributes_with_trace(&self) -> impl Iterator<Item = (&str, &str)> {
         let own = self.system_attributes.iter();
-        let is_header = |(name, _): &(String, String)| name == TRACE_HEADER;
-        let carried = (!self.system_attributes.iter().any(is_header))
-            .then(|| text(&self.attributes, TRACE_HEADER))
-            .flatten();
+        let carried = (!self
+            .system_attributes
+            .iter()
+            .any(|(name, _): &(String, String)| name == TRACE_HEADER))
+        .then(|| text(&self.attributes, TRACE_HEADER))
+        .flatten();
         own.map(|(name, value)| (&**name, &**value))
             .chain(carried.map(|header| (TRACE_HEADER, header)))
     }
 
-    /// The text of one of the sender's attributes, in whatever case its name is.
+    /// Returns the text of one of the sender's attributes. The case of the name does not matter.
     pub fn text_attribute(&self, name: &str) -> Option<&str> {
         text(&self.attributes, name)
     }
 }
 
-impl Outgoing {
-    /// Where the span is that it belongs to, if it says so.
+impl OutgoingMessage {
+    /// Returns the position of the span that the message belongs to, if the message carries it.
     pub fn remote_context(&self) -> Option<RemoteContext> {
-        let header = self.trace_header.as_deref();
-        let header = header.or_else(|| text(&self.attributes, TRACE_HEADER));
+        let header = self
+            .trace_header
+            .as_deref()
+            .or_else(|| text(&self.attributes, TRACE_HEADER));
         context(header, &self.attributes)
     }
 
-    /// With the trace header in its place, which a backend without system attributes, or a store of
-    /// scheduled messages, has carried among the attributes.
+    /// Moves the trace header from the attributes to its field. A backend without system
+    /// attributes, or a store of scheduled messages, carries it among the attributes.
     #[must_use]
     pub fn with_trace_header_in_place(mut self) -> Self {
-        let is_header = |one: &Attribute| one.name == TRACE_HEADER;
         if self.trace_header.is_none()
             && let Some(AttributeValue::Text(header)) = self
                 .attributes
                 .iter()
-                .find(|one| is_header(one))
+                .find(|one| one.name == TRACE_HEADER)
                 .map(|one| one.value.clone())
         {
             self.trace_header = Some(header);
-            self.attributes.retain(|one| !is_header(one));
+            self.attributes.retain(|one| one.name != TRACE_HEADER);
         }
         self
     }
 
-    /// Lets it belong to this span, unless its sender has chosen another.
+    /// Attaches the message to this span, unless its sender has chosen another.
     pub fn trace(&mut self, context: SpanContext) {
         if self.remote_context().is_none() {
             self.trace_header = Some(context.x_ray());
@@ -79,7 +84,7 @@ impl Outgoing {
     }
 }
 
-/// A call that sends messages to one queue, which has begun.
+/// The span of a call under way that sends messages to one queue.
 #[derive(Debug)]
 pub struct SendSpan {
     tracer: Tracer,
@@ -91,9 +96,9 @@ pub struct SendSpan {
 }
 
 impl SendSpan {
-    /// Begins it, unless nobody traces. Messages that belong to no trace belong to this one; it is
-    /// linked to the others' spans.
-    pub fn begin(tracer: &Tracer, messages: &mut [Outgoing]) -> Option<Self> {
+    /// Begins the span, if tracing is on. Messages without a trace are attached to this span; it is
+    /// linked to the spans of the others.
+    pub fn begin(tracer: &Tracer, messages: &mut [OutgoingMessage]) -> Option<Self> {
         let began = tracer.is_on().then(clock::now)?;
         let context = tracer.begin(None, began)?;
         let mut linked = Vec::new();
@@ -119,8 +124,8 @@ impl SendSpan {
         })
     }
 
-    /// Ends it; `failures`: why messages were not sent, as `error.type` and in words. `reason` is what
-    /// they are sent for.
+    /// Ends the span. `failures` has the errors of the messages that were not sent, as `error.type`
+    /// and in words. `reason` is the purpose of the messages.
     pub fn end(self, queue: &str, reason: &'static str, failures: &[(&'static str, String)]) {
         if !self.context.sampled {
             return;
@@ -155,13 +160,12 @@ impl SendSpan {
     }
 }
 
-/// What the trace header says, else `traceparent`. A header that names the trace alone comes last: the
-/// other names a span.
+/// Returns the context of the trace header, or else of `traceparent`. A header without a span comes
+/// last, because `traceparent` names a span.
 fn context(header: Option<&str>, attributes: &[Attribute]) -> Option<RemoteContext> {
     let of_header = header.and_then(RemoteContext::from_x_ray);
-    let is_place = |remote: &RemoteContext| remote.parent.is_some();
     of_header
-        .filter(is_place)
+        .filter(|remote: &RemoteContext| remote.parent.is_some())
         .or_else(|| RemoteContext::from_traceparent(text(attributes, TRACEPARENT)?))
         .or(of_header)
 }
@@ -208,15 +212,15 @@ mod tests {
         assert_eq!(message.remote_context(), RemoteContext::from_x_ray(root));
     }
 
+    fn listed(message: &Message) -> Vec<String> {
+        let all = message.system_attributes_with_trace();
+        all.map(|(name, value)| format!("{name}={value}")).collect()
+    }
+
     #[test]
     fn trace_header_is_a_system_attribute_wherever_it_is_carried() {
         let mut message = samples::message("a");
         message.system_attributes = vec![("SenderId".into(), "AIDA".into())];
-        let listed = |message: &super::Message| {
-            let all = message.system_attributes_with_trace();
-            all.map(|(name, value)| format!("{name}={value}"))
-                .collect::<Vec<_>>()
-        };
         assert_eq!(listed(&message), ["SenderId=AIDA"]);
         message.attributes = vec![Attribute::text("awstraceheader", "carried")];
         assert_eq!(
@@ -230,11 +234,11 @@ mod tests {
     #[test]
     fn call_that_sends_is_linked_to_traces_and_begins_one_for_other_messages() {
         let (tracer, mut receiver) = Tracer::naming(Default::default(), 9, |_| "aws_sqs");
-        let traced = Outgoing {
+        let traced = OutgoingMessage {
             trace_header: Some(X_RAY.to_owned()),
-            ..Outgoing::default()
+            ..OutgoingMessage::default()
         };
-        let mut messages = [traced, Outgoing::default()];
+        let mut messages = [traced, OutgoingMessage::default()];
         let span = SendSpan::begin(&tracer, &mut messages).expect("it is on");
         span.end("local:a", "schedule", &[("refused", "no room".to_owned())]);
         let span = receiver.take(9).remove(0);
@@ -256,30 +260,30 @@ mod tests {
 
     #[test]
     fn trace_header_that_was_carried_among_attributes_is_put_in_its_place() {
-        let sent = Outgoing {
+        let sent = OutgoingMessage {
             attributes: vec![Attribute::text("a", "1")],
             trace_header: Some(X_RAY.to_owned()),
-            ..Outgoing::default()
+            ..OutgoingMessage::default()
         };
-        let carried = Outgoing {
+        let carried = OutgoingMessage {
             attributes: sent.attributes_with_trace(),
-            ..Outgoing::default()
+            ..OutgoingMessage::default()
         };
         assert_eq!(carried.with_trace_header_in_place(), sent);
-        let plain = Outgoing::default();
+        let plain = OutgoingMessage::default();
         assert_eq!(plain.clone().with_trace_header_in_place(), plain);
     }
 
     #[test]
     fn context_that_a_sender_chose_is_kept() {
-        let own = RemoteContext::from_x_ray(X_RAY).and_then(|remote| remote.span());
-        let own = own.expect("it is one");
-        let mut plain = Outgoing::default();
+        let remote = RemoteContext::from_x_ray(X_RAY).expect("it is one");
+        let own = remote.span().expect("it names a span");
+        let mut plain = OutgoingMessage::default();
         plain.trace(own);
         assert_eq!(plain.trace_header.as_deref(), Some(X_RAY));
-        let mut chosen = Outgoing {
+        let mut chosen = OutgoingMessage {
             attributes: vec![Attribute::text("traceparent", PARENT)],
-            ..Outgoing::default()
+            ..OutgoingMessage::default()
         };
         chosen.trace(own);
         assert_eq!(chosen.trace_header, None);

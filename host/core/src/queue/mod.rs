@@ -1,53 +1,59 @@
-//! The port to queues: few methods, batch first, a result for every item. Knows no backend; each is
-//! a crate in `host/backends` and the only place that names its library.
+//! The port to queues: few methods that take batches and return a result for every item. Knows no
+//! backend; each backend is a crate in `host/backends` and the only place that names its library.
+
+pub mod origin;
 
 use crate::clock;
 use crate::clock::BootInstant;
 pub use crate::error_kind::{CallError as QueueError, ErrorKind};
 use crate::memory::HeldBytes;
-use crate::message::{Loss, Message, Outcome, Outgoing, Receipt, SendSpan};
+use crate::message::{Loss, Message, Outcome, OutgoingMessage, Receipt, SendSpan};
 use crate::telemetry::events::Reason;
 use crate::telemetry::metrics::durations::SentMessages;
 use crate::telemetry::trace::Tracer;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// The longest that a message may stay invisible after a receive, extensions included: SQS's
-/// 12 hours (SQS developer guide, "visibility timeout"). Every backend keeps to it.
+/// The longest time that a message may stay invisible after a receive, extensions included: SQS's
+/// 12 hours (SQS developer guide, "visibility timeout"). It holds for every backend.
 pub const VISIBILITY_CEILING: Duration = Duration::from_secs(43_200);
 
-/// The attribute of a dead letter that says why it is one.
+/// The attribute of a dead letter that contains the reason.
 pub const DEAD_LETTER_REASON: &str = "dispatcher-dead-letter-reason";
-/// The attribute of a dead letter that names where it came from, as `Message::source` does.
+/// The attribute of a dead letter that names its original queue, as `Message::source` does.
 pub const DEAD_LETTER_SOURCE: &str = "dispatcher-dead-letter-source";
-/// The attribute of a message that counts how often it was moved back from a dead-letter queue.
+/// The attribute that counts how often a message was moved back from a dead-letter queue.
 pub const REDRIVEN: &str = "dispatcher-redriven";
-/// The system attribute in which SQS names the queue that its redrive policy took a message from.
+/// The system attribute in which SQS names the queue that its redrive policy moved a message from.
 pub const POLICY_SOURCE: &str = "DeadLetterQueueSourceArn";
 
-/// What is known about a queue once it is open.
+/// The properties of an open queue.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// Its name in the configuration, without its weight.
+    /// The name of the queue in the configuration, without its weight.
     pub name: String,
-    /// The ARN, or the backend's own name.
+    /// The ARN, or the backend's own name for the queue.
     pub source: String,
-    /// How long a received message stays invisible unless extended, when the route does not say.
+    /// The visibility timeout if the route does not set one.
     pub visibility: Duration,
-    /// Maximum messages of one `receive`, and items of one `extend`, `settle` or `send`.
+    /// The maximum number of messages of one `receive`, and of items of one `extend`, `settle` or
+    /// `send`.
     pub batch: usize,
     /// The longest `wait` of one `receive`.
     pub longest_wait: Duration,
-    /// The shortest `wait` after which an answer can be `drained`: a short poll of SQS proves
-    /// nothing, one of the local queue proves all.
+    /// The shortest `wait` after which an answer can be `drained`. A short poll of SQS proves
+    /// nothing; one of the local queue proves that the queue is empty.
     pub proof_wait: Duration,
     /// Whether messages of one group must be handled one at a time and in order.
     pub ordered_groups: bool,
-    /// Whether `Outcome::DeadLetter` has somewhere to go.
+    /// Whether the queue drops a message if it got the same deduplication id within the last
+    /// minutes.
+    pub deduplicates: bool,
+    /// Whether `Outcome::DeadLetter` has a target.
     pub dead_letters: bool,
-    /// The backend's own redrive policy dead-letters a message after this many receives.
+    /// The number of receives after which the backend's own redrive policy dead-letters a message.
     pub most_receives: Option<u32>,
-    /// Whether `Outcome::DeadLetter` goes to the target of that policy where the route names no
+    /// Whether `Outcome::DeadLetter` goes to the target of that policy if the route names no
     /// dead-letter queue.
     pub redrive_target: bool,
 }
@@ -55,43 +61,45 @@ pub struct Identity {
 /// A request for messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
-    /// Maximum number of messages, except for `GroupShare::Spread`; 1 to `Identity::batch`.
+    /// The maximum number of messages, except for `GroupShare::Spread`; 1 to `Identity::batch`.
     pub max: usize,
-    /// How long what is received stays invisible, from the moment it is delivered; 0 s to 12 h.
+    /// The visibility timeout of the received messages, from their delivery; 0 s to 12 h.
     pub visibility: Duration,
-    /// How long to wait for the first message; at most `Identity::longest_wait`.
+    /// The time to wait for the first message; at most `Identity::longest_wait`.
     pub wait: Duration,
-    /// Whether to deliver first what was sent last, of all that can be received, and not what
-    /// the queue would give by itself. What must be in order within its group stays so. A backend
-    /// that cannot choose does as it always does: SQS.
+    /// Whether to deliver the most recently sent messages first, instead of the queue's usual
+    /// choice. Messages of one group stay in order. A backend that cannot choose, such as SQS,
+    /// ignores this.
     pub newest_first: bool,
-    /// How many messages of one group. A backend that cannot choose does as it always does: SQS
-    /// tries to return as many as possible, Redis one.
+    /// The number of messages of one group. A backend that cannot choose ignores this: SQS tries to
+    /// return as many as possible, Redis returns one.
     pub groups: GroupShare,
-    /// Whether to deliver one message even if the process holds as many bytes as it may.
+    /// Whether to deliver one message even if the process already holds its maximum of bytes.
     pub overdraw: bool,
-    /// Whether the queue is believed to hold nothing. Thousands of such calls wait at once: none of
-    /// them keeps bytes free for what it might bring.
+    /// Whether the caller expects the queue to be empty. Thousands of such calls wait at the same
+    /// time, so none of them reserves bytes for the messages that it may bring.
     pub idle: bool,
 }
 
-/// How many messages of one group a receive brings where groups are kept in order. Those that it
-/// brings are in order, and nothing more of the group is delivered until all of them are deleted
-/// or visible again.
+/// The number of messages of one group that a receive brings if the queue keeps groups in order.
+/// These messages are in order. The queue delivers later messages of the group once all of them are
+/// deleted. If one of them becomes visible again, the queue may deliver it again as soon as all
+/// messages before it are deleted or visible, even if later ones are in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GroupShare {
-    /// One.
+    /// One message.
     #[default]
     One,
-    /// One of each group that has any. If these are fewer than asked for, there is nothing else to
-    /// deliver: then later messages of the same groups, too, at most this many beyond `Ask::max`.
+    /// One message of each group. If these are fewer than requested, the queue has no other groups
+    /// to deliver; then later messages of the same groups follow, at most this many beyond
+    /// `Ask::max`.
     Spread(usize),
-    /// As many as possible of one group before those of the next, as SQS does.
+    /// As many messages as possible of one group before those of the next, as SQS does.
     Fill,
 }
 
 impl Ask {
-    /// One message, for half a minute, without waiting.
+    /// A request for one message, invisible for 30 seconds, without waiting.
     pub const PLAIN: Self = Self {
         max: 1,
         visibility: Duration::from_secs(30),
@@ -103,64 +111,76 @@ impl Ask {
     };
 }
 
+/// Returns messages in the order in which they must go back to their queue: those with a group come
+/// last to first, because a queue that keeps groups in order may deliver the first message of a
+/// group as soon as it is back.
+pub fn last_first<T>(items: Vec<T>, is_grouped: impl Fn(&T) -> bool) -> impl Iterator<Item = T> {
+    let (grouped, alone): (Vec<T>, Vec<T>) = items.into_iter().partition(is_grouped);
+    alone.into_iter().chain(grouped.into_iter().rev())
+}
+
 /// The answer to an `Ask`.
 #[derive(Debug, Clone, Default)]
-pub struct Received {
-    /// In the queue's order, or the newest first where that was asked for and can be done.
+pub struct ReceivedMessages {
+    /// The messages in the queue's order, or newest first if requested and supported.
     pub messages: Vec<Message>,
-    /// The backend has looked everywhere and held nothing more that could be received.
+    /// Whether the backend has searched everywhere and had no more messages to receive.
     pub drained: bool,
-    /// When the messages were delivered, where the backend knows.
+    /// The time at which the messages were delivered, if the backend knows it.
     pub taken: Option<BootInstant>,
-    /// The bytes that the messages take of the process's budget, if it has one; in their order.
+    /// The bytes that each message takes of the process's budget, if there is one; in the same
+    /// order.
     pub held: Vec<HeldBytes>,
-    /// The next message has this many bytes, which are not free: others must be settled first.
+    /// The size of the next message in bytes, if that many are not free: other messages must be
+    /// settled first.
     pub short_of: Option<u64>,
-    /// What the backend dead-lettered instead of handing it out, as far as it was not reported before.
+    /// The messages that the backend dead-lettered instead of delivering them and has not reported
+    /// before.
     pub dead_lettered: Vec<DeadLettered>,
 }
 
-/// A message that a receive moved to a dead-letter queue instead of handing it out.
+/// A message that a receive moved to a dead-letter queue instead of delivering it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLettered {
     /// The message's id.
     pub id: String,
-    /// How often it had been received.
+    /// The number of times that it was received.
     pub receive_count: u32,
-    /// The queue that it was moved to, by its name.
+    /// The name of the dead-letter queue.
     pub to: String,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// The receives that the backend's redrive policy permits, where that policy moved it.
+    /// The number of receives that the backend's redrive policy permits, if that policy moved the
+    /// message.
     pub max_receive_count: Option<u32>,
 }
 
-/// How many messages a queue holds.
+/// The number of messages in a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Depth {
-    /// Could be received now.
+    /// Messages that could be received now.
     pub waiting: u64,
-    /// Received and invisible.
+    /// Messages that were received and are invisible.
     pub in_flight: u64,
-    /// Sent with a delay, or released to come back later.
+    /// Messages that were sent or released with a delay.
     pub delayed: u64,
-    /// Age of the oldest message that is not in flight, if the backend reports it.
+    /// The age of the oldest message that is not in flight, if the backend reports it.
     pub oldest: Option<Duration>,
 }
 
-/// One item of a call that failed.
+/// The error of one item of a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ItemError {
-    /// The receipt is no longer valid: it expired, or the message is gone.
+    /// The receipt is no longer valid: it expired, or the message no longer exists.
     #[error("the receipt is no longer valid: {0}")]
     Gone(String),
-    /// The message was cancelled: it is not delivered again.
+    /// The message was cancelled and is not delivered again.
     #[error("the message was cancelled")]
     Cancelled,
-    /// May pass; the same item may be retried.
+    /// A temporary failure: the same item may be retried.
     #[error("{0}")]
     Transient(String),
-    /// Will never succeed as it is.
+    /// A permanent failure: the item can never succeed as it is.
     #[error("{0}")]
     Refused(String),
 }
@@ -177,25 +197,26 @@ impl ItemError {
     }
 }
 
-/// Why the first of these items failed that did, as `error.type` of the whole call.
+/// Returns the `error.type` of a whole call: that of the first item that failed.
 pub fn first_failure<T>(results: &[Result<T, ItemError>]) -> Option<&'static str> {
     let mut failures = results.iter().filter_map(|result| result.as_ref().err());
     failures.next().map(ItemError::label)
 }
 
-/// Whether a call failed as a whole: all of its items did. That a message was cancelled is an answer.
+/// Returns whether a call failed as a whole: all of its items failed. A cancelled message is an
+/// answer, not a failure.
 pub fn all_failed<T>(results: &[Result<T, ItemError>]) -> bool {
-    let is_failed = |result: &Result<T, ItemError>| {
-        let error = result.as_ref().err();
-        error.is_some_and(|error| !matches!(error, ItemError::Cancelled))
-    };
-    !results.is_empty() && results.iter().all(is_failed)
+    !results.is_empty()
+        && results.iter().all(|result: &Result<T, ItemError>| {
+            let error = result.as_ref().err();
+            error.is_some_and(|error| !matches!(error, ItemError::Cancelled))
+        })
 }
 
 /// Sends to a queue as `Queue::send` does, and counts what was sent.
 pub async fn send_counted(
     queue: &dyn Queue,
-    items: &[Outgoing],
+    items: &[OutgoingMessage],
     sent: &SentMessages,
 ) -> Vec<Result<String, ItemError>> {
     let called = clock::now();
@@ -209,10 +230,11 @@ pub async fn send_counted(
     answers
 }
 
-/// Sends as `send_counted` does, as a span: for nobody's attempt. `reason` is what is sent for.
+/// Sends as `send_counted` does, and records a span that belongs to no attempt. `reason` is the
+/// purpose of the messages.
 pub async fn send_traced(
     queue: &dyn Queue,
-    items: &mut [Outgoing],
+    items: &mut [OutgoingMessage],
     reason: &'static str,
     sent: &SentMessages,
     tracer: &Tracer,
@@ -220,8 +242,9 @@ pub async fn send_traced(
     let span = SendSpan::begin(tracer, items);
     let answers = send_counted(queue, items, sent).await;
     if let Some(span) = span {
-        let failures = answers.iter().filter_map(|answer| answer.as_ref().err());
-        let failures: Vec<_> = failures
+        let failures: Vec<_> = answers
+            .iter()
+            .filter_map(|answer| answer.as_ref().err())
             .map(|error| (error.label(), error.to_string()))
             .collect();
         span.end(&queue.identity().name, reason, &failures);
@@ -229,23 +252,23 @@ pub async fn send_traced(
     answers
 }
 
-/// How long a queue can delay a message by itself.
+/// The delays that a queue supports by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delays {
-    /// The longest delay of one message; zero where none can be delayed.
+    /// The longest delay of one message; zero if the queue cannot delay messages.
     pub longest: Duration,
-    /// The longest delay of a message with a group; zero as well where it would delay its group.
+    /// The longest delay of a message with a group; also zero if the delay would hold up the group.
     pub longest_in_group: Duration,
-    /// The longest delay of a scheduled message: one that people may list and cancel until it is due.
+    /// The longest delay of a scheduled message, which people can list and cancel until it is due.
     pub longest_scheduled: Duration,
-    /// Whether a plugin's message goes to the queue at once, whatever its delay and group.
+    /// Whether a plugin's message goes to the queue immediately, regardless of its delay and group.
     pub takes_any: bool,
     /// Whether a delayed message can be listed and cancelled while it waits in the queue.
     pub listed: bool,
 }
 
 impl Delays {
-    /// Any delay, of which nobody can list what waits.
+    /// Any delay; delayed messages cannot be listed.
     pub const ANY: Self = Self {
         longest: Duration::MAX,
         longest_in_group: Duration::MAX,
@@ -264,96 +287,138 @@ impl Delays {
     };
 }
 
-/// A place in a queue between two pages of `Queue::browse`. Opaque to all but its own backend.
+/// A position in a queue between two pages of `Queue::browse`. Only its own backend can read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrowseCursor(pub String);
 
-/// A part of what waits in a queue.
+/// A page of the waiting messages of a queue.
 #[derive(Debug, Clone, Default)]
 pub struct BrowsePage {
-    /// With the receives so far. Their receipts serve `receive_these` and nothing else. May be empty
-    /// although there is a next page.
+    /// The messages with their receives so far. Their receipts are only for `receive_these`. May be
+    /// empty even if there is a next page.
     pub messages: Vec<Message>,
-    /// Where the next page begins; `None` at the end of the queue.
+    /// The start of the next page; `None` at the end of the queue.
     pub next: Option<BrowseCursor>,
 }
 
-/// What one step of `Queue::purge` did.
+/// The result of one step of `Queue::purge`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PurgeStep {
-    /// How many messages it removed, where the backend tells.
+    /// The number of messages removed, if the backend reports it.
     pub removed: Option<u64>,
     /// Whether another step may remove more.
     pub has_more: bool,
 }
 
-/// The most that one message may have, where the backend has a limit that other backends lack.
+/// The limits of one message, if the backend has limits that other backends lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MessageLimits {
-    /// Attributes of the sender's.
+    /// The maximum number of attributes that the sender sets.
     pub attributes: Option<usize>,
-    /// Bytes of body and attributes, as `message::bytes` counts them.
+    /// The maximum number of bytes of body and attributes, as `message::bytes` counts them.
     pub bytes: Option<usize>,
 }
 
-/// One open queue. All calls may run at once and are safe to drop, save `receive`: a dropped
-/// receive may have taken messages that nobody will hear of until they are visible again.
+/// The facts of an open queue that say what it can do. They never change while it is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueFacts {
+    /// The delays that the queue supports.
+    pub delays: Delays,
+    /// The delay that the queue adds to every message, if messages cannot have their own
+    /// delay.
+    pub own_delay: Duration,
+    /// Whether a waiting `receive` ends soon after its `hurry` is set.
+    pub ends_waits: bool,
+    /// Whether a `receive` reports the messages that the redrive policy moves because their last
+    /// receive was never answered.
+    pub reports_redrives: bool,
+    /// Whether the queue can list waiting messages without receiving them: `browse`, `browse_end`
+    /// and `receive_these`.
+    pub can_browse: bool,
+    /// The limits of one message.
+    pub limits: MessageLimits,
+    /// Whether one `send` never stores a message of a group without the messages of that group
+    /// before it in the call.
+    pub sends_groups_in_order: bool,
+    /// Whether the queue can find a waiting message by its id without reading all others:
+    /// `find_waiting`.
+    pub finds_by_id: bool,
+}
+
+impl Default for QueueFacts {
+    fn default() -> Self {
+        Self {
+            delays: Delays::ANY,
+            own_delay: Duration::ZERO,
+            ends_waits: true,
+            reports_redrives: false,
+            can_browse: false,
+            limits: MessageLimits::default(),
+            sends_groups_in_order: true,
+            finds_by_id: false,
+        }
+    }
+}
+
+/// One open queue. All calls may run concurrently and are safe to drop, except `receive`: if it is
+/// dropped, messages that it has taken are lost to this process until they become visible again.
 #[async_trait::async_trait]
 pub trait Queue: Send + Sync + 'static {
-    /// What is known about the queue. Cheap.
+    /// Returns the properties of the queue. Cheap.
     fn identity(&self) -> &Identity;
 
-    /// Its URL, if it is a queue of SQS. Cheap.
+    /// Returns the facts that say what the queue can do. Cheap.
+    fn facts(&self) -> QueueFacts {
+        QueueFacts::default()
+    }
+
+    /// Returns the URL if this is an SQS queue. Cheap.
     fn url(&self) -> Option<&str> {
         None
     }
 
-    /// How long it can delay a message. Cheap.
-    fn delays(&self) -> Delays {
-        Delays::ANY
-    }
-
-    /// What the queue delays every message by, where a message cannot say otherwise. Cheap.
-    fn own_delay(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    /// Whether a `receive` that waits for messages ends soon once its `hurry` is set. Cheap.
-    fn ends_waits(&self) -> bool {
-        true
-    }
-
-    /// The queue that `Outcome::DeadLetter` moves messages to, by its name, where there is one. Cheap.
+    /// Returns the name of the queue that `Outcome::DeadLetter` moves messages to, if there is one.
+    /// Cheap.
     fn dead_letter_queue(&self) -> Option<String> {
         None
     }
 
-    /// The queue that the backend's own redrive policy moves messages to: an ARN, or the backend's name
-    /// for it. Cheap.
+    /// Returns the id in the dead-letter queue of a message that `settle` has just dead-lettered,
+    /// if it is not `id`. Cheap.
+    fn dead_letter_id(&self, _id: &str) -> Option<String> {
+        None
+    }
+
+    /// Returns the target of the backend's own redrive policy: an ARN, or the backend's name for
+    /// the queue. Cheap.
     fn redrive_policy_target(&self) -> Option<String> {
         None
     }
 
-    /// Whether a `receive` reports what that policy moves because nobody answered for its last
-    /// receive. Cheap.
-    fn reports_redrives(&self) -> bool {
-        false
+    /// Returns how long the queue keeps a message, if the backend limits that.
+    async fn retention(&self) -> Result<Option<Duration>, QueueError> {
+        Ok(None)
     }
 
-    /// Takes up to `ask.max` messages and makes them invisible for `ask.visibility`. Waits up to
-    /// `ask.wait` for the first; not any longer once `hurry` is set, where the backend can end a
-    /// wait without losing what it might bring. No messages is not an error.
-    async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError>;
+    /// Receives up to `ask.max` messages and makes them invisible for `ask.visibility`. Waits up to
+    /// `ask.wait` for the first one. Once `hurry` is set, it stops waiting if the backend can end a
+    /// wait without losing messages. Receiving no messages is not an error.
+    async fn receive(
+        &self,
+        ask: Ask,
+        hurry: &CancellationToken,
+    ) -> Result<ReceivedMessages, QueueError>;
 
-    /// Keeps deliveries invisible for the given time from now; at most `Identity::batch` items
-    /// and at most what the ceiling of 12 hours leaves. One answer per item, in order.
+    /// Keeps deliveries invisible for the given time from now; at most `Identity::batch` items, and
+    /// at most up to the ceiling of 12 hours. Returns one answer per item, in order.
     async fn extend(&self, items: &[(Receipt, Duration)]) -> Vec<Result<(), ItemError>>;
 
-    /// Ends deliveries; at most `Identity::batch` items. One answer per item, in order. Settling
-    /// the same delivery with the same outcome again is harmless.
+    /// Ends deliveries; at most `Identity::batch` items. Returns one answer per item, in order. It
+    /// is harmless to settle the same delivery with the same outcome again.
     async fn settle(&self, items: &[(Message, Outcome)]) -> Vec<Result<(), ItemError>>;
 
-    /// As `settle`, with how many calls to the backend it took, where that may be more than one.
+    /// Settles as `settle` does, and returns the number of calls to the backend, for backends that
+    /// may need more than one.
     async fn settle_with_calls(
         &self,
         items: &[(Message, Outcome)],
@@ -361,55 +426,43 @@ pub trait Queue: Send + Sync + 'static {
         (self.settle(items).await, 1)
     }
 
-    /// Sends; at most `Identity::batch` items. `Ok` is the new message's id and means that it
-    /// survives a crash. One answer per item, in order.
-    async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>>;
+    /// Sends messages; at most `Identity::batch` items. Returns one answer per item, in order. `Ok`
+    /// has the id of the new message and means that the message survives a crash.
+    async fn send(&self, items: &[OutgoingMessage]) -> Vec<Result<String, ItemError>>;
 
-    /// As `send`, with how many calls to the backend it took, where that may be more than one.
-    async fn send_with_calls(&self, items: &[Outgoing]) -> (Vec<Result<String, ItemError>>, usize) {
+    /// Sends as `send` does, and returns the number of calls to the backend, for backends that may
+    /// need more than one.
+    async fn send_with_calls(
+        &self,
+        items: &[OutgoingMessage],
+    ) -> (Vec<Result<String, ItemError>>, usize) {
         (self.send(items).await, 1)
     }
 
-    /// Whether a message could be sent, as far as the queue can tell without sending it: an error is
-    /// the very one that `send` would give.
-    async fn would_take(&self, _item: &Outgoing) -> Result<(), ItemError> {
+    /// Checks whether a message could be sent, as far as the queue can tell without sending it. An
+    /// error is the one that `send` would return.
+    async fn would_take(&self, _item: &OutgoingMessage) -> Result<(), ItemError> {
         Ok(())
     }
 
-    /// How much the queue holds.
+    /// Counts the messages of the queue.
     async fn depth(&self) -> Result<Depth, QueueError>;
 
-    /// The next messages without receiving them; `ErrorKind::Invalid` where the backend cannot.
+    /// Returns the next messages without receiving them; `ErrorKind::Invalid` if the backend
+    /// cannot.
     async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError>;
 
-    /// Whether it can list what waits without receiving it: `browse`, `browse_end` and
-    /// `receive_these`. Cheap.
-    fn can_browse(&self) -> bool {
-        false
-    }
-
-    /// The most that one message may have. Cheap.
-    fn limits(&self) -> MessageLimits {
-        MessageLimits::default()
-    }
-
-    /// Whether one `send` never stores a message of a group without those of the group that stand
-    /// before it in the call. Cheap.
-    fn sends_groups_in_order(&self) -> bool {
-        true
-    }
-
-    /// The queues whose redrive policies name this one as their dead-letter queue, as `QueueName`s
-    /// are written. Empty where the backend has no such policies.
+    /// Returns the queues whose redrive policies name this queue as their dead-letter queue, in the
+    /// format of `QueueName`. Empty if the backend has no such policies.
     async fn redrive_sources(&self) -> Result<Vec<String>, QueueError> {
         Ok(Vec::new())
     }
 
-    /// Lists what waits, without receiving it: neither what is in flight nor what is delayed. Begins
-    /// after `after`, or with the oldest message; goes from old to new, and within a group in its
-    /// order. At most `max` messages, fewer where they are large. A message that waits during a whole
-    /// walk over the pages is in one of them; one that goes back to where it waited, because its
-    /// delivery ended, is not listed a second time.
+    /// Lists waiting messages without receiving them: neither those in flight nor delayed ones.
+    /// Begins after `after`, or with the oldest message, and goes from old to new, and in order
+    /// within a group. Returns at most `max` messages, fewer if they are large. A message that
+    /// waits during a whole walk over the pages is on one of them. A message that returns to its
+    /// old position because its delivery ended is not listed a second time.
     async fn browse(
         &self,
         _after: Option<&BrowseCursor>,
@@ -418,14 +471,15 @@ pub trait Queue: Send + Sync + 'static {
         Err(not_listed(self.identity()))
     }
 
-    /// A cursor at the end of the queue as it is now: `browse` lists after it what comes later.
+    /// Returns a cursor at the current end of the queue; `browse` lists the messages that come
+    /// after it.
     async fn browse_end(&self) -> Result<BrowseCursor, QueueError> {
         Err(not_listed(self.identity()))
     }
 
-    /// Receives those of these messages of a page that still wait, as `receive` would, in their order;
-    /// at most `Identity::batch`. Leaves out what does not wait any more, and what cannot be received
-    /// before others of its group are settled.
+    /// Receives the messages of a page that still wait, as `receive` would, in their order; at most
+    /// `Identity::batch`. Leaves out messages that no longer wait, and those that cannot be
+    /// received until others of their group are settled.
     async fn receive_these(
         &self,
         _listed: &[Receipt],
@@ -434,13 +488,7 @@ pub trait Queue: Send + Sync + 'static {
         Err(not_listed(self.identity()))
     }
 
-    /// Whether it finds a message that waits by its id without a walk over all others: `find_waiting`.
-    /// Cheap.
-    fn finds_by_id(&self) -> bool {
-        false
-    }
-
-    /// The message of this id as `browse` would list it, if it waits.
+    /// Returns the message with this id as `browse` would list it, if it waits.
     async fn find_waiting(&self, _id: &str) -> Result<Option<Message>, QueueError> {
         Err(QueueError {
             kind: ErrorKind::Invalid,
@@ -448,15 +496,15 @@ pub trait Queue: Send + Sync + 'static {
         })
     }
 
-    /// Removes the message of this id that waits for its time: for a delay that its sender or a retry
-    /// gave it, so that `browse` does not list it. False if none does, and where the backend cannot
-    /// find one by its id.
+    /// Removes the message with this id if it is delayed: its sender or a retry gave it a delay, so
+    /// `browse` does not list it. Returns false if there is none, or the backend cannot find one by
+    /// its id.
     async fn cancel_delayed(&self, _id: &str) -> Result<bool, QueueError> {
         Ok(false)
     }
 
-    /// Removes some of what waits or is delayed, or all of it; wholly or not at all. What is in flight
-    /// stays with its holder, save on SQS, which removes it as well.
+    /// Removes some or all of the waiting and delayed messages, atomically. Messages in flight stay
+    /// with their receiver, except on SQS, which removes them too.
     async fn purge(&self) -> Result<PurgeStep, QueueError> {
         Err(QueueError {
             kind: ErrorKind::Invalid,
@@ -467,16 +515,29 @@ pub trait Queue: Send + Sync + 'static {
         })
     }
 
-    /// The next deliveries that the backend has taken away before their time, or may have:
-    /// cancelled, or given to others because this process missed its heartbeat. May name
-    /// deliveries that are no longer held. Never ready if a backend does no such thing; safe to
-    /// drop.
+    /// Signs this process off as a receiver of the queue and returns all messages that it still
+    /// holds immediately. Used for a pause and for a stop. Ends a waiting `receive`; a later
+    /// `receive` signs on again. Does nothing on backends whose receivers do not depend on each
+    /// other.
+    async fn leave(&self) -> Result<(), QueueError> {
+        Ok(())
+    }
+
+    /// Does what `leave` does, unless messages are held or a receive is under way. For callers that
+    /// have inspected a queue which other parts of this process may be using.
+    async fn leave_if_idle(&self) -> Result<(), QueueError> {
+        Ok(())
+    }
+
+    /// Returns the next deliveries that the backend has taken away, or may have taken away, before
+    /// their time: because the message was cancelled, or given to another process after this one
+    /// missed its heartbeat. May contain deliveries that are no longer held. Stays pending forever
+    /// on backends that never do this; safe to drop.
     async fn lost(&self) -> Vec<Loss> {
         std::future::pending().await
     }
 }
 
-/// The error of a queue that cannot be listed.
 fn not_listed(queue: &Identity) -> QueueError {
     QueueError {
         kind: ErrorKind::Invalid,

@@ -3,18 +3,18 @@
 use super::decide::{AHEAD, SendLimits};
 use super::mover::{NotSent, Outlet};
 use super::{
-    Cancelled, Claim, ErrorKind, JobOutcome, JobPage, ScheduleStore, ScheduledJob, StoreError,
-    Unreadable,
+    Claim, ErrorKind, JobCancellation, JobOutcome, JobPage, ScheduleStore, ScheduledJob,
+    StoreError, Unreadable,
 };
 use crate::clock;
 use crate::clock::Timestamp;
-use crate::message::Outgoing;
+use crate::message::OutgoingMessage;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// What a standard queue of SQS takes.
+/// The limits of a standard queue of SQS.
 pub(super) const STANDARD: SendLimits = SendLimits {
     longest_delay: AHEAD,
     longest_delay_in_group: AHEAD,
@@ -22,7 +22,7 @@ pub(super) const STANDARD: SendLimits = SendLimits {
     batch: 10,
     ordered: false,
 };
-/// What a FIFO queue of SQS takes.
+/// The limits of a FIFO queue of SQS.
 pub(super) const FIFO: SendLimits = SendLimits {
     longest_delay: Duration::ZERO,
     longest_delay_in_group: Duration::ZERO,
@@ -35,7 +35,7 @@ pub(super) const FIFO: SendLimits = SendLimits {
 /// its id fails always.
 #[derive(Default)]
 pub(crate) struct FakeSchedule {
-    /// What it holds.
+    /// The jobs that it holds, by id.
     pub jobs: Mutex<BTreeMap<String, ScheduledJob>>,
     /// How many of the next ends fail.
     pub failing_ends: Mutex<usize>,
@@ -60,6 +60,11 @@ impl FakeSchedule {
             ..Self::default()
         }
     }
+}
+
+/// The place of a job in the pages of those that are due.
+fn page_key(job: &ScheduledJob) -> String {
+    format!("{:020} {}", job.due.0, job.id)
 }
 
 fn no_answer() -> StoreError {
@@ -96,11 +101,10 @@ impl ScheduleStore for FakeSchedule {
             .cloned()
             .collect();
         due.sort_by_key(|job| (job.due, job.id.clone()));
-        let key = |job: &ScheduledJob| format!("{:020} {}", job.due.0, job.id);
-        due.retain(|job| after.is_none_or(|after| *key(job) > *after));
+        due.retain(|job| after.is_none_or(|after| *page_key(job) > *after));
         let more = due.len() > 7;
         due.truncate(7);
-        let next = due.last().filter(|_| more).map(key);
+        let next = if more { due.last().map(page_key) } else { None };
         let unreadable = match after {
             None => self.unreadable.lock().unwrap().clone(),
             Some(_) => Vec::new(),
@@ -119,12 +123,14 @@ impl ScheduleStore for FakeSchedule {
         now: Timestamp,
     ) -> Vec<Result<bool, StoreError>> {
         let mut jobs = self.jobs.lock().unwrap();
-        let take = |job: &ScheduledJob| {
+        let mut answers = Vec::with_capacity(wanted.len());
+        for job in wanted {
             if job.id.contains("unclaimed") {
-                return Err(StoreError {
+                answers.push(Err(StoreError {
                     kind: ErrorKind::Transient,
                     message: "slow down".into(),
-                });
+                }));
+                continue;
             }
             let found = jobs
                 .get_mut(&job.id)
@@ -133,11 +139,12 @@ impl ScheduleStore for FakeSchedule {
             let mut lost = self.lost_claims.lock().unwrap();
             if *lost > 0 {
                 *lost -= 1;
-                return Err(no_answer());
+                answers.push(Err(no_answer()));
+            } else {
+                answers.push(Ok(claimed.is_some()));
             }
-            Ok(claimed.is_some())
-        };
-        wanted.iter().map(take).collect()
+        }
+        answers
     }
 
     async fn end(&self, endings: &[JobOutcome]) -> Vec<Result<(), StoreError>> {
@@ -155,12 +162,11 @@ impl ScheduleStore for FakeSchedule {
                 return Err(StoreError { kind, message });
             }
             let id = &ending.job.id;
-            let ours = |job: &ScheduledJob| {
+            if !jobs.get(id).is_some_and(|job: &ScheduledJob| {
                 job.claim
                     .as_ref()
                     .is_some_and(|claim| claim.token == ending.token)
-            };
-            if !jobs.get(id).is_some_and(ours) {
+            }) {
                 return Ok(());
             }
             match ending.next {
@@ -189,14 +195,14 @@ impl ScheduleStore for FakeSchedule {
         Ok(unreadable.len() < before)
     }
 
-    async fn cancel(&self, id: &str, now: Timestamp) -> Result<Cancelled, StoreError> {
+    async fn cancel(&self, id: &str, now: Timestamp) -> Result<JobCancellation, StoreError> {
         let mut jobs = self.jobs.lock().unwrap();
         Ok(match jobs.get(id) {
-            None => Cancelled::Unknown,
-            Some(job) if super::decide::is_claimed(job, now) => Cancelled::BeingSent,
+            None => JobCancellation::Unknown,
+            Some(job) if super::decide::is_claimed(job, now) => JobCancellation::BeingSent,
             Some(_) => {
                 jobs.remove(id);
-                Cancelled::Yes
+                JobCancellation::Yes
             }
         })
     }
@@ -207,9 +213,9 @@ impl ScheduleStore for FakeSchedule {
 /// something. What it takes a queue does not say if its name begins with `silent`, and only after
 /// half a minute if with `slow`.
 #[derive(Default)]
-pub(super) struct Taken {
+pub(super) struct TakenJobs {
     /// All bodies with their delays, in order.
-    pub messages: Mutex<Vec<Outgoing>>,
+    pub messages: Mutex<Vec<OutgoingMessage>>,
     /// When each came.
     pub dates: Mutex<Vec<Timestamp>>,
     /// Whether it is one that keeps order and delays nothing.
@@ -220,7 +226,7 @@ pub(super) struct Taken {
     pub taken: CancellationToken,
 }
 
-impl Taken {
+impl TakenJobs {
     /// All bodies so far, sorted.
     pub(super) fn bodies(&self) -> Vec<String> {
         let messages = self.messages.lock().unwrap();
@@ -228,10 +234,25 @@ impl Taken {
         bodies.sort();
         bodies
     }
+
+    fn take(&self, item: OutgoingMessage) -> Result<(), NotSent> {
+        if item.body.contains("refused") {
+            return Err(NotSent::Refused("too long".into()));
+        }
+        let mut busy = self.busy.lock().unwrap();
+        if item.body.contains("busy") && !*busy {
+            *busy = true;
+            return Err(NotSent::Transient("slow down".into()));
+        }
+        self.messages.lock().unwrap().push(item);
+        self.dates.lock().unwrap().push(clock::wall_clock_now());
+        self.taken.cancel();
+        Ok(())
+    }
 }
 
 #[async_trait::async_trait]
-impl Outlet for Taken {
+impl Outlet for TakenJobs {
     async fn reach(&self, queue: &str) -> Result<SendLimits, String> {
         if queue.starts_with("silent") {
             std::future::pending::<()>().await;
@@ -240,37 +261,21 @@ impl Outlet for Taken {
             let later = clock::now() + Duration::from_secs(30);
             clock::sleep_until(Some(later)).await;
         }
-        let is_there = |name: &str| ["dead", "slow"].iter().any(|kind| name.starts_with(kind));
-        match queue {
-            name if name == "q" || is_there(name) => Ok(match self.fifo {
-                true => FIFO,
-                false => STANDARD,
-            }),
-            other => Err(format!("there is no queue `{other}`")),
+        if queue != "q" && !queue.starts_with("dead") && !queue.starts_with("slow") {
+            return Err(format!("there is no queue `{queue}`"));
         }
+        Ok(if self.fifo { FIFO } else { STANDARD })
     }
 
-    async fn send(&self, queue: &str, items: Vec<Outgoing>) -> Vec<Result<(), NotSent>> {
+    async fn send(&self, queue: &str, items: Vec<OutgoingMessage>) -> Vec<Result<(), NotSent>> {
         if queue.starts_with("dead") {
             self.taken.cancelled().await;
-            let away = || Err(NotSent::Transient("no answer".into()));
-            return items.iter().map(|_| away()).collect();
+            return items
+                .iter()
+                .map(|_| Err(NotSent::Transient("no answer".into())))
+                .collect();
         }
         assert!(items.len() <= 10);
-        let take = |item: Outgoing| {
-            if item.body.contains("refused") {
-                return Err(NotSent::Refused("too long".into()));
-            }
-            let mut busy = self.busy.lock().unwrap();
-            if item.body.contains("busy") && !*busy {
-                *busy = true;
-                return Err(NotSent::Transient("slow down".into()));
-            }
-            self.messages.lock().unwrap().push(item);
-            self.dates.lock().unwrap().push(clock::wall_clock_now());
-            self.taken.cancel();
-            Ok(())
-        };
-        items.into_iter().map(take).collect()
+        items.into_iter().map(|item| self.take(item)).collect()
     }
 }

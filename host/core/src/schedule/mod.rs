@@ -1,6 +1,6 @@
-//! Scheduled messages: jobs that wait in a store until they are due, and periodic ones. The port to
-//! stores is small on purpose; `mover` moves due jobs from a store to their queues. Knows no queue
-//! and no store by name; each store is in the crate of its backend.
+//! Scheduled messages: jobs that wait in a store until they are due, once or periodically. The port
+//! to stores is deliberately small; `mover` moves due jobs from a store to their queues. Knows no
+//! queue and no store by name; each store is in the crate of its backend.
 
 pub mod cron;
 pub mod decide;
@@ -13,105 +13,102 @@ pub mod mover;
 pub mod samples;
 pub mod when;
 
-#[cfg(test)]
-mod mover_failure_tests;
-#[cfg(test)]
-mod mover_order_tests;
-#[cfg(test)]
-mod mover_tests;
-
 use crate::clock::Timestamp;
 pub use crate::error_kind::{CallError as StoreError, ErrorKind};
-use crate::message::Outgoing;
+use crate::message::OutgoingMessage;
 use cron::Periodic;
 use std::time::Duration;
 
-/// How often a store is looked at that costs little to look at: the embedded queues', and Redis.
+/// The interval between looks at a store that is cheap to read: the embedded queues' store, and
+/// Redis.
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// One message that waits for its time.
+/// A message that waits for its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScheduledJob {
-    /// Unique within its store; has no `/`.
+    /// The id; unique within its store, without `/`.
     pub id: String,
-    /// The queue that it goes to, as people write it: `payments`, `local:default`.
+    /// The queue that it goes to, as the configuration writes it: `payments`, `local:default`.
     pub queue: String,
-    /// When it may be received first; of a periodic job the next time that it fires.
+    /// The earliest time at which it may be received; for a periodic job, the next time that it
+    /// fires.
     pub due: Timestamp,
-    /// What is sent; its `delay` means nothing.
-    pub message: Outgoing,
-    /// When it fires again, for jobs that do.
+    /// The message to send; its `delay` is ignored.
+    pub message: OutgoingMessage,
+    /// The pattern by which a periodic job fires again.
     pub every: Option<Periodic>,
-    /// Who is sending it.
+    /// The claim of the dispatcher that is sending it.
     pub claim: Option<Claim>,
-    /// The store's own words for `due`, by which it knows a job that was changed meanwhile. Empty
-    /// for a job that is yet to be added.
+    /// The store's own form of `due`, by which it detects that a job has changed. Empty for a job
+    /// that is not yet added.
     pub stamp: String,
 }
 
-/// The right to send a job, for a time.
+/// The right to send a job for some time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// Made anew for every claim; proves whose it is.
+    /// A unique token of this claim, which identifies its owner.
     pub token: String,
-    /// From then on anybody may take it over.
+    /// The time after which any dispatcher may take the job over.
     pub until: Timestamp,
 }
 
-/// What has become of a claimed job.
+/// The end of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobOutcome {
-    /// As it was read.
+    /// The job as it was read.
     pub job: ScheduledJob,
-    /// The token of our claim.
+    /// The token of this process's claim.
     pub token: String,
-    /// When it is due next; `None`: never again. The same `due` gives it back unsent.
+    /// The next time at which the job is due; `None` if never again. The job's own `due` returns it
+    /// unsent.
     pub next: Option<Timestamp>,
 }
 
-/// Some jobs of a store.
+/// A page of the jobs of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobPage {
-    /// The soonest first.
+    /// The jobs, soonest first.
     pub jobs: Vec<ScheduledJob>,
-    /// Where the next page begins; `None` on the last.
+    /// The start of the next page; `None` on the last.
     pub next: Option<String>,
-    /// Jobs of this page whose message is missing or cannot be read.
+    /// The jobs of this page whose message is missing or cannot be read.
     pub unreadable: Vec<Unreadable>,
 }
 
-/// A job that waits in a store, and whose message is missing or cannot be read.
+/// A waiting job whose message is missing or cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
-    /// Its id, as far as the store tells.
+    /// The id, as far as the store can tell.
     pub id: String,
-    /// The queue that it would go to, where that can be read.
+    /// The queue of the job, if that can be read.
     pub queue: Option<String>,
-    /// What is wrong with it.
+    /// The description of the problem.
     pub why: String,
-    /// The store's own words for its place, by which it knows a job that was changed meanwhile.
+    /// The store's own form of its position, by which it detects that a job has changed.
     pub stamp: String,
 }
 
-/// What became of a wish to cancel.
+/// The result of a request to cancel a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cancelled {
-    /// It will not be sent.
+pub enum JobCancellation {
+    /// The job is cancelled and will not be sent.
     Yes,
-    /// There is none of the id: never was, sent, or cancelled before.
+    /// There is no job with the id: it never existed, was sent, or was cancelled before.
     Unknown,
-    /// A dispatcher is sending it at this moment.
+    /// A dispatcher is sending the job at this moment.
     BeingSent,
 }
 
-/// A place where jobs wait. All calls may run at once, in many processes. A call that is dropped may
-/// have been carried out or not.
+/// A store of jobs. Many processes may make calls concurrently. A call that is dropped may or may
+/// not have been carried out.
 #[async_trait::async_trait]
 pub trait ScheduleStore: Send + Sync + 'static {
-    /// What people call it.
+    /// Returns the name of the store for people.
     fn place(&self) -> String;
 
-    /// Makes what jobs wait in, where people must ask for it; whether it is new.
+    /// Creates the table of jobs, if the store needs one that people must create. Returns whether
+    /// it is new.
     async fn make(&self) -> Result<bool, StoreError> {
         Err(StoreError {
             kind: ErrorKind::Invalid,
@@ -119,22 +116,22 @@ pub trait ScheduleStore: Send + Sync + 'static {
         })
     }
 
-    /// The id that a job must have in this store, where that follows from its message.
+    /// Returns the id that a job must have in this store, if the id follows from its message.
     fn own_id(&self, _job: &ScheduledJob) -> Option<String> {
         None
     }
 
-    /// Adds a job; `Ok` means that it survives a crash. False if there is one of the id already,
-    /// which stays as it is.
+    /// Adds a job; `Ok` means that it survives a crash. Returns false and changes nothing if there
+    /// is a job with the id already.
     async fn add(&self, job: &ScheduledJob) -> Result<bool, StoreError>;
 
-    /// The jobs due no later than `until`, claimed ones included; from where the page `after` ended.
-    /// Sees all that was added before the call.
+    /// Returns the jobs due no later than `until`, claimed ones included; starts after the page
+    /// `after`. Sees every job added before the call.
     async fn due(&self, until: Timestamp, after: Option<&str>) -> Result<JobPage, StoreError>;
 
-    /// Claims jobs that nobody has claimed until later than `now`, and that are as they were read.
-    /// Of two who claim the same job, whatever their clocks say, one is told true. One answer per
-    /// job, in order.
+    /// Claims these jobs if they have not changed and have no claim that lasts until later than
+    /// `now`. If two processes claim the same job, one of them gets true, regardless of their
+    /// clocks. Returns one answer per job, in order.
     async fn claim(
         &self,
         jobs: &[ScheduledJob],
@@ -142,13 +139,14 @@ pub trait ScheduleStore: Send + Sync + 'static {
         now: Timestamp,
     ) -> Vec<Result<bool, StoreError>>;
 
-    /// Ends claims: the jobs go, or get a new time and no claim. Does nothing to a job that is no
-    /// longer claimed by this token: somebody else's by now, or written anew. One answer per item.
+    /// Ends claims: removes the jobs, or gives them a new time and no claim. Leaves a job alone
+    /// that this token no longer claims: another process has claimed it, or its producer has
+    /// written it again. Returns one answer per item.
     async fn end(&self, endings: &[JobOutcome]) -> Vec<Result<(), StoreError>>;
 
-    /// Takes an unreadable job out of what waits and keeps what there is of it, with `reason`, among the
-    /// dead jobs of the store. True if this call did; false if somebody has claimed it until later than
-    /// `now`, or it is not as it was read.
+    /// Moves an unreadable job from the waiting jobs to the dead jobs of the store, with its
+    /// readable parts and `reason`. Returns true if this call moved it; false if it has a claim
+    /// until later than `now`, or has changed.
     async fn set_aside(
         &self,
         job: &Unreadable,
@@ -156,11 +154,11 @@ pub trait ScheduleStore: Send + Sync + 'static {
         now: Timestamp,
     ) -> Result<bool, StoreError>;
 
-    /// Takes a job away that nobody has claimed until later than `now`.
-    async fn cancel(&self, id: &str, now: Timestamp) -> Result<Cancelled, StoreError>;
+    /// Removes a job, unless it has a claim until later than `now`.
+    async fn cancel(&self, id: &str, now: Timestamp) -> Result<JobCancellation, StoreError>;
 }
 
-/// All that waits in a store, the soonest first within each page.
+/// Lists all jobs of a store, the soonest first within each page.
 pub async fn list(store: &dyn ScheduleStore) -> Result<Vec<ScheduledJob>, StoreError> {
     let mut jobs = Vec::new();
     let mut after = None;
@@ -174,11 +172,11 @@ pub async fn list(store: &dyn ScheduleStore) -> Result<Vec<ScheduledJob>, StoreE
     }
 }
 
-/// A job that nobody has claimed, with its own id.
+/// Makes an unclaimed job with a new id.
 pub fn job(
     queue: &str,
     due: Timestamp,
-    message: Outgoing,
+    message: OutgoingMessage,
     every: Option<Periodic>,
 ) -> ScheduledJob {
     ScheduledJob {

@@ -1,8 +1,8 @@
-//! A job for tests, also of the crates whose stores keep it.
+//! A job for tests, also for those of the crates with stores.
 
 use super::ScheduledJob;
 use crate::clock::Timestamp;
-use crate::message::Outgoing;
+use crate::message::OutgoingMessage;
 
 /// A job for the queue `q`.
 pub fn job(id: &str, due: Timestamp) -> ScheduledJob {
@@ -10,9 +10,9 @@ pub fn job(id: &str, due: Timestamp) -> ScheduledJob {
         id: id.to_owned(),
         queue: "q".to_owned(),
         due,
-        message: Outgoing {
+        message: OutgoingMessage {
             body: format!("body of {id}"),
-            ..Outgoing::default()
+            ..OutgoingMessage::default()
         },
         every: None,
         claim: None,

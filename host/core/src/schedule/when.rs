@@ -5,32 +5,33 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp as Instant, Zoned};
 use std::time::Duration;
 
-/// Later than anything: the last millisecond of the year 9999 in every time zone.
+/// The latest date: the last millisecond that is in the year 9999 in every time zone.
 pub const NEVER: Timestamp = Timestamp(253_402_207_200_000);
 
-/// Reads a date with its offset, as RFC 3339 has it: `2026-12-24T18:00:00+01:00`.
+/// Reads a date with its offset in the format of RFC 3339: `2026-12-24T18:00:00+01:00`.
 pub fn read(text: &str) -> Result<Timestamp, String> {
-    let wrong = |why: &str| {
-        format!(
-            "`{text}` is not a date with a time and an offset{why}; written like 2026-12-24T18:00:00+01:00"
-        )
-    };
-    let instant: Instant = text.trim().parse().map_err(|_| wrong(""))?;
-    let ms = u64::try_from(instant.as_millisecond()).map_err(|_| wrong(" after 1970"))?;
+    let instant: Instant = text.trim().parse().map_err(|_| wrong(text, ""))?;
+    let ms = u64::try_from(instant.as_millisecond()).map_err(|_| wrong(text, " after 1970"))?;
     match Timestamp(ms) {
         date if date <= NEVER => Ok(date),
-        _ => Err(wrong(" before the year 9999")),
+        _ => Err(wrong(text, " before the year 9999")),
     }
 }
 
-/// The date after this delay; `None` if that is after all dates.
+fn wrong(text: &str, lacks: &str) -> String {
+    format!(
+        "`{text}` is not a date with a time and an offset{lacks}; written like 2026-12-24T18:00:00+01:00"
+    )
+}
+
+/// Returns the date after this delay; `None` if that is later than the latest date.
 pub fn after(now: Timestamp, delay: Duration) -> Option<Timestamp> {
     let ms = u64::try_from(delay.as_millis()).ok()?;
     let date = Timestamp(now.0.checked_add(ms)?);
     (date <= NEVER).then_some(date)
 }
 
-/// A date by the clock of a time zone, UTC without one: `2026-12-24T18:00:00+01:00`.
+/// Formats a date by the clock of a time zone, UTC if `None`: `2026-12-24T18:00:00+01:00`.
 pub fn write(date: Timestamp, zone: Option<&str>) -> String {
     let zone = zone.and_then(|name| TimeZone::get(name).ok());
     let Some(zoned) = zoned(date, zone.unwrap_or(TimeZone::UTC)) else {
@@ -45,7 +46,7 @@ pub fn write(date: Timestamp, zone: Option<&str>) -> String {
     zoned.strftime(format).to_string()
 }
 
-/// How long until a date, in words, to the second.
+/// Returns the time until a date in words, rounded up to seconds.
 pub fn distance(now: Timestamp, date: Timestamp) -> String {
     match date.since(now).as_millis().div_ceil(1_000) {
         0 => "now".to_owned(),

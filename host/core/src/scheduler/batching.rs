@@ -1,59 +1,63 @@
-//! Decides whether few permits are used now or collected until they are worth a full call. Pure:
-//! `now` is an argument; knows no queue and no job.
+//! Decides whether a few free permits are used now or collected until they are worth a full call.
+//! Pure: `now` is an argument; does not depend on queues or jobs.
 
 use crate::clock::BootInstant;
 use std::time::Duration;
 
-/// Room that waits for the answer to a receive idles meanwhile: no more than this part of the capacity
-/// does, over time.
+/// The divisor of the capacity: permits that wait for the answer to a receive are idle, and over
+/// time at most that part of the capacity may be.
 const JOINING_PART: usize = 20;
 
-/// Room that is less than a full call, and what may be added to it.
+/// Free permits that are fewer than a full call, and what may be added to them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FreePermits {
-    /// Free, in messages.
+    /// The number of free permits, in messages.
     pub free: usize,
-    /// All there is, free or not.
+    /// The number of all permits, free or not.
     pub capacity: usize,
     /// Whether messages in flight will return permits.
     pub comes_free: bool,
-    /// How long to wait for that.
+    /// The time to wait for those permits.
     pub wait: Duration,
-    /// Whether the outstanding receives are as many as all their permits and the free permits need together.
+    /// Whether there are at least as many outstanding receives as full receives would be needed for
+    /// their permits and the free ones together.
     pub fits: bool,
-    /// How long to wait for the answer to one of them; zero: not at all.
+    /// The time to wait for the answer to one of these receives; zero disables the wait.
     pub join: Duration,
 }
 
-/// What waits to be asked for.
+/// The delay of a receive for few permits.
 #[derive(Debug, Default)]
 pub(super) struct BatchingDelay {
-    /// Since when few permits are free.
+    /// When the few permits became free.
     since: Option<BootInstant>,
-    /// Since when it waits for the answer to a receive.
+    /// When the wait for the answer to a receive began.
     joining: Option<BootInstant>,
-    /// It may wait for another from then on.
+    /// The time from which on it may wait for another answer.
     joins_from: BootInstant,
-    /// When to look again.
+    /// When to check again.
     due: Option<BootInstant>,
 }
 
 impl BatchingDelay {
-    /// Whether few permits are to be asked for now. Counted from when it came free: the latency of
-    /// outstanding calls is not waited for besides, but for those whose permits it joins.
+    /// Whether a receive for few permits is due now. The delay counts from when the permits became
+    /// free. It does not include the latency of outstanding receives, except those whose permits it
+    /// joins.
     ///
-    /// Two receives that ask for less than a full call each would continue so forever, since each
-    /// asks again for what it brought. So now and then the permits of one waits for the other.
+    /// Two receives that each ask for less than a full call would continue that way forever, since
+    /// each asks again for as much as it brought. So from time to time the permits of one wait for
+    /// the other.
     pub(super) fn is_over(&mut self, little: &FreePermits, now: BootInstant) -> bool {
         if self.joining.is_some() && !little.fits {
-            // Answered: what it brought returns its permits as any other does.
+            // The receive was answered: its messages return their permits as others do.
             self.end_joining(little.free, little.capacity, now);
             self.since = Some(now);
         }
         let since = *self.since.get_or_insert(now);
-        let gathered = match little.comes_free {
-            true => since + little.wait,
-            false => since,
+        let gathered = if little.comes_free {
+            since + little.wait
+        } else {
+            since
         };
         if now < gathered {
             self.due = Some(gathered);
@@ -68,19 +72,19 @@ impl BatchingDelay {
         until <= now
     }
 
-    /// Few permits were asked for, or none is left.
+    /// Records that few permits were used for a receive, or that none is left.
     pub(super) fn ends(&mut self, free: usize, capacity: usize, now: BootInstant) {
         self.end_joining(free, capacity, now);
         self.full_call();
     }
 
-    /// A full call was asked for. What is left of the permits continues waiting for the answer that it
-    /// waits for.
+    /// Records that a full call was made. The permits that are left continue to wait for the answer
+    /// that they wait for.
     pub(super) fn full_call(&mut self) {
         (self.since, self.due) = (None, None);
     }
 
-    /// When `is_over` may say otherwise though nothing happened.
+    /// Returns when `is_over` may change even if nothing happens.
     pub(super) fn due(&self) -> Option<BootInstant> {
         self.due
     }

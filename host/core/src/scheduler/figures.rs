@@ -1,38 +1,38 @@
 //! The gauges that a scheduler reports about its control loop. Pure.
 
 use super::Scheduler;
-use super::ready::Waiting;
+use super::ready::WaitingJob;
 use std::time::Duration;
 
-/// How the control of one route stands.
+/// The state of one route's control loop.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// The median time that an attempt takes a worker, after a pause the last known; `None` before the
-    /// first has ended.
+    /// The median time that an attempt takes a worker; after a pause, the last known one. `None`
+    /// before the first attempt has ended.
     pub hand_over: Option<Duration>,
-    /// Messages held, started or not.
+    /// The number of held messages, started or not.
     pub in_flight: usize,
-    /// The most of them.
+    /// The maximum of that number.
     pub in_flight_limit: usize,
-    /// Running attempts.
+    /// The number of running attempts.
     pub attempts: usize,
-    /// The most of them.
+    /// The maximum of that number.
     pub attempts_limit: usize,
-    /// Whether the circuit is open: nothing is started but probes.
+    /// Whether the circuit is open: only probes are started.
     pub circuit_open: bool,
-    /// How long few permits are left to collect before they are asked for.
+    /// The time for which few permits are collected before they are used for a receive.
     pub wait: Duration,
-    /// Outstanding receives.
+    /// The number of outstanding receives.
     pub polls: usize,
 }
 
-impl<J: Waiting> Scheduler<J> {
-    /// How its control stands now.
+impl<J: WaitingJob> Scheduler<J> {
+    /// Returns the present gauges.
     pub fn figures(&self) -> Figures {
         let reserved: usize = self.lanes.iter().map(|lane| lane.reserved).sum();
         Figures {
             hand_over: self.pace.last_known(),
-            // What a poll has reserved has not come yet.
+            // The messages that a poll has reserved permits for have not arrived yet.
             in_flight: self.permits.used().saturating_sub(reserved),
             in_flight_limit: self.permits.capacity(),
             attempts: self.lanes.iter().map(|lane| lane.attempts).sum(),

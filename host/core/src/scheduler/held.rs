@@ -1,17 +1,17 @@
 //! Jobs that wait for a retry because their downstream was busy. Pure.
 
-use super::ready::Waiting;
+use super::ready::WaitingJob;
 use crate::clock::BootInstant;
 use std::collections::BTreeMap;
 
-/// The held jobs of one queue, by the time at which they are due. What was attempted together is
-/// held together, so that its order is kept.
+/// The held jobs of one queue, by the time at which they are due. Jobs that were attempted together
+/// are held together, so that their order is kept.
 #[derive(Debug)]
 pub(super) struct HeldMessages<J> {
     waiting: BTreeMap<(BootInstant, u64), Batch<J>>,
     count: usize,
     numbered: u64,
-    /// When the first becomes too old, or would have that has left.
+    /// When the first job becomes too old; perhaps earlier, because that job may have left.
     expires: Option<BootInstant>,
 }
 
@@ -32,35 +32,36 @@ impl<J> Default for HeldMessages<J> {
     }
 }
 
-impl<J: Waiting> HeldMessages<J> {
-    /// How many are held.
+impl<J: WaitingJob> HeldMessages<J> {
+    /// Returns the number of held jobs.
     pub(super) fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether none is held.
+    /// Whether no job is held.
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Holds jobs until `until`, or until `hasten` when `not_before` has passed.
+    /// Holds jobs until `until`, or until `hasten` is called after `not_before`.
     pub(super) fn push(&mut self, jobs: Vec<J>, not_before: BootInstant, until: BootInstant) {
         self.numbered += 1;
         self.count += jobs.len();
         let key = (until.max(not_before), self.numbered);
-        let expires = jobs.iter().filter_map(Waiting::expires);
+        let expires = jobs.iter().filter_map(WaitingJob::expires);
         self.expires = self.expires.into_iter().chain(expires).min();
         self.waiting.insert(key, Batch { jobs, not_before });
     }
 
-    /// The first that are due, if any are.
+    /// Takes out the first batch, if it is due.
     pub(super) fn take_due(&mut self, now: BootInstant) -> Option<Vec<J>> {
         let (key, _) = self.waiting.first_key_value()?;
         let key = *key;
         (key.0 <= now).then(|| self.take(key))?
     }
 
-    /// The first, due or not, that may be tried at all: the downstream turned out to be open.
+    /// Takes out the first batch, due or not, whose `not_before` has passed. Called when the
+    /// downstream turned out to be open.
     pub(super) fn hasten(&mut self, now: BootInstant) -> Option<Vec<J>> {
         let mut batches = self.waiting.iter();
         let (key, _) = batches.find(|(_, batch)| batch.not_before <= now)?;
@@ -75,33 +76,33 @@ impl<J: Waiting> HeldMessages<J> {
         Some(jobs)
     }
 
-    /// When the first are due.
+    /// Returns when the first batch is due.
     pub(super) fn due(&self) -> Option<BootInstant> {
         self.waiting.first_key_value().map(|((until, _), _)| *until)
     }
 
-    /// When the first becomes too old; perhaps earlier.
+    /// Returns when the first job becomes too old; perhaps an earlier time.
     pub(super) fn expires(&self) -> Option<BootInstant> {
         self.expires
     }
 
-    /// Takes out what is too old.
+    /// Takes out the jobs that are too old.
     pub(super) fn expired(&mut self, now: BootInstant) -> Vec<J> {
         if self.expires.is_none_or(|at| at > now) {
             return Vec::new();
         }
         let out = self.extract(|job| job.expires().is_some_and(|at| at <= now));
         let left = self.waiting.values().flat_map(|batch| &batch.jobs);
-        self.expires = left.filter_map(Waiting::expires).min();
+        self.expires = left.filter_map(WaitingJob::expires).min();
         out
     }
 
-    /// Those that are held, in the order in which they are due.
+    /// Returns the held jobs, in the order in which they are due.
     pub(super) fn iter(&self) -> impl Iterator<Item = &J> {
         self.waiting.values().flat_map(|batch| &batch.jobs)
     }
 
-    /// Whether one is such.
+    /// Whether `which` is true for a held job.
     pub(super) fn any(&self, which: impl Fn(&J) -> bool) -> bool {
         self.waiting
             .values()
@@ -114,7 +115,7 @@ impl<J: Waiting> HeldMessages<J> {
         }
     }
 
-    /// Takes out what is chosen, asked in the order in which the jobs are due.
+    /// Takes out the jobs that `which` chooses, called in the order in which they are due.
     pub(super) fn extract(&mut self, which: impl Fn(&J) -> bool) -> Vec<J> {
         let mut out = Vec::new();
         for batch in self.waiting.values_mut() {
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    impl Waiting for u64 {
+    impl WaitingJob for u64 {
         fn group(&self) -> Option<&str> {
             None
         }

@@ -1,12 +1,13 @@
-//! One queue's state in the scheduler: what is known about it, its outstanding polls, its limits.
-//! Pure.
+//! The state of one queue in the scheduler: what is known about it, its outstanding polls, its
+//! limits. Pure.
 
 use super::Poll;
-use super::blocked::{BlockedGroups, Unblocked};
+use super::blocked::{BlockedGroups, UnblockedGroup};
 use super::group_order::GroupOrder;
 use super::held::HeldMessages;
 use super::permits::Permits;
-use super::ready::{Gather, Ready, Sequence, Waiting};
+use super::ready::{Gather, Ready, Sequence, WaitingJob};
+use super::single_receives::SingleReceives;
 use super::variety::Variety;
 use crate::clock::BootInstant;
 use crate::throttle::bucket::Bucket;
@@ -16,56 +17,60 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// What an idle long poll asks for: two, since a long poll that brings fewer than it asked for has
-/// shown that nothing else was there. What it brings is held beyond the permits if need be.
+/// The number of messages that an idle long poll requests: two, because a long poll that brings
+/// fewer than requested has shown that there are no others. Its messages are held beyond the
+/// permits if necessary.
 const IDLE_POLL_MESSAGES: usize = 2;
-/// This many failed polls in a row do not change what is believed of a queue.
+/// The number of consecutive failed polls that do not change what is known about a queue.
 const FORGIVEN: u32 = 2;
-/// The shortest rest after an empty poll that did not wait: asking again at once would spin.
+/// The minimum rest after an empty poll that did not wait: polling again at once would spin.
 const SHORTEST_REST: Duration = Duration::from_millis(100);
-/// Polls of one queue under way at once, at most: a bound on calls, not a limit in practice.
+/// The maximum number of concurrent polls of one queue: a bound on calls, not a limit in practice.
 const MOST_POLLS: usize = 16;
-/// How often a queue with a rate is looked at, at most.
+/// The minimum time until a queue that waits for its rate is checked again.
 const REFILL: Duration = Duration::from_millis(10);
 
-/// What does not change about a queue.
+/// The settings of a queue that do not change.
 #[derive(Debug, Clone)]
 pub struct LaneRules {
-    /// Maximum messages of one receive.
+    /// The maximum number of messages of one receive.
     pub batch: usize,
     /// The wait of an idle long poll.
     pub poll_for: Duration,
-    /// The shortest wait after which an answer can prove that the queue is empty.
+    /// The minimum wait after which an answer can prove that the queue is empty.
     pub proof_wait: Duration,
-    /// How long to rest after an empty poll.
+    /// The rest after an empty poll.
     pub sleep: Duration,
     /// Whether messages of a group run in order, one attempt at a time.
     pub ordered_groups: bool,
-    /// Which of its waiting messages goes first.
+    /// The number of receives that the queue's redrive policy permits, if it has one and delivers
+    /// messages behind the first of their group.
+    pub most_receives: Option<u32>,
+    /// The order in which its waiting messages start.
     pub sequence: Sequence,
 }
 
-/// What may change about a queue while it runs: limits besides the route's.
+/// The limits of a queue, in addition to the route's. They may change while it runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct LaneLimits {
-    /// Messages started in a second.
+    /// The maximum number of messages started per second.
     pub rate: Option<f64>,
-    /// Attempts at once.
+    /// The maximum number of concurrent attempts.
     pub attempts: Option<usize>,
-    /// Nothing is received from it, and what waits is given back.
+    /// Whether it is paused: nothing is received from it, and its waiting messages are released.
     pub paused: bool,
 }
 
-/// The result of the last answer.
+/// The knowledge about a queue from the last answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Knowledge {
-    /// Nothing was answered yet.
+    /// No poll was answered yet.
     Unknown,
-    /// It brought messages and may hold more.
+    /// The answer brought messages, and the queue may hold more.
     Holds,
-    /// It brought nothing, but a short poll proves nothing.
+    /// The answer brought nothing, but a short poll proves nothing.
     Doubted,
-    /// It brought all there was.
+    /// The answer brought all messages of the queue.
     Drained,
     /// The last poll failed.
     Failing,
@@ -78,40 +83,44 @@ pub(super) struct Lane<J> {
     pub held: HeldMessages<J>,
     /// Groups that wait for the next attempt at their first message, or for its dead-lettering.
     pub blocked: BlockedGroups<J>,
-    /// How many messages of blocked groups are kept, but for those that must not be released.
+    /// The maximum number of messages of blocked groups that are kept, in addition to those that
+    /// must not be released.
     pub most_blocked: usize,
-    /// Where the groups' order is kept here, since the queue does not.
+    /// The order of groups, if it is kept here because the queue does not keep it.
     pub turns: Option<GroupOrder<J>>,
     pub knowledge: Knowledge,
-    /// Under way.
+    /// The number of outstanding polls.
     pub polls: usize,
-    /// When the last of them is answered at the latest, but for the time that its answer is in transit.
+    /// When the last of them is answered at the latest, not counting the transit of the answer.
     pub answered_by: BootInstant,
-    /// How many may be, as far as the answers tell.
+    /// The maximum number of outstanding polls, as derived from the answers.
     abreast: usize,
-    /// How many groups they bring, where the queue keeps groups in order.
+    /// Whether polls request one message at a time.
+    single: SingleReceives,
+    /// The number of groups that polls bring, if the queue keeps groups in order.
     variety: Variety,
-    /// How long those took that brought about as much as they asked for.
+    /// The durations of polls that brought at least half of what they requested.
     call_times: Median,
-    /// What they asked for with permits reserved.
+    /// The number of messages that polls requested with reserved permits.
     pub reserved: usize,
-    /// No poll before this.
+    /// The earliest time of the next poll.
     pub rest_until: BootInstant,
-    /// Messages taken and not ended yet.
+    /// The number of messages that were taken and have not ended.
     pub started: usize,
-    /// Running attempts.
+    /// The number of running attempts.
     pub attempts: usize,
     most: Option<usize>,
-    /// Nothing is asked of it; it holds up no queue below it.
+    /// Whether it is paused: it is not polled, and it delays no queue below it.
     pub paused: bool,
     bucket: Option<Bucket>,
     together: usize,
-    /// Polls that failed in a row, and whether the queue held messages before the first.
+    /// The number of consecutive failed polls, and whether the queue held messages before the
+    /// first.
     failures: u32,
     had: bool,
 }
 
-impl<J: Waiting> Lane<J> {
+impl<J: WaitingJob> Lane<J> {
     pub(super) fn new(rules: LaneRules, limits: LaneLimits, gather: Gather) -> Self {
         Self {
             ready: Ready::new(rules.ordered_groups, rules.sequence, gather),
@@ -119,6 +128,7 @@ impl<J: Waiting> Lane<J> {
             blocked: BlockedGroups::default(),
             most_blocked: 0,
             turns: None,
+            single: SingleReceives::new(rules.most_receives),
             rules,
             knowledge: Knowledge::Unknown,
             polls: 0,
@@ -139,7 +149,7 @@ impl<J: Waiting> Lane<J> {
         }
     }
 
-    /// Other limits from now on.
+    /// Replaces the limits.
     pub(super) fn set_limits(&mut self, limits: LaneLimits, now: BootInstant) {
         self.most = limits.attempts;
         self.paused = limits.paused;
@@ -149,7 +159,7 @@ impl<J: Waiting> Lane<J> {
         }
     }
 
-    /// How many messages of it may start now, as far as its own limits go.
+    /// Returns how many of its messages may start now under its own limits.
     fn may_start(&self, now: BootInstant) -> usize {
         if self.most.is_some_and(|most| self.attempts >= most) {
             return 0;
@@ -158,29 +168,29 @@ impl<J: Waiting> Lane<J> {
         bucket.map_or(usize::MAX, |bucket| bucket.available(now))
     }
 
-    /// Whether queues below it must wait for what it has or may hold.
+    /// Whether queues below it must wait for the messages that it has or may hold.
     pub(super) fn is_urgent(&self, holds: bool, now: BootInstant) -> bool {
         (holds || !self.held.is_empty()) && !self.paused && !self.is_limited(now)
     }
 
-    /// Gives back what a paused queue has in hand, but for what would be dead-lettered by its next
-    /// receive: that is run.
+    /// Releases the messages that a paused queue has here, except those that their next receive
+    /// would dead-letter: they are run.
     pub(super) fn give_back_paused(&mut self, now: BootInstant) -> Vec<J> {
-        self.give_back(Waiting::may_be_given_back, false, now)
+        self.give_back(WaitingJob::may_be_given_back, false, now)
     }
 
-    /// Whether one of its own limits keeps it from starting anything now. It then delays no
-    /// queue below it: the route's capacity is not for it to use.
+    /// Whether one of its own limits keeps it from starting anything now. Then it delays no queue
+    /// below it, because it cannot use the route's capacity.
     pub(super) fn is_limited(&self, now: BootInstant) -> bool {
         self.may_start(now) == 0
     }
 
-    /// Whether `take` would give something.
+    /// Whether `take` would return jobs.
     pub(super) fn startable(&self, now: BootInstant) -> bool {
         !self.is_limited(now) && self.ready.startable(now)
     }
 
-    /// The jobs of one attempt.
+    /// Takes the jobs of one attempt.
     pub(super) fn take(&mut self, now: BootInstant) -> Vec<J> {
         let most = self.together.min(self.may_start(now));
         let mut jobs = self.ready.take(most);
@@ -193,7 +203,7 @@ impl<J: Waiting> Lane<J> {
         jobs
     }
 
-    /// How many more messages are worth asking for, as far as its own limits go.
+    /// Returns how many more messages are worth requesting under its own limits.
     pub(super) fn appetite(&self, now: BootInstant) -> usize {
         if self.paused {
             return 0;
@@ -209,15 +219,17 @@ impl<J: Waiting> Lane<J> {
         by_rate.min(by_attempts)
     }
 
-    /// When the passing of time alone lets it start or ask for more.
+    /// Returns when the passing of time alone lets it start or request more.
     pub(super) fn attention(&self, now: BootInstant) -> Option<BootInstant> {
         let gathered = self.ready.due();
         let held = self.held.due();
         let wants = !self.ready.is_empty() || self.knowledge == Knowledge::Holds;
-        // With a token at hand it waits for something else.
-        let empty = |bucket: &&Bucket| wants && bucket.available(now) == 0;
-        let refilled = self.bucket.as_ref().filter(empty);
-        let refilled = refilled.map(|bucket| bucket.next(now).max(now + REFILL));
+        // If a token is available, the queue waits for something else.
+        let refilled = self
+            .bucket
+            .as_ref()
+            .filter(|bucket: &&Bucket| wants && bucket.available(now) == 0)
+            .map(|bucket| bucket.next(now).max(now + REFILL));
         let turns = self.turns.as_ref().and_then(GroupOrder::attention);
         let blocked = self.blocked.due();
         let times = [
@@ -238,7 +250,7 @@ impl<J: Waiting> Lane<J> {
             .min()
     }
 
-    /// Takes out what has become too old before it was started, or while it was held.
+    /// Takes out the jobs that became too old before they were started, or while they were held.
     pub(super) fn expired(&mut self, now: BootInstant) -> Vec<J> {
         let mut out = Vec::new();
         loop {
@@ -252,13 +264,13 @@ impl<J: Waiting> Lane<J> {
             if old.is_empty() {
                 return out;
             }
-            // Whose turn it is then may be too old as well.
+            // The jobs whose turn comes next may be too old as well.
             self.pass_turns(&old, now);
             out.extend(old);
         }
     }
 
-    /// Lets what was held and is due start again.
+    /// Lets held jobs and blocked groups that are due start again.
     pub(super) fn wake(&mut self, now: BootInstant) {
         while let Some(jobs) = self.held.take_due(now) {
             self.ready.resume(jobs);
@@ -268,15 +280,16 @@ impl<J: Waiting> Lane<J> {
         }
     }
 
-    /// Unblocks a group, with its held messages.
-    pub(super) fn unblock(&mut self, (group, jobs): Unblocked<J>) {
+    /// Unblocks a group, whose held messages may start.
+    pub(super) fn unblock(&mut self, (group, jobs): UnblockedGroup<J>) {
         self.ready.freed(&group);
         self.ready.resume(jobs);
     }
 
-    /// Releases what is held or waits and `release` chooses. What is before one of its ordered
-    /// group that is not chosen stays as well, since that cannot run before it. The rest waits for
-    /// company no longer; where nothing is received any more (`ends`), nor for what the queue has.
+    /// Releases the held and waiting messages that `release` chooses. A message before one of its
+    /// ordered group that is not chosen stays as well, because the other cannot run before it. The
+    /// remaining messages no longer wait for others to share an attempt; if nothing is received any
+    /// more (`ends`), they do not wait for messages that the queue has either.
     pub(super) fn give_back(
         &mut self,
         release: impl Fn(&J) -> bool,
@@ -287,7 +300,7 @@ impl<J: Waiting> Lane<J> {
         let ordered = self.ready.is_ordered();
         let needed = RefCell::new(self.to_be_run(&release));
         let chosen = |job: &J| {
-            let Some(group) = job.group().filter(|_| ordered) else {
+            let (Some(group), true) = (job.group(), ordered) else {
                 return release(job);
             };
             let mut needed = needed.borrow_mut();
@@ -304,7 +317,7 @@ impl<J: Waiting> Lane<J> {
         unblocked.into_iter().for_each(|group| self.unblock(group));
         let mut out: Vec<J> = held.into_iter().chain(blocked).chain(waiting).collect();
         if let Some(turns) = &mut self.turns {
-            // An outstanding poll may still bring what was sent after these.
+            // An outstanding poll may still bring messages that were sent after these.
             out.iter().for_each(|job| turns.failed(job, now));
             let aside = turns.give_back(chosen, ends);
             for job in &aside {
@@ -318,30 +331,34 @@ impl<J: Waiting> Lane<J> {
         out
     }
 
-    /// How many messages of each group are not to be released.
+    /// Returns how many messages of each group must not be released.
     fn to_be_run(&self, release: impl Fn(&J) -> bool) -> HashMap<String, usize> {
         let mut needed = HashMap::new();
-        let here = self.held.iter().chain(self.blocked.iter());
-        let here = here.chain(self.ready.iter());
-        let here = here.chain(self.turns.iter().flat_map(GroupOrder::iter));
-        for group in here.filter(|job| !release(job)).filter_map(Waiting::group) {
+        let held = self.held.iter().chain(self.blocked.iter());
+        let here = held
+            .chain(self.ready.iter())
+            .chain(self.turns.iter().flat_map(GroupOrder::iter));
+        for group in here
+            .filter(|job| !release(job))
+            .filter_map(WaitingJob::group)
+        {
             *needed.entry(group.to_owned()).or_default() += 1;
         }
         needed
     }
 
-    /// What follows these, which are held no longer, may start.
+    /// Lets the messages behind these jobs, which are no longer held, start.
     fn free_groups(&mut self, held: &[J]) {
-        for group in held.iter().filter_map(Waiting::group) {
-            // What is still held of it frees it when it is resumed.
+        for group in held.iter().filter_map(WaitingJob::group) {
+            // If other messages of the group are still held, they free it when they are resumed.
             if !self.held.any(|job| job.group() == Some(group)) {
                 self.ready.freed(group);
             }
         }
     }
 
-    /// Whether the queue must be taken to hold messages: only a long poll's answer says it is
-    /// empty, and a call or two that failed say nothing. One that keeps failing delays nobody.
+    /// Whether the queue may hold messages. Only the answer to a long poll proves that it is empty,
+    /// and one or two failed calls prove nothing. A queue that keeps failing delays no other queue.
     pub(super) fn may_hold(&self) -> bool {
         matches!(
             self.knowledge,
@@ -349,13 +366,13 @@ impl<J: Waiting> Lane<J> {
         ) || (self.knowledge == Knowledge::Failing && self.had && self.failures <= FORGIVEN)
     }
 
-    /// Whether it competes for nothing at present.
+    /// Whether the queue competes for nothing at present.
     pub(super) fn is_idle(&self) -> bool {
         self.ready.is_empty() && self.held.is_empty() && self.knowledge != Knowledge::Holds
     }
 
-    /// Whether it has nothing to decide until it is answered, changed or, where no poll of it is
-    /// outstanding, has rested.
+    /// Whether there is nothing to decide about the queue until a poll is answered, it is changed
+    /// or, if no poll is outstanding, its rest is over.
     pub(super) fn is_quiet(&self, stopped: bool, now: BootInstant) -> bool {
         let waits = self.polls > 0 || self.rest_until > now || self.paused || stopped;
         let groups =
@@ -364,13 +381,13 @@ impl<J: Waiting> Lane<J> {
         waits && !self.may_hold() && self.is_idle() && groups && in_hand == 0
     }
 
-    /// The wait that proves emptiness, or as much of it as the user allows.
+    /// Returns the wait that proves emptiness, or as much of it as the user allows.
     pub(super) fn proof_wait(&self) -> Duration {
         self.rules.proof_wait.min(self.rules.poll_for)
     }
 
-    /// The one poll of a queue that is not known to hold messages. It takes no permits: its
-    /// messages are held even without. That is for queues without messages in flight; one that
+    /// Returns the one poll of a queue that is not known to hold messages. It takes no permits: its
+    /// messages are held even without. It is for queues without messages in flight; a queue that
     /// uses all permits is polled again when some are free.
     pub(super) fn park(
         &mut self,
@@ -387,13 +404,13 @@ impl<J: Waiting> Lane<J> {
         free.then(|| self.parked_poll(index, permits))
     }
 
-    /// Whether it has no outstanding poll and no startable message, unless more are to be held
-    /// than start (`ahead`).
+    /// Whether the queue has no outstanding poll and no startable message. With `ahead`, more
+    /// messages are held than start, so startable ones do not count.
     pub(super) fn lacks_poll(&self, ahead: bool, now: BootInstant) -> bool {
         self.polls == 0 && (ahead || !self.startable(now))
     }
 
-    /// A poll failed.
+    /// Records a failed poll.
     pub(super) fn fail(&mut self, rest: Duration, now: BootInstant) {
         if self.knowledge != Knowledge::Failing {
             self.had = self.may_hold();
@@ -409,7 +426,7 @@ impl<J: Waiting> Lane<J> {
             Knowledge::Drained => self.rules.poll_for,
             _ => self.proof_wait(),
         };
-        let max = IDLE_POLL_MESSAGES.min(self.rules.batch);
+        let max = IDLE_POLL_MESSAGES.min(self.most_received());
         Poll {
             lane: index,
             max,
@@ -421,7 +438,7 @@ impl<J: Waiting> Lane<J> {
         }
     }
 
-    /// Draws the conclusion from an answer.
+    /// Updates the knowledge from an answer.
     pub(super) fn learn(
         &mut self,
         brought: usize,
@@ -431,7 +448,7 @@ impl<J: Waiting> Lane<J> {
         now: BootInstant,
     ) {
         self.failures = 0;
-        // A user who allows no long polls gets no proof; then an empty answer must do.
+        // If the user allows no long polls, there is no proof, so an empty answer must suffice.
         let proven = drained || (brought == 0 && (is_idle || waited >= self.rules.proof_wait));
         self.knowledge = match (brought, proven) {
             (_, true) => Knowledge::Drained,
@@ -445,26 +462,33 @@ impl<J: Waiting> Lane<J> {
         }
     }
 
-    /// How many messages make a receive full: as many as the queue delivers in one, but no more than
-    /// leave room for another receive beside it, where there may be one and it is worth a call. One
-    /// that takes all the room is asked for when nothing runs any more, and nothing runs until it is
-    /// answered.
+    /// Returns how many messages make a receive full: as many as the queue delivers in one, but
+    /// only half of the capacity if another receive beside it is possible and worth a call. A
+    /// receive that takes all permits would be made only when nothing runs any more, and nothing
+    /// would run until it is answered.
     pub(super) fn full_receive(&self, capacity: usize) -> usize {
         let half = capacity.div_ceil(2);
-        let most = match self.widest() > 1 && half >= FULL_CALL {
-            true => half,
-            false => capacity,
+        let most = if self.widest() > 1 && half >= FULL_CALL {
+            half
+        } else {
+            capacity
         };
-        self.rules.batch.min(most)
+        self.most_received().min(most)
     }
 
-    /// How many polls may be under way.
+    /// Returns how many messages one receive may bring.
+    fn most_received(&self) -> usize {
+        self.single.most(self.rules.batch)
+    }
+
+    /// Returns how many polls may be outstanding.
     pub(super) fn most_polls(&self) -> usize {
         self.abreast.min(self.widest())
     }
 
-    /// How many polls are ever worth having under way. Where groups are kept in order here it is one:
-    /// the answers of several overtake each other, which would turn around the order of sending.
+    /// Returns how many concurrent polls are ever worthwhile. It is one if the order of groups is
+    /// kept here: the answers of several polls overtake each other, which would reverse the order
+    /// of sending.
     fn widest(&self) -> usize {
         match self.turns {
             Some(_) => 1,
@@ -472,22 +496,25 @@ impl<J: Waiting> Lane<J> {
         }
     }
 
-    /// Whether the queue keeps the order of its groups: it delivers nothing more of a group with
-    /// messages in flight.
+    /// Whether the queue itself keeps the order of its groups: while a message of a group is in
+    /// flight, it delivers no more of that group.
     pub(super) fn is_ordered_by_queue(&self) -> bool {
         self.rules.ordered_groups && self.turns.is_none()
     }
 
-    /// Takes down which groups an answer brought.
+    /// Records which groups an answer brought, and whether messages were redelivered.
     pub(super) fn note_groups(&mut self, jobs: &[J]) {
         if self.is_ordered_by_queue() {
-            self.variety.note(jobs.iter().map(Waiting::group));
+            self.variety.note(jobs.iter().map(WaitingJob::group));
+            self.single
+                .note(jobs.iter().map(WaitingJob::is_redelivered));
         }
     }
 
-    /// Adapts the number of concurrent calls after a call for `asked` messages: full answers raise
-    /// it, thin ones lower it, because concurrent calls would share the messages. A thin answer of
-    /// a short poll proves nothing: it has not looked everywhere. The call `took` this long.
+    /// Adapts the number of concurrent calls after a call for `asked` messages that lasted for
+    /// `took`. Full answers raise it, thin ones lower it, because concurrent calls would share the
+    /// messages. A thin answer of a short poll proves nothing, because it has not searched the
+    /// whole queue.
     pub(super) fn pace_polls(
         &mut self,
         asked: usize,
@@ -503,12 +530,12 @@ impl<J: Waiting> Lane<J> {
         }
     }
 
-    /// What a receive takes of a queue that holds messages: the median of the last.
+    /// Returns the duration of a receive while the queue holds messages: the median of recent ones.
     pub(super) fn call_time(&self) -> Option<Duration> {
         self.call_times.get()
     }
 
-    /// When its rest ends, if it rests and has nothing else to wait for.
+    /// Returns when its rest ends, if it rests and has nothing else to wait for.
     pub(super) fn rests_until(&self, now: BootInstant) -> Option<BootInstant> {
         (self.polls == 0 && self.rest_until > now).then_some(self.rest_until)
     }

@@ -3,20 +3,20 @@
 use super::SchedulerLimits;
 use crate::control::QueueControl;
 
-/// What operators set on a whole route; what is `None` is as configured.
+/// The settings of a whole route that operators change; `None` means as configured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RouteControl {
-    /// Nothing is received from any of its queues.
+    /// Whether the route is paused: nothing is received from any of its queues.
     pub paused: bool,
-    /// The most attempts at once.
+    /// The maximum number of concurrent attempts.
     pub concurrency: Option<usize>,
-    /// The most messages held beyond what runs.
+    /// The maximum number of messages held in addition to those that run.
     pub prefetch: Option<usize>,
 }
 
-/// The limits that hold: those of the configuration, with what was set on the route and on each of its
-/// queues in their place. No more than `most` attempts, for which the route was made. Of several
-/// queues with a prefetch the smallest holds, since prefetch is a limit of their route.
+/// Returns the effective limits: those of the configuration, replaced by what was set on the route
+/// and on each of its queues. There are at most `most` attempts, for which the route was created.
+/// The smallest prefetch of several queues applies, because prefetch is a limit of their route.
 pub fn effective(
     configured: &SchedulerLimits,
     most: usize,
@@ -99,29 +99,28 @@ mod tests {
 
     #[test]
     fn a_route_never_gets_more_attempts_than_it_was_made_for() {
-        let with = |concurrency| RouteControl {
-            concurrency: Some(concurrency),
-            ..RouteControl::default()
-        };
-        let attempts = |concurrency| effective(&configured(), 12, &with(concurrency), &[]).attempts;
-        assert_eq!((attempts(3), attempts(12), attempts(500)), (3, 12, 12));
+        for (concurrency, attempts) in [(3, 3), (12, 12), (500, 12)] {
+            let route = RouteControl {
+                concurrency: Some(concurrency),
+                ..RouteControl::default()
+            };
+            let limits = effective(&configured(), 12, &route, &[]);
+            assert_eq!(limits.attempts, attempts, "{concurrency}");
+        }
     }
 
     #[test]
     fn the_smallest_prefetch_of_its_queues_holds_for_the_route() {
-        let queue = |prefetch| QueueControl {
-            prefetch,
+        let queues = [9, 1].map(|prefetch| QueueControl {
+            prefetch: Some(prefetch),
             ..QueueControl::default()
-        };
-        let queues = [queue(Some(9)), queue(Some(1))];
+        });
         let route = RouteControl {
             prefetch: Some(0),
             ..RouteControl::default()
         };
         assert_eq!(effective(&configured(), 10, &route, &queues).prefetch, 1);
-        assert_eq!(
-            effective(&configured(), 10, &route, &[queue(None)]).prefetch,
-            0
-        );
+        let queues = [QueueControl::default()];
+        assert_eq!(effective(&configured(), 10, &route, &queues).prefetch, 0);
     }
 }

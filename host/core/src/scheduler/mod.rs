@@ -1,9 +1,10 @@
 //! Decides when each queue of a route is polled, for how many messages, and which job a free worker
-//! gets. Pure: `now` is an argument; the stages execute the decisions.
+//! gets. Pure: `now` is an argument; the stages carry out the decisions.
 
 mod batching;
 mod blocked;
 mod blocked_messages;
+mod conclude;
 pub mod figures;
 mod group_order;
 mod held;
@@ -17,9 +18,11 @@ pub mod priority;
 pub mod ready;
 mod sending;
 pub mod shared;
+mod single_receives;
 mod start;
 mod variety;
 
+pub use conclude::{Conclusion, EndedJob, Pause};
 pub use start::{After, FinishedAttempt, MessageFate, Start};
 
 use crate::clock::BootInstant;
@@ -30,61 +33,63 @@ use lane::{Lane, LaneLimits, LaneRules};
 use lanes::Lanes;
 use permits::{Permit, Permits};
 use priority::QueueOrder;
-use ready::{Gather, Waiting};
+use ready::{Gather, WaitingJob, is_last_chance};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// For how long the messages of one group that are received at once may take permits.
+/// The time for which messages of one group that are received at once may use permits.
 const GROUP_TIME: Duration = Duration::from_millis(100);
 
-/// What a route's scheduler is made from.
+/// The rules that a route's scheduler is created from.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// One per queue, in the order of their priority.
+    /// The rules of each queue, in the order of their priority.
     pub lanes: Vec<LaneRules>,
-    /// One per queue for weighted order; `None` for strict order.
+    /// The weight of each queue for weighted order; `None` for strict order.
     pub weights: Option<Vec<u32>>,
-    /// Maximum messages of one attempt.
+    /// The maximum number of messages of one attempt.
     pub batch: usize,
-    /// Within this time of its arrival a message should start: what is held beyond what runs is
-    /// no more than that.
+    /// The time after its arrival within which a message should start. It limits how many messages
+    /// are held in addition to those that run.
     pub horizon: Duration,
-    /// What may change later.
+    /// The limits that may change later.
     pub limits: SchedulerLimits,
 }
 
-/// What may change about a route while it runs.
+/// The limits of a route that may change while it runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SchedulerLimits {
-    /// Maximum concurrent attempts.
+    /// The maximum number of concurrent attempts.
     pub attempts: usize,
-    /// Maximum messages held beyond what runs; 0: nothing is received that cannot start.
+    /// The maximum number of messages held in addition to those that run; with 0, only messages
+    /// that can start are received.
     pub prefetch: usize,
-    /// How long a message waits for others to share its attempt.
+    /// The time that a message waits for others to share its attempt.
     pub window: Duration,
-    /// One per queue; a queue without it has none.
+    /// The limits of each queue; a missing entry means no limits.
     pub lanes: Vec<LaneLimits>,
 }
 
-/// A receive that the scheduler asks for. Released with `answered` or `failed`.
+/// A receive that the scheduler requests. It must be returned with `answered` or `failed`.
 #[derive(Debug)]
 pub struct Poll {
-    /// Which queue.
+    /// The index of the queue.
     pub lane: usize,
-    /// For how many messages, at most.
+    /// The maximum number of messages.
     pub max: usize,
-    /// How long to wait for the first.
+    /// The time to wait for the first message.
     pub wait: Duration,
     permits: Permit,
     /// Whether the queue is not known to hold messages.
     pub is_idle: bool,
-    /// When it was asked for.
+    /// When it was requested.
     asked: BootInstant,
-    /// Messages that it brought, whether they are to run or not.
+    /// The number of messages that it brought, whether they are to run or not.
     brought: usize,
 }
 
 impl Poll {
-    /// A place for one of the messages that the poll brought; to be taken for each of them.
+    /// Returns a permit for one of the messages that the poll brought. Call it for each of them.
     pub fn seat(&mut self) -> Permit {
         self.brought += 1;
         self.permits.split_one()
@@ -99,27 +104,29 @@ pub struct Scheduler<J> {
     permits: Permits,
     control: Control,
     batch: usize,
-    /// Running attempts.
+    /// The number of running attempts.
     running: usize,
-    /// Room that nobody polled for because it is little.
+    /// The delay of free permits that are too few for a call.
     gathering: BatchingDelay,
-    /// Whether the workers had something to start when it was looked at last.
+    /// Whether the workers had jobs to start at the last check.
     covered: bool,
-    /// What an attempt takes.
+    /// The duration of attempts.
     pace: Pace,
     prefetch: usize,
     horizon: Duration,
-    /// The most messages of one receive, of any of its queues.
+    /// The maximum number of messages of one receive, over all queues.
     largest_receive: usize,
-    /// The most messages kept aside of one queue, and of its blocked groups.
+    /// The maximum number of messages of one queue that are kept aside, and of its blocked groups.
     most_kept: usize,
     stopped: bool,
-    /// What was kept behind a message that its queue redelivers.
+    /// Messages that were kept behind one that its queue redelivers, each with its queue.
     overtaking: Vec<(usize, J)>,
+    /// Queues that may have messages here that were redelivered for the last time.
+    last_chances: BTreeSet<usize>,
 }
 
-impl<J: Waiting> Scheduler<J> {
-    /// Nothing received yet, nothing known about any queue.
+impl<J: WaitingJob> Scheduler<J> {
+    /// Creates a scheduler that has received nothing and knows nothing about any queue.
     pub fn new(rules: Rules) -> Self {
         let limits = rules.limits;
         let gather = Gather {
@@ -128,11 +135,13 @@ impl<J: Waiting> Scheduler<J> {
         };
         let receives = rules.lanes.iter().map(|lane| lane.batch);
         let largest_receive = receives.max().unwrap_or(1);
-        let lanes = rules.lanes.into_iter().enumerate();
-        let own = |at: usize| limits.lanes.get(at).copied().unwrap_or_default();
+        let lanes = rules.lanes.into_iter().enumerate().map(|(at, rules)| {
+            let own = limits.lanes.get(at).copied().unwrap_or_default();
+            Lane::new(rules, own, gather)
+        });
         let mut scheduler = Self {
             order: QueueOrder::new(rules.weights.as_deref()),
-            lanes: Lanes::new(lanes.map(|(at, rules)| Lane::new(rules, own(at), gather))),
+            lanes: Lanes::new(lanes),
             permits: Permits::new(0),
             control: Control::new(limits.attempts),
             batch: rules.batch,
@@ -146,13 +155,14 @@ impl<J: Waiting> Scheduler<J> {
             most_kept: 0,
             stopped: false,
             overtaking: Vec::new(),
+            last_chances: BTreeSet::new(),
         };
         scheduler.resize_room();
         scheduler
     }
 
-    /// Other limits from now on. What is under way beyond them ends as it would have. What a paused
-    /// queue has in hand is among what `overtaking` hands out.
+    /// Replaces the limits. Attempts and messages beyond them end normally. `overtaking` then also
+    /// returns the messages that a paused queue gives back.
     pub fn set_limits(&mut self, limits: &SchedulerLimits, now: BootInstant) {
         self.control.set_maximum(limits.attempts);
         self.prefetch = limits.prefetch;
@@ -173,7 +183,7 @@ impl<J: Waiting> Scheduler<J> {
         self.lanes[lane].paused
     }
 
-    /// The permits that its polls reserve; other holders of permits release to it.
+    /// Returns the permits that polls reserve and that holders of permits return.
     pub fn permits(&self) -> &Permits {
         &self.permits
     }
@@ -183,22 +193,21 @@ impl<J: Waiting> Scheduler<J> {
         self.lanes[lane].ready.is_ordered()
     }
 
-    /// How many attempts may be under way as long as the downstream is not closed.
+    /// Returns the maximum number of concurrent attempts while the downstream is not closed.
     pub fn attempts_limit(&self) -> usize {
         self.control.open_limit()
     }
 
-    /// How many messages are worth receiving behind others of their group: they run one after the
-    /// other and take permits meanwhile, so no more than are done within `GROUP_TIME`.
+    /// Returns how many messages are worth receiving behind others of their group. They run one
+    /// after the other and use permits meanwhile, so only as many as are done within `GROUP_TIME`.
     pub(crate) fn group_share(&self) -> usize {
-        let share = |time: Duration| {
+        self.pace.hand_over().map_or(0, |time: Duration| {
             let micros = time.as_micros().max(1);
             usize::try_from(GROUP_TIME.as_micros() / micros).unwrap_or(usize::MAX)
-        };
-        self.pace.hand_over().map_or(0, share)
+        })
     }
 
-    /// Whether that is fewer than the limits allow.
+    /// Whether `attempts_limit` is lower than the limits allow.
     pub(crate) fn is_lowered(&self) -> bool {
         self.control.is_lowered()
     }
@@ -208,7 +217,7 @@ impl<J: Waiting> Scheduler<J> {
         self.control.is_closed()
     }
 
-    /// What the pace is to be kept within now.
+    /// Returns the present bounds for the pace.
     fn bounds(&self) -> Bounds {
         Bounds {
             attempts: self.control.open_limit(),
@@ -225,14 +234,18 @@ impl<J: Waiting> Scheduler<J> {
         self.permits.resize(room + spare);
     }
 
-    /// A poll was answered: `jobs` in the queue's order, each with a `seat` of the poll. What it
-    /// brought besides, and took a seat for, need not run.
+    /// Records the answer to a poll. `jobs` are in the queue's order, each with a `seat` of the
+    /// poll. Other messages of the answer that took a seat need not run.
     pub fn answered(&mut self, poll: Poll, jobs: Vec<J>, drained: bool, now: BootInstant) {
         let attempt_time = self.pace.hand_over().unwrap_or_default();
         if self.lanes[poll.lane].is_idle() && !jobs.is_empty() {
-            // All queues are looked at only here: thousands that answer one by one would each look.
+            // Checks all queues only in this case: otherwise thousands that answer one by one would
+            // each cause a check of all.
             let competing = self.competing();
             self.order.rejoin(poll.lane, competing.into_iter());
+        }
+        if jobs.iter().any(is_last_chance) {
+            self.last_chances.insert(poll.lane);
         }
         let lane = &mut self.lanes[poll.lane];
         lane.keep_at_most(self.most_kept);
@@ -254,7 +267,7 @@ impl<J: Waiting> Scheduler<J> {
         self.give_back_paused(poll.lane, now);
     }
 
-    /// A poll failed; the queue rests for `rest`.
+    /// Records a failed poll; the queue rests for `rest`.
     pub fn failed(&mut self, poll: Poll, rest: Duration, now: BootInstant) {
         let lane = &mut self.lanes[poll.lane];
         if !poll.is_idle {
@@ -265,12 +278,13 @@ impl<J: Waiting> Scheduler<J> {
         lane.fail(rest, now);
     }
 
-    /// Jobs that are here and not taken.
+    /// Returns the number of jobs that are here and not taken.
     fn waiting(&self) -> usize {
         self.lanes.active().map(|lane| lane.ready.len()).sum()
     }
 
-    /// Jobs that are here, have been begun without success and wait for another try.
+    /// Returns the number of jobs that are held for another attempt because the downstream was busy
+    /// or closed.
     fn held(&self) -> usize {
         self.lanes.active().map(|lane| lane.held.len()).sum()
     }
@@ -280,8 +294,8 @@ impl<J: Waiting> Scheduler<J> {
         lanes.filter(|&lane| !self.lanes[lane].is_idle()).collect()
     }
 
-    /// Takes out what has become too old before it was started, each with its queue. To be asked
-    /// before `reserve_workers` and `next_jobs`, which would start it.
+    /// Takes out the jobs that became too old before they were started, each with its queue. Call
+    /// it before `reserve_workers` and `next_jobs`, which would start them.
     #[must_use = "expired messages must be settled"]
     pub fn expired(&mut self, now: BootInstant) -> Vec<(usize, J)> {
         let expired = self.lanes.change_active(|index, lane| {
@@ -291,19 +305,24 @@ impl<J: Waiting> Scheduler<J> {
         expired.flatten().collect()
     }
 
-    /// When `plan`, `expired` or `reserve_workers` may have more to say though nothing happened.
+    /// Returns when `plan`, `expired` or `reserve_workers` may have more to do even if nothing
+    /// happens.
     pub fn next_attention(&self, now: BootInstant) -> Option<BootInstant> {
         let gathered = self.gathering.due().filter(|at| *at > now);
         let lanes = self.lanes.active().filter_map(|lane| lane.attention(now));
-        // Nothing is received any more after a stop, however long a queue has rested.
-        let rest_ends = self.lanes.rest_ends(now).filter(|_| !self.stopped);
+        // After a stop nothing is received any more, so the end of a queue's rest does not matter.
+        let rest_ends = if !self.stopped {
+            self.lanes.rest_ends(now)
+        } else {
+            None
+        };
         let lanes = lanes.chain(rest_ends);
         let probe = self.control.probe_at(now);
         gathered.into_iter().chain(lanes).chain(probe).min()
     }
 
-    /// No more polls, and nothing waits for company any longer. Releases what waits or is held
-    /// and `release` chooses, each with its queue; the rest is still run.
+    /// Stops polling, and stops waiting for others to share an attempt. Releases the waiting and
+    /// held jobs that `release` chooses, each with its queue; the others are still run.
     #[must_use = "returned messages must be released"]
     pub fn stop(
         &mut self,
@@ -320,7 +339,7 @@ impl<J: Waiting> Scheduler<J> {
             .collect()
     }
 
-    /// Whether nothing waits, is held or runs.
+    /// Whether no job waits, is held or runs.
     pub fn is_at_rest(&self) -> bool {
         let kept = self.waiting() + self.held() + self.aside() + self.overtaking.len();
         !self.has_workers() && kept == 0
@@ -328,13 +347,4 @@ impl<J: Waiting> Scheduler<J> {
 }
 
 #[cfg(test)]
-mod age_tests;
-#[cfg(test)]
-mod group_tests;
-#[cfg(test)]
-mod limit_tests;
-#[cfg(test)]
-mod pace_tests;
-#[cfg(test)]
-#[path = "scheduler_tests.rs"]
 mod tests;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
-/// How many messages may be held at once. Clones share the permits.
+/// The permits for the messages that may be held at once. Clones share the permits.
 #[derive(Debug, Clone)]
 pub struct Permits(Arc<Inner>);
 
@@ -26,7 +26,7 @@ impl Permits {
         }))
     }
 
-    /// How many it is for.
+    /// Returns the number of permits, used or free.
     pub fn capacity(&self) -> usize {
         self.0.capacity.load(Ordering::Acquire)
     }
@@ -38,35 +38,35 @@ impl Permits {
         }
     }
 
-    /// How many permits are out; above the capacity after an overdraft.
+    /// Returns the number of permits in use; above the capacity after an overdraft.
     pub fn used(&self) -> usize {
         self.0.used.load(Ordering::Acquire)
     }
 
-    /// How many may be reserved.
+    /// Returns the number of permits that may be reserved.
     pub fn free(&self) -> usize {
         self.capacity().saturating_sub(self.used())
     }
 
-    /// Reserves as many as are free, at most `wanted`; perhaps none.
+    /// Reserves as many permits as are free, at most `wanted`; perhaps none.
     pub fn reserve(&self, wanted: usize) -> Permit {
         let mut taken = 0;
-        let take = |used: usize| {
-            taken = wanted.min(self.capacity().saturating_sub(used));
-            Some(used + taken)
-        };
-        // The closure never declines, so the update cannot fail.
+        // The closure never returns `None`, so the update cannot fail.
         let _ = self
             .0
             .used
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used: usize| {
+                taken = wanted.min(self.capacity().saturating_sub(used));
+                Some(used + taken)
+            });
         Permit {
             permits: self.clone(),
             count: taken,
         }
     }
 
-    /// Takes permits that may not be there: for what an idle long poll brought, which must be held.
+    /// Takes permits even if none are free: for messages that an idle long poll brought, which must
+    /// be held.
     pub fn overdraw(&self, count: usize) -> Permit {
         self.0.used.fetch_add(count, Ordering::AcqRel);
         Permit {
@@ -75,13 +75,13 @@ impl Permits {
         }
     }
 
-    /// Returns once a permit was released since the last time it returned.
+    /// Waits until a permit has been released since the last time that it returned.
     pub async fn freed(&self) {
         self.0.freed.notified().await;
     }
 }
 
-/// The right to hold some messages; its drop returns them.
+/// The right to hold some messages. Dropping it returns its permits.
 #[derive(Debug)]
 pub struct Permit {
     permits: Permits,
@@ -89,12 +89,12 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// For how many messages.
+    /// Returns the number of messages.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Takes the right for one message out of this; overdraws when there is none left.
+    /// Splits off the right for one message; overdraws if none is left.
     pub(crate) fn split_one(&mut self) -> Permit {
         if self.count == 0 {
             return self.permits.overdraw(1);

@@ -2,13 +2,13 @@
 
 use super::batching::FreePermits;
 use super::lane::{Knowledge, Lane};
-use super::ready::Waiting;
+use super::ready::WaitingJob;
 use super::{Poll, Scheduler};
 use crate::clock::BootInstant;
 use std::time::Duration;
 
-impl<J: Waiting> Scheduler<J> {
-    /// The polls to be started now.
+impl<J: WaitingJob> Scheduler<J> {
+    /// Returns the polls to start now.
     pub fn plan(&mut self, now: BootInstant) -> Vec<Poll> {
         self.lanes.wake(now);
         let mut polls = self.wanted(now);
@@ -21,8 +21,8 @@ impl<J: Waiting> Scheduler<J> {
         polls
     }
 
-    /// The queues whose polls are running, each with when the last of them is answered at the
-    /// latest.
+    /// Returns the queues that have outstanding polls, each with the latest time at which the last
+    /// of them is answered.
     pub fn outstanding(&self) -> Vec<(usize, BootInstant)> {
         let lanes = self.lanes.iter().enumerate();
         let asked = lanes.filter(|(_, lane)| lane.polls > 0);
@@ -48,7 +48,7 @@ impl<J: Waiting> Scheduler<J> {
         for lane in self.order.ranking(self.lanes.indexes()) {
             let state = &self.lanes[lane];
             let holds = state.knowledge == Knowledge::Holds;
-            // What is below must wait for this queue.
+            // Queues below must wait for this one.
             let blocks = strict && state.is_urgent(holds, now);
             if holds && strict {
                 while let Some(poll) = self.poll_for_room(lane, now) {
@@ -85,7 +85,8 @@ impl<J: Waiting> Scheduler<J> {
         }
     }
 
-    /// A poll of a queue that holds messages, when there is room enough to be worth a call.
+    /// Returns a poll of a queue that holds messages, if enough permits are free to be worth a
+    /// call.
     fn poll_for_room(&mut self, index: usize, now: BootInstant) -> Option<Poll> {
         let contended = self.contended(index);
         let lane = &self.lanes[index];
@@ -98,22 +99,24 @@ impl<J: Waiting> Scheduler<J> {
         if free > 0 && free < full && !self.is_gathered(index, free, now) {
             return None;
         }
-        match free > 0 && free >= full {
-            true => self.gathering.full_call(),
-            false => self.gathering.ends(free, self.permits.capacity(), now),
+        if free > 0 && free >= full {
+            self.gathering.full_call()
+        } else {
+            self.gathering.ends(free, self.permits.capacity(), now)
         }
         if free == 0 {
             return None;
         }
-        let permits = match free > self.permits.free() {
-            true => self.permits.overdraw(full.min(free)),
-            false => self.permits.reserve(full),
+        let permits = if free > self.permits.free() {
+            self.permits.overdraw(full.min(free))
+        } else {
+            self.permits.reserve(full)
         };
         self.order.charge(index, permits.count());
         let lane = &mut self.lanes[index];
         lane.reserved += permits.count();
         lane.polls += 1;
-        // Room that others want is not tied up in a wait.
+        // Permits that other queues want are not tied up in a wait.
         let wait = if contended {
             Duration::ZERO
         } else {
@@ -130,26 +133,30 @@ impl<J: Waiting> Scheduler<J> {
         })
     }
 
-    /// For how many messages a queue has room. What is held ahead for queues below it in strict
-    /// order cannot start before its own and takes none of the places in which they run, also
-    /// where more is held than there should be since attempts became slower.
+    /// Returns how many messages a queue may request. In strict order, messages that are held ahead
+    /// for lower queues cannot start before its own and use none of the places in which they run,
+    /// even if more are held than there should be because attempts became slower.
     fn free_for(&self, index: usize) -> usize {
         let free = self.permits.free();
         if self.prefetch == 0 || !self.order.is_strict() {
             return free;
         }
-        let below = self.lanes.active_behind(index);
-        let below: usize = below.map(|lane| lane.ready.len()).sum();
+        let below: usize = self
+            .lanes
+            .active_behind(index)
+            .map(|lane| lane.ready.len())
+            .sum();
         let counts = self.permits.used().saturating_sub(below);
         free.max(self.bounds().running().saturating_sub(counts))
     }
 
-    /// Whether few permits has been free for long enough to be asked for.
+    /// Whether the few permits have been free for long enough to be used.
     fn is_gathered(&mut self, index: usize, free: usize, now: BootInstant) -> bool {
         let lane = &self.lanes[index];
         let (hand_over, call) = (self.pace.hand_over(), lane.call_time());
         let join = self.bounds().join(hand_over, call);
-        // What waits and can start returns its permits soon, where attempts are quick beside calls.
+        // If attempts are quick compared with calls, waiting jobs that can start return their
+        // permits soon.
         let starts = !join.is_zero() && self.covered;
         let waiting = if starts { 0 } else { self.waiting() };
         let reserved: usize = self.lanes.active().map(|lane| lane.reserved).sum();
@@ -172,12 +179,15 @@ impl<J: Waiting> Scheduler<J> {
             .wait(self.pace.hand_over(), call, self.covered)
     }
 
-    /// The longest of all queues.
+    /// Returns the longest batching delay of all queues.
     pub(super) fn longest_batching_delay(&self) -> Duration {
-        // Asked once: it looks at every queue.
+        // Computed once, because the closure is called for every queue.
         let (bounds, hand_over) = (self.bounds(), self.pace.hand_over());
-        let wait = |lane: &Lane<J>| bounds.wait(hand_over, lane.call_time(), self.covered);
-        self.lanes.iter().map(wait).max().unwrap_or_default()
+        self.lanes
+            .iter()
+            .map(|lane: &Lane<J>| bounds.wait(hand_over, lane.call_time(), self.covered))
+            .max()
+            .unwrap_or_default()
     }
 
     fn contended(&self, index: usize) -> bool {
@@ -188,21 +198,21 @@ impl<J: Waiting> Scheduler<J> {
             .any(|lane| lane.knowledge == Knowledge::Holds || !lane.ready.is_empty())
     }
 
-    /// In strict order, messages held for lower queues can take all the permits that the higher one
-    /// needs to be asked; then it is asked beyond the permits.
+    /// Returns a poll beyond the permits for a queue that cannot get any. In strict order, messages
+    /// held for lower queues can use all the permits that the higher one needs to be polled.
     fn rescue(&mut self, index: usize, now: BootInstant) -> Option<Poll> {
         let full_of_waiting = self.permits.free() == 0
             && self.waiting() + self.held() + self.aside() >= self.permits.used();
         let stuck = !self.has_workers() && full_of_waiting;
         let lane = &mut self.lanes[index];
-        // What it has itself, started or not, is not helped by more.
+        // If the queue has messages itself, started or not, more do not help.
         let has_none = lane.ready.is_empty() && lane.held.is_empty();
         let needed = stuck && lane.polls == 0 && has_none && lane.appetite(now) > 0;
         needed.then(|| lane.parked_poll(index, &self.permits))
     }
 
-    /// While the circuit is open, nothing is received; but when it is time for a probe, and no
-    /// held message can be used, every queue is asked for a little.
+    /// Returns the polls while the circuit is open: none, except when a probe is due and no held
+    /// message can be used for it. Then every queue is polled for a few messages.
     fn probe(&mut self, now: BootInstant) -> Vec<Poll> {
         let busy = self.running + self.held() > 0 || self.startable_lane(now).is_some();
         if self.control.limit(now) == 0 || busy {

@@ -1,19 +1,19 @@
 //! Orders queues: strictly as listed, or by weight. Pure.
 
-/// One share of virtual time: a queue of weight `w` pays `SHARE / w` for each message.
+/// The unit of virtual time: a queue of weight `w` pays `SHARE / w` for each message.
 const SHARE: u128 = 1 << 32;
 
-/// How the queues of a route are ranked.
+/// The ranking of a route's queues.
 #[derive(Debug, Clone)]
 pub(crate) enum QueueOrder {
-    /// The first named comes first.
+    /// The order in which the queues are listed.
     Strict,
-    /// By what each queue has had so far in proportion to its weight, least first (stride
-    /// scheduling): shares converge to the weights faster than a random draw's would.
+    /// The number of messages that each queue has had in proportion to its weight, least first
+    /// (stride scheduling): shares converge to the weights faster than with a random draw.
     Weighted(Vec<Account>),
 }
 
-/// What a weighted queue has had.
+/// The account of a weighted queue.
 #[derive(Debug, Clone, Copy)]
 pub struct Account {
     weight: u32,
@@ -21,7 +21,7 @@ pub struct Account {
 }
 
 impl QueueOrder {
-    /// `weights` in the order of the queues; `None` for strict order.
+    /// Creates the ranking. `weights` are in the order of the queues; `None` means strict order.
     pub(crate) fn new(weights: Option<&[u32]>) -> Self {
         match weights {
             None => Self::Strict,
@@ -42,8 +42,8 @@ impl QueueOrder {
         matches!(self, Self::Strict)
     }
 
-    /// These queues, given in their order, the most urgent first. Equal ones in a random order, so
-    /// that queues of the same weight each have the same chance.
+    /// Returns these queues, given in their order, with the most urgent first. Equal ones come in a
+    /// random order, so that queues of the same weight have the same chance.
     pub(crate) fn ranking(&self, lanes: impl Iterator<Item = usize>) -> Vec<usize> {
         let mut ranking: Vec<usize> = lanes.collect();
         if let Self::Weighted(accounts) = self {
@@ -67,7 +67,7 @@ impl QueueOrder {
         }
     }
 
-    /// Releases what was charged for messages that did not come.
+    /// Refunds the charge for messages that did not come.
     pub(crate) fn refund(&mut self, lane: usize, messages: usize) {
         if let Self::Weighted(accounts) = self {
             let account = &mut accounts[lane];
@@ -76,7 +76,7 @@ impl QueueOrder {
         }
     }
 
-    /// A queue that was empty competes again: it has no claim on the time it did not use.
+    /// Lets a queue that was empty compete again. It has no claim on the time that it did not use.
     pub(crate) fn rejoin(&mut self, lane: usize, competing: impl Iterator<Item = usize>) {
         if let Self::Weighted(accounts) = self {
             let least = competing

@@ -6,48 +6,59 @@ use std::cell::Cell;
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// Something that waits to be run.
-pub trait Waiting {
-    /// The group it must be kept in order with.
+/// A job that waits to run.
+pub trait WaitingJob {
+    /// Returns the group that it must be kept in order with.
     fn group(&self) -> Option<&str>;
 
-    /// When it was sent or, if unknown, first received.
+    /// Returns when it was sent or, if unknown, first received.
     fn sent_at(&self) -> Timestamp {
         Timestamp::default()
     }
 
-    /// When it becomes too old to be started; never, if there is no such moment.
+    /// Returns when it becomes too old to be started; `None` if it never does.
     fn expires(&self) -> Option<BootInstant> {
         None
     }
 
-    /// Its identity, the same each time it arrives.
+    /// Returns its identity, the same each time it arrives.
     fn id(&self) -> &str {
         ""
     }
 
-    /// Whether it can be received again without its queue taking that for one time too many.
+    /// Whether it was received before.
+    fn is_redelivered(&self) -> bool {
+        false
+    }
+
+    /// Whether it can be received again without exceeding the receives that its queue permits.
     fn may_be_given_back(&self) -> bool {
         true
     }
+
+    /// Records that it failed and must not be attempted again before this moment.
+    fn pause_until(&mut self, _at: BootInstant) {}
+
+    /// Records that it is held once more because its downstream was busy or closed.
+    fn note_held(&mut self) {}
 }
 
-/// Which of the waiting jobs goes first.
+/// The order in which waiting jobs start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sequence {
-    /// What came first.
+    /// The job that arrived first goes first.
     #[default]
     Fifo,
-    /// What was sent last.
+    /// The job that was sent last goes first.
     Lifo,
 }
 
-/// What is needed of waiting jobs before some may start.
+/// The condition on which waiting jobs start.
 #[derive(Debug, Clone, Copy)]
 pub struct Gather {
-    /// This many start at once ...
+    /// The number of jobs that start at once ...
     pub full: usize,
-    /// ... or fewer, once one has waited this long.
+    /// ... or fewer, once one has waited for this time.
     pub window: Duration,
 }
 
@@ -55,17 +66,18 @@ pub struct Gather {
 #[derive(Debug)]
 pub struct Ready<J> {
     waiting: ReadyLine<J>,
-    /// Groups with a job under way; empty unless the queue orders its groups.
+    /// The groups with a job under way; empty unless the queue orders its groups.
     busy: HashSet<String>,
     ordered: bool,
     gather: Gather,
-    /// All that wait were found to be of busy groups, and nothing has changed since: to find that out
-    /// reads all of them.
+    /// Whether all waiting jobs were found to belong to busy groups, and nothing has changed since.
+    /// The search reads all of them.
     all_busy: Cell<bool>,
 }
 
-impl<J: Waiting> Ready<J> {
-    /// `ordered`: jobs of one group run in order, never two attempts at a time.
+impl<J: WaitingJob> Ready<J> {
+    /// Creates an empty list. `ordered`: jobs of one group run in order, never two attempts at a
+    /// time.
     pub fn new(ordered: bool, sequence: Sequence, gather: Gather) -> Self {
         Self {
             waiting: ReadyLine::new(sequence, ordered),
@@ -81,62 +93,69 @@ impl<J: Waiting> Ready<J> {
         self.ordered
     }
 
-    /// Sets how long jobs wait for others.
+    /// Sets how long jobs wait for others to share their attempt.
     pub(crate) fn set_window(&mut self, window: Duration) {
         self.gather.window = window;
     }
 
-    /// Adds jobs that came together, in their queue's order: behind the others, or by their age.
+    /// Adds jobs that arrived together, in their queue's order: behind the others, or by their age.
     pub fn arrive(&mut self, jobs: Vec<J>, now: BootInstant) {
         self.all_busy.set(false);
         self.waiting.arrive(jobs, now);
     }
 
-    /// Puts jobs that have been under way before all others, in their order, or by their age. They
-    /// have waited for company before, and their groups are free for them.
+    /// Puts jobs that were under way before all others, in their order, or by their age. They do
+    /// not wait for others again, and their groups become free.
     pub fn resume(&mut self, jobs: Vec<J>) {
         self.all_busy.set(false);
-        for group in jobs.iter().filter_map(Waiting::group) {
+        for group in jobs.iter().filter_map(WaitingJob::group) {
             self.busy.remove(group);
         }
         self.waiting.resume(jobs);
     }
 
-    /// How many wait, startable or not.
+    /// Returns the number of waiting jobs, startable or not.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether none waits.
+    /// Whether no job waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Whether `take` would give something that needs no more company.
+    /// Whether `take` would return jobs that need not wait for others.
     pub(crate) fn startable(&self, now: BootInstant) -> bool {
         let Some(since) = self.waits_since() else {
             return false;
         };
         let full = self.gather.full;
-        let waited = |since| since + self.gather.window <= now;
-        since.is_none_or(waited) || self.free().take(full).count() >= full
+        since.is_none_or(|since| since + self.gather.window <= now)
+            || self.free().take(full).count() >= full
     }
 
-    /// When what waits for company stops waiting.
+    /// Returns when the jobs stop waiting for others to share their attempt.
     pub fn due(&self) -> Option<BootInstant> {
         Some(self.waits_since()?? + self.gather.window)
     }
 
-    /// Since when the one waits for company that is to wait no longer first; `None` if none may
-    /// start. Where the newest goes first, the one that has waited longest decides for it.
+    /// Returns since when a job has waited for others to share its attempt; `None` if no job may
+    /// start. The first job that may start decides or, in a sorted line, the one that has waited
+    /// longest.
     fn waits_since(&self) -> Option<Option<BootInstant>> {
         let first = self.first_free()?;
         Some(self.waiting.longest_wait().unwrap_or(first.since))
     }
 
-    /// Whether something may start, but for company.
+    /// Whether a job may start, apart from waiting for others.
     pub(crate) fn has_free(&self) -> bool {
         self.first_free().is_some()
+    }
+
+    /// Whether a job may start whose message was redelivered for the last time.
+    pub(crate) fn has_last_chance(&self) -> bool {
+        let mut free = self.free();
+        free.any(|entry| is_last_chance(&entry.job))
     }
 
     fn first_free(&self) -> Option<&LineEntry<J>> {
@@ -148,19 +167,19 @@ impl<J: Waiting> Ready<J> {
         first
     }
 
-    /// What may start, but for company, in order.
+    /// Returns the jobs that may start, apart from waiting for others, in order.
     fn free(&self) -> impl Iterator<Item = &LineEntry<J>> {
         let entries = self.waiting.iter();
         entries.filter(|entry| is_free(&self.busy, &entry.job))
     }
 
-    /// Those that wait, in order.
+    /// Returns the waiting jobs, in order.
     pub fn iter(&self) -> impl Iterator<Item = &J> {
         self.waiting.iter().map(|entry| &entry.job)
     }
 
-    /// The next jobs to run together, at most `max`, those of a group in their order. Their groups
-    /// are busy until `freed` or resumed.
+    /// Takes the next jobs to run together, at most `max`, those of a group in their order. Their
+    /// groups are busy until `freed` or resumed.
     pub fn take(&mut self, max: usize) -> Vec<J> {
         if !self.ordered {
             return self.waiting.take(max);
@@ -176,39 +195,48 @@ impl<J: Waiting> Ready<J> {
         self.busy.contains(group)
     }
 
-    /// A group's jobs have ended, or are all released.
+    /// Records that a group's jobs have ended, or are all released.
     pub fn freed(&mut self, group: &str) {
         self.all_busy.set(false);
         self.busy.remove(group);
     }
 
-    /// A job of a group has failed, and what waits of the group must not overtake it.
+    /// Takes out the waiting jobs of a group in which a job has failed, so that they do not
+    /// overtake it.
     #[must_use = "returned messages must be released"]
     pub fn behind(&mut self, group: &str) -> Vec<J> {
-        match self.ordered {
-            true => self.extract(|job| job.group() == Some(group)),
-            false => Vec::new(),
+        if self.ordered {
+            self.extract(|job| job.group() == Some(group))
+        } else {
+            Vec::new()
         }
     }
 
-    /// Takes all that wait out, for instance to release them.
+    /// Takes out the waiting jobs that `which` chooses, for instance to release them.
     pub fn extract(&mut self, which: impl Fn(&J) -> bool) -> Vec<J> {
         self.waiting.extract(which)
     }
 
-    /// When the first of those that wait becomes too old.
+    /// Returns when the first waiting job becomes too old.
     pub fn expires(&self) -> Option<BootInstant> {
         self.waiting.expires()
     }
 
-    /// Takes out what is too old. What waits behind it in its group is as free as before.
+    /// Takes out the jobs that are too old. The jobs behind them in their groups are as free as
+    /// before.
     #[must_use = "expired messages must be settled"]
     pub fn expired(&mut self, now: BootInstant) -> Vec<J> {
         self.waiting.expired(now)
     }
 }
 
-fn is_free<J: Waiting>(busy: &HashSet<String>, job: &J) -> bool {
+/// Whether a message was redelivered for the last time. A message that may be received only once
+/// does not count: all messages of its queue are alike.
+pub(super) fn is_last_chance<J: WaitingJob>(job: &J) -> bool {
+    job.is_redelivered() && !job.may_be_given_back()
+}
+
+fn is_free<J: WaitingJob>(busy: &HashSet<String>, job: &J) -> bool {
     job.group().is_none_or(|group| !busy.contains(group))
 }
 
@@ -219,7 +247,7 @@ mod tests {
     #[derive(Debug, PartialEq)]
     struct ReadyJob(u32, Option<&'static str>);
 
-    impl Waiting for ReadyJob {
+    impl WaitingJob for ReadyJob {
         fn group(&self) -> Option<&str> {
             self.1
         }

@@ -1,16 +1,16 @@
-//! The scheduler of a route as its stages share it: one lock, and the notifications of a change.
+//! The scheduler of a route, shared by its stages: one lock, and the notifications of changes.
 
 use super::Scheduler;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// A shared scheduler.
 #[derive(Debug)]
 pub struct SharedScheduler<J> {
     scheduler: Mutex<Scheduler<J>>,
-    /// Something happened that may let `plan` say more.
+    /// Notified when `plan` may return more polls.
     pub replan: Notify,
-    /// A worker found nothing more to do, after an attempt or as the last.
+    /// Notified when a worker found nothing more to do, after an attempt or as the last one.
     pub retired: Notify,
 }
 
@@ -24,11 +24,10 @@ impl<J> SharedScheduler<J> {
         }
     }
 
-    /// The scheduler, for a few calls that do not wait.
+    /// Locks the scheduler for a few calls that do not wait.
     pub fn lock(&self) -> MutexGuard<'_, Scheduler<J>> {
-        // Its changes are complete or not begun; a panic elsewhere does not spoil it.
-        self.scheduler
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        // Changes of the scheduler are complete or not begun, so a panic elsewhere leaves it
+        // consistent.
+        self.scheduler.lock()
     }
 }

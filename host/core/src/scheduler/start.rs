@@ -2,55 +2,54 @@
 
 use super::Scheduler;
 use super::lane::Lane;
-use super::ready::Waiting;
+use super::ready::WaitingJob;
 use crate::clock::BootInstant;
 use crate::throttle::control::Signal;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// What a worker is to do: the most urgent jobs, of one queue, to be attempted together.
+/// The next jobs of a worker: the most urgent ones, of one queue, to be attempted together.
 #[derive(Debug)]
 pub struct Start<J> {
-    /// Their queue.
+    /// The index of their queue.
     pub lane: usize,
-    /// At least one; those of one group in their order.
+    /// The jobs, at least one; those of one group in their order.
     pub jobs: Vec<J>,
     /// Whether jobs of one group of their queue run in order.
     pub ordered: bool,
-    /// Whether `plan` has something to say now that they are taken.
+    /// Whether the intake must plan again now that the jobs are taken.
     pub replan: bool,
 }
 
 /// An attempt that has ended.
 #[derive(Debug, Clone, Copy)]
 pub struct FinishedAttempt {
-    /// Its queue.
+    /// The index of its queue.
     pub lane: usize,
     /// When it began.
     pub began: BootInstant,
-    /// What it showed of the downstream.
+    /// The signal that it gave about the downstream.
     pub showed: Signal,
 }
 
-/// What became of one message of an attempt.
+/// The fate of one message of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageFate {
     /// It is done.
     Done,
     /// It must be redelivered.
     Failed,
-    /// It was begun without success and is to be held, by `hold`.
+    /// It was attempted while the downstream was busy or closed, and must be held with `hold`.
     Kept,
-    /// It failed and is to be attempted again after this pause: delivered again or, where others of
-    /// its group wait behind it here, in this delivery.
+    /// It failed and is attempted again after this pause: in a new delivery or, if others of its
+    /// group wait behind it here, in this delivery.
     Again(Duration),
-    /// It failed and goes to the dead letters. What is behind it in its group waits until the queue
-    /// has taken that.
+    /// It failed and is dead-lettered. The messages behind it in its group wait until the queue has
+    /// taken it.
     DeadLettered,
-    /// One before it in its group, of the same attempt, is to be attempted again or goes to the dead
-    /// letters.
+    /// A message before it in its group, of the same attempt, is attempted again or dead-lettered.
     Behind {
-        /// Its next receive may dead-letter it.
+        /// Whether its next receive may dead-letter it.
         last_chance: bool,
     },
 }
@@ -61,16 +60,16 @@ impl MessageFate {
     }
 }
 
-/// The longest pause before the next attempt for which a group is kept, if it may be released:
-/// leases are extended and permits taken all the time.
+/// The maximum pause before the next attempt for which a group is kept, if it may be released:
+/// meanwhile leases are extended and permits are used.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
-/// What became of the messages of one group.
+/// The fates of the messages of one group.
 struct GroupEnding<'a> {
     group: &'a str,
-    /// Of the first that is not done.
+    /// The fate of the first message that is not done.
     first: MessageFate,
-    /// Whether one must be redelivered: nothing that waits behind it may go before it.
+    /// Whether one must be redelivered. No message that waits behind it may go before it.
     failed: bool,
 }
 
@@ -91,28 +90,28 @@ impl<'a> GroupEnding<'a> {
     }
 }
 
-/// What the end of an attempt leads to.
+/// The results of the end of an attempt.
 #[derive(Debug)]
 #[must_use = "returned messages must be released"]
 pub struct After<J> {
-    /// What must be released so that no group is overtaken.
+    /// Messages that must be released so that none overtakes others of its group.
     pub overtaking: Vec<J>,
     /// Whether there may be work for more workers.
     pub hire: bool,
-    /// Of a queue that keeps groups in order, nothing runs and no held message may start: it may
-    /// deliver no more of these groups before their messages are settled.
+    /// Whether the queue keeps groups in order, none of its messages runs and no held message may
+    /// start: it delivers no more of these groups before their messages are settled.
     pub awaits_settling: bool,
 }
 
-impl<J: Waiting> Lane<J> {
-    /// Whether a group is kept after `first` happened to one of its messages; `behind` is how many
-    /// of the same attempt are behind it, and whether releasing them may dead-letter one.
+impl<J: WaitingJob> Lane<J> {
+    /// Whether a group is kept after `first` happened to one of its messages. `behind` is how many
+    /// messages of the same attempt are behind it, and whether releasing them may dead-letter one.
     fn stays(&self, group: &str, first: MessageFate, behind: (usize, bool), stopped: bool) -> bool {
         let (behind, last) = behind;
-        let is_last = |job: &J| !job.may_be_given_back();
         if let Some(turns) = &self.turns {
-            // The queue does not wait for what is here: it can deliver the first again by itself.
-            let last = last || turns.of(group).any(is_last);
+            // The queue does not wait for the messages that are here: it can redeliver the first
+            // one by itself.
+            let last = last || turns.of(group).any(|job| !job.may_be_given_back());
             return last && matches!(first, MessageFate::Again(_));
         }
         if !matches!(first, MessageFate::Again(_) | MessageFate::DeadLettered) {
@@ -122,7 +121,7 @@ impl<J: Waiting> Lane<J> {
         let mut last = last;
         for job in self.ready.iter().filter(|job| job.group() == Some(group)) {
             waiting += 1;
-            last |= is_last(job);
+            last |= !job.may_be_given_back();
         }
         match first {
             MessageFate::Again(pause) => {
@@ -136,9 +135,9 @@ impl<J: Waiting> Lane<J> {
     }
 }
 
-impl<J: Waiting> Scheduler<J> {
-    /// Reserves the workers that have something to do; each counts as running from now on, until
-    /// `next_jobs` gives it nothing.
+impl<J: WaitingJob> Scheduler<J> {
+    /// Reserves as many workers as have something to do. Each counts as running from now on, until
+    /// `next_jobs` returns nothing for it.
     pub fn reserve_workers(&mut self, now: BootInstant) -> usize {
         let free = self.control.limit(now).saturating_sub(self.running);
         if free == 0 || self.startable_lane(now).is_none() {
@@ -149,10 +148,10 @@ impl<J: Waiting> Scheduler<J> {
         reserved
     }
 
-    /// What a worker is to do next. `None` releases it.
+    /// Returns the next jobs of a worker. `None` releases the worker.
     pub fn next_jobs(&mut self, now: BootInstant) -> Option<Start<J>> {
         let welcome = self.running <= self.control.limit(now);
-        let Some(index) = self.startable_lane(now).filter(|_| welcome) else {
+        let (Some(index), true) = (self.startable_lane(now), welcome) else {
             self.release_worker();
             return None;
         };
@@ -170,17 +169,20 @@ impl<J: Waiting> Scheduler<J> {
         })
     }
 
-    /// Whether a worker is at work or about to be.
+    /// Whether a worker is running or about to run.
     pub(crate) fn has_workers(&self) -> bool {
         self.running > 0
     }
 
-    /// Releases a worker that asks for no more jobs.
+    /// Releases a worker that takes no more jobs.
     pub(crate) fn release_worker(&mut self) {
         self.running -= 1;
     }
 
     pub(super) fn startable_lane(&mut self, now: BootInstant) -> Option<usize> {
+        if let Some(index) = self.last_chance_lane(now) {
+            return Some(index);
+        }
         if self.order.is_strict() {
             let mut next = self.lanes.next_index(0);
             while let Some(index) = next {
@@ -197,8 +199,22 @@ impl<J: Waiting> Scheduler<J> {
             .find_map(|index| self.startable_at(index, now))?
     }
 
-    /// The lane, if something of it can start now; `Some(None)` if it keeps those below it from
-    /// starting.
+    /// Returns a queue with a message here that was redelivered for the last time. The message, and
+    /// those before it, wait for no higher queue: if the process is killed meanwhile, the message
+    /// is dead-lettered without an attempt.
+    fn last_chance_lane(&mut self, now: BootInstant) -> Option<usize> {
+        let lanes = &self.lanes;
+        self.last_chances
+            .retain(|&index| !lanes[index].ready.is_empty());
+        let mut lanes = self.last_chances.iter().copied();
+        lanes.find(|&index| {
+            let lane = &self.lanes[index];
+            lane.startable(now) && lane.ready.has_last_chance()
+        })
+    }
+
+    /// Returns the lane if one of its jobs can start now; `Some(None)` if it keeps those below it
+    /// from starting.
     fn startable_at(&mut self, index: usize, now: BootInstant) -> Option<Option<usize>> {
         let lane = &mut self.lanes[index];
         lane.wake(now);
@@ -210,7 +226,7 @@ impl<J: Waiting> Scheduler<J> {
         (blocks && lane.is_urgent(lane.may_hold(), now)).then_some(None)
     }
 
-    /// An attempt ended; `fates` names each message's group and what became of it, in order.
+    /// Records the end of an attempt. `fates` holds each message's group and fate, in order.
     pub fn ended<'a>(
         &mut self,
         ended: FinishedAttempt,
@@ -240,15 +256,16 @@ impl<J: Waiting> Scheduler<J> {
             if failed {
                 let behind = lane.ready.behind(group);
                 match &mut lane.turns {
-                    // It waits for its turn here: released it would spend a receive unrun.
+                    // They wait for their turn here: a release would spend a receive without an
+                    // attempt.
                     Some(turns) => turns.take_back(behind),
                     None => overtaking.extend(behind),
                 }
             }
-            // What would have to come back first cannot, once nothing is asked for.
+            // If nothing is received any more, a message that must come first cannot come back.
             let unasked = self.stopped || lane.paused;
             if let (true, true, Some(turns)) = (failed, unasked, &mut lane.turns)
-                && turns.of(group).all(Waiting::may_be_given_back)
+                && turns.of(group).all(WaitingJob::may_be_given_back)
             {
                 overtaking.extend(turns.clear(group));
             }
@@ -267,13 +284,14 @@ impl<J: Waiting> Scheduler<J> {
         }
     }
 
-    /// The groups of an attempt that stay in hand though one of its messages has failed: it is retried
-    /// in this delivery, or goes to the dead letters and the rest waits for that. To be asked before
-    /// `fared` and `ended`, for which all of such a group is `Kept`, and then `keep` is called.
+    /// Returns the groups of an attempt that stay here although one of their messages has failed:
+    /// it is retried in this delivery, or it is dead-lettered and the others wait for that. Call it
+    /// before `fared` and `ended`, for which all messages of such a group are `Kept`; then call
+    /// `keep`.
     ///
-    /// Giving a group back spends a receive of every message of it, and messages that were not
-    /// attempted may be dead-lettered for their receives. So a group is released only where the
-    /// pause is long, much is kept already or nothing more is received, and never when that would
+    /// Releasing a group spends a receive of each of its messages, and messages that were not
+    /// attempted may be dead-lettered for their receives. So a group is released only if the pause
+    /// is long, many messages are kept already or nothing more is received, and never if that would
     /// be the last receive of a message that was not attempted.
     pub fn stays<'a>(
         &self,
@@ -305,7 +323,8 @@ impl<J: Waiting> Scheduler<J> {
         groups.into_iter().filter_map(stays).collect()
     }
 
-    /// Keeps what an attempt has left of a group that stays, in its order, with what waits behind.
+    /// Keeps the jobs that an attempt has left of a group that stays, in their order, and those
+    /// that wait behind them.
     pub fn keep(
         &mut self,
         lane: usize,
@@ -326,9 +345,9 @@ impl<J: Waiting> Scheduler<J> {
         self.resize_room();
     }
 
-    /// Takes what an attempt has left of a group that does not stay back among what waits for its
-    /// turn; what cannot wait here, since its queue keeps the order and delivers it again behind the
-    /// one that failed. To be called before `ended`.
+    /// Takes back the jobs that an attempt has left of a group that does not stay, to wait for
+    /// their turn. Returns those that cannot wait here, because their queue keeps the order and
+    /// delivers them again behind the one that failed. Call it before `ended`.
     #[must_use = "messages that cannot wait here must be released"]
     pub fn take_back(&mut self, lane: usize, jobs: Vec<J>) -> Vec<J> {
         let Some(turns) = &mut self.lanes[lane].turns else {
@@ -338,15 +357,16 @@ impl<J: Waiting> Scheduler<J> {
         Vec::new()
     }
 
-    /// A job of an attempt is dead-lettered, and its group stays. Call it before `keep`.
+    /// Records that a job of an attempt is dead-lettered, and its group stays. Call it before
+    /// `keep`.
     pub fn leaves(&mut self, lane: usize, job: &J) {
         if let Some(group) = job.group() {
             self.lanes[lane].blocked.wait_for(group, job.id());
         }
     }
 
-    /// Takes down how long a worker was taken. What was begun without success is not: it says how long a
-    /// refusal takes.
+    /// Records how long a worker was busy. An attempt that found the downstream busy or closed does
+    /// not count: it shows how long a refusal takes.
     fn time(&mut self, ended: FinishedAttempt, now: BootInstant) {
         let took = now.since(ended.began);
         match ended.showed {
@@ -356,7 +376,8 @@ impl<J: Waiting> Scheduler<J> {
         }
     }
 
-    /// Draws the conclusion on the downstream. Whether more may run than before.
+    /// Updates the limits from what the attempt showed about the downstream. Returns whether more
+    /// attempts may run than before.
     fn note(&mut self, ended: FinishedAttempt, now: BootInstant) -> bool {
         let before = self.control.limit(now);
         let running = self.running;
@@ -369,7 +390,7 @@ impl<J: Waiting> Scheduler<J> {
         hastened || self.control.limit(now) > before
     }
 
-    /// Since the downstream is open, what is held has not long to wait.
+    /// Lets held jobs start early, because the downstream is open.
     fn hasten(&mut self, now: BootInstant) -> bool {
         if self.lanes.active().all(|lane| lane.held.is_empty()) {
             return false;
@@ -384,14 +405,14 @@ impl<J: Waiting> Scheduler<J> {
         false
     }
 
-    /// Holds what was begun without success, all of one attempt together: until `until`, or
-    /// earlier if the downstream turns out to be open, but not before `not_before`.
+    /// Holds the jobs of one attempt that found the downstream busy or closed, all together: until
+    /// `until`, or earlier if the downstream turns out to be open, but not before `not_before`.
     pub fn hold(&mut self, lane: usize, jobs: Vec<J>, not_before: BootInstant, until: BootInstant) {
         self.lanes[lane].held.push(jobs, not_before, until);
     }
 
-    /// What of a paused queue is in hand goes back to it; `overtaking` hands it out. To be called
-    /// once something has come in hand.
+    /// Takes the jobs that a paused queue has here, for `overtaking` to return. Call it after jobs
+    /// have arrived or were held.
     pub(crate) fn give_back_paused(&mut self, lane: usize, now: BootInstant) -> bool {
         let state = &mut self.lanes[lane];
         if !state.paused {

@@ -1,24 +1,24 @@
 //! Estimates how many groups an ordered queue delivers at present. While messages of a group are in
-//! flight the queue delivers no more of it, so more concurrent receives than groups would share the
-//! messages of one. Pure.
+//! flight, the queue delivers no more of that group, so more concurrent receives than groups would
+//! share the messages of one group. Pure.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashSet, VecDeque};
 use std::hash::{Hash, Hasher};
 
-/// Remembers as many answers, and distinguishes as many groups, as there may be concurrent
-/// receives of one queue.
+/// The groups of recent answers. Remembers as many answers, and distinguishes as many groups, as
+/// there may be concurrent receives of one queue.
 #[derive(Debug)]
 pub(super) struct Variety {
     most: usize,
-    /// The groups of the last answers by their hashes, `most` of each answer; without any number
-    /// where there were more, or messages that are in no group.
+    /// The groups of the last answers by their hashes, at most `most` per answer; `None` if there
+    /// were more, or messages that are in no group.
     answers: VecDeque<Option<HashSet<u64>>>,
     groups: usize,
 }
 
 impl Variety {
-    /// Tells up to `most` groups apart.
+    /// Creates a memory that distinguishes up to `most` groups.
     pub(super) fn new(most: usize) -> Self {
         Self {
             most,
@@ -27,7 +27,7 @@ impl Variety {
         }
     }
 
-    /// Notes the groups of the messages that an answer brought.
+    /// Records the groups of the messages that an answer brought.
     pub(super) fn note<'a>(&mut self, groups: impl IntoIterator<Item = Option<&'a str>>) {
         let mut found = Some(HashSet::new());
         for group in groups {
@@ -42,7 +42,7 @@ impl Variety {
             };
         }
         if found.as_ref().is_some_and(HashSet::is_empty) {
-            return; // no message, so it tells nothing
+            return; // no message, so no information
         }
         if self.answers.len() == self.most {
             self.answers.pop_front();

@@ -1,19 +1,19 @@
-//! Collects outcomes into calls: as many as fit, or what arrives within a short linger, which is
-//! longer if all of them are patient; and holds retries until they are due. Pure: `now` is an
+//! Collects outcomes into calls: as many as fit, or those that arrive within a short linger, which
+//! is longer if all of them are patient. Holds retries until they are due. Pure: `now` is an
 //! argument.
 
 use crate::clock::BootInstant;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// What waits for a call.
+/// The items that wait for a call.
 #[derive(Debug)]
 pub(crate) struct Batcher<T> {
     size: usize,
     linger: Duration,
     patience: Duration,
     fresh: VecDeque<BatchedItem<T>>,
-    /// How many of these are not patient.
+    /// The number of these that are not patient.
     hasty: usize,
     later: BTreeMap<(BootInstant, u64), T>,
     numbered: u64,
@@ -28,7 +28,8 @@ struct BatchedItem<T> {
 }
 
 impl<T> Batcher<T> {
-    /// `size` items a call; none waits longer than `linger` for others, unless it is patient.
+    /// Creates a batcher with `size` items per call. No item waits longer than `linger` for others,
+    /// unless it is patient.
     pub(crate) fn new(size: usize, linger: Duration) -> Self {
         Self {
             size: size.max(1),
@@ -42,8 +43,8 @@ impl<T> Batcher<T> {
         }
     }
 
-    /// Sets how long patient items wait for others, as long as all waiting items are patient; at
-    /// least as long as the others.
+    /// Sets how long patient items wait for others while all waiting items are patient; at least as
+    /// long as the linger.
     pub(crate) fn set_patience(&mut self, patience: Duration) {
         self.patience = patience.max(self.linger);
     }
@@ -63,31 +64,33 @@ impl<T> Batcher<T> {
         });
     }
 
-    /// Adds an item that is not to be tried before `at`.
+    /// Adds an item that must not be tried before `at`.
     pub(crate) fn push_later(&mut self, item: T, at: BootInstant) {
         self.numbered += 1;
         self.later.insert((at, self.numbered), item);
     }
 
-    /// Somebody waits for what was added, and for what is added next: nothing else is about to come.
+    /// Marks the present items and the next one as awaited: no others are about to come.
     pub(crate) fn await_next(&mut self) {
         self.awaited = true;
     }
 
-    /// Whether somebody waits for what is here. It is due at once when no other call is running,
-    /// which `flush` says: otherwise the next call takes what comes during that one.
+    /// Whether the present items are awaited. They are due at once if no other call is running, for
+    /// which the caller sets `flush`; otherwise the next call takes the items that arrive during
+    /// that one.
     pub(crate) fn is_awaited(&self) -> bool {
         self.awaited
     }
 
-    /// The next call's items, if a call is due; `flush`: whatever there is.
+    /// Takes the items of the next call, if a call is due. `flush` makes it due with any number of
+    /// items.
     pub(crate) fn take(&mut self, now: BootInstant, flush: bool) -> Option<Vec<T>> {
         while let Some(entry) = self.later.first_entry() {
             let (at, _) = *entry.key();
             if at > now {
                 break;
             }
-            // It has waited already, so it makes its call due.
+            // The item has waited already, so it makes its call due.
             self.hasty += 1;
             self.fresh.push_front(BatchedItem {
                 since: BootInstant::default(),
@@ -111,7 +114,7 @@ impl<T> Batcher<T> {
         })
     }
 
-    /// How long the oldest waits.
+    /// Returns how long the oldest item waits.
     fn wait(&self) -> Duration {
         match self.hasty {
             0 => self.patience,
@@ -119,14 +122,14 @@ impl<T> Batcher<T> {
         }
     }
 
-    /// When `take` may give something though nothing was pushed.
+    /// Returns when `take` may return items even if nothing is pushed.
     pub(crate) fn next_due(&self) -> Option<BootInstant> {
         let fresh = self.fresh.front().map(|fresh| fresh.since + self.wait());
         let later = self.later.first_key_value().map(|((at, _), _)| *at);
         fresh.into_iter().chain(later).min()
     }
 
-    /// Whether nothing waits.
+    /// Whether no item waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.fresh.is_empty() && self.later.is_empty()
     }

@@ -5,152 +5,147 @@ use super::record;
 use crate::clock;
 use crate::clock::BootInstant;
 use crate::idempotency::guard::Guard;
+use crate::job::Hold;
 use crate::lease::Claim;
 use crate::lease::invisible::LATE_EFFECT;
-use crate::memory::HeldBytes;
 use crate::message::{Message, Outcome};
 use crate::queue::{ItemError, Queue};
-use crate::scheduler::permits::Permit;
 use crate::spans::{QueueSpans, SettledItem};
-use crate::telemetry::trace::SpanContext;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// What is known of a delivery's last attempt.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct AttemptNote {
-    /// How long it took, if one was made.
-    pub took: Option<Duration>,
-    /// Its span, where attempts are traced.
-    pub trace: Option<SpanContext>,
-}
 
 /// An outcome on its way to the queue.
 pub(super) struct SettleItem {
     pub message: Message,
     pub outcome: Outcome,
-    /// How its delivery ends once the queue has accepted the outcome.
+    pub rest: SettleRest,
+}
+
+/// The part of an item that is not sent to the queue.
+pub(super) struct SettleRest {
+    /// The end of the delivery, once the queue has accepted the outcome.
     pub end: DeliveryEnd,
     pub claim: Claim,
+    /// The number of tries to settle it.
     pub tries: u32,
-    /// The last attempt.
-    pub attempt: AttemptNote,
-    /// Done, and the guard has not remembered it yet.
+    /// Whether the message is done and not yet recorded by the guard.
     pub unrecorded: bool,
-    /// Its permit, if it kept it.
-    pub seat: Option<Permit>,
-    /// The bytes that it takes of the process's budget.
-    pub held: Option<HeldBytes>,
+    /// The data that accompany the message. It has no permit unless settlement cannot keep up.
+    pub hold: Hold,
 }
 
 impl SettleItem {
-    /// Until when the queue may keep the message invisible if it has accepted no outcome.
+    /// Splits the item into the part that is sent to the queue and the rest.
+    fn split(self) -> ((Message, Outcome), SettleRest) {
+        ((self.message, self.outcome), self.rest)
+    }
+
+    /// Returns the group of a message that goes back to its queue.
+    pub(super) fn returning(&self) -> Option<&str> {
+        let goes_back = matches!(self.outcome, Outcome::Release(_));
+        if goes_back {
+            self.message.group.as_deref()
+        } else {
+            None
+        }
+    }
+
+    /// Returns until when the queue may keep the message invisible if it has accepted no outcome.
     pub(super) fn latest(&self, now: BootInstant) -> BootInstant {
-        let latest = self.claim.hidden().latest();
+        let latest = self.rest.claim.hidden().latest();
         self.invisible_after_earlier_tries(now)
             .map_or(latest, |at| at.max(latest))
     }
 
-    /// Until when unanswered calls may keep it invisible though it is settled now.
+    /// Returns until when unanswered calls may keep the message invisible although it is settled
+    /// now.
     pub(super) fn unanswered(&self, now: BootInstant) -> Option<BootInstant> {
-        self.claim
+        self.rest
+            .claim
             .hidden()
             .unanswered()
             .max(self.invisible_after_earlier_tries(now))
     }
 
-    /// Until when earlier tries to release it may keep it invisible.
+    /// Returns until when earlier tries to release the message may keep it invisible.
     fn invisible_after_earlier_tries(&self, now: BootInstant) -> Option<BootInstant> {
         match self.outcome {
-            Outcome::Release(after) if self.tries > 0 => Some(now + LATE_EFFECT + after),
+            Outcome::Release(after) if self.rest.tries > 0 => Some(now + LATE_EFFECT + after),
             _ => None,
         }
     }
 }
 
-/// What became of a call.
+/// The result of a call.
 pub(super) struct CallResult {
-    /// Items that were not settled, because their lease was over.
+    /// Items that were not settled because their lease was over.
     pub late: Vec<SettleItem>,
     pub items: Vec<SettleItem>,
     pub results: Vec<Result<(), ItemError>>,
-    /// What settling took, if anything was settled.
+    /// The duration of the settling, if anything was settled.
     pub took: Option<Duration>,
-    /// How many calls to the backend that was.
+    /// The number of calls to the backend.
     pub calls: usize,
 }
 
-/// Leaves out what would come after its lease. A deletion may: it is right whoever holds the message
-/// now. What is still in time, and what is not.
+/// Splits items into those that are in time and those whose lease is over. A deletion is always in
+/// time: it is right even if another consumer holds the message now.
 pub(super) fn in_time(
     items: Vec<SettleItem>,
     now: BootInstant,
 ) -> (Vec<SettleItem>, Vec<SettleItem>) {
-    let late = |item: &SettleItem| item.claim.until() <= now && item.outcome != Outcome::Delete;
+    let late =
+        |item: &SettleItem| item.rest.claim.until() <= now && item.outcome != Outcome::Delete;
     let (late, items): (Vec<SettleItem>, Vec<SettleItem>) = items.into_iter().partition(late);
     (items, late)
 }
 
-/// Tells the queue, after the guard, if there is one.
+/// Records the items with the guard, if there is one, and then settles them on the queue.
 pub(super) async fn settle(
     queue: Arc<dyn Queue>,
     guard: Option<Arc<Guard>>,
     spans: QueueSpans,
     mut items: Vec<SettleItem>,
 ) -> CallResult {
-    // The receive that fills the room of these messages is sent first: workers wait for what it
-    // brings, and a server that answers one call after the other would make it wait for this one.
+    // Yield, so that the receive that uses the permits of these messages is sent first: workers
+    // wait for its messages, and a server that answers one call after the other would delay it
+    // behind this call.
     tokio::task::yield_now().await;
     let mut late = Vec::new();
     if let Some(guard) = guard {
         record::together(&guard, &mut items).await;
-        // That may have taken longer than a lease lasts.
+        // The guard may have taken longer than a lease lasts.
         (items, late) = in_time(items, clock::now());
     }
-    let mut claims = Vec::with_capacity(items.len());
-    let mut told = Vec::with_capacity(items.len());
-    for item in items {
-        told.push((item.message, item.outcome));
-        let kept = (item.seat, item.held, item.attempt);
-        claims.push((item.end, item.claim, item.tries, item.unrecorded, kept));
-    }
+    let (told, rest): (Vec<_>, Vec<_>) = items.into_iter().map(SettleItem::split).unzip();
     let called = clock::now();
-    let (results, calls) = match told.is_empty() {
-        true => (Vec::new(), 0),
-        false => queue.settle_with_calls(&told).await,
+    let (results, calls) = if told.is_empty() {
+        (Vec::new(), 0)
+    } else {
+        queue.settle_with_calls(&told).await
     };
     let took = (!told.is_empty()).then(|| clock::now().since(called));
     if took.is_some() {
-        let settled = told.iter().zip(&claims).enumerate();
-        let settled = settled.map(|(at, ((message, _), claim))| {
-            let (end, _, _, _, (_, _, attempt)) = claim;
-            SettledItem {
+        let settled = told
+            .iter()
+            .zip(&rest)
+            .enumerate()
+            .map(|(at, ((message, _), rest))| SettledItem {
                 message,
-                attempt: attempt.trace,
-                end: end.kind(),
+                attempt: rest.hold.trace,
+                end: rest.end.kind(),
                 result: results.get(at),
-            }
-        });
+            });
         spans.settled(called, settled);
     }
     let items = told
         .into_iter()
-        .zip(claims)
-        .map(
-            |((message, outcome), (end, claim, tries, unrecorded, (seat, held, attempt)))| {
-                SettleItem {
-                    message,
-                    outcome,
-                    end,
-                    claim,
-                    tries,
-                    attempt,
-                    unrecorded,
-                    seat,
-                    held,
-                }
-            },
-        )
+        .zip(rest)
+        .map(|((message, outcome), rest)| SettleItem {
+            message,
+            outcome,
+            rest,
+        })
         .collect();
     CallResult {
         late,

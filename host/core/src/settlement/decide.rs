@@ -6,61 +6,67 @@ use crate::message::{Outcome, Verdict};
 use crate::queue::VISIBILITY_CEILING;
 use std::time::Duration;
 
-/// What happens to messages that are too old.
+/// The policy on messages that are too old.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shedding {
-    /// Sent longer ago than this, 1 s to a year.
+pub struct ShedPolicy {
+    /// The age above which a message is too old, counted from when it was sent: 1 s to a year.
     pub max_age: Duration,
-    /// What becomes of them.
-    pub shed: Shed,
+    /// The action on these messages.
+    pub shed: ShedAction,
 }
 
-/// What becomes of a message that is too old.
+/// The action on a message that is too old.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Shed {
-    /// It goes to the dead letters.
+pub enum ShedAction {
+    /// The message is dead-lettered.
     #[default]
     DeadLetter,
-    /// It is deleted.
+    /// The message is deleted.
     Drop,
 }
 
-/// What becomes of a message that no filter of its route matches.
+/// The action on a message that no filter of its route matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Unmatched {
-    /// It is deleted, as by Lambda's event source mappings.
+pub enum UnmatchedAction {
+    /// The message is deleted, as by Lambda's event source mappings.
     #[default]
     Delete,
-    /// It goes to the dead letters.
+    /// The message is dead-lettered.
     DeadLetter,
 }
 
-/// A route's policy on one of its queues.
+/// The policy of a route on one of its queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// The pause after the first attempt; doubles from there.
+    /// The pause after the first attempt; it doubles with each further attempt.
     pub first: Duration,
-    /// The longest pause of all.
+    /// The maximum pause.
     pub most: Duration,
-    /// A message is dead-lettered after this many attempts; `None` leaves that to the backend.
+    /// The number of attempts after which a message is dead-lettered; `None` leaves that to the
+    /// backend.
     pub attempts: Option<u32>,
-    /// Whether the queue has somewhere to put dead letters.
+    /// Whether the queue has a target for dead letters.
     pub dead_letters: bool,
-    /// On a queue that keeps its groups in order and has a redrive policy whose target takes dead
-    /// letters from here: how many receives that policy allows. They are the attempts then, some of
-    /// them perhaps in one delivery; the message is dead-lettered here before the queue would do it,
-    /// since with it the queue would dead-letter what waits behind it in its group.
+    /// The number of receives that the redrive policy allows, on a queue that keeps its groups in
+    /// order and has such a policy, whose target takes dead letters from here. It then limits the
+    /// attempts, of which several may be in one delivery. The message is dead-lettered here before
+    /// the queue would do it, because the queue would also dead-letter the messages that wait
+    /// behind it in its group.
     pub receives: Option<u32>,
-    /// What is too old, if anything ever is.
-    pub shedding: Option<Shedding>,
-    /// What becomes of what no filter matches.
-    pub unmatched: Unmatched,
+    /// The policy on messages that are too old, if there is one.
+    pub shedding: Option<ShedPolicy>,
+    /// The action on messages that no filter matches.
+    pub unmatched: UnmatchedAction,
 }
 
 impl Policy {
-    /// How many attempts a message has, if they are limited here.
+    /// Returns the number of attempts that a message has, if they are limited here.
     pub fn limit(&self) -> Option<u32> {
-        let own = self.attempts.filter(|_| self.dead_letters);
+        let own = if self.dead_letters {
+            self.attempts
+        } else {
+            None
+        };
         own.into_iter().chain(self.receives).min()
     }
 
@@ -69,37 +75,40 @@ impl Policy {
         self.dead_letters || self.receives.is_some()
     }
 
-    /// Whether this many attempts are all that a message has.
+    /// Returns the maximum number of attempts if this many reach it.
     fn exhausted(&self, made: u32) -> Option<u32> {
         self.limit().filter(|&attempts| made >= attempts)
     }
 
-    /// What becomes of a message that is too old; `None` if it has nowhere to go.
+    /// Returns the outcome of a message that is too old; `None` if it has nowhere to go.
     fn shed(&self) -> Option<Outcome> {
-        let Shedding { max_age, shed } = self.shedding?;
-        let why = || format!("older than {}", humantime::format_duration(max_age));
+        let ShedPolicy { max_age, shed } = self.shedding?;
         match shed {
-            Shed::Drop => Some(Outcome::Delete),
-            Shed::DeadLetter => self.dead_letters.then(|| Outcome::DeadLetter(why())),
+            ShedAction::Drop => Some(Outcome::Delete),
+            ShedAction::DeadLetter => self.dead_letters.then(|| {
+                let age = humantime::format_duration(max_age);
+                Outcome::DeadLetter(format!("older than {age}"))
+            }),
         }
     }
 
-    /// What becomes of a message that no filter matches; `None` if it has nowhere to go.
+    /// Returns the outcome of a message that no filter matches; `None` if it has nowhere to go.
     fn filtered(&self) -> Option<Outcome> {
-        let why = || "no filter of the route matches".to_owned();
         match self.unmatched {
-            Unmatched::Delete => Some(Outcome::Delete),
-            Unmatched::DeadLetter => self.dead_letters.then(|| Outcome::DeadLetter(why())),
+            UnmatchedAction::Delete => Some(Outcome::Delete),
+            UnmatchedAction::DeadLetter => self
+                .dead_letters
+                .then(|| Outcome::DeadLetter("no filter of the route matches".to_owned())),
         }
     }
 
-    /// Whether releasing a message that is at its attempt number `attempt` would make its next
-    /// delivery its last word: it is better finished than released.
+    /// Whether a message that is released at its attempt number `attempt` would get no further
+    /// attempt in its next delivery, so that it should be finished rather than released.
     pub(crate) fn next_receive_is_fatal(&self, attempt: u32) -> bool {
         self.exhausted(attempt).is_some()
     }
 
-    /// The verdict on a message that has had all its attempts and comes back all the same: they
+    /// Returns the ending of a message that arrives although it has had all its attempts: they
     /// killed the process or outlived their leases, another program received it, or more attempts
     /// were allowed then. Only its receive count is known.
     pub fn on_arrival(&self, attempt: u32) -> Option<JobEnding> {
@@ -113,25 +122,24 @@ impl Policy {
 
 /// Returns the outcome of a message at its attempt number `attempt`; `None` if its lease is lost.
 pub fn decide(ending: &JobEnding, attempt: u32, policy: &Policy, random: u64) -> Option<Outcome> {
-    let pause = || backoff::full_jitter(policy.first, policy.most, attempt, random);
+    let pause = backoff::full_jitter(policy.first, policy.most, attempt, random);
     match ending {
         JobEnding::Lost => None,
-        // What is busy is held by the scheduler; what still comes here is on its way out.
-        JobEnding::Returned | JobEnding::Verdict(Verdict::Busy { .. } | Verdict::Closed(_)) => {
+        // The scheduler holds messages whose downstream is busy; those that arrive here are being
+        // released.
+        JobEnding::Returned
+        | JobEnding::Interrupted
+        | JobEnding::Verdict(Verdict::Busy { .. } | Verdict::Closed(_)) => {
             Some(Outcome::Release(Duration::ZERO))
         }
-        JobEnding::Behind(left) | JobEnding::Stopped(left) => {
+        JobEnding::Behind(left) | JobEnding::Abandoned(left) => {
             Some(Outcome::Release((*left).min(VISIBILITY_CEILING)))
         }
         JobEnding::AlreadyDone | JobEnding::Cancelled | JobEnding::Verdict(Verdict::Done) => {
             Some(Outcome::Delete)
         }
-        JobEnding::Shed => Some(policy.shed().unwrap_or_else(|| Outcome::Release(pause()))),
-        JobEnding::Filtered => Some(
-            policy
-                .filtered()
-                .unwrap_or_else(|| Outcome::Release(pause())),
-        ),
+        JobEnding::Shed => Some(policy.shed().unwrap_or(Outcome::Release(pause))),
+        JobEnding::Filtered => Some(policy.filtered().unwrap_or(Outcome::Release(pause))),
         JobEnding::Verdict(Verdict::Reject(why)) if policy.dead_letters => {
             Some(Outcome::DeadLetter(why.clone()))
         }
@@ -141,20 +149,20 @@ pub fn decide(ending: &JobEnding, attempt: u32, policy: &Policy, random: u64) ->
         JobEnding::Unreadable(error) if policy.takes_dead_letters() => {
             Some(Outcome::DeadLetter(error.to_string()))
         }
-        JobEnding::Exhausted(_) | JobEnding::Unreadable(_) => Some(Outcome::Release(pause())),
-        // Never deleted in silence: it has the attempts that its queue's redrive policy allows.
+        JobEnding::Exhausted(_) | JobEnding::Unreadable(_) => Some(Outcome::Release(pause)),
+        // Never delete it silently: it has the attempts that its queue's redrive policy allows.
         JobEnding::Verdict(Verdict::Reject(why)) => match policy.exhausted(attempt) {
             Some(attempts) => Some(Outcome::DeadLetter(format!(
-                "rejected in {attempts} attempts; in the last: {why}"
+                "{why}; rejected in {attempts} attempts"
             ))),
-            None => Some(Outcome::Release(pause())),
+            None => Some(Outcome::Release(pause)),
         },
         JobEnding::Verdict(Verdict::Retry { after, why }) => match policy.exhausted(attempt) {
             Some(attempts) => Some(Outcome::DeadLetter(format!(
-                "not handled in {attempts} attempts; in the last, {why}"
+                "{why}; not handled in {attempts} attempts"
             ))),
             None => Some(Outcome::Release(
-                after.unwrap_or_else(pause).min(VISIBILITY_CEILING),
+                after.unwrap_or(pause).min(VISIBILITY_CEILING),
             )),
         },
     }
@@ -174,7 +182,7 @@ mod tests {
             dead_letters,
             receives: None,
             shedding: None,
-            unmatched: Unmatched::Delete,
+            unmatched: UnmatchedAction::Delete,
         }
     }
 
@@ -189,6 +197,8 @@ mod tests {
         prop_oneof![
             Just(JobEnding::Lost),
             Just(JobEnding::Returned),
+            Just(JobEnding::Interrupted),
+            Just(JobEnding::Abandoned(Duration::from_secs(9))),
             Just(JobEnding::Behind(Duration::from_secs(9))),
             Just(JobEnding::AlreadyDone),
             Just(JobEnding::Shed),
@@ -204,7 +214,7 @@ mod tests {
         fn only_done_and_dropped_messages_are_deleted(ending in any_ending(), count in 1_u32..50, attempts in prop::option::of(1_u32..20), dead: bool, shedding in any_shedding(), random: u64) {
             let policy = Policy { shedding, ..policy(attempts, dead) };
             let outcome = decide(&ending, count, &policy, random);
-            let drops = shedding.is_some_and(|shedding| shedding.shed == Shed::Drop);
+            let drops = shedding.is_some_and(|shedding| shedding.shed == ShedAction::Drop);
             let done = matches!(ending, JobEnding::AlreadyDone | JobEnding::Verdict(Verdict::Done))
                 || (ending == JobEnding::Shed && drops);
             prop_assert_eq!(outcome == Some(Outcome::Delete), done);
@@ -215,31 +225,33 @@ mod tests {
         }
     }
 
-    fn any_shedding() -> impl Strategy<Value = Option<Shedding>> {
-        let shed = prop_oneof![Just(Shed::DeadLetter), Just(Shed::Drop)];
+    fn any_shedding() -> impl Strategy<Value = Option<ShedPolicy>> {
+        let shed = prop_oneof![Just(ShedAction::DeadLetter), Just(ShedAction::Drop)];
         let max_age = Duration::from_secs(600);
-        prop::option::of(shed.prop_map(move |shed| Shedding { max_age, shed }))
+        prop::option::of(shed.prop_map(move |shed| ShedPolicy { max_age, shed }))
     }
 
     #[test]
     fn expired_messages_go_where_the_route_says() {
-        let old = |shed, dead_letters| {
-            let max_age = Duration::from_secs(600);
+        let max_age = Duration::from_secs(600);
+        let letter = Outcome::DeadLetter("older than 10m".into());
+        for (shed, dead_letters, outcome) in [
+            (ShedAction::DeadLetter, true, letter),
+            (ShedAction::Drop, true, Outcome::Delete),
+            // Never deleted in silence.
+            (
+                ShedAction::DeadLetter,
+                false,
+                Outcome::Release(Duration::ZERO),
+            ),
+        ] {
             let policy = Policy {
-                shedding: Some(Shedding { max_age, shed }),
+                shedding: Some(ShedPolicy { max_age, shed }),
                 ..policy(None, dead_letters)
             };
-            decide(&JobEnding::Shed, 1, &policy, 0)
-        };
-        let letter = Outcome::DeadLetter("older than 10m".into());
-        assert_eq!(old(Shed::DeadLetter, true), Some(letter));
-        assert_eq!(old(Shed::Drop, true), Some(Outcome::Delete));
-        let released = Some(Outcome::Release(Duration::ZERO));
-        assert_eq!(
-            old(Shed::DeadLetter, false),
-            released,
-            "never deleted in silence"
-        );
+            let decided = decide(&JobEnding::Shed, 1, &policy, 0);
+            assert_eq!(decided, Some(outcome), "{shed:?} {dead_letters}");
+        }
     }
 
     #[test]
@@ -258,21 +270,24 @@ mod tests {
 
     #[test]
     fn what_no_filter_matches_is_deleted_or_dead_lettered() {
-        let outcome = |unmatched, dead_letters| {
+        let dead = Outcome::DeadLetter("no filter of the route matches".into());
+        for (unmatched, dead_letters, outcome) in [
+            (UnmatchedAction::Delete, false, Outcome::Delete),
+            (UnmatchedAction::DeadLetter, true, dead),
+            // Never deleted where dead letters are wanted.
+            (
+                UnmatchedAction::DeadLetter,
+                false,
+                Outcome::Release(Duration::ZERO),
+            ),
+        ] {
             let policy = Policy {
                 unmatched,
                 ..policy(Some(3), dead_letters)
             };
-            decide(&JobEnding::Filtered, 9, &policy, 0)
-        };
-        assert_eq!(outcome(Unmatched::Delete, false), Some(Outcome::Delete));
-        let dead = Outcome::DeadLetter("no filter of the route matches".into());
-        assert_eq!(outcome(Unmatched::DeadLetter, true), Some(dead));
-        // Never deleted where dead letters are wanted.
-        assert!(matches!(
-            outcome(Unmatched::DeadLetter, false),
-            Some(Outcome::Release(_))
-        ));
+            let decided = decide(&JobEnding::Filtered, 9, &policy, 0);
+            assert_eq!(decided, Some(outcome), "{unmatched:?} {dead_letters}");
+        }
     }
 
     #[test]
@@ -287,19 +302,20 @@ mod tests {
 
     #[test]
     fn finding_02_smaller_limit_counts_where_dead_lettering_is_possible() {
-        let limited = |attempts, dead_letters, receives| {
+        for (attempts, dead_letters, receives, limit) in [
+            (Some(10), true, Some(3), Some(3)),
+            (Some(2), true, Some(3), Some(2)),
+            (None, false, Some(3), Some(3)),
+            // Without a dead-letter queue of the route its own limit can have no effect.
+            (Some(2), false, Some(3), Some(3)),
+            (Some(2), false, None, None),
+        ] {
             let policy = Policy {
                 receives,
                 ..policy(attempts, dead_letters)
             };
-            policy.limit()
-        };
-        assert_eq!(limited(Some(10), true, Some(3)), Some(3));
-        assert_eq!(limited(Some(2), true, Some(3)), Some(2));
-        assert_eq!(limited(None, false, Some(3)), Some(3));
-        // Without a dead-letter queue of the route its own limit can have no effect.
-        assert_eq!(limited(Some(2), false, Some(3)), Some(3));
-        assert_eq!(limited(Some(2), false, None), None);
+            assert_eq!(policy.limit(), limit, "{attempts:?} {receives:?}");
+        }
     }
 
     #[test]
@@ -309,10 +325,11 @@ mod tests {
             ..policy(None, false)
         };
         let rejected = JobEnding::Verdict(Verdict::Reject("no".into()));
-        let outcome = |attempt| decide(&rejected, attempt, &policy, 0);
-        assert!(matches!(outcome(1), Some(Outcome::Release(_))));
-        let reason = "rejected in 2 attempts; in the last: no";
-        assert_eq!(outcome(2), Some(Outcome::DeadLetter(reason.into())));
+        let first = decide(&rejected, 1, &policy, 0);
+        assert!(matches!(first, Some(Outcome::Release(_))));
+        let last = decide(&rejected, 2, &policy, 0);
+        let reason = "no; rejected in 2 attempts";
+        assert_eq!(last, Some(Outcome::DeadLetter(reason.into())));
     }
 
     #[test]

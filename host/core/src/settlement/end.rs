@@ -6,7 +6,7 @@ use crate::message::{Outcome, Verdict};
 use crate::telemetry::events::{EventKind, Reason, ReasonKind};
 use std::time::Duration;
 
-/// How a delivery ends, with what its event needs.
+/// The end of a delivery, with the details for its event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DeliveryEnd {
     Done,
@@ -21,29 +21,36 @@ pub(super) enum DeliveryEnd {
         attempts: u32,
         reason: Reason,
     },
-    /// It was released at its last permitted receive.
+    /// The message was released at its last permitted receive.
     DeadLetteredByPolicy {
         max_receive_count: u32,
         reason: Reason,
     },
-    /// Too old: deleted, or dead-lettered.
+    /// The message was too old, and was deleted or dead-lettered.
     Shed {
         deleted: bool,
         reason: Reason,
     },
-    /// No filter matched: deleted, or dead-lettered.
+    /// No filter matched the message, and it was deleted or dead-lettered.
     Filtered {
         deleted: bool,
         reason: Reason,
     },
-    /// Released without a completed attempt.
+    /// The message was released after a stop cut its attempt off.
+    Abandoned {
+        attempt: u32,
+        delay: Duration,
+        may_have_been_handled: bool,
+        reason: Reason,
+    },
+    /// The message was released without an attempt.
     Released {
         reason: Reason,
     },
 }
 
 impl DeliveryEnd {
-    /// The event that it is.
+    /// Returns the kind of its event.
     pub(super) fn kind(&self) -> EventKind {
         match self {
             Self::Done => EventKind::Done,
@@ -54,19 +61,21 @@ impl DeliveryEnd {
             Self::DeadLetteredByPolicy { .. } => EventKind::DeadLetteredByPolicy,
             Self::Shed { .. } => EventKind::Shed,
             Self::Filtered { .. } => EventKind::Filtered,
+            Self::Abandoned { .. } => EventKind::Abandoned,
             Self::Released { .. } => EventKind::Released,
         }
     }
 }
 
-/// Whether an attempt was made, and failed, or none was completed.
+/// The failure of an attempt, or the reason why none was completed.
 enum AttemptFailure {
     OfAttempt(Reason),
     WithoutAttempt(Reason),
 }
 
-/// How a delivery ends that settlement ends with `outcome`, at its attempt number `attempt`.
-/// `last_receive`: what the queue's redrive policy permits, where no receive is left.
+/// Returns how a delivery ends that settlement ends with `outcome`, at its attempt number
+/// `attempt`. `last_receive` is the number of receives that the queue's redrive policy permits, if
+/// none is left.
 pub(super) fn end(
     ending: &JobEnding,
     outcome: &Outcome,
@@ -91,15 +100,19 @@ pub(super) fn end(
             ReasonKind::Filtered,
             "no filter of the route matches",
         )),
-        JobEnding::Returned => without_attempt("no attempt was completed"),
+        JobEnding::Returned => without_attempt("no attempt was started"),
         JobEnding::Behind(_) => {
             without_attempt("no attempt was started: others of its group are ahead of it")
         }
-        JobEnding::Stopped(_) => AttemptFailure::WithoutAttempt(Reason::new(
-            ReasonKind::Stopped,
-            "the attempt was stopped with the process",
+        JobEnding::Interrupted => AttemptFailure::WithoutAttempt(Reason::new(
+            ReasonKind::Interrupted,
+            "the stop interrupted the handler; what it did before is not undone",
         )),
-        // Its event is emitted when it is noticed, and nothing is settled.
+        JobEnding::Abandoned(_) => AttemptFailure::WithoutAttempt(Reason::new(
+            ReasonKind::Stopped,
+            "the stop did not wait for the answer; the message may have been handled",
+        )),
+        // The event is emitted when the loss is noticed, and nothing is settled.
         JobEnding::Lost => without_attempt("the lease was lost"),
     };
     let (made, reason) = match failure {
@@ -115,24 +128,8 @@ pub(super) fn end(
             deleted: true,
             reason,
         },
-        Outcome::DeadLetter(why) => {
-            // What the dead letter says, so that one can be found by the other.
-            let reason = Reason::new(reason.kind, why);
-            match ending {
-                JobEnding::Shed => DeliveryEnd::Shed {
-                    deleted: false,
-                    reason,
-                },
-                JobEnding::Filtered => DeliveryEnd::Filtered {
-                    deleted: false,
-                    reason,
-                },
-                _ => DeliveryEnd::DeadLettered {
-                    attempts: attempt,
-                    reason,
-                },
-            }
-        }
+        // The event has the reason of the dead letter, so that one can be found from the other.
+        Outcome::DeadLetter(why) => dead_letter(ending, attempt, Reason::new(reason.kind, why)),
         Outcome::Release(delay) => match last_receive {
             Some(max_receive_count) => DeliveryEnd::DeadLetteredByPolicy {
                 max_receive_count,
@@ -143,8 +140,23 @@ pub(super) fn end(
                 delay: *delay,
                 reason,
             },
+            None if reason.kind.is_of_a_stop() => DeliveryEnd::Abandoned {
+                attempt,
+                delay: *delay,
+                may_have_been_handled: reason.kind == ReasonKind::Stopped,
+                reason,
+            },
             None => DeliveryEnd::Released { reason },
         },
+    }
+}
+
+fn dead_letter(ending: &JobEnding, attempts: u32, reason: Reason) -> DeliveryEnd {
+    let deleted = false;
+    match ending {
+        JobEnding::Shed => DeliveryEnd::Shed { deleted, reason },
+        JobEnding::Filtered => DeliveryEnd::Filtered { deleted, reason },
+        _ => DeliveryEnd::DeadLettered { attempts, reason },
     }
 }
 
@@ -174,10 +186,16 @@ mod tests {
         JobEnding::Verdict(Verdict::Retry { after: None, why })
     }
 
+    fn release() -> Outcome {
+        Outcome::Release(Duration::from_secs(5))
+    }
+
+    fn dead() -> Outcome {
+        Outcome::DeadLetter("why".into())
+    }
+
     /// Every ending, with every outcome that may follow it.
     fn all() -> Vec<(JobEnding, Outcome)> {
-        let release = || Outcome::Release(Duration::from_secs(5));
-        let dead = || Outcome::DeadLetter("why".into());
         let busy = Verdict::Busy {
             after: None,
             why: "full".into(),
@@ -205,7 +223,8 @@ mod tests {
             (JobEnding::Filtered, release()),
             (JobEnding::Returned, release()),
             (JobEnding::Behind(Duration::ZERO), release()),
-            (JobEnding::Stopped(Duration::ZERO), release()),
+            (JobEnding::Interrupted, release()),
+            (JobEnding::Abandoned(Duration::ZERO), release()),
         ]
     }
 
@@ -218,6 +237,7 @@ mod tests {
             | DeliveryEnd::DeadLetteredByPolicy { reason, .. }
             | DeliveryEnd::Shed { reason, .. }
             | DeliveryEnd::Filtered { reason, .. }
+            | DeliveryEnd::Abandoned { reason, .. }
             | DeliveryEnd::Released { reason } => Some(reason.kind),
         };
         (end.kind(), reason)
@@ -251,7 +271,8 @@ mod tests {
                 (EventKind::Released, Some(ReasonKind::Filtered)),
                 (EventKind::Released, Some(ReasonKind::NotAttempted)),
                 (EventKind::Released, Some(ReasonKind::NotAttempted)),
-                (EventKind::Released, Some(ReasonKind::Stopped)),
+                (EventKind::Abandoned, Some(ReasonKind::Interrupted)),
+                (EventKind::Abandoned, Some(ReasonKind::Stopped)),
             ]
         );
     }
@@ -274,7 +295,7 @@ mod tests {
 
     #[test]
     fn finding_05_dead_letter_and_its_log_line_have_the_same_reason() {
-        let outcome = Outcome::DeadLetter("not handled in 2 attempts; in the last, x".into());
+        let outcome = Outcome::DeadLetter("x; not handled in 2 attempts".into());
         let ended = end(&retry(FailureReason::Host("x".into())), &outcome, 2, None);
         let DeliveryEnd::DeadLettered {
             attempts: 2,

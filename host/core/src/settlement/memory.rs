@@ -1,23 +1,23 @@
-//! Remembers recent message ids: which were handled, and how often one was released unattempted.
-//! Pure; bounded.
+//! Remembers recent message ids: which messages were handled, and how often one was released
+//! without an attempt. Pure; bounded.
 
 use crate::message::Message;
 use std::collections::{HashMap, VecDeque};
 
-/// This many ids of each kind.
+/// The maximum number of ids of each kind.
 const REMEMBERED: usize = 10_000;
-/// This many places of ids that were taken out stay in the order at least: clearing them away each
+/// The minimum number of places of removed ids that may stay in the order: clearing them away each
 /// time would cost more than they take.
 const GAPS: usize = 64;
 
 /// The memory of one queue's settlement.
 #[derive(Debug)]
 pub struct Memory {
-    /// Handled; the queue has not confirmed the deletion. Kept apart from those it has, so that
-    /// they are not pushed out by the many.
+    /// Handled messages whose deletion the queue has not confirmed. They are separate from the
+    /// deleted ones, which are many and would push them out.
     undeleted: Recent<()>,
     deleted: Recent<()>,
-    /// How many attempts more, or less, than deliveries there were.
+    /// The number of attempts minus the number of deliveries.
     beyond: Recent<i64>,
 }
 
@@ -32,21 +32,21 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// A handler was done with it.
+    /// Records that a handler completed the message.
     pub fn handled(&mut self, id: &str) {
         self.undeleted.insert(id, ());
         self.beyond.remove(id);
     }
 
-    /// The queue has deleted it.
+    /// Records that the queue has deleted the message.
     pub fn deleted(&mut self, id: &str) {
         if self.undeleted.remove(id).is_some() {
             self.deleted.insert(id, ());
         }
     }
 
-    /// A delivery of it has ended after this many attempts: none, though it raised the receive
-    /// count all the same, or several.
+    /// Records that a delivery of the message ended after this many attempts: none, although it
+    /// raised the receive count, or several.
     pub fn given_back(&mut self, id: &str, tries: u32) {
         let more = i64::from(tries) - 1;
         if more != 0 {
@@ -55,13 +55,13 @@ impl Memory {
         }
     }
 
-    /// Whether a handler was done with it.
+    /// Whether a handler completed the message.
     pub fn is_done(&self, id: &str) -> bool {
         self.undeleted.get(id).is_some() || self.deleted.get(id).is_some()
     }
 
-    /// How many attempts it has had when the first of this delivery is counted. What other processes
-    /// made of their deliveries is not known here: each counts as one attempt.
+    /// Returns the number of attempts, counting the first of this delivery. The attempts in other
+    /// processes are not known here: each of their deliveries counts as one.
     pub fn attempts(&self, message: &Message) -> u32 {
         let beyond = self.beyond.get(&message.id).copied().unwrap_or_default();
         let attempts = i64::from(message.receive_count) + beyond;
@@ -95,7 +95,7 @@ impl<T> Recent<T> {
         {
             self.entries.remove(&oldest);
         }
-        // Removed ids leave their place in the order behind.
+        // Removed ids leave their places in the order.
         if self.order.len() > self.entries.len() + self.entries.len().max(GAPS) {
             self.order.retain(|id| self.entries.contains_key(id));
         }

@@ -1,6 +1,6 @@
 //! The last stage: converts endings into outcomes and settles them, in batches and off the hot
-//! path; retries failed settlements until the lease ends. Knows no other stage and no backend by
-//! name.
+//! path; retries failed settlements until the lease ends. Does not depend on any other stage or
+//! backend.
 
 pub mod batch;
 mod call;
@@ -9,6 +9,7 @@ mod end;
 pub mod memory;
 mod order;
 mod record;
+mod returns;
 
 use crate::backoff;
 use crate::clock;
@@ -17,8 +18,9 @@ use crate::envelope::{Envelope, S3Pointers};
 use crate::filter;
 use crate::filter::Filter;
 use crate::idempotency::guard::Guard;
-use crate::job::{Finished, Job, JobEnding};
+use crate::job::{Arrival, FinishedJob, Hold, Job, JobEnding};
 use crate::message::{Message, Outcome, Verdict};
+use crate::queue::origin::first_id;
 use crate::queue::{DeadLettered, ItemError, Queue, all_failed, first_failure};
 use crate::scheduler::permits::Permits;
 use crate::spans::QueueSpans;
@@ -28,37 +30,39 @@ use crate::telemetry::events::{
     Delivery, MessageEvent, MessageEvents, Reason, ReasonKind, ShedTo, bounded,
 };
 use crate::telemetry::metrics::meter::Meter;
-use crate::telemetry::trace::SpanContext;
 use crate::throttle::median::Median;
 use batch::Batcher;
-use call::{AttemptNote, CallResult, SettleItem, in_time, settle};
+use call::{CallResult, SettleItem, SettleRest, in_time, settle};
 use decide::{Policy, decide};
 use end::{DeliveryEnd, end};
 use memory::Memory;
 pub use order::OrderPort;
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use returns::GroupReturns;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
-/// How long an outcome waits for others to share its call.
+/// The time that an outcome waits for others to share its call.
 const LINGER: Duration = Duration::from_millis(5);
-/// The longest that a deletion waits for others while more are to come: twice as long as such a call
-/// takes, but no longer than this. Nobody waits for a deletion, but each costs a call unless it
-/// shares one; and a process that is killed before does at most a call's worth again.
+/// The maximum time that a deletion waits for others while more are to come. It waits for twice the
+/// duration of such a call, up to this. No work waits for a deletion, but each costs a call unless
+/// it shares one. A process that is killed before the call repeats at most one call's worth of
+/// messages.
 const LONGEST_LINGER: Duration = Duration::from_millis(100);
-/// It waits only if its lease lasts so much longer.
+/// A deletion waits for others only if more than this is left of its lease.
 const LEASE_LEFT: Duration = Duration::from_secs(1);
-/// The first and the longest pause before a settlement is retried.
+/// The first and the maximum pause before a settlement is retried.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
-/// Maximum concurrent calls of one queue. While they are all outstanding, finished messages keep
-/// their permits: a queue that cannot be settled is not asked for more either.
+/// The maximum number of concurrent calls of one queue. While they are all outstanding, finished
+/// messages keep their permits: a queue that cannot be settled is not polled for more either.
 const MOST_CALLS: usize = 32;
 
-/// Why a message was not settled.
-const TOO_LATE: &str = "the lease ended before";
+/// The reason why a message was not settled.
+const TOO_LATE: &str = "the lease ended before the message was settled";
 
-/// One queue's settlement.
+/// The settlement of one queue.
 pub struct Settlement {
     queue: Arc<dyn Queue>,
     policy: Policy,
@@ -68,20 +72,20 @@ pub struct Settlement {
     counters: Arc<Counters>,
     meter: Arc<Meter>,
     events: MessageEvents,
-    /// Remembers beyond the process what is done, where the route wants it.
+    /// The record of done messages outside the process, if the route uses one.
     guard: Option<Arc<Guard>>,
-    /// Who waits for settlements, if groups are kept in order here.
+    /// The port that reports settlements to the scheduler, if groups wait for them.
     order: Option<OrderPort>,
-    /// Which messages are handled; all without.
+    /// The filters of the messages that are handled; without filters, all are.
     filters: Arc<[Filter]>,
-    /// What the filters look into.
+    /// The envelope that the filters look into.
     envelope: Envelope,
     s3_pointers: S3Pointers,
     spans: QueueSpans,
 }
 
 impl Settlement {
-    /// Settles on `queue` by `policy`. Once `halt` is set nothing is retried.
+    /// Creates the settlement of `queue` with `policy`. Once `halt` is set, nothing is retried.
     pub fn new(
         queue: Arc<dyn Queue>,
         policy: Policy,
@@ -114,12 +118,13 @@ impl Settlement {
         Self { guard, ..self }
     }
 
-    /// Ends what none of these filters matches, if there are any.
+    /// Adds filters, if there are any: a message that none of them matches is not handled.
     pub fn filtered(self, filters: Arc<[Filter]>) -> Self {
         Self { filters, ..self }
     }
 
-    /// Looks into this envelope, and dead-letters what is in S3 where that is wanted.
+    /// Looks into this envelope, and dead-letters messages whose content is in S3 if `s3_pointers`
+    /// demands it.
     pub fn opening(self, envelope: Envelope, s3_pointers: S3Pointers) -> Self {
         Self {
             envelope,
@@ -138,10 +143,30 @@ impl Settlement {
         Self { order, ..self }
     }
 
-    /// How a message ends that need not run: handled before, of no interest, or out of attempts.
-    pub fn on_arrival(&self, message: &Message) -> Option<JobEnding> {
-        let memory = self.memory();
-        if memory.is_done(&message.id) {
+    /// Returns what is known of a message that has just arrived.
+    pub fn arrival(&self, message: &Message) -> Arrival {
+        let (is_done, attempts) = {
+            let memory = self.memory();
+            (memory.is_done(&message.id), memory.attempts(message))
+        };
+        Arrival {
+            ending: self.ending_on_arrival(message, is_done, attempts),
+            // Attempts of earlier deliveries count, as far as they are known here; deliveries
+            // without an attempt do not.
+            first_attempt: attempts,
+            last_chance: self.prefers_finishing(message, attempts),
+        }
+    }
+
+    /// Returns the ending of a message that need not run: it was handled before, is unreadable,
+    /// matches no filter, or has no attempts left.
+    fn ending_on_arrival(
+        &self,
+        message: &Message,
+        is_done: bool,
+        attempts: u32,
+    ) -> Option<JobEnding> {
+        if is_done {
             return Some(JobEnding::AlreadyDone);
         }
         if let Some(error) = &message.unreadable {
@@ -155,42 +180,35 @@ impl Settlement {
         if !filter::accepts(&self.filters, content) {
             return Some(JobEnding::Filtered);
         }
-        self.policy.on_arrival(memory.attempts(message))
+        self.policy.on_arrival(attempts)
     }
 
-    /// The number of the first attempt of this delivery, from 1. Attempts of earlier deliveries count,
-    /// as far as they are known here, and deliveries without one do not.
-    pub fn first_attempt(&self, message: &Message) -> u32 {
-        self.memory().attempts(message)
+    /// Whether a message that was not started should be finished rather than released at a stop.
+    fn prefers_finishing(&self, message: &Message, attempts: u32) -> bool {
+        let max_receive_count = self.queue.identity().most_receives;
+        // The queue itself counts every receive, even one without an attempt.
+        max_receive_count.is_some_and(|most| message.receive_count >= most)
+            || self.policy.next_receive_is_fatal(attempts)
     }
 
-    /// Whether a message that was not started is better finished than released at a stop.
-    pub fn prefers_finishing(&self, message: &Message) -> bool {
-        let redrive = self.queue.identity().most_receives;
-        // The queue itself counts every receive, whether or not an attempt came of it.
-        redrive.is_some_and(|most| message.receive_count >= most)
-            || self
-                .policy
-                .next_receive_is_fatal(self.memory().attempts(message))
-    }
-
-    /// Returns the outcome of an ending, if groups must wait for it: a failed attempt at a message
-    /// whose attempts are limited, and dead letters.
+    /// Returns the outcome of an ending if the next message of the group may start only once it is
+    /// settled: if attempts are limited, it is a dead letter, or this process keeps the order and
+    /// the queue's redrive policy permits more receives. Else `None`.
     pub fn preview(&self, message: &Message, tries: u32, ending: &JobEnding) -> Option<Outcome> {
         let attempts = attempts(&self.memory(), message, tries);
         let outcome = decide(ending, attempts, &self.policy, fastrand::u64(..));
         let kept_here = self.order.as_ref().is_some_and(OrderPort::is_kept_here);
-        let policy = self.queue.identity().most_receives;
-        let counts = self.policy.limit().is_some()
+        let max_receive_count = self.queue.identity().most_receives;
+        let group_waits = self.policy.limit().is_some()
             || matches!(outcome, Some(Outcome::DeadLetter(_)))
-            || (kept_here && policy.is_some_and(|most| attempts < most));
-        outcome.filter(|_| counts)
+            || (kept_here && max_receive_count.is_some_and(|most| attempts < most));
+        if group_waits { outcome } else { None }
     }
 
-    /// An attempt ended so and is followed by another in the same delivery, after `pause`, since others
-    /// of its group wait behind it.
+    /// Emits that an attempt ended this way and is followed by another in the same delivery, after
+    /// `pause`, because others of its group wait behind it.
     pub fn tries_again(&self, job: &Job, ending: &JobEnding, pause: Duration) {
-        let made = attempts(&self.memory(), &job.message, job.tries);
+        let made = attempts(&self.memory(), &job.message, job.hold.tries);
         let retried = end(ending, &Outcome::Release(pause), made, None);
         if let DeliveryEnd::Retried {
             attempt,
@@ -199,13 +217,7 @@ impl Settlement {
         } = &retried
         {
             self.events.emit(MessageEvent::Retried {
-                of: delivery(
-                    &job.message,
-                    AttemptNote {
-                        took: job.took,
-                        trace: job.trace,
-                    },
-                ),
+                of: delivery(&job.message, &job.hold),
                 attempt: *attempt,
                 delay: *delay,
                 reason,
@@ -213,7 +225,7 @@ impl Settlement {
         }
     }
 
-    /// Emits that the queue has dead-lettered a message instead of handing it out.
+    /// Emits that the queue has dead-lettered a message instead of delivering it.
     pub fn dead_lettered(&self, letter: &DeadLettered) {
         let DeadLettered {
             id,
@@ -224,6 +236,7 @@ impl Settlement {
         } = letter;
         let of = Delivery {
             id,
+            first_id: None,
             receive_count: *receive_count,
             took: None,
             trace: None,
@@ -240,38 +253,46 @@ impl Settlement {
                 of,
                 attempts: *receive_count,
                 to,
+                dead_letter_id: None,
                 reason,
             },
         });
     }
 
-    fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    fn memory(&self) -> parking_lot::MutexGuard<'_, Memory> {
+        self.memory.lock()
     }
 
-    /// Settles messages until the senders are gone and everything is settled or its lease over.
-    pub async fn run(self: Arc<Self>, mut finished: UnboundedReceiver<Finished>) {
-        let mut batch = Batcher::new(self.queue.identity().batch, LINGER);
+    /// Settles messages until the senders are gone and every message is settled or its lease is
+    /// over.
+    pub async fn run(self: Arc<Self>, mut finished: UnboundedReceiver<FinishedJob>) {
+        let mut pending = PendingOutcomes::new(self.queue.identity().batch);
         let mut calls: Group<CallResult> = Group::new();
-        let mut overtaken: Group<SettleItem> = Group::new();
         let mut call_times = Median::default();
         let mut open = true;
-        while open || !batch.is_empty() || !calls.is_empty() || !overtaken.is_empty() {
+        while open || !pending.is_empty() || !calls.is_empty() {
             let now = clock::now();
-            batch.set_patience(self.patience(call_times.get()));
+            let patience = self.patience(call_times.get());
+            pending.batch.set_patience(patience);
             while calls.len() < MOST_CALLS
-                && let Some(items) =
-                    batch.take(now, !open || batch.is_awaited() && calls.is_empty())
+                && let Some(items) = pending.take(now, !open, calls.is_empty())
             {
                 let (items, late) = in_time(items, now);
-                late.iter()
-                    .for_each(|item| self.not_settled(item, TOO_LATE, now));
+                for item in &late {
+                    self.not_settled(item, TOO_LATE, now);
+                    pending.ended(item, now);
+                }
                 let (queue, guard) = (self.queue.clone(), self.guard.clone());
                 calls.spawn(settle(queue, guard, self.spans.clone(), items));
             }
-            let due = batch.next_due().filter(|_| calls.len() < MOST_CALLS);
+            let may_call = calls.len() < MOST_CALLS;
+            let due = if may_call {
+                pending.batch.next_due()
+            } else {
+                None
+            };
             tokio::select! {
-                biased; // for simulations; of answers there are few, of what is finished many
+                biased; // for simulations; answers are few, finished jobs are many
                 answer = calls.next() => {
                     self.counters.settle_calls.many(answer.calls);
                     self.meter.calls.many(answer.calls);
@@ -282,72 +303,65 @@ impl Settlement {
                     if all_failed(&answer.results) {
                         self.counters.failed_calls.one();
                     }
-                    self.note(answer, &mut batch);
+                    self.note(answer, &mut pending);
                 }
-                item = overtaken.next() => batch.push(item, false, clock::now()),
+                item = pending.overtaken.next() => pending.batch.push(item, false, clock::now()),
                 next = finished.recv(), if open => match next {
                     None => open = false,
-                    Some(finished) => {
-                        self.admit(finished, &mut batch, &mut calls, &mut overtaken);
-                    }
+                    Some(finished) => self.admit(finished, &mut pending, &mut calls),
                 },
                 () = clock::sleep_until(due) => {}
             }
         }
     }
 
-    /// How long deletions wait for others to share their call, given its duration: longer while
-    /// messages are in flight or requested, because theirs will follow.
+    /// Returns how long deletions wait for others to share their call, given its duration: longer
+    /// while messages are in flight or requested, because their deletions will follow.
     fn patience(&self, call_time: Option<Duration>) -> Duration {
         let ordered = self.queue.identity().ordered_groups || self.order.is_some();
-        match call_time.filter(|_| !ordered && self.permits.used() > 0) {
-            Some(took) => took.saturating_mul(2).min(LONGEST_LINGER),
-            None => LINGER,
+        match call_time {
+            Some(took) if !ordered && self.permits.used() > 0 => {
+                took.saturating_mul(2).min(LONGEST_LINGER)
+            }
+            _ => LINGER,
         }
     }
 
     /// Decides on one finished job and queues its outcome.
     fn admit(
         &self,
-        finished: Finished,
-        batch: &mut Batcher<SettleItem>,
+        finished: FinishedJob,
+        pending: &mut PendingOutcomes,
         calls: &mut Group<CallResult>,
-        overtaken: &mut Group<SettleItem>,
     ) {
-        let Finished {
+        if finished.is_awaited {
+            pending.batch.await_next();
+        }
+        let ending = finished.ending;
+        let Job {
             message,
             lease,
-            permit,
-            held,
-            tries,
-            took,
-            trace,
-            ending,
-            is_awaited,
-        } = finished;
-        let attempt = AttemptNote { took, trace };
-        if is_awaited {
-            batch.await_next();
-        }
+            mut hold,
+        } = finished.job;
         if lease.is_cancelled() {
             self.comes_again(&message.id, lease.hidden().latest());
-            self.cancelled(&message, attempt);
+            self.cancelled(&message, &hold);
             return;
         }
-        let attempts = self.remember(&message, tries, &ending);
+        let attempts = self.remember(&message, hold.tries, &ending);
         let unrecorded = self.guard.is_some() && ending == JobEnding::Verdict(Verdict::Done);
         let outcome = decide(&ending, attempts, &self.policy, fastrand::u64(..));
         let latest = lease.hidden().latest();
         let Some(outcome) = outcome.map(legible) else {
-            self.lost((&message, attempt), false);
+            self.lost(&message, &hold, false);
             self.comes_again(&message.id, latest);
             return;
         };
         let Some(claim) = lease.settle() else {
             let handled = ending == JobEnding::Verdict(Verdict::Done);
-            self.lost((&message, attempt), handled);
+            self.lost(&message, &hold, handled);
             self.comes_again(&message.id, latest);
-            if let Some(guard) = self.guard.clone().filter(|_| unrecorded) {
+            if unrecorded && let Some(guard) = self.guard.clone() {
                 calls.spawn(record::alone(guard, message));
             }
             return;
@@ -359,36 +373,42 @@ impl Settlement {
             JobEnding::Shed | JobEnding::Filtered | JobEnding::Cancelled
         );
         if outcome == Outcome::Delete && is_given_up {
-            // What is to be dead-lettered is not remembered: it would be deleted instead.
+            // A message to be dead-lettered is not remembered: otherwise its redelivery would be
+            // deleted.
             self.memory().handled(&message.id);
         }
-        let item = SettleItem {
-            message,
-            outcome,
+        if calls.len() < MOST_CALLS {
+            hold.permit = None;
+        }
+        let rest = SettleRest {
             end,
             claim,
             tries: 0,
-            attempt,
             unrecorded,
-            seat: (calls.len() >= MOST_CALLS).then_some(permit),
-            held,
+            hold,
         };
-        // Only a release can be undone by an extension that overtakes it.
-        if !matches!(item.outcome, Outcome::Release(_)) || item.claim.is_quiet() {
-            let now = clock::now();
-            let patient = batch.has_patience()
-                && item.outcome == Outcome::Delete
-                && item.claim.until() > now + LEASE_LEFT;
-            batch.push(item, patient, now);
+        let item = SettleItem {
+            message,
+            outcome,
+            rest,
+        };
+        let in_order = self.queue.identity().ordered_groups
+            && !self.order.as_ref().is_some_and(OrderPort::is_kept_here);
+        let waits = if in_order {
+            item.returning().map(str::to_owned)
         } else {
-            overtaken.spawn(async move {
-                item.claim.quiet().await;
-                item
-            });
+            None
+        };
+        let item = match waits {
+            Some(group) => pending.returns.admit(&group, item),
+            None => Some(item),
+        };
+        if let Some(item) = item {
+            pending.send(item, clock::now());
         }
     }
 
-    /// Notes what will matter when the id comes back. Answers with the attempts so far.
+    /// Records what matters if the id comes back. Returns the number of attempts so far.
     fn remember(&self, message: &Message, tries: u32, ending: &JobEnding) -> u32 {
         let mut memory = self.memory();
         let attempts = attempts(&memory, message, tries);
@@ -397,7 +417,8 @@ impl Settlement {
             JobEnding::Verdict(Verdict::Retry { .. } | Verdict::Reject(_))
             | JobEnding::Returned
             | JobEnding::Behind(_)
-            | JobEnding::Stopped(_)
+            | JobEnding::Interrupted
+            | JobEnding::Abandoned(_)
             | JobEnding::Lost => memory.given_back(&message.id, tries),
             JobEnding::Verdict(_)
             | JobEnding::AlreadyDone
@@ -410,25 +431,31 @@ impl Settlement {
         attempts
     }
 
-    /// What the queue's redrive policy permits, where it permits no receive after this one.
+    /// Returns the number of receives that the queue's redrive policy permits, if this receive is
+    /// the last.
     fn last_receive(&self, message: &Message) -> Option<u32> {
         let policy = self.queue.identity().most_receives;
         policy.filter(|most| message.receive_count >= *most)
     }
 
-    /// The lease was lost, whether or not the handler was done. At the last receive the queue's redrive
-    /// policy dead-letters the message; a queue that reports that itself does so when it happens.
-    fn lost(&self, (message, attempt): (&Message, AttemptNote), handled: bool) {
-        let of = delivery(message, attempt);
-        let last_receive = self.last_receive(message);
-        let last_receive = last_receive.filter(|_| !self.queue.reports_redrives());
+    /// Emits that the lease was lost, whether or not the handler was done. At the last receive, the
+    /// queue's redrive policy dead-letters the message; a queue that reports redrives itself does
+    /// so when it happens.
+    fn lost(&self, message: &Message, hold: &Hold, handled: bool) {
+        let of = delivery(message, hold);
+        let last_receive = if self.queue.facts().reports_redrives {
+            None
+        } else {
+            self.last_receive(message)
+        };
         let Some(max_receive_count) = last_receive else {
             self.events.emit(MessageEvent::Lost { of, handled });
             return;
         };
-        let why = match handled {
-            true => "its lease was lost at the last permitted receive, after it was handled",
-            false => "its lease was lost at the last permitted receive",
+        let why = if handled {
+            "its lease was lost at the last permitted receive, after it was handled"
+        } else {
+            "its lease was lost at the last permitted receive"
         };
         let to = self.queue.redrive_policy_target();
         self.events.emit(MessageEvent::DeadLetteredByPolicy {
@@ -439,14 +466,14 @@ impl Settlement {
         });
     }
 
-    /// Emits how deliveries ended whose outcomes the queue has accepted.
-    fn emit_ends(&self, ended: &[(Message, DeliveryEnd, AttemptNote)]) {
-        let mut released: Vec<ReleasedLot<'_>> = Vec::new();
-        let mut shed: Vec<(&Reason, bool, Vec<&str>)> = Vec::new();
-        let mut filtered: Vec<(&Reason, bool, Vec<&str>)> = Vec::new();
-        for (message, end, attempt) in ended {
-            let (of, id) = (delivery(message, *attempt), message.id.as_str());
-            match end {
+    /// Emits how the deliveries ended whose outcomes the queue has accepted.
+    fn emit_ends(&self, ended: &[SettleItem]) {
+        let mut released: Lots<'_> = Vec::new();
+        let mut shed: GivenUpLots<'_> = Vec::new();
+        let mut filtered: GivenUpLots<'_> = Vec::new();
+        for SettleItem { message, rest, .. } in ended {
+            let (of, id) = (delivery(message, &rest.hold), message.id.as_str());
+            match &rest.end {
                 DeliveryEnd::Done => self.events.emit(MessageEvent::Done { of }),
                 DeliveryEnd::Duplicate => self.events.emit(MessageEvent::Duplicate { of }),
                 DeliveryEnd::Cancelled => self.events.emit(MessageEvent::Cancelled { of }),
@@ -462,10 +489,12 @@ impl Settlement {
                 }),
                 DeliveryEnd::DeadLettered { attempts, reason } => {
                     let to = self.queue.dead_letter_queue();
+                    let dead_letter_id = self.queue.dead_letter_id(id);
                     self.events.emit(MessageEvent::DeadLettered {
                         of,
                         attempts: *attempts,
                         to: to.as_deref(),
+                        dead_letter_id: dead_letter_id.as_deref(),
                         reason,
                     });
                 }
@@ -481,12 +510,22 @@ impl Settlement {
                         reason,
                     });
                 }
+                DeliveryEnd::Abandoned {
+                    attempt,
+                    delay,
+                    may_have_been_handled,
+                    reason,
+                } => self.events.emit(MessageEvent::Abandoned {
+                    of,
+                    attempt: *attempt,
+                    may_have_been_handled: *may_have_been_handled,
+                    delay: *delay,
+                    reason,
+                }),
                 DeliveryEnd::Released { reason } => {
-                    // The line of an attempt that was cut off names its span.
-                    let of = (reason, attempt.trace);
-                    match released.iter_mut().find(|(same, _)| *same == of) {
+                    match released.iter_mut().find(|(same, _)| *same == reason) {
                         Some((_, ids)) => ids.push(id),
-                        None => released.push((of, vec![id])),
+                        None => released.push((reason, vec![id])),
                     }
                 }
                 DeliveryEnd::Shed { reason, deleted } => add(&mut shed, reason, *deleted, id),
@@ -495,64 +534,63 @@ impl Settlement {
                 }
             }
         }
-        for ((reason, trace), ids) in released {
+        self.emit_lots(released, shed, filtered);
+    }
+
+    /// Logs releases, shed and filtered messages: one event for all with the same reason.
+    fn emit_lots(&self, released: Lots<'_>, shed: GivenUpLots<'_>, filtered: GivenUpLots<'_>) {
+        for (reason, ids) in released {
             let ids = &ids;
-            self.events
-                .emit(MessageEvent::Released { ids, reason, trace });
+            self.events.emit(MessageEvent::Released { ids, reason });
         }
         let queue = self.queue.dead_letter_queue();
-        let to = |deleted: bool| match deleted {
-            true => ShedTo::Deleted,
-            false => ShedTo::DeadLetters(queue.as_deref()),
-        };
         for (reason, deleted, ids) in shed {
-            let (ids, to) = (&ids, to(deleted));
+            let (ids, to) = (&ids, given_up_to(deleted, queue.as_deref()));
             self.events.emit(MessageEvent::Shed { ids, to, reason });
         }
         for (reason, deleted, ids) in filtered {
-            let (ids, to) = (&ids, to(deleted));
+            let (ids, to) = (&ids, given_up_to(deleted, queue.as_deref()));
             self.events.emit(MessageEvent::Filtered { ids, to, reason });
         }
     }
 
-    /// The message was cancelled while it was held here, and its queue has removed it.
-    fn cancelled(&self, message: &Message, attempt: AttemptNote) {
-        let of = delivery(message, attempt);
+    /// Emits that the message was cancelled while it was held here. Its queue has removed it.
+    fn cancelled(&self, message: &Message, hold: &Hold) {
+        let of = delivery(message, hold);
         self.events.emit(MessageEvent::Cancelled { of });
     }
 
-    /// The message was not settled in time, or the queue did not accept its outcome; the queue
-    /// redelivers it.
+    /// Emits that the message was not settled in time, or that the queue did not accept its
+    /// outcome. The queue redelivers it.
     fn not_settled(&self, item: &SettleItem, error: &str, now: BootInstant) {
+        let latest = item.latest(now);
         self.events.emit(MessageEvent::NotSettled {
-            of: delivery(&item.message, item.attempt),
-            wanted: item.end.kind(),
+            of: delivery(&item.message, &item.rest.hold),
+            wanted: item.rest.end.kind(),
             outcome: match item.outcome {
                 Outcome::Delete => "delete",
                 Outcome::Release(_) => "release",
                 Outcome::DeadLetter(_) => "dead-letter",
             },
+            visible_by: clock::wall_clock_now() + latest.since(now),
             error,
         });
-        self.comes_again(&item.message.id, item.latest(now));
+        self.comes_again(&item.message.id, latest);
     }
 
-    /// Reads a call's results; transient failures are retried while the lease lasts.
-    fn note(&self, answer: CallResult, batch: &mut Batcher<SettleItem>) {
+    /// Processes a call's results. Transient failures are retried while the lease lasts.
+    fn note(&self, answer: CallResult, pending: &mut PendingOutcomes) {
         let now = clock::now();
         for item in &answer.late {
             self.not_settled(item, TOO_LATE, now);
+            pending.ended(item, now);
         }
         let mut ended = Vec::with_capacity(answer.items.len());
-        let missing = || {
+        let results = answer.results.into_iter().chain(std::iter::repeat_with(|| {
             Err(ItemError::Transient(
                 "the queue's answer did not contain it".into(),
             ))
-        };
-        let results = answer
-            .results
-            .into_iter()
-            .chain(std::iter::repeat_with(missing));
+        }));
         for (item, result) in answer.items.into_iter().zip(results) {
             match result {
                 Ok(()) => {
@@ -564,14 +602,19 @@ impl Settlement {
                     if let Some(order) = &self.order {
                         order.settled(&item.message.id, &item.outcome, item.unanswered(now), now);
                     }
-                    ended.push((item.message, item.end, item.attempt));
+                    pending.ended(&item, now);
+                    ended.push(item);
                 }
-                Err(ItemError::Transient(why)) => self.again(item, &why, now, batch),
+                Err(ItemError::Transient(why)) => self.again(item, &why, now, pending),
                 Err(ItemError::Cancelled) => {
-                    self.cancelled(&item.message, item.attempt);
+                    self.cancelled(&item.message, &item.rest.hold);
                     self.comes_again(&item.message.id, item.latest(now));
+                    pending.ended(&item, now);
                 }
-                Err(error) => self.not_settled(&item, &error.to_string(), now),
+                Err(error) => {
+                    self.not_settled(&item, &error.to_string(), now);
+                    pending.ended(&item, now);
+                }
             }
         }
         self.emit_ends(&ended);
@@ -582,19 +625,21 @@ impl Settlement {
         mut item: SettleItem,
         why: &str,
         now: BootInstant,
-        batch: &mut Batcher<SettleItem>,
+        pending: &mut PendingOutcomes,
     ) {
-        item.tries += 1;
-        item.seat.get_or_insert_with(|| self.permits.overdraw(1));
-        let at = now + backoff::full_jitter(AGAIN.0, AGAIN.1, item.tries, fastrand::u64(..));
-        if at < item.claim.until() && !self.halt.is_cancelled() {
-            batch.push_later(item, at);
+        item.rest.tries += 1;
+        let permit = &mut item.rest.hold.permit;
+        permit.get_or_insert_with(|| self.permits.overdraw(1));
+        let at = now + backoff::full_jitter(AGAIN.0, AGAIN.1, item.rest.tries, fastrand::u64(..));
+        if at < item.rest.claim.until() && !self.halt.is_cancelled() {
+            pending.batch.push_later(item, at);
         } else {
-            self.not_settled(&item, &format!("{TOO_LATE}: {why}"), now);
+            self.not_settled(&item, &format!("{TOO_LATE}; last error: {why}"), now);
+            pending.ended(&item, now);
         }
     }
 
-    /// The queue redelivers it without a settlement, from `due` on at the latest.
+    /// Reports that the queue redelivers the message without a settlement, at `due` at the latest.
     fn comes_again(&self, id: &str, due: BootInstant) {
         if let Some(order) = &self.order {
             order.comes_again(id, due);
@@ -602,32 +647,100 @@ impl Settlement {
     }
 }
 
-/// Messages that were released for the same reason, after the same attempt if it was traced.
-type ReleasedLot<'a> = ((&'a Reason, Option<SpanContext>), Vec<&'a str>);
+/// The outcomes that no call has taken yet.
+struct PendingOutcomes {
+    batch: Batcher<SettleItem>,
+    /// Releases whose last extension is not answered yet.
+    overtaken: Group<SettleItem>,
+    /// Releases that go after others of their groups.
+    returns: GroupReturns<SettleItem>,
+}
 
-/// Adds an id to those that were deleted, or were not, for the same reason.
-fn add<'a>(
-    lots: &mut Vec<(&'a Reason, bool, Vec<&'a str>)>,
-    reason: &'a Reason,
-    deleted: bool,
-    id: &'a str,
-) {
-    match lots.iter_mut().find(|(_, same, _)| *same == deleted) {
+impl PendingOutcomes {
+    fn new(size: usize) -> Self {
+        Self {
+            batch: Batcher::new(size, LINGER),
+            overtaken: Group::new(),
+            returns: GroupReturns::default(),
+        }
+    }
+
+    /// Whether no outcome is left. Releases that wait for others of their group wait for one of
+    /// these, or for a call.
+    fn is_empty(&self) -> bool {
+        self.batch.is_empty() && self.overtaken.is_empty()
+    }
+
+    /// Takes the items of the next call; all of them if no more come, or if they are awaited and no
+    /// call runs.
+    fn take(&mut self, now: BootInstant, ends: bool, is_idle: bool) -> Option<Vec<SettleItem>> {
+        let flush = ends || self.batch.is_awaited() && is_idle;
+        self.batch.take(now, flush)
+    }
+
+    /// Queues an outcome for the next call.
+    fn send(&mut self, item: SettleItem, now: BootInstant) {
+        // Only a release can be undone by an extension that overtakes it.
+        if matches!(item.outcome, Outcome::Release(_)) && !item.rest.claim.is_quiet() {
+            self.overtaken.spawn(async move {
+                item.rest.claim.quiet().await;
+                item
+            });
+            return;
+        }
+        let patient = self.batch.has_patience()
+            && item.outcome == Outcome::Delete
+            && item.rest.claim.until() > now + LEASE_LEFT;
+        self.batch.push(item, patient, now);
+    }
+
+    /// Sends the releases that waited for an outcome that was accepted or given up.
+    fn ended(&mut self, item: &SettleItem, now: BootInstant) {
+        let Some(group) = item.returning() else {
+            return;
+        };
+        for next in self.returns.ended(group) {
+            self.send(next, now);
+        }
+    }
+}
+
+/// The ids of messages that ended for the same reason.
+type Lots<'a> = Vec<(&'a Reason, Vec<&'a str>)>;
+/// The ids of messages that were given up for the same reason, and whether they were deleted.
+type GivenUpLots<'a> = Vec<(&'a Reason, bool, Vec<&'a str>)>;
+
+/// Adds an id to the messages that were given up for the same reason and had the same fate.
+fn add<'a>(lots: &mut GivenUpLots<'a>, reason: &'a Reason, deleted: bool, id: &'a str) {
+    match lots
+        .iter_mut()
+        .find(|(why, gone, _)| *why == reason && *gone == deleted)
+    {
         Some((_, _, ids)) => ids.push(id),
         None => lots.push((reason, deleted, vec![id])),
     }
 }
 
-fn delivery(message: &Message, attempt: AttemptNote) -> Delivery<'_> {
-    Delivery {
-        id: &message.id,
-        receive_count: message.receive_count,
-        took: attempt.took,
-        trace: attempt.trace,
+/// Returns where given-up messages went.
+fn given_up_to(deleted: bool, dead_letters: Option<&str>) -> ShedTo<'_> {
+    if deleted {
+        ShedTo::Deleted
+    } else {
+        ShedTo::DeadLetters(dead_letters)
     }
 }
 
-/// With a reason that is bounded and without control characters, as the log has it.
+fn delivery<'a>(message: &'a Message, hold: &Hold) -> Delivery<'a> {
+    Delivery {
+        id: &message.id,
+        first_id: first_id(message),
+        receive_count: message.receive_count,
+        took: hold.took,
+        trace: hold.trace,
+    }
+}
+
+/// Bounds the reason of a dead letter and removes its control characters, as in the log.
 fn legible(outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::DeadLetter(why) => Outcome::DeadLetter(bounded(&why)),

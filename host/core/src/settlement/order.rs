@@ -1,5 +1,5 @@
 //! Reports settlements to the scheduler for groups whose order it keeps, and for groups that are
-//! blocked until one of their messages is dead-lettered. Knows no other stage.
+//! blocked until one of their messages is dead-lettered. Does not depend on any other stage.
 
 use crate::clock;
 use crate::clock::BootInstant;
@@ -8,16 +8,18 @@ use crate::message::Outcome;
 use crate::scheduler::shared::SharedScheduler;
 use std::sync::Arc;
 
-/// Reports settlements to the scheduler.
+/// The port that reports settlements to the scheduler.
 pub struct OrderPort {
     scheduler: Arc<SharedScheduler<Job>>,
     lane: usize,
-    /// Whether the queue keeps the order: then only dead letters are waited for.
+    /// Whether the queue keeps the order. Then groups wait only for messages that end without an
+    /// attempt and for dead letters.
     by_queue: bool,
 }
 
 impl OrderPort {
-    /// Creates the port of the queue `lane`, which keeps the order of its groups or does not.
+    /// Creates the port of the queue `lane`. `by_queue` is whether the queue keeps the order of its
+    /// groups.
     pub fn new(scheduler: Arc<SharedScheduler<Job>>, lane: usize, by_queue: bool) -> Self {
         Self {
             scheduler,
@@ -26,13 +28,13 @@ impl OrderPort {
         }
     }
 
-    /// Whether the order is kept here, and not by the queue.
+    /// Whether the order is kept here and not by the queue.
     pub(super) fn is_kept_here(&self) -> bool {
         !self.by_queue
     }
 
-    /// The queue has taken this outcome. Calls of which nothing was heard may hide the message
-    /// until `unheard` all the same.
+    /// Reports that the queue has taken this outcome. Unanswered calls may still hide the message
+    /// until `unheard`.
     pub(super) fn settled(
         &self,
         id: &str,
@@ -40,7 +42,7 @@ impl OrderPort {
         unheard: Option<BootInstant>,
         now: BootInstant,
     ) {
-        if self.by_queue && !matches!(outcome, Outcome::DeadLetter(_)) {
+        if self.by_queue && *outcome == Outcome::Delete {
             return;
         }
         let due = match outcome {
@@ -50,7 +52,7 @@ impl OrderPort {
         self.report(id, due);
     }
 
-    /// The message is redelivered, from `due` on at the latest.
+    /// Reports that the message is redelivered, at `due` at the latest.
     pub(super) fn comes_again(&self, id: &str, due: BootInstant) {
         self.report(id, Some(due));
     }
@@ -60,7 +62,8 @@ impl OrderPort {
             .lock()
             .settled(self.lane, id, due, clock::now());
         if due.is_none() || self.by_queue {
-            // What waited for it may start; intake sees to that, and after a stop the drain.
+            // Messages that waited for it may start: the intake starts them, and after a stop the
+            // drain does.
             self.scheduler.replan.notify_one();
             self.scheduler.retired.notify_one();
         }

@@ -1,6 +1,7 @@
-//! The spans of one queue's messages, by the messaging conventions of OpenTelemetry: `receive` of a
-//! call that brought messages, `process` of an attempt, `settle` of a call that settles. A message that
-//! is only held has none. Decides nothing about messages; off, it does nothing.
+//! The spans of one queue's messages, by the messaging conventions of OpenTelemetry: `receive` for
+//! a call that brought messages, `process` for an attempt, `settle` for a call that settles. A
+//! message that is only held has no span. Makes no decision about messages; does nothing if tracing
+//! is off.
 
 use crate::clock;
 use crate::clock::BootInstant;
@@ -16,11 +17,11 @@ use crate::telemetry::trace::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Makes the spans of one queue; by default none. Cheap to clone.
+/// The maker of one queue's spans; by default it makes none. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct QueueSpans(Option<Arc<SpanNames>>);
 
-/// What all spans of a queue have in common.
+/// The common parts of all spans of a queue.
 #[derive(Debug)]
 struct SpanNames {
     tracer: Tracer,
@@ -31,14 +32,14 @@ struct SpanNames {
     envelope: Envelope,
 }
 
-/// What the spans of a queue's messages need to know of its route.
+/// The terms of a route that the spans of its queue's messages need.
 #[derive(Debug, Clone, Copy)]
 pub struct SpanTerms<'a> {
     /// The route's name.
     pub route: &'a str,
-    /// The visibility timeout that it receives with.
+    /// The visibility timeout that the route receives with.
     pub visibility: Duration,
-    /// What the bodies are wrapped in: a context may be inside.
+    /// The envelope of the bodies, which may contain a trace context.
     pub envelope: Envelope,
     /// The URL of an SQS queue.
     pub queue_url: Option<&'a str>,
@@ -51,22 +52,22 @@ struct SpanForm {
     shared: Arc<[SpanAttribute]>,
 }
 
-/// One item of a call that settled.
+/// One item of a call that settles.
 #[derive(Debug, Clone, Copy)]
 pub struct SettledItem<'a> {
     /// The message.
     pub message: &'a Message,
     /// The attempt's span, if one was made.
     pub attempt: Option<SpanContext>,
-    /// How the delivery ends if the queue accepts it.
+    /// The end of the delivery if the queue accepts the outcome.
     pub end: EventKind,
-    /// What the queue answered; none if the answer did not contain it.
+    /// The answer of the queue; `None` if its answer did not contain the item.
     pub result: Option<&'a Result<(), ItemError>>,
 }
 
 impl QueueSpans {
-    /// For a queue of the messaging system that the conventions call `system`, which a route receives
-    /// from on these terms.
+    /// Creates the spans of a queue of the messaging system that the conventions call `system`,
+    /// from which a route receives on these terms.
     pub fn new(
         tracer: &Tracer,
         system: &'static str,
@@ -111,7 +112,7 @@ impl QueueSpans {
         })))
     }
 
-    /// A call that brought these messages, or failed.
+    /// Records a call that brought these messages, or failed.
     pub(crate) fn received(&self, called: BootInstant, received: Result<&[Message], &QueueError>) {
         let Some(names) = &self.0 else { return };
         if matches!(received, Ok([])) {
@@ -134,7 +135,7 @@ impl QueueSpans {
         });
     }
 
-    /// The span of an attempt at these messages, which begins at `now`.
+    /// Begins the span of an attempt at these messages at `now`.
     pub fn begin_process(&self, jobs: &[Job], now: BootInstant) -> Option<ActiveSpan> {
         let names = self.0.as_deref()?;
         let continues = names.tracer.terms()?.continues_trace;
@@ -148,8 +149,8 @@ impl QueueSpans {
         Some(ActiveSpan::new(&names.tracer, context))
     }
 
-    /// Ends the span of an attempt, and notes with its jobs where it is. One that failed is kept where
-    /// failures are, though its trace is not sampled.
+    /// Ends the span of an attempt, and stores its context in the jobs. If failures are kept, a
+    /// failed attempt is kept even if its trace is not sampled.
     pub fn end_process(
         &self,
         span: Option<ActiveSpan>,
@@ -160,17 +161,17 @@ impl QueueSpans {
             return;
         };
         let mut context = active.context();
-        let is_failed = |ending: &JobEnding| attempt_end(ending).failure.is_some();
         let keeps_failures = names
             .tracer
             .terms()
             .is_some_and(|terms| terms.keeps_failures);
-        let is_begun = ended.iter().any(|(job, _)| job.took.is_some());
+        let is_begun = ended.iter().any(|(job, _)| job.hold.took.is_some());
         if !context.sampled && keeps_failures {
-            context.sampled = is_begun && ended.iter().any(|(_, ending)| is_failed(ending));
+            let mut ends = ended.iter().map(|(_, ending)| attempt_end(ending));
+            context.sampled = is_begun && ends.any(|end| end.failure.is_some());
         }
         for (job, _) in &mut *ended {
-            job.trace = Some(context);
+            job.hold.trace = Some(context);
         }
         if context.sampled && is_begun {
             names.record(&names.process, context, began, |span| {
@@ -179,7 +180,7 @@ impl QueueSpans {
         }
     }
 
-    /// A call that settled these.
+    /// Records a call that settled these items.
     pub fn settled<'a>(
         &self,
         called: BootInstant,
@@ -188,7 +189,7 @@ impl QueueSpans {
         let Some(names) = &self.0 else { return };
         let mut attempts = items.clone().filter_map(|item| item.attempt);
         let first = attempts.next();
-        // Looked at before anything is made for it.
+        // Checked before anything is built for the span.
         let is_sampled = first.is_some_and(|first| first.sampled)
             || attempts.clone().any(|attempt| attempt.sampled);
         if first.is_some() && !is_sampled {
@@ -210,8 +211,11 @@ impl QueueSpans {
             span.parent = parent.map(|parent| parent.span_id);
             if parent.is_none() {
                 let followed = items.clone().filter_map(|item| {
-                    let remote = || names.remote_context(item.message)?.span();
-                    Some(link(item.message, item.attempt.or_else(remote)?))
+                    Some(link(
+                        item.message,
+                        item.attempt
+                            .or_else(|| names.remote_context(item.message)?.span())?,
+                    ))
                 });
                 (span.links, span.dropped_links) = bounded_list(followed, MOST_LINKS);
             }
@@ -221,7 +225,7 @@ impl QueueSpans {
 }
 
 impl SpanNames {
-    /// A root span that ends now, after `describe` has filled it.
+    /// Records a root span that ends now, after `describe` has filled it.
     fn record(
         &self,
         form: &SpanForm,
@@ -249,13 +253,15 @@ impl SpanNames {
         self.tracer.record(span);
     }
 
-    /// Where the sender's span is: the message says it, or what is in its envelope.
+    /// Returns the context of the sender's span, which the message or the content of its envelope
+    /// names.
     fn remote_context(&self, message: &Message) -> Option<RemoteContext> {
         let own = message.remote_context();
         own.or_else(|| self.envelope.open(message)?.remote_context())
     }
 
-    /// Links to what sent these, where they say it, and how many more there are.
+    /// Returns links to the senders' spans, for messages that name one, and the number of further
+    /// links.
     fn links<'a>(&self, messages: impl Iterator<Item = &'a Message>) -> (Vec<SpanLink>, u32) {
         let linked = messages
             .filter_map(|message| Some(link(message, self.remote_context(message)?.span()?)));
@@ -328,7 +334,7 @@ impl SpanNames {
     }
 }
 
-/// Which message it is, and how often it was received and attempted.
+/// Returns the id of the message, and how often it was received and attempted.
 fn of_delivery(job: &Job) -> [SpanAttribute; 3] {
     let message = &job.message;
     [
@@ -337,12 +343,12 @@ fn of_delivery(job: &Job) -> [SpanAttribute; 3] {
             "dispatcher.message.receive_count",
             message.receive_count.into(),
         ),
-        ("dispatcher.attempt", job.attempt().into()),
+        ("dispatcher.attempt", job.hold.attempt().into()),
     ]
 }
 
 fn describe_settlement<'a>(span: &mut Span, items: impl Iterator<Item = SettledItem<'a>> + Clone) {
-    let refused = items.clone().filter_map(|item| match item.result {
+    let errors = items.clone().filter_map(|item| match item.result {
         Some(Ok(())) => None,
         Some(Err(error)) => Some((error.label(), error.to_string())),
         None => Some((
@@ -350,7 +356,7 @@ fn describe_settlement<'a>(span: &mut Span, items: impl Iterator<Item = SettledI
             "the queue's answer did not contain it".to_owned(),
         )),
     });
-    let refused: Vec<(&str, String)> = refused.collect();
+    let refused: Vec<(&str, String)> = errors.collect();
     let count = items.clone().count();
     let outcome = common(items.clone().map(|item| item.end.label()));
     span.attributes
@@ -370,17 +376,18 @@ fn describe_settlement<'a>(span: &mut Span, items: impl Iterator<Item = SettledI
     }
 }
 
-/// The only one of these, or `mixed`.
+/// Returns the common value of these, or `mixed`.
 fn common(mut outcomes: impl Iterator<Item = &'static str>) -> &'static str {
     let first = outcomes.next().unwrap_or("none");
-    match outcomes.all(|other| other == first) {
-        true => first,
-        false => "mixed",
+    if outcomes.all(|other| other == first) {
+        first
+    } else {
+        "mixed"
     }
 }
 
-/// Whether a message has a trace header of X-Ray that names a trace and no span in it. No link can lead
-/// there, so an attempt belongs to that trace.
+/// Whether a message has an X-Ray trace header that names a trace and no span in it. A link cannot
+/// lead there, so an attempt belongs to that trace.
 fn names_no_span(message: &Message) -> bool {
     let header = message.trace_header();
     header.is_some_and(|header| !header.contains("Parent="))
@@ -399,7 +406,7 @@ struct AttemptEnding {
 }
 
 impl AttemptEnding {
-    /// What came of one message of a batch.
+    /// Returns the attributes of one message of a batch.
     fn attributes(&self) -> Vec<SpanAttribute> {
         let mut attributes = vec![("dispatcher.outcome", self.outcome.into())];
         if let Some((kind, why)) = &self.failure {
@@ -410,7 +417,8 @@ impl AttemptEnding {
     }
 }
 
-/// What came of an attempt. What a downstream throttles is no failure: it is attempted again.
+/// Returns how an attempt ended. An attempt that the downstream throttled did not fail: the message
+/// is attempted again.
 fn attempt_end(ending: &JobEnding) -> AttemptEnding {
     let (outcome, failure) = match ending {
         JobEnding::Verdict(Verdict::Done) => ("done", None),
@@ -427,7 +435,7 @@ fn attempt_end(ending: &JobEnding) -> AttemptEnding {
             Some((ReasonKind::LeaseLost, "the lease was lost".to_owned())),
         ),
         JobEnding::Cancelled => ("cancelled", None),
-        JobEnding::Stopped(_) => ("stopped", None),
+        JobEnding::Interrupted | JobEnding::Abandoned(_) => ("stopped", None),
         JobEnding::Returned
         | JobEnding::Behind(_)
         | JobEnding::AlreadyDone

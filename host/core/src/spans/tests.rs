@@ -17,6 +17,7 @@ fn identity() -> Identity {
         longest_wait: Duration::from_secs(20),
         proof_wait: Duration::ZERO,
         ordered_groups: false,
+        deduplicates: false,
         dead_letters: false,
         most_receives: None,
         redrive_target: false,
@@ -59,9 +60,10 @@ fn attempt(spans: &QueueSpans, jobs: Vec<Job>, ending: &JobEnding) -> Vec<(Job, 
     let began = clock::now();
     let active = spans.begin_process(&jobs, began);
     let took = Some(Duration::from_millis(1));
-    let ended = jobs
-        .into_iter()
-        .map(|job| (Job { took, ..job }, ending.clone()));
+    let ended = jobs.into_iter().map(|mut job| {
+        job.hold.took = took;
+        (job, ending.clone())
+    });
     let mut ended: Vec<_> = ended.collect();
     spans.end_process(active, began, &mut ended);
     ended
@@ -98,7 +100,7 @@ fn attempt_begins_a_trace_that_is_linked_to_its_message_or_continues_it() {
         let span = receiver.take(9).remove(0);
         let remote = RemoteContext::from_traceparent(PARENT).and_then(|remote| remote.span());
         let remote = remote.expect("it is one");
-        assert_eq!(ended[0].0.trace, Some(span.context));
+        assert_eq!(ended[0].0.hold.trace, Some(span.context));
         assert_eq!(&*span.name, "process local:a");
         assert_eq!(value(&span, "dispatcher.outcome"), Some(&"done".into()));
         assert_eq!(value(&span, "dispatcher.attempt"), Some(&1_u32.into()));
@@ -161,7 +163,7 @@ fn batch_is_one_span_with_a_link_for_each_message_that_has_a_context() {
     assert_eq!((span.parent, span.links.len()), (None, 2));
     let count = value(&span, "messaging.batch.message_count");
     assert_eq!(count, Some(&3_usize.into()));
-    let ids: Vec<_> = ended.iter().map(|(job, _)| job.trace).collect();
+    let ids: Vec<_> = ended.iter().map(|(job, _)| job.hold.trace).collect();
     assert_eq!(ids, [Some(span.context); 3]);
     ended[1].1 = failed();
     let began = clock::now();
@@ -200,7 +202,7 @@ fn attempt_is_numbered_as_the_limit_of_attempts_counts() {
     let mut job = sent("a");
     // Three of its deliveries were released without an attempt, and this one had one already.
     job.message.receive_count = 5;
-    (job.first_attempt, job.tries) = (2, 1);
+    (job.hold.first_attempt, job.hold.tries) = (2, 1);
     attempt(&spans, vec![job], &done());
     let span = receiver.take(9).remove(0);
     assert_eq!(value(&span, "dispatcher.attempt"), Some(&3_u32.into()));
@@ -242,7 +244,7 @@ fn failed_attempt_is_exported_late_where_failures_are_kept() {
         let late = receiver.take(9);
         assert_eq!(late.len(), exported, "{ending:?}");
         // What follows is exported with it.
-        let sampled = ended[0].0.trace.map(|trace| trace.sampled);
+        let sampled = ended[0].0.hold.trace.map(|trace| trace.sampled);
         assert_eq!(sampled, Some(exported == 1));
     }
 }
@@ -270,7 +272,7 @@ fn call_that_settles_one_attempt_is_below_it_and_of_several_linked_to_them() {
     let settle = |jobs: &[&(Job, JobEnding)]| {
         let items = jobs.iter().map(|(job, _)| SettledItem {
             message: &job.message,
-            attempt: job.trace,
+            attempt: job.hold.trace,
             end: EventKind::Done,
             result: Some(&ok),
         });
@@ -278,13 +280,13 @@ fn call_that_settles_one_attempt_is_below_it_and_of_several_linked_to_them() {
     };
     settle(&[&first[0], &first[1]]);
     let span = receiver.take(9).remove(0);
-    let attempt = first[0].0.trace.expect("it is traced");
+    let attempt = first[0].0.hold.trace.expect("it is traced");
     assert_eq!(span.parent, Some(attempt.span_id));
     assert_eq!(span.context.trace_id, attempt.trace_id);
     settle(&[&first[0], &second[0]]);
     let span = receiver.take(9).remove(0);
     let linked: Vec<_> = span.links.iter().map(|link| Some(link.context)).collect();
-    assert_eq!(linked, [first[0].0.trace, second[0].0.trace]);
+    assert_eq!(linked, [first[0].0.hold.trace, second[0].0.hold.trace]);
     assert_eq!((span.parent, span.failure), (None, None));
 }
 
@@ -331,5 +333,5 @@ fn nothing_is_traced_where_tracing_is_off() {
     let spans = QueueSpans::new(&Tracer::default(), "local", &identity(), &TERMS);
     assert!(spans.0.is_none());
     let ended = attempt(&spans, vec![sent("a")], &failed());
-    assert_eq!(ended[0].0.trace, None);
+    assert_eq!(ended[0].0.hold.trace, None);
 }

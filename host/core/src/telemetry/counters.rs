@@ -1,32 +1,32 @@
-//! Counts of events since the start. Written by every stage, read by exporters.
+//! Counts of events since the start. Every stage writes them; exporters read them.
 
 use super::metrics::of_plugins::PluginMetrics;
 use super::metrics::registry::{Metric, MetricFamily, MetricValue, Unit};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// One count: it only grows.
+/// A count that only grows.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// One more.
+    /// Adds one.
     pub fn one(&self) {
         self.many(1);
     }
 
-    /// So many more.
+    /// Adds `more`.
     pub fn many(&self, more: usize) {
         self.0.fetch_add(more as u64, Relaxed);
     }
 
-    /// The count so far.
+    /// Returns the count so far.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// How many of something there are now.
+/// The current number of something.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicU64);
 
@@ -38,13 +38,13 @@ impl Gauge {
         GaugeUnit(self)
     }
 
-    /// How many there are.
+    /// Returns the current number.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// One of what a `Gauge` counts.
+/// A unit that a `Gauge` counts while it lives.
 #[derive(Debug)]
 pub struct GaugeUnit<'a>(&'a Gauge);
 
@@ -54,29 +54,21 @@ impl Drop for GaugeUnit<'_> {
     }
 }
 
-/// A counter of the process. Counters had the names of their fields before.
-fn named(field: &'static str, name: &'static str, unit: Unit, help: &'static str) -> Metric {
-    let metric = Metric::counter(name, unit, help);
-    if name == field {
-        return metric;
-    }
-    metric.renamed_from(field)
-}
-
-/// Declares every counter once: its documentation is the help of its metric, whose name follows `as`.
+/// Declares every counter once. Its doc comment is the help of its metric, whose name follows `as`.
 macro_rules! counters {
     ($($(#[doc = $help:literal])+ $name:ident as $shown:literal: $unit:ident,)+) => {
-        /// All counts of one process; shared by `Arc`. No count orders memory: they are for people.
+        /// All counts of one process; shared by `Arc`. The counts are for people: none of them
+        /// orders memory.
         #[derive(Debug, Default)]
         pub struct Counters {
             $($(#[doc = $help])+ pub $name: Counter,)+
             /// Attempts running now.
             pub running: Gauge,
-            /// What plugins measure themselves.
+            /// The metrics that plugins keep themselves.
             pub of_plugins: Arc<PluginMetrics>,
         }
 
-        /// The counts at one moment, each read by itself.
+        /// The counts at one moment. Each is read independently.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
         #[expect(
             missing_docs,
@@ -88,7 +80,7 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// The counts now.
+            /// Returns the counts now.
             pub fn snapshot(&self) -> Snapshot {
                 Snapshot {
                     $($name: self.$name.get(),)+
@@ -96,11 +88,11 @@ macro_rules! counters {
                 }
             }
 
-            /// The counts now, as metrics.
+            /// Returns the counts now, as metrics.
             pub fn families(&self) -> Vec<MetricFamily> {
                 let mut families = vec![$({
                     const HELP: &str = concat!($($help),+).trim_ascii_start();
-                    let metric = named(stringify!($name), $shown, Unit::$unit, HELP);
+                    let metric = Metric::counter($shown, Unit::$unit, HELP);
                     metric.of_process(MetricValue::Count(self.$name.get()))
                 },)+];
                 let running = MetricValue::Level(self.running.get() as f64);
@@ -111,8 +103,7 @@ macro_rules! counters {
     };
 }
 
-const RUNNING: Metric = Metric::gauge("attempts_running", Unit::Attempts, "Attempts running now.")
-    .renamed_from("running");
+const RUNNING: Metric = Metric::gauge("attempts_running", Unit::Attempts, "Attempts running now.");
 
 counters! {
     /// Messages received, redeliveries included.
@@ -127,7 +118,7 @@ counters! {
     dead_by_redrive_policy as "messages_dead_lettered_by_redrive_policy": Messages,
     /// Scheduled messages that could not be read and were moved to the dead jobs of their store.
     scheduled_dead as "scheduled_messages_dead_lettered": Messages,
-    /// Messages that somebody cancelled while they were here.
+    /// Messages that were cancelled while this process held them.
     cancelled as "messages_cancelled": Messages,
     /// Messages whose outcome the queue did not accept.
     not_settled as "messages_not_settled": Messages,
@@ -139,7 +130,9 @@ counters! {
     filtered as "messages_filtered": Messages,
     /// Leases that expired, or were taken away, before their message was settled.
     lost as "leases_lost": Messages,
-    /// Messages released without a completed attempt.
+    /// Messages whose attempt a stop cut off: they are handled again, and some may have been handled.
+    messages_abandoned as "messages_abandoned": Messages,
+    /// Messages released without an attempt.
     returned as "messages_released": Messages,
     /// Messages held back because their downstream was busy; each time counts.
     held as "messages_held": Messages,

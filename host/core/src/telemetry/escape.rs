@@ -1,7 +1,6 @@
-//! Escapes text of guests and senders for logs and terminals. Knows neither.
+//! Escapes text from guests and senders for logs and terminals. Knows neither.
 
-/// The text with every character that steers a terminal or turns the direction of writing spelt
-/// out.
+/// Escapes every character that controls a terminal or changes the direction of writing.
 pub fn escape_control_characters(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -14,20 +13,27 @@ pub fn escape_control_characters(text: &str) -> String {
     out
 }
 
-/// The text of a JSON value with every such character as a `\u` escape. They stand within strings
-/// alone, so the value is the same.
+/// Escapes text with several lines; newlines stay.
+pub fn escape_lines(text: &str) -> String {
+    let lines = text.split('\n').map(escape_control_characters);
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Escapes every such character in a JSON text as `\u`. Such characters occur only within strings,
+/// so the value stays the same.
 pub fn escape_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for letter in json.chars() {
-        match steers(letter) {
-            true => out.push_str(&format!("\\u{:04x}", u32::from(letter))),
-            false => out.push(letter),
+        if steers(letter) {
+            out.push_str(&format!("\\u{:04x}", u32::from(letter)))
+        } else {
+            out.push(letter)
         }
     }
     out
 }
 
-/// Whether it is a control character, tabs included, or turns the direction of writing.
+/// Returns whether this is a control character, such as a tab, or changes the direction of writing.
 pub fn steers(letter: char) -> bool {
     letter.is_control() || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -35,6 +41,17 @@ pub fn steers(letter: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_end_and_steer_nothing() {
+        let text = "one\r\ntwo\u{1b}]0;title\u{7}\n\u{202e}three";
+        let escaped = escape_lines(text);
+        assert_eq!(escaped.lines().count(), 3);
+        let steering = escaped
+            .chars()
+            .filter(|letter| steers(*letter) && *letter != '\n');
+        assert_eq!(steering.count(), 0, "{escaped:?}");
+    }
 
     #[test]
     fn finding_29_escaped_json_keeps_its_value_without_control_characters() {

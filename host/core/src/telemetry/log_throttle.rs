@@ -1,17 +1,17 @@
-//! How often a lasting failure is logged. Pure: `now` is an argument.
+//! Limits how often a lasting failure is logged. Pure: `now` is an argument.
 
 use crate::clock::BootInstant;
 use std::time::Duration;
 
-/// How often a lasting failure is logged.
+/// The interval between log lines of a lasting failure.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// When something was logged last.
+/// The time at which something was last logged.
 #[derive(Debug, Default)]
 pub struct LogThrottle(Option<BootInstant>);
 
 impl LogThrottle {
-    /// Whether it is time to log it again; then it counts as logged.
+    /// Returns whether to log again. If so, records that it was logged.
     pub fn should_log(&mut self, now: BootInstant) -> bool {
         let again = self.0.is_none_or(|last| now.since(last) >= EVERY);
         if again {
@@ -27,11 +27,10 @@ mod tests {
 
     #[test]
     fn line_is_logged_once_a_minute() {
-        let at = |seconds| BootInstant::from_boot(Duration::from_secs(seconds));
         let mut said = LogThrottle::default();
-        assert_eq!(
-            [0, 1, 59, 60, 61].map(|second| said.should_log(at(second))),
-            [true, false, false, true, false]
-        );
+        for (second, is_logged) in [(0, true), (1, false), (59, false), (60, true), (61, false)] {
+            let now = BootInstant::from_boot(Duration::from_secs(second));
+            assert_eq!(said.should_log(now), is_logged, "{second}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What the program reports to its operator: log lines, a progress line, counters, metrics,
+//! The reports of the program to its operator: log lines, a progress line, counters, metrics,
 //! readiness. Knows nothing of queues, plugins or stages; they write here.
 
 pub mod counters;

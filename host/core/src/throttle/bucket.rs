@@ -4,7 +4,7 @@ use super::{as_float, whole};
 use crate::clock::BootInstant;
 use std::time::Duration;
 
-/// Allows a number of starts per second, and a burst after a pause.
+/// A limit on the starts per second, with a burst after a pause.
 #[derive(Debug, Clone)]
 pub struct Bucket {
     per_second: f64,
@@ -14,12 +14,13 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// How far ahead it is worth holding messages.
+    /// The time ahead for which it is worth holding messages.
     pub const SOON: Duration = Duration::from_millis(100);
 
-    /// Full. `together`: as many as one attempt takes may start at once.
+    /// Creates a full bucket. At least `together` messages may start at once: as many as one
+    /// attempt takes.
     pub fn new(per_second: f64, together: usize) -> Self {
-        // At least what a late timer misses, so that it costs no throughput.
+        // At least the tokens that a late timer would miss, so that it costs no throughput.
         let burst = (per_second * Self::SOON.as_secs_f64())
             .max(as_float(together))
             .max(1.0);
@@ -31,7 +32,7 @@ impl Bucket {
         }
     }
 
-    /// Keeps the tokens under another rate.
+    /// Changes the rate and keeps the tokens.
     pub fn change(&mut self, per_second: f64, together: usize, now: BootInstant) {
         let tokens = self.tokens(now);
         *self = Self::new(per_second, together);
@@ -39,12 +40,13 @@ impl Bucket {
         self.at = now;
     }
 
-    /// How many may start now.
+    /// Returns how many messages may start now.
     pub fn available(&self, now: BootInstant) -> usize {
         whole(self.tokens(now))
     }
 
-    /// How many may have started soon, if nothing else starts: the number worth holding.
+    /// Returns how many messages may have started soon, if nothing else starts: the number worth
+    /// holding.
     pub fn soon(&self, now: BootInstant) -> usize {
         whole(self.tokens(now) + self.per_second * Self::SOON.as_secs_f64()).max(1)
     }
@@ -55,7 +57,7 @@ impl Bucket {
         self.at = now;
     }
 
-    /// When the next may start.
+    /// Returns when the next message may start.
     pub fn next(&self, now: BootInstant) -> BootInstant {
         let missing = (1.0 - self.tokens(now)).max(0.0);
         now + Duration::try_from_secs_f64(missing / self.per_second).unwrap_or(Duration::MAX)

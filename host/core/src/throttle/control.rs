@@ -1,58 +1,63 @@
-//! The concurrency limit of a route: lower while its downstream is busy, zero while its circuit is
-//! open except for occasional probes. Pure.
+//! The concurrency limit of a route: lower while its downstream is busy; zero, except for
+//! occasional probes, while its circuit is open. Pure.
 
 use super::{as_float, whole};
 use crate::backoff;
 use crate::clock::BootInstant;
 use std::time::Duration;
 
-/// The least growth a success brings, as a share of one: a limit of thousands would otherwise take
-/// thousands of rounds to come back.
+/// The minimum growth by a success, as a share of one: otherwise a limit of thousands would take
+/// thousands of rounds to recover.
 const LEAST_GROWTH: f64 = 1.0 / 32.0;
-/// The first and the longest pause before a closed downstream is retried.
+/// The first and the maximum pause before a closed downstream is retried.
 const PROBE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// What an attempt showed of its downstream.
+/// The signal of an attempt about its downstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
-    /// It took the work, whatever came of it.
+    /// The downstream accepted the work, with any result.
     Open,
-    /// It is busy.
+    /// The downstream is busy.
     Busy,
-    /// It will take nothing until somebody acts.
+    /// The downstream accepts nothing until a person acts.
     Closed,
-    /// Nothing either way.
+    /// The attempt showed nothing about the downstream.
     Nothing,
 }
 
-/// The limit of one route: halved by what is busy, raised by what is done.
+/// The limit of one route: lowered by one for each attempt that finds the downstream busy, but at
+/// most halved for attempts that ran together, and raised by successes.
 #[derive(Debug, Clone)]
 pub(crate) struct Control {
     most: usize,
     limit: f64,
+    /// The attempts that began before this ran together with the one that lowered the limit.
     lowered: BootInstant,
-    closed: Option<Closed>,
+    /// The lowest limit to which those attempts can lower it.
+    floor: f64,
+    closed: Option<ClosedPeriod>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Closed {
+struct ClosedPeriod {
     since: BootInstant,
     probes: u32,
     until: BootInstant,
 }
 
 impl Control {
-    /// A limit of `most`, which applies until the downstream is busy.
+    /// Creates a limit of `most`, which applies until the downstream is busy.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             most,
             limit: as_float(most),
             lowered: BootInstant::default(),
+            floor: 1.0,
             closed: None,
         }
     }
 
-    /// Another ceiling. A limit at the old one goes along.
+    /// Changes the maximum. A limit at the old maximum moves with it.
     pub(crate) fn set_maximum(&mut self, most: usize) {
         if self.limit >= as_float(self.most) {
             self.limit = as_float(most);
@@ -61,7 +66,7 @@ impl Control {
         self.most = most;
     }
 
-    /// How many attempts may be under way now.
+    /// Returns how many attempts may be under way now.
     pub(crate) fn limit(&self, now: BootInstant) -> usize {
         match self.closed {
             Some(closed) if now < closed.until => 0,
@@ -70,30 +75,30 @@ impl Control {
         }
     }
 
-    /// The limit if the circuit were closed; at least 1.
+    /// Returns the limit as if the circuit were closed; at least 1.
     pub(crate) fn open_limit(&self) -> usize {
         whole(self.limit).clamp(1, self.most)
     }
 
-    /// Whether that is fewer than the most.
+    /// Whether the limit is below the maximum.
     pub(crate) fn is_lowered(&self) -> bool {
         self.open_limit() < self.most
     }
 
-    /// Whether it is closed, the time of a probe included.
+    /// Whether the downstream is closed, including while it is probed.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.is_some()
     }
 
-    /// When a closed downstream is retried, if that is to come.
+    /// Returns when a closed downstream is retried, if that time has not come yet.
     pub(crate) fn probe_at(&self, now: BootInstant) -> Option<BootInstant> {
         self.closed
             .map(|closed| closed.until)
             .filter(|until| *until > now)
     }
 
-    /// An attempt ended that began at `began`, one of `running`. An attempt that began before the
-    /// last change reflects the time before it: many that fail together count as one.
+    /// Records the end of an attempt that began at `began` and was one of `running`. One attempt of
+    /// many that is busy lowers the limit by one; if all of them are, the limit is halved.
     pub(crate) fn note(
         &mut self,
         showed: Signal,
@@ -111,10 +116,13 @@ impl Control {
             Signal::Busy => {
                 self.reopen(began);
                 if began >= self.lowered {
-                    let used = self.limit.min(as_float(running.max(1)));
-                    self.limit = (used / 2.0).max(1.0);
+                    let used = self.limit.min(as_float(running));
+                    self.floor = (used / 2.0).max(1.0);
+                    // A limit far above what runs would take as many busy attempts to have effect.
+                    self.limit = used.max(self.limit / 2.0);
                     self.lowered = now;
                 }
+                self.limit = (self.limit - 1.0).max(self.floor);
             }
             Signal::Closed => self.close(began, now),
         }
@@ -132,7 +140,7 @@ impl Control {
             Some(closed) => closed.probes + 1,
             None => 1,
         };
-        self.closed = Some(Closed {
+        self.closed = Some(ClosedPeriod {
             since: self.closed.map_or(now, |closed| closed.since),
             probes,
             until: now + backoff::ceiling(PROBE.0, PROBE.1, probes),
@@ -156,7 +164,9 @@ mod tests {
             control.note(Signal::Busy, at(0), 40, at(10));
         }
         assert_eq!(control.limit(at(10)), 20);
-        control.note(Signal::Busy, at(11), 20, at(20));
+        for _ in 0..20 {
+            control.note(Signal::Busy, at(11), 20, at(20));
+        }
         assert_eq!(control.limit(at(20)), 10);
         for _ in 0..11 {
             control.note(Signal::Open, at(21), 10, at(30));
@@ -166,6 +176,33 @@ mod tests {
             control.note(Signal::Open, at(31), 10, at(40));
         }
         assert_eq!(control.limit(at(40)), 40);
+    }
+
+    #[test]
+    fn one_busy_attempt_of_many_lowers_the_limit_by_one() {
+        let mut control = Control::new(50);
+        control.note(Signal::Busy, at(0), 50, at(10));
+        assert_eq!(control.limit(at(10)), 49);
+        for _ in 0..49 {
+            control.note(Signal::Open, at(11), 49, at(20));
+        }
+        assert_eq!(control.limit(at(20)), 50);
+        // A downstream that takes ten of fifty is found at once.
+        for _ in 0..40 {
+            control.note(Signal::Busy, at(21), 50, at(30));
+        }
+        assert_eq!(control.limit(at(30)), 25);
+    }
+
+    #[test]
+    fn limit_far_above_what_runs_has_effect_after_few_busy_attempts() {
+        let mut control = Control::new(50);
+        let mut limits = Vec::new();
+        for round in 0..6 {
+            control.note(Signal::Busy, at(10 * round), 3, at(10 * round + 5));
+            limits.push(control.limit(at(10 * round + 5)));
+        }
+        assert_eq!(limits, [24, 11, 4, 2, 1, 1]);
     }
 
     #[test]

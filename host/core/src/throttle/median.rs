@@ -1,28 +1,29 @@
-//! A running median of the last durations. Pure; knows nothing of their meaning.
+//! A running median of the last durations. Pure; independent of their meaning.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// A duration with its number, which distinguishes equal ones.
-type Numbered = (Duration, u64);
+type NumberedDuration = (Duration, u64);
 
-/// The median of the last [`Median::LAST`] durations. An observation costs O(log n), the median
-/// nothing.
+/// The median of the last [`Median::LAST`] durations. Adding one costs O(log n), reading the median
+/// almost nothing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Median {
-    /// In the order in which they came.
-    recent: VecDeque<Numbered>,
-    /// The lower half, the median its greatest: as many as in the upper half, or one more.
-    low: BTreeSet<Numbered>,
-    high: BTreeSet<Numbered>,
+    /// The durations in the order in which they came.
+    recent: VecDeque<NumberedDuration>,
+    /// The lower half, whose greatest duration is the median. It has as many as the upper half, or
+    /// one more.
+    low: BTreeSet<NumberedDuration>,
+    high: BTreeSet<NumberedDuration>,
     count: u64,
 }
 
 impl Median {
-    /// How many are remembered: odd, so that the median is one of them.
+    /// The number of durations that are remembered: odd, so that the median is one of them.
     pub(crate) const LAST: usize = 63;
 
-    /// One more; the oldest is forgotten if there are too many.
+    /// Adds a duration; forgets the oldest if there are too many.
     pub(crate) fn note(&mut self, took: Duration) {
         if self.recent.len() == Self::LAST {
             self.forget_oldest();
@@ -36,7 +37,8 @@ impl Median {
         self.balance();
     }
 
-    /// The median; of an even number the lower of the two in the middle. `None` of none.
+    /// Returns the median; of an even number, the lower of the two in the middle. `None` without
+    /// durations.
     pub(crate) fn get(&self) -> Option<Duration> {
         self.low.last().map(|(took, _)| *took)
     }
@@ -50,7 +52,7 @@ impl Median {
         self.balance();
     }
 
-    /// One step is enough after one change.
+    /// Balances the halves. One step is enough after one change.
     fn balance(&mut self) {
         if self.low.len() < self.high.len() {
             self.low.extend(self.high.pop_first());

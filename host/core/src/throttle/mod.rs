@@ -1,12 +1,13 @@
 //! Limits derived from the downstream: concurrent attempts, messages per second, messages held for
-//! it. Pure: `now` is an argument; knows no queue and no job.
+//! it. Pure: `now` is an argument; does not depend on queues or jobs.
 
 pub mod bucket;
 pub mod control;
 pub mod median;
 pub mod pace;
 
-/// Sums of fractions that should make a whole fall short of it by less than this.
+/// The rounding tolerance: sums of fractions that should make a whole number fall short of it by
+/// less than this.
 const ROUNDING: f64 = 1e-6;
 
 #[expect(

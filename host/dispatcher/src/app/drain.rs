@@ -1,52 +1,58 @@
-//! The stop: no new polls; messages of outstanding polls are run or released; running attempts
-//! finish within the grace period, then they are stopped; everything is settled. A second signal
-//! forces the exit.
+//! The stop. No new polls start; messages of outstanding polls are run or released; running
+//! attempts finish within the grace period, then they are stopped; everything is settled. A second
+//! signal forces the exit.
 
 use super::ProcessContext;
 use super::route::RunningRoute;
-use super::schedule::Scheduling;
+use super::schedule::RunningMovers;
 use super::service_manager;
 use super::stop::StopPlan;
-use crate::config::problem::Problem;
+use dispatcher_config::problem::Problem;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::executor::pool::{Pool, PoolShutdown};
+use dispatcher_core::lease::Ledger;
+use dispatcher_core::queue::Queue;
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Group;
+use dispatcher_core::telemetry::counters::Counters;
+use dispatcher_core::telemetry::events::outcomes::AbandonedMessages;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// Exit codes of a forced stop: 128 and the signal's number, as shells count.
+/// The exit codes of a forced stop: 128 plus the signal's number, as in shells.
 const FORCED_INTERRUPT: i32 = 130;
 const FORCED_TERMINATE: i32 = 143;
 
-/// A terminal and a wrapper often pass the same signal on, one after the other: what follows the
-/// first so closely is not a second wish.
+/// The time after the first signal in which further signals are ignored: a terminal and a wrapper
+/// often forward the same signal, one after the other.
 const SAME_SIGNAL: Duration = Duration::from_millis(300);
 
-/// The signals that ask for a stop.
+/// The signals that start a stop.
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// Where there is no file to be read again, the end of a terminal is a wish to stop.
+    /// SIGHUP, which stops the process if there is no file to reload.
     hangup: Option<Signal>,
 }
 
 impl Signals {
-    /// From now on the signals do not end the process by themselves.
+    /// Handles the signals from now on, so that they do not end the process directly.
     pub fn listen(hangup_stops: bool) -> std::io::Result<Self> {
-        let hangup = || signal(SignalKind::hangup());
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
-            hangup: hangup_stops.then(hangup).transpose()?,
+            hangup: hangup_stops
+                .then(|| signal(SignalKind::hangup()))
+                .transpose()?,
         })
     }
 
-    /// The next signal, as the exit code it would force.
+    /// Waits for the next signal. Returns the exit code that it would force.
     pub async fn next(&mut self) -> i32 {
         tokio::select! {
             _ = self.interrupt.recv() => FORCED_INTERRUPT,
@@ -63,32 +69,34 @@ async fn received(signal: &mut Option<Signal>) {
     }
 }
 
-/// How long the guest threads may take to end in any case.
+/// How long a forced exit waits for its last log line.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// The minimum time for the guest threads to end, and the time limit for leaving a backend.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// A stop that is over.
-pub(crate) struct Stopped {
-    /// When it began.
+/// A finished stop.
+pub(crate) struct FinishedStop {
+    /// The time when it began.
     pub began: BootInstant,
-    /// How it ended.
+    /// Its result.
     pub ended: Result<(), Vec<Problem>>,
 }
 
-/// Waits for the first signal and stops everything in order. What continues `until_stop` is
-/// dropped first.
+/// Waits for the first signal and stops everything in order. Drops `until_stop` first.
 pub(crate) async fn until_stopped(
     mut signals: Signals,
     shared: &ProcessContext,
     routes: Vec<RunningRoute>,
     until_stop: impl Sized,
-    scheduling: Scheduling,
+    scheduling: RunningMovers,
     pool: Pool,
     plan: StopPlan,
-) -> Stopped {
+) -> FinishedStop {
     tokio::select! {
         _ = signals.next() => {}
         () = shared.drain.cancelled() => {}
-        () = shared.broken.cancelled() => return Stopped {
+        () = shared.broken.cancelled() => return FinishedStop {
             began: clock::now(),
             ended: Err(vec![broken()]),
         },
@@ -97,40 +105,63 @@ pub(crate) async fn until_stopped(
     shared.readiness.set("dispatcher", "it is stopping");
     service_manager::stopping(plan);
     drop((signals, until_stop));
-    let _force = tasks::spawn(force());
+    let held = HeldWork {
+        counters: shared.counters.clone(),
+        ledger: shared.ledger.clone(),
+    };
+    let _force = tasks::spawn(force(Some(held)));
     let grace_ends = began + plan.attempts();
     if let Err(problems) = drain(shared, routes, plan).await {
-        return Stopped {
+        return FinishedStop {
             began,
             ended: Err(problems),
         };
     }
-    // What is claimed and not sent then is sent by others.
+    // Other processes send the messages that are claimed but not sent by then.
     tokio::select! {
         () = scheduling.finish() => {}
         () = clock::sleep_until(Some(grace_ends)) => {}
     }
-    // An instance that takes many attempts waits in the pool for more as long as its plugin is there.
+    // An instance that takes many attempts stays in the pool as long as its plugin exists.
     shared.plugins.forget();
     close(pool, grace_ends.max(clock::now() + CLOSING)).await;
+    report_abandoned(shared);
     tracing::info!("stopped");
-    Stopped {
+    FinishedStop {
         began,
         ended: Ok(()),
     }
 }
 
-/// Ends the guest threads, which have nothing left to do. Waits on its own thread, since those of
-/// the runtime may be held by a disk that hangs, and no longer than until then.
+/// Logs a summary of the unfinished messages of this stop, if there are any.
+fn report_abandoned(shared: &ProcessContext) {
+    let AbandonedMessages {
+        interrupted,
+        unknown,
+        last_return,
+    } = shared.meters.outcomes().abandoned();
+    if interrupted + unknown == 0 {
+        return;
+    }
+    tracing::warn!(
+        messages = interrupted + unknown,
+        interrupted,
+        may_have_been_handled = unknown,
+        comes_again_by = %last_return,
+        "attempts abandoned by the stop: their messages are handled again"
+    );
+}
+
+/// Ends the guest threads, which have nothing left to do. Waits on a separate thread, since a
+/// hanging disk may block the threads of the runtime, and no longer than until `latest`.
 async fn close(pool: Pool, latest: BootInstant) {
     let (closed, ended) = oneshot::channel();
-    let work = move || {
-        pool.close(PoolShutdown::Finish);
-        // Whoever no longer waits need not know.
-        let _ = closed.send(());
-    };
     let thread = std::thread::Builder::new().name("closing".into());
-    if let Err(error) = thread.spawn(work) {
+    if let Err(error) = thread.spawn(move || {
+        pool.close(PoolShutdown::Finish);
+        // The receiver may no longer wait.
+        let _ = closed.send(());
+    }) {
         tracing::warn!(%error, "cannot start the thread that closes the guest threads");
     }
     tokio::select! {
@@ -142,8 +173,10 @@ async fn close(pool: Pool, latest: BootInstant) {
     }
 }
 
-/// Stops everything in order: returns when nothing runs any more and no held message could still
-/// be settled. Fails if a stage ends by a panic.
+/// Stops everything in order. Returns when nothing runs and no held message can still be settled.
+///
+/// # Errors
+/// Fails if a stage panics.
 pub async fn drain(
     shared: &ProcessContext,
     routes: Vec<RunningRoute>,
@@ -160,13 +193,12 @@ pub async fn drain(
         "stopping; a second signal forces the exit"
     );
     shared.stop.cancel();
-    let halt = shared.halt.clone();
+    let (halt, counters) = (shared.halt.clone(), shared.counters.clone());
     let _grace = tasks::spawn(async move {
         clock::sleep_until(Some(grace_ends)).await;
+        let running = counters.running.get();
         halt.cancel();
-        tracing::warn!(
-            "grace period over: running attempts are stopped and their messages released"
-        );
+        tracing::warn!(running, "grace period over: running attempts are abandoned");
     });
     let mut finishing = Group::new();
     for route in routes {
@@ -174,7 +206,7 @@ pub async fn drain(
     }
     while !finishing.is_empty() {
         tokio::select! {
-            biased; // a stage's panic would go on here
+            biased; // `finishing.next()` would propagate a stage's panic
             () = shared.broken.cancelled() => return Err(vec![broken()]),
             () = finishing.next() => {}
         }
@@ -182,23 +214,56 @@ pub async fn drain(
     Ok(())
 }
 
-/// Sets `stop` at the first signal, and exits at a second one. Never ends by itself.
+/// Sets `stop` at the first signal, and exits at a second one. Never returns.
 pub async fn stop_at_signal(mut signals: Signals, stop: &CancellationToken) {
     signals.next().await;
     stop.cancel();
     drop(signals);
-    force().await;
+    force(None).await;
     std::future::pending().await
 }
 
-/// Exits on a second signal. Says nothing first: who forces may well do so because nobody reads.
-async fn force() {
+/// Exits on a second signal.
+async fn force(held: Option<HeldWork>) {
     clock::sleep_until(Some(clock::now() + SAME_SIGNAL)).await;
     let Ok(mut signals) = Signals::listen(false) else {
         return;
     };
     tracing::debug!("a second signal forces the exit from now on");
-    std::process::exit(signals.next().await);
+    let code = signals.next().await;
+    if let Some(held) = held {
+        held.report().await;
+    }
+    std::process::exit(code);
+}
+
+/// The work that a forced exit interrupts.
+struct HeldWork {
+    counters: Arc<Counters>,
+    ledger: Arc<Ledger>,
+}
+
+impl HeldWork {
+    /// Logs it on another thread and waits at most `LAST_WORDS`: the exit may be forced because the
+    /// reader of the log is stuck.
+    async fn report(self) {
+        let (written, over) = oneshot::channel();
+        if std::thread::Builder::new().spawn(move || {
+            tracing::warn!(
+                running = self.counters.running.get(),
+                held = self.ledger.held(),
+                "exit forced: attempts are cut off, and held messages come again when their visibility timeout ends"
+            );
+            // The process may have stopped waiting.
+            let _ = written.send(());
+        }).is_err() {
+            return;
+        }
+        tokio::select! {
+            _ = over => {}
+            () = clock::sleep_until(Some(clock::now() + LAST_WORDS)) => {}
+        }
+    }
 }
 
 fn broken() -> Problem {
@@ -207,8 +272,8 @@ fn broken() -> Problem {
     Problem::new("the program", what, "").hint(hint).failed()
 }
 
-/// Ends the stages in the order in which messages pass them. A receive that is not answered even
-/// until `latest` is given up; attempts and what waits for one do not wait for it.
+/// Ends the stages in the order in which messages pass them. Gives up a receive that is not
+/// answered by `latest`; attempts and messages that wait for one do not wait for it.
 async fn finish(route: RunningRoute, halt: CancellationToken, latest: BootInstant) {
     let RunningRoute {
         scheduler,
@@ -216,8 +281,9 @@ async fn finish(route: RunningRoute, halt: CancellationToken, latest: BootInstan
         mut settlements,
         executor,
         name,
+        queues,
     } = route;
-    let received = async {
+    let last_receive = async {
         tokio::select! {
             biased; // for simulations
             () = intake.finished() => {}
@@ -226,7 +292,7 @@ async fn finish(route: RunningRoute, halt: CancellationToken, latest: BootInstan
             }
         }
     };
-    let mut received = pin!(received);
+    let mut received = pin!(last_receive);
     let mut receiving = true;
     loop {
         let retired = scheduler.retired.notified();
@@ -235,7 +301,7 @@ async fn finish(route: RunningRoute, halt: CancellationToken, latest: BootInstan
         } else {
             executor.start_workers();
         }
-        // What was released may have been all there was; then nobody retires any more.
+        // The released messages may have been the last ones, and then no further attempt retires.
         if !receiving && scheduler.lock().is_at_rest() {
             break;
         }
@@ -252,5 +318,22 @@ async fn finish(route: RunningRoute, halt: CancellationToken, latest: BootInstan
     drop(executor);
     while !settlements.is_empty() {
         settlements.next().await;
+    }
+    tasks::all(queues.iter().map(|queue| leave(&**queue)).collect()).await;
+}
+
+/// Leaves a queue from which nothing is received any more. A backend that does not answer later
+/// detects that this process has ended.
+pub(super) async fn leave(queue: &dyn Queue) {
+    let left = tokio::select! {
+        biased; // for simulations
+        left = queue.leave() => left.map_err(|error| error.to_string()),
+        () = clock::sleep_until(Some(clock::now() + CLOSING)) => {
+            Err(format!("no answer within {} s", CLOSING.as_secs()))
+        }
+    };
+    if let Err(error) = left {
+        let queue = &queue.identity().name;
+        tracing::warn!(queue, error, "queue not left");
     }
 }

@@ -1,33 +1,32 @@
-//! The admin address of a process that serves the embedded queue and runs no route: what its API shows
-//! and does.
+//! The admin address of a process that serves the embedded queue and runs no route: the operations
+//! of its API.
 
 use super::build::Backends;
 use super::build::schedule::Schedules;
 use super::messages::QueueMessages;
-use super::messages::known::{KnownQueue, KnownQueues};
+use super::messages::known::{KnownQueue, KnownQueues, SendTarget};
 use super::operations::{backend_failed, live_number, no_such, scheduled};
-use crate::admin;
-use crate::admin::access::Access;
-use crate::admin::messages::MessageOperations;
-use crate::admin::operations::{
-    AskedDepths, CancelResult, ControlResult, DepthView, FindingView, Listed, LiveRate, Operations,
-    Page, ProcessView, QueueAndRoute, QueueTotals, QueueView, RouteView, RunningView,
-    ScheduleResult, ScheduleView, WorkerView,
-};
-use crate::admin::problem::{CallProblem, StatusCode};
-use crate::admin::rfc3339;
-use crate::config::problem::Problem;
-use crate::config::{Admin, StoreConfig};
-use crate::name::QueueName;
+use dispatcher_config::name::QueueName;
+use dispatcher_config::problem::Problem;
+use dispatcher_config::{Admin, StoreConfig};
+use dispatcher_console as admin;
+use dispatcher_console::access::Access;
 use dispatcher_core::backend::{Backend, BackendClient};
 use dispatcher_core::clock;
 use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::control::{ControlChange, QueueControl};
 use dispatcher_core::process;
 use dispatcher_core::queue::{Depth, Queue, QueueError};
-use dispatcher_core::scheduler::live::RouteControl;
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
+use dispatcher_operate::messages::MessageOperations;
+use dispatcher_operate::operations::{
+    AskedDepths, CancelResult, ControlResult, DepthView, FindingView, ListPage, LiveRate,
+    Operations, Page, ProcessView, QueueAndRoute, QueueTotals, QueueView, RouteView, RunningView,
+    ScheduleResult, ScheduleView, WorkerView,
+};
+use dispatcher_operate::problem::{CallProblem, StatusCode};
+use dispatcher_operate::site::Site;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
@@ -38,15 +37,16 @@ pub struct EmbeddedAdmin {
     stop: CancellationToken,
     over: CancellationToken,
     serving: Task<()>,
-    /// Set when an operator asks for the stop.
+    /// Cancelled when an operator requests the stop.
     pub drain: CancellationToken,
 }
 
 impl EmbeddedAdmin {
-    /// Serves it. `client` reaches the queues, `keeps` says whether they are in files.
+    /// Serves the admin address. `client` reaches the queues; `keeps` says whether they are in
+    /// files.
     ///
     /// # Errors
-    /// All that keeps it from being served.
+    /// Returns every reason why it cannot be served.
     pub async fn start(
         admin: &Admin,
         stores: &StoreConfig,
@@ -54,17 +54,18 @@ impl EmbeddedAdmin {
         (client, keeps): (Arc<dyn BackendClient>, bool),
     ) -> Result<Self, Vec<Problem>> {
         let access = Access::open(admin)?;
-        let listener = admin::listen(admin.address, admin.or_any_port).await;
-        let listener = listener
+        let listener = admin::listen(admin.address, admin.or_any_port)
+            .await
             .map_err(|why| vec![Problem::new("--admin", why, "an address that is free")])?;
         let backends = Arc::new(Backends::with_client(stores.clone(), backend, client));
         let (stop, drain) = (CancellationToken::new(), CancellationToken::new());
         let folder = keeps.then_some(&*stores.data);
         let known = EmbeddedQueues { backend };
-        let messages = QueueMessages::new(backends.clone(), known, folder, stop.clone());
-        let messages = Arc::new(messages.with_bodies(admin.bodies));
+        let schedules = Arc::new(Schedules::new(backends.clone(), None));
+        let queue_messages = QueueMessages::new(schedules.clone(), known, folder, stop.clone());
+        let messages = Arc::new(queue_messages.with_bodies(admin.bodies));
         let operations: Arc<dyn Operations> = Arc::new(EmbeddedOperations {
-            schedules: Schedules::new(backends.clone(), None),
+            schedules,
             backends,
             backend,
             keeps,
@@ -89,7 +90,7 @@ impl EmbeddedAdmin {
         })
     }
 
-    /// Ends jobs, and answers no more.
+    /// Ends the jobs and stops serving.
     pub async fn finish(self) {
         self.stop.cancel();
         self.messages.finish().await;
@@ -98,19 +99,31 @@ impl EmbeddedAdmin {
     }
 }
 
-/// All queues of the embedded backend. Nothing records their messages, so nothing is redacted.
+/// All queues of the embedded backend. No recording rules apply to their messages, so nothing is
+/// redacted.
 struct EmbeddedQueues {
     backend: &'static dyn Backend,
 }
 
 impl KnownQueues for EmbeddedQueues {
     fn find(&self, queue: &str) -> Result<KnownQueue, CallProblem> {
-        let name: Result<QueueName, String> = queue.parse();
-        let name = name.ok().filter(|name| name.backend == self.backend);
-        let name = name.ok_or_else(|| no_such("queue", queue, std::iter::empty()))?;
+        let parsed: Result<QueueName, String> = queue.parse();
+        let name = parsed
+            .ok()
+            .filter(|name| name.backend == self.backend)
+            .ok_or_else(|| no_such("queue", queue, std::iter::empty()))?;
         Ok(KnownQueue {
             name,
             redact: Vec::new(),
+        })
+    }
+
+    /// An SDK or a section of the configuration creates a queue; a misspelt name does not.
+    fn sends_to(&self, queue: &str) -> Result<SendTarget, CallProblem> {
+        let KnownQueue { name, .. } = self.find(queue)?;
+        Ok(SendTarget {
+            name,
+            is_made: false,
         })
     }
 
@@ -121,9 +134,9 @@ impl KnownQueues for EmbeddedQueues {
 
 struct EmbeddedOperations {
     backends: Arc<Backends>,
-    schedules: Schedules,
+    schedules: Arc<Schedules>,
     backend: &'static dyn Backend,
-    /// Whether the queues are in files, where others read them as well.
+    /// Whether the queues are in files, where other processes also read them.
     keeps: bool,
     messages: Arc<QueueMessages>,
     began: BootInstant,
@@ -137,11 +150,27 @@ impl EmbeddedOperations {
         names.map_err(|error| backend_failed(&error))
     }
 
-    /// What operators have set on these queues, in their order.
+    /// Returns the settings of operators on these queues, in order.
     async fn controls(&self, names: &[QueueName]) -> Result<Vec<QueueControl>, QueueError> {
         let bare: Vec<&str> = names.iter().map(|name| name.name.as_str()).collect();
         let client = self.backends.client(self.backend).await?;
         client.controls(&bare).await
+    }
+
+    /// Changes the settings of operators on a queue. Returns those before and after.
+    async fn change_control(
+        &self,
+        name: &QueueName,
+        change: &ControlChange,
+    ) -> Result<(Vec<QueueControl>, Vec<QueueControl>), QueueError> {
+        // A mistyped name must be an error.
+        self.backends.open_existing(name).await?;
+        let names = std::slice::from_ref(name);
+        let before = self.controls(names).await?;
+        let client = self.backends.client(self.backend).await?;
+        client.change_control(&name.name, change).await?;
+        let after = self.controls(names).await?;
+        Ok((before, after))
     }
 
     fn view(&self, name: &QueueName, opened: Option<&dyn Queue>, set: QueueControl) -> QueueView {
@@ -155,7 +184,7 @@ impl EmbeddedOperations {
             route: String::new(),
             paused: set.paused,
             paused_by: set.paused.then(|| "queue".to_owned()),
-            shared: self.backend.shares_controls(),
+            shared: self.backend.facts().shares_controls,
             concurrency: live_number(set.concurrency, None, set.concurrency.is_some()),
             rate: LiveRate {
                 value: set.rate,
@@ -179,12 +208,6 @@ impl EmbeddedOperations {
     }
 }
 
-/// What only a process that runs routes can do.
-fn no_routes(what: &str) -> CallProblem {
-    let why = format!("This process serves the embedded queue and runs no route: {what}.");
-    CallProblem::new(StatusCode::CONFLICT, why)
-}
-
 #[async_trait::async_trait]
 impl Operations for EmbeddedOperations {
     fn process(&self) -> ProcessView {
@@ -196,7 +219,7 @@ impl Operations for EmbeddedOperations {
         ProcessView {
             id: process::label(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            started_at: rfc3339(self.started_at),
+            started_at: self.started_at.to_string(),
             uptime_s: clock::now().since(self.began).as_secs_f64(),
             state: state.to_owned(),
             ready: true,
@@ -204,19 +227,17 @@ impl Operations for EmbeddedOperations {
         }
     }
 
-    fn messages(&self) -> &dyn MessageOperations {
-        &*self.messages
-    }
-
-    fn routes(&self, page: &Page) -> Result<Listed<RouteView>, CallProblem> {
+    fn routes(&self, page: &Page) -> Result<ListPage<RouteView>, CallProblem> {
         page.of(0, |_| None)
     }
 
-    async fn queues(&self, page: &Page) -> Result<Listed<QueueView>, CallProblem> {
+    async fn queues(&self, page: &Page) -> Result<ListPage<QueueView>, CallProblem> {
         let names = self.names().await?;
         let (names, next) = page.of(names.len(), |at| names.get(at).cloned())?;
-        let controls = self.controls(&names).await;
-        let controls = controls.map_err(|error| backend_failed(&error))?;
+        let controls = self
+            .controls(&names)
+            .await
+            .map_err(|error| backend_failed(&error))?;
         let mut views = Vec::with_capacity(names.len());
         for (name, set) in names.iter().zip(controls) {
             let opened = self.backends.open_existing(name).await.ok();
@@ -226,8 +247,7 @@ impl Operations for EmbeddedOperations {
     }
 
     async fn queue_names(&self) -> Result<Vec<QueueAndRoute>, CallProblem> {
-        let names = self.names().await?;
-        let names = names.iter().map(|name| QueueAndRoute {
+        let names = self.names().await?.into_iter().map(|name| QueueAndRoute {
             queue: name.to_string(),
             route: String::new(),
         });
@@ -255,13 +275,13 @@ impl Operations for EmbeddedOperations {
                     .filter_map(|one| one.parse().ok()),
             );
         }
-        let found = self.backends.depths(&names).await;
-        let found = names.iter().map(ToString::to_string).zip(found);
-        let found: HashMap<String, Result<Depth, QueueError>> = found.collect();
+        let depths = self.backends.depths(&names).await;
+        let found: HashMap<String, Result<Depth, QueueError>> =
+            names.iter().map(ToString::to_string).zip(depths).collect();
         let depth = |of: &str| {
             let age = clock::now().since(asked).as_secs_f64();
-            let depth = found.get(of)?.as_ref();
-            Some(DepthView::of(depth.map_err(ToString::to_string), age))
+            let answer = found.get(of)?.as_ref();
+            Some(DepthView::of(answer.map_err(ToString::to_string), age))
         };
         for view in queues {
             view.depth = depth(&view.queue);
@@ -275,7 +295,7 @@ impl Operations for EmbeddedOperations {
         &self,
         _queue: Option<&str>,
         page: &Page,
-    ) -> Result<Listed<RunningView>, CallProblem> {
+    ) -> Result<ListPage<RunningView>, CallProblem> {
         page.of(0, |_| None)
     }
 
@@ -287,20 +307,27 @@ impl Operations for EmbeddedOperations {
         scheduled::list(&self.schedules, queue, limit).await
     }
 
-    async fn run_schedule(&self, id: &str) -> Result<ScheduleResult, CallProblem> {
-        scheduled::run_now(&self.schedules, id).await
-    }
-
-    async fn cancel_schedule(&self, id: &str) -> Result<ScheduleResult, CallProblem> {
-        scheduled::cancel(&self.schedules, id).await
-    }
-
     async fn workers(&self, _limit: usize) -> Result<Vec<WorkerView>, CallProblem> {
         Ok(Vec::new())
     }
 
     async fn findings(&self) -> Result<(Vec<FindingView>, f64), CallProblem> {
         Ok((Vec::new(), 0.0))
+    }
+}
+
+#[async_trait::async_trait]
+impl Site for EmbeddedOperations {
+    fn messages(&self) -> &dyn MessageOperations {
+        &*self.messages
+    }
+
+    async fn run_schedule(&self, id: &str) -> Result<ScheduleResult, CallProblem> {
+        scheduled::run_now(&self.schedules, id).await
+    }
+
+    async fn cancel_schedule(&self, id: &str) -> Result<ScheduleResult, CallProblem> {
+        scheduled::cancel(&self.schedules, id).await
     }
 
     async fn change_queue(
@@ -314,41 +341,22 @@ impl Operations for EmbeddedOperations {
         .find(queue)?;
         let limits = change.concurrency.is_some() || change.rate.is_some();
         if (limits || change.prefetch.is_some()) && !self.keeps {
-            let why = "`dispatcher run` obeys live limits, and no process but this one reads queues in \
-                       memory. A pause holds for whoever receives here.";
+            let why = "Live limits apply to `dispatcher run`, and only this process reads queues \
+                       in memory. A pause applies to every client that receives here.";
             return Err(CallProblem::new(StatusCode::CONFLICT, why));
         }
-        let failed = |error| backend_failed(&error);
-        // Whoever mistypes a name is told so.
-        self.backends.open_existing(&name).await.map_err(failed)?;
-        let names = std::slice::from_ref(&name);
-        let before = self.controls(names).await.map_err(failed)?;
-        let client = self.backends.client(self.backend).await.map_err(failed)?;
-        let changed = client.change_control(&name.name, change).await;
-        changed.map_err(failed)?;
-        let after = self.controls(names).await.map_err(failed)?;
+        let changed = self.change_control(&name, change).await;
+        let (before, after) = changed.map_err(|error| backend_failed(&error))?;
         let is_other = after != before;
         Ok(ControlResult {
             target: queue.to_owned(),
-            affects: "all-processes",
-            until: "changed",
+            affects: "all-processes".into(),
+            until: "changed".into(),
             process: process::label(),
             within_s: super::live::INTERVAL.as_secs().into(),
             paused: after.first().is_some_and(|control| control.paused),
             queues: is_other.then(|| queue.to_owned()).into_iter().collect(),
         })
-    }
-
-    fn change_route(
-        &self,
-        _route: &str,
-        _change: &dyn Fn(RouteControl) -> RouteControl,
-    ) -> Result<ControlResult, CallProblem> {
-        Err(no_routes("ask one that does"))
-    }
-
-    fn cancel_attempt(&self, _id: &str) -> Result<CancelResult, CallProblem> {
-        Err(no_routes("it has no attempts"))
     }
 
     async fn cancel_message(&self, queue: &str, id: &str) -> Result<CancelResult, CallProblem> {

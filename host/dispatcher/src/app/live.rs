@@ -1,51 +1,54 @@
-//! What operators set while the program runs: pauses and limits of routes and queues. Those of a queue
-//! whose backend shares them are kept in its store, and every process that reads the queue obeys them
-//! within `INTERVAL`; all others hold for this process and end with it. What a reload changes is what
-//! lies below them.
+//! Settings that operators change while the program runs: pauses and limits of routes and queues.
+//! If a queue's backend shares them, they are stored there and every process that reads the queue
+//! applies them within `INTERVAL`. All others apply to this process and end with it. A reload
+//! changes the configured values below them.
 
 use super::ProcessContext;
 use super::build::Backends;
 use super::build::schedule::Schedules;
+use super::drain;
 use super::route::{Adjustable, RunningRoute};
-use crate::config::Settings;
-use crate::name::QueueName;
+use dispatcher_config::Settings;
+use dispatcher_config::name::QueueName;
 use dispatcher_core::backend::Backend;
 use dispatcher_core::clock;
 use dispatcher_core::control::{ControlChange, QueueControl};
-use dispatcher_core::queue::QueueError;
+use dispatcher_core::queue::{Queue, QueueError};
 use dispatcher_core::scheduler::SchedulerLimits;
 use dispatcher_core::scheduler::lane::LaneLimits;
 use dispatcher_core::scheduler::live::{RouteControl, effective};
 use dispatcher_core::tasks;
+use dispatcher_core::tasks::Task;
 use dispatcher_core::telemetry::log_throttle::LogThrottle;
 use dispatcher_core::telemetry::metrics::meter::Meter;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How often a process reads what is shared: once for each backend.
+/// The interval at which a process reads the shared settings, once for each backend.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
-/// How long a store may take, at the start and later.
+/// The time limit for a store, at the start and later.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What is set on all routes of the process.
+/// The live settings of all routes of the process.
 pub(crate) struct Live {
     schedules: Arc<Schedules>,
     routes: Vec<LiveRoute>,
     by_queue: BTreeMap<String, (usize, usize)>,
-    /// Of each backend, held while what is shared is read or written, and obeyed: so that what was read
-    /// before a write is not obeyed after it.
+    /// One lock for each backend, held while shared settings are read or written and applied, so
+    /// that values read before a write are not applied after it.
     turns: BTreeMap<&'static str, tokio::sync::Mutex<()>>,
 }
 
-/// One route.
+/// The live settings of one route.
 pub(crate) struct LiveRoute {
     pub name: String,
     pub plugin: String,
     pub queues: Vec<LiveQueue>,
-    /// The most attempts that it was made for.
+    /// The maximum number of attempts that it was created for.
     pub most: usize,
     adjustable: Adjustable,
     state: Mutex<LiveState>,
@@ -56,9 +59,22 @@ pub(crate) struct LiveQueue {
     pub name: QueueName,
     pub text: String,
     pub meter: Arc<Meter>,
+    queue: Arc<dyn Queue>,
+    /// The task that leaves the queue after a pause.
+    leaving: Mutex<Option<Task<()>>>,
 }
 
-/// What is set, and what it is set on.
+impl LiveQueue {
+    /// Leaves the queue, since nothing is received from it until it is resumed. Needs the control
+    /// runtime.
+    fn leave(&self) {
+        let queue = Arc::clone(&self.queue);
+        let leaving = tasks::spawn(async move { drain::leave(&*queue).await });
+        *self.leaving.lock() = Some(leaving);
+    }
+}
+
+/// The configured limits and the settings of operators.
 #[derive(Debug, Clone)]
 pub(crate) struct LiveState {
     pub configured: SchedulerLimits,
@@ -66,7 +82,7 @@ pub(crate) struct LiveState {
     pub queues: Vec<QueueControl>,
 }
 
-/// What is set on one queue.
+/// The configured limits and the settings of operators for one queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QueueState {
     pub configured: LaneLimits,
@@ -74,8 +90,8 @@ pub(crate) struct QueueState {
     pub queue: QueueControl,
 }
 
-/// What operators have set on queues before the process started, as far as backends share it. A
-/// backend that cannot be asked in time has its queues run as configured.
+/// Returns the settings that operators made on queues before the process started, where backends
+/// share them. If a backend does not answer in time, its queues run as configured.
 pub(crate) async fn read(
     backends: &Backends,
     settings: &Settings,
@@ -92,8 +108,8 @@ pub(crate) async fn read(
     controls
 }
 
-/// What operators have set on these queues, as far as backends share it, and which of the backends did
-/// not answer.
+/// Returns the settings of operators on these queues, where backends share them, and the backends
+/// that did not answer.
 pub(crate) async fn shared<'a>(
     backends: &Backends,
     queues: impl IntoIterator<Item = &'a QueueName>,
@@ -103,7 +119,7 @@ pub(crate) async fn shared<'a>(
 ) {
     let mut shared: BTreeMap<&'static dyn Backend, Vec<&QueueName>> = BTreeMap::new();
     let queues = queues.into_iter();
-    for name in queues.filter(|name| name.backend.shares_controls()) {
+    for name in queues.filter(|name| name.backend.facts().shares_controls) {
         shared.entry(name.backend).or_default().push(name);
     }
     let (mut controls, mut errors) = (BTreeMap::new(), Vec::new());
@@ -153,7 +169,8 @@ fn log_control(queue: &str, control: &QueueControl) {
 }
 
 impl Live {
-    /// Of routes that run, with what was read before they started.
+    /// Creates the live settings of running routes, from the controls that were read before they
+    /// started.
     pub(crate) fn new(
         schedules: &Arc<Schedules>,
         settings: &Settings,
@@ -161,23 +178,25 @@ impl Live {
         shared: &ProcessContext,
     ) -> Self {
         let controls = &shared.controls;
-        let routes = settings.routes.iter().zip(running).map(|(route, running)| {
+        let live_routes = settings.routes.iter().zip(running).map(|(route, running)| {
             let queues: Vec<LiveQueue> = route
                 .queues
                 .iter()
-                .map(|queue| {
+                .zip(&running.queues)
+                .map(|(queue, open)| {
                     let text = queue.name.to_string();
                     LiveQueue {
                         name: queue.name.clone(),
                         meter: shared.meters.of(&text).unwrap_or_default(),
                         text,
+                        queue: open.clone(),
+                        leaving: Mutex::default(),
                     }
                 })
                 .collect();
-            let control = |queue: &LiveQueue| controls.get(&queue.text).copied();
             let set = queues
                 .iter()
-                .map(|queue| control(queue).unwrap_or_default());
+                .map(|queue| controls.get(&queue.text).copied().unwrap_or_default());
             LiveRoute {
                 name: route.name.clone(),
                 plugin: route.plugin.name.clone(),
@@ -191,7 +210,7 @@ impl Live {
                 queues,
             }
         });
-        let routes: Vec<LiveRoute> = routes.collect();
+        let routes: Vec<LiveRoute> = live_routes.collect();
         let (mut by_queue, mut turns) = (BTreeMap::new(), BTreeMap::new());
         for (at, route) in routes.iter().enumerate() {
             for (lane, queue) in route.queues.iter().enumerate() {
@@ -209,24 +228,24 @@ impl Live {
         live
     }
 
-    /// All routes.
+    /// Returns all routes.
     pub(crate) fn routes(&self) -> &[LiveRoute] {
         &self.routes
     }
 
-    /// The route and the place in it of a queue.
+    /// Returns the index of a queue's route, and the index of the queue in it.
     pub(crate) fn find(&self, queue: &str) -> Option<(usize, usize)> {
         self.by_queue.get(queue).copied()
     }
 
-    /// The configured limits of a route are others from now on.
+    /// Replaces the configured limits of a route.
     pub(crate) fn configure(&self, route: &str, limits: &SchedulerLimits) {
         if let Some(route) = self.routes.iter().find(|one| one.name == route) {
             route.change(|state| state.configured = limits.clone());
         }
     }
 
-    /// Sets something on a route of this process; the queues whose limits are others.
+    /// Changes a setting of a route of this process. Returns the queues whose limits changed.
     pub(crate) fn change_route(
         &self,
         route: &LiveRoute,
@@ -235,8 +254,8 @@ impl Live {
         route.change(|state| state.route = change(state.route))
     }
 
-    /// Sets something on a queue: in its store, if processes share it there, and here. Whether it is
-    /// shared, and the queues whose limits are others here.
+    /// Changes a setting of a queue here, and in its store if processes share it there. Returns
+    /// whether it is shared, and the queues whose limits changed here.
     pub(crate) async fn change_queue(
         &self,
         (route, lane): (usize, usize),
@@ -244,7 +263,7 @@ impl Live {
     ) -> Result<(bool, Vec<String>), QueueError> {
         let route = &self.routes[route];
         let LiveQueue { name, .. } = &route.queues[lane];
-        let is_shared = name.backend.shares_controls();
+        let is_shared = name.backend.facts().shares_controls;
         let _turn = self.turn(name.backend).await;
         if is_shared {
             let client = self.schedules.backends().client(name.backend).await?;
@@ -254,12 +273,12 @@ impl Live {
         Ok((is_shared, changed))
     }
 
-    /// Obeys what is shared until `stop`.
+    /// Applies the shared settings until `stop`.
     pub(crate) async fn follow(self: Arc<Self>, stop: CancellationToken) {
         let mut shared: BTreeMap<&'static dyn Backend, Vec<(usize, usize)>> = BTreeMap::new();
         for (at, route) in self.routes.iter().enumerate() {
             for (lane, queue) in route.queues.iter().enumerate() {
-                if queue.name.backend.shares_controls() {
+                if queue.name.backend.facts().shares_controls {
                     shared
                         .entry(queue.name.backend)
                         .or_default()
@@ -267,7 +286,7 @@ impl Live {
                 }
             }
         }
-        // Each at its own pace: a store that is slow delays nobody else's.
+        // Each backend is read separately, so that a slow store does not delay the others.
         let shared = shared.iter();
         let following = shared.map(|(backend, places)| self.follow_one(*backend, places, &stop));
         tasks::all(following.collect()).await;
@@ -307,10 +326,10 @@ impl Live {
         backend: &dyn Backend,
         places: &[(usize, usize)],
     ) -> Result<(), QueueError> {
-        let names = places
+        let names: Vec<&QueueName> = places
             .iter()
-            .map(|(at, lane)| &self.routes[*at].queues[*lane].name);
-        let names: Vec<&QueueName> = names.collect();
+            .map(|(at, lane)| &self.routes[*at].queues[*lane].name)
+            .collect();
         let _turn = self.turn(backend).await;
         let found = ask(self.schedules.backends(), backend, &names).await?;
         let mut by_route: BTreeMap<usize, Vec<(usize, QueueControl)>> = BTreeMap::new();
@@ -329,12 +348,12 @@ impl Live {
 }
 
 impl LiveRoute {
-    /// What is set on it and its queues now.
+    /// Returns the current settings of the route and its queues.
     pub(crate) fn state(&self) -> LiveState {
         self.lock().clone()
     }
 
-    /// What is set on one of its queues now. A route may have thousands.
+    /// Returns the current settings of one of its queues. A route may have thousands.
     pub(crate) fn queue_state(&self, lane: usize) -> QueueState {
         let state = self.lock();
         let configured = state.configured.lanes.get(lane);
@@ -345,12 +364,12 @@ impl LiveRoute {
         }
     }
 
-    /// The limits that hold now.
+    /// Returns the limits that apply now.
     pub(crate) fn limits(&self, state: &LiveState) -> SchedulerLimits {
         effective(&state.configured, self.most, &state.route, &state.queues)
     }
 
-    /// Changes what is set, and obeys it. The queues whose limits are others.
+    /// Changes the settings and applies them. Returns the queues whose limits changed.
     fn change(&self, change: impl FnOnce(&mut LiveState)) -> Vec<String> {
         let mut state = self.lock();
         let before = self.limits(&state);
@@ -379,6 +398,9 @@ impl LiveRoute {
             }
             changed.push(queue.text.clone());
             queue.meter.paused.store(new.paused, Relaxed);
+            if new.paused && !old.paused {
+                queue.leave();
+            }
             let (route, queue) = (&self.name, &queue.text);
             match (old.paused, new.paused) {
                 (false, true) => tracing::info!(queue, route, "queue paused"),
@@ -393,7 +415,7 @@ impl LiveRoute {
         changed
     }
 
-    /// Counts what was paused from the start.
+    /// Shows the queues that were paused from the start.
     fn show(&self) {
         let limits = self.limits(&self.lock());
         for (queue, lane) in self.queues.iter().zip(&limits.lanes) {
@@ -402,6 +424,6 @@ impl LiveRoute {
     }
 
     fn lock(&self) -> MutexGuard<'_, LiveState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

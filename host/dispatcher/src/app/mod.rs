@@ -1,5 +1,5 @@
-//! The life of the process, as a table of contents: build the parts, wire them, run until a signal,
-//! drain. Knows no business rule.
+//! The life of the process: builds the parts, connects them, runs until a signal, and drains.
+//! Contains no business rule.
 
 pub mod build;
 pub mod doctor;
@@ -10,7 +10,7 @@ pub(crate) mod live;
 mod messages;
 mod observe;
 mod operations;
-pub mod redrive;
+mod redrive;
 mod reload;
 mod replace;
 pub mod route;
@@ -18,23 +18,19 @@ pub mod sandbox;
 mod schedule;
 mod service_manager;
 pub mod stop;
+pub(crate) mod stores;
 pub(crate) mod traces;
 mod waiting;
 pub(crate) mod watch;
 
-pub(crate) use messages::backlog;
 pub(crate) use traces::export_logs;
 
-use crate::admin::access::Access;
-use crate::admin::operations::Operations;
-use crate::config::flags::Flags;
-use crate::config::problem::Problem;
-use crate::config::{Code, Settings};
-use crate::telemetry::depths::QueueDepths;
-use crate::telemetry::plugins::Plugins;
-use crate::telemetry::routes::Routes;
 use build::schedule::Schedules;
 use build::{Backends, Built, Spawn};
+use dispatcher_config::flags::Flags;
+use dispatcher_config::problem::Problem;
+use dispatcher_config::{Code, Settings};
+use dispatcher_console::access::Access;
 use dispatcher_core::control::QueueControl;
 use dispatcher_core::executor::Workers;
 use dispatcher_core::executor::pool::Pool;
@@ -49,83 +45,88 @@ use dispatcher_core::telemetry::metrics::durations::SentMessages;
 use dispatcher_core::telemetry::metrics::meter::Meter;
 use dispatcher_core::telemetry::readiness::Readiness;
 use dispatcher_core::telemetry::trace::Tracer;
+use dispatcher_operate::operations::Operations;
+use dispatcher_telemetry::depths::QueueDepths;
+use dispatcher_telemetry::plugins::Plugins;
+use dispatcher_telemetry::routes::Routes;
 use drain::Signals;
 use live::Live;
 use messages::QueueMessages;
-use observe::Watched;
+use observe::WatchedRun;
 use operations::RunOperations;
-use replace::Replaceable;
+use replace::{ReloadRequests, Replaceable};
 use route::RunningRoute;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use stop::{Platform, StopPlan};
 use tokio_util::sync::CancellationToken;
 
-/// What every route of a process shares.
+/// The state that all routes of a process share.
 pub struct ProcessContext {
     /// All leases.
     pub ledger: Arc<Ledger>,
-    /// What is counted.
+    /// The counters of the process.
     pub counters: Arc<Counters>,
-    /// What is measured, by queue.
+    /// The meters of each queue.
     pub meters: Arc<Meters>,
-    /// How the control of each route stands.
+    /// The control state of each route.
     pub routes: Arc<Routes>,
-    /// How the versions of each plugin stand.
+    /// The versions of each plugin.
     pub plugins: Arc<Plugins>,
-    /// What was sent to queues.
+    /// The counts of messages sent to queues.
     pub sent: Arc<SentMessages>,
-    /// How much queues hold.
+    /// The depths of queues.
     pub depths: Arc<QueueDepths>,
-    /// How many bytes of messages may be held; any number without.
+    /// The limit on the bytes of messages that are held; unlimited if `None`.
     pub budget: Option<Arc<Budget>>,
-    /// What keeps the program from being ready.
+    /// The reasons why the program is not ready.
     pub readiness: Arc<Readiness>,
-    /// Set when nothing more is to be received.
+    /// Cancelled when no more messages must be received.
     pub stop: CancellationToken,
-    /// Set when running attempts must end.
+    /// Cancelled when running attempts must end.
     pub halt: CancellationToken,
-    /// Set when an operator asks for the stop.
+    /// Cancelled when an operator requests the stop.
     pub drain: CancellationToken,
-    /// Set when a stage has ended that should not have.
+    /// Cancelled when a stage ended unexpectedly.
     pub broken: CancellationToken,
-    /// Makes spans, if any are exported.
+    /// Creates spans, if any are exported.
     pub tracer: Tracer,
-    /// What operators had set on queues, by their names, before the start.
+    /// The settings that operators made on queues before the start, by queue name.
     pub controls: BTreeMap<String, QueueControl>,
 }
 
-/// Runs until a signal, and then until no message is held any more. `flags` are the source of the
-/// settings: SIGHUP reloads their file.
+/// Runs until a signal, and then until no message is held. `flags` are the source of the settings:
+/// SIGHUP reloads their file.
 pub async fn run(
     settings: Settings,
     flags: Flags,
     counters: Arc<Counters>,
 ) -> Result<(), Vec<Problem>> {
-    let system = |what: &str, error: &std::io::Error| vec![system_problem(what, error)];
     let rereads = flags.file.is_some() || has_token(&settings);
-    let hangup = rereads.then(reload::listen).transpose();
-    let hangup = hangup.map_err(|error| system("signal handlers", &error))?;
-    // Before anything that takes time.
+    let hangup = rereads
+        .then(reload::listen)
+        .transpose()
+        .map_err(|error| system_problem("signal handlers", &error))?;
+    // Comes before anything that takes time.
     let mut signals =
-        Signals::listen(!rereads).map_err(|error| system("signal handlers", &error))?;
+        Signals::listen(!rereads).map_err(|error| system_problem("signal handlers", &error))?;
     let pool = Pool::start(settings.program.workers, "guest")
-        .map_err(|error| system("the guest threads", &error))?;
+        .map_err(|error| system_problem("the guest threads", &error))?;
     let spawner = pool.spawner();
-    // A future that a closed pool refuses is dropped, which is what its owner is told.
+    // A closed pool drops the future, which its owner notices.
     let spawn = Arc::new(move |future| drop(spawner.spawn(future)));
     let over = CancellationToken::new();
     let backends = Arc::new(Backends::new(settings.stores.clone()));
     let making = make(&settings, &backends, counters.clone(), spawn, over.clone());
     let made = tokio::select! {
-        biased; // a signal beside problems is obeyed
+        biased; // a signal takes precedence over problems
         _ = signals.next() => {
             tracing::info!("stopped before the first receive");
             return Ok(());
         }
         made = making => made?,
     };
-    let Made {
+    let RunParts {
         access,
         parts:
             build::Parts {
@@ -136,19 +137,17 @@ pub async fn run(
     } = made;
     let plan = stop_plan(&settings, &built);
     warn_of_stop(plan);
-    let queues = built.iter().flat_map(|route| route.queues.iter().cloned());
-    let queues: Vec<Arc<dyn Queue>> = queues.collect();
+    let queues = opened_queues(&built);
     let mut shared = ProcessContext::new(&queues, counters);
     shared.budget = Some(budget);
     let (tracer, exporting) = traces::start(&settings.otlp).map_err(|problem| vec![problem])?;
     shared.tracer = tracer;
     shared.sent = backends.sent();
     backends.trace(shared.tracer.clone());
-    let replaceable = replaceable(&built, &shared.plugins);
-    let (replacing, wishes) = replace::start(loader, replaceable, over);
+    let (replacing, wishes) = replace::start(loader, replaceable(&built, &shared.plugins), over);
     doctor::warnings(&settings, &backends, true).await;
     let operations: Arc<OnceLock<Arc<dyn Operations>>> = Arc::default();
-    let watched = Watched::new(&settings, &shared);
+    let watched = WatchedRun::new(&settings, &shared);
     let watching = observe::start(watched, wishes.clone(), &access, &operations)
         .await
         .map_err(|problem| vec![problem])?;
@@ -158,10 +157,10 @@ pub async fn run(
     let scheduling = schedule::start(&settings, &schedules, &shared).await;
     let names = queue_names(&built);
     let routes = start_routes(built, &shared, &pool);
-    let (live, messages, operating) =
-        operate(&settings, &shared, schedules, &routes, queues, &operations);
+    let running = (&routes[..], queues, wishes.clone());
+    let (live, messages, operating) = operate(&settings, &shared, schedules, running, &operations);
     announce(&settings, &names);
-    let reload = reload::Reloaded {
+    let reload = reload::ReloadedParts {
         started: settings,
         flags,
         live,
@@ -178,12 +177,18 @@ pub async fn run(
     flush(stopped, plan, watching, exporting).await
 }
 
-/// Sends the last metrics and spans, within what is left of the time of the stop.
+/// Returns the queues of all routes, in the routes' order.
+fn opened_queues(routes: &[Built]) -> Vec<Arc<dyn Queue>> {
+    let queues = routes.iter().flat_map(|route| &route.queues);
+    queues.cloned().collect()
+}
+
+/// Sends the last metrics and spans, within the remaining time of the stop.
 async fn flush(
-    stopped: drain::Stopped,
+    stopped: drain::FinishedStop,
     plan: StopPlan,
-    watching: observe::Watching,
-    exporting: traces::Exporting,
+    watching: observe::MonitoringTasks,
+    exporting: traces::RunningExport,
 ) -> Result<(), Vec<Problem>> {
     let latest = stopped.began + plan.telemetry();
     tokio::join!(watching.finish(latest), exporting.finish(Some(latest)));
@@ -202,27 +207,27 @@ fn start_routes(built: Vec<Built>, shared: &ProcessContext, pool: &Pool) -> Vec<
     routes
 }
 
-/// From now on operators see what runs and can change it, until what this answers with is dropped.
+/// Lets operators view and change the running state until the returned value is dropped.
 fn operate(
     settings: &Settings,
     shared: &ProcessContext,
     schedules: Arc<Schedules>,
-    routes: &[RunningRoute],
-    queues: Vec<Arc<dyn Queue>>,
+    (routes, queues, plugins): (&[RunningRoute], Vec<Arc<dyn Queue>>, ReloadRequests),
     operations: &OnceLock<Arc<dyn Operations>>,
 ) -> (Arc<Live>, Arc<QueueMessages>, impl Sized + use<>) {
     let live = Arc::new(Live::new(&schedules, settings, routes, shared));
-    let shown = RunOperations::new(settings, shared, schedules, live.clone(), routes, queues);
+    let running = (routes, queues, plugins);
+    let shown = RunOperations::new(settings, shared, schedules, live.clone(), running);
     let measuring = tasks::spawn(shown.rates().measure(shared.stop.clone()));
     let following = tasks::spawn(live.clone().follow(shared.stop.clone()));
     let messages = shown.queue_messages();
-    // It is set here alone.
+    // Only set here, so this cannot fail.
     let _ = operations.set(Arc::new(shown));
     (live, messages, (measuring, following))
 }
 
-/// Opens and loads everything and receives nothing. Answers with all that is wrong. Opens nothing
-/// where an address could not be read: a default would be another server.
+/// Opens and loads everything but receives nothing. Returns every problem. Opens nothing if an
+/// address could not be parsed: a default would mean another server.
 pub async fn check(settings: &Settings) -> Vec<Problem> {
     if settings.stores.refused {
         return Vec::new();
@@ -241,42 +246,42 @@ pub async fn check(settings: &Settings) -> Vec<Problem> {
 
 /// Checks settings, and returns the plan of a stop if there is no problem.
 async fn examine(settings: &Settings, backends: &Arc<Backends>) -> Result<StopPlan, Vec<Problem>> {
-    // Nothing is attempted, so nothing needs to be run.
+    // No attempts are made, so no work needs to be spawned.
     let over = CancellationToken::new();
     let made = parts(settings, backends, Arc::default(), Arc::new(drop), over).await?;
     Ok(stop_plan(settings, &made.parts.routes))
 }
 
-/// What a run is made of.
-struct Made {
+/// The parts of a run.
+struct RunParts {
     access: Arc<Access>,
     parts: build::Parts,
 }
 
-/// Makes it for a run: the queues that the settings declare come first.
+/// Makes the parts of a run, after creating the queues that the settings declare.
 async fn make(
     settings: &Settings,
     backends: &Arc<Backends>,
     counters: Arc<Counters>,
     spawn: Spawn,
     over: CancellationToken,
-) -> Result<Made, Vec<Problem>> {
+) -> Result<RunParts, Vec<Problem>> {
     build::declare(settings, backends).await;
     parts(settings, backends, counters, spawn, over).await
 }
 
-/// Makes it, or says all that is wrong.
+/// Makes the parts of a run, or returns every problem.
 async fn parts(
     settings: &Settings,
     backends: &Arc<Backends>,
     counters: Arc<Counters>,
     spawn: Spawn,
     over: CancellationToken,
-) -> Result<Made, Vec<Problem>> {
+) -> Result<RunParts, Vec<Problem>> {
     let access = settings.admin.as_ref().map(Access::open).transpose();
     let parts = build::parts(settings, backends, counters, spawn, over).await;
     match (access, parts) {
-        (Ok(access), Ok(parts)) => Ok(Made {
+        (Ok(access), Ok(parts)) => Ok(RunParts {
             access: Arc::new(access.unwrap_or_default()),
             parts,
         }),
@@ -290,7 +295,14 @@ async fn parts(
 
 fn has_token(settings: &Settings) -> bool {
     let admin = settings.admin.as_ref();
-    admin.is_some_and(|admin| admin.token_file.is_some() || admin.read_token_file.is_some())
+    admin.is_some_and(|admin| {
+        let files = [
+            &admin.token_file,
+            &admin.read_token_file,
+            &admin.send_token_file,
+        ];
+        files.into_iter().any(Option::is_some)
+    })
 }
 
 fn stop_plan(settings: &Settings, built: &[Built]) -> StopPlan {
@@ -309,7 +321,7 @@ fn warn_of_stop(plan: StopPlan) {
 }
 
 impl ProcessContext {
-    /// For all queues of a process, those of each route together.
+    /// Creates the context for all queues of a process, grouped by route.
     pub fn new(queues: &[Arc<dyn Queue>], counters: Arc<Counters>) -> Self {
         let names = queues.iter().map(|queue| queue.identity().name.as_str());
         Self {
@@ -331,28 +343,30 @@ impl ProcessContext {
         }
     }
 
-    /// Extends the leases on messages of these queues, which leases name by their place, until
-    /// dropped.
+    /// Extends the leases on messages of these queues until dropped. A lease refers to a queue by
+    /// its index.
     pub fn keep(&self, queues: &[Arc<dyn Queue>]) -> Task<()> {
         let watched = self.watched(queues);
         let keeper = keeper::keep(self.ledger.clone(), watched, self.counters.clone());
         tasks::spawn(tasks::watched(&self.broken, keeper))
     }
 
-    /// The meter of a queue.
+    /// Returns the meter of a queue.
     fn meter(&self, queue: &Arc<dyn Queue>) -> Arc<Meter> {
         let name = &queue.identity().name;
         self.meters.of(name).unwrap_or_default()
     }
 
-    /// Queues with their meters.
+    /// Returns the queues with their meters.
     fn watched(&self, queues: &[Arc<dyn Queue>]) -> Vec<(Arc<dyn Queue>, Arc<Meter>)> {
-        let pair = |queue: &Arc<dyn Queue>| (queue.clone(), self.meter(queue));
-        queues.iter().map(pair).collect()
+        queues
+            .iter()
+            .map(|queue: &Arc<dyn Queue>| (queue.clone(), self.meter(queue)))
+            .collect()
     }
 }
 
-/// The routes whose plugins can be replaced; they are shown from now on.
+/// Returns the routes whose plugins can be replaced, and registers them in `shown`.
 fn replaceable(built: &[Built], shown: &Plugins) -> Vec<Replaceable> {
     let mut replaceable = Vec::new();
     for Built { route, loaded, .. } in built {
@@ -369,17 +383,17 @@ fn replaceable(built: &[Built], shown: &Plugins) -> Vec<Replaceable> {
     replaceable
 }
 
-/// The names of each route's queues, with commas.
+/// Returns the names of each route's queues, separated by commas.
 fn queue_names(built: &[Built]) -> Vec<String> {
     let names = built.iter().map(|one| {
         let queues = one.queues.iter();
-        let names: Vec<&str> = queues.map(|one| one.identity().name.as_str()).collect();
-        names.join(",")
+        let of_route: Vec<&str> = queues.map(|one| one.identity().name.as_str()).collect();
+        of_route.join(",")
     });
     names.collect()
 }
 
-/// Says of each route that it runs. By then the admin address can show it.
+/// Logs that each route runs. The admin address can already show it.
 fn announce(settings: &Settings, queue_names: &[String]) {
     for (route, queues) in settings.routes.iter().zip(queue_names) {
         let (mut path, mut function, mut url) = (None, None, None);
@@ -403,6 +417,6 @@ fn announce(settings: &Settings, queue_names: &[String]) {
     }
 }
 
-fn system_problem(what: &str, error: &std::io::Error) -> Problem {
-    Problem::new(what, error.to_string(), "").failed()
+fn system_problem(what: &str, error: &std::io::Error) -> Vec<Problem> {
+    vec![Problem::new(what, error.to_string(), "").failed()]
 }

@@ -1,34 +1,36 @@
-//! Starts the monitoring of a run: metrics to CloudWatch or stdout, and the admin page.
+//! Starts the monitoring of a run: metrics to CloudWatch or stdout, and the admin address.
 
-use super::replace::{ReloadRequests, RollBack};
+use super::replace::ReloadRequests;
 use super::{ProcessContext, traces};
-use crate::admin;
-use crate::admin::access::Access;
-use crate::admin::operations::Operations;
-use crate::admin::problem::{CallProblem, StatusCode};
-use crate::admin::{DepthAsker, Reload, ReloadAnswer};
-use crate::config::otel::OtlpMetrics;
-use crate::config::problem::Problem;
-use crate::config::{MetricTerms, MetricsSink, Settings};
-use crate::name::QueueName;
-use crate::telemetry::embedded::Embedded;
-use crate::telemetry::otlp::{LAST, MetricsExport, of_this_process};
-use crate::telemetry::publish::{ExportEnd, ToCloudWatch, publish, resolution_s};
-use crate::telemetry::registry::{PriceList, Registry};
 use dispatcher_aws::cloudwatch::CloudWatch;
+use dispatcher_config::name::QueueName;
+use dispatcher_config::otel::OtlpMetrics;
+use dispatcher_config::problem::Problem;
+use dispatcher_config::{MetricTerms, MetricsSink, Settings};
+use dispatcher_console as admin;
+use dispatcher_console::DepthAsker;
+use dispatcher_console::access::Access;
+use dispatcher_core::backend::DepthCost;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
 use dispatcher_core::telemetry::readiness::Readiness;
+use dispatcher_operate::operations::Operations;
 use dispatcher_sqlite as sqlite;
+use dispatcher_telemetry::embedded::EmbeddedMetrics;
+use dispatcher_telemetry::otlp::{LAST, MetricsExport, of_this_process};
+use dispatcher_telemetry::publish::{
+    ExportEnd, ReportSources, ToCloudWatch, publish, resolution_s,
+};
+use dispatcher_telemetry::registry::{PriceList, Registry};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// What watches; ends with `finish`.
-pub(crate) struct Watching {
+/// The running monitoring tasks; `finish` ends them.
+pub(crate) struct MonitoringTasks {
     over: CancellationToken,
     end: ExportEnd,
     publishing: Option<Task<()>>,
@@ -37,24 +39,24 @@ pub(crate) struct Watching {
     files: Task<()>,
 }
 
-/// How often databases are asked for that cannot be used.
+/// The interval of checks for unusable databases.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What is watched.
+/// The run that is monitored.
 #[derive(Clone, Copy)]
-pub(crate) struct Watched<'a> {
+pub(crate) struct WatchedRun<'a> {
     settings: &'a Settings,
     shared: &'a ProcessContext,
 }
 
-/// Starts what the settings ask for.
+/// Starts the monitoring that the settings request.
 pub(crate) async fn start(
-    watched: Watched<'_>,
+    watched: WatchedRun<'_>,
     wishes: ReloadRequests,
     access: &Arc<Access>,
     operations: &Arc<OnceLock<Arc<dyn Operations>>>,
-) -> Result<Watching, Problem> {
-    let Watched {
+) -> Result<MonitoringTasks, Problem> {
+    let WatchedRun {
         settings, shared, ..
     } = watched;
     let over = CancellationToken::new();
@@ -65,12 +67,17 @@ pub(crate) async fn start(
             let listener = admin::listen(served.address, served.or_any_port)
                 .await
                 .map_err(|why| Problem::new("--admin", why, "an address that is free"))?;
+            if served.prints_sign_in {
+                admin::print_sign_in(&listener, served.token_file.as_deref());
+            }
             let state = admin::AdminState {
                 metrics: watched.metrics(),
                 prices: settings.metric_terms.prices.clone(),
                 readiness: shared.readiness.clone(),
-                reload: Some(reload(wishes.clone())),
-                roll_back: Some(roll_back(wishes)),
+                reload: Some(Arc::new(move || {
+                    let wishes = wishes.clone();
+                    Box::pin(async move { wishes.reload().await })
+                })),
                 access: Arc::clone(access),
                 operations: Arc::clone(operations),
                 ledger: shared.ledger.clone(),
@@ -82,7 +89,7 @@ pub(crate) async fn start(
     let end = ExportEnd::default();
     let publishing = publishing(settings, shared, end.clone()).await;
     let exporting = watched.export_metrics(operations, end.clone())?;
-    Ok(Watching {
+    Ok(MonitoringTasks {
         over,
         end,
         publishing,
@@ -92,13 +99,13 @@ pub(crate) async fn start(
     })
 }
 
-impl<'a> Watched<'a> {
-    /// A run.
+impl<'a> WatchedRun<'a> {
+    /// Creates a reference to a run.
     pub(crate) fn new(settings: &'a Settings, shared: &'a ProcessContext) -> Self {
         Self { settings, shared }
     }
 
-    /// Exports metrics by OTLP, where the settings ask for that.
+    /// Exports metrics with OTLP, if the settings request that.
     fn export_metrics(
         self,
         operations: &Arc<OnceLock<Arc<dyn Operations>>>,
@@ -108,8 +115,8 @@ impl<'a> Watched<'a> {
         let Some(OtlpMetrics { signal, interval }) = &otlp.metrics else {
             return Ok(None);
         };
-        let export = MetricsExport::new(signal, of_this_process(&otlp.resource));
-        let export = export.map_err(traces::unusable)?;
+        let export = MetricsExport::new(signal, of_this_process(&otlp.resource))
+            .map_err(traces::unusable)?;
         tracing::info!(endpoint = signal.url, "metrics are exported");
         let metrics = self.metrics();
         let asker = DepthAsker::new(metrics.clone(), Arc::clone(operations));
@@ -128,7 +135,7 @@ impl<'a> Watched<'a> {
             systems: Some(traces::messaging_system),
             routes: shared.routes.clone(),
             plugins: shared.plugins.clone(),
-            has_cheap_depth: Some(has_cheap_depth),
+            depth_cost: Some(depth_cost),
             prices: PriceList::by(move |queue| prices.dollars_per_million_calls(queue)),
             depths: shared.depths.clone(),
             depth_terms: depths,
@@ -137,18 +144,18 @@ impl<'a> Watched<'a> {
     }
 }
 
-/// Whether the depth of a queue of this name costs nothing.
-fn has_cheap_depth(queue: &str) -> bool {
-    let name = queue.parse::<QueueName>();
-    name.is_ok_and(|name| name.backend.has_cheap_depth())
+/// Returns the cost of requesting the depth of a queue of this name.
+fn depth_cost(queue: &str) -> Option<DepthCost> {
+    let name = queue.parse::<QueueName>().ok()?;
+    Some(name.backend.facts().depth_cost)
 }
 
-/// Keeps the databases that cannot be used among the reasons for not being ready.
+/// Reports unusable databases as reasons for not being ready.
 async fn watch_files(readiness: Arc<Readiness>, over: CancellationToken) {
     let mut named = BTreeSet::<String>::new();
     while !over.is_cancelled() {
-        let unusable = sqlite::unusable().into_iter();
-        let unusable: BTreeMap<_, _> = unusable
+        let unusable: BTreeMap<_, _> = sqlite::unusable()
+            .into_iter()
             .map(|(path, why)| (format!("file {}", path.display()), why))
             .collect();
         for name in named
@@ -168,45 +175,7 @@ async fn watch_files(readiness: Arc<Readiness>, over: CancellationToken) {
     }
 }
 
-/// Has the plugins looked at again, and says what came of it.
-fn reload(wishes: ReloadRequests) -> Reload {
-    Arc::new(move || {
-        let wishes = wishes.clone();
-        Box::pin(async move {
-            let reports = wishes.look().await;
-            let replaced = reports.iter().filter(|one| !one.replaced.is_empty());
-            ReloadAnswer {
-                is_good: reports.iter().all(|report| report.refused.is_empty()),
-                replaced: replaced.count() as u64,
-                came: serde_json::json!({ "plugins": reports }),
-            }
-        })
-    })
-}
-
-/// Rolls the canary of a route back.
-fn roll_back(wishes: ReloadRequests) -> admin::RollBack {
-    Arc::new(move |route| {
-        let wishes = wishes.clone();
-        Box::pin(async move {
-            match wishes.roll_back(&route) {
-                RollBack::Done(version) => Ok(version.to_string()),
-                RollBack::NoRoute => Err(CallProblem::not_found(format!(
-                    "This process has no route `{route}` with a plugin."
-                ))),
-                RollBack::NoCanary => Err(CallProblem::new(
-                    StatusCode::CONFLICT,
-                    format!(
-                        "No canary of route `{route}` takes messages. To go back from a current \
-                         version, put the file of the earlier one in its place."
-                    ),
-                )),
-            }
-        })
-    })
-}
-
-/// Exports metrics every `interval`, and once more at the end, for which there are 3 s.
+/// Exports metrics every `interval`, and once more at the end, within 3 s.
 async fn export_metrics(
     mut export: MetricsExport,
     metrics: Registry,
@@ -243,7 +212,10 @@ async fn publishing(
     let metrics = settings.metrics?;
     let namespace = format!("Dispatcher-{}", settings.program.name.as_deref()?);
     let resolution_s = resolution_s(metrics.interval);
-    let meters = shared.meters.clone();
+    let measured = ReportSources {
+        meters: shared.meters.clone(),
+        routes: shared.routes.clone(),
+    };
     Some(match metrics.sink {
         MetricsSink::CloudWatch => {
             let config =
@@ -252,18 +224,18 @@ async fn publishing(
                 client: CloudWatch::connect(&config, namespace),
                 resolution_s,
             };
-            tasks::spawn(publish(sink, meters, metrics.interval, end))
+            tasks::spawn(publish(sink, measured, metrics.interval, end))
         }
         MetricsSink::EmbeddedFormat => {
-            let sink = Embedded::new(namespace, resolution_s, std::io::stdout());
-            tasks::spawn(publish(sink, meters, metrics.interval, end))
+            let sink = EmbeddedMetrics::new(namespace, resolution_s, std::io::stdout());
+            tasks::spawn(publish(sink, measured, metrics.interval, end))
         }
     })
 }
 
-impl Watching {
-    /// The run is over: publishes what was measured last, for at most 3 s and not after `latest`, and
-    /// answers no more.
+impl MonitoringTasks {
+    /// Publishes the last measurements at the end of the run, for at most 3 s and not after
+    /// `latest`, and stops serving.
     pub(crate) async fn finish(self, latest: BootInstant) {
         self.over.cancel();
         self.end.over.cancel();

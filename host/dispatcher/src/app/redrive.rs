@@ -1,16 +1,17 @@
-//! From names to a redrive: opens the queue, its destination, or the queues that dead letters name as
-//! their sources; and the command that edits bodies. Moves nothing itself.
+//! Prepares a redrive from names: opens the queue, its destination or the source queues that dead
+//! letters name, and runs the command that edits bodies. Moves no message itself.
 
 use super::build::Backends;
-use crate::backends::all;
-use crate::config::problem::Problem;
-use crate::name::QueueName;
+use dispatcher_config::backends::all;
+use dispatcher_config::name::QueueName;
+use dispatcher_config::problem::Problem;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::message::Message;
 use dispatcher_core::queue::Queue;
-use dispatcher_core::redrive::{Destinations, LetterSource, Redrive, Review};
 use dispatcher_core::tasks;
+use dispatcher_operate::redrive::{Destinations, LetterSource, Marks, Redrive, Review};
+use dispatcher_operate::select::Selection;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
@@ -20,33 +21,46 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
-/// How long the command may take for one body.
+/// The time limit of the command for one body.
 const EDIT: Duration = Duration::from_secs(60);
-/// How often it is looked at whether it has ended.
+/// The interval at which the end of the command is polled.
 const LOOK: Duration = Duration::from_millis(5);
-/// The longest body that a command may answer with.
+/// The maximum size of the body that a command returns, in bytes.
 const LONGEST: u64 = 1 << 30;
-/// How much of what it printed to stderr is told.
+/// The number of bytes of its stderr that are reported.
 const TOLD: usize = 200;
 
-/// Opens a queue and, where all its messages go to one queue, that one. All problems at once; `at` is
-/// what the two are called there.
-pub async fn open(
+/// The queues to open, and the options of the redrive.
+pub(crate) struct RedriveOpening<'a> {
+    pub from: &'a QueueName,
+    pub to: Option<&'a QueueName>,
+    pub selection: Selection,
+    pub marks: Marks,
+    pub review: Option<Arc<dyn Review>>,
+}
+
+/// Opens a queue and, if all messages go to one queue, the destination. Reports all problems at
+/// once.
+pub(crate) async fn open(
     backends: Arc<Backends>,
-    (from, to): (&QueueName, Option<&QueueName>),
-    at: [&str; 2],
-    review: Option<Arc<dyn Review>>,
+    opening: RedriveOpening<'_>,
 ) -> Result<Redrive, Vec<Problem>> {
+    let RedriveOpening {
+        from,
+        to,
+        selection,
+        marks,
+        review,
+    } = opening;
     let mut problems = Vec::new();
     let mut opened = Vec::new();
-    for (at, name) in [(at[0], Some(from)), (at[1], to)] {
+    for (at, name) in [("queue", Some(from)), ("to", to)] {
         let Some(name) = name else { continue };
         match backends.open_existing(name).await {
             Ok(queue) => opened.push(queue),
             Err(error) => problems.push(backends.problem(at, name, &error).await),
         }
     }
-    let is_fifo = |name: &QueueName| name.backend.is_fifo(&name.name);
     let mut opened = opened.into_iter();
     let (Some(source), target) = (opened.next(), opened.next()) else {
         return Err(problems);
@@ -56,7 +70,7 @@ pub async fn open(
         if !has_groups {
             let found =
                 format!("`{to}` is a FIFO queue, and the messages of `{from}` have no group");
-            problems.push(Problem::new(at[1], found, "a standard queue"));
+            problems.push(Problem::new("to", found, "a standard queue"));
         }
     }
     if !problems.is_empty() {
@@ -74,41 +88,50 @@ pub async fn open(
         is_fifo: is_fifo(from),
         from: source,
         to: Arc::new(destinations),
+        selection,
+        marks,
         review,
         tracer,
         sent,
     })
 }
 
-/// The queues that letters came from.
+fn is_fifo(name: &QueueName) -> bool {
+    name.backend.is_fifo(&name.name)
+}
+
+/// The source queues of letters.
 struct Sources {
     backends: Arc<Backends>,
     from: QueueName,
     queue: Arc<dyn Queue>,
     all: Option<Arc<dyn Queue>>,
-    /// The queue whose redrive policy leads to `from`, or why there is not just one.
+    /// The queue whose redrive policy leads to `from`, or the reason why there is not exactly one.
     by_policy: OnceCell<Result<String, String>>,
 }
 
 impl Sources {
-    /// The queue that a letter's source means: first of the backend that the letter is in.
+    /// Returns the queue of a letter's source. The backend of the letter's queue is tried first.
     fn name(&self, source: &str) -> Result<QueueName, String> {
         let mut backends = std::iter::once(self.from.backend).chain(all().iter().copied());
         let named = backends.find_map(|backend| QueueName::of_source(backend, source));
         let Some(name) = named else {
             return Err(format!(
-                "its source `{source}` is no queue of this program; give --to"
+                "its source `{source}` is not a queue of this program; give --to"
             ));
         };
-        // The letter's sender may have written anything there.
+        // The sender of the letter may have written anything there.
         let checked: Result<QueueName, String> = name.to_string().parse();
         checked.map_err(|error| format!("its source: {error}"))
     }
 
     async fn policy_source(&self) -> Result<String, String> {
-        let find = || async {
-            let sources = self.queue.redrive_sources().await;
-            let sources = sources.map_err(|error| format!("it names no source, and {error}"))?;
+        let found = self.by_policy.get_or_init(|| async {
+            let sources = self
+                .queue
+                .redrive_sources()
+                .await
+                .map_err(|error| format!("it names no source, and {error}"))?;
             match &sources[..] {
                 [] => Err("it names no source; give --to".to_owned()),
                 [one] => Ok(one.clone()),
@@ -117,8 +140,8 @@ impl Sources {
                     several.len()
                 )),
             }
-        };
-        self.by_policy.get_or_init(find).await.clone()
+        });
+        found.await.clone()
     }
 }
 
@@ -143,9 +166,9 @@ impl Destinations for Sources {
     }
 }
 
-/// A command that is given each body on stdin and answers with the new one on stdout.
-pub struct Editor {
-    /// What `sh -c` runs.
+/// A command that receives each body on stdin and writes the new one to stdout.
+pub(super) struct Editor {
+    /// The argument of `sh -c`.
     pub command: String,
 }
 
@@ -161,19 +184,19 @@ impl Review for Editor {
 }
 
 async fn edit(command: &str, body: &str, cancel: &CancellationToken) -> Result<String, String> {
-    let child = Command::new("sh")
+    let started = Command::new("sh")
         .args(["-c", command])
-        // With all that it starts, it can be ended at once.
+        // A process group lets it be killed together with all its children.
         .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
-    let mut child = child.map_err(|error| format!("--edit cannot be run: {error}"))?;
+    let mut child = started.map_err(|error| format!("--edit cannot be run: {error}"))?;
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let input = body.to_owned();
     let written = tasks::blocking(move || {
-        // A command that does not read its input is free not to.
+        // A command need not read its input.
         let _ = stdin.map(|mut stdin| stdin.write_all(input.as_bytes()));
     });
     let out = tasks::blocking(move || stdout.map(|stdout| bounded(stdout, LONGEST)));
@@ -196,43 +219,39 @@ async fn edit(command: &str, body: &str, cancel: &CancellationToken) -> Result<S
     }
     let mut edited = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        format!("--edit printed no text: byte {at} is not UTF-8")
+        format!("--edit did not print text: byte {at} is not UTF-8")
     })?;
-    // Most tools end their output with a line break that is none of the body's.
+    // Most tools end their output with a line break that is not part of the body.
     if edited.ends_with('\n') && !body.ends_with('\n') {
         edited.pop();
     }
     Ok(edited)
 }
 
-/// What a stream holds; what is beyond the bound is read and dropped.
+/// Reads a stream up to a limit, and drops the rest.
 fn bounded(mut stream: impl Read, most: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // What could be read counts.
+    // A partial read is used.
     let _ = stream.by_ref().take(most).read_to_end(&mut bytes);
     let _ = std::io::copy(&mut stream, &mut std::io::sink());
     bytes
 }
 
-/// Waits for the end of the command, and ends it where it must. What it has left in the background
-/// ends with it: that would keep its output open.
+/// Waits for the end of the command, and kills it on a timeout or a cancellation. Kills its
+/// background processes as well, which would keep its output open.
 async fn wait(
     child: &mut Child,
     until: BootInstant,
     cancel: &CancellationToken,
 ) -> Result<ExitStatus, String> {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or_else(|| "--edit has no process id".to_owned())?;
-    // Until it is waited for, nobody else has its id.
-    let end_all = |child: &mut Child| {
-        // Fails only if all have ended.
-        let _ = kill_process_group(pid, Signal::KILL);
-        child.wait().map_err(|error| format!("--edit: {error}"))
-    };
+    let pid = i32::try_from(child.id())
+        .ok()
+        .and_then(Pid::from_raw)
+        .ok_or_else(|| "--edit has no process id".to_owned())?;
     let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     loop {
         match waitid(WaitId::Pid(pid), ended) {
-            Ok(Some(_)) => return end_all(child),
+            Ok(Some(_)) => return end_all(child, pid),
             Ok(None) => {}
             Err(error) => return Err(format!("--edit: {error}")),
         }
@@ -242,9 +261,16 @@ async fn wait(
             Some(()) if clock::now() >= until => format!("--edit took longer than {EDIT:?}"),
             Some(()) => continue,
         };
-        end_all(child)?;
+        end_all(child, pid)?;
         return Err(why);
     }
+}
+
+/// Kills the processes of the command's group. Its process id is not reused until it is waited for.
+fn end_all(child: &mut Child, pid: Pid) -> Result<ExitStatus, String> {
+    // Fails only if all processes have ended.
+    let _ = kill_process_group(pid, Signal::KILL);
+    child.wait().map_err(|error| format!("--edit: {error}"))
 }
 
 #[cfg(test)]
@@ -269,8 +295,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_command_that_fails_or_prints_no_text_leaves_the_letter() {
-        let error = edited("echo broken >&2; exit 3", "x").await;
-        let error = error.expect_err("it failed");
+        let answer = edited("echo broken >&2; exit 3", "x").await;
+        let error = answer.expect_err("it failed");
         assert!(
             error.contains("exit status: 3") && error.ends_with("broken"),
             "{error}"

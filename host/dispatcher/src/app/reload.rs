@@ -1,50 +1,52 @@
-//! SIGHUP: reloads the admin token and the settings, and applies the limits that may change at run
-//! time.
+//! SIGHUP: reloads the admin token and the settings, and applies the limits and the log level that
+//! may change at run time.
 
 use super::live::Live;
 use super::replace::ReloadRequests;
 use super::service_manager;
-use crate::admin::access::Access;
-use crate::config;
-use crate::config::Settings;
-use crate::config::flags::Flags;
-use crate::config::reload::changes;
+use dispatcher_config as config;
+use dispatcher_config::Settings;
+use dispatcher_config::flags::Flags;
+use dispatcher_config::reload::changes;
+use dispatcher_console::access::Access;
 use dispatcher_core::tasks;
+use dispatcher_telemetry::log;
 use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// From now on the signal does not end the process.
+/// Handles the signal from now on, so that it does not end the process.
 pub(crate) fn listen() -> std::io::Result<Signal> {
     signal(SignalKind::hangup())
 }
 
-/// What is reloaded, and who is notified.
-pub(crate) struct Reloaded {
-    /// What the run began with.
+/// The parts that a reload changes.
+pub(crate) struct ReloadedParts {
+    /// The settings at the start of the run.
     pub started: Settings,
-    /// What that was made from.
+    /// The source of these settings.
     pub flags: Flags,
-    /// The limits of the routes at work.
+    /// The limits of the running routes.
     pub live: Arc<Live>,
     /// Replaces their plugins.
     pub plugins: ReloadRequests,
-    /// Who may use the admin address.
+    /// The access rules of the admin address.
     pub access: Arc<Access>,
 }
 
-/// Applies what is new at every signal, until dropped.
-pub(crate) async fn watch(mut signal: Signal, reloaded: Reloaded) {
-    let Reloaded {
+/// Applies changes at every signal, until dropped.
+pub(crate) async fn watch(mut signal: Signal, reloaded: ReloadedParts) {
+    let ReloadedParts {
         started,
         flags,
         live,
         plugins,
         access,
     } = reloaded;
+    let mut level = started.log.level.clone();
     while signal.recv().await.is_some() {
         service_manager::reloading();
         let (named, access) = (flags.clone(), access.clone());
-        // The files may lie where nobody answers.
+        // The files may be on a file system that does not respond.
         let read = tasks::blocking(move || {
             access.reload();
             config::settings(&named)
@@ -66,6 +68,10 @@ pub(crate) async fn watch(mut signal: Signal, reloaded: Reloaded) {
             live.configure(&limits.route, &limits.limits);
         }
         plugins.settings(changes.plugins);
+        if settings.log.level != level && log::set_level(&settings.log.level) {
+            level.clone_from(&settings.log.level);
+            tracing::info!(filter = level, "log level replaced");
+        }
         let routes = changes.routes.len();
         tracing::info!(
             routes,

@@ -1,18 +1,20 @@
-//! Wires one route: intake, scheduler, executor, settlement. No business rule.
+//! Connects the stages of one route: intake, scheduler, executor, settlement. Contains no business
+//! rule.
 
 use super::ProcessContext;
 use super::build::Built;
-use crate::config::{Route, WeightedQueue};
+use dispatcher_config::Route;
+use dispatcher_config::name::QueueName;
 use dispatcher_core::clock;
 use dispatcher_core::control::QueueControl;
 use dispatcher_core::executor::downstream::Downstream;
-use dispatcher_core::executor::opening::Opening;
+use dispatcher_core::executor::opening::EnvelopeOpener;
 use dispatcher_core::executor::{Executor, OutcomePreview, Workers};
 use dispatcher_core::filter::Filter;
 use dispatcher_core::idempotency::Records;
 use dispatcher_core::idempotency::guard::Guard;
 use dispatcher_core::intake::{Arrivals, Intake, Source};
-use dispatcher_core::job::{Job, JobEnding};
+use dispatcher_core::job::{Arrival, Job, JobEnding};
 use dispatcher_core::lease::book::SHORTEST_VISIBILITY;
 use dispatcher_core::message::{Message, Outcome};
 use dispatcher_core::queue::{DeadLettered, Identity, Queue};
@@ -33,22 +35,24 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::unbounded_channel;
 
-/// A route at work.
+/// A running route.
 pub struct RunningRoute {
-    /// What is waiting and running.
+    /// The waiting and running messages.
     pub scheduler: Arc<SharedScheduler<Job>>,
     /// Ends after the stop, when the last poll was answered.
     pub intake: Task<()>,
-    /// End when the last job is settled and no stage can send another.
+    /// End when the last job is settled and no stage can send another one.
     pub settlements: Group<()>,
-    /// Held until nothing runs any more: its end lets the settlements end.
+    /// Held until nothing runs: dropping it lets the settlements end.
     pub executor: Arc<Executor>,
     /// The route's name.
     pub name: String,
+    /// Its queues, in the route's order.
+    pub queues: Vec<Arc<dyn Queue>>,
 }
 
 impl RunningRoute {
-    /// What of it can be changed while it runs.
+    /// Returns the parts that can be adjusted while the route runs.
     pub(crate) fn adjustable(&self) -> Adjustable {
         Adjustable {
             scheduler: self.scheduler.clone(),
@@ -57,15 +61,15 @@ impl RunningRoute {
     }
 }
 
-/// What can be changed of a route at work.
+/// The parts of a running route that can be adjusted.
 pub(crate) struct Adjustable {
     scheduler: Arc<SharedScheduler<Job>>,
-    /// Not held: its end ends the settlements.
+    /// Weak, because dropping the executor ends the settlements.
     executor: Weak<Executor>,
 }
 
 impl Adjustable {
-    /// Other limits from now on.
+    /// Applies new limits.
     pub(crate) fn adjust(&self, limits: &SchedulerLimits) {
         self.scheduler.lock().set_limits(limits, clock::now());
         self.scheduler.replan.notify_one();
@@ -75,7 +79,8 @@ impl Adjustable {
     }
 }
 
-/// Starts a route whose queues are in the keeper's list from `place` on, on the present runtime.
+/// Starts a route on the current runtime. Its queues have the indexes from `place` in the keeper's
+/// list.
 pub fn start(
     built: Built,
     place: usize,
@@ -95,8 +100,7 @@ pub fn start(
     let spans = spans(&route, &queues, shared);
     let order = (&scheduler, &*spans);
     let settlements = settlements(&route, &queues, order, guard.as_ref(), shared);
-    let mut outbox = Vec::new();
-    let mut running = Group::new();
+    let (mut outbox, mut running) = (Vec::new(), Group::new());
     for settlement in &settlements {
         let (sender, finished) = unbounded_channel();
         outbox.push(sender);
@@ -105,7 +109,7 @@ pub fn start(
     }
     let executor = Arc::new(Executor {
         scheduler: scheduler.clone(),
-        handler: Opening::before(loaded.handler, route.settings.envelope),
+        handler: EnvelopeOpener::before(loaded.handler, route.settings.envelope),
         timeout: loaded.timeout,
         outbox: outbox.clone(),
         workers,
@@ -118,24 +122,12 @@ pub fn start(
         running: Arc::default(),
         spans: spans.clone(),
     });
-    let watched = scheduler.clone();
-    let figures = move || watched.lock().figures();
-    shared.routes.add(&route.name, figures);
-    let source = |(at, queue): (usize, &Arc<dyn Queue>)| Source {
-        visibility: visibility(&route, queue.identity()),
-        queue: queue.clone(),
-        place: place + at,
-        newest_first: route.settings.sequence == Sequence::Lifo,
-        max_age: route.settings.max_age,
-        meter: shared.meter(queue),
-        group_by: route.settings.group_by.clone(),
-        envelope: route.settings.envelope,
-        spans: spans[at].clone(),
-    };
+    let (routes, watched) = (&shared.routes, scheduler.clone());
+    routes.add(&route.name, move || watched.lock().figures());
     let intake = Intake {
         route: name.clone(),
         scheduler: scheduler.clone(),
-        sources: queues.iter().enumerate().map(source).collect(),
+        sources: sources(&route, &queues, place, &spans, shared),
         ledger: shared.ledger.clone(),
         outbox,
         arrivals: Arc::new(Next {
@@ -154,14 +146,39 @@ pub fn start(
         settlements: running,
         executor,
         name,
+        queues,
     }
 }
 
-/// What makes the spans of each queue, in the route's order.
+fn sources(
+    route: &Route,
+    queues: &[Arc<dyn Queue>],
+    place: usize,
+    spans: &[QueueSpans],
+    shared: &ProcessContext,
+) -> Vec<Source> {
+    let queues_and_spans = queues.iter().zip(spans).enumerate();
+    queues_and_spans
+        .map(|(at, (queue, spans))| Source {
+            visibility: visibility(route, queue.identity()),
+            queue: queue.clone(),
+            place: place + at,
+            newest_first: route.settings.sequence == Sequence::Lifo,
+            max_age: route.settings.max_age,
+            meter: shared.meter(queue),
+            group_by: route.settings.group_by.clone(),
+            envelope: route.settings.envelope,
+            spans: spans.clone(),
+        })
+        .collect()
+}
+
+/// Returns the span factory of each queue, in the route's order.
 fn spans(route: &Route, queues: &[Arc<dyn Queue>], shared: &ProcessContext) -> Vec<QueueSpans> {
-    let one = |(weighted, queue): (&WeightedQueue, &Arc<dyn Queue>)| {
+    let weighted_queues = route.queues.iter().zip(queues);
+    let spans = weighted_queues.map(|(weighted, queue)| {
         let identity = queue.identity();
-        let system = weighted.name.backend.messaging_system();
+        let system = weighted.name.backend.facts().messaging_system;
         let terms = SpanTerms {
             route: &route.name,
             visibility: visibility(route, identity),
@@ -169,12 +186,11 @@ fn spans(route: &Route, queues: &[Arc<dyn Queue>], shared: &ProcessContext) -> V
             queue_url: queue.url(),
         };
         QueueSpans::new(&shared.tracer, system, identity, &terms)
-    };
-    route.queues.iter().zip(queues).map(one).collect()
+    });
+    spans.collect()
 }
 
-/// Creates one settlement per queue, which reports to the scheduler if groups are kept in order
-/// here.
+/// Creates one settlement per queue. It reports to the scheduler if groups are kept in order here.
 fn settlements(
     route: &Route,
     queues: &[Arc<dyn Queue>],
@@ -182,34 +198,43 @@ fn settlements(
     guard: Option<&Arc<Guard>>,
     shared: &ProcessContext,
 ) -> Vec<Arc<Settlement>> {
-    let in_order = |lane| {
-        let by_queue = route.settings.group_by.is_none();
-        if !by_queue {
-            scheduler.lock().keep_sending_order(lane);
-        } else if !scheduler.lock().orders_groups(lane) {
-            return None;
-        }
-        Some(OrderPort::new(scheduler.clone(), lane, by_queue))
-    };
     let filters: Arc<[Filter]> = route.settings.filter.clone().into();
-    let one = |(lane, queue): (usize, &Arc<dyn Queue>)| {
-        let room = scheduler.lock().permits().clone();
-        let settlement = settlement(route, queue, room, shared);
-        let settlement = settlement
-            .filtered(Arc::clone(&filters))
-            .opening(route.settings.envelope, route.s3_pointers())
-            .traced(spans[lane].clone());
-        Arc::new(settlement.guarded(guard.cloned()).in_order(in_order(lane)))
-    };
-    queues.iter().enumerate().map(one).collect()
+    queues
+        .iter()
+        .enumerate()
+        .map(|(lane, queue): (usize, &Arc<dyn Queue>)| {
+            let room = scheduler.lock().permits().clone();
+            let settlement = settlement(route, queue, room, shared)
+                .filtered(Arc::clone(&filters))
+                .opening(route.settings.envelope, route.s3_pointers())
+                .traced(spans[lane].clone());
+            let order = order_port(route, scheduler, lane);
+            Arc::new(settlement.guarded(guard.cloned()).in_order(order))
+        })
+        .collect()
 }
 
-/// What settlement makes of failed attempts, as the executor asks it.
+/// Returns the port of a queue whose groups are kept in order here.
+fn order_port(
+    route: &Route,
+    scheduler: &Arc<SharedScheduler<Job>>,
+    lane: usize,
+) -> Option<OrderPort> {
+    let by_queue = route.settings.group_by.is_none();
+    if !by_queue {
+        scheduler.lock().keep_sending_order(lane);
+    } else if !scheduler.lock().orders_groups(lane) {
+        return None;
+    }
+    Some(OrderPort::new(scheduler.clone(), lane, by_queue))
+}
+
+/// Previews for the executor how settlement would treat failed attempts.
 struct SettlementPreview(Vec<Arc<Settlement>>);
 
 impl OutcomePreview for SettlementPreview {
     fn preview(&self, lane: usize, job: &Job, ending: &JobEnding) -> Option<Outcome> {
-        self.0[lane].preview(&job.message, job.tries, ending)
+        self.0[lane].preview(&job.message, job.hold.tries, ending)
     }
 
     fn tries_again(&self, lane: usize, job: &Job, ending: &JobEnding, pause: Duration) {
@@ -217,23 +242,15 @@ impl OutcomePreview for SettlementPreview {
     }
 }
 
-/// The stages after intake, as intake sees them.
+/// The stages after intake.
 struct Next {
     settlements: Vec<Arc<Settlement>>,
     executor: Arc<Executor>,
 }
 
 impl Arrivals for Next {
-    fn ending(&self, lane: usize, message: &Message) -> Option<JobEnding> {
-        self.settlements[lane].on_arrival(message)
-    }
-
-    fn prefers_finishing(&self, lane: usize, message: &Message) -> bool {
-        self.settlements[lane].prefers_finishing(message)
-    }
-
-    fn first_attempt(&self, lane: usize, message: &Message) -> u32 {
-        self.settlements[lane].first_attempt(message)
+    fn arrival(&self, lane: usize, message: &Message) -> Arrival {
+        self.settlements[lane].arrival(message)
     }
 
     fn dead_lettered(&self, lane: usize, letter: &DeadLettered) {
@@ -241,15 +258,16 @@ impl Arrivals for Next {
     }
 
     fn arrived(&self) {
-        // Once attempts must end, nothing begins any more: what a late receive brings is released.
-        match self.executor.halt.is_cancelled() {
-            true => self.executor.give_back(),
-            false => self.executor.start_workers(),
+        // Once attempts must end, no new one begins: messages of a late receive are released.
+        if self.executor.halt.is_cancelled() {
+            self.executor.give_back()
+        } else {
+            self.executor.start_workers()
         }
     }
 }
 
-/// How long what is received of a queue stays invisible.
+/// Returns the visibility timeout of messages received from a queue.
 fn visibility(route: &Route, identity: &Identity) -> Duration {
     let visibility = route.settings.visibility.unwrap_or(identity.visibility);
     visibility.max(SHORTEST_VISIBILITY)
@@ -260,28 +278,24 @@ fn rules(
     queues: &[Arc<dyn Queue>],
     controls: &BTreeMap<String, QueueControl>,
 ) -> Rules {
-    let lane = |identity: &Identity| LaneRules {
-        batch: identity.batch,
-        poll_for: route.settings.poll_for.min(identity.longest_wait),
-        proof_wait: identity.proof_wait,
-        sleep: route.settings.sleep,
-        ordered_groups: identity.ordered_groups || route.settings.group_by.is_some(),
-        sequence: route.settings.sequence,
-    };
+    let names_and_queues = route.queues.iter().zip(queues);
     let names = route.queues.iter().map(|queue| queue.name.to_string());
-    let control = |name: String| controls.get(&name).copied().unwrap_or_default();
-    let set: Vec<QueueControl> = names.map(control).collect();
+    let set: Vec<QueueControl> = names
+        .map(|name: String| controls.get(&name).copied().unwrap_or_default())
+        .collect();
     let visibilities = queues
         .iter()
         .map(|queue| visibility(route, queue.identity()));
     Rules {
-        // A lease is extended at half of its visibility.
+        // The keeper extends a lease at half of the visibility timeout.
         horizon: match route.settings.sequence {
             Sequence::Fifo => visibilities.min().unwrap_or_default() / 2,
-            // What is held ahead is the choice of the newest: all that is allowed.
+            // With LIFO the process holds as many messages as allowed, to choose the newest.
             Sequence::Lifo => Duration::MAX,
         },
-        lanes: queues.iter().map(|queue| lane(queue.identity())).collect(),
+        lanes: names_and_queues
+            .map(|(named, queue)| lane_rules(route, &named.name, queue.identity()))
+            .collect(),
         weights: route
             .queues
             .iter()
@@ -294,6 +308,23 @@ fn rules(
             &RouteControl::default(),
             &set,
         ),
+    }
+}
+
+fn lane_rules(route: &Route, name: &QueueName, identity: &Identity) -> LaneRules {
+    LaneRules {
+        batch: identity.batch,
+        poll_for: route.settings.poll_for.min(identity.longest_wait),
+        proof_wait: identity.proof_wait,
+        sleep: route.settings.sleep,
+        ordered_groups: identity.ordered_groups || route.settings.group_by.is_some(),
+        // Other backends only deliver later messages of a group if that costs no receive.
+        most_receives: if identity.ordered_groups && name.backend.facts().has_fifo_queues {
+            identity.most_receives
+        } else {
+            None
+        },
+        sequence: route.settings.sequence,
     }
 }
 
@@ -322,15 +353,19 @@ fn settlement(
     )
 }
 
-/// The receives that the queue's redrive policy allows, where they are the attempts of a message.
+/// Returns the number of receives that the queue's redrive policy allows, if they are the attempts
+/// of a message.
 fn receives(identity: &Identity) -> Option<u32> {
     let takes = identity.dead_letters || identity.redrive_target;
-    identity
-        .most_receives
-        .filter(|_| identity.ordered_groups && takes)
+    if identity.ordered_groups && takes {
+        identity.most_receives
+    } else {
+        None
+    }
 }
 
-/// What keeps the route from doing twice what it remembers, if it is to.
+/// Returns the guard that prevents handling remembered messages twice, if the route has idempotency
+/// records.
 fn guard(
     route: &Route,
     records: Option<Arc<dyn Records>>,

@@ -1,21 +1,24 @@
-//! A plugin that is tried on messages before they are moved: it runs with the grants of a shadow,
-//! which can read and change nothing outside. Opens no queue.
+//! Tries a plugin on messages before they are moved. The plugin runs with the grants of a shadow,
+//! so it can neither read nor change anything outside. Opens no queue.
 
 use super::build::versions::ReadError;
 use super::build::{plugins, versions};
-use crate::config::problem::Problem;
-use crate::config::{Code, PluginConfig, Settings, TIMEOUT};
+use dispatcher_config::flags::Flags;
+use dispatcher_config::problem::Problem;
+use dispatcher_config::section::WrittenValue;
+use dispatcher_config::{Code, PluginConfig, Settings, TIMEOUT};
 use dispatcher_core::handler::{Attempt, Deadline, Handler, TimeLimit};
 use dispatcher_core::message::{FailureReason, Message, Verdict};
-use dispatcher_core::recording::entry::RecordedVerdict;
+use dispatcher_trials::recording::entry::RecordedVerdict;
 use dispatcher_wasm::load::{LoadedPlugin, PluginOptions};
 use dispatcher_wasm::runtime::{Insight, Runtime, RuntimeOptions};
 use dispatcher_wasm::warm::Warm;
+use std::path::Path;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-/// One under way, and one that is made for the next.
+/// One running instance, and one for the next message.
 const INSTANCES: usize = 2;
 
 /// A plugin to try messages on.
@@ -25,10 +28,10 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Loads the plugin; `at` is what it is called in problems.
+    /// Loads the plugin; `at` is its name in problems.
     ///
     /// # Errors
-    /// Why it cannot be loaded.
+    /// Returns the problems if it cannot be loaded.
     pub async fn load(
         at: &str,
         plugin: &PluginConfig,
@@ -41,11 +44,12 @@ impl Sandbox {
             );
             return Err(vec![Problem::new(at, found, "a plugin with a file")]);
         };
-        let bytes = versions::read(source, &settings.stores.data).await;
-        let bytes = bytes.map_err(|error| match error {
-            ReadError::File(error) => plugins::of_file(&error),
-            ReadError::Image(error) => vec![versions::of_fetch(at, &error)],
-        })?;
+        let bytes = versions::read(source, &settings.stores.data)
+            .await
+            .map_err(|error| match error {
+                ReadError::File(error) => plugins::of_file(&error),
+                ReadError::Image(error) => vec![versions::of_fetch(at, &error)],
+            })?;
         let timeout = plugin.settings.timeout.unwrap_or(TIMEOUT);
         let insight = Insight::lines_of(&bytes);
         let start = |cache| {
@@ -57,18 +61,18 @@ impl Sandbox {
             };
             Runtime::start_with(insight, options, Handle::current(), Arc::new(drop))
         };
-        // Compiling anew is slower, and no reason not to try a plugin.
+        // Without a cache, compiling takes longer but works.
         let cache = plugins::cache(&settings.stores.data);
-        let runtime = start(Some(cache)).or_else(|_| start(None));
+        let started = start(Some(cache)).or_else(|_| start(None));
         let runtime =
-            runtime.map_err(|error| vec![Problem::new(at, error.to_string(), "").failed()])?;
-        let options = plugins::options_by_hand(settings, plugin, timeout).await;
+            started.map_err(|error| vec![Problem::new(at, error.to_string(), "").failed()])?;
+        let by_hand = plugins::options_by_hand(settings, plugin, timeout).await;
         let options = PluginOptions {
             instance_concurrency: 1,
             reuse: None,
             warm: Warm::default(),
-            grants: options.grants.for_shadow(),
-            ..options
+            grants: by_hand.grants.for_shadow(),
+            ..by_hand
         };
         let plugin_limit = plugin.settings.time_limit(timeout);
         let plugin = runtime.load_bytes(&source.to_string(), &bytes, options);
@@ -78,8 +82,24 @@ impl Sandbox {
         })
     }
 
-    /// Runs the plugin on a message until `cancel` is set. The error is what it answered, unless it was
-    /// done.
+    /// Loads the plugin of a file; `data` caches compiled plugins.
+    ///
+    /// # Errors
+    /// Returns the problems if it cannot be loaded.
+    pub(crate) async fn of_file(at: &str, file: &Path, data: &Path) -> Result<Self, Vec<Problem>> {
+        let mut flags = Flags::default();
+        flags.take("plugin", WrittenValue::new(at, file.to_string_lossy()));
+        flags.take("data", WrittenValue::new("--data", data.to_string_lossy()));
+        let (settings, problems) = dispatcher_config::settings(&flags);
+        let plugin = settings.routes.first().map(|route| &route.plugin);
+        match plugin {
+            Some(plugin) if problems.is_empty() => Self::load(at, plugin, &settings).await,
+            _ => Err(problems),
+        }
+    }
+
+    /// Runs the plugin on a message until `cancel` is set. The error describes its verdict, if that
+    /// is not done.
     pub async fn passes(&self, message: Message, cancel: &CancellationToken) -> Result<(), String> {
         let deadline = Deadline::after(self.timeout);
         let attempt = Arc::new(Attempt {

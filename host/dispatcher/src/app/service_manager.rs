@@ -1,11 +1,11 @@
 //! Reports the states of a run to a service manager such as systemd (`Type=notify`): ready,
-//! reloading, stopping. Does nothing where `NOTIFY_SOCKET` is not set.
+//! reloading, stopping. Does nothing if `NOTIFY_SOCKET` is not set.
 
 use super::stop::StopPlan;
 use sd_notify::NotifyState;
 use std::time::Duration;
 
-/// The least that a stop is granted beyond its plan, for the process to end.
+/// The time beyond the plan of a stop that is requested for the process to end.
 const ENDING: Duration = Duration::from_secs(5);
 
 /// The status while messages are handled.
@@ -13,23 +13,23 @@ pub(crate) const RUNNING: &str = "handling messages";
 /// The status after a reload that changed nothing.
 pub(crate) const NOT_RELOADED: &str = "handling messages; settings not reloaded, see the log";
 
-/// Every queue is open, every plugin is compiled, and messages are received.
+/// Reports that every queue is open, every plugin is compiled, and messages are received.
 pub(crate) fn ready(status: &str) {
     send(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// The settings are being read again. `ready` ends it.
+/// Reports that the settings are being read again. `ready` ends this state.
 pub(crate) fn reloading() {
     let mut states = vec![NotifyState::Reloading];
     states.extend(NotifyState::monotonic_usec_now());
     send(&states);
 }
 
-/// Nothing more is received. The service manager waits at least as long as the stop may take, also
-/// where its own limit is shorter.
+/// Reports that nothing more is received. The service manager then waits at least as long as the
+/// stop may take, even if its own limit is shorter.
 pub(crate) fn stopping(plan: StopPlan) {
-    let at_most = plan.total().saturating_add(ENDING).as_micros();
-    let at_most = u32::try_from(at_most).unwrap_or(u32::MAX);
+    let longest = plan.total().saturating_add(ENDING);
+    let at_most = u32::try_from(longest.as_micros()).unwrap_or(u32::MAX);
     send(&[
         NotifyState::Stopping,
         NotifyState::ExtendTimeoutUsec(at_most),

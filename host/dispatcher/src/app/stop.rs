@@ -1,24 +1,24 @@
 //! Plans the time of a stop, and checks whether the platform allows it. Pure.
 
-use crate::config::Route;
+use dispatcher_config::Route;
 use dispatcher_core::clock::whole_seconds;
 use dispatcher_core::queue::Queue;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long after SIGTERM Kubernetes (`terminationGracePeriodSeconds`) and ECS (`stopTimeout`)
-/// kill by default.
+/// The default time between SIGTERM and SIGKILL of Kubernetes (`terminationGracePeriodSeconds`) and
+/// ECS (`stopTimeout`).
 const USUAL: Duration = Duration::from_secs(30);
-/// How much longer than its wait a receive may take to be answered.
+/// The time beyond its wait that a receive may take to be answered.
 const ANSWER: Duration = Duration::from_secs(4);
 /// The time after the last attempt and the last receive: the last outcomes are settled, and
 /// concurrently or later the last metrics and spans are sent, for at most 3 s.
 const AFTERWARDS: Duration = Duration::from_secs(4);
-/// The end of it, for the last lines of the log.
+/// The last part of that time, for the last log lines.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// How long each part of a stop may take, counted from the signal. Attempts and receives continue
-/// side by side.
+/// The time limit of each part of a stop, counted from the signal. Attempts and receives continue
+/// concurrently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StopPlan {
     grace: Duration,
@@ -26,13 +26,13 @@ pub struct StopPlan {
 }
 
 impl StopPlan {
-    /// For the routes of a run with their queues. `grace` is for running attempts.
+    /// Plans the stop of a run's routes with their queues. `grace` is for running attempts.
     pub fn new<'a>(
         grace: Duration,
         routes: impl IntoIterator<Item = (&'a Route, &'a [Arc<dyn Queue>])>,
     ) -> Self {
         let waits = routes.into_iter().flat_map(|(route, queues)| {
-            let awaited = queues.iter().filter(|queue| !queue.ends_waits());
+            let awaited = queues.iter().filter(|queue| !queue.facts().ends_waits);
             awaited.map(|queue| route.settings.poll_for.min(queue.identity().longest_wait))
         });
         Self {
@@ -41,39 +41,39 @@ impl StopPlan {
         }
     }
 
-    /// When attempts that still run are stopped.
+    /// Returns when running attempts are stopped.
     pub fn attempts(self) -> Duration {
         self.grace
     }
 
-    /// When a receive that is not answered is given up. It is never cut off earlier: what it may bring
-    /// would be hidden from everybody until its visibility ends.
+    /// Returns when an unanswered receive is given up. It is not given up earlier, because its
+    /// messages would be invisible to all consumers until their visibility timeout ends.
     pub fn receives(self) -> Duration {
         self.grace.max(self.longest_receive.saturating_add(ANSWER))
     }
 
-    /// When metrics and spans that are not sent are given up.
+    /// Returns when unsent metrics and spans are given up.
     pub fn telemetry(self) -> Duration {
         self.total().saturating_sub(LAST_LINES)
     }
 
-    /// The longest that the stop is planned to take.
+    /// Returns the maximum duration of the stop.
     pub fn total(self) -> Duration {
         self.receives().saturating_add(AFTERWARDS)
     }
 }
 
-/// What stops the program, where it can be known.
+/// The platform that stops the program, if it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Platform {
-    /// A pod.
+    /// A Kubernetes pod.
     Kubernetes,
-    /// A task's container.
+    /// A container of an ECS task.
     Ecs,
 }
 
 impl Platform {
-    /// The platform that sets these environment variables for its containers.
+    /// Detects the platform by the environment variables that it sets in its containers.
     pub fn of(is_set: impl Fn(&str) -> bool) -> Option<Self> {
         match () {
             () if is_set("KUBERNETES_SERVICE_HOST") => Some(Self::Kubernetes),
@@ -83,8 +83,8 @@ impl Platform {
     }
 }
 
-/// Advice if the platform's default kills before the stop is over. The platform does not tell a
-/// container how long it waits.
+/// Returns advice if the platform's default kills the process before the stop is over. The platform
+/// does not tell a container how long it waits.
 pub fn advice(plan: StopPlan, platform: Option<Platform>) -> Option<String> {
     let total = plan.total();
     let (who, setting) = match platform? {
@@ -118,7 +118,8 @@ mod tests {
 
     #[test]
     fn finding_14_default_stop_ends_before_kubernetes_and_ecs_kill() {
-        let (settings, problems) = crate::config::settings(&crate::config::flags::Flags::default());
+        let (settings, problems) =
+            dispatcher_config::settings(&dispatcher_config::flags::Flags::default());
         // No plugin is named, and nothing else is wrong.
         assert_eq!(problems.len(), 1);
         let poll_for = settings
@@ -151,9 +152,12 @@ mod tests {
         assert_eq!(endless.total(), Duration::MAX);
     }
 
+    fn platform(set: &str) -> Option<Platform> {
+        Platform::of(|name| name == set)
+    }
+
     #[test]
     fn finding_14_platform_that_kills_earlier_is_named_with_its_setting() {
-        let platform = |set: &str| Platform::of(|name| name == set);
         assert_eq!(platform("HOME"), None);
         let long = plan(60, 20);
         assert_eq!(advice(long, platform("HOME")), None);

@@ -1,34 +1,35 @@
-//! Takes a message that waits out of a queue that can be listed, by its id.
+//! Deletes a waiting message by its id from a queue that can be listed.
 
 use dispatcher_core::message::{Message, Outcome};
 use dispatcher_core::queue::{ErrorKind, Queue, QueueError};
-use dispatcher_core::redrive;
-use dispatcher_core::redrive::{LookBounds, RedriveError, Selection};
+use dispatcher_operate::redrive;
+use dispatcher_operate::redrive::{LookBounds, RedriveError};
+use dispatcher_operate::select::Selection;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// For how long a message is leased to be deleted.
+/// How long a message is leased for its deletion.
 const DELETING: Duration = Duration::from_secs(30);
 
-/// The message of an id, if the backend can say at once whether it waits. `None` if it cannot, or may
-/// not: then a walk over the queue finds it.
+/// Returns the message of an id, if the backend can look it up directly. Returns `None` if it
+/// cannot or lacks the permission; then walking over the queue finds it.
 pub(crate) async fn at_once(
     queue: &dyn Queue,
     id: &str,
 ) -> Result<Option<Option<Message>>, QueueError> {
-    if !queue.finds_by_id() {
+    if !queue.facts().finds_by_id {
         return Ok(None);
     }
     match queue.find_waiting(id).await {
         Ok(found) => Ok(Some(found)),
-        // A role that lists may lack the permission to read one.
+        // A role that lists may lack the permission to read one message.
         Err(error) if error.kind == ErrorKind::AccessDenied => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// What selects the message of an id, and how far to look for it.
+/// Returns the selection of the message with an id, and the bounds of the search.
 pub(crate) fn by_id(id: &str) -> (Selection, LookBounds) {
     let selection = Selection {
         ids: Some([id.to_owned()].into()),
@@ -38,15 +39,17 @@ pub(crate) fn by_id(id: &str) -> (Selection, LookBounds) {
         after: None,
         most: 1,
         bytes: u64::MAX,
-        // Listing costs no receive, so that its time alone bounds it.
+        // Listing costs no receive, so only the time limits it.
         scan: u64::MAX,
         counts_on: false,
     };
     (selection, bounds)
 }
 
-/// Finds a message and deletes it; false if none of the id waits. An error if it waits and cannot be
-/// taken.
+/// Finds a message and deletes it. Returns false if no message with the id waits.
+///
+/// # Errors
+/// Fails if the message waits but cannot be received.
 pub(crate) async fn cancel(queue: &Arc<dyn Queue>, id: &str) -> Result<bool, QueueError> {
     let found = match at_once(&**queue, id).await? {
         Some(found) => found,
@@ -61,8 +64,8 @@ pub(crate) async fn cancel(queue: &Arc<dyn Queue>, id: &str) -> Result<bool, Que
     Err(QueueError {
         kind: ErrorKind::Transient,
         message: format!(
-            "message `{id}` cannot be taken now: somebody has just received it, or a message of its \
-             group before it must go first"
+            "message `{id}` cannot be taken now: another consumer has just received it, or an \
+             earlier message of its group must go first"
         ),
     })
 }
@@ -70,18 +73,19 @@ pub(crate) async fn cancel(queue: &Arc<dyn Queue>, id: &str) -> Result<bool, Que
 async fn walk(queue: &dyn Queue, id: &str) -> Result<Option<Message>, QueueError> {
     let (selection, bounds) = by_id(id);
     let never = CancellationToken::new();
-    let looked = redrive::look(queue, &selection, &bounds, &never).await;
-    let looked = looked.map_err(|error| match error {
-        RedriveError::Source { error, .. } => error,
-        RedriveError::Refused(why) => QueueError {
-            kind: ErrorKind::Invalid,
-            message: why.to_string(),
-        },
-    })?;
+    let looked = redrive::look(queue, &selection, &bounds, &never)
+        .await
+        .map_err(|error| match error {
+            RedriveError::Source { error, .. } => error,
+            RedriveError::Refused(why) => QueueError {
+                kind: ErrorKind::Invalid,
+                message: why.to_string(),
+            },
+        })?;
     Ok(looked.messages.into_iter().next())
 }
 
-/// Deletes a message of a listing; false if it cannot be taken.
+/// Deletes a listed message. Returns false if it cannot be received.
 pub(crate) async fn remove(queue: Arc<dyn Queue>, listed: Message) -> Result<bool, QueueError> {
     let leased = queue.receive_these(&[listed.receipt], DELETING).await?;
     let Some(message) = leased.into_iter().next() else {

@@ -1,5 +1,5 @@
-//! Reports when a watched file may have changed: at once where the system notifies, every few
-//! seconds otherwise. Reads no file, and does not wait long for a file system.
+//! Reports when a watched file may have changed: at once if the system notifies, otherwise every
+//! few seconds. Reads no file, and does not wait long for a file system.
 
 use dispatcher_core::files::bounded;
 use dispatcher_core::{clock, tasks};
@@ -12,31 +12,31 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How often files are checked without notifications: some file systems send none.
+/// The interval of checks without notifications: some file systems send none.
 const LOOK: Duration = Duration::from_secs(5);
-/// After a change the next ones are waited for this long: a file is written in many steps.
+/// The time without a change after which a file counts as written: it is written in many steps.
 const QUIET: Duration = Duration::from_millis(100);
-/// But no longer than this.
+/// The maximum time to wait for that.
 const BUSY: Duration = Duration::from_secs(2);
 
-/// What a file was like when it was looked at.
+/// The state of a file when it was checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum FileSnapshot {
-    /// There was none, or none that we may see.
+    /// The file does not exist, or is not accessible.
     Absent,
     /// Its file system did not answer.
     Stalled,
     Present(Version),
 }
 
-/// Device and number, size, and when contents and file last changed.
+/// Device and inode number, size, and the times of the last changes of content and metadata.
 type Version = (u64, u64, u64, i64, i64, i64, i64);
 
 /// Watches some files.
 pub(crate) struct FileWatch {
     told: Arc<Notify>,
     files: Vec<(PathBuf, FileSnapshot)>,
-    /// Watches the folders; the file of a name may change at any moment.
+    /// Watches the folders, because the file of a name may be replaced at any moment.
     watcher: Option<RecommendedWatcher>,
 }
 
@@ -49,7 +49,7 @@ impl FileWatch {
         }
     }
 
-    /// Watches these files from now on, as they are now.
+    /// Watches these files from now on, starting with their current state.
     pub(crate) async fn on(&mut self, files: Vec<PathBuf>) {
         let seen = look(files.clone()).await;
         self.files = files.into_iter().zip(seen).collect();
@@ -70,19 +70,18 @@ impl FileWatch {
         }
     }
 
-    /// Returns the files that are not what they were, once they have been left alone for a moment. Safe
-    /// to drop and ask again.
+    /// Returns the files that changed, once no change has followed for a moment. Cancel-safe.
     pub(crate) async fn changed(&mut self) -> Vec<PathBuf> {
         while !self.is_other().await {
             let now = clock::now();
             tokio::select! {
-                // Others may write beside them without a pause.
+                // Other files in the folders may change without a pause.
                 () = self.told.notified() => clock::sleep_until(Some(now + QUIET)).await,
                 () = clock::sleep_until(Some(now + LOOK)) => {}
             }
         }
         self.quiet().await;
-        // What changes while it is read is told again.
+        // A change during this check is reported the next time.
         let now = self.look().await;
         let mut changed = Vec::new();
         for ((file, seen), now) in self.files.iter_mut().zip(now) {
@@ -103,7 +102,7 @@ impl FileWatch {
         self.files.iter().map(|(_, seen)| seen).ne(&now)
     }
 
-    /// Returns when none of the files has changed for a while.
+    /// Waits until none of the files has changed for a while.
     async fn quiet(&self) {
         let latest = clock::now() + BUSY;
         loop {
@@ -137,15 +136,15 @@ fn watcher(told: Arc<Notify>, folders: &BTreeSet<PathBuf>) -> Result<Recommended
         let watched = bounded::within(folder, move || {
             let watched = watcher.watch(&at, RecursiveMode::NonRecursive);
             watched.map(|()| watcher)
-        });
-        let watched = watched.map_err(|error| format!("{}: {error}", folder.display()))?;
+        })
+        .map_err(|error| format!("{}: {error}", folder.display()))?;
         watcher = watched.map_err(|error| error.to_string())?;
     }
     Ok(watcher)
 }
 
-/// Follows links: what counts is what would be read. A file system that does not answer is waited for
-/// once, not at every look.
+/// Follows links, since the target would be read. Waits only once for a file system that does not
+/// answer, not at every check.
 async fn look(files: Vec<PathBuf>) -> Vec<FileSnapshot> {
     let looked = tasks::blocking(move || files.iter().map(|file| seen(file)).collect());
     looked.finished().await

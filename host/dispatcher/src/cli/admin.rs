@@ -1,15 +1,19 @@
-//! A client of another process's admin address, for commands.
+//! A client of the admin address of another process, for commands.
 
-use crate::config::AdminPlace;
+use super::{LooseArguments, flags};
 use crate::error::{Exit, Failure};
+use clap::parser::ValueSource;
+use dispatcher_config::AdminPlace;
+use dispatcher_core::telemetry::escape::escape_control_characters;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-/// How long the other side may take: it waits for its backends itself.
+/// The time limit of an answer: the process waits for its backends itself.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The most bytes of an answer that are read.
+/// The maximum size of an answer, in bytes.
 const LONGEST: usize = 1 << 20;
 
 /// The admin address of a process.
@@ -26,10 +30,10 @@ pub(super) struct AdminAnswer {
 }
 
 impl AdminClient {
-    /// Of the settings; `None` where they have no address.
+    /// Creates a client for the configured address, or returns `None` if there is none.
     ///
     /// # Errors
-    /// The address or the token cannot be used.
+    /// Fails if the address or the token cannot be used.
     pub(super) fn of(place: &AdminPlace) -> Result<Option<Self>, Failure> {
         let Some(address) = &place.address else {
             return Ok(None);
@@ -43,12 +47,28 @@ impl AdminClient {
         }))
     }
 
-    /// The same with another patience.
+    /// Creates a client for the address on the command line. Ignores an address that a file or a
+    /// variable configures for other commands.
+    ///
+    /// # Errors
+    /// Fails if the address or the token cannot be used.
+    pub(super) fn typed(typed: &LooseArguments) -> Result<Option<Self>, Failure> {
+        if typed.matches.value_source("admin") != Some(ValueSource::CommandLine) {
+            return Ok(None);
+        }
+        let (place, problems) = flags::admin(&typed.matches);
+        if !problems.is_empty() {
+            return Err(problems.into());
+        }
+        Self::of(&place)
+    }
+
+    /// Sets the time limit of an answer.
     pub(super) fn within(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// Where it is, for messages.
+    /// Returns its address, for messages.
     pub(super) fn place(&self) -> &str {
         &self.base
     }
@@ -61,9 +81,9 @@ impl AdminClient {
         self.ask(http::Method::POST, path, Some(body)).await
     }
 
-    /// Opens a stream: what comes as it comes, however long it takes.
+    /// Opens a stream, without a time limit.
     pub(super) async fn stream(&self, path: &str) -> Result<AdminStream, Failure> {
-        let lost = |error| self.lost(error);
+        let lost = |error| self.lost(error, false);
         let client = client().connect_timeout(self.patience).build();
         let url = format!("{}{path}", self.base);
         let mut request = client.map_err(lost)?.get(url);
@@ -73,8 +93,12 @@ impl AdminClient {
         let mut answer = request.send().await.map_err(lost)?;
         let status = answer.status().as_u16();
         if status != 200 {
-            let body = answer.chunk().await.map_err(lost)?.unwrap_or_default();
-            let body = body.to_vec();
+            let body = answer
+                .chunk()
+                .await
+                .map_err(lost)?
+                .unwrap_or_default()
+                .to_vec();
             AdminAnswer { status, body }.json()?;
         }
         Ok(AdminStream {
@@ -83,12 +107,20 @@ impl AdminClient {
         })
     }
 
-    fn lost(&self, error: reqwest::Error) -> Failure {
-        let mut why = error.without_url().to_string();
-        if error_is_timeout(&why) {
-            why = format!("no answer within {} s", self.patience.as_secs());
-        }
-        Failure::new(Exit::Unreachable, format!("{}: {why}", self.base))
+    /// Returns the failure of a request without an answer. `acts`: the request was for an action.
+    fn lost(&self, error: reqwest::Error, acts: bool) -> Failure {
+        let is_sent = !error.is_connect() && !error.is_builder();
+        let why = if error.is_timeout() {
+            format!("no answer within {} s", self.patience.as_secs())
+        } else {
+            chain(&error.without_url())
+        };
+        let doubt = if acts && is_sent {
+            "; the action may have been taken"
+        } else {
+            ""
+        };
+        Failure::new(Exit::Unreachable, format!("{}: {why}{doubt}", self.base))
     }
 
     async fn ask(
@@ -97,7 +129,8 @@ impl AdminClient {
         path: &str,
         body: Option<&Value>,
     ) -> Result<AdminAnswer, Failure> {
-        let lost = |error| self.lost(error);
+        let acts = method != http::Method::GET;
+        let lost = |error| self.lost(error, acts);
         let client = client().timeout(self.patience).build();
         let url = format!("{}{path}", self.base);
         let mut request = client.map_err(lost)?.request(method, url);
@@ -123,44 +156,49 @@ impl AdminClient {
     }
 }
 
-/// A client for a place on this machine, or one that whoever runs the command has named. The admin
-/// address has no TLS: a machine without certificates can be asked too.
+/// Builds a client without proxies, since the address is local or named by the user. The admin
+/// address has no TLS, so a machine without certificates works as well.
 fn client() -> reqwest::ClientBuilder {
     reqwest::Client::builder().no_proxy().tls_certs_only([])
 }
 
-/// An answer that goes on.
+/// A streamed answer.
 pub(super) struct AdminStream {
     answer: reqwest::Response,
     base: String,
 }
 
 impl AdminStream {
-    /// The next piece; nothing at the end.
+    /// Returns the next chunk, or `None` at the end.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         let piece = self.answer.chunk().await.map_err(|error| {
-            let line = format!("{}: {}", self.base, error.without_url());
+            let line = format!("{}: {}", self.base, chain(&error.without_url()));
             Failure::new(Exit::Unreachable, line)
         })?;
         Ok(piece.map(|piece| piece.to_vec()))
     }
 }
 
-fn error_is_timeout(why: &str) -> bool {
-    why.contains("timed out")
+/// Formats an error with its sources, which name the cause.
+fn chain(error: &dyn std::error::Error) -> String {
+    let below = std::iter::successors(error.source(), |error| error.source());
+    below.fold(error.to_string(), |text, error| format!("{text}: {error}"))
 }
 
 impl AdminAnswer {
-    /// Its JSON.
+    /// Returns its JSON.
     ///
     /// # Errors
-    /// The other side refused; exit code 2, since something else must be asked for.
+    /// Fails if the process refused the request; the exit code is 2, since the request must be
+    /// changed.
     pub(super) fn json(self) -> Result<Value, Failure> {
         let body: Value = serde_json::from_slice(&self.body).unwrap_or_default();
         if (200..300).contains(&self.status) {
             return Ok(body);
         }
-        let detail = body["detail"].as_str().unwrap_or("no reason given");
+        // Escaped to stay one line: any process may have answered.
+        let reason = body["detail"].as_str().unwrap_or("no reason given");
+        let detail = escape_control_characters(reason);
         let exit = match self.status {
             500.. => Exit::Unreachable,
             _ => Exit::Usage,
@@ -169,7 +207,21 @@ impl AdminAnswer {
     }
 }
 
-/// `ADDRESS:PORT` or `http://HOST:PORT`, as a URL. What listens everywhere is asked on loopback.
+impl AdminAnswer {
+    /// Parses its JSON.
+    ///
+    /// # Errors
+    /// Fails as `json` does, or if the answer has another form.
+    pub(super) fn read<T: DeserializeOwned>(self) -> Result<T, Failure> {
+        let value = self.json()?;
+        serde_json::from_value(value).map_err(|error| {
+            let line = format!("the answer is not as expected: {error}");
+            Failure::new(Exit::Failed, line)
+        })
+    }
+}
+
+/// Converts `ADDRESS:PORT` or `http://HOST:PORT` to a URL. An unspecified address becomes loopback.
 fn base(address: &str) -> Result<String, String> {
     if let Ok(mut at) = address.parse::<SocketAddr>() {
         match at.ip() {
@@ -187,34 +239,35 @@ fn base(address: &str) -> Result<String, String> {
             Ok(format!("http://{rest}"))
         }
         _ => Err(format!(
-            "--admin: `{address}` cannot be asked; wanted ADDRESS:PORT or http://HOST:PORT, as in \
-             127.0.0.1:9090"
+            "--admin: `{address}` is not an admin address; wanted ADDRESS:PORT or \
+             http://HOST:PORT, as in 127.0.0.1:9090"
         )),
     }
 }
 
 fn token(file: &Path) -> Result<String, Failure> {
-    let failed = |why: String| {
-        let line = format!("--admin-token-file: {}: {why}", file.display());
-        Failure::new(Exit::Usage, line)
+    let why = match std::fs::read_to_string(file) {
+        Ok(text) => match text.trim() {
+            "" => "it is empty".to_owned(),
+            token => return Ok(token.to_owned()),
+        },
+        Err(error) => error.to_string(),
     };
-    let text = std::fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
-    match text.trim() {
-        "" => Err(failed("it is empty".to_owned())),
-        token => Ok(token.to_owned()),
-    }
+    let line = format!("--admin-token-file: {}: {why}", file.display());
+    Err(Failure::new(Exit::Usage, line))
 }
 
-/// A name as a part of a path.
+/// Encodes a name as a segment of a path.
 pub(super) fn in_path(name: &str) -> String {
     let encoded = form_urlencoded::byte_serialize(name.as_bytes()).collect::<String>();
-    // What stands for a blank in a form does not in a path.
+    // A `+` stands for a blank in a form, but not in a path.
     encoded.replace('+', "%20")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dispatcher_core::telemetry::escape::steers;
 
     #[test]
     fn an_address_that_listens_everywhere_is_asked_on_loopback() {
@@ -236,6 +289,22 @@ mod tests {
         ] {
             assert!(base(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn reason_of_another_process_is_one_line_that_steers_no_terminal() {
+        let detail = "\u{1b}]0;title\u{7} \u{9b}2J\u{202e}\r\nerror: made up";
+        let body = serde_json::json!({ "detail": detail })
+            .to_string()
+            .into_bytes();
+        let failure = AdminAnswer { status: 409, body }
+            .json()
+            .expect_err("refused");
+        let line = &failure.lines[0];
+        assert!(
+            !line.contains(steers) && line.contains("error: made up"),
+            "{line:?}"
+        );
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! `dispatcher backup`: copy a data folder while it is in use.
+//! `dispatcher backup`: copies a data folder while it is in use.
 
-use super::{Typed, flags, output};
+use super::{LooseArguments, flags, output};
 use crate::app::build::versions;
-use crate::config::problem::Problem;
 use crate::error::{Exit, Failure};
+use dispatcher_config::problem::Problem;
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::files;
 use dispatcher_sqlite as sqlite;
@@ -38,11 +38,11 @@ pub(super) struct Args {
     pub log: flags::LogArgs,
 }
 
-/// The databases of a data folder, all there can be.
+/// The possible databases of a data folder.
 const DATABASES: [&str; 4] = ["local.db", "schedule.db", "idempotency.db", "keyvalue.db"];
 
-/// Copies into a folder beside `TO`, which becomes `TO` when it is complete.
-pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+/// Copies to a folder beside `TO` and renames it to `TO` when it is complete.
+pub(super) fn run(args: &Args, typed: &LooseArguments) -> Result<(), Failure> {
     let (places, _screen, problems) = flags::places(&typed.matches);
     if !problems.is_empty() {
         return Err(problems.into());
@@ -52,13 +52,12 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     check_target(&args.to, data)?;
     let partial = partial(&args.to);
     let copied = copy(data, &databases, &partial).and_then(|sizes| {
-        let plain = |error| write_failure(&args.to, &error);
-        std::fs::rename(&partial, &args.to).map_err(plain)?;
-        sync_parent(&args.to).map_err(plain)?;
+        let moved = std::fs::rename(&partial, &args.to).and_then(|()| sync_parent(&args.to));
+        moved.map_err(|error| write_failure(&args.to, &error))?;
         Ok(sizes)
     });
     if copied.is_err() {
-        // What is left of it says by its name what it is.
+        // If this fails, the name of the folder shows that it is partial.
         let _ = std::fs::remove_dir_all(&partial);
     }
     for (name, bytes) in copied? {
@@ -73,54 +72,62 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
 }
 
 fn present(data: &Path) -> Result<Vec<&'static str>, Failure> {
-    let databases = DATABASES.into_iter();
-    let databases: Vec<_> = databases.filter(|name| data.join(name).exists()).collect();
-    match databases.is_empty() {
-        false => Ok(databases),
-        true => {
-            let found = format!("there is no database in `{}`", data.display());
-            let wanted = "the data folder of `dispatcher run` or `dispatcher local`";
-            Err(Problem::new("--data", found, wanted).into())
-        }
+    let databases: Vec<_> = DATABASES
+        .into_iter()
+        .filter(|name| data.join(name).exists())
+        .collect();
+    if databases.is_empty() {
+        let found = format!("there is no database in `{}`", data.display());
+        let wanted = "the data folder of `dispatcher run` or `dispatcher local`";
+        Err(Problem::new("--data", found, wanted).into())
+    } else {
+        Ok(databases)
     }
 }
 
-/// Nothing is overwritten, and a copy inside of what is copied would be part of the next one.
+/// Checks that nothing is overwritten, and that the copy is not inside the data folder, where the
+/// next copy would include it.
 fn check_target(to: &Path, data: &Path) -> Result<(), Failure> {
-    let wanted = "a folder that does not exist, or is empty";
-    let problem = |found: String| Err(Problem::new("TO", found, wanted).into());
     let parent = match to.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let is_within = |data: PathBuf| {
+    if std::fs::canonicalize(data).is_ok_and(|data: PathBuf| {
         let parent = std::fs::canonicalize(parent);
         parent.is_ok_and(|parent| parent.starts_with(data))
-    };
-    if std::fs::canonicalize(data).is_ok_and(is_within) {
-        return problem(format!("`{}` is in the data folder itself", to.display()));
+    }) {
+        let found = format!("`{}` is in the data folder itself", to.display());
+        return Err(unusable_target(found));
     }
-    match std::fs::read_dir(to) {
+    let found = match std::fs::read_dir(to) {
         Ok(mut entries) => match entries.next() {
-            None => Ok(()),
-            Some(_) => problem(format!("`{}` is not empty", to.display())),
+            None => return Ok(()),
+            Some(_) => format!("`{}` is not empty", to.display()),
         },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => match parent.is_dir() {
-            true => Ok(()),
-            false => problem(format!("there is no folder `{}`", parent.display())),
-        },
-        Err(error) => problem(format!("`{}`: {error}", to.display())),
-    }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if parent.is_dir() {
+                return Ok(());
+            }
+            format!("there is no folder `{}`", parent.display())
+        }
+        Err(error) => format!("`{}`: {error}", to.display()),
+    };
+    Err(unusable_target(found))
 }
 
-/// Where a copy lies that is not complete.
+fn unusable_target(found: String) -> Failure {
+    let wanted = "a folder that does not exist, or is empty";
+    Problem::new("TO", found, wanted).into()
+}
+
+/// Returns the path of an incomplete copy.
 fn partial(to: &Path) -> PathBuf {
     let mut name = to.as_os_str().to_owned();
     name.push(format!(".partial-{}", std::process::id()));
     name.into()
 }
 
-/// Copies all that is worth it; what, and how many bytes.
+/// Copies the databases and files. Returns each name with its number of bytes.
 fn copy(data: &Path, databases: &[&str], to: &Path) -> Result<Vec<(String, u64)>, Failure> {
     let plain = |error: io::Error| write_failure(to, &error);
     std::fs::create_dir(to).map_err(plain)?;
@@ -146,7 +153,7 @@ fn copy(data: &Path, databases: &[&str], to: &Path) -> Result<Vec<(String, u64)>
     Ok(sizes)
 }
 
-/// Copies the files of a folder, and of those in it; answers with their bytes.
+/// Copies the files of a folder and its subfolders. Returns their number of bytes.
 fn copy_files(from: &Path, to: &Path) -> io::Result<u64> {
     files::make_folder(to)?;
     let mut bytes = 0;
@@ -173,7 +180,8 @@ fn write_failure(to: &Path, error: &io::Error) -> Failure {
     Failure::new(Exit::Failed, format!("`{}`: {error}", to.display()))
 }
 
-/// What is locked cannot be reached; on a full disk, or with a damaged database, the copy failed.
+/// Converts an error: a locked database is unreachable; with a full disk or a damaged database, the
+/// copy failed.
 fn failure(error: CallError) -> Failure {
     let exit = match error.kind {
         ErrorKind::Unreachable => Exit::Unreachable,

@@ -1,10 +1,11 @@
-//! `dispatcher check`: find every problem of a run without receiving anything.
+//! `dispatcher check`: finds every problem of a run without receiving anything.
 
-use super::{Typed, block_on, flags, output};
+use super::{LooseArguments, block_on, flags, output};
+use crate::app;
 use crate::app::build::records;
 use crate::error::Failure;
-use crate::telemetry::log;
-use crate::{app, config};
+use dispatcher_config as config;
+use dispatcher_telemetry::log;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,8 +24,8 @@ pub(super) struct Args {
     pub run: flags::RunArgs,
 }
 
-/// Prints all problems, or what is in order.
-pub(super) fn run(typed: Typed) -> Result<(), Failure> {
+/// Prints all problems, or a summary of the valid settings.
+pub(super) fn run(typed: LooseArguments) -> Result<(), Failure> {
     let flags = flags::with_classic(&typed.matches);
     let (settings, mut problems) = config::settings(&flags);
     problems.splice(0..0, typed.unknown);

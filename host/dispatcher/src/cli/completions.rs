@@ -1,4 +1,4 @@
-//! `dispatcher completions`: print a shell's completion script.
+//! `dispatcher completions`: prints a shell's completion script.
 
 use super::output;
 use crate::error::Failure;

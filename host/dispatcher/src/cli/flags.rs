@@ -1,23 +1,23 @@
 //! Flags that several commands share, from `config::declared`, and their given values. The values
 //! stay texts: `config` parses them, so that every problem is found at once.
 
-use crate::config;
-use crate::config::classic;
-use crate::config::declared::{Group, Setting, Shape, Syntax, variable};
-use crate::config::flags::{Flags, unknown_variables};
-use crate::config::otel;
-use crate::config::problem::Problem;
-use crate::config::section::Given;
-use crate::config::{AdminPlace, Places};
 use crate::error::Failure;
-use crate::name::QueueName;
-use crate::telemetry::log;
-use crate::telemetry::log::Screen;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use dispatcher_config as config;
+use dispatcher_config::classic;
+use dispatcher_config::declared::{Group, Setting, Shape, Syntax, variable};
+use dispatcher_config::flags::{Flags, unknown_variables};
+use dispatcher_config::name::QueueName;
+use dispatcher_config::otel;
+use dispatcher_config::problem::Problem;
+use dispatcher_config::section::WrittenValue;
+use dispatcher_config::{AdminPlace, Places};
+use dispatcher_telemetry::log;
+use dispatcher_telemetry::log::Screen;
 
-/// Arguments of a command that are the flags of these groups, in this order. They hold nothing:
-/// `settings` takes what was given out of the matches.
+/// Defines arguments of a command from the flags of these groups, in this order. They hold no
+/// values: `settings` takes them from the matches.
 macro_rules! setting_args {
     ($($(#[$about:meta])* $name:ident: $($group:ident),+;)+) => {$(
         $(#[$about])*
@@ -47,37 +47,37 @@ macro_rules! setting_args {
 }
 
 setting_args! {
-    /// Where settings are.
+    /// The location of the settings.
     FileArgs: File;
-    /// Where the embedded queue is.
+    /// The location of the embedded queue.
     DataArgs: Data;
-    /// Where the servers of backends are.
+    /// The servers of backends.
     BackendArgs: Backends;
-    /// Where AWS is.
+    /// The endpoint of AWS.
     AwsArgs: Aws;
-    /// Where the program itself keeps something.
+    /// The locations of the program's own stores.
     StoreArgs: Data, Backends;
-    /// Where queues are.
+    /// The locations of queues.
     PlaceArgs: File, Data, Backends, BackendQueues, Aws;
-    /// Where messages wait that SQS itself cannot delay for this long.
+    /// The table of messages whose delay exceeds the maximum of SQS.
     TableArgs: ScheduleTable;
-    /// Where a server listens.
+    /// The address on which a server listens.
     #[cfg_attr(not(feature = "local"), expect(dead_code, reason = "its commands need the embedded queue"))]
     ListenArgs: Listen;
     /// The admin address of a process.
     AdminArgs: AdminAddress;
-    /// The admin address of a process that serves one, and who may use it.
+    /// The admin address that a process serves, and its access rules.
     #[cfg_attr(not(feature = "local"), expect(dead_code, reason = "its commands need the embedded queue"))]
     ServedAdminArgs: AdminAddress, AdminAccess;
-    /// What is logged, to stderr.
+    /// The log on stderr.
     LogArgs: Log;
-    /// What a plugin may use.
+    /// The grants of a plugin.
     GuestArgs: Guest;
-    /// What a run of the handler that is being written is made of.
+    /// The settings of `dispatcher dev`.
     #[cfg_attr(not(feature = "local"), expect(dead_code, reason = "its commands need the embedded queue"))]
     DevArgs: Queues, Limits, Guest, Instances, Listen, Metrics, Traces, AdminAddress,
         AdminAccess, Data, Log;
-    /// What a run is made of.
+    /// The settings of a run.
     RunArgs: Handler, Queues, Limits, Guest, Instances, Trials, ScheduleInterval, ScheduleTable,
         Metrics, Traces, AdminAddress, AdminAccess, File, Data, Backends, BackendQueues, Aws,
         Log;
@@ -88,7 +88,7 @@ fn with_flags(command: Command, groups: &[Group]) -> Command {
     command.args(settings.filter_map(flag))
 }
 
-/// The flag of a setting, with its variable.
+/// Returns the flag of a setting, with its environment variable.
 fn flag(setting: &'static Setting) -> Option<Arg> {
     let (name, of) = (setting.flag_name()?, setting.flag?);
     let arg = Arg::new(name)
@@ -98,7 +98,7 @@ fn flag(setting: &'static Setting) -> Option<Arg> {
         .help_heading(of.group.heading())
         .env(setting.variable()?)
         .hide_env_values(true)
-        // Out of range is what they are, not unknown flags.
+        // A negative number must be reported as out of range, not as an unknown flag.
         .allow_negative_numbers(true)
         .action(match of.syntax {
             Syntax::Text => ArgAction::Set,
@@ -113,7 +113,7 @@ fn flag(setting: &'static Setting) -> Option<Arg> {
     })
 }
 
-/// The settings among what was given, each with the flag or the variable that it came from.
+/// Returns the given settings, each with its flag or environment variable.
 pub(super) fn settings(matches: &ArgMatches) -> Flags {
     let mut flags = Flags::default();
     for id in matches.ids() {
@@ -126,14 +126,14 @@ pub(super) fn settings(matches: &ArgMatches) -> Flags {
         // Ids of groups and of typed arguments hold no texts.
         if let Ok(Some(texts)) = matches.try_get_many::<String>(name) {
             for text in texts {
-                flags.take(name, Given::new(&at, text));
+                flags.take(name, WrittenValue::new(&at, text));
             }
         }
     }
     let variables = std::env::vars_os();
-    let variables =
+    let texts =
         variables.map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)));
-    otel::take(&mut flags, variables.flatten());
+    otel::take(&mut flags, texts.flatten());
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let (problems, notices) = unknown_variables(names);
     flags.problems.extend(problems);
@@ -141,8 +141,8 @@ pub(super) fn settings(matches: &ArgMatches) -> Flags {
     flags
 }
 
-/// The settings of a command that runs routes: with the classic tool's variables as a lower layer,
-/// and a notice for the log if there are any.
+/// Returns the settings of a command that runs routes, with the classic tool's variables as a lower
+/// layer and a notice for the log if there are any.
 pub(super) fn with_classic(matches: &ArgMatches) -> Flags {
     let mut flags = settings(matches);
     let notice = classic::take(&mut flags, |name| std::env::var(name).ok());
@@ -150,14 +150,14 @@ pub(super) fn with_classic(matches: &ArgMatches) -> Flags {
     flags
 }
 
-/// Logs what flags have to say about where they came from; once the log is set up.
+/// Logs the notices about the sources of flags, once the log is set up.
 pub(super) fn log_notices(flags: &Flags) {
     for notice in &flags.notices {
         tracing::warn!(notice, "environment variables need attention");
     }
 }
 
-/// Where queues are for commands that run no plugin; the log is set up on the way.
+/// Returns the locations of queues for commands that run no plugin. Also sets up the log.
 pub(super) fn places(matches: &ArgMatches) -> (Places, Screen, Vec<Problem>) {
     let flags = settings(matches);
     let (places, problems) = config::places(&flags);
@@ -166,19 +166,24 @@ pub(super) fn places(matches: &ArgMatches) -> (Places, Screen, Vec<Problem>) {
     (places, screen, problems)
 }
 
-/// Where the admin address of a process is; the log is as it was set up.
+/// Returns the location of a process's admin address. Does not set up the log.
 pub(super) fn admin(matches: &ArgMatches) -> (AdminPlace, Vec<Problem>) {
     config::admin_place(&settings(matches))
 }
 
-/// A queue as it is typed, unless it is none.
+/// Parses a queue name, or adds a problem.
 pub(super) fn queue(text: &str, problems: &mut Vec<Problem>) -> Option<QueueName> {
+    queue_at("QUEUE", text, problems)
+}
+
+/// Parses a queue name that the help calls `at`.
+pub(super) fn queue_at(at: &str, text: &str, problems: &mut Vec<Problem>) -> Option<QueueName> {
     let read = text.parse();
-    read.map_err(|found| problems.push(Problem::new("QUEUE", found, "")))
+    read.map_err(|found| problems.push(Problem::new(at, found, "")))
         .ok()
 }
 
-/// `places` and the queue, for commands that are about one and need nothing else.
+/// Returns `places` and the queue, for commands that need only these.
 pub(super) fn place_of(matches: &ArgMatches, text: &str) -> Result<(Places, QueueName), Failure> {
     let (places, _screen, mut problems) = places(matches);
     match queue(text, &mut problems) {
@@ -187,16 +192,17 @@ pub(super) fn place_of(matches: &ArgMatches, text: &str) -> Result<(Places, Queu
     }
 }
 
-/// The queue and its stores, if a queue is given.
+/// Returns the stores, and the queue if one is given.
 pub(super) fn place_of_any(
     matches: &ArgMatches,
     text: Option<&str>,
 ) -> Result<(Places, Option<QueueName>), Failure> {
     let Some(text) = text else {
         let (places, _screen, problems) = places(matches);
-        return match problems.is_empty() {
-            true => Ok((places, None)),
-            false => Err(problems.into()),
+        return if problems.is_empty() {
+            Ok((places, None))
+        } else {
+            Err(problems.into())
         };
     };
     place_of(matches, text).map(|(places, name)| (places, Some(name)))

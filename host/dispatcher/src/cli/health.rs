@@ -1,28 +1,30 @@
-//! `dispatcher health`: whether a process on this machine is alive or ready, for images without curl.
+//! `dispatcher health`: checks whether a process on this machine is alive or ready, for images
+//! without curl.
 
 use super::admin::AdminClient;
-use super::{Typed, block_on, flags, output};
+use super::{LooseArguments, block_on, flags, output};
 use crate::error::{Exit, Failure};
-use serde_json::Value;
+use dispatcher_operate::operations::NotReady;
+use serde::Deserialize;
 use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
   dispatcher health --admin 127.0.0.1:9090            is it alive?
-  dispatcher health --ready --config dispatcher.toml  can it do its work?
+  dispatcher health --ready --config dispatcher.toml  is it ready?
 
 The address is the setting `admin` of `dispatcher run`: a flag, DISPATCHER_ADMIN, or in the file.
-Exits with 0 if it is well and with 1 if it is not or does not answer within 3 seconds; with 2 if
-there is no address to ask. Needs no token.";
+Exits with 0 if the process is alive or ready, with 1 if it is not or does not answer within 3
+seconds, and with 2 if there is no address. Needs no token.";
 
-/// The longest that a probe waits.
+/// The time limit of a probe.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Ask whether a running process is alive, or with --ready whether it can do its work
+/// Check whether a running process is alive, or with --ready whether it is ready
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// Ask whether it can do its work, as /readyz does
+    /// Check whether it is ready, as /readyz does
     #[arg(long)]
     pub ready: bool,
     #[command(flatten)]
@@ -33,14 +35,21 @@ pub(super) struct Args {
     pub log: flags::LogArgs,
 }
 
-/// Asks, and prints one line.
-pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+/// The answer of `/readyz` while the process is not ready.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Unready {
+    why: Vec<NotReady>,
+}
+
+/// Probes the process, and prints one line.
+pub(super) fn run(args: &Args, typed: &LooseArguments) -> Result<(), Failure> {
     let (place, problems) = flags::admin(&typed.matches);
     if !problems.is_empty() {
         return Err(problems.into());
     }
-    let place = crate::config::AdminPlace {
-        // Probes are for everybody.
+    let place = dispatcher_config::AdminPlace {
+        // Probes need no token.
         token_file: None,
         ..place
     };
@@ -51,29 +60,23 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     };
     let client = client.within(PATIENCE);
     let path = if args.ready { "/readyz" } else { "/healthz" };
-    let unwell = |line: String| Failure::new(Exit::Failed, line);
-    let answer = block_on(client.get(path))?;
-    let answer = answer.map_err(|failure| unwell(failure.lines.join("; ")))?;
+    let asked = block_on(client.get(path))?;
+    let answer = asked.map_err(|failure| Failure::new(Exit::Failed, failure.lines.join("; ")))?;
     match (answer.status, args.ready) {
         (200, true) => output::line("ready"),
         (200, false) => output::line("ok"),
         (status, _) => {
-            let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-            let why = body["why"]
-                .as_array()
-                .map(Vec::as_slice)
-                .unwrap_or_default();
-            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            let each = why
-                .iter()
-                .map(|one| format!("{}: {}", text(&one["what"]), text(&one["reason"])));
-            let each: Vec<String> = each.collect();
+            let unready: Unready = serde_json::from_slice(&answer.body).unwrap_or_default();
+            let why = unready.why.iter();
+            let each: Vec<String> = why
+                .map(|one| format!("{}: {}", one.what, one.reason))
+                .collect();
             let words = if each.is_empty() {
                 format!("{}{path} answered {status}", client.place())
             } else {
                 format!("not ready: {}", each.join("; "))
             };
-            Err(unwell(words))
+            Err(Failure::new(Exit::Failed, words))
         }
     }
 }

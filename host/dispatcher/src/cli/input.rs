@@ -1,9 +1,9 @@
 //! A message from the command line: its body from an argument, a file or stdin, and its attributes.
 
-use crate::config::problem::Problem;
-use crate::config::section::Given;
-use crate::config::value;
 use clap::Args;
+use dispatcher_config::problem::Problem;
+use dispatcher_config::section::WrittenValue;
+use dispatcher_config::value;
 use dispatcher_core::files::bounded;
 use dispatcher_core::files::bounded::Limits;
 use dispatcher_core::message::Attribute;
@@ -25,7 +25,7 @@ pub(super) struct MessageArgs {
 }
 
 impl MessageArgs {
-    /// The body, or what is wrong; reads stdin to its end if it must.
+    /// Returns the body. Reads stdin to its end if requested.
     pub(super) fn body(&self) -> Result<String, Problem> {
         match (self.body.as_deref(), &self.file) {
             (Some("-"), _) => stdin(),
@@ -44,11 +44,11 @@ impl MessageArgs {
         }
     }
 
-    /// The attributes; what is wrong with them goes to `problems`.
+    /// Returns the attributes. Adds errors in them to `problems`.
     pub(super) fn attributes(&self, problems: &mut Vec<Problem>) -> Vec<Attribute> {
         let mut attributes = Vec::<Attribute>::new();
         for pair in self.attribute.iter().flat_map(|text| text.lines()) {
-            match value::pair(&Given::new("--attribute", pair)) {
+            match value::pair(&WrittenValue::new("--attribute", pair)) {
                 Err(problem) => problems.push(problem),
                 Ok((name, _)) if attributes.iter().any(|known| known.name == name) => {
                     let found = format!("`{name}` appears twice");

@@ -1,24 +1,24 @@
-//! `dispatcher local`: serve the embedded queue over the SQS protocol.
+//! `dispatcher local`: serves the embedded queue over the SQS protocol.
 
-use super::{Typed, block_on, flags, output};
+use super::{LooseArguments, block_on, flags, output};
 use crate::app::drain::Signals;
 use crate::app::embedded::EmbeddedAdmin;
-use crate::backends::embedded;
-use crate::config;
-use crate::config::declared::LocalSettings;
-use crate::config::problem::Problem;
-use crate::config::section::Layers;
-use crate::config::{Admin, Places};
 use crate::error::{Exit, Failure};
+use dispatcher_config as config;
+use dispatcher_config::backends::embedded;
+use dispatcher_config::declared::LocalSettings;
+use dispatcher_config::problem::Problem;
+use dispatcher_config::section::Layers;
+use dispatcher_config::{Admin, Places};
 use dispatcher_served as served;
-use dispatcher_served::Served;
+use dispatcher_served::ServedFolder;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use tokio_util::sync::CancellationToken;
 
 const EXAMPLES: &str = "\
 Examples:
   dispatcher local
-      any AWS SDK uses the embedded queue with the `export` lines it prints
+      AWS SDKs use the embedded queue with the `export` lines that it prints
   eval \"$(dispatcher local --print-env)\"
       in another shell: sets the variables for SDKs; serves nothing
   dispatcher local --listen 127.0.0.1:0 --data ./queues
@@ -38,8 +38,8 @@ anyone who reaches the address may do everything.";
 pub(super) struct Args {
     #[command(flatten)]
     pub listen: flags::ListenArgs,
-    /// Keep everything in memory: nothing is on disk, all is gone at the end, and
-    /// /_dispatcher/reset and /_dispatcher/clock are served for tests
+    /// Keep everything in memory until the end, write nothing to disk, and serve /_dispatcher/reset
+    /// and /_dispatcher/clock for tests
     #[arg(long)]
     pub memory: bool,
     /// Print the `export` lines for the address of --listen and exit; serve nothing
@@ -55,8 +55,8 @@ pub(super) struct Args {
     pub log: flags::LogArgs,
 }
 
-/// Serves until a signal, or prints what an SDK needs.
-pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+/// Serves until a signal, or prints the variables for an SDK.
+pub(super) fn run(args: &Args, typed: &LooseArguments) -> Result<(), Failure> {
     let (places, _screen, mut problems) = flags::places(&typed.matches);
     let typed_flags = flags::settings(&typed.matches);
     let admin = config::served_admin(&typed_flags, &mut problems);
@@ -84,10 +84,10 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     }
 }
 
-/// The lines with which a shell sets what every AWS SDK needs to use the server at this address:
-/// SDKs differ in which of the two names of the region they read.
+/// Returns the shell lines that set the variables with which every AWS SDK uses the server at this
+/// address. SDKs differ in the name of the variable for the region.
 pub(super) fn exports(mut at: SocketAddr) -> String {
-    // A server that listens on all addresses is reached at this one, too.
+    // A server on all addresses is also reached at loopback.
     match at.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => at.set_ip(Ipv4Addr::LOCALHOST.into()),
         IpAddr::V6(ip) if ip.is_unspecified() => at.set_ip(Ipv6Addr::LOCALHOST.into()),
@@ -106,21 +106,23 @@ async fn serve(
     admin: Option<&Admin>,
     memory: bool,
 ) -> Result<(), Failure> {
-    let failed = |line: String| Failure::new(Exit::Failed, line);
-    let mut signals = Signals::listen(true)
-        .map_err(|error| failed(format!("cannot listen for signals: {error}")))?;
+    let mut signals = Signals::listen(true).map_err(|error| {
+        Failure::new(Exit::Failed, format!("cannot listen for signals: {error}"))
+    })?;
     let mut served = if memory {
-        Served::open_in_memory()?
+        ServedFolder::open_in_memory()?
     } else {
-        Served::open(&places.stores.data)?
+        ServedFolder::open(&places.stores.data)?
     };
     let contradictions = served.declare(&places.queues).await?;
     if !contradictions.is_empty() {
-        let problems = contradictions.into_iter();
-        let problems = problems.map(|one| Problem::new(one.at, one.found, one.wanted));
+        let problems = contradictions
+            .into_iter()
+            .map(|one| Problem::new(one.at, one.found, one.wanted));
         return Err(problems.collect::<Vec<_>>().into());
     }
-    let (listener, at) = served::listen(address).await.map_err(failed)?;
+    let listening = served::listen(address).await;
+    let (listener, at) = listening.map_err(|line| Failure::new(Exit::Failed, line))?;
     if !at.ip().is_loopback() {
         tracing::warn!(
             address = %at,

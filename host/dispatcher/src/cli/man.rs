@@ -1,4 +1,4 @@
-//! `dispatcher man`: write manual pages, one for each command, from what `--help` prints.
+//! `dispatcher man`: writes manual pages, one for each command, from the text of `--help`.
 
 use super::output;
 use crate::error::{Exit, Failure};
@@ -22,9 +22,6 @@ pub(super) struct Args {
 /// Writes all pages and prints how many there are.
 pub(super) fn run(args: &Args, program: clap::Command) -> Result<(), Failure> {
     let folder = &args.folder;
-    let failed = |path: &Path, error: &std::io::Error| {
-        Failure::new(Exit::Failed, format!("{}: {error}", path.display()))
-    };
     std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
     let pages = pages(program);
     for (name, text) in &pages {
@@ -34,7 +31,11 @@ pub(super) fn run(args: &Args, program: clap::Command) -> Result<(), Failure> {
     output::line(format!("{} pages in {}", pages.len(), folder.display()))
 }
 
-/// Every page by the name of its file.
+fn failed(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(Exit::Failed, format!("{}: {error}", path.display()))
+}
+
+/// Returns every page with the name of its file.
 fn pages(program: clap::Command) -> Vec<(String, String)> {
     let version = program.get_version().unwrap_or_default().to_owned();
     let mut program = program.disable_help_subcommand(true);
@@ -59,7 +60,7 @@ fn page(command: clap::Command, version: &str) -> (String, String) {
     let man = Man::new(command);
     let name = man.get_filename();
     let title = name.trim_end_matches(".1").to_uppercase();
-    // Without a date: the version says which program it is about.
+    // Has no date: the version says which program it describes.
     let heading = format!(".TH {title} 1 \"\" \"dispatcher {version}\" \"Dispatcher Manual\"\n");
     let mut text = heading.into_bytes();
     let rendered = (|| {
@@ -83,7 +84,7 @@ fn page(command: clap::Command, version: &str) -> (String, String) {
     (name, String::from_utf8_lossy(&text).into_owned())
 }
 
-/// The examples and notes that end the help text, line by line as they are there.
+/// Formats the examples and notes at the end of the help text, unchanged and line by line.
 fn verbatim(text: &str) -> String {
     let (heading, lines) = match text.strip_prefix("Examples:\n") {
         Some(lines) => ("EXAMPLES", lines),
@@ -93,7 +94,7 @@ fn verbatim(text: &str) -> String {
     format!(".SH {heading}\n.nf\n{lines}.fi\n")
 }
 
-/// A line of text that roff prints as it is.
+/// Escapes a line of text for roff.
 fn escaped(line: &str) -> String {
     let text = line.replace('\\', "\\e").replace('-', "\\-");
     if text.starts_with(['.', '\'']) {
@@ -103,7 +104,7 @@ fn escaped(line: &str) -> String {
     }
 }
 
-/// The page of the command that this one belongs to.
+/// Refers to the page of the parent command.
 fn related(command: &clap::Command) -> String {
     let name = command.get_display_name().unwrap_or_default();
     let above = name.rsplit_once('-').map(|(above, _)| above.to_owned());
@@ -115,12 +116,11 @@ fn related(command: &clap::Command) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Cli;
-    use clap::CommandFactory as _;
+    use crate::cli::program;
 
     #[test]
     fn every_command_has_a_page_with_its_examples() {
-        let pages = pages(Cli::command());
+        let pages = pages(program());
         let names: Vec<_> = pages.iter().map(|(name, _)| name.as_str()).collect();
         for wanted in [
             "dispatcher.1",
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn page_of_a_command_names_its_variables_and_the_page_above() {
-        let pages = pages(Cli::command());
+        let pages = pages(program());
         let run = pages.iter().find(|(name, _)| name == "dispatcher-run.1");
         let (_, run) = run.expect("the page of run");
         assert!(run.contains("DISPATCHER_POLL_FOR"), "{run}");

@@ -1,12 +1,11 @@
-//! The command line: parses arguments and selects the command. One file per command; knows what to
-//! print and how to exit, and leaves everything else to `app` and `config`.
+//! The command line: parses arguments and selects the command. There is one file per command; it
+//! knows the output and the exit code, and leaves everything else to `app` and `config`.
 
 mod admin;
+mod asked;
 mod backup;
-mod cancel;
 mod check;
 mod completions;
-mod control;
 #[cfg(feature = "local")]
 mod dev;
 mod doctor;
@@ -16,29 +15,28 @@ mod input;
 #[cfg(feature = "local")]
 mod local;
 mod man;
-mod moving;
 mod output;
 mod peek;
 mod plugin;
-mod purge;
 mod queues;
-mod redrive;
 mod run;
 mod schedule;
-mod selecting;
 mod send;
 mod tail;
 mod top;
+mod verbs;
 mod workers;
 
-use crate::backends;
-use crate::config::problem::Problem;
 use crate::error::{Exit, Failure};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use dispatcher_config::backends;
+use dispatcher_config::problem::Problem;
 use dispatcher_core::backend::Backend;
 use dispatcher_core::files;
+use dispatcher_operate::verbs::Verb;
 use dispatcher_sqlite as sqlite;
+use dispatcher_telemetry::log;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -73,12 +71,12 @@ Exit codes:
   130  a second SIGINT forced the stop
   143  a second SIGTERM forced the stop";
 
-/// What a newcomer does first.
+/// The first steps of a new user.
 const FIRST_STEPS: &str = "\
 dispatcher takes messages from queues and runs your handler on each.
 
 1. Create a handler (also javascript, typescript, python, go, c), build it and run it on a queue on
-   this machine; every save is built and swapped in:
+   this machine; every save rebuilds and replaces it:
      dispatcher plugin new --lang rust my-handler
      dispatcher dev my-handler
 
@@ -109,15 +107,8 @@ enum Command {
     Send(send::Args),
     Queues(queues::Args),
     Peek(peek::Args),
-    Redrive(redrive::Args),
-    Move(moving::Args),
-    Purge(purge::Args),
-    Cancel(cancel::Args),
     Tail(tail::Args),
     Workers(workers::Args),
-    Pause(control::PauseArgs),
-    Resume(control::ResumeArgs),
-    Limit(control::LimitArgs),
     Top(top::Args),
     Health(health::Args),
     Check(check::Args),
@@ -133,15 +124,15 @@ enum Command {
     Man(man::Args),
 }
 
-/// What was typed beside the typed arguments.
-struct Typed {
+/// The parsed arguments that are not part of a typed struct.
+struct LooseArguments {
     /// The arguments of the innermost command.
     matches: ArgMatches,
-    /// Flags that there are none of.
+    /// Problems of unknown flags.
     unknown: Vec<Problem>,
 }
 
-/// The program: runs the command of this process's arguments.
+/// Runs the command of this process's arguments.
 pub fn main() -> ExitCode {
     main_with(&[])
 }
@@ -149,12 +140,17 @@ pub fn main() -> ExitCode {
 /// Runs the program with additional backends.
 pub fn main_with(more: &[&'static dyn Backend]) -> ExitCode {
     backends::add(more);
-    let answer = answer(std::env::args_os().collect());
-    // Their threads close them after whoever used them has gone.
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let asks_for_json = asks_for_json(&words);
+    let answer = answer(words);
+    // The databases' threads close them after their last user is gone.
     sqlite::wait_closed(CLOSING);
     match answer {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Err(failure) => {
+            let asked: Option<fn(&str, u8) -> String> = asks_for_json.then_some(log::json_error);
+            failure.report(asked.or(log::error_line()))
+        }
     }
 }
 
@@ -162,8 +158,13 @@ fn answer(words: Vec<OsString>) -> Result<(), Failure> {
     if words.len() <= 1 {
         return output::bytes(FIRST_STEPS.as_bytes());
     }
-    let Some((cli, typed)) = parse(words)? else {
-        return Ok(());
+    let (cli, typed) = match parse(words)? {
+        ParsedCommand::Help => return Ok(()),
+        ParsedCommand::Operation(verb, typed) => {
+            files::keep_private();
+            return verbs::run(verb, &typed);
+        }
+        ParsedCommand::Command(cli, typed) => (cli, typed),
     };
     let is_for_others = match &cli.command {
         Command::Plugin(command) => command.writes_project(),
@@ -180,15 +181,8 @@ fn answer(words: Vec<OsString>) -> Result<(), Failure> {
         Command::Send(args) => send::run(args, &typed),
         Command::Queues(args) => queues::run(args, &typed),
         Command::Peek(args) => peek::run(&args, &typed),
-        Command::Redrive(args) => redrive::run(&args, &typed),
-        Command::Move(args) => moving::run(&args, &typed),
-        Command::Purge(args) => purge::run(&args, &typed),
-        Command::Cancel(args) => cancel::run(&args, &typed),
         Command::Tail(args) => tail::run(&args, &typed),
         Command::Workers(args) => workers::run(args, &typed),
-        Command::Pause(args) => control::pause(&args, &typed),
-        Command::Resume(args) => control::resume(&args, &typed),
-        Command::Limit(args) => control::limit(&args, &typed),
         Command::Top(args) => top::run(&args, &typed),
         Command::Health(args) => health::run(&args, &typed),
         Command::Check(_) => check::run(typed),
@@ -198,26 +192,63 @@ fn answer(words: Vec<OsString>) -> Result<(), Failure> {
         Command::Backup(args) => backup::run(&args, &typed),
         Command::Schedule(command) => schedule::run(command, &typed),
         Command::Plugin(command) => plugin::run(command, &typed),
-        Command::Completions(args) => completions::run(&args, &mut Cli::command()),
-        Command::Man(args) => man::run(&args, Cli::command()),
+        Command::Completions(args) => completions::run(&args, &mut program()),
+        Command::Man(args) => man::run(&args, program()),
     }
 }
 
-/// `None` if help or the version was asked for, and printed.
-fn parse(mut words: Vec<OsString>) -> Result<Option<(Cli, Typed)>, Failure> {
+/// Returns whether a flag or a variable selects the JSON log format. The settings file may select
+/// it as well.
+fn asks_for_json(words: &[OsString]) -> bool {
+    words
+        .windows(2)
+        .any(|pair: &[OsString]| pair[0] == "--log-format" && pair[1] == "json")
+        || words.iter().any(|word| word == "--log-format=json")
+        || std::env::var_os("DISPATCHER_LOG_FORMAT").is_some_and(|format| format == "json")
+}
+
+/// A parsed command line.
+enum ParsedCommand {
+    /// The help or the version, which was printed.
+    Help,
+    /// An operation.
+    Operation(&'static Verb, LooseArguments),
+    /// Any other command.
+    Command(Box<Cli>, LooseArguments),
+}
+
+/// Returns the whole command line.
+fn program() -> clap::Command {
+    verbs::add_to(Cli::command())
+}
+
+fn parse(mut words: Vec<OsString>) -> Result<ParsedCommand, Failure> {
     let mut unknown = Vec::new();
     loop {
-        let error = match Cli::command().try_get_matches_from(&words) {
-            Ok(matches) => match Cli::from_arg_matches(&matches) {
-                Ok(cli) => {
+        let error = match program().try_get_matches_from(&words) {
+            Ok(matches) => {
+                if let Some(verb) = matches.subcommand_name().and_then(verbs::find) {
                     let matches = innermost(matches);
-                    return Ok(Some((cli, Typed { matches, unknown })));
+                    return Ok(ParsedCommand::Operation(
+                        verb,
+                        LooseArguments { matches, unknown },
+                    ));
                 }
-                Err(error) => error,
-            },
+                match Cli::from_arg_matches(&matches) {
+                    Ok(cli) => {
+                        let matches = innermost(matches);
+                        return Ok(ParsedCommand::Command(
+                            Box::new(cli),
+                            LooseArguments { matches, unknown },
+                        ));
+                    }
+                    Err(error) => error,
+                }
+            }
             Err(error) => error,
         };
-        // Only these take nothing but flags: what follows an unknown one belongs to it.
+        // Only these commands take nothing but flags, so a word after an unknown flag belongs to
+        // it.
         let flags_only = words
             .get(1)
             .is_some_and(|word| word == "run" || word == "check" || word == "doctor");
@@ -230,33 +261,44 @@ fn parse(mut words: Vec<OsString>) -> Result<Option<(Cli, Typed)>, Failure> {
         }
         let mut failure = Failure::from(unknown);
         failure.exit = Exit::Usage;
-        // Nobody is left to tell if this fails.
+        if error.use_stderr() && asks_for_json(&words) {
+            let text = error.to_string();
+            let line = text.strip_prefix("error: ").unwrap_or(&text);
+            failure.lines.push(line.trim_end().to_owned());
+            return Err(failure);
+        }
+        // If this fails, it cannot be reported.
         let _ = error.print();
-        return match error.use_stderr() {
-            true => Err(failure),
-            false => Ok(None),
+        return if error.use_stderr() {
+            Err(failure)
+        } else {
+            Ok(ParsedCommand::Help)
         };
     }
 }
 
-/// Takes an unknown flag and its value out of the words, so that the rest can be looked at too.
+/// Removes an unknown flag and its value from the words, so that the rest can be parsed.
 fn take_unknown(error: &clap::Error, words: &mut Vec<OsString>) -> Option<Problem> {
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else {
         return None;
     };
-    let begins = |word: &OsString| {
+    let at = words.iter().position(|word: &OsString| {
         let word = word.to_string_lossy();
         word.split_once('=').map_or(&*word, |(flag, _)| flag) == flag
-    };
-    let at = words.iter().position(begins)?;
+    })?;
     let with_value = words.remove(at).to_string_lossy().contains('=');
-    let is_value = |word: &OsString| !word.to_string_lossy().starts_with('-');
-    if flag.starts_with('-') && !with_value && words.get(at).is_some_and(is_value) {
+    if flag.starts_with('-')
+        && !with_value
+        && words
+            .get(at)
+            .is_some_and(|word: &OsString| !word.to_string_lossy().starts_with('-'))
+    {
         words.remove(at);
     }
-    let what = match flag.starts_with('-') {
-        true => "unknown flag",
-        false => "a word where a flag is wanted",
+    let what = if flag.starts_with('-') {
+        "unknown flag"
+    } else {
+        "not a flag"
     };
     let problem = Problem::new(flag, what, "");
     Some(match error.get(ContextKind::SuggestedArg) {
@@ -272,7 +314,7 @@ fn innermost(mut matches: ArgMatches) -> ArgMatches {
     matches
 }
 
-/// Threads of the control runtime where nothing else needs the cores.
+/// The number of threads of the control runtime, if nothing else needs the cores.
 const CONTROL_THREADS: usize = 2;
 
 /// Runs a future on the control runtime: the threads of polls, leases and settlement.
@@ -280,8 +322,8 @@ fn block_on<T>(future: impl Future<Output = T>) -> Result<T, Failure> {
     block_on_threads(CONTROL_THREADS, future)
 }
 
-/// The same beside guest threads, of which there are as many as cores: with up to three cores on one
-/// thread, since a second would be woken again and again and find the cores busy.
+/// Runs a future on the control runtime beside as many guest threads as cores. With up to three
+/// cores it uses one thread, since a second would often wake up and find the cores busy.
 fn block_on_beside_guests<T>(future: impl Future<Output = T>) -> Result<T, Failure> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     block_on_threads((cores / 2).clamp(1, CONTROL_THREADS), future)

@@ -1,20 +1,26 @@
 //! Prints data to stdout and notes to stderr. A closed pipe ends the command silently.
 
 use crate::error::{Exit, Failure};
-use dispatcher_core::telemetry::escape::escape_json;
+use dispatcher_core::telemetry::escape::{escape_json, escape_lines};
 use std::io::{ErrorKind, Write};
 
-/// Prints one line.
+/// Prints one or more lines. Control characters of quoted text are escaped, so that they cannot
+/// control the terminal.
 pub(super) fn line(text: impl AsRef<str>) -> Result<(), Failure> {
-    bytes(format!("{}\n", text.as_ref()).as_bytes())
+    bytes(format!("{}\n", escape_lines(text.as_ref())).as_bytes())
 }
 
-/// Prints a value as one line of JSON that steers no terminal.
+/// Prints a text of whole lines, escaped like `line`.
+pub(super) fn text(text: &str) -> Result<(), Failure> {
+    bytes(escape_lines(text).as_bytes())
+}
+
+/// Prints a value as one line of JSON, without control characters.
 pub(super) fn json(value: &serde_json::Value) -> Result<(), Failure> {
     line(escape_json(&value.to_string()))
 }
 
-/// Prints bytes as they are.
+/// Prints bytes unchanged.
 pub(super) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     let written = out.write_all(bytes).and_then(|()| out.flush());
@@ -27,8 +33,8 @@ pub(super) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
     })
 }
 
-/// Tells a person one line, on stderr.
+/// Prints a note for the user to stderr, escaped like `line`.
 pub(super) fn note(text: impl AsRef<str>) {
-    // Nobody is left to tell if this fails.
-    let _ = writeln!(std::io::stderr(), "{}", text.as_ref());
+    // If this fails, it cannot be reported.
+    let _ = writeln!(std::io::stderr(), "{}", escape_lines(text.as_ref()));
 }

@@ -1,19 +1,21 @@
-//! `dispatcher peek`: show messages without receiving them.
+//! `dispatcher peek`: shows messages without receiving them.
 
-use super::selecting::SelectArgs;
-use super::{Typed, block_on, flags, output};
+use super::asked::RequestArgs;
+use super::{LooseArguments, asked, block_on, flags, output};
 use crate::app::build::Backends;
 use crate::app::drain::{Signals, stop_at_signal};
-use crate::config::Places;
 use crate::error::{Exit, Failure};
-use crate::name::QueueName;
+use dispatcher_config::Places;
+use dispatcher_config::name::QueueName;
 use dispatcher_core::clock;
 use dispatcher_core::message::{AttributeValue, Message};
 use dispatcher_core::queue::Queue;
-use dispatcher_core::redrive::{
-    self, LookBounds, LookEnd, Looked, MOST_SCANNED, RedriveError, SCANNED, Selection, reason_of,
-};
+use dispatcher_core::queue::origin::first_id;
 use dispatcher_core::telemetry::escape::escape_control_characters;
+use dispatcher_operate::redrive::{
+    self, LookBounds, LookEnd, LookResult, MOST_SCANNED, RedriveError, SCANNED,
+};
+use dispatcher_operate::select::{Select, Selection, reason_of};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -23,12 +25,13 @@ Examples:
   dispatcher peek local:default -n 100 --json | jq -r '.[].body'
   dispatcher peek local:default.dead --reason timeout --where /country=CH
   dispatcher peek orders-dlq --receive
+  dispatcher peek orders-dlq --receive --id 0c0d6f6a-5b3e-4d0b-9e0f-4f1d9f1f5a11
 
-`unreadable` is the reason why the content of a message is missing or cannot be read, `reason` why
-is a dead letter. SQS cannot show messages without receiving them: --receive does that and gives them
-back at once, which counts as a receive of each.";
+`unreadable` says why the content of a message is missing or cannot be read, `reason` why it was
+dead-lettered. SQS cannot show messages without receiving them: --receive receives them and gives
+them back at once, which counts as a receive of each.";
 
-/// How much of a body one line shows, in characters.
+/// The maximum number of characters of a body in one line.
 const SHOWN: usize = 120;
 
 /// Show the next messages of a queue without receiving them
@@ -42,11 +45,11 @@ pub(super) struct Args {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,
     #[command(flatten)]
-    pub select: SelectArgs,
-    /// Receive messages to show them where the queue cannot list them, and give them back
+    pub select: RequestArgs<Select>,
+    /// If the queue cannot list its messages, receive them and give them back
     #[arg(long)]
     pub receive: bool,
-    /// Look at so many at most where they are received
+    /// Maximum messages to receive with --receive
     #[arg(long, value_name = "N", default_value_t = SCANNED, requires = "receive")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=MOST_SCANNED))]
     pub scan: u64,
@@ -60,24 +63,23 @@ pub(super) struct Args {
 }
 
 /// Prints the messages.
-pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+pub(super) fn run(args: &Args, typed: &LooseArguments) -> Result<(), Failure> {
     let (places, _screen, mut problems) = flags::places(&typed.matches);
     let name = flags::queue(&args.queue, &mut problems);
-    let selection = args.select.selection(&mut problems);
-    let Some(name) = name.filter(|_| problems.is_empty()) else {
+    let select: Select = asked::read(&typed.matches, &mut problems);
+    let (Some(name), true) = (name, problems.is_empty()) else {
         return Err(problems.into());
     };
-    let looked = block_on(look(&places, &name, &selection, args))??;
-    match args.json {
-        true => output::json(&looked.messages.iter().map(json).collect())?,
-        false => {
-            let mut messages = looked.messages.iter();
-            messages.try_for_each(|message| output::line(text(message)))?;
-        }
+    let looked = block_on(look(&places, &name, &select, args))??;
+    if args.json {
+        output::json(&looked.messages.iter().map(json).collect())?
+    } else {
+        let mut messages = looked.messages.iter();
+        messages.try_for_each(|message| output::line(text(message)))?;
     }
     if looked.received > 0 {
         output::note(format!(
-            "{} messages were received to be looked at and given back: each has one receive more",
+            "{} messages were received and given back: the receive count of each is one higher",
             looked.received
         ));
     }
@@ -89,14 +91,14 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     }
     match looked.end {
         LookEnd::LastReceive => output::note(
-            "not all were looked at: the queue's redrive policy leaves one receive more",
+            "not all were inspected: the queue's redrive policy leaves only one receive",
         ),
         LookEnd::ReceivesSpent => output::note(
-            "not all were looked at: a message has had its last receive, and the queue's redrive \
-             policy takes it at the next",
+            "not all were inspected: a message has had its last receive, and the queue's redrive \
+             policy moves it at the next",
         ),
         LookEnd::ScanLimit => output::note(format!(
-            "not all were looked at: {} are as many as --scan permits; there may be more",
+            "not all were inspected: --scan permits {}; there may be more",
             looked.scanned
         )),
         LookEnd::Complete | LookEnd::Enough | LookEnd::Cancelled => {}
@@ -107,26 +109,27 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
 async fn look(
     places: &Places,
     name: &QueueName,
-    selection: &Selection,
+    select: &Select,
     args: &Args,
-) -> Result<Looked, Failure> {
+) -> Result<LookResult, Failure> {
+    let selection = select.selection(Vec::new());
     let backends = Backends::new(places.stores.clone());
     let queue = match backends.open_existing(name).await {
         Ok(queue) => queue,
         Err(error) => return Err(backends.problem("QUEUE", name, &error).await.into()),
     };
     let most = usize::try_from(args.limit).unwrap_or(usize::MAX);
-    let lists = queue.can_browse();
-    // What a receive would bring, in its order, where nothing else was asked for.
-    let is_plain = !args.select.is_given() && (lists || !args.receive);
+    let lists = queue.facts().can_browse;
+    // Without a selection, shows what a receive would return, in its order.
+    let is_plain = *select == Select::default() && (lists || !args.receive);
     if is_plain || (!lists && !args.receive) {
         return match queue.peek(most).await {
-            Ok(messages) => Ok(Looked {
+            Ok(messages) => Ok(LookResult {
                 messages: messages
                     .into_iter()
-                    .filter(|one| selected(selection, one))
+                    .filter(|one| selected(&selection, one))
                     .collect(),
-                ..Looked::default()
+                ..LookResult::default()
             }),
             Err(error) => {
                 let problem = backends.problem("QUEUE", name, &error).await;
@@ -136,7 +139,7 @@ async fn look(
             }
         };
     }
-    match receive(&*queue, selection, most, args.scan).await? {
+    match receive(&*queue, &selection, most, args.scan).await? {
         Ok(looked) => Ok(looked),
         Err(RedriveError::Refused(why)) => Err(Failure::new(Exit::Usage, why.to_string())),
         Err(RedriveError::Source { error, .. }) => {
@@ -149,13 +152,14 @@ fn selected(selection: &Selection, message: &Message) -> bool {
     selection.matches(message, clock::wall_clock_now())
 }
 
-/// Looks until there are enough or a signal comes; what was received is given back in any case.
+/// Receives messages until there are enough or a signal arrives. Returns all received messages to
+/// the queue in any case.
 async fn receive(
     queue: &dyn Queue,
     selection: &Selection,
     most: usize,
     scan: u64,
-) -> Result<Result<Looked, RedriveError>, Failure> {
+) -> Result<Result<LookResult, RedriveError>, Failure> {
     let signals = Signals::listen(true)
         .map_err(|error| Failure::new(Exit::Failed, format!("signal handlers: {error}")))?;
     let cancel = CancellationToken::new();
@@ -163,14 +167,18 @@ async fn receive(
         after: None,
         most,
         bytes: u64::MAX,
-        scan: if queue.can_browse() { u64::MAX } else { scan },
+        scan: if queue.facts().can_browse {
+            u64::MAX
+        } else {
+            scan
+        },
         counts_on: false,
     };
     let looked = redrive::look(queue, selection, &bounds, &cancel);
     tokio::select! {
-        biased; // what was found is shown
+        biased; // found messages are shown
         looked = looked => Ok(looked),
-        () = stop_at_signal(signals, &cancel) => Ok(Ok(Looked::default())),
+        () = stop_at_signal(signals, &cancel) => Ok(Ok(LookResult::default())),
     }
 }
 
@@ -186,6 +194,7 @@ fn json(message: &Message) -> serde_json::Value {
     });
     serde_json::json!({
         "id": message.id,
+        "first_id": first_id(message),
         "queue": message.queue,
         "body": message.body,
         "receive_count": message.receive_count,
@@ -208,14 +217,16 @@ fn text(message: &Message) -> String {
     }
     let body = escape_control_characters(&body);
     let age = age.unwrap_or_default();
-    let reason = reason_of(message);
-    let reason = reason.map(|reason| format!("  reason: {}", escape_control_characters(reason)));
-    let unreadable = message.unreadable.as_ref();
+    let reason =
+        reason_of(message).map(|reason| format!("  reason: {}", escape_control_characters(reason)));
+    let error = message.unreadable.as_ref();
     let unreadable =
-        unreadable.map(|error| format!("  {}", escape_control_characters(&error.to_string())));
+        error.map(|error| format!("  {}", escape_control_characters(&error.to_string())));
+    let first = first_id(message).map(|id| format!(" (first {})", escape_control_characters(id)));
     format!(
-        "{}  received {}×  {age}  {body}{}{}",
+        "{}{}  received {}×  {age}  {body}{}{}",
         message.id,
+        first.unwrap_or_default(),
         message.receive_count,
         unreadable.unwrap_or_default(),
         reason.unwrap_or_default()

@@ -1,13 +1,13 @@
-//! `dispatcher queues`: show how many messages queues hold.
+//! `dispatcher queues`: shows how many messages queues hold.
 
-use super::{Typed, block_on, flags, output};
+use super::{LooseArguments, block_on, flags, output};
 use crate::app::build::Backends;
 use crate::app::live;
-use crate::backends;
-use crate::config::Places;
-use crate::config::problem::Problem;
 use crate::error::Failure;
-use crate::name::QueueName;
+use dispatcher_config::Places;
+use dispatcher_config::backends;
+use dispatcher_config::name::QueueName;
+use dispatcher_config::problem::Problem;
 use dispatcher_core::backend::Backend;
 use dispatcher_core::queue::{Depth, ErrorKind};
 use std::fmt::Write;
@@ -20,7 +20,7 @@ Examples:
   dispatcher queues --json | jq '.[].waiting'
 
 With --json: one array of {\"queue\",\"waiting\",\"in_flight\",\"delayed\",\"oldest_s\",\"paused\"};
-`paused` is null on SQS, which keeps no pause.";
+`paused` is null on SQS, which cannot store a pause.";
 
 /// Show how many messages queues hold, the age of the oldest, and which are paused
 #[derive(Debug, clap::Args)]
@@ -39,22 +39,22 @@ pub(super) struct Args {
     pub log: flags::LogArgs,
 }
 
-/// What is shown of a queue.
+/// The data shown of a queue.
 struct Row {
     name: QueueName,
     depth: Depth,
-    /// Whether it is paused for all processes, where that is kept.
+    /// Whether it is paused for all processes, if its backend stores that.
     paused: Option<bool>,
 }
 
-/// One queue, or all of a backend.
+/// One queue, or all queues of a backend.
 enum QueueChoice {
     One(QueueName),
     All(&'static dyn Backend),
 }
 
-/// Looks at every queue; one that fails does not hide the others.
-pub(super) fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
+/// Inspects every queue. A failing queue does not hide the others.
+pub(super) fn run(args: Args, typed: &LooseArguments) -> Result<(), Failure> {
     let (places, _screen, mut problems) = flags::places(&typed.matches);
     let mut wanted = Vec::new();
     for text in &args.queues {
@@ -73,13 +73,15 @@ pub(super) fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
         return Err(problems.into());
     }
     let (rows, problems) = block_on(look(&places, wanted))?;
-    match args.json {
-        true => output::json(&rows.iter().map(json).collect())?,
-        false => output::bytes(table(&rows).as_bytes())?,
+    if args.json {
+        output::json(&rows.iter().map(json).collect())?
+    } else {
+        output::text(&table(&rows))?
     }
-    match problems.is_empty() {
-        true => Ok(()),
-        false => Err(problems.into()),
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(problems.into())
     }
 }
 
@@ -120,7 +122,7 @@ async fn look(places: &Places, wanted: Vec<QueueChoice>) -> (Vec<Row>, Vec<Probl
     }
     let mut rows = Vec::new();
     let depths = backends.depths(&names).await;
-    // A backend that does not say leaves open which are paused.
+    // If a backend does not answer, it remains unknown which queues are paused.
     let (controls, _) = live::shared(&backends, &names).await;
     for (name, depth) in names.into_iter().zip(depths) {
         match depth {

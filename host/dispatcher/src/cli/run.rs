@@ -1,12 +1,12 @@
-//! `dispatcher run`: handle messages until stopped.
+//! `dispatcher run`: handles messages until stopped.
 
-use super::{Typed, block_on, block_on_beside_guests, flags};
+use super::{LooseArguments, block_on, block_on_beside_guests, flags};
 use crate::app;
-use crate::config;
 use crate::error::Failure;
-use crate::telemetry::log;
-use crate::telemetry::otlp::LogRecords;
+use dispatcher_config as config;
 use dispatcher_core::telemetry::counters::Counters;
+use dispatcher_telemetry::log;
+use dispatcher_telemetry::otlp::LogRecords;
 use std::sync::Arc;
 
 const EXAMPLES: &str = "\
@@ -32,11 +32,11 @@ Examples:
   dispatcher run --config dispatcher.toml --log-format json
       several routes, each with its plugin and queues
 
-The first SIGTERM or SIGINT stops receiving, lets running attempts end within --shutdown-grace,
-and releases messages that have not started; a second one forces the exit. SIGHUP reloads the file
-of --config, where limits change at once and other settings at the next start, and the token of
---admin-token-file; without either it stops like SIGTERM. A stop takes at most 28 s by default:
-Kubernetes and ECS kill after 30 s.
+The first SIGTERM or SIGINT stops receiving, lets running attempts end within --shutdown-grace, and
+releases messages that have not started; a second one forces the exit. SIGHUP reloads the file of
+--config, whose limits apply at once and whose other settings apply at the next start, and the token
+of --admin-token-file. Without either, SIGHUP stops the process like SIGTERM. A stop takes at most
+28 s by default: Kubernetes and ECS kill after 30 s.
 
 WORKERLESS_FUNCTION, _QUEUES, _CONCURRENCY, _POLL_FOR, _SLEEP, _NAME and _METRICS_INTERVAL are read
 if neither the flag nor its DISPATCHER_ variable is set.";
@@ -49,8 +49,8 @@ pub(super) struct Args {
     pub run: flags::RunArgs,
 }
 
-/// Checks everything first, and begins only if nothing is wrong.
-pub(super) fn run(typed: Typed) -> Result<(), Failure> {
+/// Checks everything first, and starts only if there is no problem.
+pub(super) fn run(typed: LooseArguments) -> Result<(), Failure> {
     let flags = flags::with_classic(&typed.matches);
     let (settings, mut problems) = config::settings(&flags);
     problems.splice(0..0, typed.unknown);

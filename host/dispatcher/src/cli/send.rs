@@ -1,24 +1,34 @@
-//! `dispatcher send`: send messages to a queue.
+//! `dispatcher send`: sends messages to a queue.
 
+use super::admin::{AdminClient, in_path};
 use super::input::MessageArgs;
-use super::{Typed, block_on, flags, output};
+use super::{LooseArguments, block_on, flags, output};
 use crate::app::build::Backends;
 use crate::app::build::outlet::reach_of;
 use crate::app::build::schedule::{Schedules, When, in_time};
 use crate::app::traces;
-use crate::config::Places;
-use crate::config::problem::Problem;
-use crate::config::section::Given;
-use crate::config::value;
-use crate::config::value::BareUnit;
 use crate::error::{Exit, Failure};
-use crate::name::QueueName;
-use crate::telemetry::log::Screen;
-use dispatcher_core::message::Outgoing;
+use dispatcher_config::Places;
+use dispatcher_config::name::QueueName;
+use dispatcher_config::problem::Problem;
+use dispatcher_config::section::WrittenValue;
+use dispatcher_config::value;
+use dispatcher_config::value::BareUnit;
+use dispatcher_core::message::OutgoingMessage;
 use dispatcher_core::queue::send_traced;
+use dispatcher_core::telemetry::escape::escape_control_characters;
 use dispatcher_core::telemetry::trace::Tracer;
+use dispatcher_operate::request::Request;
+use dispatcher_operate::verbs::send::{
+    Attributes, BodyText, Delay, MOST_MESSAGES, MessageToSend, SendReport,
+};
+use dispatcher_telemetry::log::Screen;
+use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The number of bytes of copies in one request to a process.
+const AT_ONCE: usize = 1 << 20;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,6 +38,9 @@ Examples:
   dispatcher send local:default ping --count 1000
   dispatcher send local:default remind --delay 36h
   dispatcher send payments remind --delay 36h   waits in a table, see `schedule`
+  dispatcher send redis:mail hello --admin 10.0.0.7:9090 \\
+                  --admin-token-file send-token
+      by a running process, without access to the queue itself
 
 Prints the id of each message, one per line; with --count, how many were sent. A message with an id
 has been stored.";
@@ -47,9 +60,11 @@ pub(super) struct Args {
     /// How long before the message may be received, as in 90s or 36h
     #[arg(long, value_name = "TIME")]
     pub delay: Option<String>,
-    /// The group, whose messages are handled in order
+    /// The group; messages of a group are handled in order
     #[arg(long, value_name = "GROUP")]
     pub group: Option<String>,
+    #[command(flatten)]
+    pub admin: flags::AdminArgs,
     #[command(flatten)]
     pub table: flags::TableArgs,
     #[command(flatten)]
@@ -58,39 +73,88 @@ pub(super) struct Args {
     pub log: flags::LogArgs,
 }
 
-/// Sends, and prints ids or a summary.
-pub(super) fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
+/// Sends the messages, and prints their ids or a summary.
+pub(super) fn run(args: Args, typed: &LooseArguments) -> Result<(), Failure> {
     let (places, screen, mut problems) = flags::places(&typed.matches);
     let queue = flags::queue(&args.queue, &mut problems);
     let message = outgoing(&args, &mut problems);
-    match queue {
-        Some(queue) if problems.is_empty() => {
-            block_on(send(&places, &screen, &queue, &message, args.count))?
-        }
-        _ => Err(problems.into()),
+    let (Some(queue), true) = (queue, problems.is_empty()) else {
+        return Err(problems.into());
+    };
+    match AdminClient::typed(typed)? {
+        Some(client) => block_on(send_by(&client, &queue, &message, args.count))?,
+        None => block_on(send(&places, &screen, &queue, &message, args.count))?,
     }
 }
 
-fn outgoing(args: &Args, problems: &mut Vec<Problem>) -> Outgoing {
-    let delay = args.delay.as_ref().map(|text| {
-        let given = Given::new("--delay", text);
-        value::duration(&given, BareUnit::Refused, &(Duration::ZERO..=Duration::MAX))
-    });
-    let delay = delay.transpose().unwrap_or_else(|problem| {
-        problems.push(problem);
-        None
-    });
+/// Sends the messages through a running process.
+async fn send_by(
+    client: &AdminClient,
+    name: &QueueName,
+    message: &OutgoingMessage,
+    count: Option<u64>,
+) -> Result<(), Failure> {
+    let to_send = MessageToSend {
+        body: Some(BodyText(message.body.clone())),
+        attributes: Some(Attributes(message.attributes.clone())),
+        group: message.group.clone(),
+        delay: Some(message.delay)
+            .filter(|delay| !delay.is_zero())
+            .map(Delay),
+        ..MessageToSend::default()
+    };
+    let one = to_send.json();
+    let path = format!("/api/v1/queues/{}/messages", in_path(&name.to_string()));
+    let most = (AT_ONCE / one.to_string().len()).clamp(1, MOST_MESSAGES) as u64;
+    let wanted = count.unwrap_or(1);
+    let mut sent = 0;
+    while sent < wanted {
+        let copies = usize::try_from(most.min(wanted - sent)).unwrap_or(1);
+        let request = json!({ "messages": vec![&one; copies] });
+        let report: SendReport = client.post(&path, &request).await?.read()?;
+        sent += report.sent.0;
+        let failed = report.items.iter().find_map(|item| item.error.as_deref());
+        if let Some(error) = failed {
+            let error = escape_control_characters(error);
+            let line = format!("queue `{name}`: {error}; {sent} of {wanted} sent");
+            return Err(Failure::new(Exit::Failed, line));
+        }
+        if count.is_none() {
+            let ids = report.items.iter().filter_map(|item| item.id.as_deref());
+            ids.map(|id| escape_control_characters(id).to_string())
+                .try_for_each(output::line)?;
+        }
+    }
+    match count {
+        Some(_) => output::line(format!("{sent} sent to {name}")),
+        None => Ok(()),
+    }
+}
+
+fn outgoing(args: &Args, problems: &mut Vec<Problem>) -> OutgoingMessage {
+    let delay = args
+        .delay
+        .as_ref()
+        .map(|text| {
+            let given = WrittenValue::new("--delay", text);
+            value::duration(&given, BareUnit::Refused, &(Duration::ZERO..=Duration::MAX))
+        })
+        .transpose()
+        .unwrap_or_else(|problem| {
+            problems.push(problem);
+            None
+        });
     let attributes = args.message.attributes(problems);
     let body = args.message.body().unwrap_or_else(|problem| {
         problems.push(problem);
         String::new()
     });
-    Outgoing {
+    OutgoingMessage {
         body,
         attributes,
         delay: delay.unwrap_or_default(),
         group: args.group.clone(),
-        ..Outgoing::default()
+        ..OutgoingMessage::default()
     }
 }
 
@@ -98,7 +162,7 @@ async fn send(
     places: &Places,
     screen: &Screen,
     name: &QueueName,
-    message: &Outgoing,
+    message: &OutgoingMessage,
     count: Option<u64>,
 ) -> Result<(), Failure> {
     let (tracer, exporting) = traces::start(&places.otlp)?;
@@ -112,7 +176,7 @@ async fn send_traced_by(
     places: &Places,
     screen: &Screen,
     name: &QueueName,
-    message: &Outgoing,
+    message: &OutgoingMessage,
     count: Option<u64>,
 ) -> Result<(), Failure> {
     let backends = Arc::new(Backends::new(places.stores.clone()));
@@ -166,29 +230,32 @@ async fn send_traced_by(
     }
 }
 
-/// What the queue itself cannot delay for this long waits elsewhere.
+/// Schedules messages whose delay exceeds the maximum of the queue.
 async fn later(
     schedules: &Schedules,
     name: &QueueName,
-    message: &Outgoing,
+    message: &OutgoingMessage,
     wanted: u64,
     says_ids: bool,
 ) -> Result<(), Failure> {
-    let due = in_time(message.delay);
-    let due = due.map_err(|found| Problem::new("--delay", found, "a shorter time"))?;
+    let due =
+        in_time(message.delay).map_err(|found| Problem::new("--delay", found, "a shorter time"))?;
     for sent in 0..wanted {
-        let added = schedules.add(name, message.clone(), When::At(due)).await;
-        let added = added.map_err(|error| {
-            let told = super::schedule::failure(&format!("queue `{name}`"), &error);
-            let line = format!("{}; {sent} of {wanted} sent", told.lines.join("; "));
-            Failure::new(told.exit, line)
-        })?;
+        let added = schedules
+            .add(name, message.clone(), When::At(due))
+            .await
+            .map_err(|error| {
+                let told = super::schedule::failure(&format!("queue `{name}`"), &error);
+                let line = format!("{}; {sent} of {wanted} sent", told.lines.join("; "));
+                Failure::new(told.exit, line)
+            })?;
         if says_ids {
             output::line(&added.id)?;
         }
     }
-    match says_ids {
-        true => Ok(()),
-        false => output::line(format!("{wanted} scheduled for {name}")),
+    if says_ids {
+        Ok(())
+    } else {
+        output::line(format!("{wanted} scheduled for {name}"))
     }
 }

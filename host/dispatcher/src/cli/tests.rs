@@ -2,11 +2,11 @@
 //! and all unknown flags are told at once.
 
 use super::*;
-use crate::config::declared;
-use crate::config::declared::variable;
+use dispatcher_config::declared;
+use dispatcher_config::declared::variable;
 
 fn commands() -> Vec<clap::Command> {
-    let mut all = vec![Cli::command()];
+    let mut all = vec![program()];
     let mut at = 0;
     while at < all.len() {
         let inner: Vec<_> = all[at].get_subcommands().cloned().collect();
@@ -16,13 +16,17 @@ fn commands() -> Vec<clap::Command> {
     all
 }
 
-fn typed(line: &str) -> Result<Option<(Cli, Typed)>, Failure> {
-    parse(line.split(' ').map(OsString::from).collect())
+fn typed(line: &str) -> Result<Option<(Cli, LooseArguments)>, Failure> {
+    let parsed = parse(line.split(' ').map(OsString::from).collect())?;
+    match parsed {
+        ParsedCommand::Command(cli, typed) => Ok(Some((*cli, typed))),
+        ParsedCommand::Help | ParsedCommand::Operation(..) => Ok(None),
+    }
 }
 
 #[test]
 fn command_definition_is_consistent() {
-    Cli::command().debug_assert();
+    program().debug_assert();
 }
 
 #[test]
@@ -53,14 +57,11 @@ fn examples_of_the_help_fit_a_terminal_of_80_columns() {
 
 #[test]
 fn exit_codes_are_documented() {
-    let help = Cli::command().render_help().to_string();
+    let help = program().render_help().to_string();
     for code in [0, 1, 2, 3, 130, 143] {
         assert!(help.contains(&format!("\n  {code:<4} ")), "{code}");
     }
 }
-
-/// The arguments that say how fast one command moves messages.
-const OWN_RATES: [&str; 2] = ["redrive pace", "move pace"];
 
 #[test]
 fn finding_25_settings_have_variables_and_command_arguments_have_none() {
@@ -69,17 +70,12 @@ fn finding_25_settings_have_variables_and_command_arguments_have_none() {
             let name = format!("{} {}", command.get_name(), arg.get_id());
             assert!(arg.get_help().is_some(), "{name}");
             let Some(long) = arg.get_long() else { continue };
-            // `limit` changes these settings in other processes; its own run has none.
-            if arg.get_id().as_str() == format!("live-{long}") {
+            // What an operation is asked for may be called like a setting, and is none.
+            if arg.get_id().as_str() == format!("asked-{long}") {
                 assert_eq!(arg.get_env(), None, "{name}");
                 continue;
             }
             let found = arg.get_env().map(|env| env.to_string_lossy().into_owned());
-            // Called like a setting of routes, it is none: its id is another, and no variable sets it.
-            if OWN_RATES.contains(&name.as_str()) {
-                assert_eq!((long, found), ("rate", None), "{name}");
-                continue;
-            }
             assert_eq!(found.as_deref(), variable(long), "{name}");
             assert_eq!(long, arg.get_id().as_str().replace('_', "-"), "{name}");
         }
@@ -102,8 +98,8 @@ fn every_setting_with_a_flag_is_a_flag_of_some_command() {
 fn finding_25_command_lists_no_location_it_does_not_use() {
     let listed = |name: &str| -> Vec<String> {
         let found = commands().into_iter().find(|one| one.get_name() == name);
-        let found = found.expect("a command");
-        let flags = found.get_arguments().filter_map(|arg| arg.get_long());
+        let command = found.expect("a command");
+        let flags = command.get_arguments().filter_map(|arg| arg.get_long());
         flags.map(str::to_owned).collect()
     };
     for (command, used, unused) in [
@@ -146,7 +142,7 @@ fn all_unknown_flags_are_reported_and_the_rest_is_parsed() {
         [
             "--concurency: unknown flag; did you mean `--concurrency`?",
             "--quues: unknown flag; did you mean `--queues`?",
-            "stray: a word where a flag is wanted; see --help",
+            "stray: not a flag; see --help",
         ]
     );
     let flags = flags::settings(&typed.matches);
@@ -194,12 +190,12 @@ fn switch_accepts_false_and_limits_may_be_repeated() {
                 --concurrency payments=5 --rate payments=1/s,a=2/s --queues payments,a";
     let (_, read) = typed(line).expect("read").expect("no help");
     let flags = flags::settings(&read.matches);
-    let switch = |flags: &crate::config::flags::Flags| {
+    let switch = |flags: &dispatcher_config::flags::Flags| {
         let given = flags.plugin.one("partial-failures");
         given.map(|given| given.text.clone())
     };
     assert_eq!(switch(&flags).as_deref(), Some("true"));
-    let (settings, problems) = crate::config::settings(&flags);
+    let (settings, problems) = dispatcher_config::settings(&flags);
     assert_eq!(problems, []);
     let route = &settings.routes[0];
     assert_eq!(
@@ -227,12 +223,12 @@ What `dispatcher COMMAND --help` prints. [Settings](settings.md) explains the op
 keys of the configuration file.
 "
     .to_owned();
-    let mut root = Cli::command().term_width(100);
+    let mut root = program().term_width(100);
     root.build();
     let mut stack = vec![(root, "dispatcher".to_owned())];
     while let Some((mut command, name)) = stack.pop() {
-        let text = command.render_long_help().to_string();
-        let text: String = text
+        let help = command.render_long_help().to_string();
+        let text: String = help
             .lines()
             .flat_map(|line| [line.trim_end(), "\n"])
             .collect();

@@ -1,11 +1,11 @@
-//! `dispatcher workers`: list the processes that receive from a Redis server.
+//! `dispatcher workers`: lists the processes that receive from a Redis server.
 
-use super::{Typed, block_on, flags, output};
+use super::{LooseArguments, block_on, flags, output};
 use crate::app::build::Backends;
-use crate::backends;
-use crate::config::Places;
-use crate::config::problem::Problem;
 use crate::error::Failure;
+use dispatcher_config::Places;
+use dispatcher_config::backends;
+use dispatcher_config::problem::Problem;
 use dispatcher_core::backend::Backend;
 use dispatcher_core::queue::ErrorKind;
 use std::fmt::Write;
@@ -35,33 +35,37 @@ pub(super) struct Args {
     pub log: flags::LogArgs,
 }
 
-/// One process: its worker's name, its id and machine, and its queues with what is in flight.
+/// One process: the name of its worker, its id and machine, and its queues with their messages in
+/// flight.
 type Row = (String, String, Vec<(String, u64)>);
 
-/// Prints them.
-pub(super) fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
+/// Prints the processes.
+pub(super) fn run(args: Args, typed: &LooseArguments) -> Result<(), Failure> {
     let (places, _screen, problems) = flags::places(&typed.matches);
     if !problems.is_empty() {
         return Err(problems.into());
     }
     let rows = block_on(look(&places, args.backend))??;
-    match args.json {
-        true => output::json(&rows.iter().map(json).collect()),
-        false => output::bytes(table(&rows).as_bytes()),
+    if args.json {
+        output::json(&rows.iter().map(json).collect())
+    } else {
+        output::text(&table(&rows))
     }
 }
 
-/// A backend that lists its workers, as `NAME:`.
+/// Parses the name of a backend that lists its workers, as `NAME:`.
 fn listing(text: &str) -> Result<&'static dyn Backend, String> {
     let named = text.strip_suffix(':');
     let backend = match named.map(backends::find) {
         Some(Err(absent)) if absent.is_left_out() => return Err(absent.to_string()),
-        Some(Ok(backend)) => Some(backend).filter(|backend| backend.lists_workers()),
+        Some(Ok(backend)) => Some(backend).filter(|backend| backend.facts().lists_workers),
         Some(Err(_)) | None => None,
     };
     backend.ok_or_else(|| {
-        let able = backends::those(|backend| backend.lists_workers());
-        let able: Vec<String> = able.iter().map(|name| format!("{name}:")).collect();
+        let able: Vec<String> = backends::those(|backend| backend.facts().lists_workers)
+            .iter()
+            .map(|name| format!("{name}:"))
+            .collect();
         format!("wanted {}", able.join(" or "))
     })
 }
@@ -77,9 +81,9 @@ async fn look(places: &Places, backend: &'static dyn Backend) -> Result<Vec<Row>
     })?;
     let rows = known.into_iter().map(|worker| {
         let queues = worker.queues.into_iter();
-        let queues =
+        let named =
             queues.map(|(queue, in_flight)| (format!("{}:{queue}", backend.name()), in_flight));
-        (worker.id, worker.label, queues.collect())
+        (worker.id, worker.label, named.collect())
     });
     Ok(rows.collect())
 }

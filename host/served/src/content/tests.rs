@@ -51,7 +51,7 @@ fn body_contains_only_xml_characters() {
 #[test]
 fn attributes_are_validated_one_by_one() {
     let text = || given("String", Some("x"), None);
-    for name in ["a", "a.b", "A-b_c", &"x".repeat(256)] {
+    for name in ["a", "a.b", "A-b_c", "attr.1øßä", &"x".repeat(256)] {
         assert!(attribute(name.into(), text()).is_ok(), "{name}");
     }
     for name in [
@@ -60,6 +60,8 @@ fn attributes_are_validated_one_by_one() {
         "a.",
         "a..b",
         "a b",
+        "a§b",
+        "a!b",
         "AWS.x",
         "amazon.x",
         &"x".repeat(257),
@@ -73,11 +75,22 @@ fn attributes_are_validated_one_by_one() {
         given("String", Some(""), None),
         given("String", Some("\u{1}"), None),
         given("Number", Some("many"), None),
+        given("Number", Some("NaN"), None),
+        given("Number", Some("inf"), None),
+        given("Number", Some("-infinity"), None),
+        given("Number", Some("1 2"), None),
+        given(&format!("Number.{}", "L".repeat(256)), Some("1"), None),
         given("Binary", Some("x"), None),
         given("Binary", None, Some("no base 64")),
     ] {
         assert!(attribute("a".into(), value).is_err());
     }
+    for number in ["1", "-1.5", "1e400", "+.5E-3"] {
+        assert!(attribute("a".into(), given("Number", Some(number), None)).is_ok());
+    }
+    let empty = attribute("a".into(), given("String", Some(""), None)).unwrap_err();
+    let wanted = "Message (user) attribute 'a' must contain a non-empty value of type 'String'.";
+    assert_eq!(empty.message, wanted);
     let many = |count: usize| (0..count).map(|n| (format!("a{n}"), text())).collect();
     assert!(attributes(Some(many(10))).is_ok());
     assert!(attributes(Some(many(11))).is_err());

@@ -33,7 +33,7 @@ fn form_is_converted_to_the_shapes_of_the_json_protocol() {
             "x",
         ),
     ]);
-    let (action, value) = read(&form);
+    let (action, value) = read(&[&form]);
     assert_eq!(action.as_deref(), Some("SendMessageBatch"));
     assert_eq!(
         value,
@@ -50,7 +50,7 @@ fn form_is_converted_to_the_shapes_of_the_json_protocol() {
 
 #[test]
 fn numbered_lists_and_maps_become_arrays_and_objects() {
-    let (_, value) = read(&form(&[
+    let (_, value) = read(&[&form(&[
         ("AttributeName.1", "All"),
         ("Attribute.1.Name", "DelaySeconds"),
         ("Attribute.1.Value", "5"),
@@ -61,7 +61,7 @@ fn numbered_lists_and_maps_become_arrays_and_objects() {
         ("SendMessageBatchRequestEntry", ""),
         ("MessageAttributeNames", ""),
         ("MessageAttributes", ""),
-    ]));
+    ])]);
     assert_eq!(
         value,
         json!({
@@ -77,11 +77,42 @@ fn numbered_lists_and_maps_become_arrays_and_objects() {
 }
 
 #[test]
+fn lists_of_one_need_no_number() {
+    let (_, value) = read(&[&form(&[
+        ("AttributeName", "All"),
+        ("AttributeName.1", "QueueArn"),
+        ("Attribute.Name", "VisibilityTimeout"),
+        ("Attribute.Value", "33"),
+        ("TagKey", "one"),
+        ("Tag.Key", "team"),
+        ("Tag.Value", "a"),
+        ("MessageAttributeName", "All"),
+        ("DeleteMessageBatchRequestEntry.Id", "a"),
+        ("DeleteMessageBatchRequestEntry.ReceiptHandle", "1.1"),
+        ("MessageAttribute.Name", "kind"),
+        ("MessageAttribute.Value.DataType", "String"),
+        ("MessageAttribute.Value.StringValue", "x"),
+    ])]);
+    assert_eq!(
+        value,
+        json!({
+            "AttributeNames": ["All", "QueueArn"],
+            "Attributes": {"VisibilityTimeout": "33"},
+            "TagKeys": ["one"],
+            "Tags": {"team": "a"},
+            "MessageAttributeNames": ["All"],
+            "Entries": [{"Id": "a", "ReceiptHandle": "1.1"}],
+            "MessageAttributes": {"kind": {"DataType": "String", "StringValue": "x"}},
+        })
+    );
+}
+
+#[test]
 fn deeply_nested_name_is_survived() {
     let deep = format!("{}=x&QueueName=q", "a.".repeat(1_000_000));
-    let (_, value) = read(deep.as_bytes());
+    let (_, value) = read(&[deep.as_bytes()]);
     assert_eq!(value, json!({"QueueName": "q"}));
-    assert_eq!(read(b""), (None, json!({})));
+    assert_eq!(read(&[b""]), (None, json!({})));
 }
 
 #[test]
@@ -117,14 +148,14 @@ fn responses_are_flat_lists_in_xml() {
 
 #[test]
 fn error_response_escapes_its_input() {
-    let fault = Fault::new(FaultKind::QueueDoesNotExist, "no <q>\u{1}");
+    let fault = Fault::new(FaultKind::MissingParameter, "no <q>\u{1}");
     let xml = refusal(&fault, "r").to_string();
-    assert!(
-        xml.contains("<Code>AWS.SimpleQueueService.NonExistentQueue</Code>"),
-        "{xml}"
-    );
+    assert!(xml.contains("<Code>MissingParameter</Code>"), "{xml}");
     assert!(
         xml.contains("<Message>no &lt;q&gt;\u{fffd}</Message>"),
         "{xml}"
     );
+    let xml = refusal(&Fault::no_queue(), "r").to_string();
+    let words = "<Message>The specified queue does not exist for this wsdl version.</Message>";
+    assert!(xml.contains(words), "{xml}");
 }

@@ -36,7 +36,10 @@ fn fifo(body: &str) -> Send {
 }
 
 fn kind(queue: &KnownQueue, asked: Send) -> FaultKind {
-    check(queue, asked).map(drop).expect_err("refused").kind
+    check(queue, asked, Call::Single)
+        .map(drop)
+        .expect_err("refused")
+        .kind
 }
 
 #[test]
@@ -46,7 +49,8 @@ fn default_delay_of_the_queue_applies_unless_the_message_has_one() {
             delay_seconds: seconds,
             ..asked
         };
-        check(&queue(name), asked).map(|checked| checked.draft.message.delay.as_secs())
+        check(&queue(name), asked, Call::Single)
+            .map(|checked| checked.draft.message.delay.as_secs())
     };
     assert_eq!(delay("q", None, plain("x")).unwrap(), 7);
     assert_eq!(delay("q", Some(0), plain("x")).unwrap(), 0);
@@ -64,7 +68,7 @@ fn fifo_queues_require_a_group_and_an_id() {
         message_deduplication_id: None,
         ..fifo("x")
     };
-    let checked = check(&standard, grouped).unwrap();
+    let checked = check(&standard, grouped, Call::Single).unwrap();
     assert_eq!(
         checked.draft.message.group, None,
         "a fair queue holds nothing back"
@@ -83,18 +87,30 @@ fn fifo_queues_require_a_group_and_an_id() {
     };
     assert_eq!(kind(&ordered, no_id()), FaultKind::InvalidParameterValue);
     ordered.settings.ids_from_content = true;
-    let of_body = check(&ordered, no_id()).unwrap().draft.once.unwrap();
+    let of_body = check(&ordered, no_id(), Call::Single)
+        .unwrap()
+        .draft
+        .once
+        .unwrap();
     assert_eq!(
         of_body,
         "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"
     );
     assert_eq!(
-        check(&ordered, fifo("x")).unwrap().draft.once.unwrap(),
+        check(&ordered, fifo("x"), Call::Single)
+            .unwrap()
+            .draft
+            .once
+            .unwrap(),
         "once"
     );
     ordered.settings.ids_by_group = true;
     assert_eq!(
-        check(&ordered, fifo("x")).unwrap().draft.once.unwrap(),
+        check(&ordered, fifo("x"), Call::Single)
+            .unwrap()
+            .draft
+            .once
+            .unwrap(),
         "g once"
     );
     for bad in ["", "a b", "é", &"x".repeat(129)] {
@@ -113,7 +129,7 @@ fn fifo_queues_require_a_group_and_an_id() {
 #[test]
 fn message_size_is_limited_by_its_queue() {
     let body = "x".repeat(2048);
-    assert!(check(&queue("q"), plain(&body)).is_ok());
+    assert!(check(&queue("q"), plain(&body), Call::Single).is_ok());
     let attributes = BTreeMap::from([(
         "a".to_owned(),
         input::Attribute {
@@ -127,13 +143,62 @@ fn message_size_is_limited_by_its_queue() {
         ..plain(&body)
     };
     assert_eq!(kind(&queue("q"), more), FaultKind::InvalidParameterValue);
+    for (call, wanted) in [
+        (Call::Single, "are invalid"),
+        (Call::Batch, "cannot be validated"),
+    ] {
+        let long = plain(&"x".repeat(2049));
+        let refused = check(&queue("q"), long, call).map(drop).unwrap_err();
+        let reason = "Reason: Message must be shorter than 2048 bytes.";
+        let wanted = format!("One or more parameters {wanted}. {reason}");
+        assert_eq!(refused.message, wanted);
+    }
+}
+
+#[test]
+fn batch_to_a_fifo_queue_needs_every_group_and_id() {
+    let ordered = queue("q.fifo");
+    let group = Send {
+        message_group_id: None,
+        ..fifo("x")
+    };
+    let id = || Send {
+        message_deduplication_id: None,
+        ..fifo("x")
+    };
+    for (bad, wanted) in [
+        (
+            group,
+            "The request must contain the parameter MessageGroupId.",
+        ),
+        (id(), NO_DEDUPLICATION_ID),
+    ] {
+        let refused = check_order(&ordered, &[fifo("x"), bad]).unwrap_err();
+        let wanted = (FaultKind::InvalidParameterValue, wanted.to_owned());
+        assert_eq!((refused.kind, refused.message), wanted);
+    }
+    let mut by_content = ordered;
+    by_content.settings.ids_from_content = true;
+    assert_eq!(check_order(&by_content, &[id()]), Ok(()));
+    assert_eq!(check_order(&queue("q"), &[plain("x")]), Ok(()));
+}
+
+#[test]
+fn trace_of_the_request_is_that_of_a_message_without_one() {
+    let mut checked = check(&queue("q"), plain("x"), Call::Single).unwrap();
+    checked.trace(None);
+    assert_eq!(checked.draft.system, []);
+    checked.trace(Some("Root=1"));
+    checked.trace(Some("Root=2"));
+    assert_eq!(checked.draft.system, [(TRACE.into(), "Root=1".into())]);
+    assert_eq!(checked.system_md5, None, "its sender does not know it");
 }
 
 #[test]
 fn batch_has_up_to_ten_entries_with_distinct_ids() {
     let ids = |ids: &[&str]| {
         let ids: Vec<_> = ids.iter().map(|id| Some(*id)).collect();
-        batch_ids(ids.into_iter()).map_err(|fault| fault.kind)
+        batch_ids("SendMessageBatch", ids.into_iter()).map_err(|fault| fault.kind)
     };
     assert_eq!(ids(&["b", "a-1", "_"]).unwrap(), ["b", "a-1", "_"]);
     assert_eq!(ids(&[]), Err(FaultKind::EmptyBatchRequest));

@@ -10,7 +10,7 @@ const SCHEMA: Schema = Schema {
     application: 0x7465_7374,
     version: 1,
     tables: &["CREATE TABLE rows (number INTEGER PRIMARY KEY AUTOINCREMENT, bytes BLOB);"],
-    upgrade: |_, _| Ok(None),
+    upgrades: &[],
     patience: patience::<20>,
     counter: Some("SELECT seq FROM sqlite_sequence WHERE name = 'rows'"),
     reports_locks: true,
@@ -192,7 +192,7 @@ async fn calls_are_answered_by_their_thread_and_not_after_its_end() {
     let (one, two) = tokio::join!(doubled.ask(1), doubled.ask(2));
     assert_eq!((one, two), (Ok(2), Ok(4)));
     let ended = Caller::<u32, u32>::start("ended", drop).unwrap();
-    assert_eq!(ended.ask(1).await, Err(Unanswered::Ended));
+    assert_eq!(ended.ask(1).await, Err(CallFailure::Ended));
 }
 
 #[tokio::test]
@@ -209,7 +209,7 @@ async fn more_calls_than_may_wait_are_turned_away() {
     let mut turned_away = 0;
     for call in &mut waiting {
         let now = polled_once(call.as_mut()).await;
-        turned_away += usize::from(now == Some(Err(Unanswered::TooMany)));
+        turned_away += usize::from(now == Some(Err(CallFailure::TooMany)));
     }
     assert_eq!(turned_away, 1);
     drop(end);

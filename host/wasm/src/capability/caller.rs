@@ -1,5 +1,5 @@
-//! The interface between a capability and the host, and what it may use of the instance whose guest
-//! calls it. Knows no instance: the owner of guests implements `Caller`.
+//! The interface between a capability and the host: what a capability may use of the instance whose
+//! guest calls it. Does not depend on instances: the owner of guests implements `Caller`.
 
 use super::description::Description;
 use super::http::connection::ConnectionLimit as Connections;
@@ -24,40 +24,41 @@ use wasmtime_wasi::sockets::TcpSocket;
 use wasmtime_wasi::{WasiView, p2};
 use wasmtime_wasi_http::WasiHttpView;
 
-/// What the configuration grants a plugin of one capability; by default nothing.
+/// A grant of one capability to a plugin in the configuration. By default it grants nothing.
 pub(crate) trait Grant: Default {
     const DESCRIPTION: Description;
 
-    /// The grant as all instances of the plugin share it.
-    type Granted: Default;
+    /// The grant in the form that all instances of the plugin share.
+    type SharedGrant: Default;
 
-    /// Adds the functions that guests call to a linker. They may take the place of WASI's own.
+    /// Adds the functions that guests call to a linker. They may replace WASI's own.
     fn link<C: GrantedTo<Self>>(linker: &mut Linker<C>) -> wasmtime::Result<()>;
 
     /// Makes the grant ready for use by the plugin's instances.
-    fn give(self, plugin: &Recipient<'_>) -> Self::Granted;
+    fn give(self, plugin: &Recipient<'_>) -> Self::SharedGrant;
 
-    /// What a shadow is granted in its place: nothing that reaches others.
+    /// Returns the grant for a shadow, which must not reach other systems.
     fn for_shadow(self) -> Self;
 
-    /// Why it cannot be granted, before a plugin is loaded.
+    /// Checks, before a plugin is loaded, that this can be granted.
     fn check(&self) -> Result<(), Problem> {
         Ok(())
     }
 
-    /// What is missing without which a component that requests it is refused: `queues`. Where none
-    /// is, it is loaded, and refused what it tries.
+    /// Returns a word for what is not granted, such as `queues`, if a component that requests the
+    /// capability is refused without it. If it returns `None`, the component is loaded, and its
+    /// calls are refused.
     fn missing(&self) -> Option<&'static str> {
         None
     }
 }
 
-/// A plugin that is being loaded, and what its capabilities work with.
+/// A plugin that is being loaded, and the resources of its capabilities.
 pub(crate) struct Recipient<'a> {
-    /// In logs.
+    /// The name in logs.
     pub(crate) name: &'a str,
     pub(crate) refusals: &'a Arc<Refusals>,
-    /// Where calls that are not WASI's own are made.
+    /// The runtime on which calls that are not WASI's own are made.
     pub(crate) control: &'a Handle,
     /// The HTTP connections of the process.
     pub(crate) connections: &'a Connections,
@@ -65,40 +66,41 @@ pub(crate) struct Recipient<'a> {
 
 /// An instance whose guest calls a capability.
 pub(crate) trait Caller: WasiView + WasiHttpView + 'static {
-    /// Its plugin's name in logs.
+    /// Returns its plugin's name in logs.
     fn plugin(&self) -> &str;
 
-    /// What was refused to its plugin.
+    /// Returns the refusals of its plugin.
     fn refusals(&self) -> &Arc<Refusals>;
 
-    /// How much of the host's memory it may take by what it has under way.
+    /// Returns the limit of the host's memory for its outstanding calls.
     fn limit(&self) -> &InvocationLimit;
 
-    /// How much of the host's memory it may take otherwise.
+    /// Returns the limit of the host's memory for everything else.
     fn budget(&self) -> HostBudget;
 
-    /// The most files, folders and sockets that it may hold open.
+    /// Returns the maximum number of files, folders and sockets that it may hold open.
     fn max_open(&self) -> usize;
 
-    /// Whether many attempts share it.
+    /// Whether several attempts share it.
     fn is_shared(&self) -> bool;
 
-    /// When its only attempt must end.
+    /// Returns the deadline of its only attempt.
     fn deadline(&self) -> Option<BootInstant>;
 
-    /// The attempt that it works on; of several the one on this message.
+    /// Returns the attempt that it works on; if there are several, the one with this message.
     fn attempt(&self, message_id: Option<&str>) -> Option<&Arc<Attempt>>;
 
-    /// The attempt that it works on; of several the one that this task of the guest works on.
+    /// Returns the attempt that it works on; if there are several, the one of this guest task.
     fn attempt_of(&self, task: Option<GuestTaskId>) -> Option<&Arc<Attempt>>;
 
-    /// Of several attempts, the span of the one that this task of the guest works on.
+    /// Returns the span of the attempt of this guest task, if the instance works on several
+    /// attempts.
     fn span_of(&self, task: Option<GuestTaskId>) -> Option<ActiveSpan>;
 
-    /// Why messages failed, as far as its calls tell.
+    /// Returns the causes of failed messages, as far as its calls show them.
     fn causes(&mut self) -> &mut Causes;
 
-    /// What it holds handles of.
+    /// Returns the table of its resource handles.
     fn table(&mut self) -> &mut ResourceTable {
         self.ctx().table
     }
@@ -108,7 +110,7 @@ pub(crate) trait Caller: WasiView + WasiHttpView + 'static {
         self.limit().hold(bytes)
     }
 
-    /// How many handles of this kind it holds.
+    /// Returns the number of handles of this type that it holds.
     fn holds<T: 'static>(&mut self) -> usize {
         let entries = self.table().iter_mut();
         entries.filter(|entry| entry.is::<T>()).count()
@@ -119,7 +121,7 @@ pub(crate) trait Caller: WasiView + WasiHttpView + 'static {
         open_files(self) < self.max_open()
     }
 
-    /// Whether more are open than it may open.
+    /// Whether it holds more open than it may.
     fn holds_too_many_files(&mut self) -> bool {
         open_files(self) > self.max_open()
     }
@@ -133,18 +135,21 @@ pub(crate) trait Caller: WasiView + WasiHttpView + 'static {
 }
 
 fn open_files<C: Caller + ?Sized>(caller: &mut C) -> usize {
-    let is_open = |entry: &&mut (dyn Any + Send)| {
-        entry.is::<Descriptor>() || entry.is::<p2::TcpSocket>() || entry.is::<TcpSocket>()
-    };
-    caller.table().iter_mut().filter(is_open).count()
+    caller
+        .table()
+        .iter_mut()
+        .filter(|entry: &&mut (dyn Any + Send)| {
+            entry.is::<Descriptor>() || entry.is::<p2::TcpSocket>() || entry.is::<TcpSocket>()
+        })
+        .count()
 }
 
-/// A caller whose plugin has a grant of this capability. A capability sees no grant but its own.
+/// A caller whose plugin has a grant of this capability. A capability sees only its own grant.
 pub(crate) trait GrantedTo<G: Grant>: Caller {
-    fn granted(&self) -> &G::Granted;
+    fn granted(&self) -> &G::SharedGrant;
 }
 
-/// A caller as the bindings of a capability's functions get it.
+/// A caller as the bindings of a capability's functions receive it.
 pub(crate) struct View<'a, C>(pub(crate) &'a mut C);
 
 /// The kind of data by which the bindings get a `View`.
@@ -154,8 +159,8 @@ impl<C: 'static> HasData for ViewOf<C> {
     type Data<'a> = View<'a, C>;
 }
 
-/// Begins a call that runs beside whatever else the instance does, for the span of the attempt whose
-/// task makes it.
+/// Begins a call that runs concurrently with the rest of the instance, in the span of the attempt
+/// whose task makes it.
 pub(crate) fn begin_call<T: 'static, C: Caller, R>(
     accessor: &Accessor<T, ViewOf<C>>,
     begin: impl FnOnce(&mut C, Option<GuestTaskId>) -> R,
@@ -168,12 +173,13 @@ pub(crate) fn begin_call<T: 'static, C: Caller, R>(
     })
 }
 
-/// The task of the guest that computes or calls: the last of the stack is the call that the host made.
+/// Returns the guest task that is running. It is the last in the call stack, the one of the host's
+/// call.
 pub(crate) fn task_of<T: 'static>(store: &mut StoreContextMut<'_, T>) -> Option<GuestTaskId> {
     store.async_call_stack().ok().and_then(Iterator::last)
 }
 
-/// What the bindings call to get one.
+/// Wraps a caller for the bindings.
 pub(crate) fn view<C>(caller: &mut C) -> View<'_, C> {
     View(caller)
 }

@@ -1,30 +1,30 @@
-//! Describes a capability to people, and by which interfaces components request it. Pure.
+//! Describes a capability for users, and names the interfaces by which components request it. Pure.
 
-/// The interfaces of WASI 0.2.
+/// The version of WASI 0.2's interfaces.
 pub(crate) const WASI_2: &str = "0.2.0";
-/// The interfaces of WASI 0.3.
+/// The version of WASI 0.3's interfaces.
 pub(crate) const WASI_3: &str = "0.3.0";
-/// The version of WASI 0.2 that the library links: a replacement of one of its functions must name
-/// it.
+/// The version of WASI 0.2 that the library links. A replacement of one of its functions must name
+/// this version.
 pub(crate) const LINKED_WASI_2: &str = "0.2.12";
 /// The version of WASI 0.3 that the library links.
 pub(crate) const LINKED_WASI_3: &str = "0.3.0";
 
-/// The newest version of the contract, which may still change: then it has another number.
-pub(crate) const CONTRACT_0_2: &str = "0.2.0-rc.1";
-/// The versions of the contract, the oldest first.
-pub(crate) const CONTRACT: [&str; 2] = ["0.1.0", CONTRACT_0_2];
+/// The version of the contract.
+pub(crate) const CONTRACT: &str = "0.1.0";
 
 /// One capability, for `plugin check`, messages, counters and documentation.
 #[derive(Debug)]
 pub(crate) struct Description {
-    /// In words: `outgoing HTTP`.
+    /// The name in words: `outgoing HTTP`.
     pub(crate) name: &'static str,
-    /// Its key in the configuration file; its flag has two dashes before it. Also its label where
-    /// denials are counted.
+    /// The key in the configuration file, and the flag without its two dashes. Also the label of
+    /// counted denials.
     pub(crate) key: &'static str,
-    /// What its flag wants: `HOST`.
+    /// The placeholder of the flag's value: `HOST`.
     pub(crate) value: &'static str,
+    /// Returns the flag's value that grants a denied target, if the target determines it.
+    pub(crate) value_for: Option<fn(&str) -> String>,
     /// The names of the interfaces by which a component requests it.
     pub(crate) requested_by: &'static [&'static str],
     /// The interfaces that it links.
@@ -37,7 +37,7 @@ pub(crate) struct Description {
         expect(dead_code, reason = "a test compares the documentation")
     )]
     pub(crate) documented_as: &'static str,
-    /// What happens without a grant.
+    /// The behavior without a grant.
     #[cfg_attr(
         not(test),
         expect(dead_code, reason = "a test compares the documentation")
@@ -45,12 +45,21 @@ pub(crate) struct Description {
     pub(crate) without_grant: &'static str,
 }
 
+impl Description {
+    /// Returns the whole flag that grants this target: `--allow-send local:orders`.
+    pub(crate) fn flag_for(&self, target: &str) -> String {
+        let value = self.value_for.map(|value_for| value_for(target));
+        let value = value.unwrap_or_else(|| self.value.to_owned());
+        format!("--{} {value}", self.key)
+    }
+}
+
 /// An interface that the host links.
 #[derive(Debug)]
 pub(crate) struct Interface {
-    /// `wasi:http/types`
+    /// The name, such as `wasi:http/types`.
     pub(crate) name: &'static str,
-    /// Its versions. Later ones of the same series are compatible, except with drafts.
+    /// The linked versions. Later versions of the same series are compatible, except for drafts.
     pub(crate) versions: &'static [&'static str],
 }
 
@@ -59,45 +68,43 @@ impl Interface {
         Self { name, versions }
     }
 
-    /// `wasi:http`
+    /// Returns the package, such as `wasi:http`.
     pub(crate) fn package(&self) -> &'static str {
         package_of(self.name)
     }
 
     /// Whether a component that imports this version can be linked.
     pub(crate) fn supports(&self, version: &str) -> bool {
-        let fits = |own: &&str| {
+        self.versions.iter().any(|own: &&str| {
             let is_draft = own.contains('-');
             **own == *version || (!is_draft && is_same_series(own, version))
-        };
-        self.versions.iter().any(fits)
+        })
     }
 
-    /// Whether it is one of WASI's that have been released.
+    /// Whether it is a released interface of WASI.
     pub(crate) fn is_released_wasi(&self) -> bool {
         let released = [WASI_2, WASI_3];
         self.name.starts_with("wasi:") && self.versions.iter().all(|own| released.contains(own))
     }
 }
 
-/// `a:b/c@1.2.3` → `a:b/c` and `1.2.3`.
+/// Splits `a:b/c@1.2.3` into `a:b/c` and `1.2.3`.
 pub(crate) fn split(name: &str) -> (&str, &str) {
     name.split_once('@').unwrap_or((name, ""))
 }
 
-/// `a:b/c` → `a:b`
+/// Returns the package: `a:b` for `a:b/c`.
 pub(crate) fn package_of(interface: &str) -> &str {
     interface.split('/').next().unwrap_or(interface)
 }
 
-/// Whether versions of 0.x are compatible: they differ in the last number alone.
+/// Whether two 0.x versions are compatible, which means that only their last numbers differ.
 pub(crate) fn is_same_series(one: &str, other: &str) -> bool {
-    let series = |version: &str| {
-        version
-            .rsplit_once('.')
-            .map(|(series, _)| series.to_owned())
-    };
     series(one).is_some() && series(one) == series(other)
+}
+
+fn series(version: &str) -> Option<&str> {
+    version.rsplit_once('.').map(|(series, _)| series)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
-//! What the configuration can grant to a plugin, one folder each: the functions that guests call,
-//! the grant, its denials, the row of the documentation, the tests. `registry` is the table of all
-//! of them. A capability knows its caller by a trait, and neither instances nor entry points.
+//! The capabilities that the configuration can grant to a plugin. Each folder has the functions
+//! that guests call, the grant, its denials, its row in the documentation and its tests. `registry`
+//! is the table of all capabilities. A capability uses its caller through a trait, and does not
+//! depend on instances or entry points.
 
 pub(crate) mod caller;
 pub(crate) mod description;

@@ -1,29 +1,30 @@
-//! Counts and logs denials, once a minute for each denied name. Knows no capability.
+//! Counts denials, and logs each denied name once a minute. Does not depend on capabilities.
 
 use super::description::Description;
 use dispatcher_core::clock;
 use dispatcher_core::telemetry::log_throttle::LogThrottle;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-/// How many denied names are remembered. Of a plugin that invents more, as many again are logged
-/// per minute, and the others only counted.
+/// The maximum number of denied names that are remembered. If a plugin invents more, as many again
+/// are logged per minute, and the others are only counted.
 const NAMES: usize = 100;
-/// Maximum characters of a refused name.
+/// The maximum number of characters of a refused name.
 const SHOWN: usize = 200;
 
 /// Something that a capability refuses.
 #[derive(Debug)]
 pub(crate) struct Denial {
-    capability: &'static Description,
-    /// `send HTTP requests to this host`
+    pub(super) capability: &'static Description,
+    /// The denied action, such as `send HTTP requests to this host`.
     what: &'static str,
     is_grantable: bool,
 }
 
 impl Denial {
-    /// Refused for want of a grant.
+    /// Creates a denial for a missing grant.
     pub(crate) const fn ungranted(capability: &'static Description, what: &'static str) -> Self {
         Self {
             capability,
@@ -32,7 +33,7 @@ impl Denial {
         }
     }
 
-    /// Refused whatever is granted.
+    /// Creates a denial that no grant lifts.
     pub(crate) const fn always(capability: &'static Description, what: &'static str) -> Self {
         Self {
             capability,
@@ -42,15 +43,15 @@ impl Denial {
     }
 }
 
-/// Called at every refusal, to count it.
+/// A function that is called at every refusal, to count it.
 #[derive(Clone, Default)]
 pub struct Count(Option<Arc<CountFn>>);
 
-/// Gets the key of the capability.
+/// A function that receives the key of the capability.
 type CountFn = dyn Fn(&'static str) + Send + Sync;
 
 impl Count {
-    /// Calls this, with the key of the capability that refused.
+    /// Calls `count` with the key of the capability that refused.
     pub fn by(count: impl Fn(&'static str) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(count)))
     }
@@ -62,7 +63,7 @@ impl fmt::Debug for Count {
     }
 }
 
-/// What was refused to one plugin.
+/// The refusals of one plugin.
 #[derive(Default)]
 pub(crate) struct Refusals {
     /// The plugin's name in the log.
@@ -75,7 +76,7 @@ pub(crate) struct Refusals {
 #[derive(Default)]
 struct Names {
     said: HashMap<(&'static str, String), LogThrottle>,
-    /// When all of it was forgotten.
+    /// Limits how often `said` is cleared.
     forgotten: LogThrottle,
 }
 
@@ -89,7 +90,7 @@ impl Refusals {
     }
 
     /// Counts a denial of `name`, which the plugin may have invented, and logs it with the flag
-    /// that grants it. Returns how the name was logged.
+    /// that grants it. Returns the name as it was logged.
     pub(crate) fn refuse(&self, refusal: &Denial, name: &str) -> String {
         let Denial {
             capability,
@@ -100,7 +101,7 @@ impl Refusals {
             count(capability.key);
         }
         let name: String = name.escape_debug().take(SHOWN).collect();
-        let mut names = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.said.lock();
         let Names { said, forgotten } = &mut *names;
         let (key, now) = ((what, name.clone()), clock::now());
         if said.len() >= NAMES && !said.contains_key(&key) {
@@ -111,7 +112,7 @@ impl Refusals {
         }
         if said.entry(key).or_default().should_log(now) {
             let plugin = self.plugin.as_str();
-            let granted_by = is_grantable.then(|| format!("--{}", capability.key));
+            let granted_by = is_grantable.then(|| capability.flag_for(&name));
             tracing::warn!(plugin, what, name, granted_by, "capability denied");
         }
         name
@@ -133,6 +134,7 @@ mod tests {
         name: "keys and values",
         key: "store",
         value: "NAME=WHERE",
+        value_for: Some(str::to_owned),
         requested_by: &[],
         interfaces: &[],
         suspends: &[],
@@ -143,10 +145,10 @@ mod tests {
     #[test]
     fn denied_name_is_truncated_and_every_denial_counts() {
         let counted = Arc::new(AtomicUsize::new(0));
-        let count = counted.clone();
+        let counter = counted.clone();
         let count = Count::by(move |capability| {
             assert_eq!(capability, "store");
-            count.fetch_add(1, Ordering::Relaxed);
+            counter.fetch_add(1, Ordering::Relaxed);
         });
         let refusals = Refusals::new("tested", count);
         let what = Denial::ungranted(&STORE, "open this store");
@@ -158,7 +160,7 @@ mod tests {
             refusals.refuse(&what, &number.to_string());
         }
         assert_eq!(counted.load(Ordering::Relaxed), 3 + NAMES * 5);
-        let names = refusals.said.lock().unwrap();
+        let names = refusals.said.lock();
         assert_eq!(names.said.len(), NAMES);
         // The last of them were counted, and not said.
         let last = (what.what, (NAMES * 5 - 1).to_string());

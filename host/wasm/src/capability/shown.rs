@@ -10,7 +10,7 @@ pub(crate) struct TracedCall {
     package: Package,
 }
 
-/// Whose the interface is.
+/// The package of an interface.
 #[derive(Clone, Copy)]
 pub(crate) enum Package {
     Files,
@@ -18,7 +18,8 @@ pub(crate) enum Package {
     Sockets,
 }
 
-/// Where the bindings of an interface of this package would lie: the package is read from it.
+/// Returns the module path that the bindings of the package would have; the trace reads the package
+/// from it.
 macro_rules! at {
     (Files) => {
         "wasi::filesystem::shown"
@@ -40,7 +41,7 @@ macro_rules! begin {
 }
 
 impl TracedCall {
-    /// The call of this function with these arguments.
+    /// Begins a call of this function with these arguments.
     pub(crate) fn of(
         package: Package,
         interface: &str,
@@ -55,9 +56,9 @@ impl TracedCall {
         Self { span, package }
     }
 
-    /// What the guest gets.
+    /// Ends the call with the result that the guest gets.
     pub(crate) fn answered(self, result: &impl Debug) {
-        // As where the host may trap.
+        // The bindings wrap the result of a call that may trap in the same way.
         let result = Ok::<_, ()>(result);
         let span = &self.span;
         match self.package {

@@ -1,5 +1,5 @@
 //! Drives one shared instance: owns its store, starts every attempt passed to it, and ends with it.
-//! Knows its plugin only as long as there is one.
+//! Does not keep its plugin alive.
 
 use super::{Seat, SharedInstances};
 use crate::admission;
@@ -8,7 +8,7 @@ use crate::capability::caller;
 use crate::guest::{Guest, GuestSettings};
 use crate::runtime::Inner;
 use crate::underway::{SharedAttempt, Underway};
-use crate::world::contract::{Many, ManyPre};
+use crate::world::contract;
 use crate::{attempt, failure_reason, limits, report};
 use dispatcher_core::clock;
 use dispatcher_core::handler::Attempt;
@@ -19,25 +19,25 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use wasmtime::component::{Accessor, AccessorTask};
 use wasmtime::{PoolConcurrencyLimitError, Store, StoreContextMut, UpdateDeadline};
 
-/// What an instance is made of. Holds nothing that keeps the plugin alive.
+/// The parts from which an instance is created. They do not keep the plugin alive.
 #[derive(Clone)]
 pub(crate) struct Recipe {
     pub(crate) runtime: Arc<Inner>,
     pub(crate) settings: Arc<GuestSettings>,
-    pub(crate) pre: ManyPre,
+    pub(crate) pre: contract::ExportsPre,
 }
 
-/// Takes an instance's seat in its plugin away when it ends, however that comes about.
-struct Leaving {
+/// Gives up an instance's seat in its plugin when the instance ends for any reason.
+struct SeatGuard {
     shared: Weak<SharedInstances>,
     instance: u64,
-    /// What it is handed.
+    /// The attempts that the instance receives.
     jobs: UnboundedReceiver<SharedAttempt>,
-    /// What it took of that and did not begin.
+    /// The attempts that it received and did not begin.
     untouched: Vec<SharedAttempt>,
 }
 
-impl Drop for Leaving {
+impl Drop for SeatGuard {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade() {
             let untouched = std::mem::take(&mut self.untouched);
@@ -46,7 +46,8 @@ impl Drop for Leaving {
     }
 }
 
-/// The instance's life. Polled on the guest pool; gives the thread back at every epoch tick.
+/// Runs the instance until its end. Polled on the guest pool; yields the thread at every epoch
+/// tick.
 pub(super) async fn drive(shared: Weak<SharedInstances>, recipe: Recipe, seat: Seat) {
     let Seat {
         instance,
@@ -54,7 +55,7 @@ pub(super) async fn drive(shared: Weak<SharedInstances>, recipe: Recipe, seat: S
         end,
     } = seat;
     // Declared first and so dropped last: the seat is free when the store is gone.
-    let mut leaving = Leaving {
+    let mut leaving = SeatGuard {
         shared: shared.clone(),
         instance,
         jobs,
@@ -64,7 +65,7 @@ pub(super) async fn drive(shared: Weak<SharedInstances>, recipe: Recipe, seat: S
     let life = async {
         tokio::select! {
             biased;
-            // Nobody waits for anything that the instance may still do.
+            // No caller waits for anything that the instance may still do.
             () = end.cancelled() => Vec::new(),
             untouched = live(&shared, &recipe, instance, &mut leaving.jobs) => untouched,
         }
@@ -73,7 +74,8 @@ pub(super) async fn drive(shared: Weak<SharedInstances>, recipe: Recipe, seat: S
     leaving.untouched = untouched;
 }
 
-/// From birth to death. Answers what the guest was given, and returns what it was not.
+/// Runs an instance from its creation to its end. Answers the attempts that the guest was given,
+/// and returns the others.
 async fn live(
     shared: &Weak<SharedInstances>,
     recipe: &Recipe,
@@ -116,7 +118,7 @@ async fn live(
                     return Ok(());
                 };
                 if job.answer.is_closed() {
-                    // Abandoned before the guest knew of it.
+                    // Abandoned before the guest received it.
                     if let Some(shared) = shared.upgrade() {
                         shared.ended(instance, job.id, 0);
                     }
@@ -141,7 +143,8 @@ async fn live(
     fail(&mut store, &error)
 }
 
-/// A trap, or no more memory: all attempts in the instance are answered so.
+/// Answers all attempts in the instance after a trap or a lack of memory. Returns those that the
+/// guest was not given.
 fn fail(store: &mut Store<Guest>, error: &wasmtime::Error) -> Vec<SharedAttempt> {
     let Some(mut underway) = store.data_mut().underway().map(std::mem::take) else {
         return Vec::new();
@@ -153,8 +156,12 @@ fn fail(store: &mut Store<Guest>, error: &wasmtime::Error) -> Vec<SharedAttempt>
     underway.fail(|limit| failure_reason::of(error, guest, limit))
 }
 
-/// A store, and the instance in it or why there is none. There is room for it.
-async fn make(recipe: &Recipe, attempt: &Arc<Attempt>) -> (Store<Guest>, wasmtime::Result<Many>) {
+/// Creates a store and the instance in it, or returns the reason why there is none. The caller
+/// holds a permit.
+async fn make(
+    recipe: &Recipe,
+    attempt: &Arc<Attempt>,
+) -> (Store<Guest>, wasmtime::Result<contract::Exports>) {
     loop {
         let (store, made) = try_to_make(recipe, attempt).await;
         match made {
@@ -173,7 +180,7 @@ async fn make(recipe: &Recipe, attempt: &Arc<Attempt>) -> (Store<Guest>, wasmtim
 async fn try_to_make(
     recipe: &Recipe,
     attempt: &Arc<Attempt>,
-) -> (Store<Guest>, wasmtime::Result<Many>) {
+) -> (Store<Guest>, wasmtime::Result<contract::Exports>) {
     let underway = Underway::born_for(Arc::clone(attempt));
     let mut guest = Guest::shared(Arc::clone(&recipe.settings), underway);
     let opened = guest.open().await;
@@ -189,9 +196,9 @@ async fn try_to_make(
     (store, made)
 }
 
-/// Called when the guest has computed for a tick: it yields, or is stopped.
+/// Called when the guest has computed for a tick. The guest yields or is stopped.
 fn at_tick(mut store: StoreContextMut<'_, Guest>) -> wasmtime::Result<UpdateDeadline> {
-    // None while an instance is made.
+    // `None` while an instance is created.
     let task = caller::task_of(&mut store);
     if let Some(underway) = store.data_mut().underway() {
         underway.tick(task, clock::now())?;
@@ -199,8 +206,9 @@ fn at_tick(mut store: StoreContextMut<'_, Guest>) -> wasmtime::Result<UpdateDead
     Ok(UpdateDeadline::Yield(1))
 }
 
-/// The next attempt; none when no more will come and none is running. Polled by the event loop
-/// whenever the guest has yielded the thread, so the end of an attempt needs no separate waker.
+/// Returns the next attempt, or `None` when no more will come and none is running. The event loop
+/// polls this whenever the guest has yielded the thread, so the end of an attempt needs no separate
+/// waker.
 fn next(
     accessor: &Accessor<Guest>,
     jobs: &mut UnboundedReceiver<SharedAttempt>,
@@ -226,15 +234,15 @@ fn underway<T: Default>(accessor: &Accessor<Guest>, look: impl FnOnce(&mut Under
 /// One attempt in the instance, as a task of its event loop.
 struct SharedCall {
     shared: Weak<SharedInstances>,
-    exports: Many,
+    exports: contract::Exports,
     instance: u64,
     id: u64,
     attempt: Arc<Attempt>,
 }
 
 impl AccessorTask<Guest> for SharedCall {
-    /// An error is a trap, and ends the event loop. The engine's task has room for the future twice,
-    /// and thousands may wait: an `async fn` would keep its parameters besides.
+    /// Runs the attempt. An error is a trap, and ends the event loop. The engine's task has room
+    /// for the future twice, and thousands may wait; an `async fn` would also keep its parameters.
     fn run(self, accessor: &Accessor<Guest>) -> impl Future<Output = wasmtime::Result<()>> + Send {
         let Self {
             shared,
@@ -244,21 +252,22 @@ impl AccessorTask<Guest> for SharedCall {
             attempt,
         } = self;
         async move {
-            let verdicts = accessor.with(|mut access| {
-                let begun = exports.begin(&mut access, accessor, &attempt)?;
-                if let Some(underway) = access.data_mut().underway() {
-                    underway.begun(id, begun.task);
-                }
-                wasmtime::error::Ok(begun.verdicts)
-            })?;
-            let mut verdicts = verdicts.await?;
+            let mut verdicts = accessor
+                .with(|mut access| {
+                    let begun = exports.begin(&mut access, accessor, &attempt)?;
+                    if let Some(underway) = access.data_mut().underway() {
+                        underway.begun(id, begun.task);
+                    }
+                    wasmtime::error::Ok(begun.verdicts)
+                })?
+                .await?;
             let (job, memory) = accessor.with(|mut access| {
                 let guest = access.data_mut();
                 guest.explain(&attempt, &mut verdicts);
                 guest.ended(id)
             });
-            drop(attempt); // so that whoever is answered may have it for itself
-            // Room first, so that the next attempt finds it.
+            drop(attempt); // so that the receiver of the answer can own it alone
+            // Free the place first, so that the next attempt finds it.
             if let Some(shared) = shared.upgrade() {
                 shared.ended(instance, id, memory);
             }

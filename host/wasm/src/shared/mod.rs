@@ -1,5 +1,6 @@
-//! Instances that run many concurrent attempts: which attempt goes into which instance, when one is
-//! created and when it takes no more. Never touches a store; that is the driver's.
+//! Instances that run many concurrent attempts: decides which attempt goes into which instance,
+//! when an instance is created and when it takes no more. The driver, not this module, uses the
+//! stores.
 
 mod driver;
 mod spare;
@@ -15,35 +16,36 @@ use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::{FailureReason, Message, Verdict};
 use dispatcher_core::telemetry::trace;
 pub(super) use driver::Recipe;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// The default lifetime of a shared instance.
+/// The default limits of reuse of a shared instance.
 const SERVICE: Reuse = Reuse {
     count: 100_000,
     age: Duration::from_secs(3600),
     memory: usize::MAX,
 };
 
-/// A guest that works on messages needs about this many times their bytes.
+/// The multiple of its messages' bytes that a guest needs to work on them.
 const MEMORY_PER_BYTE: usize = 4;
 
-/// Why an attempt is turned away.
+/// The reason for turning an attempt away.
 const FULL: &str = "no instance of the plugin has capacity: all hold their maximum of attempts, or of message bytes";
 
-/// How the instances of one plugin are shared.
+/// The settings by which the instances of one plugin are shared.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sharing {
-    /// Maximum attempts in one instance.
+pub(super) struct SharingSettings {
+    /// The maximum number of attempts in one instance.
     pub(super) concurrency: usize,
-    /// Maximum instances that take attempts. As many may be ending besides.
+    /// The maximum number of instances that take attempts. As many others may be ending.
     pub(super) instances: usize,
-    /// How long each serves.
+    /// The limits of reuse of each instance.
     pub(super) reuse: Option<Reuse>,
 }
 
@@ -61,40 +63,41 @@ pub(super) struct SharedInstances {
 
 #[derive(Default)]
 struct SharedState {
-    /// The id that the next attempt, or instance, gets.
+    /// The last ID given to an attempt or an instance.
     next: u64,
-    /// Attempts that wait for room, in the order of their arrival.
+    /// The attempts that wait for room, in the order of their arrival.
     queue: BTreeMap<u64, SharedAttempt>,
-    /// Attempts in instances.
-    placed: HashMap<u64, Placed>,
-    /// All that are alive, those that take no more included.
+    /// The attempts in instances.
+    placed: HashMap<u64, PlacedInstances>,
+    /// All live instances, including those that take no more attempts.
     instances: Vec<Instance>,
 }
 
-struct Placed {
+struct PlacedInstances {
     instance: u64,
     bytes: usize,
-    /// Nobody waits for it any longer, and the guest still works on it.
+    /// Whether no caller waits for it any longer, although the guest still works on it.
     abandoned: bool,
 }
 
 struct Instance {
     id: u64,
-    /// To its driver. None once it takes no more; the driver ends when it has answered all.
+    /// The channel to its driver; `None` once the instance takes no more attempts. The driver ends
+    /// when it has answered all of them.
     jobs: Option<UnboundedSender<SharedAttempt>>,
-    /// Attempts in it, abandoned ones included.
+    /// The number of attempts in it, including abandoned ones.
     under_way: usize,
     abandoned: usize,
-    /// Bytes of their messages.
+    /// The bytes of their messages.
     bytes: usize,
-    /// Attempts that it has been given.
+    /// The number of attempts that it has been given.
     served: u64,
     born: BootInstant,
     /// Ends it at once.
     end: CancellationToken,
 }
 
-/// What the driver of an instance is handed.
+/// The values that the driver of an instance is given.
 struct Seat {
     instance: u64,
     jobs: UnboundedReceiver<SharedAttempt>,
@@ -103,7 +106,7 @@ struct Seat {
 
 impl SharedInstances {
     pub(super) fn new(
-        sharing: Sharing,
+        sharing: SharingSettings,
         max_memory: usize,
         recipe: Recipe,
         spawn: Spawn,
@@ -120,9 +123,9 @@ impl SharedInstances {
         })
     }
 
-    /// Runs one attempt in whichever instance has room for it, when one has. One that waited for room
-    /// for a quarter of its time is turned away as busy: what is left might be too little to do its
-    /// work, and fewer attempts at once are the cure.
+    /// Runs one attempt in the first instance that has room, as soon as there is one. An attempt
+    /// that has waited for a quarter of its time is turned away as busy: the remaining time might
+    /// be too little for its work, and the remedy is fewer attempts at once.
     pub(super) async fn handle(&self, attempt: Arc<Attempt>) -> Vec<Verdict> {
         let bytes = attempt.messages.iter().map(size).sum();
         let (answer, answered) = oneshot::channel();
@@ -167,7 +170,8 @@ impl SharedInstances {
         })
     }
 
-    /// Ends when an attempt has waited too long for room. None if it waits for none.
+    /// Returns a timer that ends when an attempt has waited too long for room, or `None` if it does
+    /// not wait.
     fn late(&self, id: u64, attempt: &Attempt) -> Option<Pin<Box<clock::Sleep>>> {
         self.state().queue.get(&id)?;
         let late = admission::patience(attempt);
@@ -175,7 +179,7 @@ impl SharedInstances {
         Some(Box::pin(sleep))
     }
 
-    /// Answers that an attempt was not begun, if it still waits for room.
+    /// Answers an attempt as not begun, if it still waits for room.
     fn turn_away(&self, id: u64) {
         let job = self.state().queue.remove(&id);
         if let Some(SharedAttempt {
@@ -183,9 +187,9 @@ impl SharedInstances {
         }) = job
         {
             let verdicts = admission::turned_away(&attempt, FULL);
-            drop(attempt); // so that whoever is answered may have it for itself
+            drop(attempt); // so that the receiver of the answer can own it alone
             let _ = answer.send(verdicts);
-            // A smaller one behind it may find room.
+            // A smaller attempt behind it may find room.
             self.place();
         }
     }
@@ -208,15 +212,15 @@ impl SharedInstances {
                 state.give(at);
             }
         }
-        // Outside of the lock: a pool that is closed drops the driver, and its drop needs the lock.
+        // Outside of the lock: a closed pool drops the driver, and that drop needs the lock.
         for seat in seats {
             let driver = driver::drive(self.this.clone(), self.recipe.clone(), seat);
             (self.spawn)(Box::pin(driver));
         }
     }
 
-    /// The first instance with capacity for this many bytes. Those at their reuse limit take no
-    /// more.
+    /// Returns the index of the first instance with capacity for this many bytes. Instances at
+    /// their reuse limit take no more attempts.
     fn instance_for(
         &self,
         state: &mut SharedState,
@@ -228,14 +232,14 @@ impl SharedInstances {
                 instance.jobs = None;
             }
         }
-        let fits = |instance: &Instance| {
-            let total = instance.bytes.saturating_add(bytes);
-            instance.under_way == 0
-                || (instance.under_way < self.concurrency
-                    && total.saturating_mul(MEMORY_PER_BYTE) <= self.max_memory)
-        };
         let mut instances = state.instances.iter();
-        instances.position(|instance| instance.jobs.is_some() && fits(instance))
+        instances.position(|instance| {
+            let total = instance.bytes.saturating_add(bytes);
+            let fits = instance.under_way == 0
+                || (instance.under_way < self.concurrency
+                    && total.saturating_mul(MEMORY_PER_BYTE) <= self.max_memory);
+            instance.jobs.is_some() && fits
+        })
     }
 
     /// Starts one more instance, if allowed. Retired instances do not count until there are too
@@ -266,7 +270,7 @@ impl SharedInstances {
         Some(seat)
     }
 
-    /// The guest has answered an attempt; its instance has this many bytes of memory.
+    /// Ends an attempt that the guest has answered. Its instance has `memory` bytes of memory.
     fn ended(&self, instance: u64, id: u64, memory: usize) {
         {
             let mut state = self.state();
@@ -289,8 +293,8 @@ impl SharedInstances {
         }
     }
 
-    /// An instance is gone. What it was handed and did not begin waits again, at its old place:
-    /// what it took of it and what is still on the way.
+    /// Removes an instance that has ended. The attempts that it did not begin wait again in their
+    /// old places: those that it received, and those that are still on the way to it.
     fn left(
         &self,
         instance: u64,
@@ -302,29 +306,30 @@ impl SharedInstances {
         {
             let mut state = self.state();
             state.placed.retain(|_, placed| placed.instance != instance);
-            // The door is shut, so nothing comes after what is taken out now.
+            // This drops the sender, so no attempt arrives after those that are taken out now.
             state.instances.retain(|one| one.id != instance);
             let coming = std::iter::from_fn(|| coming.try_recv().ok());
             for job in untouched.into_iter().chain(coming) {
-                match job.answer.is_closed() {
-                    true => forgotten.push(job),
-                    false => {
-                        again.push(job.id);
-                        state.queue.insert(job.id, job);
-                    }
+                if job.answer.is_closed() {
+                    forgotten.push(job)
+                } else {
+                    again.push(job.id);
+                    state.queue.insert(job.id, job);
                 }
             }
         }
         drop(forgotten);
         self.place();
-        // Nobody sees to it that one that was placed before does not wait too long.
+        // An attempt that was placed before may have no timer for a further wait, so it is turned
+        // away if it finds no room now.
         for id in again {
             self.turn_away(id);
         }
     }
 
-    /// Nobody waits for this attempt any longer. A guest's task cannot be stopped from outside, so
-    /// its instance takes no more and ends when all others in it are done.
+    /// Abandons an attempt for which no caller waits any longer. A guest's task cannot be stopped
+    /// from outside, so its instance takes no more attempts and ends when all others in it are
+    /// done.
     fn abandon(&self, id: u64) {
         let mut state = self.state();
         let SharedState {
@@ -345,18 +350,18 @@ impl SharedInstances {
     }
 
     fn state(&self) -> MutexGuard<'_, SharedState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
 impl SharedState {
-    /// Gives the attempt that waits longest to an instance that has room.
+    /// Gives the attempt that has waited longest to an instance that has room.
     fn give(&mut self, at: usize) {
         let Some((id, job)) = self.queue.pop_first() else {
             return;
         };
         let instance = &mut self.instances[at];
-        let placed = Placed {
+        let placed = PlacedInstances {
             instance: instance.id,
             bytes: job.bytes,
             abandoned: false,
@@ -365,7 +370,7 @@ impl SharedState {
         instance.served += 1;
         instance.bytes += job.bytes;
         self.placed.insert(id, placed);
-        // A driver that is ending hands back what it is sent, or drops it, which is an answer too.
+        // A driver that is ending returns the attempt or drops it, which also answers it.
         if let Some(jobs) = &instance.jobs {
             let _ = jobs.send(job);
         }
@@ -380,7 +385,7 @@ impl Instance {
     }
 }
 
-/// Somebody waits for an attempt's answer; dropped before it came, the attempt is abandoned.
+/// A caller that waits for an attempt's answer. Dropping it before the answer abandons the attempt.
 struct AnswerWaiter<'a> {
     shared: &'a SharedInstances,
     id: u64,
@@ -395,10 +400,12 @@ impl Drop for AnswerWaiter<'_> {
     }
 }
 
-/// Bytes of a message, as the guest will hold it.
+/// Returns the bytes of a message, as the guest will hold it.
 fn size(message: &Message) -> usize {
-    let system = message.system_attributes.iter();
-    let system = system.map(|(name, value)| name.len() + value.len());
+    let system = message
+        .system_attributes
+        .iter()
+        .map(|(name, value)| name.len() + value.len());
     dispatcher_core::message::bytes(&message.body, &message.attributes)
         + message.receipt.0.len()
         + message.id.len()

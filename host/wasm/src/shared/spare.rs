@@ -1,5 +1,5 @@
-//! Evicts shared instances without attempts for those that wait for their own instance plugin
-//! or another. Ends none itself; that is the driver's.
+//! Evicts shared instances without attempts, for attempts that wait for an instance of this plugin
+//! or another. The driver ends the instances.
 
 use super::{Instance, SharedInstances};
 use crate::admission::Spare;
@@ -10,7 +10,7 @@ impl Spare for SharedInstances {
         state.instances.iter().filter(|one| is_idle(one)).count()
     }
 
-    /// The driver ends it.
+    /// Makes an idle instance take no more attempts, so that its driver ends it.
     fn let_go(&self) -> bool {
         let mut state = self.state();
         let idle = state.instances.iter_mut().find(|one| is_idle(one));

@@ -130,9 +130,7 @@ fn exit_code_of_a_component_is_the_verdict() {
         ("return:0", Verdict::Done),
         (
             "fail:no",
-            failed(
-                "it exited with 1; it printed last: Error: Custom { kind: Other, error: \"no\" }",
-            ),
+            failed("Error: Custom { kind: Other, error: \"no\" } (it exited with 1)"),
         ),
         ("until:4", retry(FailureReason::Requested)),
         ("until:3", Verdict::Done),

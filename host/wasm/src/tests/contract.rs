@@ -1,25 +1,24 @@
-//! Version 0.2 of the contract beside 0.1: what it tells of a message, what a handler may ask, what it
-//! may answer.
+//! The contract: what it tells of a message, what a handler may ask, what it may answer.
 
 use super::output::printed;
 use super::*;
 use crate::capability::queues::{Deliver, NotDelivered, QueuesGrant};
 use dispatcher_core::handler::TimeLimit;
-use dispatcher_core::message::{Attribute, Outgoing, TRACE_HEADER};
+use dispatcher_core::message::{Attribute, OutgoingMessage, TRACE_HEADER};
 use dispatcher_core::telemetry::metrics::of_plugins::{PluginMeter, PluginMetrics};
 
 /// Keeps what it is to send.
-struct Kept(std::sync::Mutex<Vec<Outgoing>>);
+struct KeptMessages(parking_lot::Mutex<Vec<OutgoingMessage>>);
 
 #[async_trait::async_trait]
-impl Deliver for Kept {
-    async fn deliver(&self, _: &str, message: Outgoing) -> Result<String, NotDelivered> {
-        self.0.lock().unwrap().push(message);
+impl Deliver for KeptMessages {
+    async fn deliver(&self, _: &str, message: OutgoingMessage) -> Result<String, NotDelivered> {
+        self.0.lock().push(message);
         Ok("id".into())
     }
 }
 
-fn sending(kept: &Arc<Kept>) -> PluginOptions {
+fn sending(kept: &Arc<KeptMessages>) -> PluginOptions {
     let deliver: Arc<dyn Deliver> = kept.clone();
     granting(|grants| {
         grants.queues = Some(QueuesGrant {
@@ -30,7 +29,7 @@ fn sending(kept: &Arc<Kept>) -> PluginOptions {
 }
 
 fn plain() -> LoadedPlugin {
-    load(&runtime(4), "candidate", options())
+    load(&runtime(4), "contract", options())
 }
 
 fn rejected(verdict: Verdict) -> String {
@@ -41,7 +40,7 @@ fn rejected(verdict: Verdict) -> String {
 }
 
 #[test]
-fn message_of_0_2_has_attempt_key_and_trace() {
+fn message_has_attempt_key_and_trace() {
     let plugin = plain();
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let of = |tries: u32, receive_count: u32, id: &str| {
@@ -78,7 +77,7 @@ fn message_of_0_2_has_attempt_key_and_trace() {
 }
 
 #[test]
-fn retry_of_0_2_has_a_reason() {
+fn retry_has_a_reason() {
     let plugin = plain();
     let asked = Verdict::Retry {
         after: Some(Duration::from_millis(5_000)),
@@ -115,7 +114,7 @@ fn metrics_of_a_handler_are_kept_by_plugin() {
         meter: PluginMeter::new(metrics.clone(), "tested"),
         ..options()
     };
-    let plugin = load(&runtime(4), "candidate", measured);
+    let plugin = load(&runtime(4), "contract", measured);
     for value in ["2.5", "4"] {
         assert_eq!(
             one(&plugin, &format!("metric orders {value}")),
@@ -173,16 +172,16 @@ fn handler_that_requests_more_time_gets_it_up_to_the_limit() {
 }
 
 #[test]
-fn message_of_0_2_is_sent_as_text_or_refused() {
-    let kept = Arc::new(Kept(std::sync::Mutex::default()));
-    let plugin = load(&runtime(1), "candidate-sends", sending(&kept));
+fn message_is_sent_as_text_or_refused() {
+    let kept = Arc::new(KeptMessages(parking_lot::Mutex::default()));
+    let plugin = load(&runtime(1), "contract-sends", sending(&kept));
     assert_eq!(rejection(&plugin, "local:out hello there"), "sent id");
-    let wanted = Outgoing {
+    let wanted = OutgoingMessage {
         body: "hello there".into(),
         deduplication: Some("once".into()),
-        ..Outgoing::default()
+        ..OutgoingMessage::default()
     };
-    assert_eq!(*kept.0.lock().unwrap(), [wanted]);
+    assert_eq!(*kept.0.lock(), [wanted]);
     let refused = rejection(&plugin, "local:out");
     assert!(
         refused.contains("Refused(\"the body is not UTF-8"),
@@ -190,12 +189,12 @@ fn message_of_0_2_is_sent_as_text_or_refused() {
     );
     let forbidden = rejection(&plugin, "local:other x");
     assert!(forbidden.contains("Forbidden("), "{forbidden}");
-    assert_eq!(kept.0.lock().unwrap().len(), 1);
+    assert_eq!(kept.0.lock().len(), 1);
 }
 
 #[test]
-fn batch_of_0_2_has_one_verdict_for_each_message() {
-    let plugin = load(&runtime(2), "candidate-batch", options());
+fn batch_has_one_verdict_for_each_message() {
+    let plugin = load(&runtime(2), "contract-batch", options());
     let why = |why: &str| retry(FailureReason::RequestedWith(why.into()));
     let answered = drive(plugin.handle(attempt(&["done", "reject", "later"], LONG)));
     assert_eq!(
@@ -207,10 +206,10 @@ fn batch_of_0_2_has_one_verdict_for_each_message() {
 }
 
 #[test]
-fn component_with_handlers_of_two_versions_is_refused() {
-    let handler = |version: &str| {
+fn component_with_two_handlers_is_refused() {
+    let handler = |name: &str| {
         format!(
-            r#"(instance $a (export "handle" (func $handle))) (export "dispatcher:plugin/handler@{version}" (instance $a))"#
+            r#"(instance ${name} (export "handle" (func $handle))) (export "dispatcher:plugin/{name}@0.1.0" (instance ${name}))"#
         )
     };
     let text = format!(
@@ -220,11 +219,11 @@ fn component_with_handlers_of_two_versions_is_refused() {
             (func $handle (result u32) (canon lift (core func $i "handle")))
             {}
             {})"#,
-        handler("0.1.0"),
-        handler("0.2.0-rc.1").replace("$a", "$b")
+        handler("handler"),
+        handler("handler-async")
     );
     let told = load_text(&text).unwrap_err().to_string();
     let both =
-        "exports both dispatcher:plugin/handler@0.2.0-rc.1 and dispatcher:plugin/handler@0.1.0";
+        "exports both dispatcher:plugin/handler-async@0.1.0 and dispatcher:plugin/handler@0.1.0";
     assert!(told.contains(both), "{told}");
 }

@@ -49,18 +49,20 @@ impl Guest<'_> {
             lift,
             batch,
         } = self;
-        let (interface, param, flat, ok) = match batch {
-            false => ("handler", r#"(param "message" $message)"#, "i32", ""),
-            true => (
+        let (interface, param, flat, ok) = if *batch {
+            (
                 "batch-handler",
                 r#"(param "messages" (list $message))"#,
                 "i32 i32",
                 "(list $failed)",
-            ),
+            )
+        } else {
+            ("handler", r#"(param "message" $message)"#, "i32", "")
         };
-        let kind = match lift.starts_with("async") {
-            true => "async",
-            false => "",
+        let kind = if lift.starts_with("async") {
+            "async"
+        } else {
+            ""
         };
         format!(
             r#"(component {TYPES} {imports}
@@ -182,11 +184,11 @@ fn failures(count: u32, failure: u32, length: u32) -> String {
              (i32.store8 offset=8 (local.get $at) (i32.const {failure}))
              (i32.store offset=16 (local.get $at) (i32.const 1048576))
              (i32.store offset=20 (local.get $at) (i32.const {length}))
-             (local.set $at (i32.add (local.get $at) (i32.const 40)))
+             (local.set $at (i32.add (local.get $at) (i32.const 48)))
              (br_if $more (i32.lt_u (local.get $at) (i32.const {}))))
          (i32.store (i32.const 8) (i32.const 2048))
          (i32.store (i32.const 12) (i32.const {count}))",
-        2048 + 40 * count
+        2048 + 48 * count
     )
 }
 

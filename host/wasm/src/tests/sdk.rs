@@ -6,7 +6,7 @@ use crate::capability::lambda::Functions;
 use crate::capability::lambda::tests::{FakeFunctions, functions_of};
 use crate::capability::queues::{Deliver, NotDelivered, QueuesGrant};
 use dispatcher_core::lambda::{Invoke, InvokeError, Request, Response};
-use dispatcher_core::message::Outgoing;
+use dispatcher_core::message::OutgoingMessage;
 use std::sync::Mutex;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -27,11 +27,11 @@ impl Invoke for Echo {
 }
 
 /// Takes what is sent, unless the queue is one that does not.
-struct Post(Mutex<Vec<Outgoing>>);
+struct Post(Mutex<Vec<OutgoingMessage>>);
 
 #[async_trait::async_trait]
 impl Deliver for Post {
-    async fn deliver(&self, queue: &str, message: Outgoing) -> Result<String, NotDelivered> {
+    async fn deliver(&self, queue: &str, message: OutgoingMessage) -> Result<String, NotDelivered> {
         match queue {
             "full" => Err(NotDelivered::Unavailable("why".into())),
             "picky" => Err(NotDelivered::Refused("why".into())),

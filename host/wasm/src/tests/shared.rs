@@ -5,7 +5,7 @@ use crate::capability::lambda::tests::{FakeFunctions, functions_of};
 use std::pin::Pin;
 use std::sync::atomic::AtomicUsize;
 
-pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Vec<Verdict>> + Send + 'a>>;
+pub(crate) type RunningCalls<'a> = Pin<Box<dyn Future<Output = Vec<Verdict>> + Send + 'a>>;
 
 pub(crate) fn sharing(
     concurrency: usize,
@@ -20,7 +20,7 @@ pub(crate) fn sharing(
 }
 
 /// One attempt at one message, begun.
-pub(crate) fn begin<'a>(plugin: &'a LoadedPlugin, id: &str, body: &str) -> Running<'a> {
+pub(crate) fn begin<'a>(plugin: &'a LoadedPlugin, id: &str, body: &str) -> RunningCalls<'a> {
     let attempt = Attempt {
         messages: vec![message(id, body)],
         cancelled: vec![CancellationToken::new()],
@@ -59,13 +59,13 @@ fn thousand_attempts_wait_in_one_instance() {
 
 #[test]
 fn failing_answer_affects_no_other_attempt() {
-    type Expected = fn(&Verdict) -> bool;
+    type Expectation = fn(&Verdict) -> bool;
     let runtime = runtime(1);
     let fake = FakeFunctions::new();
     let plugin = load(&runtime, "commands", sharing(10, 1, &fake));
     let others = [0, 1].map(|_| begin(&plugin, "other", "await it"));
     fake.until_called(2);
-    let answers: [(&str, Expected); 5] = [
+    let answers: [(&str, Expectation); 5] = [
         ("retry", |verdict| matches!(verdict, Verdict::Retry { .. })),
         ("reject no", |verdict| matches!(verdict, Verdict::Reject(_))),
         ("busy 5", |verdict| matches!(verdict, Verdict::Busy { .. })),
@@ -85,8 +85,8 @@ fn failing_answer_affects_no_other_attempt() {
 
 #[test]
 fn trap_fails_only_attempts_sharing_the_instance() {
-    type Expected = fn(&FailureReason) -> bool;
-    let cases: [(&str, Expected); 2] = [
+    type Expectation = fn(&FailureReason) -> bool;
+    let cases: [(&str, Expectation); 2] = [
         ("trap", |why| matches!(why, FailureReason::Trapped(_))),
         ("big 64", |why| {
             *why == FailureReason::OutOfMemory(MAX_MEMORY)

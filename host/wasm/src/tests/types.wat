@@ -1,14 +1,19 @@
-;; The types of the contract 0.1.0, as an import of a component that exports a handler.
+;; The types of the contract, as an import of a component that exports a handler.
 (import "dispatcher:plugin/types@0.1.0" (instance $types
+    (type $c (record (field "traceparent" string) (field "tracestate" (option string))))
+    (export "trace-context" (type $trace (eq $c)))
+    (type $p (variant (case "text" string) (case "bytes" (list u8))))
+    (export "body" (type $body (eq $p)))
     (type $v (variant (case "text" string) (case "binary" (list u8))))
     (export "attribute-value" (type $value (eq $v)))
     (type $a (record (field "name" string) (field "data-type" string)
         (field "value" $value)))
     (export "attribute" (type $attribute (eq $a)))
     (type $m (record
-        (field "id" string) (field "queue" string) (field "body" string)
+        (field "id" string) (field "queue" string) (field "body" $body)
         (field "source" string) (field "receipt" string)
-        (field "receive-count" u32) (field "deadline" u64)
+        (field "receive-count" u32) (field "attempt" u32) (field "idempotency-key" string)
+        (field "trace" (option $trace)) (field "deadline" u64)
         (field "sent-at" (option u64)) (field "first-received-at" (option u64))
         (field "group" (option string))
         (field "system-attributes" (list (tuple string string)))
@@ -17,7 +22,9 @@
     (export "message" (type (eq $m)))
     (type $b (record (field "after" (option u64)) (field "reason" string)))
     (export "busy" (type $busy (eq $b)))
-    (type $f (variant (case "retry" (option u64)) (case "reject" string)
+    (type $r (record (field "after" (option u64)) (field "reason" (option string))))
+    (export "retry" (type $retry (eq $r)))
+    (type $f (variant (case "retry" $retry) (case "reject" string)
         (case "busy" $busy) (case "closed" string)))
     (export "failure" (type $failure (eq $f)))
     (type $l (record (field "id" string) (field "failure" $failure)))

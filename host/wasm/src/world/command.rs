@@ -1,5 +1,6 @@
-//! WASI programs, which know nothing of messages: one run each, the body on stdin, the rest in the
-//! environment, the verdict in the exit code. Knows no language.
+//! Runs WASI programs, which do not know about messages: each message is one run, with the body on
+//! stdin, the rest in the environment and the verdict in the exit code. Does not depend on a
+//! language.
 
 use super::typecheck::check;
 use crate::guest::Guest;
@@ -9,12 +10,12 @@ use wasmtime::{Engine, Store};
 use wasmtime_wasi::I32Exit;
 use wasmtime_wasi::{p2, p3};
 
-/// What a program of WASI 0.2 exports.
+/// The export of a program of WASI 0.2.
 pub(crate) const RUN: &str = "wasi:cli/run@0.2.0";
-/// What a program of WASI 0.3 exports.
+/// The export of a program of WASI 0.3.
 pub(crate) const ASYNC_RUN: &str = "wasi:cli/run@0.3.0";
 
-/// `EX_TEMPFAIL` of sysexits.h: the sender is to retry later.
+/// `EX_TEMPFAIL` of sysexits.h: the sender should retry later.
 const TRY_AGAIN: i32 = 75;
 
 /// A program whose imports are resolved and whose export is found.
@@ -61,7 +62,8 @@ impl CommandPre {
 }
 
 impl Command {
-    /// Runs the program to its end. The guest grants it the message by WASI. An error is a trap.
+    /// Runs the program to its end. The guest passes it the message through WASI. An error is a
+    /// trap.
     pub(super) async fn call(&self, store: &mut Store<Guest>) -> wasmtime::Result<Verdict> {
         let ended = match self {
             Self::Blocking(command) => command.wasi_cli_run().call_run(&mut *store).await,
@@ -81,13 +83,16 @@ impl Command {
 }
 
 /// Converts an exit code into a verdict. `struck` is the memory limit if the program was refused
-/// memory: most programs exit by themselves then.
+/// memory, because most programs then exit by themselves.
 fn verdict(code: i32, struck: Option<usize>) -> Verdict {
-    let retry = |why| Verdict::Retry { after: None, why };
     match (code, struck) {
         (0, _) => Verdict::Done,
         (TRY_AGAIN, _) => retry(FailureReason::Requested),
         (_, Some(limit)) => retry(FailureReason::OutOfMemory(limit)),
         (code, None) => retry(FailureReason::Failed(format!("it exited with {code}"))),
     }
+}
+
+fn retry(why: FailureReason) -> Verdict {
+    Verdict::Retry { after: None, why }
 }

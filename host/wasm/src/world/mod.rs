@@ -1,5 +1,5 @@
 //! The entry points of a plugin: the versions of the contract that this host supports, and those of
-//! WASI; detects which of them a component has. Knows no message except to pass it on.
+//! WASI. Detects which of them a component has. Passes messages on without inspecting them.
 
 pub(super) mod command;
 pub(super) mod contract;
@@ -13,12 +13,15 @@ use dispatcher_core::message::Verdict;
 use wasmtime::component::{Component, InstancePre};
 use wasmtime::{Engine, Store};
 
-/// What a component is run as. One that could be several is the first of these.
+pub(super) use typecheck::function;
+
+/// The kind of a component, which decides how it is run. If several kinds fit, the first of these
+/// counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ComponentKind {
-    /// The contract's own, one message at a time or in batches.
+    /// An export of the contract, for one message at a time or for batches.
     Contract(ContractExport),
-    /// An HTTP server without its socket: every message is a request.
+    /// An HTTP handler without a socket: every message is a request.
     Http,
     /// An HTTP handler of WASI 0.3.
     AsyncHttp,
@@ -29,7 +32,7 @@ pub(super) enum ComponentKind {
 }
 
 impl ComponentKind {
-    /// Those of WASI, in the order in which they are looked for.
+    /// The kinds of WASI, in the order in which they are checked.
     const WASI: [Self; 4] = [
         Self::Http,
         Self::AsyncHttp,
@@ -37,7 +40,7 @@ impl ComponentKind {
         Self::AsyncCommand,
     ];
 
-    /// What a component exports that is run so. Later numbers of the same series are as good.
+    /// Returns the export of a component of this kind. Later versions of the same series also fit.
     pub(super) fn export(self) -> &'static str {
         match self {
             Self::Contract(export) => export.name,
@@ -48,11 +51,14 @@ impl ComponentKind {
         }
     }
 
-    /// By what it exports. None if that is nothing that this host runs.
+    /// Detects the kind by the exports. Returns `None` if this host can run none of them.
     pub(super) fn of(component: &Component) -> Option<Self> {
         let of_contract = contract::exports_of(component).next().map(Self::Contract);
-        let has = |way: &Self| component.get_export_index(None, way.export()).is_some();
-        of_contract.or_else(|| Self::WASI.into_iter().find(has))
+        of_contract.or_else(|| {
+            Self::WASI
+                .into_iter()
+                .find(|way: &Self| component.get_export_index(None, way.export()).is_some())
+        })
     }
 
     /// Whether it serves HTTP.
@@ -60,7 +66,7 @@ impl ComponentKind {
         matches!(self, Self::Http | Self::AsyncHttp)
     }
 
-    /// Whether every message has its own program, which reads it from stdin.
+    /// Whether every message is a run of a program, which reads the message from stdin.
     pub(super) fn is_command(self) -> bool {
         matches!(self, Self::Command | Self::AsyncCommand)
     }
@@ -81,7 +87,8 @@ pub(super) enum Exports {
 }
 
 impl ExportsPre {
-    /// Finds the exports of a component that is run this way. An error if their types differ.
+    /// Finds the exports of a component of this kind. Returns an error if their types are
+    /// different.
     pub(super) fn new(way: ComponentKind, pre: InstancePre<Guest>) -> wasmtime::Result<Self> {
         Ok(match way {
             ComponentKind::Contract(export) => {
@@ -102,7 +109,16 @@ impl ExportsPre {
         }
     }
 
-    /// Maximum messages of one attempt.
+    /// Returns the export whose instances can take many attempts at once. Returns `None` if it is not
+    /// asynchronous: an instance would begin an attempt only when the previous one has ended.
+    pub(super) fn concurrent(&self) -> Option<&contract::ExportsPre> {
+        match self {
+            Self::Contract(pre) => pre.is_async().then_some(pre),
+            Self::Http(_) | Self::Command(_) => None,
+        }
+    }
+
+    /// Returns the maximum number of messages of one attempt.
     pub(super) fn batch(&self) -> usize {
         match self {
             Self::Contract(pre) => pre.batch(),
@@ -120,7 +136,7 @@ impl ExportsPre {
 }
 
 impl Exports {
-    /// One verdict per message. An error is a trap.
+    /// Returns one verdict per message. An error is a trap.
     pub(super) async fn call(
         &self,
         store: &mut Store<Guest>,

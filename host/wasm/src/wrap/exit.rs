@@ -1,6 +1,6 @@
-//! Exit codes of WASI 0.1 programs. The adapter to WASI 0.2 calls the older exit function there,
-//! which only distinguishes success from failure; this redirects it to the newer one. Knows no
-//! program.
+//! Keeps the exit codes of WASI 0.1 programs. The adapter to WASI 0.2 calls the older exit
+//! function, which only distinguishes success from failure; this code redirects the call to the
+//! newer one. Does not depend on the program.
 
 use super::{WASI_0_1, line};
 use std::borrow::Cow;
@@ -10,13 +10,14 @@ use wasmparser::{Parser, Payload};
 use wit_component::{StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
-/// How a program of WASI 0.1 ends: a function of one number, as the newer one of WASI 0.2 is.
+/// The function that ends a program of WASI 0.1. It takes one number, like the newer function of
+/// WASI 0.2.
 const PROC_EXIT: &str = "proc_exit";
-/// Where the newer one is.
+/// The interface of the newer function.
 const EXIT: &str = "wasi:cli/exit@0.2.12";
-/// And its name.
+/// The name of the newer function.
 const WITH_CODE: &str = "exit-with-code";
-/// What the module imports then.
+/// The imports of the module after the redirection.
 const WORLD: &str = "
     package wasi:cli@0.2.12;
     interface exit {
@@ -26,7 +27,8 @@ const WORLD: &str = "
     world program { import exit; }
 ";
 
-/// The program with its exit code whole, of which the lowest eight bits count. An error is one line.
+/// Redirects the program's exit so that the whole exit code is kept, of which the lowest eight bits
+/// count. An error is one line.
 pub(super) fn with_code(module: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     let mut led = Module::new();
     let mut exits = false;
@@ -37,9 +39,10 @@ pub(super) fn with_code(module: &[u8]) -> Result<Cow<'_, [u8]>, String> {
             for import in imports.into_imports() {
                 let import = import.map_err(line)?;
                 let is_exit = import.module == WASI_0_1 && import.name == PROC_EXIT;
-                let (from, name) = match is_exit {
-                    true => (EXIT, WITH_CODE),
-                    false => (import.module, import.name),
+                let (from, name) = if is_exit {
+                    (EXIT, WITH_CODE)
+                } else {
+                    (import.module, import.name)
                 };
                 let kind = RoundtripReencoder.entity_type(import.ty).map_err(line)?;
                 section.import(from, name, kind);
@@ -47,8 +50,9 @@ pub(super) fn with_code(module: &[u8]) -> Result<Cow<'_, [u8]>, String> {
             }
             led.section(&section);
         } else if let Some((id, range)) = payload.as_section() {
-            let data = module.get(range);
-            let data = data.ok_or("a section that reaches beyond its end")?;
+            let data = module
+                .get(range)
+                .ok_or("a section that reaches beyond its end")?;
             led.section(&RawSection { id, data });
         }
     }

@@ -34,8 +34,8 @@ fn customer_is_requested_once() {
 #[test]
 fn unknown_customer_is_rejected_and_unavailable_service_retried() {
     for (status, means) in [
-        (404, Failure::reject("the answer: 404")),
-        (503, Failure::retry()),
+        (404, Failure::reject("the response: 404")),
+        (503, Failure::retry_because("the response: 503")),
     ] {
         let granted = grant(move || Ok(Response::new(status)));
         assert_eq!(testing::run_async(enrich, order()), Err(means));

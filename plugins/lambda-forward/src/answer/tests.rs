@@ -73,6 +73,30 @@ fn exactly_the_listed_messages_failed() {
     assert_eq!(failed(all), Some(vec![true; 3]));
 }
 
+#[test]
+fn members_that_are_not_looked_at_may_be_any_json() {
+    let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+    for other in [
+        r#""\ud83d""#,
+        "1e400",
+        "-0.0e-999999999999",
+        "123456789012345678901",
+        &deep,
+    ] {
+        let answer = format!(
+            r#"{{"x":{other},"\ud83d":{other},"batchItemFailures":[{{"itemIdentifier":"b","x":{other}}}]}}"#
+        );
+        assert_eq!(
+            failed(&answer),
+            Some(vec![false, true, false]),
+            "{other:.40}"
+        );
+        assert_eq!(failed(other), Some(vec![false; 3]), "{other:.40}");
+    }
+    let twice = r#"{"batchItemFailures":1,"batchItemFailures":[{"itemIdentifier":"a"}]}"#;
+    assert_eq!(failed(twice), Some(vec![true, false, false]));
+}
+
 proptest! {
     #[test]
     fn parser_accepts_any_bytes(payload in prop::collection::vec(any::<u8>(), 0..200)) {

@@ -1,6 +1,7 @@
 //! Whole batches on a function that is played.
 
 use super::*;
+use crate::event::NoDigest;
 use dispatcher_guest::Failure;
 use dispatcher_guest::lambda::{DidNotRun, Invocation};
 use proptest::prelude::*;
@@ -44,9 +45,12 @@ impl<F: Fn(&[String], usize) -> Answer> Host for Played<F> {
         let ids: Vec<String> = records.iter().map(id).collect();
         self.payloads.borrow_mut().push(ids.clone());
         self.under_way.set(self.under_way.get() + 1);
-        poll_fn(|_| match self.under_way.get() >= self.together {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
+        poll_fn(|_| {
+            if self.under_way.get() >= self.together {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
         })
         .await;
         (self.answer)(&ids, request.payload.len())
@@ -71,6 +75,7 @@ fn run<F: Fn(&[String], usize) -> Answer>(
         function: "f".into(),
         invocation: Invocation::RequestResponse,
         partial_failures,
+        no_digest: NoDigest::Absent,
     };
     let mut delivery = pin!(deliver(messages, &settings, &host.room, host));
     let mut context = Context::from_waker(Waker::noop());
@@ -207,9 +212,12 @@ fn message_too_large_for_any_event_is_rejected_alone() {
 #[test]
 fn event_too_large_for_lambda_is_halved() {
     let limit = 700;
-    let host = Played::new(1, |_, bytes| match bytes > limit {
-        true => Err(InvokeError::Refused("too much".into())),
-        false => done(),
+    let host = Played::new(1, |_, bytes| {
+        if bytes > limit {
+            Err(InvokeError::Refused("too much".into()))
+        } else {
+            done()
+        }
     });
     let batch = vec![
         message("a", None, 0),
@@ -232,9 +240,12 @@ fn event_too_large_for_lambda_is_halved() {
 #[test]
 fn refused_large_batch_is_retried_in_smaller_parts() {
     const MIB: usize = 1024 * 1024;
-    let host = Played::new(1, |_, bytes| match bytes > MIB {
-        true => Err(InvokeError::Refused("too much".into())),
-        false => done(),
+    let host = Played::new(1, |_, bytes| {
+        if bytes > MIB {
+            Err(InvokeError::Refused("too much".into()))
+        } else {
+            done()
+        }
     });
     // The last is larger than what was learnt, and alone it is sent all the same.
     let batch = || {
@@ -255,9 +266,12 @@ fn refused_large_batch_is_retried_in_smaller_parts() {
 
 #[test]
 fn message_with_refused_content_is_found_and_rejected_alone() {
-    let host = Played::new(1, |ids: &[String], _| match ids.contains(&"c".into()) {
-        true => Err(InvokeError::Refused("not for us".into())),
-        false => done(),
+    let host = Played::new(1, |ids: &[String], _| {
+        if ids.contains(&"c".into()) {
+            Err(InvokeError::Refused("not for us".into()))
+        } else {
+            done()
+        }
     });
     let batch = ["a", "b", "c", "d"].map(|id| message(id, None, 10));
     let reject = Failure::reject("function f: not for us");

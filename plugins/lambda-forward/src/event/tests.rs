@@ -40,7 +40,7 @@ fn message(id: &str, receipt: &str, body: &str, source: &str) -> Message {
 }
 
 fn event(messages: Vec<Message>) -> String {
-    let mut steps = plan(messages, usize::MAX, usize::MAX);
+    let mut steps = plan(messages, NoDigest::Absent, usize::MAX, usize::MAX);
     match (steps.pop(), steps.pop()) {
         (Some(Step::Invoke(part)), None) => String::from_utf8(part.payload).expect("JSON is UTF-8"),
         other => panic!("not one event: {other:?}"),
@@ -181,6 +181,27 @@ fn event_of_another_backend() {
     assert!(is_ordered(&first));
     let second = message("0199-2", "18:1", "", "local:default");
     is_golden(include_str!("../../golden/local.json"), vec![first, second]);
+}
+
+#[test]
+fn absent_digest_is_null_where_lambda_waits_for_a_window() {
+    let written = |attributes: Vec<Attribute>, no_digest| {
+        let mut out = Vec::new();
+        let message = Message {
+            attributes,
+            ..message("m", "r", "b", SQS)
+        };
+        write(&message, no_digest, &mut out);
+        String::from_utf8(out).expect("JSON is UTF-8")
+    };
+    let null = r#""messageAttributes":{},"md5OfMessageAttributes":null,"md5OfBody""#;
+    assert!(written(Vec::new(), NoDigest::Null).contains(null));
+    assert!(!written(Vec::new(), NoDigest::Absent).contains("md5OfMessageAttributes"));
+    let some = || vec![text("a", "String", "b")];
+    assert_eq!(
+        written(some(), NoDigest::Null),
+        written(some(), NoDigest::Absent)
+    );
 }
 
 #[test]

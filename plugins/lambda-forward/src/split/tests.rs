@@ -27,7 +27,14 @@ fn ids(slips: &[Slip]) -> Vec<String> {
 
 #[test]
 fn event_stays_below_the_limit() {
-    let whole = |limit| plan(vec![message(0, "\"\n\u{1}ä".into())], limit, limit);
+    let whole = |limit| {
+        plan(
+            vec![message(0, "\"\n\u{1}ä".into())],
+            NoDigest::Absent,
+            limit,
+            limit,
+        )
+    };
     let Some(Step::Invoke(part)) = whole(usize::MAX).pop() else {
         panic!("one part");
     };
@@ -42,13 +49,18 @@ fn event_stays_below_the_limit() {
 
 #[test]
 fn empty_batch_makes_no_event() {
-    assert!(plan(Vec::new(), 1000, 1000).is_empty());
+    assert!(plan(Vec::new(), NoDigest::Absent, 1000, 1000).is_empty());
 }
 
 #[test]
 fn single_message_is_not_halved() {
-    let Some(Step::Invoke(one)) = plan(vec![message(0, String::new())], 10_000, 10_000).pop()
-    else {
+    let Some(Step::Invoke(one)) = plan(
+        vec![message(0, String::new())],
+        NoDigest::Absent,
+        10_000,
+        10_000,
+    )
+    .pop() else {
         panic!("one part");
     };
     assert_eq!(one.spare(usize::MAX), None);
@@ -58,7 +70,7 @@ fn single_message_is_not_halved() {
 fn leaving_messages_out_keeps_the_event_of_the_others() {
     let event = |ids: &[usize]| {
         let batch = ids.iter().map(|id| message(*id, format!("body {id}")));
-        plan(batch.collect(), 10_000, 10_000)
+        plan(batch.collect(), NoDigest::Absent, 10_000, 10_000)
             .pop()
             .expect("one part")
     };
@@ -79,7 +91,7 @@ proptest! {
         let batch = || bodies.iter().cloned().enumerate().map(|(id, body)| message(id, body));
         let mut found = Vec::new();
         let room = limit.min(less);
-        let steps = plan(batch().collect(), room, limit);
+        let steps = plan(batch().collect(), NoDigest::Absent, room, limit);
         for (at, step) in steps.iter().enumerate() {
             match step {
                 Step::Invoke(part) => {
@@ -109,7 +121,7 @@ proptest! {
     #[test]
     fn halves_contain_the_whole_event(bodies in prop::collection::vec(any::<String>(), 2..9)) {
         let batch = bodies.iter().cloned().enumerate().map(|(id, body)| message(id, body));
-        let Some(Step::Invoke(whole)) = plan(batch.collect(), usize::MAX, usize::MAX).pop() else {
+        let Some(Step::Invoke(whole)) = plan(batch.collect(), NoDigest::Absent, usize::MAX, usize::MAX).pop() else {
             panic!("one part");
         };
         let payload = whole.spare(whole.payload.len()).expect("several messages");
@@ -120,7 +132,7 @@ proptest! {
         let mut both = records(&first.payload);
         both.extend(records(&second.payload));
         prop_assert_eq!(both, all);
-        let all = plan(bodies.iter().take(first.slips.len()).cloned().enumerate().map(|(id, body)| message(id, body)).collect(), usize::MAX, usize::MAX);
+        let all = plan(bodies.iter().take(first.slips.len()).cloned().enumerate().map(|(id, body)| message(id, body)).collect(), NoDigest::Absent, usize::MAX, usize::MAX);
         prop_assert_eq!(all, vec![Step::Invoke(first)]);
     }
 }

@@ -1,6 +1,7 @@
 //! What each answer of Lambda's means.
 
 use super::*;
+use crate::event::NoDigest;
 use dispatcher_guest::lambda::Invocation;
 
 const NOW: u64 = 1_700_000_000_000;
@@ -10,6 +11,7 @@ fn settings(partial_failures: bool) -> Settings {
         function: "f:live".into(),
         invocation: Invocation::RequestResponse,
         partial_failures,
+        no_digest: NoDigest::Absent,
     }
 }
 

@@ -3,40 +3,40 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Imported Functions from `dispatcher:plugin/context@0.2.0-rc.1`
+// Imported Functions from `dispatcher:plugin/context@0.1.0`
 
-__attribute__((__import_module__("dispatcher:plugin/context@0.2.0-rc.1"), __import_name__("cancelled")))
+__attribute__((__import_module__("dispatcher:plugin/context@0.1.0"), __import_name__("cancelled")))
 extern int32_t __wasm_import_dispatcher_plugin_context_cancelled(uint8_t *, size_t);
 
-__attribute__((__import_module__("dispatcher:plugin/context@0.2.0-rc.1"), __import_name__("extend")))
+__attribute__((__import_module__("dispatcher:plugin/context@0.1.0"), __import_name__("extend")))
 extern void __wasm_import_dispatcher_plugin_context_extend(uint8_t *, size_t, int64_t, uint8_t *);
 
-// Imported Functions from `dispatcher:plugin/http@0.2.0-rc.1`
+// Imported Functions from `dispatcher:plugin/http@0.1.0`
 
-__attribute__((__import_module__("dispatcher:plugin/http@0.2.0-rc.1"), __import_name__("send")))
-extern void __wasm_import_dispatcher_plugin_http_send(uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, int32_t, int64_t, int32_t, int64_t, uint8_t *);
+__attribute__((__import_module__("dispatcher:plugin/http@0.1.0"), __import_name__("send")))
+extern void __wasm_import_dispatcher_plugin_http_send(uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, int32_t, int64_t, int32_t, int64_t, int32_t, uint8_t *);
 
-// Imported Functions from `dispatcher:plugin/lambda@0.2.0-rc.1`
+// Imported Functions from `dispatcher:plugin/lambda@0.1.0`
 
-__attribute__((__import_module__("dispatcher:plugin/lambda@0.2.0-rc.1"), __import_name__("invoke")))
+__attribute__((__import_module__("dispatcher:plugin/lambda@0.1.0"), __import_name__("invoke")))
 extern void __wasm_import_dispatcher_plugin_lambda_invoke(uint8_t *, size_t, int32_t, uint8_t *, size_t, int32_t, int32_t, int64_t, uint8_t *);
 
-// Imported Functions from `dispatcher:plugin/log@0.2.0-rc.1`
+// Imported Functions from `dispatcher:plugin/log@0.1.0`
 
-__attribute__((__import_module__("dispatcher:plugin/log@0.2.0-rc.1"), __import_name__("write")))
+__attribute__((__import_module__("dispatcher:plugin/log@0.1.0"), __import_name__("write")))
 extern void __wasm_import_dispatcher_plugin_log_write(int32_t, uint8_t *, size_t, uint8_t *, size_t, int32_t, uint8_t *, size_t);
 
-// Imported Functions from `dispatcher:plugin/metrics@0.2.0-rc.1`
+// Imported Functions from `dispatcher:plugin/metrics@0.1.0`
 
-__attribute__((__import_module__("dispatcher:plugin/metrics@0.2.0-rc.1"), __import_name__("add")))
+__attribute__((__import_module__("dispatcher:plugin/metrics@0.1.0"), __import_name__("add")))
 extern void __wasm_import_dispatcher_plugin_metrics_add(uint8_t *, size_t, uint8_t *, size_t, double, uint8_t *);
 
-__attribute__((__import_module__("dispatcher:plugin/metrics@0.2.0-rc.1"), __import_name__("set")))
+__attribute__((__import_module__("dispatcher:plugin/metrics@0.1.0"), __import_name__("set")))
 extern void __wasm_import_dispatcher_plugin_metrics_set(uint8_t *, size_t, uint8_t *, size_t, double, uint8_t *);
 
-// Imported Functions from `dispatcher:plugin/queues@0.2.0-rc.1`
+// Imported Functions from `dispatcher:plugin/queues@0.1.0`
 
-__attribute__((__import_module__("dispatcher:plugin/queues@0.2.0-rc.1"), __import_name__("send")))
+__attribute__((__import_module__("dispatcher:plugin/queues@0.1.0"), __import_name__("send")))
 extern void __wasm_import_dispatcher_plugin_queues_send(uint8_t *, size_t, int32_t, uint8_t *, size_t, uint8_t *, size_t, int64_t, int32_t, uint8_t *, size_t, int32_t, uint8_t *, size_t, uint8_t *);
 
 // Imported Functions from `wasi:config/store@0.2.0-rc.1`
@@ -67,9 +67,9 @@ extern void __wasm_import_wasi_keyvalue_store_method_bucket_exists(int32_t, uint
 __attribute__((__import_module__("wasi:keyvalue/store@0.2.0-draft2"), __import_name__("[method]bucket.list-keys")))
 extern void __wasm_import_wasi_keyvalue_store_method_bucket_list_keys(int32_t, int32_t, uint8_t *, size_t, uint8_t *);
 
-// Exported Functions from `dispatcher:plugin/handler@0.2.0-rc.1`
+// Exported Functions from `dispatcher:plugin/handler@0.1.0`
 
-__attribute__((__weak__, __export_name__("cabi_post_dispatcher:plugin/handler@0.2.0-rc.1#handle")))
+__attribute__((__weak__, __export_name__("cabi_post_dispatcher:plugin/handler@0.1.0#handle")))
 void __wasm_export_exports_dispatcher_plugin_handler_handle_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -701,7 +701,7 @@ bool dispatcher_plugin_http_send(dispatcher_plugin_http_request_t *request, disp
     option5 = 0;
   }
   uint8_t *ptr = (uint8_t *) &ret_area;
-  __wasm_import_dispatcher_plugin_http_send((uint8_t *) ((*request).method).ptr, ((*request).method).len, (uint8_t *) ((*request).url).ptr, ((*request).url).len, (uint8_t *) ((*request).headers).ptr, ((*request).headers).len, (uint8_t *) ((*request).body).ptr, ((*request).body).len, option, option1, option4, option5, ptr);
+  __wasm_import_dispatcher_plugin_http_send((uint8_t *) ((*request).method).ptr, ((*request).method).len, (uint8_t *) ((*request).url).ptr, ((*request).url).len, (uint8_t *) ((*request).headers).ptr, ((*request).headers).len, (uint8_t *) ((*request).body).ptr, ((*request).body).len, option, option1, option4, option5, (*request).truncate, ptr);
   dispatcher_plugin_http_result_response_http_error_t result;
   switch ((int32_t) *((uint8_t*) (ptr + 0))) {
     case 0: {
@@ -1447,7 +1447,7 @@ bool wasi_keyvalue_store_method_bucket_list_keys(wasi_keyvalue_store_borrow_buck
   }
 }
 
-__attribute__((__export_name__("dispatcher:plugin/handler@0.2.0-rc.1#handle")))
+__attribute__((__export_name__("dispatcher:plugin/handler@0.1.0#handle")))
 uint8_t * __wasm_export_exports_dispatcher_plugin_handler_handle(uint8_t * arg) {
   dispatcher_plugin_types_body_t variant;
   variant.tag = (int32_t) *((uint8_t*) (arg + (4*sizeof(void*))));

@@ -50,6 +50,8 @@ typedef struct dispatcher_plugin_http_types_request_t {
   // The most bytes of the response's body; 4 MiB without a number. At most what one call may
   // copy: the instance's `max-memory`, and 32 MiB.
   plugin_option_u64_t   max_body;
+  // Whether a longer body is cut there. Otherwise the request fails as `too-large`.
+  bool   truncate;
 } dispatcher_plugin_http_types_request_t;
 
 // A response, whatever its status.
@@ -60,7 +62,7 @@ typedef struct dispatcher_plugin_http_types_response_t {
   plugin_list_u8_t   body;
 } dispatcher_plugin_http_types_response_t;
 
-// A request without a response, by what the error proves.
+// The reason why there is no response, which tells whether the server may have acted.
 typedef struct dispatcher_plugin_http_types_http_error_t {
   uint8_t tag;
   union {
@@ -151,7 +153,7 @@ typedef struct dispatcher_plugin_lambda_types_did_not_run_t {
   plugin_option_u64_t   retry_after;
 } dispatcher_plugin_lambda_types_did_not_run_t;
 
-// An invocation that failed, sorted by what the error proves.
+// The reason why an invocation failed, which tells whether the function ran.
 typedef struct dispatcher_plugin_lambda_types_invoke_error_t {
   uint8_t tag;
   union {
@@ -163,14 +165,14 @@ typedef struct dispatcher_plugin_lambda_types_invoke_error_t {
   } val;
 } dispatcher_plugin_lambda_types_invoke_error_t;
 
-// The function did not run and may be invoked again, after so many milliseconds if told.
+// The function did not run. Try again, after the given time if there is one.
 #define DISPATCHER_PLUGIN_LAMBDA_TYPES_INVOKE_ERROR_DID_NOT_RUN 0
-// A time-out, a reset connection, a 5xx: the function may have run.
+// The function may have run: a time-out, a reset connection, a 5xx.
 #define DISPATCHER_PLUGIN_LAMBDA_TYPES_INVOKE_ERROR_MAY_HAVE_RUN 1
-// Lambda refuses this payload, for its size or its content, and the function did not run;
-// a part of it may be taken.
+// Lambda refuses this payload for its size or content, and the function did not run. It may
+// accept a part of the payload.
 #define DISPATCHER_PLUGIN_LAMBDA_TYPES_INVOKE_ERROR_REFUSED 2
-// No retry will help until somebody acts: no such function, access denied.
+// No retry helps until a person acts: there is no such function, or access is denied.
 #define DISPATCHER_PLUGIN_LAMBDA_TYPES_INVOKE_ERROR_PERMANENT 3
 // The configuration does not grant this function to this plugin.
 #define DISPATCHER_PLUGIN_LAMBDA_TYPES_INVOKE_ERROR_FORBIDDEN 4
@@ -253,14 +255,14 @@ typedef struct dispatcher_plugin_types_body_t {
 
 // UTF-8.
 #define DISPATCHER_PLUGIN_TYPES_BODY_TEXT 0
-// Anything else. No backend of today delivers it.
+// Bytes that are not UTF-8. The backends of today deliver text only.
 #define DISPATCHER_PLUGIN_TYPES_BODY_BYTES 1
 
 // A position in a trace, as W3C Trace Context writes it. A trace header of X-Ray is converted.
 typedef struct dispatcher_plugin_types_trace_context_t {
   // `00-TRACE-SPAN-FLAGS`.
   plugin_string_t   traceparent;
-  // What vendors added.
+  // The fields that vendors added.
   plugin_option_string_t   tracestate;
 } dispatcher_plugin_types_trace_context_t;
 
@@ -278,7 +280,7 @@ typedef struct dispatcher_plugin_types_attribute_value_t {
 // For `Binary`.
 #define DISPATCHER_PLUGIN_TYPES_ATTRIBUTE_VALUE_BINARY 1
 
-// One attribute of the sender's.
+// One attribute that the sender set.
 typedef struct dispatcher_plugin_types_attribute_t {
   // Unique within its message.
   plugin_string_t   name;
@@ -300,7 +302,7 @@ typedef struct {
 
 // One delivery of one message.
 typedef struct dispatcher_plugin_types_message_t {
-  // The backend's id of the message; the same on every redelivery.
+  // The backend's id of the message; it stays the same on every redelivery.
   plugin_string_t   id;
   // The queue's name as the configuration writes it, without its weight: `local:default`.
   plugin_string_t   queue;
@@ -312,37 +314,39 @@ typedef struct dispatcher_plugin_types_message_t {
   plugin_string_t   receipt;
   // How often the message has been received, this time included; 1 on the first delivery.
   uint32_t   receive_count;
-  // Which attempt of this delivery this is, from 1. More than 1 where the host tries a
-  // message again while it still holds it.
+  // The number of this attempt at the message, from 1. Every earlier delivery counts as one
+  // attempt, and so does every earlier attempt of this delivery: the host may try a message
+  // again while it still holds it.
   uint32_t   attempt;
-  // The same for every delivery and attempt of this message and different for any other: for
-  // services that carry out a request with a known key only once. 32 hexadecimal digits.
+  // 32 hexadecimal digits that identify this message: every delivery and attempt has the same
+  // key, and every other message another one. For services that carry out a request with a
+  // known key only once.
   plugin_string_t   idempotency_key;
-  // The trace that the message belongs to, where its sender named one.
+  // The trace that the message belongs to, if its sender named one.
   dispatcher_plugin_types_option_trace_context_t   trace;
   // When this attempt is stopped and counted as timed out, unless `context.extend` moves it.
   uint64_t   deadline;
-  // When the sender's call was accepted, where the backend tells.
+  // When the backend accepted the message, if the backend reports it.
   plugin_option_u64_t   sent_at;
-  // When the message was received for the first time, where the backend tells.
+  // When the message was received for the first time, if the backend reports it.
   plugin_option_u64_t   first_received_at;
-  // The FIFO group, or the key the route groups by.
+  // The FIFO group, or the key that the route groups by.
   plugin_option_string_t   group;
-  // The backend's own attributes, named as the backend names them.
+  // The backend's own attributes, with the names that the backend gives them.
   plugin_list_tuple2_string_string_t   system_attributes;
   // The attributes that the sender set.
   dispatcher_plugin_types_list_attribute_t   attributes;
-  // MD5 of the body in hexadecimal, where the backend tells.
+  // MD5 of the body in hexadecimal, if the backend reports it.
   plugin_option_string_t   body_md5;
-  // MD5 of the sender's attributes in hexadecimal, where the backend tells.
+  // MD5 of the sender's attributes in hexadecimal, if the backend reports it.
   plugin_option_string_t   attributes_md5;
 } dispatcher_plugin_types_message_t;
 
-// A wish to be tried again.
+// A request to be tried again.
 typedef struct dispatcher_plugin_types_retry_t {
   // How many milliseconds to wait; without a number, as the route's policy says.
   plugin_option_u64_t   after;
-  // Why, for the log and, after the last attempt, for the dead letter.
+  // The reason, for the log and, after the last attempt, for the dead letter.
   plugin_option_string_t   reason;
 } dispatcher_plugin_types_retry_t;
 
@@ -350,7 +354,7 @@ typedef struct dispatcher_plugin_types_retry_t {
 typedef struct dispatcher_plugin_types_busy_t {
   // How many milliseconds to wait at least; without a number, as the host's back-off says.
   plugin_option_u64_t   after;
-  // What is busy and in whose words.
+  // What is busy, for the log.
   plugin_string_t   reason;
 } dispatcher_plugin_types_busy_t;
 
@@ -365,16 +369,17 @@ typedef struct dispatcher_plugin_types_failure_t {
   } val;
 } dispatcher_plugin_types_failure_t;
 
-// Again later.
+// The host tries the message again later.
 #define DISPATCHER_PLUGIN_TYPES_FAILURE_RETRY 0
-// Never again, and why: the message goes to the dead-letter queue with this reason.
+// The host does not try the message again, and sends it to the dead-letter queue with this
+// reason.
 #define DISPATCHER_PLUGIN_TYPES_FAILURE_REJECT 1
-// Nothing was done for it, since something that it needs is busy. The host keeps its
-// lease, has fewer attempts at once, and tries it again; no receive is spent.
+// The handler did nothing for the message, because something that it needs is busy. The host
+// keeps the lease, runs fewer attempts at once, and tries again; no receive is spent.
 #define DISPATCHER_PLUGIN_TYPES_FAILURE_BUSY 2
-// Nothing was done for it, and no message will fare better until somebody acts: a function
-// that does not exist, a key that was refused. The host keeps its lease, receives nothing
-// more for its route, logs why, and tries again ever more rarely.
+// The handler did nothing for the message, and can do nothing for any message until a person
+// acts: a function does not exist, a key was refused. The host keeps the lease, logs the
+// reason, receives nothing more for the route, and tries again at growing intervals.
 #define DISPATCHER_PLUGIN_TYPES_FAILURE_CLOSED 3
 
 // One failed message of a batch.
@@ -405,11 +410,12 @@ typedef struct dispatcher_plugin_queues_types_outgoing_t {
   uint64_t   delay;
   // The FIFO group.
   plugin_option_string_t   group;
-  // By what a queue that drops repeated messages recognises this one, instead of its body.
+  // The id by which a queue that drops repeated messages recognises this one, in place of its
+  // body.
   plugin_option_string_t   deduplication_id;
 } dispatcher_plugin_queues_types_outgoing_t;
 
-// A message that was not sent.
+// The reason why a message was not sent.
 typedef struct dispatcher_plugin_queues_types_send_error_t {
   uint8_t tag;
   union {
@@ -553,36 +559,35 @@ typedef struct {
   } val;
 } exports_dispatcher_plugin_handler_result_void_failure_t;
 
-// Imported Functions from `dispatcher:plugin/context@0.2.0-rc.1`
-// Whether the attempt on this message is over for the outside world: its lease is lost or the
-// host is past its grace. What it still answers is ignored, so it may stop. True for an id
-// that is not being attempted.
+// Imported Functions from `dispatcher:plugin/context@0.1.0`
+// Returns whether the outcome of this attempt no longer counts, because its lease is lost or the
+// process is past its grace period. The handler may stop then. True for an id that is not
+// being attempted.
 extern bool dispatcher_plugin_context_cancelled(plugin_string_t *message_id);
-// Requests that the attempt on this message may take so many milliseconds from now, and
-// returns when it is stopped: as requested, or as late as the plugin's `max-timeout` allows,
-// and never earlier than before. All messages of a batch have the same end. None for an id
-// that is not being attempted.
+// Requests that the attempt may take this many milliseconds from now, and returns when it will be
+// stopped: as requested, or as late as the plugin's `max-timeout` allows, and never earlier than
+// before. All messages of a batch have one end. None for an id that is not being attempted.
 extern bool dispatcher_plugin_context_extend(plugin_string_t *message_id, uint64_t milliseconds, uint64_t *ret);
 
-// Imported Functions from `dispatcher:plugin/http@0.2.0-rc.1`
-// Sends one request. Suspends the instance, never a host thread.
+// Imported Functions from `dispatcher:plugin/http@0.1.0`
+// Sends one request and waits for the response. This suspends the instance, but no host thread.
 extern bool dispatcher_plugin_http_send(dispatcher_plugin_http_request_t *request, dispatcher_plugin_http_response_t *ret, dispatcher_plugin_http_http_error_t *err);
 
-// Imported Functions from `dispatcher:plugin/lambda@0.2.0-rc.1`
-// Runs one invocation. Suspends the instance, never a host thread.
+// Imported Functions from `dispatcher:plugin/lambda@0.1.0`
+// Invokes a function and waits for the response. This suspends the instance, but no host thread.
 extern bool dispatcher_plugin_lambda_invoke(dispatcher_plugin_lambda_request_t *request, dispatcher_plugin_lambda_response_t *ret, dispatcher_plugin_lambda_invoke_error_t *err);
 
-// Imported Functions from `dispatcher:plugin/log@0.2.0-rc.1`
+// Imported Functions from `dispatcher:plugin/log@0.1.0`
 // Logs a line. At most 1,000 of one attempt, printed lines included; the rest is counted.
 extern void dispatcher_plugin_log_write(dispatcher_plugin_log_entry_t *entry);
 
-// Imported Functions from `dispatcher:plugin/metrics@0.2.0-rc.1`
+// Imported Functions from `dispatcher:plugin/metrics@0.1.0`
 // Adds to a counter, which only grows.
 extern bool dispatcher_plugin_metrics_add(plugin_string_t *name, dispatcher_plugin_metrics_list_label_t *labels, double value, dispatcher_plugin_metrics_metric_error_t *err);
 // Sets a gauge.
 extern bool dispatcher_plugin_metrics_set(plugin_string_t *name, dispatcher_plugin_metrics_list_label_t *labels, double value, dispatcher_plugin_metrics_metric_error_t *err);
 
-// Imported Functions from `dispatcher:plugin/queues@0.2.0-rc.1`
+// Imported Functions from `dispatcher:plugin/queues@0.1.0`
 // Sends one message and returns its id.
 extern bool dispatcher_plugin_queues_send(plugin_string_t *queue, dispatcher_plugin_queues_outgoing_t *message, plugin_string_t *ret, dispatcher_plugin_queues_send_error_t *err);
 
@@ -599,7 +604,7 @@ extern bool wasi_keyvalue_store_method_bucket_delete(wasi_keyvalue_store_borrow_
 extern bool wasi_keyvalue_store_method_bucket_exists(wasi_keyvalue_store_borrow_bucket_t self, plugin_string_t *key, bool *ret, wasi_keyvalue_store_error_t *err);
 extern bool wasi_keyvalue_store_method_bucket_list_keys(wasi_keyvalue_store_borrow_bucket_t self, plugin_string_t *maybe_cursor, wasi_keyvalue_store_key_response_t *ret, wasi_keyvalue_store_error_t *err);
 
-// Exported Functions from `dispatcher:plugin/handler@0.2.0-rc.1`
+// Exported Functions from `dispatcher:plugin/handler@0.1.0`
 bool exports_dispatcher_plugin_handler_handle(exports_dispatcher_plugin_handler_message_t *message, exports_dispatcher_plugin_handler_failure_t *err);
 
 // Helper Functions

@@ -113,7 +113,7 @@ func (response *Response) Get(name string) string {
 // Succeeded is nil for a status of 2xx. It is a retry for 401, 403, 408, 425, 429 and 5xx, after the
 // seconds of `retry-after` if the response has them, and a rejection for any other.
 func (response *Response) Succeeded() error {
-	why := fmt.Sprintf("the answer: %d", response.Status)
+	why := fmt.Sprintf("the response: %d", response.Status)
 	switch status := response.Status; {
 	case status >= 200 && status <= 299:
 		return nil

@@ -2,6 +2,7 @@
 
 use crate::choices::Choices;
 use crate::deliver::{Host, Room, deliver};
+use crate::event::NoDigest;
 use crate::settings::Settings;
 use crate::split::{Step, plan};
 use dispatcher_guest::lambda::{DidNotRun, InvokeError, Request, Response};
@@ -37,6 +38,10 @@ fn message(choices: &mut Choices<'_>) -> Message {
         source,
         receipt: choices.text(),
         receive_count: u32::from(choices.byte()),
+        bytes: None,
+        attempt: 1,
+        idempotency_key: String::new(),
+        trace: None,
         deadline: choices.number(),
         sent_at: choices.option(Choices::number),
         first_received_at: choices.option(Choices::number),
@@ -52,9 +57,10 @@ fn message(choices: &mut Choices<'_>) -> Message {
         attributes: choices.list(4, |choices| Attribute {
             name: choices.text(),
             data_type: choices.text(),
-            value: match choices.flag() {
-                true => AttributeValue::Text(choices.text()),
-                false => AttributeValue::Binary(choices.bytes(9).to_vec()),
+            value: if choices.flag() {
+                AttributeValue::Text(choices.text())
+            } else {
+                AttributeValue::Binary(choices.bytes(9).to_vec())
             },
         }),
         body_md5: choices.option(Choices::text),
@@ -67,7 +73,12 @@ fn events(messages: &[Message], choices: &mut Choices<'_>) {
     let size = |choices: &mut Choices<'_>| usize::try_from(choices.number() % 20_000).unwrap_or(0);
     let (room, limit) = (size(choices), size(choices));
     let mut left = messages.iter();
-    for step in plan(messages.to_vec(), room.min(limit), limit) {
+    let no_digest = if messages.len().is_multiple_of(2) {
+        NoDigest::Absent
+    } else {
+        NoDigest::Null
+    };
+    for step in plan(messages.to_vec(), no_digest, room.min(limit), limit) {
         match step {
             Step::Oversized(slip, bytes) => {
                 assert_eq!(left.next().map(|message| &message.id), Some(&slip.id));

@@ -1,36 +1,38 @@
-//! What the dispatchers of a table must agree on, stored in the table itself: the number of index keys
-//! that its tasks have ever used, so that one that writes to fewer reads the others too and no task is
-//! hidden; and the format of its items. Knows nothing of tasks.
+//! The settings on which all dispatchers of a table must agree, stored in the table itself. One is
+//! the number of index keys that its tasks have ever used: a dispatcher that writes to fewer keys
+//! reads the others too, so that no task is hidden. The other is the format of its items. Knows
+//! nothing of tasks.
 
 use super::item::{self, TASK_ID, TaskItem};
-use super::table::{ConditionalStep, Stepped, Table};
+use super::table::{ConditionalStep, StepResult, Table};
 use aws_sdk_dynamodb::types::ReturnConsumedCapacity;
 use dispatcher_aws::failure::is_unmet;
 use dispatcher_core::backend::newer_format;
 use dispatcher_core::queue::{ErrorKind, QueueError};
 
-/// The id of the item that remembers. It has no status, so it is in no index.
+/// The id of the item with these settings. It has no status, so it is in no index.
 const RECORD: &str = "dispatcher-shards";
-/// Its column: the most that there ever were. Without the item it is one.
+/// The column with the largest number of keys ever used. Without the item it is one.
 const COUNT: &str = "dispatcherShards";
 
-/// The column with the format of the table's items, where it is later than the first.
+/// The column with the format of the table's items. Only formats later than the first are written.
 const FORMAT_COLUMN: &str = "dispatcherFormat";
-/// The format that this version writes. It is the first, which no item names; a version that changes
-/// it writes its number before anything else.
+/// The format that this version writes. It is the first format, for which no column is written. A
+/// version that changes it must write its number before anything else.
 const FORMAT: u32 = 1;
 
 const GROW: &str = "SET #count = :count, #updated = :date";
 const GROWS: &str = "attribute_not_exists(#status) \
     AND (attribute_not_exists(#count) OR #count < :count)";
-/// An item that names a format is not replaced.
+/// The condition under which a put may replace the item. An item with a format is never replaced.
 const GROWS_OR_NEW: &str = "attribute_not_exists(#format) \
     AND (attribute_not_exists(#count) OR #count < :count)";
 
 impl Table {
-    /// Refuses a table that only a later version reads. Learns over how many keys others have spread the
-    /// tasks, and has remembered over how many we do before the first is written, if that is more than
-    /// ever. Who may not read the table can only send to it, and need not know.
+    /// Refuses a table that only a later version can read. Learns the number of keys that other
+    /// dispatchers use and, if this one uses more than ever before, records its number before it
+    /// writes the first task. A caller that may not read the table can only send to it, and does
+    /// not need the number.
     pub(super) async fn agree(&self) -> Result<(), QueueError> {
         let known = match self.recorded().await {
             Ok(record) => {
@@ -44,7 +46,7 @@ impl Table {
             return Ok(());
         }
         match self.grow().await {
-            // A role that only sends may not update either.
+            // A role that may only send cannot update the item either.
             Err(error) if error.kind == ErrorKind::AccessDenied => self.put().await,
             answer => answer,
         }
@@ -62,13 +64,15 @@ impl Table {
     }
 
     fn learn(&self, record: Option<&TaskItem>) -> u16 {
-        let count = record.and_then(|item| item::whole(item, COUNT));
-        let count = count.and_then(|count| u16::try_from(count).ok());
+        let count = record
+            .and_then(|item| item::whole(item, COUNT))
+            .and_then(|count| u16::try_from(count).ok());
         self.shards.learn(count.unwrap_or(1));
         count.unwrap_or(1)
     }
 
-    /// A query, not a read of one item: a run needs no more permissions than for its tasks.
+    /// Uses a query instead of `GetItem`, so that a run needs no more permissions than for its
+    /// tasks.
     async fn recorded(&self) -> Result<Option<TaskItem>, QueueError> {
         let query = self.client.query().table_name(&self.name);
         let answer = query
@@ -92,7 +96,7 @@ impl Table {
             names: &[("#count", COUNT)],
             values: vec![(":count", item::number(self.shards.own()))],
         };
-        if let Stepped::Not(item) = self.step(step).await? {
+        if let StepResult::Not(item) = self.step(step).await? {
             self.learn(item.as_ref());
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! Converts between the columns of an item and a body: a JSON object of the task's own columns,
-//! exact both ways or not used. Pure.
+//! Converts between the columns of an item and a body: a JSON object of the task's columns. A body
+//! is split into columns only if the conversion is exact in both directions. Pure.
 
 use super::item::{TaskItem, is_reserved};
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -8,11 +8,11 @@ use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
-/// DynamoDB nests no deeper than 32 levels (quotas in its developer guide).
+/// The maximum nesting depth; DynamoDB allows 32 levels (quotas in its developer guide).
 const DEEPEST: usize = 30;
 
-/// The task's own columns as a JSON object: compact, members sorted by name, binary values in
-/// base64, sets as lists, numbers as DynamoDB writes them.
+/// Returns the task's own columns as a JSON object: compact, members sorted by name, binary values
+/// in base64, sets as lists, numbers as DynamoDB writes them.
 pub(super) fn of_columns(item: &TaskItem) -> String {
     let own: BTreeMap<&String, &AttributeValue> =
         item.iter().filter(|(name, _)| !is_reserved(name)).collect();
@@ -21,15 +21,15 @@ pub(super) fn of_columns(item: &TaskItem) -> String {
     text
 }
 
-/// One column's value as JSON.
+/// Returns one column's value as JSON.
 pub(super) fn of_value(value: &AttributeValue) -> String {
     let mut text = String::new();
     json(value, &mut text);
     text
 }
 
-/// The columns that stand for a body, if reading them releases the very same text. Everything
-/// else is kept as the text it is.
+/// Returns the columns for a body if reading them back gives exactly the same text. Any other body
+/// is stored as a text.
 pub(super) fn to_columns(body: &str) -> Option<TaskItem> {
     let Value::Object(members) = serde_json::from_str(body).ok()? else {
         return None;
@@ -44,7 +44,8 @@ pub(super) fn to_columns(body: &str) -> Option<TaskItem> {
     (!columns.is_empty() && of_columns(&columns) == body).then_some(columns)
 }
 
-/// `None` for what DynamoDB would write in another way than it was given: fractions.
+/// Returns `None` for fractions, which DynamoDB may return in another notation, and for values that
+/// are nested too deep.
 fn to_value(value: Value, depth: usize) -> Option<AttributeValue> {
     if depth > DEEPEST {
         return None;
@@ -121,7 +122,7 @@ fn string(text: &str, out: &mut String) {
     out.push_str(&Value::from(text).to_string());
 }
 
-/// A number keeps all its digits; what is none in JSON becomes a text.
+/// Writes a number with all its digits, or as a string if JSON cannot represent it.
 fn numeral(number: &str, out: &mut String) {
     match serde_json::from_str::<serde_json::Number>(number) {
         Ok(_) => out.push_str(number),

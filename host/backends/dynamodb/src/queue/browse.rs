@@ -1,5 +1,5 @@
-//! Walking over the tasks that wait without taking them, taking what was chosen on the way, and
-//! emptying a table: the oldest first, one key of the index after the other.
+//! Lists the waiting tasks without taking them, takes chosen ones and empties a table. The order is
+//! the oldest first, one index key after the other.
 
 use super::DynamoQueue;
 use super::claim::{Candidate, ClaimPass, candidate};
@@ -7,7 +7,7 @@ use super::item::{self, CREATED, Readiness, STATUS, TASK_ID, TTL, TaskItem};
 use super::purge::{self, PURGED_AT_ONCE, PurgeSource, purge_some};
 use super::status::{self, PENDING, SUCCESS};
 use super::table::{
-    ConditionalRemoval, ConditionalStep, IndexPage, Seek, Stepped, Table, side_by_side,
+    ConditionalRemoval, ConditionalStep, IndexPage, Seek, StepResult, Table, side_by_side,
 };
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
 use dispatcher_core::clock;
@@ -16,21 +16,22 @@ use dispatcher_core::queue::{BrowseCursor, BrowsePage, ErrorKind, PurgeStep, Que
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a cursor says.
+/// The position that a cursor encodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Which of the keys of the status.
+    /// The index of the key among the keys of the status.
     pub key: usize,
-    /// The last item of the page before: id, status, created, and whether that is a number.
+    /// The last item of the previous page: id, status, created, and whether created is a number.
     after: Option<(String, String, String, bool)>,
-    /// Only what was created after this, in the same shape as `created`.
+    /// The `taskCreated` after which to read, and whether it is a number.
     above: Option<(String, bool)>,
 }
 
 fn date_value(text: &str, is_number: bool) -> AttributeValue {
-    match is_number {
-        true => AttributeValue::N(text.to_owned()),
-        false => AttributeValue::S(text.to_owned()),
+    if is_number {
+        AttributeValue::N(text.to_owned())
+    } else {
+        AttributeValue::S(text.to_owned())
     }
 }
 
@@ -43,7 +44,7 @@ fn date_text(value: &AttributeValue) -> Option<(String, bool)> {
 }
 
 impl Place {
-    /// What `cursor` made; the beginning without one.
+    /// Parses a cursor from `cursor`; without a cursor, returns the beginning.
     pub(super) fn read(cursor: Option<&BrowseCursor>) -> Option<Self> {
         let Some(cursor) = cursor else {
             return Some(Self::default());
@@ -52,7 +53,7 @@ impl Place {
         Some(Self { key, after, above })
     }
 
-    /// The place behind what was created until now.
+    /// Returns the position after all tasks that were created until now.
     pub(super) fn end(table: &Table) -> Self {
         let now = table.dates.write(clock::wall_clock_now());
         Self {
@@ -61,13 +62,13 @@ impl Place {
         }
     }
 
-    /// As the port knows it.
+    /// Returns the cursor as the port uses it.
     pub(super) fn cursor(&self) -> BrowseCursor {
         let parts = serde_json::json!([self.key, self.after, self.above]);
         BrowseCursor(parts.to_string())
     }
 
-    /// The page of a key that begins here.
+    /// Returns the query for the page of a key that begins at this position.
     pub(super) fn seek(&self, key: String, max: usize) -> Seek {
         let after = self.after.as_ref();
         let above = self.above.as_ref();
@@ -85,7 +86,7 @@ impl Place {
         }
     }
 
-    /// The place after a page, of so many keys; `None` at the end of the last.
+    /// Returns the position after a page, or `None` at the end of the last of `keys` keys.
     pub(super) fn following(&self, end: Option<TaskItem>, keys: usize) -> Option<Self> {
         let after = end.and_then(|end| {
             let id = item::string(&end, TASK_ID)?.to_owned();
@@ -103,7 +104,7 @@ impl Place {
 }
 
 impl DynamoQueue {
-    /// A page of one key of the index.
+    /// Lists the waiting tasks of a page of one index key.
     pub(super) async fn list(
         &self,
         after: Option<&BrowseCursor>,
@@ -111,8 +112,9 @@ impl DynamoQueue {
     ) -> Result<BrowsePage, QueueError> {
         let (items, next) = page(&self.table, PENDING, &self.identity.name, after, max).await?;
         let today = clock::wall_clock_now();
-        let waits = |item: &&TaskItem| item::readiness(item, today) == Readiness::Ready;
-        let waiting = items.iter().filter(waits);
+        let waiting = items
+            .iter()
+            .filter(|item: &&TaskItem| item::readiness(item, today) == Readiness::Ready);
         Ok(BrowsePage {
             messages: waiting.filter_map(|item| self.listed(item)).collect(),
             next,
@@ -125,23 +127,25 @@ impl DynamoQueue {
         Some(message)
     }
 
-    /// The task of an id, if it waits.
+    /// Returns the task of an id if it is waiting.
     pub(super) async fn find(&self, id: &str) -> Result<Option<Message>, QueueError> {
         let found = self.table.task(id).await?;
         let today = clock::wall_clock_now();
-        let waits = |item: &TaskItem| {
-            let is_pending = item::string(item, STATUS).is_some_and(|key| status::is(key, PENDING));
-            is_pending && item::readiness(item, today) == Readiness::Ready
-        };
-        Ok(found.filter(waits).and_then(|item| self.listed(&item)))
+        Ok(found
+            .filter(|item: &TaskItem| {
+                let is_pending =
+                    item::string(item, STATUS).is_some_and(|key| status::is(key, PENDING));
+                is_pending && item::readiness(item, today) == Readiness::Ready
+            })
+            .and_then(|item| self.listed(&item)))
     }
 
-    /// The place behind what was created until now.
+    /// Returns the cursor after all tasks that were created until now.
     pub(super) fn end_of_list(&self) -> Result<BrowseCursor, QueueError> {
         Ok(Place::end(&self.table).cursor())
     }
 
-    /// Takes these tasks, as far as they wait.
+    /// Takes those of these tasks that are waiting.
     pub(super) async fn take_listed(
         &self,
         listed: &[Receipt],
@@ -163,7 +167,7 @@ impl DynamoQueue {
         }
     }
 
-    /// Ends a task that may not be taken yet, as one that is done; false if there is none of the id.
+    /// Ends a delayed task as `SUCCESS`; returns false if there is no delayed task with this id.
     pub(super) async fn end_later(&self, task: &str) -> Result<bool, QueueError> {
         let step = ConditionalStep {
             task: task.to_owned(),
@@ -176,22 +180,22 @@ impl DynamoQueue {
                 (":now", item::number(clock::wall_clock_now().0)),
             ],
         };
-        Ok(matches!(self.table.step(step).await?, Stepped::Done(_)))
+        Ok(matches!(self.table.step(step).await?, StepResult::Done(_)))
     }
 
-    /// Removes some of the tasks that wait. What the index still lists and is gone counts as nothing.
+    /// Removes some of the waiting tasks. A task that the index still lists but that is gone is not
+    /// counted.
     pub(super) async fn remove_some(&self) -> Result<PurgeStep, QueueError> {
-        let seek = |key| Seek {
+        let seeks = self.table.shards.keys(PENDING).into_iter().map(|key| Seek {
             newest_first: false,
             columns: &[TASK_ID, STATUS],
             ..Seek::newest(key, PURGED_AT_ONCE)
-        };
-        let seeks = self.table.shards.keys(PENDING).into_iter().map(seek);
+        });
         purge_some(&WaitingTasks(&self.table), seeks.collect()).await
     }
 }
 
-/// The tasks of a table that wait, to be removed.
+/// The waiting tasks of a table, for a purge.
 struct WaitingTasks<'a>(&'a Arc<Table>);
 
 #[async_trait::async_trait]
@@ -201,19 +205,18 @@ impl PurgeSource for WaitingTasks<'_> {
     }
 
     async fn remove(&self, items: Vec<TaskItem>) -> Result<u64, QueueError> {
-        let task = |item: &TaskItem| {
+        let removals = items.iter().filter_map(|item| {
             let task = item::string(item, TASK_ID)?.to_owned();
-            Some((task, item::string(item, STATUS)?.to_owned()))
-        };
-        let removals = items.iter().filter_map(task).map(|(task, key)| {
+            let key = item::string(item, STATUS)?.to_owned();
             let table = self.0.clone();
-            async move { remove(&table, task, key).await }
+            Some(async move { remove(&table, task, key).await })
         });
         purge::removed(removals.collect()).await
     }
 }
 
-/// A page of one key of a status, and where the next one begins; `queue` names who asks in an error.
+/// Reads a page of one key of a status. Returns its items and the cursor of the next page; `queue`
+/// is the name for errors.
 pub(super) async fn page(
     table: &Table,
     status: &str,
@@ -235,7 +238,7 @@ pub(super) async fn page(
     Ok((page.items, next.map(|next| next.cursor())))
 }
 
-/// A task that can be taken now.
+/// Returns the task if it can be taken now.
 async fn waiting(table: &Arc<Table>, task: &str) -> Result<Option<Candidate>, QueueError> {
     let answer = table
         .client
@@ -263,7 +266,7 @@ async fn waiting(table: &Arc<Table>, task: &str) -> Result<Option<Candidate>, Qu
     Ok(key.and_then(|key| candidate(&found, key)))
 }
 
-/// Removes a task that still waits; false if it does not.
+/// Removes a task that is still waiting; returns false if it is not.
 async fn remove(table: &Arc<Table>, task: String, key: String) -> Result<bool, QueueError> {
     let removal = ConditionalRemoval {
         task: &task,
@@ -271,7 +274,7 @@ async fn remove(table: &Arc<Table>, task: String, key: String) -> Result<bool, Q
         names: &[],
         values: vec![(":key", item::text(key))],
     };
-    Ok(matches!(table.remove(removal).await?, Stepped::Done(_)))
+    Ok(matches!(table.remove(removal).await?, StepResult::Done(_)))
 }
 
 #[cfg(test)]

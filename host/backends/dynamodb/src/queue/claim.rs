@@ -1,27 +1,28 @@
-//! Takes tasks: pages of the index, the newest first, and `PENDING → TAKEN` by condition on the
-//! item itself, because the index may be out of date.
+//! Takes tasks: reads pages of the index, the newest first, and changes `PENDING` to `TAKEN` under
+//! a condition on the item itself, because the index may be out of date.
 
 use super::item::{self, CREATED, Readiness, SECONDS_END, STATUS, TASK_ID, TaskItem};
 use super::receipt::TaskDelivery;
 use super::status::{self, PENDING, TAKEN};
-use super::table::{ConditionalStep, IndexPage, Seek, Stepped, side_by_side, steps};
+use super::table::{ConditionalStep, IndexPage, Seek, StepResult, side_by_side, steps};
 use super::{BATCH, DynamoQueue};
 use dispatcher_core::clock;
 use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::message::Message;
 use dispatcher_core::queue::{ErrorKind, QueueError, VISIBILITY_CEILING};
+use parking_lot::MutexGuard;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Pages after a first that was not enough: delayed tasks are walked past in large steps.
+/// The size of the pages after the first one. It is large, so that a pass gets past delayed tasks
+/// quickly.
 const WIDE: usize = 100;
-/// This many rounds of pages are read at most before a look that found nothing ends.
+/// The maximum number of rounds of pages that a pass reads if it finds no task.
 const MOST_PAGES: usize = 20;
 
-/// The condition of the time to live: a number of seconds or, as the sample writes it, of
-/// milliseconds; anything else lives forever.
+/// The condition for taking a task. The time to live is a number of seconds or, as the sample
+/// writes it, of milliseconds; with any other value the task never expires.
 const CONDITION: &str = "#status = :from \
     AND (attribute_not_exists(#not_before) OR #not_before <= :now) \
     AND ((NOT attribute_type(#ttl, :kind)) OR #ttl > :now OR #ttl BETWEEN :seconds AND :turn) \
@@ -30,13 +31,13 @@ const CONDITION: &str = "#status = :from \
 
 const UPDATE: &str = "SET #status = :taken, #updated = :date, #token = :token, #until = :until, \
     #first = if_not_exists(#first, :now) REMOVE #not_before ADD #receives :one";
-/// The same of a task whose `ttl` could pass before its lease does.
+/// The update of a task whose `ttl` could pass before its lease ends.
 const UPDATE_AND_KEEP: &str = "SET #status = :taken, #updated = :date, #token = :token, \
     #until = :until, #first = if_not_exists(#first, :now), \
     #expires = if_not_exists(#expires, #ttl), #ttl = :kept REMOVE #not_before ADD #receives :one";
 
-/// How far ahead the `ttl` of a taken task lies: no lease is longer than the ceiling, and whoever
-/// takes over a lease that expired has an hour for it.
+/// The distance from now to the `ttl` of a taken task. No lease is longer than the ceiling, and
+/// after a lease expires another process has an hour to take the task over.
 const KEPT: Duration = VISIBILITY_CEILING.saturating_add(Duration::from_secs(3_600));
 
 const NAMES: &[(&str, &str)] = &[
@@ -49,20 +50,20 @@ const NAMES: &[(&str, &str)] = &[
     ("#receives", item::RECEIVES),
 ];
 
-/// What one look at the table brought.
+/// The result of one pass over the table.
 #[derive(Debug, Default)]
 pub(super) struct ClaimPass {
     pub messages: Vec<Message>,
-    /// All pages were read, and there was no more than this.
+    /// Whether the pass read all pages and took all tasks.
     pub drained: bool,
-    /// Before the first was taken.
+    /// The time just before the first task was taken.
     pub taken: Option<BootInstant>,
-    /// When the first of the delayed may be taken.
+    /// The earliest time at which a delayed task may be taken.
     pub next: Option<Timestamp>,
 }
 
-/// How widely the newest are chosen: 1 takes the very newest. Where many dispatchers take from one
-/// table all would take the same ten, and all but one of them without success.
+/// The width of the choice among the newest tasks: 1 takes the very newest. If many dispatchers
+/// share a table, all would try the same ten tasks, and only one of them would succeed.
 #[derive(Debug)]
 pub(super) struct Spread(AtomicUsize);
 
@@ -79,7 +80,7 @@ impl Spread {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// So many steps were tried, and so many of them met a task that was gone.
+    /// Adjusts the width: `tried` steps were made, and `lost` of them found the task already taken.
     fn learn(&self, tried: usize, lost: usize) {
         let width = self.width();
         if lost * 2 >= tried.max(1) {
@@ -90,28 +91,29 @@ impl Spread {
     }
 }
 
-/// Whether a task was taken by this very delivery, and is still.
+/// Whether this delivery took the task and still holds it.
 fn is_ours(item: &TaskItem, delivery: &TaskDelivery) -> bool {
     let is_taken = item::string(item, STATUS).is_some_and(|key| status::is(key, TAKEN));
     let has_token = item::string(item, item::TOKEN) == Some(&delivery.token);
     is_taken && has_token && item.contains_key(item::UNTIL)
 }
 
-/// A task that the index says may be taken.
+/// A task that may be taken according to the index.
 #[derive(Debug)]
 pub(super) struct Candidate {
     task: String,
     key: String,
     created: Option<Timestamp>,
-    /// When DynamoDB may delete it, in seconds; it deletes nothing by what counts milliseconds.
+    /// The time at which DynamoDB may delete it, in seconds. DynamoDB ignores a `ttl` in
+    /// milliseconds.
     ttl: Option<u64>,
 }
 
 impl DynamoQueue {
-    /// Takes up to `max` of the newest tasks that may be taken; fewer if the first pages that have
-    /// any have no more, since what was taken does not wait for the rest to be read. Behind many that
-    /// expired or wait for their time the next look continues where this one ends, which it does after
-    /// the page at hand when there is a hurry. Fails only if it took none.
+    /// Takes up to `max` of the newest tasks that may be taken. It takes fewer if the first pages
+    /// with such tasks have fewer, since a taken task does not wait for further pages. If a pass
+    /// finds only expired and delayed tasks, the next pass continues where it ended. If `hurry` is
+    /// cancelled, the pass ends after the current page. Fails only if it took no task.
     pub(super) async fn look(
         &self,
         max: usize,
@@ -135,9 +137,10 @@ impl DynamoQueue {
                 fastrand::shuffle(&mut candidates);
             }
             if let Err(error) = self.take(candidates, max, visibility, &mut look).await {
-                return match look.messages.is_empty() {
-                    true => Err(error),
-                    false => Ok(look),
+                return if look.messages.is_empty() {
+                    Err(error)
+                } else {
+                    Ok(look)
                 };
             }
             seeks = following(seeks, pages);
@@ -161,9 +164,9 @@ impl DynamoQueue {
         Ok(look)
     }
 
-    /// Where the last look ended that found nothing and had more to read.
+    /// Returns the position after the last pass that found nothing and did not read all pages.
     fn rest(&self) -> MutexGuard<'_, Option<Vec<Seek>>> {
-        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rest.lock()
     }
 
     async fn pages(&self, seeks: &[Seek]) -> Result<Vec<IndexPage>, QueueError> {
@@ -174,7 +177,7 @@ impl DynamoQueue {
         side_by_side(futures.collect()).await.into_iter().collect()
     }
 
-    /// What may be taken of these pages, the newest first.
+    /// Returns the tasks of these pages that may be taken, the newest first.
     fn sort_out(
         &self,
         seeks: &[Seek],
@@ -196,7 +199,7 @@ impl DynamoQueue {
         candidates
     }
 
-    /// Takes of the candidates until there are `max` messages.
+    /// Takes candidates until there are `max` messages.
     pub(super) async fn take(
         &self,
         candidates: Vec<Candidate>,
@@ -224,25 +227,26 @@ impl DynamoQueue {
             let (deliveries, chosen): (Vec<_>, Vec<_>) = chosen.into_iter().unzip();
             let answers = steps(&self.table, chosen).await;
             for (delivery, answer) in deliveries.into_iter().zip(answers) {
-                // The answer to the SDK's first try was lost, and its second met our own claim.
+                // The response to the SDK's first attempt was lost, and its second attempt met this
+                // claim.
                 let answer = match answer {
-                    Ok(Stepped::Not(Some(item))) if is_ours(&item, &delivery) => {
-                        Ok(Stepped::Done(item))
+                    Ok(StepResult::Not(Some(item))) if is_ours(&item, &delivery) => {
+                        Ok(StepResult::Done(item))
                     }
                     answer => answer,
                 };
-                // One that can never be taken, too large for what taking adds, say, is let be for a
-                // while, so that it does not stand before all the others.
+                // A task that cannot be taken, for example because the added columns make it too
+                // large, is left alone for a while, so that it does not block all others.
                 let is_refused = matches!(&answer, Err(error) if error.kind == ErrorKind::Invalid);
-                if !is_refused && !matches!(answer, Ok(Stepped::Done(_))) {
+                if !is_refused && !matches!(answer, Ok(StepResult::Done(_))) {
                     self.table.recent.forget(&delivery.task);
                 }
                 match answer {
-                    Ok(Stepped::Done(item)) => {
+                    Ok(StepResult::Done(item)) => {
                         let message = self.table.reading.message(&item, Some(&delivery));
                         look.messages.extend(message);
                     }
-                    Ok(Stepped::Not(item)) => {
+                    Ok(StepResult::Not(item)) => {
                         lost += 1;
                         self.note_unready(item.as_ref(), look);
                     }
@@ -262,7 +266,7 @@ impl DynamoQueue {
         failed.map_or(Ok(()), Err)
     }
 
-    /// What the index called ready may have been delayed since.
+    /// Notes the delay of a task that was delayed after the index listed it as ready.
     fn note_unready(&self, item: Option<&TaskItem>, look: &mut ClaimPass) {
         let readiness = item.map(|item| item::readiness(item, clock::wall_clock_now()));
         if let Some(Readiness::Later(at)) = readiness {
@@ -316,7 +320,7 @@ pub(super) fn candidate(item: &TaskItem, key: &str) -> Option<Candidate> {
     })
 }
 
-/// The pages after these.
+/// Returns the queries for the next pages.
 fn following(seeks: Vec<Seek>, pages: Vec<IndexPage>) -> Vec<Seek> {
     let next = seeks.into_iter().zip(pages).filter_map(|(seek, page)| {
         Some(Seek {

@@ -1,5 +1,5 @@
-//! What operators set on a table, in an item of the table itself. It has no status, so it is in no
-//! index and no task.
+//! The controls that operators set on a table, stored in an item of the table itself. The item has
+//! no status, so it is in no index and is not a task.
 
 use super::Dynamo;
 use super::item::{self, TASK_ID, TaskItem};
@@ -10,15 +10,15 @@ use dispatcher_core::queue::QueueError;
 use dispatcher_core::tasks;
 use std::collections::HashMap;
 
-/// The id of the item.
+/// The id of the item with the controls.
 const RECORD: &str = "dispatcher-controls";
-/// How many tables are asked at a time.
+/// The maximum number of concurrent queries.
 const ABREAST: usize = 16;
-/// What the names of its columns begin with.
+/// The prefix of the names of its columns.
 const PREFIX: &str = "dispatcherControl_";
 
 impl Dynamo {
-    /// What is set on each of these tables: a query for each, a few at a time.
+    /// Returns the controls of each of these tables, with one query for each table, 16 at a time.
     pub async fn controls(&self, tables: &[&str]) -> Result<Vec<QueueControl>, QueueError> {
         let mut controls = Vec::with_capacity(tables.len());
         for some in tables.chunks(ABREAST) {
@@ -30,7 +30,8 @@ impl Dynamo {
         Ok(controls)
     }
 
-    /// A query, not a read of one item: a run needs no more permissions than for its tasks.
+    /// Uses a query instead of `GetItem`, so that a run needs no more permissions than for its
+    /// tasks.
     async fn control(&self, name: &str) -> Result<QueueControl, QueueError> {
         let query = self.client().query().table_name(name);
         let answer = query
@@ -45,7 +46,7 @@ impl Dynamo {
         Ok(items.first().map(of_item).unwrap_or_default())
     }
 
-    /// Changes what is set on a table.
+    /// Changes the controls of a table.
     pub async fn change_control(
         &self,
         name: &str,
@@ -64,13 +65,15 @@ impl Dynamo {
                 None => remove.push(format!("#{field}")),
             }
         }
-        let part = |word: &str, list: Vec<String>| {
-            (!list.is_empty()).then(|| format!("{word} {}", list.join(", ")))
-        };
-        let parts = [part("SET", set), part("REMOVE", remove)];
-        let parts: Vec<String> = parts.into_iter().flatten().collect();
-        let update = self.client().update_item().table_name(name);
-        let update = update
+        let parts: Vec<String> = [("SET", set), ("REMOVE", remove)]
+            .into_iter()
+            .filter(|(_, list)| !list.is_empty())
+            .map(|(word, list)| format!("{word} {}", list.join(", ")))
+            .collect();
+        let update = self
+            .client()
+            .update_item()
+            .table_name(name)
             .key(TASK_ID, item::text(RECORD))
             .update_expression(parts.join(" "))
             .set_expression_attribute_names(Some(names))

@@ -1,5 +1,5 @@
-//! Copies dead letters to another table: the copy there and the `FAILURE` here in one transaction,
-//! so that neither a crash nor a lost answer duplicates one.
+//! Copies dead letters to another table. One transaction writes the copy there and the `FAILURE`
+//! here, so that neither a crash nor a lost response duplicates a dead letter.
 
 use super::item::{self, REASON, TASK_ID};
 use super::item_errors::of_item;
@@ -16,24 +16,26 @@ use aws_sdk_dynamodb::types::{
 use dispatcher_aws::failure;
 use dispatcher_core::clock;
 use dispatcher_core::message::{Attribute, Message};
+use dispatcher_core::queue::origin::{FIRST_ID, first_id};
 use dispatcher_core::queue::{DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, ItemError};
 
-/// Why a part of a transaction was not made: its condition did not hold, or DynamoDB takes no such
-/// item.
+/// The reasons why a part of a transaction was not made: its condition did not hold, or DynamoDB
+/// does not accept the item.
 const UNMET: &str = "ConditionalCheckFailed";
 const INVALID: &str = "ValidationError";
 
-/// What came of a try to dead-letter.
-enum Tried {
+/// The result of an attempt to dead-letter.
+enum DeadLetterResult {
     Ended(Result<(), ItemError>),
-    /// The dead-letter table has an item of that id, which is none of this delivery.
+    /// The dead-letter table has another item with this id.
     IdIsTaken,
-    /// There can be no such copy: why.
+    /// The copy cannot be made, with the reason.
     Impossible(String),
 }
 
-/// Moves a delivery to another table, with the reason and its source as attributes. What cannot be
-/// copied there, since it would be too large, becomes a `FAILURE` where it is.
+/// Moves a delivery to another table, with the reason and its source as attributes. A task that
+/// cannot be copied, for example because it would be too large, becomes a `FAILURE` in its own
+/// table.
 pub(super) async fn dead_letter(
     table: &Table,
     dead_letter_queue: &Table,
@@ -45,7 +47,7 @@ pub(super) async fn dead_letter(
     attributes.retain(|one| one.name != DEAD_LETTER_REASON && one.name != DEAD_LETTER_SOURCE);
     attributes.push(Attribute::text(DEAD_LETTER_REASON, &why));
     attributes.push(Attribute::text(DEAD_LETTER_SOURCE, &message.source));
-    let mut copy = NewTask {
+    let copy = NewTask {
         id: message.id.clone(),
         created: message.sent_at.unwrap_or_else(clock::wall_clock_now),
         delay: std::time::Duration::ZERO,
@@ -54,15 +56,24 @@ pub(super) async fn dead_letter(
         attributes: &attributes,
     };
     let mut tried = attempt(table, dead_letter_queue, delivery, &copy, &why).await;
-    if let Tried::IdIsTaken = tried {
-        // Two tables may share this one, and the ids of tasks are their producers' own.
-        copy.id = format!("{}.{}", message.id, delivery.token);
+    if let DeadLetterResult::IdIsTaken = tried {
+        // Two tables may share this dead-letter table, and producers choose the ids of their tasks.
+        let id = format!("{}.{}", message.id, delivery.token);
+        let mut marked = attributes.clone();
+        marked.retain(|one| one.name != FIRST_ID);
+        let first = first_id(message).unwrap_or(&message.id);
+        marked.push(Attribute::text(FIRST_ID, first));
+        let copy = NewTask {
+            id,
+            attributes: &marked,
+            ..copy
+        };
         tried = attempt(table, dead_letter_queue, delivery, &copy, &why).await;
     }
     let impossible = match tried {
-        Tried::Ended(answer) => return answer,
-        Tried::IdIsTaken => "its ids are taken there".to_owned(),
-        Tried::Impossible(words) => words,
+        DeadLetterResult::Ended(answer) => return answer,
+        DeadLetterResult::IdIsTaken => "its ids are taken there".to_owned(),
+        DeadLetterResult::Impossible(words) => words,
     };
     let (queue, task, dead_letter_queue) = (&message.queue, &message.id, &dead_letter_queue.name);
     tracing::warn!(
@@ -75,17 +86,17 @@ pub(super) async fn dead_letter(
     end(table, delivery, &TableEnd::Failure(why)).await
 }
 
-/// The copy and the end of the delivery in one transaction.
+/// Writes the copy and ends the delivery in one transaction.
 async fn attempt(
     table: &Table,
     dead_letter_queue: &Table,
     delivery: &TaskDelivery,
     copy: &NewTask<'_>,
     why: &str,
-) -> Tried {
+) -> DeadLetterResult {
     let mut copy = match fresh(dead_letter_queue, copy) {
         Ok(copy) => copy,
-        Err(words) => return Tried::Impossible(words),
+        Err(words) => return DeadLetterResult::Impossible(words),
     };
     copy.insert(REASON.to_owned(), item::text(why));
     let put = Put::builder()
@@ -111,31 +122,33 @@ async fn attempt(
     match sent {
         Ok(_) => {
             dead_letter_queue.notify();
-            Tried::Ended(Ok(()))
+            DeadLetterResult::Ended(Ok(()))
         }
         Err(error) => sort(table, delivery, &error),
     }
 }
 
-/// What a transaction that was not made says about its two parts.
+/// Maps the error of a failed transaction to a result, by the reasons of its two parts.
 fn sort(
     table: &Table,
     delivery: &TaskDelivery,
     error: &SdkError<TransactWriteItemsError>,
-) -> Tried {
+) -> DeadLetterResult {
     let call = table.call("TransactWriteItems");
     let reasons = reasons(error);
-    let code = |at: usize| reasons.get(at).and_then(CancellationReason::code);
-    match (code(0), code(1)) {
-        // Copy and end are made together or not at all. So a copy of this delivery may be there
-        // only if the delivery has ended.
-        (_, Some(UNMET)) => Tried::Ended(ended_before(reasons[1].item(), delivery, FAILURE)),
-        (Some(UNMET), _) => Tried::IdIsTaken,
+    let [put, update] = [0_usize, 1].map(|at| reasons.get(at).and_then(CancellationReason::code));
+    match (put, update) {
+        // The copy and the end are written together or not at all. So a copy of this delivery can
+        // only exist if the delivery has ended.
+        (_, Some(UNMET)) => {
+            DeadLetterResult::Ended(ended_before(reasons[1].item(), delivery, FAILURE))
+        }
+        (Some(UNMET), _) => DeadLetterResult::IdIsTaken,
         (Some(INVALID), _) | (_, Some(INVALID)) => {
             let words = reasons.iter().find_map(CancellationReason::message);
-            Tried::Impossible(words.unwrap_or(INVALID).to_owned())
+            DeadLetterResult::Impossible(words.unwrap_or(INVALID).to_owned())
         }
-        (Some(_), _) => Tried::Ended(Err(ItemError::Transient(format!(
+        (Some(_), _) => DeadLetterResult::Ended(Err(ItemError::Transient(format!(
             "{call} was cancelled: {}",
             reasons
                 .iter()
@@ -146,8 +159,8 @@ fn sort(
         (None, _) => {
             let failed = call.failed(error);
             match failure::code(error) {
-                Some("ValidationException") => Tried::Impossible(failed.message),
-                _ => Tried::Ended(Err(of_item(failed))),
+                Some("ValidationException") => DeadLetterResult::Impossible(failed.message),
+                _ => DeadLetterResult::Ended(Err(of_item(failed))),
             }
         }
     }

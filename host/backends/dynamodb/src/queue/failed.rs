@@ -1,6 +1,6 @@
-//! The failed tasks of a table as a queue of dead letters: those in `FAILURE`, listed, taken for a
-//! redrive, and removed. A lease on one is a token and a date, as on a task that runs, while its status
-//! stays `FAILURE`: so whatever crashes, no failed task ever runs by itself.
+//! The failed tasks of a table as a dead-letter queue: the tasks in `FAILURE`, which can be listed,
+//! taken for a redrive and removed. As for a running task, a lease is a token and a date, but the
+//! status stays `FAILURE`. So a crash never makes a failed task run.
 
 use super::browse::{self, Place};
 use super::item::{self, MOVED, REASON, Readiness, STATUS, TASK_ID, TOKEN, TaskItem, UNTIL};
@@ -10,24 +10,24 @@ use super::receipt::TaskDelivery;
 use super::settle::{LEASE, extension, gone, held, remove_held};
 use super::status::{self, FAILURE};
 use super::table::{
-    ConditionalRemoval, ConditionalStep, IndexPage, Seek, Stepped, Table, side_by_side,
+    ConditionalRemoval, ConditionalStep, IndexPage, Seek, StepResult, Table, side_by_side,
 };
 use super::{BATCH, DynamoQueue};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
-use dispatcher_core::message::{Attribute, Message, Outcome, Outgoing, Receipt};
+use dispatcher_core::message::{Attribute, Message, Outcome, OutgoingMessage, Receipt};
 use dispatcher_core::queue::{
     Ask, BrowseCursor, BrowsePage, DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, Depth, Identity,
-    ItemError, PurgeStep, Queue, QueueError, Received, VISIBILITY_CEILING,
+    ItemError, PurgeStep, Queue, QueueError, QueueFacts, ReceivedMessages, VISIBILITY_CEILING,
 };
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// What follows the name of a table, behind a slash, in the name of this queue.
+/// The suffix of this queue's name, after the table's name and a slash.
 pub const FAILED: &str = FAILURE;
 
-/// A failed task that nobody holds.
+/// The condition that a task has failed and has no lease.
 const FREE: &str =
     "begins_with(#status, :failure) AND (attribute_not_exists(#until) OR #until < :now)";
 
@@ -38,7 +38,7 @@ pub struct FailedTasks {
     table: Arc<Table>,
 }
 
-/// What becomes of a lease.
+/// The end or extension of a lease.
 enum LeaseEnd {
     Extended(Duration),
     GivenBack,
@@ -46,7 +46,7 @@ enum LeaseEnd {
 }
 
 impl FailedTasks {
-    /// Of this table.
+    /// Returns the failed tasks of this table.
     pub(super) fn of(queue: &DynamoQueue) -> Self {
         let identity = Identity {
             name: name(&queue.table),
@@ -60,8 +60,8 @@ impl FailedTasks {
         }
     }
 
-    /// A failed task as a dead letter: with its reason and its source, as a copy in a dead-letter table
-    /// has them.
+    /// Returns a failed task as a dead letter, with its reason and its source, like a copy in a
+    /// dead-letter table.
     fn letter(&self, item: &TaskItem, delivery: Option<&TaskDelivery>) -> Option<Message> {
         let mut message = self.table.reading.message(item, delivery)?;
         if delivery.is_none() {
@@ -84,7 +84,7 @@ impl FailedTasks {
         browse::page(&self.table, FAILURE, &self.identity.name, after, max).await
     }
 
-    /// Takes a failed task that nobody holds.
+    /// Takes a failed task that has no lease.
     async fn lease(&self, task: String, lease: Duration) -> Result<Option<Message>, QueueError> {
         let now = clock::wall_clock_now();
         let delivery = TaskDelivery {
@@ -106,12 +106,13 @@ impl FailedTasks {
             ],
         };
         let taken = match self.table.step(step).await? {
-            Stepped::Done(item) => Some(item),
-            // The answer to a call that the SDK has repeated was lost.
-            Stepped::Not(Some(item)) if item::string(&item, TOKEN) == Some(&delivery.token) => {
+            StepResult::Done(item) => Some(item),
+            // The response to the SDK's first attempt was lost, and its second attempt met this
+            // lease.
+            StepResult::Not(Some(item)) if item::string(&item, TOKEN) == Some(&delivery.token) => {
                 Some(item)
             }
-            Stepped::Not(_) => None,
+            StepResult::Not(_) => None,
         };
         Ok(taken.and_then(|item| self.letter(&item, Some(&delivery))))
     }
@@ -140,13 +141,13 @@ impl FailedTasks {
     }
 }
 
-/// What the queue of a table's failed tasks is called.
+/// Returns the name of the queue of a table's failed tasks.
 pub(super) fn name(table: &Table) -> String {
     format!("{}/{FAILED}", table.reading.queue)
 }
 
-/// Whether a failed task is a dead letter here, and since when nobody holds it: one that was copied to a
-/// dead-letter table is a letter there, and one whose life is over is gone any moment.
+/// Whether a failed task is a dead letter of this queue. A task that was copied to a dead-letter
+/// table is a dead letter there; DynamoDB will soon delete an expired task.
 fn is_letter(item: &TaskItem, now: Timestamp) -> bool {
     !item.contains_key(MOVED) && item::readiness(item, now) != Readiness::Expired
 }
@@ -162,28 +163,28 @@ async fn extend_held(
 ) -> Result<(), ItemError> {
     let step = extension(delivery, FAILURE, more)?;
     match table.step(step).await.map_err(of_item)? {
-        Stepped::Done(_) => Ok(()),
-        Stepped::Not(found) => Err(gone(found.as_ref())),
+        StepResult::Done(_) => Ok(()),
+        StepResult::Not(found) => Err(gone(found.as_ref())),
     }
 }
 
-/// Ends the lease. A task that has this delivery's token and no lease was given back before: the answer
-/// was lost.
+/// Ends the lease. Succeeds also if the task has this delivery's token and no lease: an earlier
+/// call released it, and its response was lost.
 async fn give_back(table: &Table, delivery: &TaskDelivery) -> Result<(), ItemError> {
     let update = "SET #updated = :date REMOVE #until";
     let step = held(delivery, FAILURE, update, LEASE, Vec::new());
     match table.step(step).await.map_err(of_item)? {
-        Stepped::Done(_) => Ok(()),
-        Stepped::Not(Some(item))
+        StepResult::Done(_) => Ok(()),
+        StepResult::Not(Some(item))
             if !item.contains_key(UNTIL) && item::string(&item, TOKEN) == Some(&delivery.token) =>
         {
             Ok(())
         }
-        Stepped::Not(found) => Err(gone(found.as_ref())),
+        StepResult::Not(found) => Err(gone(found.as_ref())),
     }
 }
 
-/// Removes a failed task that nobody holds; false if there is none.
+/// Removes a failed task that has no lease; returns false if there is no such task.
 async fn remove_free(table: &Table, task: &str) -> Result<bool, QueueError> {
     let removal = ConditionalRemoval {
         task,
@@ -194,7 +195,7 @@ async fn remove_free(table: &Table, task: &str) -> Result<bool, QueueError> {
             (":now", item::number(clock::wall_clock_now().0)),
         ],
     };
-    Ok(matches!(table.remove(removal).await?, Stepped::Done(_)))
+    Ok(matches!(table.remove(removal).await?, StepResult::Done(_)))
 }
 
 #[async_trait::async_trait]
@@ -203,9 +204,21 @@ impl Queue for FailedTasks {
         &self.identity
     }
 
-    /// Takes the oldest, for whoever moves them; there is nothing to wait for.
-    async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {
-        let mut received = Received::default();
+    fn facts(&self) -> QueueFacts {
+        QueueFacts {
+            can_browse: true,
+            finds_by_id: true,
+            ..QueueFacts::default()
+        }
+    }
+
+    /// Takes the oldest dead letters, for a redrive. Does not wait.
+    async fn receive(
+        &self,
+        ask: Ask,
+        hurry: &CancellationToken,
+    ) -> Result<ReceivedMessages, QueueError> {
+        let mut received = ReceivedMessages::default();
         let mut after = None;
         loop {
             let page = self.browse(after.as_ref(), BATCH).await?;
@@ -234,7 +247,7 @@ impl Queue for FailedTasks {
         self.end_all(ends.collect()).await
     }
 
-    /// A dead letter stays one: released and dead-lettered are the same here.
+    /// A released or dead-lettered message stays a dead letter: both outcomes only end its lease.
     async fn settle(&self, items: &[(Message, Outcome)]) -> Vec<Result<(), ItemError>> {
         let ends = items.iter().map(|(message, outcome)| {
             let end = match outcome {
@@ -246,11 +259,11 @@ impl Queue for FailedTasks {
         self.end_all(ends.collect()).await
     }
 
-    async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>> {
+    async fn send(&self, items: &[OutgoingMessage]) -> Vec<Result<String, ItemError>> {
         items.iter().map(|_| Err(self.no_sends())).collect()
     }
 
-    async fn would_take(&self, _item: &Outgoing) -> Result<(), ItemError> {
+    async fn would_take(&self, _item: &OutgoingMessage) -> Result<(), ItemError> {
         Err(self.no_sends())
     }
 
@@ -292,10 +305,6 @@ impl Queue for FailedTasks {
         }
     }
 
-    fn can_browse(&self) -> bool {
-        true
-    }
-
     async fn browse(
         &self,
         after: Option<&BrowseCursor>,
@@ -303,27 +312,24 @@ impl Queue for FailedTasks {
     ) -> Result<BrowsePage, QueueError> {
         let (items, next) = self.listed(after, max).await?;
         let now = clock::wall_clock_now();
-        let waits = |item: &&TaskItem| is_letter(item, now) && !is_held(item, now);
-        let letters = items.iter().filter(waits);
+        let letters = items
+            .iter()
+            .filter(|item: &&TaskItem| is_letter(item, now) && !is_held(item, now));
         Ok(BrowsePage {
             messages: letters.filter_map(|item| self.letter(item, None)).collect(),
             next,
         })
     }
 
-    fn finds_by_id(&self) -> bool {
-        true
-    }
-
     async fn find_waiting(&self, id: &str) -> Result<Option<Message>, QueueError> {
         let found = self.table.task(id).await?;
         let now = clock::wall_clock_now();
-        let waits = |item: &TaskItem| {
-            let is_failed = item::string(item, STATUS).is_some_and(|key| status::is(key, FAILURE));
-            is_failed && is_letter(item, now) && !is_held(item, now)
-        };
         Ok(found
-            .filter(waits)
+            .filter(|item: &TaskItem| {
+                let is_failed =
+                    item::string(item, STATUS).is_some_and(|key| status::is(key, FAILURE));
+                is_failed && is_letter(item, now) && !is_held(item, now)
+            })
             .and_then(|item| self.letter(&item, None)))
     }
 
@@ -347,8 +353,10 @@ impl Queue for FailedTasks {
             async move { queue.lease(task, visibility).await }
         });
         let answers = side_by_side(futures.collect()).await;
-        let failed = answers.iter().find_map(|answer| answer.as_ref().err());
-        let failed = failed.cloned();
+        let failed = answers
+            .iter()
+            .find_map(|answer| answer.as_ref().err())
+            .cloned();
         let taken: Vec<Message> = answers.into_iter().flatten().flatten().collect();
         match failed {
             Some(error) if taken.is_empty() => Err(error),
@@ -357,12 +365,11 @@ impl Queue for FailedTasks {
     }
 
     async fn purge(&self) -> Result<PurgeStep, QueueError> {
-        let seek = |key| Seek {
+        let seeks = self.table.shards.keys(FAILURE).into_iter().map(|key| Seek {
             newest_first: false,
             columns: &[TASK_ID, STATUS, UNTIL, MOVED, item::TTL, item::EXPIRES],
             ..Seek::newest(key, PURGED_AT_ONCE)
-        };
-        let seeks = self.table.shards.keys(FAILURE).into_iter().map(seek);
+        });
         purge_some(self, seeks.collect()).await
     }
 }

@@ -1,11 +1,12 @@
-//! Maps a failed call of DynamoDB to the result of its task. Decides; calls nothing.
+//! Maps a failed DynamoDB call to the result of its task. Makes no calls.
 
 use dispatcher_core::queue::{ErrorKind, ItemError, QueueError};
 
-/// What a failed call means to the task that it was about.
+/// Converts the error of a call to the error of the task that it was about.
 pub(super) fn of_item(error: QueueError) -> ItemError {
     match error.kind {
-        // Credentials and policies are put right while we run; the lease outlives that.
+        // An operator can fix credentials and policies while the process runs, before the lease
+        // ends.
         ErrorKind::Transient | ErrorKind::Unreachable | ErrorKind::AccessDenied => {
             ItemError::Transient(error.message)
         }

@@ -1,4 +1,4 @@
-//! Reads without receiving: how many tasks there are, and which come next.
+//! Counts and shows tasks without receiving them.
 
 use super::item::{self, CREATED, EXPIRES, NOT_BEFORE, Readiness, TTL};
 use super::status::{PENDING, TAKEN};
@@ -9,13 +9,13 @@ use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::Message;
 use dispatcher_core::queue::{Depth, QueueError};
 
-/// The most pages of 1 MB that are counted of each status: some ten thousand small tasks. Beyond
-/// that the counts are what was seen, no more.
+/// The maximum number of pages of 1 MB that are counted for each key, which is about ten thousand
+/// small tasks. Beyond that, the count is too low.
 const MOST_PAGES: usize = 10;
 
 impl DynamoQueue {
-    /// Counts of what the index shows. Expired tasks are in none; what the sample has taken is in
-    /// flight. A table whose counts stop short says so in the log.
+    /// Counts the tasks in the index. Expired tasks are not counted; tasks that the sample has
+    /// taken count as in flight. If the count is incomplete, a line in the log says so.
     pub(super) async fn count(&self) -> Result<Depth, QueueError> {
         let mut depth = Depth::default();
         let mut oldest: Option<Timestamp> = None;
@@ -74,7 +74,7 @@ impl DynamoQueue {
         seek.after.is_some()
     }
 
-    /// The next tasks as a receive would bring them, the newest first, then the delayed.
+    /// Returns the next tasks in the order of receives, the newest first, then the delayed tasks.
     pub(super) async fn show(&self, max: usize) -> Result<Vec<Message>, QueueError> {
         let today = clock::wall_clock_now();
         let mut found: Vec<(bool, Option<Timestamp>, Message)> = Vec::new();

@@ -1,11 +1,12 @@
-//! A DynamoDB table as a queue that gives the newest first, in the layout of AWS's LIFO sample. The
-//! only place that names its SDK; knows no other backend.
+//! A DynamoDB table as a queue that delivers the newest task first, in the layout of AWS's LIFO
+//! sample. The only place that names its SDK; knows no other backend.
 //!
-//! `item` and `body` say what columns mean, `status` how a status is written, `agree` over how many
-//! keys; `claim` takes, `settle` and `dead_letter` end, `send` begins, `sweep` puts back what workers left
-//! that are gone, `failed` is what was given up, `census` counts what nobody came to in time, `look` what there is, `browse` walks over it,
-//! `purge` empties it.
-//! Every change is one conditional write on the item itself: the index is only where tasks are found.
+//! `item` and `body` define the columns, `status` the values of the status column, and `agree` the
+//! number of index keys. `claim` takes tasks, `settle` and `dead_letter` end them, and `send`
+//! creates them. `sweep` puts back the tasks of dead workers. `failed` reads the failed tasks, and
+//! `census` counts the tasks that expired while they waited. `look` counts and shows tasks,
+//! `browse` lists them, and `purge` empties the table.
+//! Every change is one conditional write on the item itself: the index only serves to find tasks.
 
 mod agree;
 mod body;
@@ -31,53 +32,55 @@ mod table;
 
 pub use failed::{FAILED, FailedTasks};
 pub use open::Dynamo;
-pub use table::Consumed;
+pub use table::TableUnits;
 
 use claim::{ClaimPass, Spread};
 use dispatcher_core::clock;
 use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::memory::{Budget, HeldBytes};
-use dispatcher_core::message::{Message, Outcome, Outgoing, Receipt};
+use dispatcher_core::message::{Message, Outcome, OutgoingMessage, Receipt};
 use dispatcher_core::queue::{
     Ask, BrowseCursor, BrowsePage, Depth, Identity, ItemError, PurgeStep, Queue, QueueError,
-    Received, VISIBILITY_CEILING,
+    QueueFacts, ReceivedMessages, VISIBILITY_CEILING,
 };
 use pace::Pace;
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 use sweep::Sweeper;
 use table::{Seek, Table};
 use tokio_util::sync::CancellationToken;
 
-/// Maximum items of one call of the port: the sample's page.
+/// The maximum number of items in one call of the port: the sample's page.
 const BATCH: usize = 10;
-/// Maximum bytes of one item (DynamoDB developer guide, quotas).
+/// The maximum size of one item in bytes (DynamoDB developer guide, quotas).
 const LARGEST_ITEM: u64 = 400 * 1024;
 
-/// The longest `wait` of one receive; the same as SQS, so that routes behave alike.
+/// The longest `wait` of one receive, as on SQS, so that all routes behave alike.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
-/// What may be chosen about tables.
+/// The options of a DynamoDB queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The column that is the body; without it all columns of the task's own, as JSON.
+    /// The column that is the body. `None`: the body is all of the task's columns, as JSON.
     pub body_attribute: Option<String>,
-    /// Over how many keys of the index each status is spread; 1 is the sample's table.
+    /// The number of index keys for each status; 1 is the sample's table.
     pub shards: u16,
-    /// How long a task that is sent from here may live from when it may be taken.
+    /// The lifetime of a task that this process sends, counted from the time at which it may be
+    /// taken.
     pub time_to_live: Duration,
-    /// The longest pause between two looks at a table that has nothing.
+    /// The longest pause between two polls of an empty table.
     pub idle_poll: Duration,
-    /// What becomes of a task that is done.
-    pub completed: Completed,
+    /// Whether completed tasks are kept.
+    pub completed: Completion,
 }
 
-/// What becomes of a task that is done.
+/// The end of a completed task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Completed {
-    /// It stays as `SUCCESS` until its `ttl`, as in the sample.
+pub enum Completion {
+    /// The task stays as `SUCCESS` until its `ttl`, as in the sample.
     Keep,
-    /// It is deleted at once.
+    /// The task is deleted at once.
     Delete,
 }
 
@@ -86,10 +89,10 @@ impl Default for Options {
         Self {
             body_attribute: None,
             shards: 1,
-            // As SQS keeps its messages, unless told otherwise.
+            // The default retention period of SQS.
             time_to_live: Duration::from_secs(4 * 24 * 3_600),
             idle_poll: Duration::from_secs(2),
-            completed: Completed::Keep,
+            completed: Completion::Keep,
         }
     }
 }
@@ -103,37 +106,34 @@ pub struct DynamoQueue {
     sweeper: Sweeper,
     pace: Mutex<Pace>,
     spread: Spread,
-    /// Where the last look ended that found nothing and had more to read.
+    /// The position after the last pass that found nothing and did not read all pages.
     rest: Mutex<Option<Vec<Seek>>>,
-    /// The bytes that the process may hold.
+    /// The memory budget of the process.
     budget: Option<Arc<Budget>>,
 }
 
 impl DynamoQueue {
-    /// The same for a process that may hold so many bytes.
+    /// Sets the memory budget of the process.
     #[must_use]
     pub fn within(self, budget: Option<Arc<Budget>>) -> Self {
         Self { budget, ..self }
     }
 
-    /// What its calls have consumed so far.
-    pub fn consumed(&self) -> Consumed {
+    /// Returns the units that the calls to this table have consumed so far.
+    pub fn consumed(&self) -> TableUnits {
         self.table.spent.total()
     }
 
-    /// How many tasks were seen here whose time to live passed while they waited.
+    /// Returns the number of tasks that this process saw expire while they waited.
     pub fn expired(&self) -> u64 {
         self.sweeper.expired()
     }
 
-    /// When to look again after a look that found nothing, unless it is notified.
+    /// Returns when to poll again after a pass that found nothing, unless a notification comes
+    /// earlier.
     fn again(&self, look: &ClaimPass, end: BootInstant) -> BootInstant {
         let now = clock::now();
-        let pause = self
-            .pace
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .empty();
+        let pause = self.pace.lock().empty();
         let today = clock::wall_clock_now();
         let due = |at: Timestamp| now + at.since(today);
         let due = look.next.map_or(end, due);
@@ -141,7 +141,7 @@ impl DynamoQueue {
     }
 
     fn found(&self) {
-        let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pace = self.pace.lock();
         pace.found();
     }
 }
@@ -152,6 +152,14 @@ impl Queue for DynamoQueue {
         &self.identity
     }
 
+    fn facts(&self) -> QueueFacts {
+        QueueFacts {
+            can_browse: true,
+            finds_by_id: true,
+            ..QueueFacts::default()
+        }
+    }
+
     fn dead_letter_queue(&self) -> Option<String> {
         Some(match &self.dead_letter_queue {
             Some(other) => other.reading.queue.clone(),
@@ -159,10 +167,14 @@ impl Queue for DynamoQueue {
         })
     }
 
-    /// DynamoDB has no long polls: it looks again and again, less and less often while nothing
-    /// comes, and at once when something was sent or released in this process. What it brings is
-    /// always the newest first, asked for or not.
-    async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {
+    /// DynamoDB has no long polling. This polls repeatedly, less and less often while the table is
+    /// empty, and at once when this process sends or releases a task. It always returns the newest
+    /// tasks first, even if the caller does not ask for that order.
+    async fn receive(
+        &self,
+        ask: Ask,
+        hurry: &CancellationToken,
+    ) -> Result<ReceivedMessages, QueueError> {
         if ask.visibility > VISIBILITY_CEILING {
             return Err(self.table.call("receiving").refused(&format!(
                 "a visibility of {:?} is too long; wanted 0 s to 12 h",
@@ -174,11 +186,13 @@ impl Queue for DynamoQueue {
         let mut notifier = self.table.notifier.subscribe();
         loop {
             notifier.borrow_and_update();
-            // As many as there is room for if each has the largest size, and one in any case.
+            // Takes as many messages as fit into the budget if each has the largest size, but at
+            // least one.
             let budget = self.budget.as_ref();
             let affordable = budget.map(|budget| budget.free() / LARGEST_ITEM);
-            let most = affordable.and_then(|fit| usize::try_from(fit).ok());
-            let most = most.map_or(max, |fit| fit.clamp(1, max));
+            let most = affordable
+                .and_then(|fit| usize::try_from(fit).ok())
+                .map_or(max, |fit| fit.clamp(1, max));
             let reserved = budget.map(|budget| budget.take(most as u64 * LARGEST_ITEM));
             let look = self.look(most, ask.visibility, hurry).await?;
             let held: Option<Vec<HeldBytes>> = budget.map(|budget| {
@@ -191,19 +205,19 @@ impl Queue for DynamoQueue {
             }
             let over = clock::now() >= end || hurry.is_cancelled();
             if !look.messages.is_empty() || over {
-                return Ok(Received {
+                return Ok(ReceivedMessages {
                     messages: look.messages,
                     drained: look.drained,
                     taken: look.taken,
                     held: held.unwrap_or_default(),
-                    ..Received::default()
+                    ..ReceivedMessages::default()
                 });
             }
             let again = self.again(&look, end);
             tokio::select! {
                 biased; // for simulations
                 () = hurry.cancelled() => {
-                    return Ok(Received { drained: look.drained, ..Received::default() });
+                    return Ok(ReceivedMessages { drained: look.drained, ..ReceivedMessages::default() });
                 }
                 // The sender lives as long as the table.
                 _ = notifier.changed() => self.found(),
@@ -220,7 +234,7 @@ impl Queue for DynamoQueue {
         self.settle_all(items).await
     }
 
-    async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>> {
+    async fn send(&self, items: &[OutgoingMessage]) -> Vec<Result<String, ItemError>> {
         self.send_all(items).await
     }
 
@@ -232,12 +246,8 @@ impl Queue for DynamoQueue {
         self.show(max).await
     }
 
-    async fn would_take(&self, item: &Outgoing) -> Result<(), ItemError> {
+    async fn would_take(&self, item: &OutgoingMessage) -> Result<(), ItemError> {
         self.takes(item)
-    }
-
-    fn can_browse(&self) -> bool {
-        true
     }
 
     async fn browse(
@@ -248,8 +258,8 @@ impl Queue for DynamoQueue {
         self.list(after, max).await
     }
 
-    /// Puts back first what others held that are gone: whoever walks to take may be the only one that
-    /// ever takes anything here.
+    /// First puts back the tasks of dead workers: the process that browses may be the only one that
+    /// ever takes tasks from this table.
     async fn browse_end(&self) -> Result<BrowseCursor, QueueError> {
         self.sweeper.run().await?;
         self.end_of_list()
@@ -262,10 +272,6 @@ impl Queue for DynamoQueue {
     ) -> Result<Vec<Message>, QueueError> {
         self.take_listed(listed, visibility.min(VISIBILITY_CEILING))
             .await
-    }
-
-    fn finds_by_id(&self) -> bool {
-        true
     }
 
     async fn find_waiting(&self, id: &str) -> Result<Option<Message>, QueueError> {

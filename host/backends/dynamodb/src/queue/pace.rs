@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-/// The pause after the first look that found nothing.
+/// The pause after the first poll that found nothing.
 const FIRST: Duration = Duration::from_millis(50);
 
-/// Pauses that grow from fast to slow while there is nothing.
+/// The pauses between polls, which grow while the table is empty.
 #[derive(Debug, Clone)]
 pub(super) struct Pace {
     next: Duration,
@@ -13,7 +13,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// No pause is longer than `most`.
+    /// Creates pauses of at most `most`.
     pub(super) fn new(most: Duration) -> Self {
         Self {
             next: FIRST.min(most),
@@ -21,14 +21,15 @@ impl Pace {
         }
     }
 
-    /// A look found nothing: how long to wait before the next one, unless it is notified.
+    /// Returns how long to wait after a poll that found nothing, unless a notification comes
+    /// earlier.
     pub(super) fn empty(&mut self) -> Duration {
         let pause = self.next;
         self.next = (pause * 3 / 2).min(self.most);
         pause
     }
 
-    /// A look found something, or something is known to have come.
+    /// Resets the pause after a poll that found a task or after a notification.
     pub(super) fn found(&mut self) {
         self.next = FIRST.min(self.most);
     }

@@ -1,26 +1,26 @@
-//! Empties a status of a table, some tasks at a time. Knows no condition under which a task goes: its
-//! `PurgeSource` does.
+//! Empties a status of a table, some tasks at a time. The `PurgeSource` decides which tasks may be
+//! removed.
 
 use super::item::TaskItem;
 use super::table::{IndexPage, Seek, side_by_side};
 use dispatcher_core::queue::{PurgeStep, QueueError};
 
-/// So many tasks of each key are removed side by side.
+/// The maximum number of tasks of each key that are removed concurrently.
 pub(super) const PURGED_AT_ONCE: usize = 100;
 
-/// The tasks of a status, of which some may go.
+/// The tasks of a status, some of which may be removed.
 #[async_trait::async_trait]
 pub(super) trait PurgeSource: Sync {
-    /// A page of the index, without the tasks that stay.
+    /// Reads a page of the index, without the tasks that must stay.
     async fn page(&self, seek: &Seek) -> Result<IndexPage, QueueError>;
 
-    /// Removes these tasks; the number is of those that were there.
+    /// Removes these tasks and returns how many of them existed.
     async fn remove(&self, items: Vec<TaskItem>) -> Result<u64, QueueError>;
 }
 
-/// Removes some tasks, from the beginning of each of these keys. The index still lists for a while what
-/// was removed before. So pages that bring nothing to remove prove nothing about those behind them: the
-/// step goes on until it has removed something or the keys have no more pages.
+/// Removes some tasks from the beginning of each of these keys. For a while the index still lists
+/// tasks that were removed before, so a page without a task to remove says nothing about later
+/// pages. The step continues until it has removed a task or no key has more pages.
 pub(super) async fn purge_some(
     source: &dyn PurgeSource,
     mut seeks: Vec<Seek>,
@@ -44,7 +44,8 @@ pub(super) async fn purge_some(
     })
 }
 
-/// Removes tasks side by side; each answers whether it was there. An error only if none was.
+/// Runs these removals concurrently and returns how many tasks existed. Fails only if a removal
+/// failed and no task was removed.
 pub(super) async fn removed<F>(removals: Vec<F>) -> Result<u64, QueueError>
 where
     F: Future<Output = Result<bool, QueueError>> + Send + 'static,
@@ -85,12 +86,12 @@ mod tests {
                 .and_then(|after| item::whole(after, TASK_ID));
             let at = usize::try_from(place.unwrap_or_default()).unwrap();
             let end = (at + PURGED_AT_ONCE).min(self.listed.len());
-            let task = |number: &usize| {
+            let items = self.listed[at..end].iter().map(|number| {
                 TaskItem::from([(TASK_ID.to_owned(), item::text(number.to_string()))])
-            };
+            });
             let next = TaskItem::from([(TASK_ID.to_owned(), item::number(end as u64))]);
             Ok(IndexPage {
-                items: self.listed[at..end].iter().map(task).collect(),
+                items: items.collect(),
                 next: (end < self.listed.len()).then_some(next),
             })
         }

@@ -1,4 +1,5 @@
-//! The receipt of one delivery, as text: which task, by which fence token, since when. Pure.
+//! The receipt of one delivery as a text: the fence token, the time of the receive and the task's
+//! id. Pure.
 
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::Receipt;
@@ -9,31 +10,33 @@ use dispatcher_core::queue::ItemError;
 pub(super) struct TaskDelivery {
     /// The fence token: a UUID, new with each delivery.
     pub token: String,
-    /// When it was delivered; the ceiling of 12 hours is counted from it.
+    /// The time of the receive, from which the ceiling of 12 hours is counted.
     pub taken: Timestamp,
     /// The task's id, which may be any text.
     pub task: String,
 }
 
 impl TaskDelivery {
-    /// As the port knows it.
+    /// Returns the receipt as the port uses it.
     pub(super) fn receipt(&self) -> Receipt {
         let Self { token, taken, task } = self;
         Receipt(format!("{token}.{}.{task}", taken.0))
     }
 
-    /// What `receipt` made; anything else was never our receipt.
+    /// Parses a receipt that `receipt` returned; any other text is refused.
     pub(super) fn parse(receipt: &Receipt) -> Result<Self, ItemError> {
-        let parts = || {
-            let (token, rest) = receipt.0.split_once('.')?;
-            let (taken, task) = rest.split_once('.')?;
-            Some(Self {
-                token: token.to_owned(),
-                taken: Timestamp(taken.parse().ok()?),
-                task: task.to_owned(),
-            })
-        };
-        parts().ok_or_else(|| ItemError::Refused("not a receipt of this backend".into()))
+        Self::read(&receipt.0)
+            .ok_or_else(|| ItemError::Refused("not a receipt of this backend".into()))
+    }
+
+    fn read(receipt: &str) -> Option<Self> {
+        let (token, rest) = receipt.split_once('.')?;
+        let (taken, task) = rest.split_once('.')?;
+        Some(Self {
+            token: token.to_owned(),
+            taken: Timestamp(taken.parse().ok()?),
+            task: task.to_owned(),
+        })
     }
 }
 

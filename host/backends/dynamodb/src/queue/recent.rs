@@ -1,16 +1,18 @@
-//! Remembers which tasks this process has just tried to take: concurrent polls see the same page,
-//! and all but one would fail, at the price of a write each. Pure: `now` is an argument.
+//! Remembers the tasks that this process has just tried to take. Concurrent polls see the same
+//! page; without this, all but one of them would fail, and each failed write costs units. Pure:
+//! `now` is an argument.
 
 use super::sweep::MARGIN;
 use dispatcher_core::clock::BootInstant;
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long a try is remembered, unless the task is known to be free again: less than it takes
-/// another process to put it back, which waits for the end of a lease (2 s at least) and a margin.
+/// The time for which a try is remembered, unless the task is known to be free again. It is shorter
+/// than the time after which another process puts the task back: the rest of a lease (at least 2 s)
+/// plus a margin.
 const REMEMBERED: Duration = MARGIN.saturating_mul(2);
-/// So many are kept before old ones are sought.
+/// The number of tries above which old ones are removed.
 const MANY: usize = 1_024;
 
 /// The tries of the last few seconds.
@@ -18,23 +20,23 @@ const MANY: usize = 1_024;
 pub(super) struct Recent(Mutex<HashMap<String, BootInstant>>);
 
 impl Recent {
-    /// Whether nobody here tries this task, who then does.
+    /// Registers a try of this task; returns false if this process already tries it.
     pub(super) fn begin(&self, task: &str, now: BootInstant) -> bool {
-        let mut tries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = |at: &BootInstant| now.since(*at) < REMEMBERED;
+        let mut tries = self.0.lock();
         if tries.len() >= MANY {
-            tries.retain(|_, at| fresh(at));
+            tries.retain(|_, at| now.since(*at) < REMEMBERED);
         }
-        if tries.get(task).is_some_and(fresh) {
+        let before = tries.get(task);
+        if before.is_some_and(|at| now.since(*at) < REMEMBERED) {
             return false;
         }
         tries.insert(task.to_owned(), now);
         true
     }
 
-    /// The task may be taken again.
+    /// Forgets a task, so that it may be tried again.
     pub(super) fn forget(&self, task: &str) {
-        let mut tries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tries = self.0.lock();
         tries.remove(task);
     }
 }
@@ -43,9 +45,12 @@ impl Recent {
 mod tests {
     use super::*;
 
+    fn at(ms: u64) -> BootInstant {
+        BootInstant::from_boot(Duration::from_millis(ms))
+    }
+
     #[test]
     fn recent_task_is_not_retried_until_released_or_expired() {
-        let at = |ms| BootInstant::from_boot(Duration::from_millis(ms));
         let recent = Recent::default();
         assert!(recent.begin("a", at(0)));
         assert!(!recent.begin("a", at(3_999)));
@@ -64,7 +69,7 @@ mod tests {
                 BootInstant::from_boot(Duration::from_secs(n)),
             );
         }
-        let kept = recent.0.lock().expect("nobody panicked").len();
+        let kept = recent.0.lock().len();
         assert!(kept <= MANY, "{kept}");
     }
 }

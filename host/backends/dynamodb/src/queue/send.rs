@@ -1,5 +1,5 @@
-//! Sends tasks: one conditional put for each message, concurrently. A batch write has no condition,
-//! and repeated after a lost answer it would reset tasks that were taken meanwhile.
+//! Sends tasks with one conditional put for each message, concurrently. A batch write has no
+//! conditions: repeated after a lost response, it would reset tasks that were taken meanwhile.
 
 use super::DynamoQueue;
 use super::item::{self, CREATED, NOT_BEFORE, STATUS, TASK_ID, TTL, TaskItem, UPDATED};
@@ -10,27 +10,27 @@ use aws_sdk_dynamodb::types::ReturnConsumedCapacity;
 use dispatcher_aws::failure::is_unmet;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message;
-use dispatcher_core::message::{Attribute, Outgoing};
+use dispatcher_core::message::{Attribute, OutgoingMessage};
 use dispatcher_core::queue::ItemError;
 use std::time::Duration;
 
-/// Maximum bytes of a body and its attributes: what DynamoDB takes as one item, less its other
-/// columns and what taking and ending it adds.
+/// The maximum size in bytes of a body and its attributes: the limit of a DynamoDB item, less the
+/// other columns and those that taking and ending the task add.
 const MOST_BYTES: usize = 400 * 1024 - 1024;
 
-/// A task to be written.
+/// A new task.
 #[derive(Debug)]
 pub(super) struct NewTask<'a> {
     pub id: String,
     pub created: Timestamp,
     pub delay: Duration,
-    /// How long it may live from when it may be taken.
+    /// The lifetime, counted from the time at which the task may be taken.
     pub life: Duration,
     pub body: &'a str,
     pub attributes: &'a [Attribute],
 }
 
-/// The item of a new task. An error is why it cannot be.
+/// Returns the item of a new task. The error says why it cannot be stored.
 pub(super) fn fresh(table: &Table, task: &NewTask<'_>) -> Result<TaskItem, String> {
     let mut item = table.reading.columns(task.body, task.attributes)?;
     let status = table.shards.key(PENDING, &task.id);
@@ -48,8 +48,12 @@ pub(super) fn fresh(table: &Table, task: &NewTask<'_>) -> Result<TaskItem, Strin
     Ok(item)
 }
 
-/// Whether a message can be a task.
-fn check(table: &Table, outgoing: &Outgoing, attributes: &[Attribute]) -> Result<(), ItemError> {
+/// Checks that a message can be stored as a task.
+fn check(
+    table: &Table,
+    outgoing: &OutgoingMessage,
+    attributes: &[Attribute],
+) -> Result<(), ItemError> {
     if outgoing.group.is_some() {
         return Err(ItemError::Refused(format!(
             "`{}` does not support groups: it delivers the newest first; send without a group",
@@ -66,11 +70,14 @@ fn check(table: &Table, outgoing: &Outgoing, attributes: &[Attribute]) -> Result
 }
 
 impl DynamoQueue {
-    pub(super) fn takes(&self, outgoing: &Outgoing) -> Result<(), ItemError> {
+    pub(super) fn takes(&self, outgoing: &OutgoingMessage) -> Result<(), ItemError> {
         check(&self.table, outgoing, &outgoing.attributes_with_trace())
     }
 
-    pub(super) async fn send_all(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>> {
+    pub(super) async fn send_all(
+        &self,
+        items: &[OutgoingMessage],
+    ) -> Vec<Result<String, ItemError>> {
         let futures = items.iter().cloned().map(|outgoing| {
             let table = self.table.clone();
             let created = table.created();
@@ -114,7 +121,8 @@ async fn put(table: &Table, item: TaskItem) -> Result<(), ItemError> {
             table.spent.wrote(answer.consumed_capacity());
             Ok(())
         }
-        // Nobody else has this id: the answer to the first of the SDK's attempts was lost.
+        // The id is unique, so an earlier attempt of the SDK has written it and its response was
+        // lost.
         Err(error) if is_unmet(&error) => Ok(()),
         Err(error) => Err(of_item(table.call("PutItem").failed(&error))),
     }

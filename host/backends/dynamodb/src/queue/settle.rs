@@ -1,11 +1,12 @@
-//! Extends and settles deliveries: conditional steps that require the fence token, never a time.
+//! Extends and settles deliveries with conditional steps that require the fence token and never
+//! check a time.
 
 use super::item::{self, EXPIRES, MOVED, NOT_BEFORE, REASON, STATUS, TOKEN, TTL, TaskItem, UNTIL};
 use super::item_errors::of_item;
 use super::receipt::TaskDelivery;
 use super::status::{self, FAILURE, PENDING, SUCCESS, TAKEN};
-use super::table::{ConditionalRemoval, ConditionalStep, Stepped, Table, side_by_side};
-use super::{Completed, DynamoQueue};
+use super::table::{ConditionalRemoval, ConditionalStep, StepResult, Table, side_by_side};
+use super::{Completion, DynamoQueue};
 use aws_sdk_dynamodb::types::AttributeValue;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
@@ -15,17 +16,18 @@ use std::time::Duration;
 
 type SettleResult = Result<(), ItemError>;
 
-/// A delivery still holds its task: one that the sample has taken since carries no lease.
+/// The condition that a delivery still holds its task. If the sample has taken the task since, it
+/// has no lease.
 const HELD: &str = "begins_with(#status, :held) AND #token = :token AND attribute_exists(#until)";
-/// The columns of a lease.
+/// The names of the columns of a lease.
 pub(super) const LEASE: &[(&str, &str)] = &[("#token", TOKEN), ("#until", UNTIL)];
 
-/// Where a delivery goes from `TAKEN`.
+/// The end of a delivery that is `TAKEN`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TableEnd {
     Success,
     Failure(String),
-    /// `FAILURE` as well, with a copy in this table.
+    /// `FAILURE`, with a copy in this table.
     Moved {
         why: String,
         to: String,
@@ -44,7 +46,7 @@ impl TableEnd {
 }
 
 impl DynamoQueue {
-    /// Keeps deliveries for this long from now; nothing at all gives them back.
+    /// Extends each lease to this duration from now; a zero duration releases the task.
     pub(super) async fn extend_all(&self, items: &[(Receipt, Duration)]) -> Vec<SettleResult> {
         let futures = items.iter().cloned().map(|(receipt, more)| {
             let table = self.table.clone();
@@ -55,15 +57,16 @@ impl DynamoQueue {
                 }
                 let step = extension(&delivery, TAKEN, more)?;
                 match table.step(step).await.map_err(of_item)? {
-                    Stepped::Done(_) => Ok(()),
-                    Stepped::Not(found) => Err(gone(found.as_ref())),
+                    StepResult::Done(_) => Ok(()),
+                    StepResult::Not(found) => Err(gone(found.as_ref())),
                 }
             }
         });
         side_by_side(futures.collect()).await
     }
 
-    /// Settles every delivery of the slice once; of different outcomes for one the most final.
+    /// Settles each delivery of the slice once. If a delivery has several outcomes, the most final
+    /// one applies.
     pub(super) async fn settle_all(&self, items: &[(Message, Outcome)]) -> Vec<SettleResult> {
         let mut chosen: Vec<(&Message, &Outcome)> = Vec::new();
         let mut places = Vec::new();
@@ -123,7 +126,7 @@ fn finality(outcome: &Outcome) -> u8 {
     }
 }
 
-/// What a condition that a delivery still holds its task stands on.
+/// Returns the values for the condition [`HELD`].
 fn held_values(delivery: &TaskDelivery, status: &str) -> Vec<(&'static str, AttributeValue)> {
     vec![
         (":held", item::text(status)),
@@ -131,7 +134,7 @@ fn held_values(delivery: &TaskDelivery, status: &str) -> Vec<(&'static str, Attr
     ]
 }
 
-/// A step of a delivery that still holds its task in this status.
+/// Returns a step that requires that the delivery still holds its task in this status.
 pub(super) fn held(
     delivery: &TaskDelivery,
     status: &str,
@@ -150,7 +153,7 @@ pub(super) fn held(
     }
 }
 
-/// The step that keeps a delivery for this long from now.
+/// Returns the step that extends a lease to this duration from now.
 pub(super) fn extension(
     delivery: &TaskDelivery,
     status: &str,
@@ -168,7 +171,7 @@ pub(super) fn extension(
     Ok(held(delivery, status, update, LEASE, until))
 }
 
-/// The step that ends a delivery.
+/// Returns the step that ends a delivery.
 pub(super) fn ending(table: &Table, delivery: &TaskDelivery, end: &TableEnd) -> ConditionalStep {
     let to = item::text(table.shards.key(end.status(), &delivery.task));
     match end {
@@ -238,7 +241,7 @@ pub(super) fn ending(table: &Table, delivery: &TaskDelivery, end: &TableEnd) -> 
     }
 }
 
-/// Until when a dead letter of now is kept.
+/// Returns the `ttl` of a task that becomes a dead letter now.
 fn life_ends(table: &Table) -> AttributeValue {
     item::number(item::ttl(due(table.dead_letter_lifetime())))
 }
@@ -247,19 +250,19 @@ fn due(after: Duration) -> Timestamp {
     clock::wall_clock_now() + after
 }
 
-/// Ends a delivery if it is still ours, or was ended so before.
+/// Ends a delivery if it still holds its task. Succeeds also if it already ended in this way.
 pub(super) async fn end(table: &Table, delivery: &TaskDelivery, end: &TableEnd) -> SettleResult {
     match table.step(ending(table, delivery, end)).await {
-        Ok(Stepped::Done(_)) => {
+        Ok(StepResult::Done(_)) => {
             if matches!(end, TableEnd::Pending(_)) {
                 table.recent.forget(&delivery.task);
                 table.notify();
             }
             Ok(())
         }
-        Ok(Stepped::Not(found)) => ended_before(found.as_ref(), delivery, end.status()),
+        Ok(StepResult::Not(found)) => ended_before(found.as_ref(), delivery, end.status()),
         Err(error) => match end {
-            // The task may have no room left for a reason.
+            // The item may have no room left for the reason.
             TableEnd::Failure(why) if error.kind == ErrorKind::Invalid && !why.is_empty() => {
                 let (queue, task) = (&table.reading.queue, &delivery.task);
                 tracing::warn!(queue, task, why, %error, "task becomes FAILURE without its reason");
@@ -275,16 +278,16 @@ pub(super) async fn end(table: &Table, delivery: &TaskDelivery, end: &TableEnd) 
     }
 }
 
-/// Ends a delivery whose task is done.
+/// Ends a delivery whose task succeeded.
 async fn complete(table: &Table, delivery: &TaskDelivery) -> SettleResult {
     match table.completed {
-        Completed::Keep => end(table, delivery, &TableEnd::Success).await,
-        Completed::Delete => remove_held(table, delivery, TAKEN).await,
+        Completion::Keep => end(table, delivery, &TableEnd::Success).await,
+        Completion::Delete => remove_held(table, delivery, TAKEN).await,
     }
 }
 
-/// Removes a task that this delivery holds in this status. One that is gone counts as removed by it: the
-/// answer to the first call may have been lost, and nothing is left that could tell.
+/// Removes a task that this delivery holds in this status. A missing task counts as removed: the
+/// response to the first call may have been lost, and no record is left to distinguish the cases.
 pub(super) async fn remove_held(
     table: &Table,
     delivery: &TaskDelivery,
@@ -297,12 +300,12 @@ pub(super) async fn remove_held(
         values: held_values(delivery, status),
     };
     match table.remove(removal).await.map_err(of_item)? {
-        Stepped::Done(_) | Stepped::Not(None) => Ok(()),
-        Stepped::Not(found) => Err(gone(found.as_ref())),
+        StepResult::Done(_) | StepResult::Not(None) => Ok(()),
+        StepResult::Not(found) => Err(gone(found.as_ref())),
     }
 }
 
-/// Whether this very delivery was ended so before: the answer to the first call was lost.
+/// Succeeds if this delivery already ended in this status: the response to the first call was lost.
 pub(super) fn ended_before(
     found: Option<&TaskItem>,
     delivery: &TaskDelivery,
@@ -312,13 +315,10 @@ pub(super) fn ended_before(
         let is_so = item::string(item, STATUS).is_some_and(|key| status::is(key, status));
         is_so && item::string(item, TOKEN) == Some(&delivery.token)
     });
-    match same {
-        true => Ok(()),
-        false => Err(gone(found)),
-    }
+    if same { Ok(()) } else { Err(gone(found)) }
 }
 
-/// What a delivery is told whose task is no longer its own.
+/// Returns the error for a delivery that no longer holds its task.
 pub(super) fn gone(found: Option<&TaskItem>) -> ItemError {
     ItemError::Gone(match found.and_then(|item| item::string(item, STATUS)) {
         None => "there is no such task any more".into(),

@@ -1,28 +1,28 @@
-//! The values of the column `taskStatus`, and how one status may be spread over several keys of the
-//! index. Pure.
+//! The values of the column `taskStatus`, and the spread of one status over several index keys.
+//! Pure.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Waits to be taken.
+/// A waiting task.
 pub(super) const PENDING: &str = "PENDING";
-/// Somebody works on it.
+/// A task that a worker is handling.
 pub(super) const TAKEN: &str = "TAKEN";
-/// Done.
+/// A completed task.
 pub(super) const SUCCESS: &str = "SUCCESS";
-/// Given up.
+/// A failed task.
 pub(super) const FAILURE: &str = "FAILURE";
 
-/// Over how many keys of the index each status is spread; 1 is the sample's own table.
+/// The number of index keys for each status; 1 is the sample's own table.
 #[derive(Debug)]
 pub(super) struct Shards {
-    /// So many are written to.
+    /// The number of keys that this process writes to.
     own: u16,
-    /// So many may hold tasks: the most that anybody has ever written to.
+    /// The number of keys that may hold tasks: the most that any process has ever written to.
     widest: AtomicU16,
 }
 
 impl Shards {
-    /// At least one; as far as is known nobody has ever had more.
+    /// Creates at least one shard. Assumes that no process ever used more, until `learn` is called.
     pub(super) fn new(count: u16) -> Self {
         let own = count.max(1);
         Self {
@@ -31,17 +31,18 @@ impl Shards {
         }
     }
 
-    /// How many are written to.
+    /// Returns the number of keys that this process writes to.
     pub(super) fn own(&self) -> u16 {
         self.own
     }
 
-    /// Somebody has written to so many.
+    /// Notes that another process has written to `count` keys.
     pub(super) fn learn(&self, count: u16) {
         self.widest.fetch_max(count, Ordering::Relaxed);
     }
 
-    /// The key under which a task gets this status: the same in every process with as many shards.
+    /// Returns the key under which a task gets this status. It is the same in every process with
+    /// the same number of shards.
     pub(super) fn key(&self, status: &str, task: &str) -> String {
         match self.own {
             1 => status.to_owned(),
@@ -49,8 +50,8 @@ impl Shards {
         }
     }
 
-    /// Every key under which tasks may have this status. The plain word is always among them: the
-    /// sample writes no other.
+    /// Returns all keys under which tasks may have this status. The plain status is always among
+    /// them, because the sample writes only that.
     pub(super) fn keys(&self, status: &str) -> Vec<String> {
         let plain = std::iter::once(status.to_owned());
         match self.widest.load(Ordering::Relaxed) {
@@ -68,7 +69,7 @@ pub(super) fn is(key: &str, status: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
 }
 
-/// FNV-1a: the same for all time, since keys in tables are made of it.
+/// Returns the FNV-1a hash. It must never change, since keys in tables are derived from it.
 fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

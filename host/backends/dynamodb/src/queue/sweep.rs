@@ -1,31 +1,32 @@
 //! Background work: releases the tasks of dead workers, and counts those that expired before they
 //! were received.
 
-use super::census::{Counted, KeyCount, PAGE};
+use super::census::{KeyCount, PAGE, PageCount};
 use super::item::{self, CREATED, EXPIRES, STATUS, TASK_ID, TOKEN, TTL, TaskItem, UNTIL};
 use super::status::{PENDING, TAKEN};
-use super::table::{ConditionalStep, IndexPage, Seek, Stepped, Table, steps};
+use super::table::{ConditionalStep, IndexPage, Seek, StepResult, Table, steps};
 use dispatcher_core::clock;
 use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::queue::QueueError;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-/// How often `TAKEN` tasks are looked at where no lease is known to expire earlier.
+/// The interval between two checks of `TAKEN` tasks if no lease is known to expire earlier.
 const EVERY: Duration = Duration::from_secs(10);
-/// How often at most.
+/// The shortest interval between two checks.
 const SELDOM: Duration = Duration::from_millis(500);
-/// How long after its end a lease is taken over. Clocks of several machines are compared here. If
-/// they differ by more than this and by what a healthy worker has left (half of its visibility at
-/// least), a task may run twice at once; it is never settled twice, since settling asks for the
-/// fence token and for no time.
+/// The time after the end of a lease at which another process takes the task over. It allows for
+/// clocks that differ between machines. If they differ by more than this margin plus the rest of a
+/// healthy worker's lease (at least half of the visibility timeout), a task may run twice at once.
+/// It is never settled twice, since settling checks the fence token and no time.
 pub(super) const MARGIN: Duration = Duration::from_secs(2);
-/// The most pages of 1 MB that one look reads.
+/// The maximum number of pages of 1 MB that one sweep reads for each key.
 const MOST_PAGES: usize = 10;
-/// Put back at once.
+/// The maximum number of tasks that are put back concurrently.
 const AT_ONCE: usize = 25;
-/// How often it is asked over how many keys others spread their tasks.
+/// The interval between two reads of the number of index keys that other processes use.
 const AGREE: Duration = Duration::from_secs(60);
 
 const PUT_BACK: &str = "SET #status = :pending, #updated = :date REMOVE #until";
@@ -37,19 +38,20 @@ const NAMES: &[(&str, &str)] = &[("#token", TOKEN), ("#until", UNTIL)];
 pub(super) struct Sweeper {
     table: Arc<Table>,
     state: Mutex<SweepState>,
-    /// Held by the sweep that is running.
+    /// The lock that a running sweep holds.
     under_way: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct SweepState {
-    /// When `TAKEN` tasks are looked at next.
+    /// The time of the next check of `TAKEN` tasks.
     next: BootInstant,
-    /// When old `PENDING` tasks are looked at next.
+    /// The time of the next check for expired `PENDING` tasks.
     next_old: BootInstant,
-    /// When it is asked next who writes to which keys.
+    /// The time of the next read of the number of index keys.
     next_agreement: BootInstant,
-    /// Where the last look at `TAKEN` tasks of a key ended that could not see them all.
+    /// For each key, the position after the last check of `TAKEN` tasks that did not read all of
+    /// them.
     rests: HashMap<String, TaskItem>,
     censuses: HashMap<String, KeyCount>,
     expired: u64,
@@ -59,7 +61,7 @@ impl Sweeper {
     pub(super) fn new(table: Arc<Table>) -> Self {
         Self {
             state: Mutex::new(SweepState {
-                // They agreed when it was opened.
+                // Opening the table has just read it.
                 next_agreement: clock::now() + AGREE,
                 ..SweepState::default()
             }),
@@ -69,15 +71,15 @@ impl Sweeper {
     }
 
     fn state(&self) -> MutexGuard<'_, SweepState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
-    /// When it is due.
+    /// Returns when the next sweep is due.
     pub(super) fn due(&self) -> BootInstant {
         self.state().next
     }
 
-    /// A lease ends then, unless it is extended.
+    /// Notes a time at which a lease ends, unless it is extended.
     pub(super) fn note(&self, until: Timestamp) {
         let wait = (until + MARGIN).since(clock::wall_clock_now()).max(SELDOM);
         let at = clock::now() + wait;
@@ -85,8 +87,8 @@ impl Sweeper {
         state.next = state.next.min(at);
     }
 
-    /// Sweeps if it is due; others who ask meanwhile need not wait for it. Fails only where nothing
-    /// can be read; what cannot be put back is for the log and the next sweep.
+    /// Sweeps if a sweep is due. Returns at once while another sweep runs. Fails only if the table
+    /// cannot be read; a task that cannot be put back is logged, and the next sweep retries it.
     pub(super) async fn run(&self) -> Result<(), QueueError> {
         let Ok(_one) = self.under_way.try_lock() else {
             return Ok(());
@@ -122,8 +124,8 @@ impl Sweeper {
         Ok(())
     }
 
-    /// Puts back what was taken under this key by one of us whose lease has expired. Where there is
-    /// more than one sweep may read the next continues from there.
+    /// Puts back the tasks of this key whose lease has expired. If there are more pages than one
+    /// sweep may read, the next sweep continues there.
     async fn put_back(&self, key: String) -> Result<(), QueueError> {
         let mut seek = Seek {
             limit: None,
@@ -134,7 +136,7 @@ impl Sweeper {
         for _ in 0..MOST_PAGES {
             let page = self.table.page(&seek).await?;
             let today = clock::wall_clock_now();
-            let orphans = page.items.iter().filter_map(|item| {
+            let found = page.items.iter().filter_map(|item| {
                 let until = item::whole(item, UNTIL).map(Timestamp)?;
                 if until + MARGIN > today {
                     self.note(until);
@@ -142,7 +144,7 @@ impl Sweeper {
                 }
                 self.orphan(item, &seek.key, today)
             });
-            let mut orphans: Vec<ConditionalStep> = orphans.collect();
+            let mut orphans: Vec<ConditionalStep> = found.collect();
             while !orphans.is_empty() {
                 let rest = orphans.split_off(orphans.len().min(AT_ONCE));
                 self.put_back_some(orphans).await;
@@ -183,13 +185,13 @@ impl Sweeper {
         let mut failed = None;
         for answer in steps(&self.table, orphans).await {
             match answer {
-                Ok(Stepped::Done(item)) => {
+                Ok(StepResult::Done(item)) => {
                     count += 1;
                     let task = item::string(&item, TASK_ID).unwrap_or_default();
                     self.table.recent.forget(task);
                 }
-                // Its worker lives after all, or another sweep was faster.
-                Ok(Stepped::Not(_)) => {}
+                // The worker extended its lease, or another sweep was faster.
+                Ok(StepResult::Not(_)) => {}
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
@@ -206,11 +208,10 @@ impl Sweeper {
         }
     }
 
-    /// Counts the tasks at the old end of this key whose time to live has passed, each once by this
-    /// process. They are left for DynamoDB to delete.
+    /// Counts the expired tasks at the old end of this key. This process counts each task once.
+    /// DynamoDB deletes them.
     async fn count_expired(&self, key: String) -> Result<(), QueueError> {
-        let census = self.state().censuses.get(&key).cloned();
-        let mut census = census.unwrap_or_default();
+        let mut census = self.state().censuses.get(&key).cloned().unwrap_or_default();
         let (above, after) = census.begin(clock::wall_clock_now());
         let mut seek = Seek {
             newest_first: false,
@@ -222,7 +223,7 @@ impl Sweeper {
         let mut count = 0_u64;
         for _ in 0..MOST_PAGES {
             let IndexPage { items, next } = self.table.page(&seek).await?;
-            let Counted { news, goes_on } = census.page(&items, next.clone());
+            let PageCount { news, goes_on } = census.page(&items, next.clone());
             count += news;
             if !goes_on {
                 break;
@@ -244,13 +245,13 @@ impl Sweeper {
         Ok(())
     }
 
-    /// How many tasks this process has counted whose time to live passed while they waited.
+    /// Returns the number of tasks that this process has counted that expired while they waited.
     pub(super) fn expired(&self) -> u64 {
         self.state().expired
     }
 }
 
-/// Whether it is time again for what is done so often; if so, sets the next time.
+/// Returns whether the next time is reached; if so, sets the one after it.
 fn again(next: &mut BootInstant, every: Duration, now: BootInstant) -> bool {
     let due = now >= *next;
     if due {

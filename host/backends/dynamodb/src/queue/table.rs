@@ -1,7 +1,7 @@
-//! Calls one table: the conditional update that is every step of a task's life, pages of its index,
-//! and consumed units. Decides nothing about tasks.
+//! Calls one table: makes the conditional updates of tasks, reads pages of its index and counts
+//! consumed units. Decides nothing about tasks.
 
-use super::Completed;
+use super::Completion;
 use super::item::{self, Dates, ItemFormat, STATUS, TASK_ID, TaskItem, UPDATED};
 use super::recent::Recent;
 use super::status::Shards;
@@ -24,10 +24,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How far ahead of the clock `taskCreated` may run so that no two tasks of one process share it.
+/// The maximum by which `taskCreated` may run ahead of the clock so that no two tasks of one
+/// process share it.
 const MOST_AHEAD: Duration = Duration::from_millis(100);
 
-/// Dead letters are kept at least so long: as long as SQS keeps any message ("Amazon SQS message
+/// The minimum lifetime of dead letters: the longest retention period of SQS ("Amazon SQS message
 /// quotas" in its developer guide).
 const DEAD_LETTER_LIFETIME: Duration = Duration::from_secs(14 * 24 * 3_600);
 
@@ -35,29 +36,29 @@ const DEAD_LETTER_LIFETIME: Duration = Duration::from_secs(14 * 24 * 3_600);
 #[derive(Debug)]
 pub(super) struct Table {
     pub client: Client,
-    /// Its name without the backend's prefix.
+    /// The name without the backend's prefix.
     pub name: String,
-    /// The endpoint or region; for messages.
+    /// The endpoint or region, for error messages.
     pub place: String,
-    /// The index on status and created.
+    /// The name of the index on status and created.
     pub index: String,
     pub dates: Dates,
     pub shards: Shards,
-    /// How long a task that we send may live.
+    /// The lifetime of a task that this process sends.
     pub time_to_live: Duration,
-    /// What becomes of a task that is done.
-    pub completed: Completed,
+    /// Whether completed tasks are kept.
+    pub completed: Completion,
     pub reading: ItemFormat,
-    /// Rung when something can be taken that could not before.
+    /// The notifier, which changes when a task becomes available.
     pub notifier: watch::Sender<u64>,
     pub spent: ConsumedUnits,
-    /// What this process has just tried to take.
+    /// The tasks that this process has just tried to take.
     pub recent: Recent,
     /// The newest `taskCreated` that this process has written.
     pub newest: AtomicU64,
 }
 
-/// What the calls to one table have consumed so far, as DynamoDB told.
+/// The units that the calls to one table have consumed so far, as reported by DynamoDB.
 #[derive(Debug, Default)]
 pub(super) struct ConsumedUnits {
     reads: AtomicU64,
@@ -66,17 +67,17 @@ pub(super) struct ConsumedUnits {
     conflicts: AtomicU64,
 }
 
-/// What the calls of one process to one table have consumed.
+/// The units that the calls of one process to one table have consumed.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Consumed {
-    /// Read units, of the table and its index.
+pub struct TableUnits {
+    /// The read units of the table and its index.
     pub reads: f64,
-    /// Write units, of the table and its index. DynamoDB does not tell those of a write whose
-    /// condition did not hold, which it charges for all the same.
+    /// The write units of the table and its index. DynamoDB also charges for a write whose
+    /// condition did not hold, but does not report its units.
     pub writes: f64,
-    /// Calls made.
+    /// The number of calls.
     pub calls: u64,
-    /// Writes whose condition did not hold: somebody else was faster.
+    /// The number of writes whose condition did not hold because another process was faster.
     pub conflicts: u64,
 }
 
@@ -87,7 +88,7 @@ impl ConsumedUnits {
 
     fn add(to: &AtomicU64, capacity: Option<&ConsumedCapacity>) {
         let units = capacity.and_then(ConsumedCapacity::capacity_units);
-        // Units come in halves; they are kept in thousandths.
+        // DynamoDB reports halves of units; they are stored in thousandths.
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -112,36 +113,39 @@ impl ConsumedUnits {
         self.conflicts.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn total(&self) -> Consumed {
-        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-        let units = |of: &AtomicU64| of.load(Ordering::Relaxed) as f64 / 1e3;
-        Consumed {
-            reads: units(&self.reads),
-            writes: units(&self.writes),
+    pub(super) fn total(&self) -> TableUnits {
+        TableUnits {
+            reads: Self::units(&self.reads),
+            writes: Self::units(&self.writes),
             calls: self.calls.load(Ordering::Relaxed),
             conflicts: self.conflicts.load(Ordering::Relaxed),
         }
     }
+
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    fn units(of: &AtomicU64) -> f64 {
+        of.load(Ordering::Relaxed) as f64 / 1e3
+    }
 }
 
-/// A page of the index to be read.
+/// The query for one page of the index.
 #[derive(Debug, Clone)]
 pub(super) struct Seek {
-    /// The key, which is a status or a shard of one.
+    /// The key: a status or a shard of one.
     pub key: String,
     pub newest_first: bool,
-    /// At most so many items; without it as many as DynamoDB gives, 1 MB.
+    /// The maximum number of items; without it, as many as DynamoDB returns, up to 1 MB.
     pub limit: Option<usize>,
-    /// Where the page before ended.
+    /// The last item of the previous page.
     pub after: Option<TaskItem>,
-    /// Only what was created after this.
+    /// The `taskCreated` after which to read.
     pub above: Option<AttributeValue>,
-    /// Only these columns.
+    /// The columns to read; empty reads all.
     pub columns: &'static [&'static str],
 }
 
 impl Seek {
-    /// The first page of a key, the newest first, with all columns.
+    /// Returns the query for the first page of a key, the newest first, with all columns.
     pub(super) fn newest(key: String, limit: usize) -> Self {
         Self {
             key,
@@ -158,7 +162,7 @@ impl Seek {
 #[derive(Debug, Default)]
 pub(super) struct IndexPage {
     pub items: Vec<TaskItem>,
-    /// Where it ends, unless the key ends there too.
+    /// The last item, unless the page is the last of the key.
     pub next: Option<TaskItem>,
 }
 
@@ -169,43 +173,47 @@ pub(super) struct ConditionalStep {
     /// `SET … REMOVE …`; `#status`, `#updated`, `#token`, … name the columns.
     pub update: &'static str,
     pub condition: &'static str,
-    /// Every name that the two use.
+    /// All names that the update and the condition use.
     pub names: &'static [(&'static str, &'static str)],
     pub values: Vec<(&'static str, AttributeValue)>,
 }
 
-/// The removal of one task under a condition.
+/// The conditional removal of one task.
 #[derive(Debug)]
 pub(super) struct ConditionalRemoval<'a> {
     pub task: &'a str,
-    /// `#status` names the column of the status; `names` has the others.
+    /// The condition. `#status` is the column of the status; `names` has the others.
     pub condition: &'static str,
     pub names: &'static [(&'static str, &'static str)],
     pub values: Vec<(&'static str, AttributeValue)>,
 }
 
-/// What the words of a step stand for: names of columns, and values.
+/// The placeholders of an expression: names of columns, and values.
 pub(super) type ExpressionParts = (HashMap<String, String>, HashMap<String, AttributeValue>);
 
 impl ConditionalStep {
-    /// Of its own names and values, and of those that every step has.
+    /// Returns the names and values of this step and those that all steps share.
     pub(super) fn expression_parts(&mut self, table: &Table) -> ExpressionParts {
-        let names = [("#status", STATUS), ("#updated", UPDATED)];
-        let names = names.iter().chain(self.names);
-        let names = names.map(|(name, column)| ((*name).to_owned(), (*column).to_owned()));
+        let shared = [("#status", STATUS), ("#updated", UPDATED)];
+        let names = shared
+            .iter()
+            .chain(self.names)
+            .map(|(name, column)| ((*name).to_owned(), (*column).to_owned()));
         let date = (":date", table.dates.write(clock::wall_clock_now()));
-        let values = std::mem::take(&mut self.values).into_iter().chain([date]);
-        let values = values.map(|(name, value)| (name.to_owned(), value));
+        let values = std::mem::take(&mut self.values)
+            .into_iter()
+            .chain([date])
+            .map(|(name, value)| (name.to_owned(), value));
         (names.collect(), values.collect())
     }
 }
 
-/// How a step ended that DynamoDB answered.
+/// The result of a step that DynamoDB answered.
 #[derive(Debug)]
-pub(super) enum Stepped {
-    /// It was made; the item as it is now, without attributes if it was removed.
+pub(super) enum StepResult {
+    /// The step was made. The item has its new attributes; it is empty if it was removed.
     Done(TaskItem),
-    /// The condition did not hold; the item as it is, if there is one.
+    /// The condition did not hold. The item as it is, if it exists.
     Not(Option<TaskItem>),
 }
 
@@ -218,19 +226,19 @@ impl Table {
         }
     }
 
-    /// How long dead letters live from their death, however short the life of tasks is.
+    /// Returns the lifetime of dead letters, which does not depend on a short lifetime of tasks.
     pub(super) fn dead_letter_lifetime(&self) -> Duration {
         self.time_to_live.max(DEAD_LETTER_LIFETIME)
     }
 
-    /// Wakes whoever waits for tasks in this process.
+    /// Wakes the receivers of this process.
     pub(super) fn notify(&self) {
         self.notifier
             .send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// A `taskCreated` for a task of now, later than all that this process wrote, as far as that
-    /// stays near the clock: tasks of one millisecond would have no order.
+    /// Returns a `taskCreated` for a new task: later than all that this process wrote, but at most
+    /// 100 ms ahead of the clock. Otherwise, tasks of the same millisecond would have no order.
     pub(super) fn created(&self) -> Timestamp {
         let now = clock::wall_clock_now().0;
         let most = (Timestamp(now) + MOST_AHEAD).0;
@@ -283,7 +291,7 @@ impl Table {
         })
     }
 
-    /// A task as it is now, with all columns.
+    /// Reads the current state of a task, with all columns.
     pub(super) async fn task(&self, id: &str) -> Result<Option<TaskItem>, QueueError> {
         let get = self.client.get_item().table_name(&self.name);
         let answer = get
@@ -298,7 +306,7 @@ impl Table {
     }
 
     /// Makes one step if its condition holds.
-    pub(super) async fn step(&self, mut step: ConditionalStep) -> Result<Stepped, QueueError> {
+    pub(super) async fn step(&self, mut step: ConditionalStep) -> Result<StepResult, QueueError> {
         let (names, values) = step.expression_parts(self);
         let update = self
             .client
@@ -315,7 +323,7 @@ impl Table {
         match update.send().await {
             Ok(answer) => {
                 self.spent.wrote(answer.consumed_capacity());
-                Ok(Stepped::Done(answer.attributes.unwrap_or_default()))
+                Ok(StepResult::Done(answer.attributes.unwrap_or_default()))
             }
             Err(SdkError::ServiceError(answer))
                 if answer.err().is_conditional_check_failed_exception() =>
@@ -325,7 +333,7 @@ impl Table {
                     UpdateItemError::ConditionalCheckFailedException(failed) => failed.item,
                     _ => None,
                 };
-                Ok(Stepped::Not(item))
+                Ok(StepResult::Not(item))
             }
             Err(error) => Err(self.call("UpdateItem").failed(&error)),
         }
@@ -335,7 +343,7 @@ impl Table {
     pub(super) async fn remove(
         &self,
         removal: ConditionalRemoval<'_>,
-    ) -> Result<Stepped, QueueError> {
+    ) -> Result<StepResult, QueueError> {
         let names = [("#status", STATUS)];
         let mut delete = self
             .client
@@ -354,13 +362,13 @@ impl Table {
         match delete.send().await {
             Ok(answer) => {
                 self.spent.wrote(answer.consumed_capacity());
-                Ok(Stepped::Done(TaskItem::new()))
+                Ok(StepResult::Done(TaskItem::new()))
             }
             Err(SdkError::ServiceError(answer))
                 if answer.err().is_conditional_check_failed_exception() =>
             {
                 self.spent.conflict();
-                Ok(Stepped::Not(match answer.into_err() {
+                Ok(StepResult::Not(match answer.into_err() {
                     DeleteItemError::ConditionalCheckFailedException(failed) => failed.item,
                     _ => None,
                 }))
@@ -370,8 +378,8 @@ impl Table {
     }
 }
 
-/// Runs them all at once; the answers in their order. DynamoDB has no conditional batch but the
-/// transaction, which fails as a whole and costs twice.
+/// Runs the futures concurrently and returns the results in their order. The only conditional batch
+/// of DynamoDB is the transaction, which fails as a whole and costs twice as much.
 pub(super) async fn side_by_side<T, F>(futures: Vec<F>) -> Vec<T>
 where
     T: Send + 'static,
@@ -390,11 +398,11 @@ where
     answers.into_iter().flatten().collect()
 }
 
-/// Steps of many tasks concurrently.
+/// Makes the steps of many tasks concurrently.
 pub(super) async fn steps(
     table: &Arc<Table>,
     steps: Vec<ConditionalStep>,
-) -> Vec<Result<Stepped, QueueError>> {
+) -> Vec<Result<StepResult, QueueError>> {
     let futures = steps.into_iter().map(|step| {
         let table = table.clone();
         async move { table.step(step).await }

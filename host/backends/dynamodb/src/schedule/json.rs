@@ -3,13 +3,13 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Map, Number, Value};
 
-/// The most digits of a number (DynamoDB developer guide, "Naming rules and data types"). What has
-/// more would come back as another number.
+/// The maximum number of digits of a number (DynamoDB developer guide, "Naming rules and data
+/// types"). A longer number would come back with another value.
 const DIGITS: usize = 38;
-/// How deep documents go: DynamoDB takes 32 levels, its own included.
+/// The maximum depth of a document: DynamoDB allows 32 levels, including its own.
 const LEVELS: usize = 30;
 
-/// A text of JSON as DynamoDB can hold it without loss of its value; `None` for anything else.
+/// Converts a JSON text to a value that DynamoDB stores without loss; `None` for any other text.
 pub(super) fn value(text: &str) -> Option<AttributeValue> {
     from(&serde_json::from_str(text).ok()?, LEVELS)
 }
@@ -22,7 +22,7 @@ fn from(value: &Value, levels: usize) -> Option<AttributeValue> {
         Value::String(text) => AttributeValue::S(text.clone()),
         Value::Number(number) => {
             let text = number.to_string();
-            // Of fractions only those that are written out: others may be out of range.
+            // Accepts only numbers without an exponent: others may be out of range.
             let plain = text.len() <= DIGITS && !text.contains(['e', 'E']);
             AttributeValue::N(plain.then_some(text)?)
         }
@@ -31,15 +31,16 @@ fn from(value: &Value, levels: usize) -> Option<AttributeValue> {
             AttributeValue::L(list.collect::<Option<_>>()?)
         }
         Value::Object(map) => {
-            let fields = map.iter();
-            let fields = fields.map(|(name, value)| Some((name.clone(), from(value, levels)?)));
+            let fields = map
+                .iter()
+                .map(|(name, value)| Some((name.clone(), from(value, levels)?)));
             AttributeValue::M(fields.collect::<Option<_>>()?)
         }
     })
 }
 
-/// The JSON of a document, its names in alphabetical order; `None` where it holds what JSON does
-/// not have.
+/// Converts a document to JSON, with its names in alphabetical order; `None` if it has a type that
+/// JSON does not have.
 pub(super) fn text(value: &AttributeValue) -> Option<String> {
     into(value).map(|value| value.to_string())
 }

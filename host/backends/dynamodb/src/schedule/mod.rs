@@ -1,14 +1,12 @@
-//! Jobs in a table of DynamoDB, in the shape of Shoryuken::Waiter: what its processes wrote is sent
-//! by this program, and the other way round. The only place of the schedule that names the SDK.
+//! Jobs in a DynamoDB table, in the format of Shoryuken::Waiter: this program sends jobs that the
+//! Waiter's processes wrote, and the Waiter sends jobs of this program. The only place of the
+//! schedule that names the SDK.
 //!
-//! `item` is the shape, `json` a part of it and `table` the table itself.
+//! `item` defines the format, `json` a part of it, and `table` the table itself.
 
 mod item;
 mod json;
 mod table;
-
-#[cfg(test)]
-mod item_tests;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::SdkError;
@@ -21,8 +19,8 @@ use dispatcher_aws::SdkConfig;
 use dispatcher_aws::failure::{About, CallName};
 use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::schedule::{
-    Cancelled, Claim, JobOutcome, JobPage, ScheduleStore, ScheduledJob, StoreError, Unreadable,
-    decide,
+    Claim, JobCancellation, JobOutcome, JobPage, ScheduleStore, ScheduledJob, StoreError,
+    Unreadable, decide,
 };
 use dispatcher_core::tasks::Group;
 use item::{ADDED, CLAIM, CLAIM_UNTIL, INDEX, ItemKey, JOB_ID, OWN, PERFORM_AT, SCHEDULER, WAITER};
@@ -31,21 +29,22 @@ use std::collections::HashMap;
 use std::sync::Arc;
 pub use table::TableCreation;
 
-/// So many calls on single items are running at once.
+/// The maximum number of concurrent calls on single items.
 const CALLS: usize = 32;
-/// Maximum items of one page. DynamoDB ends a page at 1 MiB besides (Query in its API reference).
+/// The maximum number of items in one page. DynamoDB also ends a page at 1 MiB (Query in its API
+/// reference).
 const PAGE: i32 = 500;
 
-/// DynamoDB as one configuration reaches it. Cheap to make and to clone; calls nothing by itself.
+/// A DynamoDB client for one configuration. Cheap to create and to clone; makes no call by itself.
 #[derive(Debug, Clone)]
 pub struct DynamoDb {
     client: Client,
-    /// For messages.
+    /// The endpoint or region, for error messages.
     place: String,
 }
 
 impl DynamoDb {
-    /// Takes the configuration of `aws::configuration`.
+    /// Creates a client from the configuration of `aws::configuration`.
     pub fn connect(config: &SdkConfig) -> Self {
         Self {
             client: Client::new(config),
@@ -53,7 +52,8 @@ impl DynamoDb {
         }
     }
 
-    /// The jobs of a table. All go to `queue`; without it each to the queue that it names.
+    /// Returns the jobs of a table. With `queue`, all go to this queue; without it, each goes to
+    /// the queue that it names.
     pub fn table(&self, table: &str, queue: Option<&str>) -> Table {
         Table {
             at: Arc::new(TableSchedule {
@@ -65,7 +65,7 @@ impl DynamoDb {
     }
 }
 
-/// One table with jobs.
+/// A table with jobs.
 #[derive(Debug, Clone)]
 pub struct Table {
     at: Arc<TableSchedule>,
@@ -91,14 +91,14 @@ impl TableSchedule {
         &self.dynamodb.client
     }
 
-    /// The job of an item, if it is one.
+    /// Reads the job of an item. The error describes an item that is not a job.
     fn job(&self, item: &HashMap<String, AttributeValue>) -> Result<ScheduledJob, Unreadable> {
         let queue = self.queue.as_deref();
         item::read(item, queue).map_err(|why| item::unreadable(item, queue, why))
     }
 
-    /// Takes an item out of the index, which holds only items that have a `perform_at`; all else of it
-    /// stays where it is.
+    /// Takes an item out of the index, which only lists items that have a `perform_at`. Everything
+    /// else of the item stays.
     async fn set_aside(
         &self,
         job: &Unreadable,
@@ -152,7 +152,7 @@ impl TableSchedule {
         self.call("UpdateItem").held(asked)
     }
 
-    /// Claims an item, whatever its time, so that it can be cancelled.
+    /// Claims an item at any time before or after its due time, so that it can be cancelled.
     async fn hold(
         &self,
         half: &str,
@@ -180,15 +180,21 @@ impl TableSchedule {
             }
             _ => false,
         };
-        match self.call("UpdateItem").held(asked)? {
-            true => Ok(ClaimState::Ours),
-            false if is_there => Ok(ClaimState::Others),
-            false => Ok(ClaimState::None),
-        }
+        let is_ours = self.call("UpdateItem").held(asked)?;
+        Ok(match (is_ours, is_there) {
+            (true, _) => ClaimState::Ours,
+            (false, true) => ClaimState::Others,
+            (false, false) => ClaimState::None,
+        })
     }
 
-    /// Deletes an item that is held by this claim.
-    async fn delete(&self, half: &str, id: &str, claim: &Claim) -> Result<Cancelled, StoreError> {
+    /// Deletes an item that this claim holds.
+    async fn delete(
+        &self,
+        half: &str,
+        id: &str,
+        claim: &Claim,
+    ) -> Result<JobCancellation, StoreError> {
         let asked = self
             .client()
             .delete_item()
@@ -206,10 +212,11 @@ impl TableSchedule {
             }
             _ => false,
         };
-        // Only a claim that expired meanwhile could be somebody else's by now.
-        match self.call("DeleteItem").held(asked)? {
-            false if is_there => Ok(Cancelled::BeingSent),
-            _ => Ok(Cancelled::Yes),
+        // Another process can hold the item only if this claim expired meanwhile.
+        if !self.call("DeleteItem").held(asked)? && is_there {
+            Ok(JobCancellation::BeingSent)
+        } else {
+            Ok(JobCancellation::Yes)
         }
     }
 
@@ -222,7 +229,7 @@ impl TableSchedule {
         );
         let ours = format!("{CLAIM} = :token");
         let token = AttributeValue::S(token.clone());
-        // A job that is not ours any more needs no end by us.
+        // A job that this process no longer holds does not need to be ended here.
         match next {
             None => {
                 let asked = self
@@ -247,7 +254,7 @@ impl TableSchedule {
                     .key(JOB_ID, id)
                     .condition_expression(ours)
                     .expression_attribute_values(":token", token);
-                // What is released keeps the very digits that its producer wrote.
+                // A released job keeps the exact digits that its producer wrote.
                 if *next != job.due {
                     update = format!("SET {PERFORM_AT} = :next {update}");
                     asked = asked.expression_attribute_values(":next", item::seconds(*next));
@@ -259,21 +266,21 @@ impl TableSchedule {
     }
 }
 
-/// Who has an item.
+/// The holder of an item.
 enum ClaimState {
     Ours,
     Others,
-    /// There is no such item.
+    /// The item does not exist.
     None,
 }
 
-/// The condition that nobody has claimed an item until later than `:now`, but for who asks: where an
-/// answer is lost the SDK asks again.
+/// Returns the condition that no other process holds a claim on the item beyond `:now`. The
+/// caller's own claim is allowed, because the SDK repeats a call whose response is lost.
 fn free_or_ours() -> String {
     format!("(attribute_not_exists({CLAIM_UNTIL}) OR {CLAIM_UNTIL} < :now OR {CLAIM} = :token)")
 }
 
-/// Runs calls, some at once; the answers in the order of the items.
+/// Runs calls, up to [`CALLS`] at once, and returns the results in the order of the items.
 async fn each<I, T, F>(items: Vec<I>, call: impl Fn(I) -> F) -> Vec<Result<T, StoreError>>
 where
     F: Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -310,8 +317,8 @@ impl ScheduleStore for Table {
         Ok(Table::make(self).await? == TableCreation::New)
     }
 
-    /// Of a job that is one of Active Job for the queue of the table's name: the Waiter looks for it in
-    /// both places.
+    /// Returns the id in the body of an Active Job job for the queue with the table's name. The
+    /// Waiter expects the id in the body and in the key.
     fn own_id(&self, job: &ScheduledJob) -> Option<String> {
         let plain = job.message.group.is_none() && job.every.is_none();
         plain
@@ -338,15 +345,16 @@ impl ScheduleStore for Table {
             Some(PutItemError::ConditionalCheckFailedException(failed)) => failed.item(),
             _ => None,
         };
-        // The answer to the SDK's first try was lost, and its second met what that had added.
+        // The response to the SDK's first attempt was lost, and its second attempt met the item of
+        // the first.
         if found.is_some_and(|item| item.get(ADDED) == Some(&ours)) {
             return Ok(true);
         }
         call.held(asked)
     }
 
-    /// One half of the table after the other: the Waiter's own jobs, then those that only this
-    /// program can read. Reads are consistent, which a local index can do.
+    /// Reads one half of the table after the other: first the Waiter's jobs, then those that only
+    /// this program can read. Reads are consistent, which a local index supports.
     async fn due(&self, until: Timestamp, after: Option<&str>) -> Result<JobPage, StoreError> {
         let call = self.at.call("Query");
         let (half, start) = item::start(after).map_err(|why| call.refused(&why))?;
@@ -408,22 +416,22 @@ impl ScheduleStore for Table {
         self.at.set_aside(job, reason, now).await
     }
 
-    /// Claims the job, then deletes it: nobody else ends a job that is claimed. So whoever finds it
-    /// gone then has deleted it, in a try whose answer was lost.
-    async fn cancel(&self, id: &str, now: Timestamp) -> Result<Cancelled, StoreError> {
+    /// Claims the job, then deletes it. No other process ends a claimed job, so if the job is then
+    /// missing, an earlier attempt deleted it and its response was lost.
+    async fn cancel(&self, id: &str, now: Timestamp) -> Result<JobCancellation, StoreError> {
         let claim = decide::claim(uuid::Uuid::new_v4().to_string(), now);
         for half in [OWN, WAITER] {
             match self.at.hold(half, id, &claim, now).await? {
                 ClaimState::Ours => return self.at.delete(half, id, &claim).await,
-                ClaimState::Others => return Ok(Cancelled::BeingSent),
+                ClaimState::Others => return Ok(JobCancellation::BeingSent),
                 ClaimState::None => {}
             }
         }
-        Ok(Cancelled::Unknown)
+        Ok(JobCancellation::Unknown)
     }
 }
 
-/// How long a table that was just made is waited for.
+/// Returns until when to wait for a new table.
 fn patience(now: BootInstant) -> BootInstant {
     now + std::time::Duration::from_secs(60)
 }

@@ -11,39 +11,27 @@ use dispatcher_core::clock;
 use dispatcher_core::schedule::StoreError;
 use std::time::Duration;
 
-/// How often a table that is being made is asked for.
+/// The interval between two checks of a table that is being created.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// What `Table::make` found.
+/// The result of `Table::make`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableCreation {
-    /// It is new.
+    /// The table is new.
     New,
-    /// It was there, and is as it must be.
+    /// The table already existed and is as required.
     Known,
 }
 
 impl Table {
-    /// Makes the table, paid by request, and returns when it can be used. One that is there already
-    /// is only looked at; an error says how it differs.
+    /// Creates the table, with on-demand billing, and returns when it can be used. A table that
+    /// already exists is only checked; the error says how it differs.
     pub async fn make(&self) -> Result<TableCreation, StoreError> {
         let call = self.at.call("CreateTable");
-        let define = |name: &str, kind| {
-            let builder = AttributeDefinition::builder();
-            let builder = builder.attribute_name(name).attribute_type(kind);
-            builder.build().expect("name and type are set")
-        };
-        let key = |range: &str| {
-            [(SCHEDULER, KeyType::Hash), (range, KeyType::Range)].map(|(name, kind)| {
-                let builder = KeySchemaElement::builder();
-                let builder = builder.attribute_name(name).key_type(kind);
-                builder.build().expect("name and type are set")
-            })
-        };
         let all = Projection::builder().projection_type(ProjectionType::All);
         let index = LocalSecondaryIndex::builder()
             .index_name(INDEX)
-            .set_key_schema(Some(key(PERFORM_AT).to_vec()))
+            .set_key_schema(Some(key(PERFORM_AT).into()))
             .projection(all.build())
             .build()
             .expect("name, key and projection are set");
@@ -55,7 +43,7 @@ impl Table {
             .attribute_definitions(define(SCHEDULER, ScalarAttributeType::S))
             .attribute_definitions(define(JOB_ID, ScalarAttributeType::S))
             .attribute_definitions(define(PERFORM_AT, ScalarAttributeType::N))
-            .set_key_schema(Some(key(JOB_ID).to_vec()))
+            .set_key_schema(Some(key(JOB_ID).into()))
             .local_secondary_indexes(index)
             .billing_mode(BillingMode::PayPerRequest)
             .send()
@@ -71,12 +59,13 @@ impl Table {
             if table.table_status() == Some(&TableStatus::Active) {
                 let call = self.at.call("DescribeTable");
                 let wrong = differences(&table);
-                return match wrong.is_empty() {
-                    true => Ok(made),
-                    false => Err(call.refused(&format!(
+                return if wrong.is_empty() {
+                    Ok(made)
+                } else {
+                    Err(call.refused(&format!(
                         "it exists and is not a table of a schedule: {}",
                         wrong.join("; ")
-                    ))),
+                    )))
                 };
             }
             if clock::now() >= until {
@@ -88,8 +77,13 @@ impl Table {
 
     async fn describe(&self) -> Result<TableDescription, StoreError> {
         let call = self.at.call("DescribeTable");
-        let asked = self.at.client().describe_table();
-        let asked = asked.table_name(&self.at.table).send().await;
+        let asked = self
+            .at
+            .client()
+            .describe_table()
+            .table_name(&self.at.table)
+            .send()
+            .await;
         let answer = asked.map_err(|error| call.failed(&error))?;
         answer
             .table
@@ -97,20 +91,16 @@ impl Table {
     }
 }
 
-/// How a table differs from the Waiter's.
+/// Returns how a table differs from the Waiter's.
 fn differences(table: &TableDescription) -> Vec<String> {
-    let names = |schema: &[KeySchemaElement]| {
-        let names = schema.iter().map(|key| key.attribute_name().to_owned());
-        names.collect::<Vec<_>>().join(", ")
-    };
     let mut found = Vec::new();
-    let own = names(table.key_schema());
+    let own = key_names(table.key_schema());
     if own != format!("{SCHEDULER}, {JOB_ID}") {
         found.push(format!("its key is {own}, wanted {SCHEDULER}, {JOB_ID}"));
     }
     let indexes = table.local_secondary_indexes();
     let index = indexes.iter().find(|one| one.index_name() == Some(INDEX));
-    let over = index.map(|index| names(index.key_schema()));
+    let over = index.map(|index| key_names(index.key_schema()));
     let wanted = format!("{SCHEDULER}, {PERFORM_AT}");
     if over.as_ref() != Some(&wanted) {
         found.push(format!("it has no local index {INDEX} over {wanted}"));
@@ -135,4 +125,25 @@ fn differences(table: &TableDescription) -> Vec<String> {
         found.push(format!("{INDEX} does not project all attributes"));
     }
     found
+}
+
+fn key_names(schema: &[KeySchemaElement]) -> String {
+    let names = schema.iter().map(|key| key.attribute_name().to_owned());
+    names.collect::<Vec<_>>().join(", ")
+}
+
+fn define(name: &str, kind: ScalarAttributeType) -> AttributeDefinition {
+    let builder = AttributeDefinition::builder()
+        .attribute_name(name)
+        .attribute_type(kind);
+    builder.build().expect("name and type are set")
+}
+
+fn key(range: &str) -> [KeySchemaElement; 2] {
+    [(SCHEDULER, KeyType::Hash), (range, KeyType::Range)].map(|(name, kind)| {
+        let builder = KeySchemaElement::builder()
+            .attribute_name(name)
+            .key_type(kind);
+        builder.build().expect("name and type are set")
+    })
 }

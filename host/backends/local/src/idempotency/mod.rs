@@ -1,17 +1,13 @@
 //! Idempotency records in one SQLite file of the data folder, for all processes that share the
-//! folder. Knows no queue, and nothing of the embedded queue's file.
+//! folder. Independent of the embedded queue and its file.
 //!
-//! `schema` is the file, `steps` what can be done to it, `writer` the thread that writes. Lookups
-//! have a thread and their own connection, so that none waits for the disk to take a write.
+//! `schema` defines the file, `steps` the operations on it, `writer` the thread that writes.
+//! Lookups run on another thread with their own connection, so that they never wait for a write to
+//! reach the disk.
 
 mod schema;
 mod steps;
 mod writer;
-
-#[cfg(test)]
-mod model_tests;
-#[cfg(test)]
-mod store_tests;
 
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
@@ -52,11 +48,10 @@ impl LocalRecords {
                 known.map_err(|error| schema::classify(&folder, &error))
             }
         });
-        let started = |error| schema::failed(folder, error);
         Ok(Self {
             folder: folder.to_owned(),
-            writes: writes.map_err(started)?,
-            lookups: lookups.map_err(started)?,
+            writes: writes.map_err(|error| schema::failed(folder, error))?,
+            lookups: lookups.map_err(|error| schema::failed(folder, error))?,
         })
     }
 }
@@ -91,3 +86,6 @@ impl Records for LocalRecords {
         written.unwrap_or_else(|unanswered| Err(schema::failed(&self.folder, unanswered)))
     }
 }
+
+#[cfg(test)]
+mod tests;

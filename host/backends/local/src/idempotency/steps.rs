@@ -1,9 +1,10 @@
-//! Steps on the file that take `now` as an argument. They begin no transaction.
+//! Steps on the file. They take `now` as an argument and do not begin transactions.
 
 use dispatcher_core::clock::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
-/// A date as SQLite holds it: signed; what lies beyond is "never".
+/// Converts a date to SQLite's signed integer. A date beyond its range becomes the maximum,
+/// "never".
 fn millis(date: Timestamp) -> i64 {
     i64::try_from(date.0).unwrap_or(i64::MAX)
 }
@@ -13,7 +14,7 @@ fn queue_number(connection: &Connection, queue: &str) -> rusqlite::Result<Option
     find.query_row([queue], |row| row.get(0)).optional()
 }
 
-/// Which of these have a record that has not expired.
+/// Returns for each id whether it has a record that has not expired.
 pub(super) fn known(
     connection: &Connection,
     now: Timestamp,
@@ -30,7 +31,7 @@ pub(super) fn known(
         .collect()
 }
 
-/// Writes records; those that are there are kept until the later date.
+/// Writes records. A record that exists keeps the later of both dates.
 pub(super) fn remember(
     connection: &Connection,
     queue: &str,
@@ -54,7 +55,7 @@ pub(super) fn remember(
     Ok(())
 }
 
-/// Deletes expired records, the oldest first and at most so many. Answers with how many.
+/// Deletes at most `most` expired records, the oldest first. Returns how many it deleted.
 pub(super) fn expire(
     connection: &Connection,
     now: Timestamp,

@@ -1,5 +1,5 @@
-//! The one thread that writes: many calls in one transaction. Between times it deletes what has
-//! expired, in steps so small that nobody waits for them.
+//! The only thread that writes, many calls in one transaction. It also deletes expired records, in
+//! steps so small that no caller waits long.
 
 use super::{schema, steps};
 use dispatcher_core::clock;
@@ -11,40 +11,40 @@ use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-/// Maximum jobs of one transaction: bounds how long the first waits for the last.
+/// The maximum number of calls in one transaction. It bounds how long the first waits for the last.
 const GROUP: usize = 256;
-/// So many expired records at a time, when nothing is written.
+/// The maximum number of expired records that a sweep deletes when nothing is written.
 const STEP: usize = 500;
-/// With every record that is written up to so many expired ones are deleted, so that the file
-/// stops growing where as many expire as are written.
+/// The maximum number of expired records that are deleted for each record written. It keeps the
+/// file from growing once as many records expire as are written.
 const PACE: usize = 2;
-/// How soon to look for expired records again: where more may be left, and where none is.
+/// The time until the next sweep: `SOON` if expired records may be left, `LATER` if not.
 const SOON: Duration = Duration::from_millis(50);
 const LATER: Duration = Duration::from_secs(60);
 
-/// Records to be written.
+/// Records to write.
 pub(super) struct RecordsWrite {
-    /// The queue's own name.
+    /// The queue's name.
     pub queue: String,
-    /// What is done.
+    /// The ids of the messages that are done.
     pub ids: Vec<String>,
-    /// When it may be forgotten.
+    /// The date until which the records are kept.
     pub until: Timestamp,
 }
 
-/// Whether they were.
+/// The result of a write.
 pub(super) type RecordsAnswer = Result<(), RecordsError>;
 
-/// The state of the thread.
+/// The state of the writer thread.
 pub(super) struct RecordsWriter {
     folder: PathBuf,
     writer: GroupWriter<Call<RecordsWrite, RecordsAnswer>>,
-    /// When to look for expired records next.
+    /// The time of the next sweep for expired records.
     sweep_at: BootInstant,
 }
 
 impl RecordsWriter {
-    /// A writer that has done nothing yet.
+    /// Creates a writer that has not written yet.
     pub(super) fn new(
         folder: PathBuf,
         database: Database,
@@ -57,7 +57,7 @@ impl RecordsWriter {
         }
     }
 
-    /// Runs until nobody can ask any more.
+    /// Runs until the last caller is gone.
     pub(super) fn run(mut self) {
         while let Some(calls) = self.writer.gather(Some(self.sweep_at.since(clock::now()))) {
             let written = self.write(&calls);
@@ -67,14 +67,14 @@ impl RecordsWriter {
         }
     }
 
-    /// One transaction: the records, then a step of what has expired.
+    /// Writes the records and deletes a step of expired ones, in one transaction.
     fn write(&mut self, calls: &[Call<RecordsWrite, RecordsAnswer>]) -> RecordsAnswer {
         let now = clock::now();
         let fresh: usize = calls.iter().map(|call| call.asked.ids.len()).sum();
         let step = if now < self.sweep_at { 0 } else { STEP };
         let most = step.max(PACE * fresh);
         if step > 0 {
-            // A sweep that fails rests as well.
+            // A failed sweep also waits for `LATER`.
             self.sweep_at = now + LATER;
         }
         let written = self.writer.transact(Synchronous::Full, |transaction| {
@@ -98,7 +98,7 @@ impl RecordsWriter {
     }
 }
 
-/// How many have expired, of `most`.
+/// Writes the records and deletes up to `most` expired ones. Returns how many it deleted.
 fn write(
     transaction: &Connection,
     calls: &[Call<RecordsWrite, RecordsAnswer>],

@@ -1,8 +1,9 @@
-//! Buckets in one SQLite file of the data folder, for all processes that share the folder. Knows
-//! nothing of the embedded queue's file.
+//! Buckets in one SQLite file of the data folder, for all processes that share the folder.
+//! Independent of the embedded queue's file.
 //!
-//! `schema` is the file, `steps` what can be done to it, `writer` the thread that writes. Reads have
-//! a thread and their own connection, so that none waits for the disk to take a write.
+//! `schema` defines the file, `steps` the operations on it, `writer` the thread that writes. Reads
+//! run on another thread with their own connection, so that they never wait for a write to reach
+//! the disk.
 
 mod schema;
 mod steps;
@@ -13,18 +14,20 @@ mod tests;
 
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::keyvalue::{Bucket, CALL, Page};
-use dispatcher_sqlite::{Caller, Unanswered};
+use dispatcher_sqlite::{CallFailure, Caller};
 use std::path::Path;
 use std::sync::Arc;
-use steps::{BucketChange, Change, Read};
+use steps::{BucketChange, Change, KeyRead};
 use tokio::sync::Semaphore;
 use writer::{BucketAnswer, BucketWrite};
 
-/// So many bytes may wait to be written; whoever comes with more waits before that thread. Also
-/// those of callers who have gone count, which a disk that hangs would pile up.
+/// The maximum number of bytes that wait to be written. A caller with more waits until there is
+/// room. The bytes of callers that are gone count too; otherwise they would pile up when the disk
+/// hangs.
 const WAITING_BYTES: usize = 8 * CALL;
 
-/// The file of one data folder. Its threads end with the last clone and bucket.
+/// The key-value file of one data folder. Its threads end when the last clone and the last bucket
+/// are dropped.
 #[derive(Clone)]
 pub struct Local(Arc<Threads>);
 
@@ -32,7 +35,7 @@ struct Threads {
     place: schema::BucketFile,
     writes: Caller<BucketWrite, BucketAnswer>,
     room: Arc<Semaphore>,
-    reads: Caller<Read, Result<steps::StoredPair, CallError>>,
+    reads: Caller<KeyRead, Result<steps::StoredPair, CallError>>,
 }
 
 impl Local {
@@ -40,16 +43,15 @@ impl Local {
     /// milliseconds.
     ///
     /// # Errors
-    /// Where the file cannot be made, or is not ours.
+    /// Fails if the file cannot be created or was not written by dispatcher.
     pub fn open(folder: &Path) -> Result<Self, CallError> {
         let place = schema::BucketFile::of(folder);
         let [database, reader] = place.open()?;
-        let started = |error| place.failed(ErrorKind::Transient, error);
         let writes = Caller::start("keyvalue-writes", {
             let place = place.clone();
             move |calls| writer::run(&place, database, calls)
-        });
-        let writes = writes.map_err(started)?;
+        })
+        .map_err(|error| place.failed(ErrorKind::Transient, error))?;
         let reads = Caller::one_by_one("keyvalue-reads", {
             let place = place.clone();
             move |read| {
@@ -57,8 +59,8 @@ impl Local {
                 known.map_err(|damage| place.damaged(&damage))?;
                 steps::read(&reader, read).map_err(|error| place.classify(&error))
             }
-        });
-        let reads = reads.map_err(started)?;
+        })
+        .map_err(|error| place.failed(ErrorKind::Transient, error))?;
         Ok(Self(Arc::new(Threads {
             place,
             writes,
@@ -67,7 +69,7 @@ impl Local {
         })))
     }
 
-    /// The bucket of this name.
+    /// Returns the bucket of this name.
     pub fn bucket(&self, name: &str) -> LocalBucket {
         LocalBucket {
             threads: Arc::clone(&self.0),
@@ -85,16 +87,18 @@ pub struct LocalBucket {
 impl LocalBucket {
     async fn read(&self, what: steps::BucketRead) -> Result<steps::StoredPair, CallError> {
         let bucket = self.name.clone();
-        let answer = self.threads.reads.ask(Read { bucket, what }).await;
+        let answer = self.threads.reads.ask(KeyRead { bucket, what }).await;
         answer.unwrap_or_else(|unanswered| Err(self.unanswered(unanswered)))
     }
 
-    /// `change` copies so many bytes of what the caller has, once there is room for them.
+    /// Waits for room for `bytes`, then writes `change`, which copies that many bytes from the
+    /// caller.
     async fn write(&self, bytes: usize, change: impl FnOnce() -> Change) -> Result<i64, CallError> {
         let bytes = u32::try_from(bytes.min(WAITING_BYTES)).unwrap_or(u32::MAX);
-        let room = Arc::clone(&self.threads.room).acquire_many_owned(bytes);
-        let room = room.await;
-        let room = room.map_err(|_| self.unanswered(Unanswered::Ended))?;
+        let room = Arc::clone(&self.threads.room)
+            .acquire_many_owned(bytes)
+            .await
+            .map_err(|_| self.unanswered(CallFailure::Ended))?;
         let bucket = self.name.clone();
         let change = change();
         let write = BucketWrite {
@@ -105,7 +109,7 @@ impl LocalBucket {
         answer.unwrap_or_else(|unanswered| Err(self.unanswered(unanswered)))
     }
 
-    fn unanswered(&self, unanswered: Unanswered) -> CallError {
+    fn unanswered(&self, unanswered: CallFailure) -> CallError {
         self.threads.place.failed(ErrorKind::Transient, unanswered)
     }
 }
@@ -114,9 +118,10 @@ impl LocalBucket {
 impl Bucket for LocalBucket {
     async fn get(&self, keys: &[String]) -> Result<Vec<Option<Vec<u8>>>, CallError> {
         let seen = self.read(steps::BucketRead::Values(keys.to_vec())).await?;
-        match seen.too_long {
-            true => Err(dispatcher_core::keyvalue::too_long()),
-            false => Ok(seen.values),
+        if seen.too_long {
+            Err(dispatcher_core::keyvalue::too_long())
+        } else {
+            Ok(seen.values)
         }
     }
 
@@ -129,19 +134,21 @@ impl Bucket for LocalBucket {
 
     async fn set(&self, pairs: &[(String, Vec<u8>)]) -> Result<(), CallError> {
         let bytes = pairs.iter().map(|(key, value)| key.len() + value.len());
-        let change = || Change::Set(pairs.to_vec());
-        self.write(bytes.sum(), change).await.map(drop)
+        self.write(bytes.sum(), || Change::Set(pairs.to_vec()))
+            .await
+            .map(drop)
     }
 
     async fn delete(&self, keys: &[String]) -> Result<(), CallError> {
         let bytes = keys.iter().map(String::len).sum();
-        let change = || Change::Delete(keys.to_vec());
-        self.write(bytes, change).await.map(drop)
+        self.write(bytes, || Change::Delete(keys.to_vec()))
+            .await
+            .map(drop)
     }
 
     async fn increment(&self, key: &str, by: i64) -> Result<i64, CallError> {
-        let change = || Change::Increment(key.to_owned(), by);
-        self.write(key.len(), change).await
+        self.write(key.len(), || Change::Increment(key.to_owned(), by))
+            .await
     }
 
     async fn swap(
@@ -151,12 +158,12 @@ impl Bucket for LocalBucket {
         value: &[u8],
     ) -> Result<bool, CallError> {
         let bytes = key.len() + stands.map_or(0, <[u8]>::len) + value.len();
-        let change = || Change::Swap {
+        let swapped = self.write(bytes, || Change::Swap {
             key: key.to_owned(),
             stands: stands.map(<[u8]>::to_vec),
             value: value.to_vec(),
-        };
-        Ok(self.write(bytes, change).await? == steps::DONE)
+        });
+        Ok(swapped.await? == steps::DONE)
     }
 
     async fn keys(&self, from: Option<u64>) -> Result<Page, CallError> {

@@ -1,5 +1,5 @@
-//! The file: where it is, how it is opened, its tables, and the meaning of its errors. Knows
-//! nothing of its content.
+//! The file: its path, how it is opened, its tables and the meaning of its errors. The schema does
+//! not know the content.
 
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_sqlite as sqlite;
@@ -13,15 +13,15 @@ const SCHEMA: Schema = Schema {
     application: 0x6469_6b76,
     version: 1,
     tables: &[TABLES],
-    upgrade: |_, _| Ok(None),
-    // An attempt waits for it, and another process writes for milliseconds.
+    upgrades: &[],
+    // An attempt waits for the write, and another process holds the lock for milliseconds.
     patience: sqlite::patience::<2_000>,
     counter: Some("SELECT seq FROM sqlite_sequence WHERE name = 'pairs'"),
     reports_locks: true,
 };
 
-/// A bucket's name is stored once. `number` gives pages of keys an order; it is never used twice, so
-/// that no key that is there all the while is passed over.
+/// A bucket's name is stored once. `number` orders the pages of keys. A number is never reused, so
+/// that a walk over the pages sees every key that exists throughout.
 const TABLES: &str = "
     CREATE TABLE buckets (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
     CREATE TABLE pairs (
@@ -39,7 +39,7 @@ const TABLES: &str = "
 pub(super) struct BucketFile(PathBuf);
 
 impl BucketFile {
-    /// Where it lies.
+    /// Returns the file of this folder.
     pub(super) fn of(folder: &Path) -> Self {
         Self(folder.to_owned())
     }
@@ -48,20 +48,21 @@ impl BucketFile {
         self.0.join("keyvalue.db")
     }
 
-    /// Creates what is missing and opens the file twice: to write, and to read beside that.
+    /// Creates what is missing and opens the file twice: to write, and to read at the same time.
     pub(super) fn open(&self) -> Result<[Database; 2], CallError> {
         let opened = SCHEMA.open(&self.file(), &self.0.join("keyvalue.lock"));
-        let opened = opened.map(|(connections, _)| connections);
-        opened.map_err(|error| self.failed(error.kind, error))
+        opened
+            .map(|(connections, _)| connections)
+            .map_err(|error| self.failed(error.kind, error))
     }
 
-    /// A failure of SQLite, in one line.
+    /// Converts an error of SQLite to an error of one line.
     pub(super) fn classify(&self, error: &rusqlite::Error) -> CallError {
         let cause = sqlite::explain(error, &self.file());
         self.failed(sqlite::judge(error), cause)
     }
 
-    /// A write that was not committed.
+    /// Converts the error of a write that was not committed.
     pub(super) fn not_committed(&self, error: &CommitError) -> CallError {
         match error {
             CommitError::Lost(damage) => self.damaged(damage),
@@ -69,12 +70,12 @@ impl BucketFile {
         }
     }
 
-    /// A file that was lost while it was in use.
+    /// Returns the error for a file that was lost while it was in use.
     pub(super) fn damaged(&self, damage: &Damage) -> CallError {
         self.failed(ErrorKind::Transient, damage)
     }
 
-    /// A failure of a known kind, in one line.
+    /// Returns an error of this kind, in one line.
     pub(super) fn failed(&self, kind: ErrorKind, cause: impl std::fmt::Display) -> CallError {
         CallError {
             kind,
@@ -83,7 +84,7 @@ impl BucketFile {
     }
 }
 
-/// A separate database in memory, for tests of the steps.
+/// Opens a separate database in memory, for tests of the steps.
 #[cfg(test)]
 pub(super) fn in_memory() -> Connection {
     SCHEMA.in_memory()

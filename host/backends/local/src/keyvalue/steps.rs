@@ -1,78 +1,78 @@
-//! Steps on the file, each on its caller's connection. Waits for nothing and commits nothing.
+//! Steps on the file, each on its caller's connection. A step neither waits nor commits.
 
 use dispatcher_core::error_kind::CallError;
 use dispatcher_core::keyvalue::{CALL, Page, not_a_number, sum};
 use rusqlite::{Connection, OptionalExtension, params};
 
-/// Maximum keys of one page.
+/// The maximum number of keys in one page.
 const PAGE: usize = 1_000;
-/// Maximum bytes of their keys, but for the last.
+/// The maximum number of bytes of the keys in one page, except its last key.
 const PAGE_BYTES: usize = 256 << 10;
 
-/// Something to be read of a bucket.
+/// A read of a bucket.
 #[derive(Debug, Clone)]
-pub(super) struct Read {
-    /// Its name.
+pub(super) struct KeyRead {
+    /// The name of the bucket.
     pub bucket: String,
-    /// What of it.
+    /// The content to read.
     pub what: BucketRead,
 }
 
-/// What is read.
+/// The content that a read can ask for.
 #[derive(Debug, Clone)]
 pub(super) enum BucketRead {
     /// The values of these keys.
     Values(Vec<String>),
-    /// Whether this key has one.
+    /// Whether this key has a value.
     Exists(String),
     /// A page of keys.
     Keys(Option<u64>),
 }
 
-/// What was read: the field that was asked for, the others empty.
+/// The result of a read. Only the requested field is filled.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct StoredPair {
-    /// One for each key.
+    /// The values of the keys, in their order.
     pub values: Vec<Option<Vec<u8>>>,
-    /// The values have more bytes than a call may bring.
+    /// Whether the values have more bytes than a call may return.
     pub too_long: bool,
-    /// Whether there is one.
+    /// Whether the key has a value.
     pub exists: bool,
-    /// Keys.
+    /// A page of keys.
     pub page: Page,
 }
 
-/// Something to be written to a bucket.
+/// A change of a bucket.
 #[derive(Debug, Clone)]
 pub(super) struct BucketChange {
-    /// Its name.
+    /// The name of the bucket.
     pub bucket: String,
-    /// What.
+    /// The change to write.
     pub change: Change,
 }
 
-/// What is written.
+/// The kinds of change.
 #[derive(Debug, Clone)]
 pub(super) enum Change {
-    /// These values.
+    /// Sets these values.
     Set(Vec<(String, Vec<u8>)>),
-    /// These keys go.
+    /// Deletes these keys.
     Delete(Vec<String>),
-    /// So much is added.
+    /// Adds a number to the value of a key.
     Increment(String, i64),
-    /// This value, if that is there.
+    /// Sets a value if the expected one is stored.
     Swap {
         /// The key.
         key: String,
-        /// What is to be there.
+        /// The expected value; `None` if the key must have no value.
         stands: Option<Vec<u8>>,
-        /// What is written.
+        /// The new value.
         value: Vec<u8>,
     },
 }
 
-/// Reads.
-pub(super) fn read(connection: &Connection, read: &Read) -> rusqlite::Result<StoredPair> {
+/// Runs a read.
+pub(super) fn read(connection: &Connection, read: &KeyRead) -> rusqlite::Result<StoredPair> {
     let mut seen = StoredPair::default();
     let bucket = number(connection, &read.bucket)?;
     match (&read.what, bucket) {
@@ -101,13 +101,13 @@ pub(super) fn read(connection: &Connection, read: &Read) -> rusqlite::Result<Sto
     Ok(seen)
 }
 
-/// It was written.
+/// The answer to a change that was written.
 pub(super) const DONE: i64 = 1;
-/// It was not: something else is there.
+/// The answer to a swap that found another value.
 const NOT_DONE: i64 = 0;
 
-/// Writes. What comes back is the sum of an increment, for all else whether it was done; the inner
-/// error is about the call alone, and nothing was written.
+/// Writes a change. Returns the sum for an increment, and whether the change was made for all
+/// others. The inner error concerns this call alone; nothing was written then.
 pub(super) fn write(
     connection: &Connection,
     write: &BucketChange,
@@ -188,7 +188,7 @@ fn page(connection: &Connection, bucket: i64, from: Option<u64>) -> rusqlite::Re
     Ok(page)
 }
 
-/// The number of a bucket, if anything was ever written to it.
+/// Returns the number of a bucket, or `None` if nothing was ever written to it.
 fn number(connection: &Connection, bucket: &str) -> rusqlite::Result<Option<i64>> {
     connection
         .prepare_cached("SELECT number FROM buckets WHERE name = ?1")?

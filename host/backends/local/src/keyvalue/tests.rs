@@ -1,7 +1,7 @@
 //! The file, judged against a map in memory; what every backend promises is tried in
 //! `tests/conformance`, through a guest.
 
-use super::steps::{self, BucketChange, BucketRead, Change, Read};
+use super::steps::{self, BucketChange, BucketRead, Change, KeyRead};
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -204,7 +204,7 @@ proptest! {
             }
         }
         for bucket in 0..2_u8 {
-            let look = |what| Read { bucket: bucket.to_string(), what };
+            let look = |what| KeyRead { bucket: bucket.to_string(), what };
             let keys: Vec<String> = (0..4_u8).map(|key| key.to_string()).collect();
             let seen = steps::read(&connection, &look(BucketRead::Values(keys.clone()))).expect("read");
             let wanted: Vec<_> = keys.iter().map(|key| model.get(&(bucket, key.clone())).cloned()).collect();

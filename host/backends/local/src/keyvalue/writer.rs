@@ -1,4 +1,4 @@
-//! The one thread that writes: many changes in one transaction.
+//! The only thread that writes, many changes in one transaction.
 
 use super::schema::BucketFile;
 use super::steps::{self, BucketChange};
@@ -7,21 +7,22 @@ use dispatcher_sqlite::{Call, Database, GroupWriter, Synchronous};
 use std::sync::mpsc::Receiver;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Maximum jobs of one transaction: bounds how long the first waits for the last.
+/// The maximum number of changes in one transaction. It bounds how long the first waits for the
+/// last.
 const GROUP: usize = 256;
 
 /// A change that waits to be written.
 pub(super) struct BucketWrite {
-    /// What is written.
+    /// The change to write.
     pub write: BucketChange,
-    /// Its bytes among those that may wait.
+    /// The permit for its bytes, which count among those that wait.
     pub _room: OwnedSemaphorePermit,
 }
 
-/// What `steps::write` answers.
+/// The result of `steps::write`.
 pub(super) type BucketAnswer = Result<i64, CallError>;
 
-/// Writes until nobody can ask any more.
+/// Writes until the last caller is gone.
 pub(super) fn run(
     place: &BucketFile,
     database: Database,
@@ -29,7 +30,7 @@ pub(super) fn run(
 ) {
     let mut writer = GroupWriter::new(database, calls, GROUP);
     while let Some(mut calls) = writer.gather(None) {
-        // What nobody waits for any more is not begun.
+        // Skips changes that no caller awaits any more.
         calls.retain(Call::is_awaited);
         if calls.is_empty() {
             continue;

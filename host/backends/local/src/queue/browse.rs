@@ -1,8 +1,8 @@
-//! Walking over what waits without receiving it, receiving what was chosen on the way, and emptying a
-//! queue. Pure steps on a connection that are told `now`.
+//! Walks over waiting messages without receiving them, receives chosen ones, and purges a queue.
+//! Pure steps on a connection that take `now` as an argument.
 
 use super::deliver::{look_at, take};
-use super::groups::set_gate;
+use super::groups::set_head;
 use super::settle::remove;
 use super::turn::{LocalDelivery, QueueId, Turn};
 use dispatcher_core::message::{Message, Receipt};
@@ -11,31 +11,32 @@ use rusqlite::{OptionalExtension, params};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// So many rows of the file are looked at for one page, those of other queues included: others wait
-/// for the thread meanwhile.
+/// The maximum number of rows that are read for one page, those of other queues included. Other
+/// callers wait for the thread meanwhile.
 const ROWS: i64 = 10_000;
-/// So many bytes of bodies and attributes one page has, or one message.
+/// The number of bytes of bodies and attributes at which a page ends.
 const PAGE_BYTES: u64 = 8 << 20;
-/// So many messages are removed in one transaction.
+/// The maximum number of messages that one transaction removes.
 const AT_ONCE: u64 = 500;
 
-/// Rows from one on, in the order of sending, and whether each waits in this queue.
+/// The rows after a given one, in the order of sending, and whether each waits in this queue.
 const WALK: &str = "SELECT seq, queue = ?1 AND visible_at <= ?2 FROM entries NOT INDEXED
      WHERE seq > ?3 ORDER BY seq LIMIT ?4";
-/// Rows from one on, in the order of sending, and whether each is the message of an id and waits in this
-/// queue. No other message is read.
+/// The rows after a given one, in the order of sending, and whether each is the message with the
+/// given id and waits in this queue. The query only reads payloads of messages that wait in this
+/// queue.
 const SEARCH: &str = "SELECT seq, CASE WHEN queue = ?1 AND visible_at <= ?2 THEN
          (SELECT id FROM payloads WHERE payloads.seq = coalesce(entries.payload, entries.seq)) = ?3
          ELSE 0 END
      FROM entries NOT INDEXED WHERE seq > ?4 ORDER BY seq LIMIT ?5";
-/// What one row says of its message before it is received.
+/// The columns of a message that are needed before it is received.
 const CHOSEN: &str = "SELECT message_group, receive_count FROM entries
      WHERE seq = ?1 AND queue = ?2 AND visible_at <= ?3";
-/// Whether something of a group is in flight.
+/// Whether a message of a group is in flight.
 const BUSY: &str = "SELECT 1 FROM entries
      WHERE queue = ?1 AND message_group = ?2 AND in_flight = 1 AND visible_at > ?3 LIMIT 1";
 
-/// A page of what waits after this row.
+/// Returns a page of the messages that wait after this row.
 pub(super) fn page(
     turn: &Turn<'_>,
     (queue, name): (QueueId, &str),
@@ -64,18 +65,18 @@ pub(super) fn page(
     Ok(page)
 }
 
-/// Where a search for an id is.
+/// The result of a search for an id.
 #[derive(Debug)]
 pub(super) enum Search {
-    /// It waits.
+    /// The waiting message of the id.
     Found(Box<Message>),
-    /// It is not among the rows up to this one.
+    /// The message is not among the rows up to this one. More rows follow.
     Beyond(i64),
-    /// It does not wait.
+    /// No message of the id waits.
     Ended,
 }
 
-/// Looks for the message of an id among some of the rows after this one.
+/// Searches up to `ROWS` rows after this one for the message of an id.
 pub(super) fn find(
     turn: &Turn<'_>,
     (queue, name): (QueueId, &str),
@@ -96,13 +97,14 @@ pub(super) fn find(
             return Ok(Search::Found(Box::new(message)));
         }
     }
-    Ok(match seen < ROWS {
-        true => Search::Ended,
-        false => Search::Beyond(last),
+    Ok(if seen < ROWS {
+        Search::Ended
+    } else {
+        Search::Beyond(last)
     })
 }
 
-/// The cursor behind all that was ever sent.
+/// Returns the cursor after the last message ever sent.
 pub(super) fn end(turn: &Turn<'_>) -> rusqlite::Result<BrowseCursor> {
     let last: Option<i64> = turn
         .connection
@@ -116,12 +118,13 @@ fn cursor(seq: i64) -> BrowseCursor {
     BrowseCursor(seq.to_string())
 }
 
-/// The row after which a page begins; `None` for a cursor of something else.
+/// Returns the row after which a page begins; `None` if the cursor is not one of this backend.
 pub(super) fn row_of(after: Option<&BrowseCursor>) -> Option<i64> {
     after.map_or(Some(0), |cursor| cursor.0.parse().ok())
 }
 
-/// Takes those of these messages that wait, unless others of their group are in flight.
+/// Takes the chosen messages that wait. Skips a message while another one of its group is in
+/// flight.
 pub(super) fn take_chosen(
     turn: &mut Turn<'_>,
     queue: QueueId,
@@ -159,7 +162,7 @@ pub(super) fn take_chosen(
         taken.push(LocalDelivery { seq, count });
     }
     for (group, _) in groups {
-        set_gate(turn, queue, &group)?;
+        set_head(turn, queue, &group)?;
     }
     Ok(taken)
 }
@@ -170,7 +173,7 @@ fn is_busy(turn: &Turn<'_>, queue: QueueId, group: &str) -> rusqlite::Result<boo
         .exists(params![queue, group, turn.now])
 }
 
-/// Reads what was taken, once that has been committed. What somebody has deleted since is left out.
+/// Reads the messages that were taken, after the commit. Leaves out messages deleted since then.
 pub(super) fn read(
     turn: &Turn<'_>,
     name: &str,
@@ -186,7 +189,7 @@ pub(super) fn read(
     Ok(messages)
 }
 
-/// Removes some of what is not in flight.
+/// Removes up to `AT_ONCE` messages that are not in flight.
 pub(super) fn purge(turn: &mut Turn<'_>, queue: QueueId) -> rusqlite::Result<PurgeStep> {
     let rows: Vec<(i64, Option<String>)> = turn
         .connection
@@ -202,9 +205,20 @@ pub(super) fn purge(turn: &mut Turn<'_>, queue: QueueId) -> rusqlite::Result<Pur
     for (seq, group) in rows {
         remove(turn, queue, seq, group.as_deref())?;
     }
+    let has_more = removed == AT_ONCE;
+    if !has_more {
+        // As after a purge in SQS, a removed message may be sent again. A message in flight may
+        // not.
+        turn.connection
+            .prepare_cached(
+                "DELETE FROM sent_before WHERE queue = ?1
+                 AND NOT EXISTS (SELECT 1 FROM entries WHERE entries.seq = sent_before.seq)",
+            )?
+            .execute(params![queue])?;
+    }
     Ok(PurgeStep {
         removed: Some(removed),
-        has_more: removed == AT_ONCE,
+        has_more,
     })
 }
 
@@ -213,19 +227,23 @@ mod tests {
     use super::*;
     use crate::queue::time::StoreTime;
     use crate::queue::{deliver, look, schema};
-    use dispatcher_core::message::Outgoing;
+    use dispatcher_core::message::OutgoingMessage;
 
     fn sent(turn: &mut Turn<'_>, name: &str, bodies: &[&str]) -> QueueId {
         let queue = look::queue_id(turn.connection, name).unwrap();
-        let items: Vec<Outgoing> = bodies
+        let items: Vec<OutgoingMessage> = bodies
             .iter()
-            .map(|body| Outgoing {
+            .map(|body| OutgoingMessage {
                 body: (*body).to_owned(),
-                ..Outgoing::default()
+                ..OutgoingMessage::default()
             })
             .collect();
         deliver::send(turn, queue, &items).unwrap();
         queue
+    }
+
+    fn bodies(page: &BrowsePage) -> Vec<&str> {
+        page.messages.iter().map(|one| one.body.as_str()).collect()
     }
 
     #[test]
@@ -236,10 +254,6 @@ mod tests {
         sent(&mut turn, "other", &["x", "y"]);
         sent(&mut turn, "q", &["2", "3"]);
         let first = page(&turn, (queue, "local:q"), 0, 2).unwrap();
-        let bodies = |page: &BrowsePage| {
-            let messages = page.messages.iter();
-            messages.map(|one| one.body.clone()).collect::<Vec<_>>()
-        };
         assert_eq!(bodies(&first), ["1", "2"]);
         let after = row_of(first.next.as_ref()).unwrap();
         let second = page(&turn, (queue, "local:q"), after, 2).unwrap();
@@ -255,16 +269,18 @@ mod tests {
         sent(&mut turn, "other", &["x"]);
         let queue = sent(&mut turn, "q", &["1", "2"]);
         let all = page(&turn, (queue, "local:q"), 0, 9).unwrap().messages;
-        let found = |turn: &Turn<'_>, of| find(turn, (of, "local:q"), &all[1].id, 0).unwrap();
-        let Search::Found(message) = found(&turn, queue) else {
+        let id = &all[1].id;
+        let Search::Found(message) = find(&turn, (queue, "local:q"), id, 0).unwrap() else {
             panic!("it waits");
         };
         assert_eq!(*message, all[1]);
         let other = look::queue_id(turn.connection, "other").unwrap();
-        assert!(matches!(found(&turn, other), Search::Ended));
+        let of_other = find(&turn, (other, "local:q"), id, 0).unwrap();
+        assert!(matches!(of_other, Search::Ended));
         let chosen = [all[1].receipt.clone()];
         take_chosen(&mut turn, queue, &chosen, Duration::from_secs(60)).unwrap();
-        assert!(matches!(found(&turn, queue), Search::Ended), "it is held");
+        let held = find(&turn, (queue, "local:q"), id, 0).unwrap();
+        assert!(matches!(held, Search::Ended), "it is held");
     }
 
     #[test]

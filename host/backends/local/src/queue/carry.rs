@@ -1,9 +1,11 @@
-//! Moves a message from one queue of the file to another: a dead letter, an exhausted message, a
-//! redriven one. Its body stays where it is and is not read. Pure steps on a connection that take
-//! `now` as an argument.
+//! Moves a message from one queue of the file to another: a dead letter, a message that was
+//! received too often, or a redriven one. The body is neither moved nor read. Pure steps on a
+//! connection that take `now` as an argument.
 
 use super::content;
-use super::deliver::{MovedPayload, NewEntry, encode, encode_system, insert};
+use super::deliver::{
+    MovedPayload, NewEntry, RECEIVED_BEFORE, encode, encode_system, insert, take_received_before,
+};
 use super::look::{known_id, queue_id};
 use super::settings::{self, Redrive, arn};
 use super::settle::take_out;
@@ -13,31 +15,34 @@ use dispatcher_core::message::{Attribute, AttributeValue};
 use dispatcher_core::queue::{DEAD_LETTER_REASON, DEAD_LETTER_SOURCE};
 use rusqlite::params;
 
-/// The system attribute of a dead letter that says where it came from: SQS's name for it.
+/// The system attribute that names the source queue of a dead letter, as SQS calls it.
 const FROM: &str = "DeadLetterQueueSourceArn";
 
-/// All of a message that outlives a move, without its body.
+/// The parts of a message that a move preserves, except its body.
 pub(super) struct MovedMessage {
     /// The key of its payload.
     payload: i64,
     /// The sender's attributes.
     pub attributes: Vec<Attribute>,
-    /// The queue's own attributes, by name.
+    /// The system attributes, by name.
     pub system: Vec<(String, String)>,
-    /// When it was sent.
+    /// The time at which it was sent.
     pub sent_at: StoreTime,
-    /// Its group.
+    /// The message group.
     pub group: Option<String>,
+    /// The number of receives, in this queue and in those whose redrive policies moved it here.
+    receives: u32,
 }
 
 impl MovedMessage {
-    /// Names the queue that it is taken from.
+    /// Records the queue from which the message is taken.
     pub(super) fn say_where_from(&mut self, name: &str) {
         self.system.retain(|(known, _)| known != FROM);
         self.system.push((FROM.into(), arn(name)));
     }
 
-    /// The queue that it was taken from, whichever of our two marks says so.
+    /// Returns the queue from which the message was taken, according to the system attribute or
+    /// else the message attribute.
     fn came_from(&self) -> Option<&str> {
         let marked = self.system.iter().find(|(name, _)| name == FROM);
         if let Some(name) = marked.and_then(|(_, arn)| settings::named_by(arn)) {
@@ -51,7 +56,7 @@ impl MovedMessage {
         }
     }
 
-    /// Takes off what made it a dead letter.
+    /// Removes the marks of a dead letter and sets the time of sending to `now`.
     fn revive(&mut self, now: StoreTime) {
         self.system.retain(|(known, _)| known != FROM);
         self.attributes.retain(|attribute| {
@@ -61,28 +66,31 @@ impl MovedMessage {
     }
 }
 
-/// A message as it is in the file.
+/// Reads a message from the file, without its body.
 fn unpack(turn: &Turn<'_>, seq: i64) -> rusqlite::Result<MovedMessage> {
     turn.connection
         .prepare_cached(
             "SELECT coalesce(e.payload, e.seq), coalesce(e.attributes, p.attributes),
-                    coalesce(e.system, p.system), e.sent_at, e.message_group
+                    coalesce(e.system, p.system), e.sent_at, e.message_group, e.receive_count
              FROM entries e LEFT JOIN payloads p ON p.seq = coalesce(e.payload, e.seq)
              WHERE e.seq = ?1",
         )?
         .query_row(params![seq], |row| {
+            let mut system = content::system(row, 2)?.unwrap_or_default();
+            let before = take_received_before(&mut system);
             Ok(MovedMessage {
                 payload: row.get(0)?,
                 attributes: content::attributes(row, 1)?.unwrap_or_default(),
-                system: content::system(row, 2)?.unwrap_or_default(),
+                system,
                 sent_at: row.get(3)?,
                 group: row.get(4)?,
+                receives: before.saturating_add(row.get(5)?),
             })
         })
 }
 
-/// Takes a message out of its queue and puts it at the end of another: visible at once, never
-/// received there. `receipt` is the one with which it was taken.
+/// Takes a message out of its queue and puts it at the end of another, where it is visible at once
+/// and counts as never received. `receipt` is the receipt with which it was received.
 fn carry(
     turn: &mut Turn<'_>,
     (queue, seq): (QueueId, i64),
@@ -90,9 +98,6 @@ fn carry(
     parcel: &MovedMessage,
     receipt: Option<&str>,
 ) -> rusqlite::Result<()> {
-    let unwritable = |why: String| rusqlite::Error::ToSqlConversionFailure(why.into());
-    // An empty list is written too: nothing would mean that the payload's own still count.
-    let none = || "[]".to_owned();
     let attributes = encode(&parcel.attributes).map_err(unwritable)?;
     let system = encode_system(&parcel.system).map_err(unwritable)?;
     take_out(turn, queue, seq, parcel.group.as_deref())?;
@@ -104,14 +109,20 @@ fn carry(
         moved: Some(MovedPayload {
             payload: parcel.payload,
             receipt,
-            attributes: &attributes.unwrap_or_else(none),
-            system: &system.unwrap_or_else(none),
+            // An empty list is written too: NULL would mean that the payload's attributes still
+            // apply.
+            attributes: attributes.as_deref().unwrap_or("[]"),
+            system: system.as_deref().unwrap_or("[]"),
         }),
     };
     insert(turn, &new).map(drop)
 }
 
-/// Takes a message to a dead-letter queue, with the reason.
+fn unwritable(why: String) -> rusqlite::Error {
+    rusqlite::Error::ToSqlConversionFailure(why.into())
+}
+
+/// Moves a message to a dead-letter queue, with the reason.
 pub(super) fn dead_letter(
     turn: &mut Turn<'_>,
     (queue, name): (QueueId, &str),
@@ -136,7 +147,8 @@ pub(super) fn dead_letter(
     )
 }
 
-/// Gives up a message that has been received often enough: body and attributes stay as they are.
+/// Dead-letters a message that was received too often. Its body and attributes stay as they are.
+/// SQS clients see the sum of its receives in both queues.
 pub(super) fn give_up(
     turn: &mut Turn<'_>,
     queue: QueueId,
@@ -146,27 +158,33 @@ pub(super) fn give_up(
 ) -> rusqlite::Result<()> {
     let mut parcel = unpack(turn, seq)?;
     parcel.say_where_from(name);
+    let receives = parcel.receives.to_string();
+    parcel.system.push((RECEIVED_BEFORE.into(), receives));
     let target = queue_id(turn.connection, &redrive.dead_letter_queue)?;
     carry(turn, (queue, seq), target, &parcel, None)
 }
 
-/// Takes a dead letter to a queue, or to the one that it came from, as if it were sent now. False
-/// if that one is not known any more: then it stays.
+/// The reasons why a dead letter cannot be moved, in SQS's words.
+pub(super) const NO_QUEUE: &str = "AWS.SimpleQueueService.NonExistentQueue";
+const NO_SOURCE: &str = "CouldNotDetermineMessageSource";
+
+/// Moves a dead letter to `target`, or else to the queue that it came from, as if it were sent now.
+/// If that queue does not exist, or the message does not name it, the message stays and the error
+/// says why.
 pub(super) fn move_back(
     turn: &mut Turn<'_>,
     queue: QueueId,
     seq: i64,
     target: Option<&str>,
-) -> rusqlite::Result<bool> {
+) -> rusqlite::Result<Result<(), &'static str>> {
     let mut parcel = unpack(turn, seq)?;
-    let target = match target.or_else(|| parcel.came_from()) {
-        Some(name) => known_id(turn.connection, name)?,
-        None => None,
+    let Some(name) = target.or_else(|| parcel.came_from()) else {
+        return Ok(Err(NO_SOURCE));
     };
-    let Some(target) = target else {
-        return Ok(false);
+    let Some(target) = known_id(turn.connection, name)? else {
+        return Ok(Err(NO_QUEUE));
     };
     parcel.revive(turn.now);
     carry(turn, (queue, seq), target, &parcel, None)?;
-    Ok(true)
+    Ok(Ok(()))
 }

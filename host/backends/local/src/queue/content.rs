@@ -1,27 +1,27 @@
-//! The content of a message as its row in `payloads` has it. A missing or unreadable row affects
-//! only its own message: the others of the same receive are delivered.
+//! The content of a message, as stored in `payloads`. A missing or unreadable row affects only its
+//! own message; the other messages of the same receive are delivered.
 
 use super::deliver::{decode, decode_system};
 use dispatcher_core::message::Attribute;
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
 
-/// What a row says of its message.
+/// The content of a row.
 pub(super) struct Content {
-    /// Its id; one made of the row's number where there is none.
+    /// The message id, or an id made of the row's number if the row has none.
     pub id: String,
-    /// Its payload; empty where it cannot be read.
+    /// The body; empty if it cannot be read.
     pub body: String,
-    /// The sender's attributes; none where they cannot be read.
+    /// The sender's attributes; empty if they cannot be read.
     pub attributes: Vec<Attribute>,
-    /// The queue's own attributes.
+    /// The system attributes; empty if they cannot be read.
     pub system: Vec<(String, String)>,
-    /// Why the content is missing or cannot be read.
+    /// The reason why content is missing or cannot be read.
     pub unreadable: Option<String>,
 }
 
 /// Reads the columns `id`, `body`, `attributes` and `system` of `payloads`, which are at these
-/// places of the row of the entry `seq`.
+/// positions of the row of the entry `seq`.
 pub(super) fn content(row: &Row<'_>, seq: i64, at: [usize; 4]) -> rusqlite::Result<Content> {
     let [id, body, attributes, system] = at;
     let id = match row.get_ref(id)? {
@@ -60,7 +60,7 @@ pub(super) fn content(row: &Row<'_>, seq: i64, at: [usize; 4]) -> rusqlite::Resu
     })
 }
 
-/// The sender's attributes of a column; the inner error is why they cannot be read.
+/// Reads the sender's attributes from a column. The inner error says why they cannot be read.
 pub(super) fn attributes(
     row: &Row<'_>,
     at: usize,
@@ -68,7 +68,7 @@ pub(super) fn attributes(
     Ok(text(row, at)?.and_then(|json| decode(json, at).map_err(|error| error.to_string())))
 }
 
-/// The same of the queue's own attributes.
+/// Reads the system attributes from a column. The inner error says why they cannot be read.
 pub(super) fn system(
     row: &Row<'_>,
     at: usize,
@@ -76,7 +76,7 @@ pub(super) fn system(
     Ok(text(row, at)?.and_then(|json| decode_system(json, at).map_err(|error| error.to_string())))
 }
 
-/// A column as text; the inner error is why it is none.
+/// Returns a column as text. The inner error says why it is not text.
 fn text<'a>(row: &'a Row<'_>, at: usize) -> rusqlite::Result<Result<Option<&'a str>, String>> {
     Ok(match row.get_ref(at)? {
         ValueRef::Null => Ok(None),

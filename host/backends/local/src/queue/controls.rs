@@ -1,5 +1,5 @@
-//! What operators set on queues, in a table of named texts. Pure steps on a connection. A file has the
-//! table from the first change on; it is no part of the version.
+//! Settings that operators change on queues, in a table of named texts. Pure steps on a connection.
+//! The first change creates the table, which is not part of the file's version.
 
 use super::turn::Turn;
 use dispatcher_core::control::{ControlChange, QueueControl};
@@ -12,7 +12,7 @@ const TABLE: &str = "CREATE TABLE IF NOT EXISTS queue_controls (
     PRIMARY KEY (queue, field)
 ) WITHOUT ROWID";
 
-/// What is set on each of these queues.
+/// Returns the operators' settings of each of these queues.
 pub(super) fn read(turn: &Turn<'_>, queues: &[String]) -> rusqlite::Result<Vec<QueueControl>> {
     let exists = turn
         .connection
@@ -29,14 +29,14 @@ pub(super) fn read(turn: &Turn<'_>, queues: &[String]) -> rusqlite::Result<Vec<Q
     let mut controls = Vec::with_capacity(queues.len());
     for queue in queues {
         let rows = find.query_map(params![queue], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let fields: Vec<(String, String)> = rows.collect::<rusqlite::Result<_>>()?;
-        let fields = fields.iter().map(|(field, value)| (&**field, &**value));
+        let stored: Vec<(String, String)> = rows.collect::<rusqlite::Result<_>>()?;
+        let fields = stored.iter().map(|(field, value)| (&**field, &**value));
         controls.push(QueueControl::of_fields(fields));
     }
     Ok(controls)
 }
 
-/// Changes what is set on a queue.
+/// Changes the operators' settings of a queue.
 pub(super) fn change(turn: &Turn<'_>, queue: &str, change: &ControlChange) -> rusqlite::Result<()> {
     turn.connection.execute_batch(TABLE)?;
     for (field, value) in change.fields() {

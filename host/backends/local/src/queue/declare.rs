@@ -1,5 +1,5 @@
-//! Queues that the configuration declares: made, or changed to what it says where that costs no
-//! message. Pure steps that are told `now`.
+//! Queues that the configuration declares. They are created, or changed to match their declarations
+//! if no message is lost. Pure steps that take `now` as an argument.
 
 use super::look::queue_id;
 use super::registry;
@@ -10,7 +10,7 @@ use dispatcher_core::backend::{Contradiction, QueueDeclaration};
 use rusqlite::params;
 use std::time::Duration;
 
-/// Makes or changes them all; none, if one contradicts what is there.
+/// Creates or changes all of these queues, or none if one contradicts an existing queue.
 pub(super) fn declare(
     turn: &mut Turn<'_>,
     queues: &[QueueDeclaration],
@@ -19,7 +19,8 @@ pub(super) fn declare(
     if !contradictions.is_empty() {
         return Ok(contradictions);
     }
-    // Those that others name as their dead-letter queue are made by their own declaration.
+    // Queues without a redrive policy come first: a dead-letter queue is created by its own
+    // declaration.
     let mut in_order: Vec<_> = queues.iter().collect();
     in_order.sort_by_key(|declared| declared.redrive.is_some());
     for declared in in_order {
@@ -45,7 +46,7 @@ pub(super) fn declare(
     Ok(Vec::new())
 }
 
-/// Which of them contradict what is there.
+/// Returns the contradictions between these declarations and the existing queues.
 pub(super) fn contradictions(
     turn: &Turn<'_>,
     queues: &[QueueDeclaration],
@@ -57,14 +58,15 @@ pub(super) fn contradictions(
     Ok(found)
 }
 
-/// What is declared, over what is set.
+/// Returns the settings, overridden by those that are declared.
 fn applied(declared: &QueueDeclaration, settings: QueueSettings) -> QueueSettings {
-    let seconds = |time: Option<Duration>| time.map(|time| time.as_secs());
-    let redrive = declared.redrive.clone();
-    let redrive = redrive.map(|(dead_letter_queue, most_receives)| Redrive {
-        most_receives,
-        dead_letter_queue,
-    });
+    let redrive = declared
+        .redrive
+        .clone()
+        .map(|(dead_letter_queue, most_receives)| Redrive {
+            most_receives,
+            dead_letter_queue,
+        });
     QueueSettings {
         fifo: declared.fifo,
         visibility_s: seconds(declared.visibility).unwrap_or(settings.visibility_s),
@@ -75,7 +77,12 @@ fn applied(declared: &QueueDeclaration, settings: QueueSettings) -> QueueSetting
     }
 }
 
-/// Why this queue cannot be what is declared: messages would be lost, or it is of the other kind.
+fn seconds(time: Option<Duration>) -> Option<u64> {
+    time.map(|time| time.as_secs())
+}
+
+/// Returns why the queue cannot become what is declared: messages would be lost, or one of the two
+/// is FIFO and the other is not.
 fn contradiction(
     turn: &Turn<'_>,
     declared: &QueueDeclaration,
@@ -84,23 +91,19 @@ fn contradiction(
     let Some(known) = registry::find(turn, name)? else {
         return Ok(None);
     };
-    let against = |found: String, wanted: String| {
-        Ok(Some(Contradiction {
-            at: declared.at.clone(),
-            found,
-            wanted,
-        }))
-    };
     if known.configured && known.settings.fifo != declared.fifo {
         let is = if known.settings.fifo { "is" } else { "is not" };
-        return against(
-            format!("queue `local:{name}` is there and {is} FIFO"),
-            "the queue as it is, or another name".to_owned(),
-        );
+        return Ok(Some(against(
+            declared,
+            format!("queue `local:{name}` already exists and {is} FIFO"),
+            "the queue as it is, or another name",
+        )));
     }
     let kept = known.settings.retention_s.map(Duration::from_secs);
-    let shorter = |retention: &Duration| kept.is_none_or(|kept| *retention < kept);
-    if let Some(retention) = declared.retention.filter(shorter) {
+    if let Some(retention) = declared
+        .retention
+        .filter(|retention: &Duration| kept.is_none_or(|kept| *retention < kept))
+    {
         let ms = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
         let until = StoreTime(turn.now.0.saturating_sub(ms));
         let old: i64 = turn
@@ -111,10 +114,11 @@ fn contradiction(
             )?
             .query_row(params![known.id, until], |row| row.get(0))?;
         if old > 0 {
-            return against(
+            return Ok(Some(against(
+                declared,
                 format!("this retention would drop {old} of the messages in `local:{name}`"),
-                "a longer one, or the queue purged first".to_owned(),
-            );
+                "a longer one, or the queue purged first",
+            )));
         }
     }
     if let Some((_, most)) = &declared.redrive {
@@ -126,14 +130,23 @@ fn contradiction(
             .query_row(params![known.id, most], |row| row.get(0))?;
         let before = known.settings.redrive.map(|redrive| redrive.most_receives);
         if spent > 0 && before.is_none_or(|before| *most < before) {
-            return against(
+            return Ok(Some(against(
+                declared,
                 format!(
                     "{spent} of the messages in `local:{name}` were received {most} times or more \
                      and would be dead-lettered"
                 ),
-                "more receives, or the queue empty".to_owned(),
-            );
+                "more receives, or the queue empty",
+            )));
         }
     }
     Ok(None)
+}
+
+fn against(declared: &QueueDeclaration, found: String, wanted: &str) -> Contradiction {
+    Contradiction {
+        at: declared.at.clone(),
+        found,
+        wanted: wanted.to_owned(),
+    }
 }

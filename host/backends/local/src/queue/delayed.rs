@@ -6,16 +6,16 @@ use super::settle::remove;
 use super::time::StoreTime;
 use super::turn::{QueueId, Turn};
 use dispatcher_core::backend::DelayedMessage as Delayed;
-use dispatcher_core::message::Outgoing;
+use dispatcher_core::message::OutgoingMessage;
 use rusqlite::{OptionalExtension, params};
 
-/// What nobody holds and is not yet visible: delayed by its sender, or released to come back.
+/// Messages that no consumer holds and that are not visible yet: delayed by the sender, or waiting
+/// for a retry.
 const LATER: &str = "e.visible_at > ?1 AND e.in_flight = 0";
-/// What was never received and is not yet visible.
+/// Messages that were never received and are not visible yet.
 const WAITING: &str = "e.visible_at > ?1 AND e.in_flight = 0 AND e.receive_count = 0";
 
-/// All that wait in these queues, or in all queues; the soonest first, at most
-/// `most`.
+/// Returns the delayed messages of this queue, or of all queues: the soonest first, at most `most`.
 pub(super) fn list(
     turn: &Turn<'_>,
     queue: Option<&str>,
@@ -37,24 +37,26 @@ pub(super) fn list(
             id: row.get(0)?,
             queue: row.get(1)?,
             due: turn.date(due),
-            message: Outgoing {
+            message: OutgoingMessage {
                 body: row.get(3)?,
                 attributes: decode(attributes.as_deref(), 4)?,
                 delay: due.since(turn.now),
                 group: row.get(5)?,
-                ..Outgoing::default()
+                ..OutgoingMessage::default()
             },
         })
     })?;
     rows.collect()
 }
 
-/// Takes one back; false if none of the id waits in the queue. The next of its group moves up.
+/// Cancels a delayed message. Returns false if no message of this id is delayed in the queue. The
+/// next message of its group moves up.
 pub(super) fn cancel(turn: &mut Turn<'_>, queue: &str, id: &str) -> rusqlite::Result<bool> {
     remove_one(turn, WAITING, queue, id)
 }
 
-/// Takes back one that was delayed or that waits for its retry; false if none of the id does.
+/// Cancels a message that is delayed or waits for its retry. Returns false if there is none of this
+/// id.
 pub(super) fn cancel_later(turn: &mut Turn<'_>, queue: &str, id: &str) -> rusqlite::Result<bool> {
     remove_one(turn, LATER, queue, id)
 }
@@ -91,13 +93,13 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
-    fn later(body: &str, delay: Duration, group: Option<&str>) -> Outgoing {
-        Outgoing {
+    fn later(body: &str, delay: Duration, group: Option<&str>) -> OutgoingMessage {
+        OutgoingMessage {
             body: body.into(),
             attributes: vec![Attribute::text("k", "v")],
             delay,
             group: group.map(str::to_owned),
-            ..Outgoing::default()
+            ..OutgoingMessage::default()
         }
     }
 

@@ -1,44 +1,48 @@
 //! Sends to and receives from a queue, as pure steps on a connection that take `now` as an
-//! argument. Knows no threads and no transactions.
+//! argument. Independent of threads and transactions.
 
 use super::content::content;
-use super::groups::set_gate;
-use super::refusal::{Refused, Rules};
+use super::groups::set_head;
+use super::refusal::{RefusedMessage, Rules};
 use super::schema;
-use super::settings::redrive;
+use super::settings;
+use super::settle::remove;
 use super::time::StoreTime;
 use super::turn::{LocalDelivery, QueueId, Turn};
 use dispatcher_core::memory::{Budget, HeldBytes};
-use dispatcher_core::message::{Attribute, ContentError, Message, Outgoing, Receipt, TRACE_HEADER};
+use dispatcher_core::message::{
+    Attribute, ContentError, Message, OutgoingMessage, Receipt, TRACE_HEADER,
+};
 use dispatcher_core::queue::{Ask, GroupShare, ItemError};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest body with its attributes, in bytes: what a row of SQLite holds (1,000,000,000),
+/// The maximum bytes of a body with its attributes: what a row of SQLite holds (1,000,000,000),
 /// less some room for the rest of the row.
 const LONGEST: usize = 999_000_000;
 
-/// Maximum messages that a receive brings behind others of their groups from a queue with a redrive
-/// policy: as many as a route keeps in hand while the first of their group fails.
+/// The maximum number of messages that a receive brings behind others of their groups from a queue
+/// with a redrive policy: as many as a route keeps in hand while the first of their group fails.
 const MOST_COUNTED: usize = 50;
-/// How many receives a redrive policy must allow before a message is received behind others of its
-/// group. That costs it one receive at most without an attempt: if it goes back with one that failed,
-/// or its holder dies, it is next received as the first of its group.
+/// The number of receives that a redrive policy must allow before a message is received behind
+/// others of its group. Such a message loses at most one receive without an attempt: if it goes
+/// back with a message that failed, or its holder dies, it is next received as the first of its
+/// group.
 const ENOUGH_RECEIVES: u32 = 3;
 
-/// This many messages are moved away in one receive, and some more of one look: others wait meanwhile,
-/// and a limit that was lowered may have a million of them.
+/// The number of messages after which a receive stops moving messages away; the last look may
+/// exceed it. Other callers wait meanwhile, and a lowered limit may affect a million messages.
 const MOST_MOVED: usize = 100;
 
-/// What of an entry is asked before it is decided whether it is delivered. Its size is known
-/// without reading it.
+/// Selects the columns of an entry that decide whether it is delivered. The size is known without
+/// reading the content.
 macro_rules! candidates {
     ($from:literal, $rest:literal) => {
         concat!(
             "SELECT e.seq, e.message_group, e.receive_count, e.in_flight, e.visible_at,
-                    coalesce(octet_length(p.body), 0)
+                    e.sent_at, e.first_received_at, coalesce(octet_length(p.body), 0)
                     + coalesce(octet_length(e.attributes), octet_length(p.attributes), 0)
                     + coalesce(octet_length(e.system), octet_length(p.system), 0)
              FROM entries e ",
@@ -49,30 +53,38 @@ macro_rules! candidates {
     };
 }
 
-/// What can be received, one of each group, in the order of becoming visible, then of sending.
+/// The messages that can be received, one of each group, in the order of becoming visible, then of
+/// sending.
 pub(super) const READY: &str = candidates!(
     "",
     "e.queue = ?1 AND e.head = 1 AND e.visible_at <= ?2 ORDER BY e.visible_at, e.seq LIMIT ?3"
 );
-/// The same, what was sent last first. Walks past what is newer and cannot be received: what is
-/// being handled, and what is delayed.
+/// The messages that can be received, one of each group, the last sent first. The query walks past
+/// newer messages that are in flight or delayed.
 pub(super) const NEWEST: &str = candidates!(
     "INDEXED BY newest",
     "e.queue = ?1 AND e.head = 1 AND e.visible_at <= ?2
      ORDER BY e.sent_at DESC, e.seq DESC LIMIT ?3"
+);
+/// The messages without a group whose visibility timeout ended without an answer, the first to end
+/// first.
+pub(super) const UNANSWERED: &str = candidates!(
+    "INDEXED BY unanswered",
+    "e.queue = ?1 AND e.in_flight = 1 AND e.message_group IS NULL AND e.visible_at <= ?2
+     ORDER BY e.visible_at, e.seq LIMIT ?3"
 );
 /// The first messages of a group.
 pub(super) const MEMBERS: &str = candidates!(
     "",
     "e.queue = ?1 AND e.message_group = ?2 ORDER BY e.seq LIMIT ?3"
 );
-/// One message.
+/// One message with its content.
 pub(super) const READ_ONE: &str =
     "SELECT e.seq, p.id, p.body, coalesce(e.attributes, p.attributes),
             e.receive_count, e.sent_at, e.first_received_at, e.message_group,
             coalesce(e.system, p.system)
      FROM entries e LEFT JOIN payloads p ON p.seq = coalesce(e.payload, e.seq) WHERE e.seq = ?1";
-/// When the first of them becomes visible.
+/// The time at which the next message of `READY` becomes visible.
 pub(super) const NEXT_DUE: &str =
     "SELECT visible_at FROM entries WHERE queue = ?1 AND head = 1 ORDER BY visible_at LIMIT 1";
 /// The queues that have entries, each found by one step in the index.
@@ -86,33 +98,35 @@ pub(super) const HOLDING: &str = "WITH RECURSIVE holding (queue) AS (
 pub(super) const GROUP_HAS: &str =
     "SELECT 1 FROM entries WHERE queue = ?1 AND message_group = ?2 LIMIT 1";
 
-/// Puts messages into a queue; one answer per item, the new message's id.
+/// Puts messages into a queue. Returns the new message's id for each item.
 pub(super) fn send(
     turn: &mut Turn<'_>,
     queue: QueueId,
-    items: &[Outgoing],
+    items: &[OutgoingMessage],
 ) -> rusqlite::Result<Vec<Result<String, ItemError>>> {
-    let one = |item: &Outgoing| match encode_system(&trace(item)) {
-        Ok(system) => Ok(put(turn, queue, item, system.as_deref())?.map(|(id, _)| id)),
-        Err(why) => Ok(Err(ItemError::Refused(why))),
-    };
-    items.iter().map(one).collect()
+    items
+        .iter()
+        .map(|item: &OutgoingMessage| match encode_system(&trace(item)) {
+            Ok(system) => Ok(put(turn, queue, item, system.as_deref())?.map(|(id, _)| id)),
+            Err(why) => Ok(Err(ItemError::Refused(why))),
+        })
+        .collect()
 }
 
-/// What a sender sets of the queue's own attributes.
-pub(super) fn trace(item: &Outgoing) -> Vec<(String, String)> {
+/// Returns the system attributes that a sender sets.
+pub(super) fn trace(item: &OutgoingMessage) -> Vec<(String, String)> {
     let header = item.trace_header.iter();
     header
         .map(|header| (TRACE_HEADER.to_owned(), header.clone()))
         .collect()
 }
 
-/// Puts one message into a queue, with the queue's own attributes as `encode_system` writes them;
+/// Puts one message into a queue, with system attributes as `encode_system` writes them. Returns
 /// its id and its row.
 pub(super) fn put(
     turn: &mut Turn<'_>,
     queue: QueueId,
-    item: &Outgoing,
+    item: &OutgoingMessage,
     system: Option<&str>,
 ) -> rusqlite::Result<Result<(String, i64), ItemError>> {
     let attributes = match encode(&item.attributes) {
@@ -142,33 +156,33 @@ pub(super) fn put(
     Ok(Ok((id, seq)))
 }
 
-/// What a new row says of itself.
+/// The values of a new row of `entries`.
 pub(super) struct NewEntry<'a> {
-    /// Where it goes.
+    /// The queue that gets the message.
     pub queue: QueueId,
-    /// From when it may be received.
+    /// The time from which it may be received.
     pub visible_at: StoreTime,
-    /// When it was sent first.
+    /// The time at which it was first sent.
     pub sent_at: StoreTime,
-    /// Its group.
+    /// The message group.
     pub group: Option<&'a str>,
-    /// What is known of it if it comes from another queue; then its payload is there already.
+    /// The parts taken over from another queue, whose payload is kept.
     pub moved: Option<MovedPayload<'a>>,
 }
 
-/// What a new row takes over from another queue.
+/// The parts of a message that a new row takes over from another queue.
 pub(super) struct MovedPayload<'a> {
-    /// The key of its payload.
+    /// The key of the payload.
     pub payload: i64,
-    /// The receipt with which it was taken there, if it was.
+    /// The receipt with which it was received there, if it was.
     pub receipt: Option<&'a str>,
     /// The sender's attributes from now on, as `encode` writes them.
     pub attributes: &'a str,
-    /// The queue's own, as `encode_system` writes them.
+    /// The system attributes, as `encode_system` writes them.
     pub system: &'a str,
 }
 
-/// Adds one message at the end of its queue and of its group, without its payload; its row.
+/// Adds a message at the end of its queue and of its group, without its payload. Returns its row.
 pub(super) fn insert(turn: &mut Turn<'_>, new: &NewEntry<'_>) -> rusqlite::Result<i64> {
     let head = match new.group {
         None => true,
@@ -202,22 +216,48 @@ pub(super) fn insert(turn: &mut Turn<'_>, new: &NewEntry<'_>) -> rusqlite::Resul
     Ok(seq)
 }
 
-/// What a receive knows of a message before it is delivered.
+/// A message as a receive knows it before delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Candidate {
     /// Its row.
     pub seq: i64,
-    /// Its group.
+    /// The message group.
     pub group: Option<String>,
-    /// How often it has been received.
+    /// The number of receives.
     pub receives: u32,
-    /// Received and neither deleted nor released since: where it can be received again, whoever
-    /// had it has not answered in time.
+    /// Whether it was received and neither deleted nor released since. If it can be received again,
+    /// its last consumer did not answer in time.
     pub in_flight: bool,
-    /// From when it can be received.
+    /// The time from which it can be received.
     visible_at: StoreTime,
-    /// Body and attributes.
+    sent_at: StoreTime,
+    first_received_at: Option<StoreTime>,
+    /// The bytes of the body and the attributes.
     pub bytes: u64,
+}
+
+impl Candidate {
+    /// Returns its position in the order of a receive: by the time of becoming visible, then of
+    /// sending. A message without a group whose delivery ended without an answer takes the position
+    /// at which it was sent.
+    fn place(&self) -> (StoreTime, i64) {
+        let is_back = self.in_flight && self.group.is_none();
+        (
+            if is_back {
+                self.sent_at
+            } else {
+                self.visible_at
+            },
+            self.seq,
+        )
+    }
+
+    /// Whether the retention `kept` is over, counted from the time at which the message could first
+    /// be received.
+    pub(super) fn is_older_than(&self, kept: Duration, now: StoreTime) -> bool {
+        let since = self.first_received_at.unwrap_or(self.visible_at);
+        since.max(self.sent_at) + kept <= now
+    }
 }
 
 fn candidate(row: &Row<'_>) -> rusqlite::Result<Candidate> {
@@ -227,64 +267,84 @@ fn candidate(row: &Row<'_>) -> rusqlite::Result<Candidate> {
         receives: u32::try_from(row.get::<_, i64>(2)?).unwrap_or(u32::MAX),
         in_flight: row.get(3)?,
         visible_at: row.get(4)?,
-        bytes: u64::try_from(row.get::<_, i64>(5)?).unwrap_or(0),
+        sent_at: row.get(5)?,
+        first_received_at: row.get(6)?,
+        bytes: u64::try_from(row.get::<_, i64>(7)?).unwrap_or(0),
     })
 }
 
-/// To whom messages of a queue are delivered, and which are not.
+/// The limits of a consumer, and the destination of messages that are not delivered to it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DeliveryTerms {
-    /// The queue of the same file that takes what is not delivered.
+    /// The queue of the same file that takes messages that are not delivered.
     pub dead_letter: Option<String>,
-    /// What was received so often, the last time without an answer, is not delivered.
+    /// The number of receives after which a message is not delivered if the last one was not
+    /// answered.
     pub attempts: Option<u32>,
-    /// The bytes that may be held.
+    /// The budget of bytes that the consumer may hold.
     pub budget: Option<Arc<Budget>>,
-    /// Whether the answer reports what is dead-lettered instead of being delivered; else the log
-    /// does.
+    /// Whether the answer reports dead-lettered messages. Otherwise the log reports them.
     pub reports: bool,
+    /// The incarnation of the queue that the caller knows, if it is an SQS client. A queue of
+    /// another incarnation delivers nothing to it. Receives in earlier queues count for such a
+    /// client.
+    pub client_of: Option<u32>,
 }
 
-/// One message that is delivered, before it is read.
+/// A message that was taken for delivery and is not read yet.
 #[derive(Debug)]
 pub(super) struct Claim {
     delivery: LocalDelivery,
     held: Option<HeldBytes>,
 }
 
-/// What a receive takes, and what it moved away instead.
+/// The messages that a receive takes, and those that it moved away.
 #[derive(Debug, Default)]
-pub(super) struct Claimed {
-    /// In order.
+pub(super) struct ClaimedMessages {
+    /// The taken messages, in order.
     pub claims: Vec<Claim>,
-    /// The queue has nothing more that could be received.
+    /// Whether nothing more can be received from the queue.
     pub drained: bool,
-    /// The next message has so many bytes, which are not free.
+    /// The bytes of the next message, if the budget has no room for them.
     pub short_of: Option<u64>,
-    /// What was not delivered.
-    pub refused: Vec<Refused>,
+    /// The messages that were not delivered.
+    pub refused: Vec<RefusedMessage>,
+    /// Whether the caller's queue was deleted. A new one of the same name may exist.
+    pub is_deleted: bool,
 }
 
-/// Takes up to `ask.max` messages, without reading them: what was taken counts as received before
-/// anything is read. Order: of becoming visible, then of sending; or by age, as `ask.newest_first`
-/// says. What may not be delivered is moved away, a hundred at a time: then there may be more than
-/// was found, and `next_due` says so. `wait` is the caller's affair.
+/// Takes up to `ask.max` messages without reading them, so that they count as received before
+/// anything is read. The order is that of `Candidate::place`, or by age if `ask.newest_first` is
+/// set. Messages that may not be delivered are moved away, about a hundred at a time; the queue may
+/// then have more messages than were found, as `next_due` shows. The caller handles `ask.wait`.
 pub(super) fn claim(
     turn: &mut Turn<'_>,
     queue: QueueId,
     name: &str,
     ask: Ask,
     terms: &DeliveryTerms,
-) -> rusqlite::Result<Claimed> {
+) -> rusqlite::Result<ClaimedMessages> {
+    let set = settings::of_delivery(turn, queue)?;
     let rules = Rules {
-        redrive: redrive(turn, queue)?,
+        redrive: set.redrive,
         name: name.strip_prefix("local:").unwrap_or(name),
         terms,
     };
-    let mut claimed = Claimed::default();
+    let mut claimed = ClaimedMessages::default();
+    let client_of = terms.client_of;
+    if client_of.is_some_and(|known| known != set.incarnation) {
+        claimed.is_deleted = true;
+        return Ok(claimed);
+    }
+    let mut dropped = 0;
     let good = loop {
-        let found = find(turn, queue, ask, rules.following())?;
+        let mut found = find(turn, queue, ask, rules.following())?;
         claimed.drained = found.all;
+        let old = drop_old(turn, queue, set.retention, &mut found)?;
+        dropped += old;
+        if old > 0 && dropped < MOST_MOVED {
+            continue;
+        }
         let (spent, good): (Vec<_>, Vec<_>) = found
             .candidates
             .into_iter()
@@ -295,13 +355,14 @@ pub(super) fn claim(
             break good;
         }
         if claimed.refused.len() >= MOST_MOVED {
-            // Nothing overtakes what is still ahead of it in its group.
-            let stopped = |group: &String| {
-                spent
-                    .iter()
-                    .any(|(_, one)| one.group.as_ref() == Some(group))
-            };
-            good.retain(|one| !one.group.as_ref().is_some_and(stopped));
+            // A message must not overtake earlier ones of its group.
+            good.retain(|one| {
+                !one.group.as_ref().is_some_and(|group: &String| {
+                    spent
+                        .iter()
+                        .any(|(_, one)| one.group.as_ref() == Some(group))
+                })
+            });
             break good;
         }
         for (refusal, candidate) in spent {
@@ -329,13 +390,36 @@ pub(super) fn claim(
         groups.extend(candidate.group.filter(|group| groups.last() != Some(group)));
     }
     for group in groups {
-        set_gate(turn, queue, &group)?;
+        set_head(turn, queue, &group)?;
     }
-    claimed.drained &= claimed.refused.len() < MOST_MOVED && claimed.short_of.is_none();
+    let is_all = claimed.refused.len() < MOST_MOVED && dropped < MOST_MOVED;
+    claimed.drained &= is_all && claimed.short_of.is_none();
     Ok(claimed)
 }
 
-/// The bytes of a message, if there are any limits; `None` if they are not free.
+/// Deletes the found messages whose retention is over. Returns how many.
+fn drop_old(
+    turn: &mut Turn<'_>,
+    queue: QueueId,
+    retention: Option<Duration>,
+    found: &mut Candidates,
+) -> rusqlite::Result<usize> {
+    let Some(kept) = retention else {
+        return Ok(0);
+    };
+    let now = turn.now;
+    let candidates = std::mem::take(&mut found.candidates);
+    let (old, young): (Vec<_>, Vec<_>) = candidates
+        .into_iter()
+        .partition(|one| one.is_older_than(kept, now));
+    for one in &old {
+        remove(turn, queue, one.seq, one.group.as_deref())?;
+    }
+    found.candidates = young;
+    Ok(old.len())
+}
+
+/// Reserves the bytes of a message if there is a budget. Returns `None` if it has no room for them.
 #[allow(
     clippy::option_option,
     reason = "no bytes to hold is not the same as none free"
@@ -344,12 +428,13 @@ fn hold(candidate: &Candidate, terms: &DeliveryTerms, overdraw: bool) -> Option<
     let Some(budget) = &terms.budget else {
         return Some(None);
     };
-    let held = budget.try_take(candidate.bytes);
-    let beyond = || budget.overdraw(candidate.bytes).filter(|_| overdraw);
-    held.or_else(beyond).map(Some)
+    match budget.try_take(candidate.bytes) {
+        None if overdraw => budget.overdraw(candidate.bytes).map(Some),
+        held => held.map(Some),
+    }
 }
 
-/// Receives one message, whatever its place.
+/// Receives one message, regardless of its position.
 pub(super) fn take(
     turn: &Turn<'_>,
     seq: i64,
@@ -366,11 +451,12 @@ pub(super) fn take(
         .map(drop)
 }
 
-/// Reads what was taken. What somebody else has deleted meanwhile is left out.
+/// Reads the messages that were taken. Leaves out those that another process has deleted meanwhile.
 pub(super) fn load(
     turn: &Turn<'_>,
-    claimed: Claimed,
+    claimed: ClaimedMessages,
     name: &str,
+    terms: &DeliveryTerms,
 ) -> rusqlite::Result<(Vec<Message>, Vec<HeldBytes>)> {
     let mut messages = Vec::with_capacity(claimed.claims.len());
     let mut held = Vec::new();
@@ -378,58 +464,61 @@ pub(super) fn load(
     for claim in claimed.claims {
         let row = params![claim.delivery.seq];
         let found = find.query_row(row, |row| message(turn, row, name));
-        let Some(mut one) = found.optional()? else {
+        let Some((mut one, before)) = found.optional()? else {
             continue;
         };
         one.receipt = claim.delivery.receipt();
         one.receive_count = u32::try_from(claim.delivery.count).unwrap_or(u32::MAX);
+        if terms.client_of.is_some() {
+            one.receive_count += before;
+        }
         messages.push(one);
         held.extend(claim.held);
     }
     Ok((messages, held))
 }
 
-/// Takes and reads in one transaction.
+/// Takes and reads messages in one transaction.
 #[cfg(any(test, fuzzing))]
 pub(super) fn receive(
     turn: &mut Turn<'_>,
     queue: QueueId,
     name: &str,
     ask: Ask,
-) -> rusqlite::Result<dispatcher_core::queue::Received> {
+) -> rusqlite::Result<dispatcher_core::queue::ReceivedMessages> {
     let claimed = claim(turn, queue, name, ask, &DeliveryTerms::default())?;
     let drained = claimed.drained;
-    let (messages, _) = load(turn, claimed, name)?;
-    Ok(dispatcher_core::queue::Received {
+    let (messages, _) = load(turn, claimed, name, &DeliveryTerms::default())?;
+    Ok(dispatcher_core::queue::ReceivedMessages {
         messages,
         drained,
         ..Default::default()
     })
 }
 
-/// What a receive would take.
+/// The messages that a receive would take.
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
-    /// In the receive's order.
+    /// The messages in the order of the receive.
     pub candidates: Vec<Candidate>,
-    /// Once these are taken, nothing can be received.
+    /// Whether nothing more can be received once these are taken.
     pub all: bool,
 }
 
-/// Which messages a receive that spreads over the groups brings behind others of their groups.
+/// The messages that a receive with `GroupShare::Spread` may bring behind others of their groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Following {
-    /// Any.
+pub(super) enum GroupFollowers {
+    /// Any messages.
     Any,
-    /// Those that were never received, and no more than `MOST_COUNTED`: a redrive policy counts
+    /// Messages that were never received, at most `MOST_COUNTED`, since a redrive policy counts
     /// receives.
     Fresh,
-    /// None.
+    /// No messages.
     None,
 }
 
-impl Following {
-    /// What a redrive policy of so many receives allows.
+impl GroupFollowers {
+    /// Returns the rule for a redrive policy with this maximum of receives.
     pub(super) fn under(most_receives: Option<u32>) -> Self {
         match most_receives {
             None => Self::Any,
@@ -446,7 +535,7 @@ impl Following {
         }
     }
 
-    /// How many of a group's first messages may come together.
+    /// Returns how many of a group's first messages may come together.
     fn together(self, group: &[Candidate]) -> usize {
         match self {
             Self::Any => group.len(),
@@ -459,26 +548,40 @@ impl Following {
     }
 }
 
-/// What a receive would take, in its order: what is open of each group, as far as `ask` wants it.
+/// Returns the first message of each group that can be received, and messages without a group, in
+/// the order of a receive.
+fn ready(turn: &Turn<'_>, queue: QueueId, ask: Ask) -> rusqlite::Result<Vec<Candidate>> {
+    let most = i64::try_from(ask.max).unwrap_or(i64::MAX);
+    let select = |sql: &str| -> rusqlite::Result<Vec<Candidate>> {
+        turn.connection
+            .prepare_cached(sql)?
+            .query_map(params![queue, turn.now, most], candidate)?
+            .collect()
+    };
+    if ask.newest_first {
+        schema::index_by_age(turn.connection)?;
+        return select(NEWEST);
+    }
+    let mut ready = select(READY)?;
+    let unanswered = select(UNANSWERED)?;
+    if !unanswered.is_empty() {
+        ready.extend(unanswered);
+        ready.sort_by_key(Candidate::place);
+        ready.dedup_by_key(|one| one.seq);
+        ready.truncate(ask.max);
+    }
+    Ok(ready)
+}
+
+/// Returns the messages that a receive would take, in its order: the visible ones of each group, as
+/// many as `ask` allows.
 pub(super) fn find(
     turn: &Turn<'_>,
     queue: QueueId,
     ask: Ask,
-    following: Following,
+    following: GroupFollowers,
 ) -> rusqlite::Result<Candidates> {
-    let sql = match ask.newest_first {
-        false => READY,
-        true => {
-            schema::index_by_age(turn.connection)?;
-            NEWEST
-        }
-    };
-    let most = i64::try_from(ask.max).unwrap_or(i64::MAX);
-    let ready: Vec<Candidate> = turn
-        .connection
-        .prepare_cached(sql)?
-        .query_map(params![queue, turn.now, most], candidate)?
-        .collect::<rusqlite::Result<_>>()?;
+    let ready = ready(turn, queue, ask)?;
     let all = ready.len() < ask.max;
     let spare = match (ask.groups, ask.max.saturating_sub(ready.len())) {
         (GroupShare::Spread(beyond), spare @ 1..) if !ask.newest_first => {
@@ -502,7 +605,7 @@ pub(super) fn find(
         let all = candidates.len() < ask.max;
         return Ok(Candidates { candidates, all });
     }
-    // One of each group first; what is left goes to the first groups.
+    // One message of each group comes first; the remaining places go to the first groups.
     let mut spare = spare;
     for set in &mut sets {
         let more = following.together(set).saturating_sub(1).min(spare);
@@ -515,7 +618,7 @@ pub(super) fn find(
     })
 }
 
-/// What is visible at the beginning of a group.
+/// Returns the visible messages at the beginning of a group.
 fn members(
     turn: &Turn<'_>,
     queue: QueueId,
@@ -525,15 +628,17 @@ fn members(
     let most = i64::try_from(most).unwrap_or(i64::MAX);
     let mut find = turn.connection.prepare_cached(MEMBERS)?;
     let rows = find.query_map(params![queue, group, most], candidate)?;
-    let visible = |row: &rusqlite::Result<Candidate>| {
+    rows.take_while(|row: &rusqlite::Result<Candidate>| {
         row.as_ref().map_or(true, |one| one.visible_at <= turn.now)
-    };
-    rows.take_while(visible).collect()
+    })
+    .collect()
 }
 
-fn message(turn: &Turn<'_>, row: &Row<'_>, name: &str) -> rusqlite::Result<Message> {
-    let content = content(row, row.get(0)?, [1, 2, 3, 8])?;
-    Ok(Message {
+/// Reads a message, and its number of receives in queues whose redrive policies moved it on.
+fn message(turn: &Turn<'_>, row: &Row<'_>, name: &str) -> rusqlite::Result<(Message, u32)> {
+    let mut content = content(row, row.get(0)?, [1, 2, 3, 8])?;
+    let before = take_received_before(&mut content.system);
+    let message = Message {
         id: content.id,
         queue: name.to_owned(),
         body: content.body,
@@ -548,36 +653,50 @@ fn message(turn: &Turn<'_>, row: &Row<'_>, name: &str) -> rusqlite::Result<Messa
         body_md5: None,
         attributes_md5: None,
         unreadable: content.unreadable.map(ContentError::Unreadable),
-    })
+    };
+    Ok((message, before))
 }
 
-/// A waiting message, unchanged and without a receipt.
+/// The system attribute in which a moved message keeps its number of receives in earlier queues.
+/// Consumers do not see it.
+pub(super) const RECEIVED_BEFORE: &str = "ReceivedBefore";
+
+/// Removes `RECEIVED_BEFORE` from the system attributes and returns its number.
+pub(super) fn take_received_before(system: &mut Vec<(String, String)>) -> u32 {
+    let at = system.iter().position(|(name, _)| name == RECEIVED_BEFORE);
+    at.and_then(|at| system.remove(at).1.parse().ok())
+        .unwrap_or(0)
+}
+
+/// Reads a waiting message, unchanged and without a receipt.
 pub(super) fn look_at(turn: &Turn<'_>, seq: i64, name: &str) -> rusqlite::Result<Message> {
-    turn.connection
-        .prepare_cached(READ_ONE)?
-        .query_row(params![seq], |row| message(turn, row, name))
+    let mut read = turn.connection.prepare_cached(READ_ONE)?;
+    read.query_row(params![seq], |row| Ok(message(turn, row, name)?.0))
 }
 
-/// The message of a delivery that holds, as its receive handed it out.
+/// Returns the message of a valid delivery, as its receive returned it to an SQS client.
 pub(super) fn handed_out(
     turn: &Turn<'_>,
     delivery: LocalDelivery,
     name: &str,
 ) -> rusqlite::Result<Message> {
-    let mut one = look_at(turn, delivery.seq, name)?;
+    let mut read = turn.connection.prepare_cached(READ_ONE)?;
+    let (mut one, before) =
+        read.query_row(params![delivery.seq], |row| message(turn, row, name))?;
     one.receipt = delivery.receipt();
+    one.receive_count += before;
     Ok(one)
 }
 
-/// The queues that hold something, received or not.
+/// Returns the queues that have messages, received or not.
 pub(super) fn holding(connection: &Connection) -> rusqlite::Result<BTreeSet<QueueId>> {
     let mut select = connection.prepare_cached(HOLDING)?;
     let rows = select.query_map([], |row| row.get(0))?;
     rows.collect()
 }
 
-/// When something of the queue can be received next, unless more is sent: now or in the past if
-/// there is something already.
+/// Returns when the next message of the queue can be received if no more are sent: now or in the
+/// past if one can be received already.
 pub(super) fn next_due(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Option<StoreTime>> {
     turn.connection
         .prepare_cached(NEXT_DUE)?
@@ -585,7 +704,7 @@ pub(super) fn next_due(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Opti
         .optional()
 }
 
-/// The sender's attributes as `payloads` holds them; nothing for none.
+/// Encodes the sender's attributes for `payloads`; `None` if there are none.
 pub(super) fn encode(attributes: &[Attribute]) -> Result<Option<String>, String> {
     if attributes.is_empty() {
         return Ok(None);
@@ -595,12 +714,12 @@ pub(super) fn encode(attributes: &[Attribute]) -> Result<Option<String>, String>
         .map_err(|error| format!("the attributes cannot be written as JSON: {error}"))
 }
 
-/// What `encode` wrote; `column` is named in the error.
+/// Decodes what `encode` wrote. The error names `column`.
 pub(super) fn decode(text: Option<&str>, column: usize) -> rusqlite::Result<Vec<Attribute>> {
     parse(text, column)
 }
 
-/// The queue's own attributes as `payloads` holds them; nothing for none.
+/// Encodes the system attributes for `payloads`; `None` if there are none.
 pub(super) fn encode_system(attributes: &[(String, String)]) -> Result<Option<String>, String> {
     if attributes.is_empty() {
         return Ok(None);
@@ -610,7 +729,7 @@ pub(super) fn encode_system(attributes: &[(String, String)]) -> Result<Option<St
         .map_err(|error| format!("the system attributes cannot be written as JSON: {error}"))
 }
 
-/// What `encode_system` wrote; `column` is named in the error.
+/// Decodes what `encode_system` wrote. The error names `column`.
 pub(super) fn decode_system(
     text: Option<&str>,
     column: usize,
@@ -630,8 +749,8 @@ fn parse<T: serde::de::DeserializeOwned>(
     })
 }
 
-/// A UUID of version 7: sorts by time in logs, whatever the date is set to, and needs no look at
-/// the file to be unique.
+/// Returns a UUID of version 7. It sorts by time in logs, regardless of the system's date, and is
+/// unique without reading the file.
 fn fresh_id(now: StoreTime) -> String {
     let random: [u8; 16] = fastrand::u128(..).to_le_bytes();
     let tail = random.first_chunk().expect("16 bytes have a first 10");

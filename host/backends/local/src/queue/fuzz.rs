@@ -2,7 +2,7 @@
 
 use super::model::{QueueStep, check};
 use dispatcher_core::fuzz::Choices;
-use dispatcher_core::message::{Attribute, AttributeValue, Outcome, Outgoing};
+use dispatcher_core::message::{Attribute, AttributeValue, Outcome, OutgoingMessage};
 use dispatcher_core::queue::GroupShare;
 use std::time::Duration;
 
@@ -70,8 +70,8 @@ fn seconds(choices: &mut Choices<'_>) -> Duration {
     })
 }
 
-fn outgoing(choices: &mut Choices<'_>) -> Outgoing {
-    Outgoing {
+fn outgoing(choices: &mut Choices<'_>) -> OutgoingMessage {
+    OutgoingMessage {
         body: choices.text(),
         // Few groups, of odd names.
         group: choices.option(|choices| match choices.below(4) {
@@ -80,22 +80,22 @@ fn outgoing(choices: &mut Choices<'_>) -> Outgoing {
             2 => "\0\0'--".into(),
             _ => choices.text(),
         }),
-        delay: match choices.flag() {
-            true => seconds(choices),
-            false => Duration::ZERO,
+        delay: if choices.flag() {
+            seconds(choices)
+        } else {
+            Duration::ZERO
         },
         attributes: choices.list(4, |choices| Attribute {
             name: choices.text(),
             data_type: choices.text(),
-            value: match choices.flag() {
-                true => AttributeValue::Text(choices.text()),
-                false => {
-                    let length = choices.byte().into();
-                    AttributeValue::Binary(choices.bytes(length).to_vec())
-                }
+            value: if choices.flag() {
+                AttributeValue::Text(choices.text())
+            } else {
+                let length = choices.byte().into();
+                AttributeValue::Binary(choices.bytes(length).to_vec())
             },
         }),
-        ..Outgoing::default()
+        ..OutgoingMessage::default()
     }
 }
 

@@ -1,9 +1,10 @@
-//! When something of a group can be received: in order, many at once, and nothing while one of them
-//! is in flight. Pure steps on a connection that are told `now`.
+//! The order in which messages of a group are received. Several can be received at once, up to the
+//! first that is in flight or delayed. Pure steps on a connection that take `now` as an argument.
 //!
-//! One message of each group has `head` set, its gate: of the first message and all that are in
-//! flight the one that is invisible for longest. From then on the group is open, and what is visible
-//! at its beginning may be received.
+//! The first message of each group has `head` set. Once it is visible, it may be received together
+//! with the visible messages right behind it. SQS does the same: of three received messages, the
+//! first one is delivered again as soon as it is released, and the others only with all that
+//! precede them.
 
 use super::time::StoreTime;
 use super::turn::{QueueId, Turn};
@@ -12,33 +13,27 @@ use rusqlite::{OptionalExtension, params};
 /// The first message of a group.
 pub(super) const FIRST: &str = "SELECT visible_at, seq FROM entries
      WHERE queue = ?1 AND message_group = ?2 ORDER BY seq LIMIT 1";
-/// What is in flight of a group for longest.
-pub(super) const LONGEST: &str = "SELECT visible_at, seq FROM entries
-     WHERE queue = ?1 AND message_group = ?2 AND in_flight = 1
-     ORDER BY visible_at DESC, seq DESC LIMIT 1";
-/// The gate as it was.
-pub(super) const GATE: &str =
+/// The message that has `head` set.
+pub(super) const HEAD: &str =
     "SELECT seq FROM entries WHERE queue = ?1 AND message_group = ?2 AND head = 1";
 
-/// Sets a group's gate after one of its messages has changed, come or gone. Says whether something
-/// may be received now, or at another time than before.
-pub(super) fn set_gate(turn: &Turn<'_>, queue: QueueId, group: &str) -> rusqlite::Result<bool> {
-    let one = |sql: &str| -> rusqlite::Result<Option<(StoreTime, i64)>> {
-        turn.connection
-            .prepare_cached(sql)?
-            .query_row(params![queue, group], |row| Ok((row.get(0)?, row.get(1)?)))
-            .optional()
-    };
-    let Some(first) = one(FIRST)? else {
+/// Sets a group's head after one of its messages was changed, added or removed. Returns whether a
+/// message can be received now, or at another time than before.
+pub(super) fn set_head(turn: &Turn<'_>, queue: QueueId, group: &str) -> rusqlite::Result<bool> {
+    let first: Option<(StoreTime, i64)> = turn
+        .connection
+        .prepare_cached(FIRST)?
+        .query_row(params![queue, group], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((opens, first)) = first else {
         return Ok(false);
     };
-    let (opens, gate) = one(LONGEST)?.map_or(first, |longest| longest.max(first));
     let before: Option<i64> = turn
         .connection
-        .prepare_cached(GATE)?
+        .prepare_cached(HEAD)?
         .query_row(params![queue, group], |row| row.get(0))
         .optional()?;
-    let changed = before != Some(gate);
+    let changed = before != Some(first);
     if changed {
         let mut set = turn
             .connection
@@ -46,7 +41,7 @@ pub(super) fn set_gate(turn: &Turn<'_>, queue: QueueId, group: &str) -> rusqlite
         if let Some(before) = before {
             set.execute(params![before, false])?;
         }
-        set.execute(params![gate, true])?;
+        set.execute(params![first, true])?;
     }
     Ok(changed || opens <= turn.now)
 }

@@ -1,33 +1,33 @@
-//! What SQS lets a consumer do with a delivery, where it differs from the port: a late delete, an
-//! expired visibility timeout, and the repetition of a receive. Pure steps on a connection that
-//! take `now` as an argument.
+//! Operations on a delivery for which SQS differs from the port: a late delete, an expired
+//! visibility timeout, and the repetition of a receive. Pure steps on a connection that take `now`
+//! as an argument.
 
 use super::deliver::handed_out;
 use super::settle::{postpone, remove};
 use super::time::StoreTime;
-use super::turn::{LocalDelivery, NoEntry, QueueId, Turn, entry};
+use super::turn::{LocalDelivery, NoEntry, QueueId, Turn, entry, row};
 use dispatcher_core::message::{Message, Receipt};
 use dispatcher_core::queue::VISIBILITY_CEILING;
 use rusqlite::params;
 use std::time::Duration;
 
-/// Why a delivery could not be deleted or kept.
+/// The reason why a delivery could not be deleted, or its visibility not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettleRefusal {
-    /// The receipt is not ours, or of another queue.
+    /// The receipt is not valid, or belongs to another queue.
     Unreadable,
-    /// The delivery is over: its time expired, or the message has been received again.
+    /// The delivery is over: its visibility timeout ended, or the message has been received again.
     Expired,
-    /// The message is not there any more.
+    /// The message no longer exists.
     Vanished,
-    /// It can be received by anybody.
+    /// The message is visible to all consumers.
     Visible,
-    /// It would be invisible for more than 12 hours.
+    /// The message would be invisible for more than 12 hours.
     BeyondCeiling,
 }
 
-/// Ends a delivery. On a queue without order one that is over is no error, and its message is
-/// deleted unless it was received again; on one with order it is one.
+/// Ends a delivery. On a standard queue, a delivery that is over is not an error; its message is
+/// deleted unless it was received again. On a FIFO queue it is an error.
 pub(super) fn delete(
     turn: &mut Turn<'_>,
     queue: QueueId,
@@ -51,19 +51,23 @@ pub(super) fn delete(
     }
 }
 
-/// Whether the message is in the file, and not in this queue.
+/// Whether the message is in another queue of the file.
 fn of_another(turn: &Turn<'_>, queue: QueueId, delivery: LocalDelivery) -> rusqlite::Result<bool> {
     turn.connection
         .prepare_cached("SELECT 1 FROM entries WHERE seq = ?1 AND queue <> ?2")?
         .exists(params![delivery.seq, queue])
 }
 
-/// Keeps a delivery invisible for this long from now; for no time gives it back.
+/// Makes a delivery invisible for `more` from now; zero releases it. A standard queue accepts any
+/// receipt of the message, also after its visibility timeout, but changes nothing while a newer
+/// delivery holds the message. A FIFO queue accepts only the latest receipt, and only until its
+/// timeout ends.
 pub(super) fn change_visibility(
     turn: &mut Turn<'_>,
     queue: QueueId,
     receipt: &Receipt,
     more: Duration,
+    ordered: bool,
 ) -> rusqlite::Result<Result<(), SettleRefusal>> {
     let Ok(delivery) = LocalDelivery::parse(receipt) else {
         return Ok(Err(SettleRefusal::Unreadable));
@@ -71,19 +75,28 @@ pub(super) fn change_visibility(
     if of_another(turn, queue, delivery)? {
         return Ok(Err(SettleRefusal::Unreadable));
     }
-    let entry = match entry(turn, queue, delivery)? {
-        Ok(entry) => entry,
-        Err(NoEntry::Vanished) => return Ok(Err(SettleRefusal::Vanished)),
-        Err(NoEntry::Void(_)) => return Ok(Err(SettleRefusal::Expired)),
+    let Some(entry) = row(turn, delivery.seq)? else {
+        return Ok(Err(SettleRefusal::Vanished));
     };
-    if !entry.in_flight || entry.visible_at <= turn.now {
+    if entry.count < delivery.count {
+        return Ok(Err(SettleRefusal::Unreadable));
+    }
+    if ordered && entry.count != delivery.count {
+        return Ok(Err(SettleRefusal::Expired));
+    }
+    if ordered && (!entry.in_flight || entry.visible_at <= turn.now) {
         return Ok(Err(SettleRefusal::Visible));
+    }
+    let is_held_by_another = entry.in_flight && entry.visible_at > turn.now;
+    if entry.count != delivery.count && is_held_by_another {
+        // SQS accepts the older receipt; the newer delivery keeps its timeout.
+        return Ok(Ok(()));
     }
     let until = turn.now + more;
     if until > entry.received_at + VISIBILITY_CEILING {
         return Ok(Err(SettleRefusal::BeyondCeiling));
     }
-    // Still received: until somebody else receives it, this receipt may delete it.
+    // The message stays in flight: until another consumer receives it, this receipt may delete it.
     postpone(turn, queue, delivery, true, until)?;
     if until < entry.visible_at {
         turn.stirred.insert(queue);
@@ -91,9 +104,9 @@ pub(super) fn change_visibility(
     Ok(Ok(()))
 }
 
-/// Keeps these deliveries for this long from now as if they were received now, if all of them are as
-/// their receive left them, invisible until `until`: nothing deleted, nothing changed, nothing
-/// over. Their messages, and the new `until`, a moment of the store's time.
+/// Makes these deliveries invisible for `visibility` from now, as if they were received now, if all
+/// of them are as their receive left them, invisible until `until`: none deleted, changed or over.
+/// Returns their messages and the new `until`, in the store's time.
 pub(super) fn take_again(
     turn: &mut Turn<'_>,
     (queue, name): (QueueId, &str),
@@ -122,7 +135,7 @@ pub(super) fn take_again(
     Ok(Some((messages, until)))
 }
 
-/// Until when a delivery is invisible, if it is not over.
+/// Returns until when a delivery is invisible, or `None` if it is over.
 pub(super) fn until(
     turn: &Turn<'_>,
     queue: QueueId,

@@ -1,41 +1,41 @@
-//! The waiting receives: one line per queue, served in order. Knows no SQL.
+//! The waiting receives: one line per queue, served in order. Contains no SQL.
 
 use super::deliver::DeliveryTerms;
 use super::time::StoreTime;
 use super::turn::QueueId;
 use dispatcher_core::clock::BootInstant;
-use dispatcher_core::queue::{Ask, QueueError, Received};
+use dispatcher_core::queue::{Ask, QueueError, ReceivedMessages};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// One call to `receive` that has not been answered.
+/// A call to `receive` that has not been answered.
 pub(super) struct WaitingReceive {
-    /// The queue's name as messages carry it.
+    /// The queue's name as messages have it.
     pub name: Arc<str>,
-    /// What was asked.
+    /// The parameters of the call.
     pub ask: Ask,
-    /// What may be delivered to the caller.
+    /// The terms of deliveries to the caller.
     pub terms: DeliveryTerms,
-    /// When to answer that there is nothing.
+    /// The time at which to answer without messages.
     pub until: BootInstant,
-    /// Where the answer goes. Closed when the caller has dropped the call.
-    pub reply: oneshot::Sender<Result<Received, QueueError>>,
+    /// The channel for the answer. It is closed once the caller has dropped the call.
+    pub reply: oneshot::Sender<Result<ReceivedMessages, QueueError>>,
 }
 
-/// Those who wait for one queue.
+/// The receives that wait for one queue.
 #[derive(Default)]
 struct ReceiveQueue {
-    /// When something can be received next, as far as is known.
+    /// The time at which a message can be received next, as far as is known.
     due: Option<StoreTime>,
-    /// When the first wait is over, or earlier.
+    /// The end of the first wait, or an earlier time.
     ends: Option<BootInstant>,
     waiting: VecDeque<WaitingReceive>,
 }
 
-/// Those who wait, by queue. A queue for which nobody waits is not here for long. What is to be done
-/// next is found by its time, so that queues for which nothing happens cost nothing.
+/// The waiting receives, by queue. A queue without waiting receives is soon removed. The due times
+/// and the ends of waits are sorted, so that idle queues cost nothing.
 #[derive(Default)]
 pub(super) struct WaitingReceives {
     by_queue: BTreeMap<QueueId, ReceiveQueue>,
@@ -44,22 +44,22 @@ pub(super) struct WaitingReceives {
 }
 
 impl WaitingReceives {
-    /// Nobody waits.
+    /// Whether no receive waits.
     pub(super) fn is_empty(&self) -> bool {
         self.by_queue.is_empty()
     }
 
-    /// The queues for which somebody waits.
+    /// Returns the queues for which receives wait.
     pub(super) fn queues(&self) -> BTreeSet<QueueId> {
         self.by_queue.keys().copied().collect()
     }
 
-    /// Whether somebody waits for this queue.
+    /// Whether a receive waits for this queue.
     pub(super) fn contains(&self, queue: QueueId) -> bool {
         self.by_queue.contains_key(&queue)
     }
 
-    /// Changes a queue's line, and where it is found.
+    /// Changes a queue's line and keeps the sorted times up to date.
     fn change<T>(&mut self, queue: QueueId, change: impl FnOnce(&mut ReceiveQueue) -> T) -> T {
         let line = self.by_queue.entry(queue).or_default();
         let (due, ends) = (line.due, line.ends);
@@ -75,7 +75,7 @@ impl WaitingReceives {
         result
     }
 
-    /// Forgets a queue for which nobody waits.
+    /// Removes a queue for which no receive waits.
     fn forget_if_empty(&mut self, queue: QueueId) {
         let line = self.by_queue.get(&queue);
         if line.is_some_and(|line| line.waiting.is_empty()) {
@@ -97,7 +97,7 @@ impl WaitingReceives {
         });
     }
 
-    /// Puts a call back where `pop` took it.
+    /// Puts a call back at the front of its line, where `pop` took it.
     pub(super) fn put_back(&mut self, queue: QueueId, asked: WaitingReceive) {
         self.change(queue, |line| {
             line.ends = line.ends.into_iter().chain([asked.until]).min();
@@ -105,7 +105,7 @@ impl WaitingReceives {
         });
     }
 
-    /// The first who waits for a queue and has not given up.
+    /// Takes the first call for a queue whose caller has not given up.
     pub(super) fn pop(&mut self, queue: QueueId) -> Option<WaitingReceive> {
         let line = self.by_queue.get_mut(&queue)?;
         while let Some(asked) = line.waiting.pop_front() {
@@ -116,7 +116,7 @@ impl WaitingReceives {
         None
     }
 
-    /// Ends the waits for a queue: they are answered with what there is, perhaps nothing.
+    /// Ends the waits for a queue: the calls are answered with the available messages, if any.
     pub(super) fn end_waits(&mut self, queue: QueueId) {
         if !self.contains(queue) {
             return;
@@ -129,7 +129,7 @@ impl WaitingReceives {
         });
     }
 
-    /// Notes when something can be received next.
+    /// Sets the time at which a message can be received next.
     pub(super) fn set_due(&mut self, queue: QueueId, due: Option<StoreTime>) {
         if self.contains(queue) {
             self.change(queue, |line| line.due = due);
@@ -137,28 +137,30 @@ impl WaitingReceives {
         }
     }
 
-    /// The queues to look into: something has become due, or somebody's wait is over.
+    /// Returns the queues to serve: a message has become due, or a wait is over.
     pub(super) fn ripe(&self, now: BootInstant, time: StoreTime) -> BTreeSet<QueueId> {
-        let due = self.by_due.range(..=(time, QueueId::MAX));
-        let due = due.map(|(_, queue)| *queue);
+        let due = self
+            .by_due
+            .range(..=(time, QueueId::MAX))
+            .map(|(_, queue)| *queue);
         due.chain(self.ended(now)).collect()
     }
 
-    /// The queues with a wait that is over.
+    /// Returns the queues with a wait that is over.
     fn ended(&self, now: BootInstant) -> impl Iterator<Item = QueueId> {
         let ended = self.by_end.range(..=(now, QueueId::MAX));
         ended.map(|(_, queue)| *queue)
     }
 
-    /// How long nothing will be `ripe`, if nothing else happens.
+    /// Returns how long no queue will be `ripe` if nothing else happens.
     pub(super) fn calm(&self, now: BootInstant, time: StoreTime) -> Option<Duration> {
         let due = self.by_due.first().map(|(due, _)| due.since(time));
         let ends = self.by_end.first().map(|(ends, _)| ends.since(now));
         due.into_iter().chain(ends).min()
     }
 
-    /// Answers those whose wait is over. `time` is the store's now: what is due and was not delivered
-    /// was too much for one transaction.
+    /// Answers the calls whose wait is over. `time` is the store's now. A message that is due and
+    /// was not delivered did not fit into one transaction, so its queue is not reported as drained.
     pub(super) fn answer_expired(&mut self, now: BootInstant, time: StoreTime) {
         let ended: Vec<QueueId> = self.ended(now).collect();
         for queue in ended {
@@ -167,7 +169,7 @@ impl WaitingReceives {
         }
     }
 
-    /// Forgets those who have given up.
+    /// Removes the calls whose callers have given up.
     pub(super) fn forget_gone(&mut self) {
         let mut empty = Vec::new();
         for (queue, line) in &mut self.by_queue {
@@ -181,11 +183,11 @@ impl WaitingReceives {
         }
     }
 
-    /// Answers everybody in these lines with the error.
+    /// Answers all calls in these lines with the error.
     pub(super) fn fail(&mut self, queues: &BTreeSet<QueueId>, error: &QueueError) {
         for queue in queues {
             for asked in self.remove(*queue) {
-                // A caller who has gone needs no answer.
+                // A caller that is gone needs no answer.
                 let _ = asked.reply.send(Err(error.clone()));
             }
         }
@@ -199,11 +201,11 @@ impl ReceiveQueue {
             .into_iter()
             .partition(|asked| asked.until <= now);
         for asked in over {
-            let nothing = Received {
+            let nothing = ReceivedMessages {
                 drained,
-                ..Received::default()
+                ..ReceivedMessages::default()
             };
-            // A caller who has gone needs no answer.
+            // A caller that is gone needs no answer.
             let _ = asked.reply.send(Ok(nothing));
         }
         self.ends = waiting.iter().map(|asked| asked.until).min();
@@ -216,7 +218,7 @@ mod tests {
     use super::*;
     use tokio::sync::oneshot::error::TryRecvError;
 
-    type PendingAnswer = oneshot::Receiver<Result<Received, QueueError>>;
+    type PendingAnswer = oneshot::Receiver<Result<ReceivedMessages, QueueError>>;
 
     fn at(ms: u64) -> BootInstant {
         BootInstant::from_boot(Duration::from_millis(ms))

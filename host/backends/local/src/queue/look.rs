@@ -1,30 +1,31 @@
-//! Reads without receiving: names, depth, peek; and the keys of queues. Pure steps on a connection
-//! that take `now` as an argument.
+//! Reads without receiving: names, depth and peek; also the keys of queues. Pure steps on a
+//! connection that take `now` as an argument.
 
-use super::deliver::{Following, find, look_at};
+use super::deliver::{GroupFollowers, find, look_at};
 use super::time::StoreTime;
 use super::turn::{QueueId, Turn};
 use dispatcher_core::message::Message;
 use dispatcher_core::queue::{Ask, Depth};
 use rusqlite::{Connection, OptionalExtension, params};
 
-/// Waiting, in flight, delayed, and when the oldest that is not in flight was sent.
+/// The numbers of messages that wait, are in flight and are delayed, and the time at which the
+/// oldest one that is not in flight was sent.
 pub(super) const DEPTH: &str = "SELECT count(*) FILTER (WHERE visible_at <= ?2),
             count(*) FILTER (WHERE visible_at > ?2 AND in_flight),
             count(*) FILTER (WHERE visible_at > ?2 AND NOT in_flight),
             min(sent_at) FILTER (WHERE visible_at <= ?2 OR NOT in_flight)
      FROM entries WHERE queue = ?1";
 
-/// What is visible, in the order of becoming so.
+/// The visible messages, in the order of becoming visible.
 pub(super) const VISIBLE: &str = "SELECT seq FROM entries
      WHERE queue = ?1 AND head = ?2 AND visible_at <= ?3 ORDER BY visible_at, seq LIMIT ?4";
 
-/// The key of a queue, which is created if there is none of the name.
+/// Returns the key of a queue. Creates the queue if it does not exist.
 pub(super) fn queue_id(connection: &Connection, name: &str) -> rusqlite::Result<QueueId> {
     if let Some(id) = known_id(connection, name)? {
         return Ok(id);
     }
-    // One that was deleted has the key that it had.
+    // A queue that was deleted gets its former key.
     connection
         .prepare_cached("INSERT OR IGNORE INTO queues (name) VALUES (?1)")?
         .execute(params![name])?;
@@ -38,7 +39,7 @@ pub(super) fn queue_id(connection: &Connection, name: &str) -> rusqlite::Result<
         .query_row(params![name], |row| row.get(0))
 }
 
-/// The key of a queue, if there is one of the name.
+/// Returns the key of a queue, if it exists.
 pub(super) fn known_id(connection: &Connection, name: &str) -> rusqlite::Result<Option<QueueId>> {
     connection
         .prepare_cached(
@@ -49,7 +50,7 @@ pub(super) fn known_id(connection: &Connection, name: &str) -> rusqlite::Result<
         .optional()
 }
 
-/// All queues that were ever opened or hold dead letters, by name.
+/// Returns the names of all queues that were ever opened or hold dead letters, sorted.
 pub(super) fn names(turn: &Turn<'_>) -> rusqlite::Result<Vec<String>> {
     turn.connection
         .prepare_cached(
@@ -60,10 +61,9 @@ pub(super) fn names(turn: &Turn<'_>) -> rusqlite::Result<Vec<String>> {
         .collect()
 }
 
-/// Exact counts, from one pass over an index. What waits behind the head of its group counts as
-/// waiting: it waits for its turn, not for a time.
+/// Returns exact counts, from one pass over an index. A message behind the head of its group counts
+/// as waiting: it waits for its turn, not for a time.
 pub(super) fn depth(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Depth> {
-    let count = |count: i64| u64::try_from(count).unwrap_or(0);
     turn.connection
         .prepare_cached(DEPTH)?
         .query_row(params![queue, turn.now], |row| {
@@ -77,33 +77,43 @@ pub(super) fn depth(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Depth> 
         })
 }
 
-/// How much each of these queues holds, in their order; `None` for one that does not exist.
+/// Converts a count as SQLite stores it.
+pub(super) fn count(stored: i64) -> u64 {
+    u64::try_from(stored).unwrap_or(0)
+}
+
+/// Returns how much each of these queues holds, in their order; `None` for a queue that does not
+/// exist.
 pub(super) fn depths(turn: &Turn<'_>, names: &[String]) -> rusqlite::Result<Vec<Option<Depth>>> {
-    let one = |name: &String| match known_id(turn.connection, name)? {
-        Some(queue) => depth(turn, queue).map(Some),
-        None => Ok(None),
-    };
-    // One lock of the file for all of them, and one moment.
+    // All depths are read under one lock of the file and at one moment.
     let reading = turn.connection.unchecked_transaction()?;
-    let depths = names.iter().map(one).collect();
+    let depths = names
+        .iter()
+        .map(|name: &String| match known_id(turn.connection, name)? {
+            Some(queue) => depth(turn, queue).map(Some),
+            None => Ok(None),
+        })
+        .collect();
     reading.finish()?;
     depths
 }
 
-/// Up to `max` waiting messages without receipts: first what a receive would bring, in its order,
-/// then what waits behind the heads of groups.
+/// Returns up to `max` waiting messages without receipts: first those that a receive would bring,
+/// in its order, then those behind the heads of groups.
 pub(super) fn peek(
     turn: &Turn<'_>,
     queue: QueueId,
     name: &str,
     max: usize,
 ) -> rusqlite::Result<Vec<Message>> {
-    let first = find(turn, queue, Ask { max, ..Ask::PLAIN }, Following::None)?;
+    let first = find(turn, queue, Ask { max, ..Ask::PLAIN }, GroupFollowers::None)?;
     let mut rows: Vec<i64> = first.candidates.iter().map(|one| one.seq).collect();
     for head in [true, false] {
         if rows.len() < max {
-            let more = visible(turn, queue, head, max + rows.len())?;
-            let more: Vec<i64> = more.into_iter().filter(|seq| !rows.contains(seq)).collect();
+            let more: Vec<i64> = visible(turn, queue, head, max + rows.len())?
+                .into_iter()
+                .filter(|seq| !rows.contains(seq))
+                .collect();
             rows.extend(more);
         }
     }
@@ -111,7 +121,8 @@ pub(super) fn peek(
     rows.map(|seq| look_at(turn, seq, name)).collect()
 }
 
-/// What is visible in a queue, whether or not it can be received, in the order of becoming so.
+/// Returns the visible rows of a queue, whether or not they can be received, in the order of
+/// becoming visible.
 fn visible(turn: &Turn<'_>, queue: QueueId, head: bool, max: usize) -> rusqlite::Result<Vec<i64>> {
     turn.connection
         .prepare_cached(VISIBLE)?

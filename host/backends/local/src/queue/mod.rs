@@ -1,13 +1,13 @@
-//! The embedded queue: one SQLite file, safe for several processes at once. The only place that
-//! names SQLite; knows no other backend.
+//! The embedded queue: one SQLite file, safe for several processes at once. All of its SQL is here;
+//! other backends are not used.
 //!
-//! `schema` is the file. `deliver`, `settle` and `look` are what can be done to it, as steps that
-//! are told `now` (`turn`), a moment of the store's own time (`time`). `writer` is the thread that
-//! runs them, many in one transaction; `work` is how it is asked, `lines` who waits for messages,
-//! `notifier` how other processes are woken.
+//! `schema` defines the file. `deliver`, `settle` and `look` are the steps on it; they take `now`
+//! (`turn`), a moment of the store's own time (`time`). `writer` is the thread that runs them, many
+//! in one transaction. `work` passes calls to it, `lines` holds the receives that wait for
+//! messages, and `notifier` wakes other processes.
 //!
-//! Beyond the port, for whoever serves the file to others: `service` is the way in, `settings`,
-//! `declare`, `registry`, `sending`, `holding`, `carry` and `moves` what it can do.
+//! More than the port offers, for servers that share the file with others: `service` is the entry;
+//! `settings`, `declare`, `registry`, `sending`, `holding`, `carry` and `moves` are its operations.
 
 mod browse;
 mod carry;
@@ -34,32 +34,18 @@ mod turn;
 mod work;
 mod writer;
 
-#[cfg(test)]
-mod core_tests;
-#[cfg(test)]
-mod declare_tests;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 #[cfg(any(test, fuzzing))]
 mod model;
-#[cfg(test)]
-mod model_tests;
-#[cfg(test)]
-mod sending_tests;
-#[cfg(test)]
-mod service_tests;
-#[cfg(test)]
-mod store_tests;
-#[cfg(test)]
-mod time_tests;
 
 use deliver::DeliveryTerms;
 use dispatcher_core::backend::DelayedMessage;
 use dispatcher_core::memory::Budget;
-use dispatcher_core::message::{Message, Outcome, Outgoing, Receipt};
+use dispatcher_core::message::{Message, Outcome, OutgoingMessage, Receipt};
 use dispatcher_core::queue::{
     Ask, BrowseCursor, BrowsePage, Delays, Depth, ErrorKind, GroupShare, Identity, ItemError,
-    PurgeStep, Queue, QueueError, Received, VISIBILITY_CEILING,
+    PurgeStep, Queue, QueueError, QueueFacts, ReceivedMessages, VISIBILITY_CEILING,
 };
 use dispatcher_sqlite::Database;
 
@@ -80,19 +66,19 @@ pub use settings::{LONGEST_MESSAGE, QueueSettings, Redrive, arn, named_by};
 pub use time::StoreTime;
 pub use turn::QueueId;
 
-/// The longest `wait` of one receive; the same as SQS, so that routes behave alike.
+/// The longest `wait` of one receive: that of SQS, so that routes behave alike.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
-/// Maximum messages of one call.
+/// The maximum number of messages of one call.
 const BATCH: usize = 100;
-/// Maximum messages that one receive brings behind others of their groups. Each round of a group,
-/// from its receive to the commit of its last deletion, waits for the disk a few times; the more
-/// messages share that, the less it costs each.
+/// The maximum number of messages that one receive brings behind others of their groups. Each round
+/// of a group, from its receive to the commit of its last deletion, waits for the disk a few times;
+/// the more messages share a round, the less it costs each.
 const MOST_FOLLOWING: usize = 500;
-/// The suffix of the queue that dead letters go to unless another is named.
+/// The suffix of the default dead-letter queue.
 const DEAD: &str = ".dead";
 
-/// One folder with its file of queues. Clones share the connection; its thread ends with the
-/// last clone and the last queue of it.
+/// A folder with its file of queues. Clones share the connection. Its thread ends when the last
+/// clone and the last of its queues are dropped.
 #[derive(Clone)]
 pub struct LocalStore {
     handle: Arc<Handle>,
@@ -106,7 +92,7 @@ impl LocalStore {
         Self::start(folder).map(|(store, _)| store)
     }
 
-    /// Opens a store that is in no file and gone with its last clone, for this process alone.
+    /// Opens a store in memory, for this process alone. It is lost with its last clone.
     pub fn open_in_memory() -> Result<Self, QueueError> {
         let (place, connection) = schema::open_in_memory()?;
         let notifier = notifier::FileNotifier::alone();
@@ -141,13 +127,16 @@ impl LocalStore {
         Ok((Self { handle, place }, thread))
     }
 
-    /// Opens a queue by its bare name; creates it if there is none. Dead letters go to the queue
-    /// `dead_letter` of the same file, without it to the one that the queue's settings name, else to
-    /// `NAME.dead`; a queue whose own name ends in `.dead` has none by itself. The visibility is the
-    /// settings' too. Blocks for some milliseconds.
+    /// Opens a queue by its bare name; creates it if it does not exist. Dead letters go to the
+    /// queue `dead_letter` of the same file, else to the one that the queue's settings name, else
+    /// to `NAME.dead`; a queue whose name ends in `.dead` has no default. The visibility timeout is
+    /// that of the settings. Blocks for some milliseconds.
     pub fn queue(&self, name: &str, dead_letter: Option<&str>) -> Result<LocalQueue, QueueError> {
         let (id, settings) = self.find_or_make(name)?;
-        let redrive = settings.redrive;
+        // SQS accepts a policy that names its own queue. It is ignored here: dead letters go
+        // elsewhere.
+        let is_own = |redrive: &Redrive| redrive.dead_letter_queue == name;
+        let redrive = settings.redrive.filter(|redrive| !is_own(redrive));
         let dead_letter = match dead_letter {
             Some(same) if same == name => {
                 return Err(self.place.failed(
@@ -174,6 +163,7 @@ impl LocalStore {
                 longest_wait: LONGEST_WAIT,
                 proof_wait: Duration::ZERO,
                 ordered_groups: true,
+                deduplicates: settings.fifo,
                 dead_letters: dead_letter.is_some(),
                 most_receives: redrive.as_ref().map(|redrive| redrive.most_receives),
                 redrive_target: false,
@@ -191,8 +181,8 @@ impl LocalStore {
         })
     }
 
-    /// The key and the settings of a queue. One that is there needs no transaction, which waits for the
-    /// disk.
+    /// Returns the key and the settings of a queue; creates it if it does not exist. An existing
+    /// queue needs no transaction, which would wait for the disk.
     fn find_or_make(&self, name: &str) -> Result<(QueueId, QueueSettings), QueueError> {
         let wanted = name.to_owned();
         let found = self.handle.run_blocking(Durability::Look, move |turn| {
@@ -211,20 +201,21 @@ impl LocalStore {
         })
     }
 
-    /// Whether one of these bare names is that of a queue. Makes none.
+    /// Whether a queue of one of these bare names exists. Creates none.
     pub async fn has_one_of(&self, names: [String; 2]) -> Result<bool, QueueError> {
-        let look = move |turn: &mut turn::Turn<'_>| {
-            for name in &names {
-                if look::known_id(turn.connection, name)?.is_some() {
-                    return Ok(true);
+        self.handle
+            .run(Durability::Look, move |turn: &mut turn::Turn<'_>| {
+                for name in &names {
+                    if look::known_id(turn.connection, name)?.is_some() {
+                        return Ok(true);
+                    }
                 }
-            }
-            Ok(false)
-        };
-        self.handle.run(Durability::Look, look).await
+                Ok(false)
+            })
+            .await
     }
 
-    /// Makes the queues of these bare names that are missing, all in one transaction.
+    /// Creates the missing ones of the queues with these bare names, all in one transaction.
     pub async fn make(&self, names: Vec<String>) -> Result<(), QueueError> {
         let look = move |turn: &mut turn::Turn<'_>| {
             let mut missing = Vec::new();
@@ -239,31 +230,32 @@ impl LocalStore {
         if missing.is_empty() {
             return Ok(());
         }
-        let make = move |turn: &mut turn::Turn<'_>| {
-            for name in &missing {
-                look::queue_id(turn.connection, name)?;
-            }
-            Ok(())
-        };
-        self.handle.run(Durability::Full, make).await
+        self.handle
+            .run(Durability::Full, move |turn: &mut turn::Turn<'_>| {
+                for name in &missing {
+                    look::queue_id(turn.connection, name)?;
+                }
+                Ok(())
+            })
+            .await
     }
 
-    /// The bare names of all queues that were opened once or have got dead letters, sorted.
+    /// Returns the bare names of all queues that were ever opened or got dead letters, sorted.
     /// Blocks for some milliseconds.
     pub fn names(&self) -> Result<Vec<String>, QueueError> {
         self.handle
             .run_blocking(Durability::Look, |turn| look::names(turn))
     }
 
-    /// How much each of these queues holds, by their bare names and in their order; `None` for one
-    /// that does not exist. One call, however many they are, and makes no queue.
+    /// Returns how much each of these queues holds, by their bare names and in their order; `None`
+    /// for a queue that does not exist. It makes one call for all of them and creates no queue.
     pub async fn depths(&self, names: Vec<String>) -> Result<Vec<Option<Depth>>, QueueError> {
         let run = move |turn: &mut turn::Turn<'_>| look::depths(turn, &names);
         self.handle.run(Durability::Look, run).await
     }
 
-    /// What was sent with a delay to the queue of this bare name, or to any, and still waits for its
-    /// time; the soonest first, at most `most`.
+    /// Returns the messages that were sent with a delay to the queue of this bare name, or to any
+    /// queue, and are still delayed: the soonest first, at most `most`.
     pub async fn delayed(
         &self,
         queue: Option<&str>,
@@ -274,7 +266,7 @@ impl LocalStore {
         self.handle.run(Durability::Look, run).await
     }
 
-    /// Takes such a message back; false if none of the id waits in that queue.
+    /// Cancels a delayed message. Returns false if no message of this id is delayed in that queue.
     pub async fn cancel(&self, queue: &str, id: &str) -> Result<bool, QueueError> {
         let (queue, id) = (queue.to_owned(), id.to_owned());
         let run = move |turn: &mut turn::Turn<'_>| delayed::cancel(turn, &queue, &id);
@@ -289,14 +281,15 @@ pub struct LocalQueue {
     origin: Origin,
     name: Arc<str>,
     terms: DeliveryTerms,
-    /// The target of its redrive policy, by its bare name.
+    /// The bare name of the queue that its redrive policy names.
     redrive_target: Option<String>,
 }
 
 impl LocalQueue {
-    /// The same for a process that may hold so many bytes, and makes so many attempts: what was
-    /// received as often and the last time not answered, and what is larger than all that may be
-    /// held, goes to the dead letters without being read. `Received` reports what is dead-lettered so.
+    /// Limits the queue to a process that may hold the bytes of `budget` and makes `attempts`
+    /// attempts. A message that was received that often, the last time without an answer, or that
+    /// is larger than the budget is dead-lettered without being read. `ReceivedMessages` reports such
+    /// messages.
     #[must_use]
     pub fn within(self, budget: Option<Arc<Budget>>, attempts: Option<u32>) -> Self {
         let terms = DeliveryTerms {
@@ -308,7 +301,7 @@ impl LocalQueue {
         Self { terms, ..self }
     }
 
-    /// Runs a step on every item whose receipt can be read, in one transaction.
+    /// Runs a step on every item whose receipt is valid, in one transaction.
     async fn each<I, F>(
         &self,
         care: Durability,
@@ -338,7 +331,7 @@ impl LocalQueue {
     }
 }
 
-/// A whole call's failure is every item's.
+/// Returns the failure of a whole call as that of each item.
 fn spread<T>(
     outcome: Result<Vec<Result<T, ItemError>>, QueueError>,
     count: usize,
@@ -356,12 +349,18 @@ impl Queue for LocalQueue {
         &self.identity
     }
 
-    /// What waits for its time delays the rest of its group.
-    fn delays(&self) -> Delays {
-        Delays {
-            longest_in_group: Duration::ZERO,
-            listed: true,
-            ..Delays::ANY
+    fn facts(&self) -> QueueFacts {
+        QueueFacts {
+            // A delayed message delays the rest of its group.
+            delays: Delays {
+                longest_in_group: Duration::ZERO,
+                listed: true,
+                ..Delays::ANY
+            },
+            reports_redrives: self.terms.reports,
+            can_browse: true,
+            finds_by_id: true,
+            ..QueueFacts::default()
         }
     }
 
@@ -375,11 +374,11 @@ impl Queue for LocalQueue {
         Some(format!("local:{name}"))
     }
 
-    fn reports_redrives(&self) -> bool {
-        self.terms.reports
-    }
-
-    async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {
+    async fn receive(
+        &self,
+        ask: Ask,
+        hurry: &CancellationToken,
+    ) -> Result<ReceivedMessages, QueueError> {
         if ask.visibility > VISIBILITY_CEILING {
             return Err(QueueError {
                 kind: ErrorKind::Invalid,
@@ -426,7 +425,7 @@ impl Queue for LocalQueue {
         .await
     }
 
-    async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>> {
+    async fn send(&self, items: &[OutgoingMessage]) -> Vec<Result<String, ItemError>> {
         let (queue, count, items) = (self.origin.id, items.len(), items.to_vec());
         if count == 0 {
             return Vec::new();
@@ -435,7 +434,7 @@ impl Queue for LocalQueue {
         spread(self.handle.run(Durability::Full, run).await, count)
     }
 
-    async fn would_take(&self, item: &Outgoing) -> Result<(), ItemError> {
+    async fn would_take(&self, item: &OutgoingMessage) -> Result<(), ItemError> {
         let (queue, item) = (self.origin.id, item.clone());
         let run = move |turn: &mut turn::Turn<'_>| sending::would_take(turn, queue, &item);
         let told = self.handle.run(Durability::Look, run).await;
@@ -448,14 +447,18 @@ impl Queue for LocalQueue {
         self.handle.run(Durability::Look, run).await
     }
 
+    async fn retention(&self) -> Result<Option<Duration>, QueueError> {
+        let queue = self.origin.id;
+        let run = move |turn: &mut turn::Turn<'_>| settings::read(turn, queue);
+        let found = self.handle.run(Durability::Look, run).await?;
+        let seconds = found.and_then(|settings| settings.retention_s);
+        Ok(seconds.map(Duration::from_secs))
+    }
+
     async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError> {
         let (queue, name) = (self.origin.id, self.name.clone());
         let run = move |turn: &mut turn::Turn<'_>| look::peek(turn, queue, &name, max);
         self.handle.run(Durability::Look, run).await
-    }
-
-    fn can_browse(&self) -> bool {
-        true
     }
 
     async fn redrive_sources(&self) -> Result<Vec<String>, QueueError> {
@@ -487,7 +490,8 @@ impl Queue for LocalQueue {
         self.handle.run(Durability::Look, run).await
     }
 
-    /// What was taken counts as received before any of it is read, as with `receive`.
+    /// Receives chosen messages. They count as received before any of them is read, as with
+    /// `receive`.
     async fn receive_these(
         &self,
         listed: &[Receipt],
@@ -499,15 +503,14 @@ impl Queue for LocalQueue {
         let take =
             move |turn: &mut turn::Turn<'_>| browse::take_chosen(turn, queue, &chosen, visibility);
         let taken = self.handle.run(Durability::Light, take).await?;
-        let read = move |turn: &mut turn::Turn<'_>| browse::read(turn, &name, &taken);
-        self.handle.run(Durability::Look, read).await
+        self.handle
+            .run(Durability::Look, move |turn: &mut turn::Turn<'_>| {
+                browse::read(turn, &name, &taken)
+            })
+            .await
     }
 
-    fn finds_by_id(&self) -> bool {
-        true
-    }
-
-    /// Looks through the rows of the file, and reads nothing but ids.
+    /// Searches the rows of the file for the id. Reads nothing but ids.
     async fn find_waiting(&self, id: &str) -> Result<Option<Message>, QueueError> {
         let mut after = 0;
         loop {
@@ -535,3 +538,6 @@ impl Queue for LocalQueue {
         self.handle.run(Durability::Full, run).await
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,5 @@
-//! A model of the core so simple that it is plainly right, two lists in memory, and the comparison
-//! of the two, step by step. What the steps are is its callers' to choose.
+//! A model of the core, two lists in memory, simple enough to be plainly right, and the comparison
+//! of the two step by step. The callers choose the steps.
 
 use super::deliver::{receive, send};
 use super::look::{depth, peek, queue_id};
@@ -7,7 +7,7 @@ use super::schema::in_memory;
 use super::settle::{Origin, SettleResult, extend, settle};
 use super::time::StoreTime;
 use super::turn::{LocalDelivery, Turn};
-use dispatcher_core::message::{Attribute, Outcome, Outgoing, Receipt};
+use dispatcher_core::message::{Attribute, Outcome, OutgoingMessage, Receipt};
 use dispatcher_core::queue::{Ask, Depth, GroupShare, ItemError, VISIBILITY_CEILING};
 use dispatcher_core::queue::{DEAD_LETTER_REASON as REASON, DEAD_LETTER_SOURCE as SOURCE};
 use rusqlite::Connection;
@@ -20,7 +20,7 @@ use std::time::Duration;
 struct Row {
     key: u64,
     id: String,
-    item: Outgoing,
+    item: OutgoingMessage,
     visible_at: StoreTime,
     sent_at: StoreTime,
     received_at: StoreTime,
@@ -29,7 +29,14 @@ struct Row {
     moved_from: Option<(u64, u32)>,
 }
 
-/// A delivery as the model knows it.
+impl Row {
+    /// Whether it goes back to where it was sent once it is visible.
+    fn is_back(&self) -> bool {
+        self.in_flight && self.item.group.is_none()
+    }
+}
+
+/// A delivery in the model.
 #[derive(Debug, Clone, Copy)]
 struct ModelDelivery {
     queue: usize,
@@ -44,24 +51,24 @@ struct Model {
     queues: [Vec<Row>; 2],
 }
 
-/// The kinds of answers, without their words.
+/// The kinds of answers, without their texts.
 #[derive(Debug, PartialEq, Eq)]
-enum Said {
+enum AnswerKind {
     Done,
     Gone,
     Refused,
 }
 
-fn result_of(answer: &SettleResult) -> Said {
+fn result_of(answer: &SettleResult) -> AnswerKind {
     match answer {
-        Ok(()) => Said::Done,
-        Err(ItemError::Gone(_)) => Said::Gone,
-        Err(_) => Said::Refused,
+        Ok(()) => AnswerKind::Done,
+        Err(ItemError::Gone(_)) => AnswerKind::Gone,
+        Err(_) => AnswerKind::Refused,
     }
 }
 
 impl Model {
-    fn send(&mut self, queue: usize, id: String, item: &Outgoing) {
+    fn send(&mut self, queue: usize, id: String, item: &OutgoingMessage) {
         self.keys += 1;
         self.queues[queue].push(Row {
             key: self.keys,
@@ -76,45 +83,68 @@ impl Model {
         });
     }
 
-    /// The places of the messages of each group that can be received from its first on, and of each
-    /// message without a group; with the place and the moment by which these sets are ordered.
+    /// Returns the positions of the messages of each group that can be received, from its first on,
+    /// and of each message without a group, with the time and the position by which these sets are
+    /// ordered.
     fn ready(&self, queue: usize) -> Vec<((StoreTime, usize), Vec<usize>)> {
         let rows = &self.queues[queue];
         let mut seen = BTreeSet::new();
         let mut ready = Vec::new();
         for at in 0..rows.len() {
-            let Some(group) = &rows[at].item.group else {
-                ready.push(((rows[at].visible_at, at), vec![at]));
-                continue;
+            let members: Vec<usize> = match &rows[at].item.group {
+                None => vec![at],
+                Some(group) if seen.insert(group) => (at..rows.len())
+                    .filter(|at| rows[*at].item.group.as_ref() == Some(group))
+                    .collect(),
+                Some(_) => continue,
             };
-            if !seen.insert(group) {
-                continue;
+            if rows[at].visible_at <= self.now {
+                let open = members
+                    .into_iter()
+                    .take_while(|at| rows[*at].visible_at <= self.now);
+                ready.push(((rows[at].visible_at, at), open.collect()));
             }
-            let members: Vec<usize> = (at..rows.len())
-                .filter(|at| rows[*at].item.group.as_ref() == Some(group))
-                .collect();
-            let holds = members
-                .iter()
-                .filter(|one| **one == at || rows[**one].in_flight);
-            let gate = holds.map(|at| (rows[*at].visible_at, *at)).max();
-            let visible = |at: &usize| rows[*at].visible_at <= self.now;
-            let open = members.into_iter().take_while(visible).collect();
-            ready.extend(gate.map(|gate| (gate, open)));
         }
-        ready.retain(|((opens, _), _)| *opens <= self.now);
         ready.sort();
         ready
     }
 
-    /// The places of what a receive brings, in order; and whether nothing can be received after it.
-    fn chosen(&self, queue: usize, ask: Ask) -> (Vec<usize>, bool) {
-        let mut ready = self.ready(queue);
-        if ask.newest_first {
-            let rows = &self.queues[queue];
-            ready.sort_by_key(|((_, gate), _)| Reverse((rows[*gate].sent_at, *gate)));
+    /// Returns the first of these sets, in the order of a receive. A message without a group whose
+    /// delivery ended without an answer is where it was sent.
+    fn first_ready(&self, queue: usize, max: usize) -> Vec<((StoreTime, usize), Vec<usize>)> {
+        let rows = &self.queues[queue];
+        let ready = self.ready(queue);
+        let unanswered = ready.iter().filter(|((_, at), _)| rows[*at].is_back());
+        let mut first: Vec<_> = ready
+            .iter()
+            .take(max)
+            .chain(unanswered.take(max))
+            .cloned()
+            .collect();
+        for ((moment, at), _) in &mut first {
+            if rows[*at].is_back() {
+                *moment = rows[*at].sent_at;
+            }
         }
+        first.sort();
+        first.dedup();
+        first.truncate(max);
+        first
+    }
+
+    /// Returns the positions of the messages that a receive brings, in order, and whether nothing
+    /// can be received after them.
+    fn chosen(&self, queue: usize, ask: Ask) -> (Vec<usize>, bool) {
+        let ready = if ask.newest_first {
+            let rows = &self.queues[queue];
+            let mut ready = self.ready(queue);
+            ready.sort_by_key(|((_, first), _)| Reverse((rows[*first].sent_at, *first)));
+            ready.truncate(ask.max);
+            ready
+        } else {
+            self.first_ready(queue, ask.max)
+        };
         let all = ready.len() < ask.max;
-        ready.truncate(ask.max);
         let mut spare = match ask.groups {
             GroupShare::Spread(beyond) if ready.len() < ask.max => ask.max - ready.len() + beyond,
             _ => 0,
@@ -145,7 +175,7 @@ impl Model {
     fn receive(&mut self, queue: usize, ask: Ask) -> (Vec<(Row, ModelDelivery)>, bool) {
         let (chosen, all) = self.chosen(queue, ask);
         let now = self.now;
-        let take = |at: usize| {
+        let taken = chosen.into_iter().map(|at| {
             let row = &mut self.queues[queue][at];
             row.count += 1;
             row.in_flight = true;
@@ -157,56 +187,56 @@ impl Model {
                 count: row.count,
             };
             (row.clone(), handed)
-        };
-        (chosen.into_iter().map(take).collect(), all)
+        });
+        (taken.collect(), all)
     }
 
-    fn find(&mut self, handed: ModelDelivery) -> Option<Result<usize, Said>> {
+    fn find(&mut self, handed: ModelDelivery) -> Option<Result<usize, AnswerKind>> {
         let rows = &self.queues[handed.queue];
         let at = rows.iter().position(|row| row.key == handed.key)?;
         Some(if rows[at].count == handed.count {
             Ok(at)
         } else {
-            Err(Said::Gone)
+            Err(AnswerKind::Gone)
         })
     }
 
-    fn extend(&mut self, handed: ModelDelivery, more: Duration) -> Said {
+    fn extend(&mut self, handed: ModelDelivery, more: Duration) -> AnswerKind {
         let now = self.now;
         let at = match self.find(handed) {
             Some(Ok(at)) => at,
-            _ => return Said::Gone,
+            _ => return AnswerKind::Gone,
         };
         let row = &mut self.queues[handed.queue][at];
         if !row.in_flight {
-            Said::Gone
+            AnswerKind::Gone
         } else if now + more > row.received_at + VISIBILITY_CEILING {
-            Said::Refused
+            AnswerKind::Refused
         } else {
             row.visible_at = now + more;
-            Said::Done
+            AnswerKind::Done
         }
     }
 
-    fn settle(&mut self, handed: ModelDelivery, outcome: &Outcome) -> Said {
+    fn settle(&mut self, handed: ModelDelivery, outcome: &Outcome) -> AnswerKind {
         let at = match (self.find(handed), outcome) {
             (Some(Ok(at)), _) => at,
             (Some(Err(said)), _) => return said,
-            (None, Outcome::Delete) => return Said::Done,
-            (None, Outcome::DeadLetter(_)) if self.is_dead(handed) => return Said::Done,
-            (None, _) => return Said::Gone,
+            (None, Outcome::Delete) => return AnswerKind::Done,
+            (None, Outcome::DeadLetter(_)) if self.is_dead(handed) => return AnswerKind::Done,
+            (None, _) => return AnswerKind::Gone,
         };
         let now = self.now;
         let row = &mut self.queues[handed.queue][at];
         match outcome {
-            Outcome::Release(_) if !row.in_flight => return Said::Done,
-            _ if !row.in_flight => return Said::Gone,
+            Outcome::Release(_) if !row.in_flight => return AnswerKind::Done,
+            _ if !row.in_flight => return AnswerKind::Gone,
             Outcome::Release(after) => {
                 row.in_flight = false;
                 row.visible_at = now + *after;
             }
             Outcome::Delete => drop(self.queues[handed.queue].remove(at)),
-            Outcome::DeadLetter(_) if handed.queue == 1 => return Said::Refused,
+            Outcome::DeadLetter(_) if handed.queue == 1 => return AnswerKind::Refused,
             Outcome::DeadLetter(reason) => {
                 let mut row = self.queues[0].remove(at);
                 self.keys += 1;
@@ -225,10 +255,10 @@ impl Model {
                 self.queues[1].push(row);
             }
         }
-        Said::Done
+        AnswerKind::Done
     }
 
-    /// Whether this delivery was dead-lettered; remembered for as long as the dead letter is there.
+    /// Whether this delivery was dead-lettered. It is known for as long as the dead letter exists.
     fn is_dead(&self, handed: ModelDelivery) -> bool {
         let from = Some((handed.key, handed.count));
         self.queues
@@ -238,26 +268,37 @@ impl Model {
     }
 
     fn depth(&self, queue: usize) -> Depth {
-        let rows = &self.queues[queue];
-        let hidden = |row: &&Row| row.visible_at > self.now;
-        let idle = |row: &&Row| !(row.in_flight && hidden(row));
-        let oldest = rows.iter().filter(idle).map(|row| row.sent_at).min();
-        let count = |test: &dyn Fn(&&Row) -> bool| rows.iter().filter(test).count() as u64;
+        let (mut waiting, mut in_flight, mut delayed) = (0, 0, 0);
+        let mut others = Vec::new();
+        for row in &self.queues[queue] {
+            let is_hidden = row.visible_at > self.now;
+            if is_hidden && row.in_flight {
+                in_flight += 1;
+                continue;
+            }
+            if is_hidden {
+                delayed += 1;
+            } else {
+                waiting += 1;
+            }
+            others.push(row.sent_at);
+        }
+        let oldest = others.into_iter().min();
         Depth {
-            waiting: count(&|row| !hidden(row)),
-            in_flight: count(&|row| hidden(row) && row.in_flight),
-            delayed: count(&|row| hidden(row) && !row.in_flight),
+            waiting,
+            in_flight,
+            delayed,
             oldest: oldest.map(|sent| self.now.since(sent)),
         }
     }
 }
 
-/// One thing that is done to both.
+/// A step that is applied to both.
 #[derive(Debug, Clone)]
 pub(super) enum QueueStep {
     Send {
         queue: usize,
-        item: Outgoing,
+        item: OutgoingMessage,
     },
     Receive {
         queue: usize,
@@ -266,7 +307,7 @@ pub(super) enum QueueStep {
         newest_first: bool,
         groups: GroupShare,
     },
-    /// Of one of the deliveries so far, by its place, counted round.
+    /// Extends one of the deliveries so far. `pick` is its position, modulo their number.
     Extend {
         pick: usize,
         more: Duration,
@@ -275,7 +316,7 @@ pub(super) enum QueueStep {
         pick: usize,
         outcome: Outcome,
     },
-    /// Settles what no receive has delivered.
+    /// Settles a delivery that no receive has returned.
     Forge {
         queue: usize,
         receipt: String,
@@ -284,7 +325,7 @@ pub(super) enum QueueStep {
     Pass(i64),
 }
 
-/// The core and the model concurrently.
+/// The core and the model, side by side.
 struct Pair<'a> {
     connection: &'a Connection,
     origins: [Origin; 2],
@@ -292,7 +333,7 @@ struct Pair<'a> {
     handed: Vec<(ModelDelivery, LocalDelivery)>,
 }
 
-/// Takes all steps; panics at the first at which the two differ.
+/// Runs all steps. Panics at the first step after which the two differ.
 pub(super) fn check(steps: impl IntoIterator<Item = QueueStep>) {
     let connection = in_memory();
     let origins = [("q", Some("q.dead")), ("q.dead", None)].map(|(name, dead)| Origin {
@@ -367,7 +408,7 @@ impl Pair<'_> {
         }
     }
 
-    /// Receives from the file and from the model; both must give the same.
+    /// Receives from the file and from the model, and compares the results.
     fn receive(&mut self, turn: &mut Turn<'_>, queue: usize, ask: Ask) {
         let id = self.origins[queue].id;
         let peeked = peek(turn, id, "q", ask.max).expect("a peek");
@@ -389,17 +430,22 @@ impl Pair<'_> {
         }
     }
 
-    /// A receipt that nobody was given changes nothing; one that was may be guessed.
+    /// Settles with a receipt that no receive returned, which must change nothing. A guessed
+    /// receipt that a receive did return is skipped.
     fn forge(&self, turn: &mut Turn<'_>, queue: usize, receipt: &str) {
         let Ok(delivery) = LocalDelivery::parse(&Receipt(receipt.to_owned())) else {
             return;
         };
-        let known = |(_, handed): &&(ModelDelivery, LocalDelivery)| *handed == delivery;
-        if self.handed.iter().find(known).is_none() {
+        if self
+            .handed
+            .iter()
+            .find(|(_, handed): &&(ModelDelivery, LocalDelivery)| *handed == delivery)
+            .is_none()
+        {
             let forged = &self.origins[queue];
             let released = Outcome::Release(Duration::ZERO);
             let answer = settle(turn, forged, delivery, &released).expect("an answer");
-            assert_ne!(result_of(&answer), Said::Refused);
+            assert_ne!(result_of(&answer), AnswerKind::Refused);
         }
     }
 }

@@ -1,28 +1,28 @@
-//! Move tasks: redrive dead letters, a few messages at a time. Pure steps on a connection that take
-//! `now` as an argument; the caller decides when.
+//! Move tasks: they redrive dead letters, a few messages at a time. Pure steps on a connection that
+//! take `now` as an argument; the caller decides when to run them.
 
-use super::carry::move_back;
+use super::carry::{NO_QUEUE, move_back};
 use super::deliver;
-use super::look::{depth, known_id};
+use super::look::{count, depth, known_id};
 use super::turn::Turn;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::queue::{Ask, GroupShare};
 use rusqlite::{OptionalExtension, Row, params};
 
-/// How a task stands.
+/// The status of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// Steps are to be taken.
+    /// The task has steps left.
     Running,
-    /// All that was there has been moved.
+    /// All messages have been moved.
     Completed,
-    /// Somebody stopped it.
+    /// The task was cancelled.
     Cancelled,
-    /// It could not continue; `Move::failure` says why.
+    /// The task could not continue; `Move::failure` says why.
     Failed,
 }
 
-/// Each with the word that the file has for it.
+/// Each status with its word in the file.
 const STATUSES: [(Status, &str); 4] = [
     (Status::Running, "RUNNING"),
     (Status::Completed, "COMPLETED"),
@@ -31,7 +31,7 @@ const STATUSES: [(Status, &str); 4] = [
 ];
 
 impl Status {
-    /// The word for it, which is SQS's.
+    /// Returns its word, which is SQS's.
     pub fn word(self) -> &'static str {
         let known = STATUSES.iter().find(|(status, _)| *status == self);
         known.expect("every status has a word").1
@@ -43,26 +43,26 @@ impl Status {
     }
 }
 
-/// One task.
+/// A move task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Move {
-    /// Names it.
+    /// The handle of the task.
     pub handle: String,
     /// The dead-letter queue, by its bare name.
     pub source: String,
-    /// Where to; without it, to where each message came from.
+    /// The target queue; `None` to move each message to where it came from.
     pub target: Option<String>,
-    /// This many messages a second at most.
+    /// The maximum number of messages a second.
     pub rate: Option<u32>,
-    /// How it stands.
+    /// The status of the task.
     pub status: Status,
-    /// How many have been moved.
+    /// The number of messages moved so far.
     pub moved: u64,
-    /// How many there were at the start.
+    /// The number of messages at the start.
     pub total: u64,
-    /// When it began.
+    /// The time at which it began.
     pub started: Timestamp,
-    /// Why it failed.
+    /// The reason why it failed.
     pub failure: Option<String>,
 }
 
@@ -70,7 +70,6 @@ const COLUMNS: &str = "handle, source, target, rate, status, moved, total, start
 
 fn task(row: &Row<'_>) -> rusqlite::Result<Move> {
     let status: String = row.get(4)?;
-    let count = |count: i64| u64::try_from(count).unwrap_or(0);
     Ok(Move {
         handle: row.get(0)?,
         source: row.get(1)?,
@@ -84,7 +83,7 @@ fn task(row: &Row<'_>) -> rusqlite::Result<Move> {
     })
 }
 
-/// Begins a task under this handle; false if one of the same source is running.
+/// Starts a task under this handle. Returns false if a task of the same source is running.
 pub(super) fn start(
     turn: &Turn<'_>,
     handle: &str,
@@ -119,7 +118,7 @@ pub(super) fn start(
     Ok(true)
 }
 
-/// The last `max` tasks of a source, the newest first.
+/// Returns the last `max` tasks of a source, the newest first.
 pub(super) fn list(turn: &Turn<'_>, source: &str, max: usize) -> rusqlite::Result<Vec<Move>> {
     turn.connection
         .prepare_cached(&format!(
@@ -132,7 +131,7 @@ pub(super) fn list(turn: &Turn<'_>, source: &str, max: usize) -> rusqlite::Resul
         .collect()
 }
 
-/// All that are to continue.
+/// Returns all running tasks.
 pub(super) fn running(turn: &Turn<'_>) -> rusqlite::Result<Vec<Move>> {
     turn.connection
         .prepare_cached(&format!(
@@ -142,7 +141,8 @@ pub(super) fn running(turn: &Turn<'_>) -> rusqlite::Result<Vec<Move>> {
         .collect()
 }
 
-/// Stops a task; what it was before, if there is one of the handle.
+/// Cancels a task if it is running. Returns the task as it was before; `None` if there is none of
+/// this handle.
 pub(super) fn cancel(turn: &Turn<'_>, handle: &str) -> rusqlite::Result<Option<Move>> {
     let known = find(turn, handle)?;
     if known
@@ -173,7 +173,22 @@ fn end(
         .map(drop)
 }
 
-/// Moves up to `max` messages; how many, or nothing once the task has ended.
+/// Fails the running tasks that move to this queue, and deletes those that move from it: the queue
+/// is deleted, and the next queue of its name has other messages.
+pub(super) fn forget_queue(turn: &Turn<'_>, name: &str) -> rusqlite::Result<()> {
+    turn.connection
+        .prepare_cached("DELETE FROM moves WHERE source = ?1")?
+        .execute(params![name])?;
+    turn.connection
+        .prepare_cached(
+            "UPDATE moves SET status = 'FAILED', failure = ?2
+             WHERE target = ?1 AND status = 'RUNNING'",
+        )?
+        .execute(params![name, NO_QUEUE])
+        .map(drop)
+}
+
+/// Moves up to `max` messages. Returns how many, or `None` once the task has ended.
 pub(super) fn step(
     turn: &mut Turn<'_>,
     handle: &str,
@@ -184,12 +199,7 @@ pub(super) fn step(
         return Ok(None);
     };
     let Some(source) = known_id(turn.connection, &task.source)? else {
-        end(
-            turn,
-            handle,
-            Status::Failed,
-            Some("AWS.SimpleQueueService.NonExistentQueue"),
-        )?;
+        end(turn, handle, Status::Failed, Some(NO_QUEUE))?;
         return Ok(None);
     };
     let all = Ask {
@@ -197,16 +207,12 @@ pub(super) fn step(
         groups: GroupShare::Fill,
         ..Ask::PLAIN
     };
-    let messages = deliver::find(turn, source, all, deliver::Following::Any)?.candidates;
+    let messages = deliver::find(turn, source, all, deliver::GroupFollowers::Any)?.candidates;
     let mut moved = 0;
     for message in &messages {
-        if !move_back(turn, source, message.seq, task.target.as_deref())? {
-            end(
-                turn,
-                handle,
-                Status::Failed,
-                Some("CouldNotDetermineMessageSource"),
-            )?;
+        let target = task.target.as_deref();
+        if let Err(why) = move_back(turn, source, message.seq, target)? {
+            end(turn, handle, Status::Failed, Some(why))?;
             break;
         }
         moved += 1;

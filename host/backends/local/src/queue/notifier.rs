@@ -1,6 +1,6 @@
-//! Wakes the receivers of other processes: a file that senders write to after their commit and that
-//! receivers watch. Only a hint: a sender that was killed in between has not notified, and the
-//! writer's slow poll finds what it sent. Knows neither SQL nor queues.
+//! Wakes the receivers of other processes through a file that senders write to after their commit
+//! and that receivers watch. It is only a hint: if a sender is killed in between, the slow poll of
+//! the writer finds what it sent. Independent of SQL and queues.
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use std::fs::File;
@@ -11,25 +11,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The notifier of one store.
 pub(super) struct FileNotifier {
-    /// Without one there is no other process.
+    /// The path and the file; `None` if no other process can open the store.
     file: Option<(PathBuf, File)>,
     ears: Arc<NotifierFlags>,
-    // Kept for its Drop, which ends the watch.
+    // Its `Drop` ends the watch.
     watch: Option<RecommendedWatcher>,
     tried: bool,
 }
 
-/// What the watcher's thread reads before it disturbs anybody.
+/// Flags that the watcher's thread reads before it wakes the writer.
 #[derive(Default)]
 struct NotifierFlags {
-    /// Somebody waits.
+    /// Whether a receive waits.
     open: AtomicBool,
-    /// A ring has been passed on and not been looked into yet.
+    /// Whether a ring has been passed on and not been acknowledged yet.
     ringing: AtomicBool,
 }
 
 impl FileNotifier {
-    /// A notifier that nobody watches yet. `file` is open for writing.
+    /// Creates a notifier that does not watch yet. `file` is open for writing.
     pub(super) fn new(path: PathBuf, file: File) -> Self {
         Self {
             file: Some((path, file)),
@@ -37,7 +37,7 @@ impl FileNotifier {
         }
     }
 
-    /// A notifier that notifies nobody, of a store that no other process can open.
+    /// Creates a notifier without a file, for a store that no other process can open.
     pub(super) fn alone() -> Self {
         Self {
             file: None,
@@ -47,7 +47,7 @@ impl FileNotifier {
         }
     }
 
-    /// Wakes whoever watches. Failing is no error: they look by themselves, later.
+    /// Wakes the processes that watch. A failure is not an error: they poll later.
     pub(super) fn notify(&mut self) {
         let Some((path, file)) = &mut self.file else {
             return;
@@ -58,17 +58,17 @@ impl FileNotifier {
         }
     }
 
-    /// Whether notifications should be passed on from now.
+    /// Sets whether notifications are passed on from now.
     pub(super) fn listen(&self, open: bool) {
         self.ears.open.store(open, Ordering::SeqCst);
     }
 
-    /// Says that the last ring is being looked into: the next one is news.
+    /// Acknowledges the last ring, so that the next one is passed on.
     pub(super) fn acknowledge(&self) {
         self.ears.ringing.store(false, Ordering::SeqCst);
     }
 
-    /// Begins to watch, at the first call only; `on_ring` runs on the watcher's own thread.
+    /// Begins to watch, at the first call only. `on_ring` runs on the watcher's thread.
     pub(super) fn watch(&mut self, on_ring: impl Fn() + Send + 'static) {
         if std::mem::replace(&mut self.tried, true) {
             return;

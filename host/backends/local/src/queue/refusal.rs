@@ -2,7 +2,7 @@
 //! steps on a connection that take `now` as an argument.
 
 use super::carry;
-use super::deliver::{Candidate, DeliveryTerms, Following};
+use super::deliver::{Candidate, DeliveryTerms, GroupFollowers};
 use super::settings::Redrive;
 use super::settle::postpone;
 use super::turn::{LocalDelivery, QueueId, Turn};
@@ -11,53 +11,56 @@ use dispatcher_core::telemetry::events::{Reason, ReasonKind};
 use rusqlite::params;
 use std::time::Duration;
 
-/// How long a message that is too large, and has no dead-letter queue to go to, is left alone.
+/// The time for which a message is postponed if it is too large and has no dead-letter queue.
 const LATER: Duration = Duration::from_mins(1);
 
-/// What decides on one queue's messages for one caller.
+/// The rules that decide on one queue's messages for one caller.
 pub(super) struct Rules<'a> {
-    /// The queue's own redrive policy.
+    /// The queue's redrive policy.
     pub redrive: Option<Redrive>,
     /// The queue's bare name.
     pub name: &'a str,
-    /// What the caller wants.
+    /// The caller's terms.
     pub terms: &'a DeliveryTerms,
 }
 
-/// Why a message is not delivered.
+/// The reason why a message is not delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// It has been received as often as the queue's redrive policy allows: this many times.
     Redrive(u32),
-    /// It has been received as often as attempts are allowed, and the last time nobody answered.
+    /// It has been received as often as attempts are allowed, the last time without an answer.
     Unanswered(u32),
-    /// It is larger than all that the process may hold.
+    /// It is larger than the budget of the process, which has this many bytes.
     TooLarge(u64),
 }
 
-/// What was done to a message that was not delivered.
+/// A message that was not delivered, and what happened to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Refused {
-    /// Its id.
+pub(super) struct RefusedMessage {
+    /// The message id.
     pub id: String,
-    /// How often it had been received.
+    /// The number of receives.
     pub receives: u32,
-    /// Why, for people.
+    /// The reason, as text for people.
     pub reason: String,
-    /// Why.
+    /// The reason.
     pub refusal: Refusal,
-    /// Whoever gave it back at the last receive that the redrive policy permits has reported that the
-    /// policy dead-letters it.
+    /// Whether the consumer that released it after the last receive that the redrive policy permits
+    /// has reported that the policy dead-letters it.
     pub reported: bool,
-    /// The dead-letter queue that it was moved to; without it, it was left in its queue for a while.
+    /// The dead-letter queue that got it; `None` if it was left in its queue for a while.
     pub dead_letter_queue: Option<String>,
 }
 
-impl Refused {
-    /// What the caller of the receive is told of it; `None` where it was reported before, or stays in
-    /// its queue.
+impl RefusedMessage {
+    /// Returns the report for the caller of the receive; `None` if it was reported before, or stays
+    /// in its queue.
     pub(super) fn dead_lettered(&self) -> Option<DeadLettered> {
-        let to = self.dead_letter_queue.as_ref().filter(|_| !self.reported)?;
+        if self.reported {
+            return None;
+        }
+        let to = self.dead_letter_queue.as_ref()?;
         let (kind, max_receive_count) = match self.refusal {
             Refusal::Redrive(most) => (ReasonKind::NoAnswer, Some(most)),
             Refusal::Unanswered(_) => (ReasonKind::NoAnswer, None),
@@ -74,18 +77,19 @@ impl Refused {
 }
 
 impl Rules<'_> {
-    /// Which messages come behind others of their groups.
-    pub(super) fn following(&self) -> Following {
-        Following::under(self.redrive.as_ref().map(|redrive| redrive.most_receives))
+    /// Returns which messages may come behind others of their groups.
+    pub(super) fn following(&self) -> GroupFollowers {
+        GroupFollowers::under(self.redrive.as_ref().map(|redrive| redrive.most_receives))
     }
 
-    /// Why a message is not delivered, if it is not.
+    /// Returns why a message is not delivered; `None` if it is delivered.
     pub(super) fn refusal(&self, candidate: &Candidate) -> Option<Refusal> {
         let DeliveryTerms {
             dead_letter,
             attempts,
             budget,
             reports: _,
+            client_of: _,
         } = self.terms;
         if let Some(redrive) = &self.redrive
             && candidate.receives >= redrive.most_receives
@@ -97,21 +101,21 @@ impl Rules<'_> {
         {
             return Some(Refusal::TooLarge(budget.capacity()));
         }
-        // What was released has had an answer: it is the caller's to judge.
+        // A released message has had an answer, so the caller judges it.
         let unanswered = candidate.in_flight && dead_letter.is_some();
         attempts
             .filter(|attempts| unanswered && candidate.receives >= *attempts)
             .map(Refusal::Unanswered)
     }
 
-    /// Moves a message to where it belongs, or out of the way.
+    /// Moves a message to its dead-letter queue, or postpones it.
     pub(super) fn refuse(
         &self,
         turn: &mut Turn<'_>,
         queue: QueueId,
         candidate: &Candidate,
         refusal: Refusal,
-    ) -> rusqlite::Result<Refused> {
+    ) -> rusqlite::Result<RefusedMessage> {
         let id = id_of(turn, candidate.seq)?;
         let reason = reason(candidate, &refusal);
         let dead_letter_queue = match (&refusal, &self.redrive, &self.terms.dead_letter) {
@@ -138,7 +142,7 @@ impl Rules<'_> {
             }
         };
         let last = matches!(refusal, Refusal::Redrive(most) if candidate.receives == most);
-        Ok(Refused {
+        Ok(RefusedMessage {
             id,
             receives: candidate.receives,
             reason,

@@ -1,8 +1,9 @@
 //! Manages queues: creates, finds, configures, purges and deletes them. Pure steps on a connection
-//! that take `now` as an argument. Knows nothing of receiving.
+//! that take `now` as an argument. Independent of receiving.
 
 use super::controls;
 use super::look::{known_id, queue_id};
+use super::moves;
 use super::settings::{self, QueueSettings};
 use super::settle::remove;
 use super::time::StoreTime;
@@ -10,25 +11,25 @@ use super::turn::{QueueId, Turn, group_of};
 use rusqlite::params;
 use std::time::Duration;
 
-/// So many old messages are dropped in one transaction, others wait meanwhile.
+/// The maximum number of old messages that one transaction deletes; other calls wait meanwhile.
 const AT_ONCE: usize = 500;
 
 /// A queue that exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownQueue {
-    /// Its key.
+    /// The key of the queue.
     pub id: QueueId,
-    /// Its bare name.
+    /// The bare name of the queue.
     pub name: String,
-    /// What it is set to.
+    /// The settings of the queue.
     pub settings: QueueSettings,
-    /// Whether somebody set it, which a queue that was merely opened by its name is not.
+    /// Whether it was configured. A queue that was merely opened by its name was not.
     pub configured: bool,
     /// Whether an operator has paused it.
     pub paused: bool,
 }
 
-/// The queue of a name.
+/// Returns the queue of a name.
 pub(super) fn find(turn: &Turn<'_>, name: &str) -> rusqlite::Result<Option<KnownQueue>> {
     let Some(id) = known_id(turn.connection, name)? else {
         return Ok(None);
@@ -44,11 +45,12 @@ pub(super) fn find(turn: &Turn<'_>, name: &str) -> rusqlite::Result<Option<Known
     }))
 }
 
-/// How long a queue that is made keeps its messages where nothing is said: SQS's four days.
+/// The default retention of a queue that is created, in seconds: SQS's four days.
 const RETENTION_S: u64 = 345_600;
 
-/// Makes a queue with these settings, unless somebody made one of the name: then that one, as it is.
-/// What is in a queue that was used before it was made is kept forever, unless they say else.
+/// Creates a queue with these settings. If a configured queue of the name exists, returns it
+/// unchanged. A queue that was used before it was created keeps its messages forever, unless the
+/// settings say otherwise.
 pub(super) fn create(
     turn: &mut Turn<'_>,
     name: &str,
@@ -56,6 +58,7 @@ pub(super) fn create(
 ) -> rusqlite::Result<Option<KnownQueue>> {
     let known = find(turn, name)?;
     let usual = known.is_none().then_some(RETENTION_S);
+    let incarnation = known.is_none().then(|| fastrand::u32(1..));
     if let Some(known) = known.filter(|known| known.configured) {
         return Ok(Some(known));
     }
@@ -65,6 +68,7 @@ pub(super) fn create(
         created: today,
         changed: today,
         retention_s: settings.retention_s.or(usual),
+        incarnation: incarnation.unwrap_or_default(),
         ..settings.clone()
     };
     settings::write(turn, id, &settings)?;
@@ -74,7 +78,7 @@ pub(super) fn create(
     Ok(None)
 }
 
-/// Changes what a queue is set to. False if there is none of the name.
+/// Changes the settings of a queue. Returns false if it does not exist.
 pub(super) fn change(
     turn: &mut Turn<'_>,
     name: &str,
@@ -89,24 +93,25 @@ pub(super) fn change(
     Ok(true)
 }
 
-/// Takes a queue away with all it holds. Its key stays its name's own, so that another process
-/// that has it open never finds itself in another queue. False if there is none of the name.
+/// Deletes a queue with all its messages. Its key stays reserved for its name, so that another
+/// process that has it open never ends up in another queue. Returns false if it does not exist.
 pub(super) fn delete(turn: &mut Turn<'_>, name: &str) -> rusqlite::Result<bool> {
     let Some(id) = known_id(turn.connection, name)? else {
         return Ok(false);
     };
     purge(turn, id)?;
+    moves::forget_queue(turn, name)?;
     for sql in [
         "DELETE FROM queue_settings WHERE queue = ?1",
-        "DELETE FROM sent_before WHERE queue = ?1",
         "INSERT INTO deleted_queues (queue) VALUES (?1)",
     ] {
         turn.connection.prepare_cached(sql)?.execute(params![id])?;
     }
+    turn.deleted.insert(id);
     Ok(true)
 }
 
-/// Deletes every queue, as `delete` does, and every task that moves messages.
+/// Deletes every queue, as `delete` does, and every move task.
 pub(super) fn reset(turn: &mut Turn<'_>) -> rusqlite::Result<()> {
     for name in list(turn, "", "", usize::MAX)? {
         delete(turn, &name)?;
@@ -114,12 +119,13 @@ pub(super) fn reset(turn: &mut Turn<'_>) -> rusqlite::Result<()> {
     turn.connection.execute("DELETE FROM moves", []).map(drop)
 }
 
-/// Takes everything out of a queue, what is being handled included.
+/// Deletes all messages of a queue, also those in flight. Messages sent before may be sent again.
 pub(super) fn purge(turn: &mut Turn<'_>, queue: QueueId) -> rusqlite::Result<()> {
     for sql in [
         "DELETE FROM payloads WHERE seq IN
              (SELECT coalesce(payload, seq) FROM entries WHERE queue = ?1)",
         "DELETE FROM entries WHERE queue = ?1",
+        "DELETE FROM sent_before WHERE queue = ?1",
     ] {
         turn.connection
             .prepare_cached(sql)?
@@ -128,7 +134,7 @@ pub(super) fn purge(turn: &mut Turn<'_>, queue: QueueId) -> rusqlite::Result<()>
     Ok(())
 }
 
-/// Up to `max` names that begin so and come after this one, in their order.
+/// Returns up to `max` names that begin with `prefix` and come after `after`, sorted.
 pub(super) fn list(
     turn: &Turn<'_>,
     prefix: &str,
@@ -149,7 +155,7 @@ pub(super) fn list(
         .collect()
 }
 
-/// The queues whose given-up messages go to this one, by name.
+/// Returns the names of the queues whose redrive policies name this dead-letter queue, sorted.
 pub(super) fn sources(turn: &Turn<'_>, dead_letter_queue: &str) -> rusqlite::Result<Vec<String>> {
     turn.connection
         .prepare_cached(
@@ -160,8 +166,9 @@ pub(super) fn sources(turn: &Turn<'_>, dead_letter_queue: &str) -> rusqlite::Res
         .collect()
 }
 
-/// Drops what its queue has kept for long enough, counted from when it could be received first;
-/// whether there may be more. What waits for its time is kept until then, however long that is.
+/// Deletes messages whose retention is over, counted from when they could first be received.
+/// Returns whether there may be more. A delayed message is kept until it is due, however long that
+/// is.
 pub(super) fn drop_old(turn: &mut Turn<'_>) -> rusqlite::Result<bool> {
     let queues: Vec<QueueId> = turn
         .connection

@@ -1,5 +1,5 @@
-//! The file: where it is, how it is opened, its tables, and how its errors map to the port. Knows
-//! nothing of receiving or settling.
+//! The file: its path, how it is opened, its tables, and how its errors map to the port.
+//! Independent of receiving and settling.
 
 use dispatcher_core::queue::{ErrorKind, ItemError, QueueError};
 use dispatcher_sqlite as sqlite;
@@ -13,24 +13,23 @@ const SCHEMA: Schema = Schema {
     application: 0x6469_7370,
     version: 4,
     tables: &[TABLES, CLOCK, SETTINGS, GROUP_INDEXES],
-    upgrade,
+    upgrades: &[],
     patience: sqlite::patience::<10_000>,
     counter: Some("SELECT seq FROM sqlite_sequence WHERE name = 'entries'"),
     reports_locks: true,
 };
 
-/// `entries` holds what changes with every delivery and stays narrow, so that receiving and
-/// extending rewrites no bodies; `payloads` is written once. `seq` is the order of sending and is
-/// never used twice, else an old receipt could name a new message.
+/// `entries` holds the values that change with every delivery. It stays narrow, so that receiving
+/// and extending rewrite no bodies; `payloads` is written once. `seq` is the order of sending and
+/// is never reused; otherwise an old receipt could name a new message.
 ///
-/// `head` is 1 for all that have no group, and for one message of each group: its gate, which says
-/// from when something of the group can be received (`groups`). `ready` carries all that `receive`
-/// orders by and all that `depth` counts. `moved_from` is the receipt with which a dead letter was
-/// moved here.
+/// `head` is 1 for messages without a group, and for the first message of each group (`groups`).
+/// The index `ready` has all columns that `receive` orders by and that `depth` counts. `moved_from`
+/// is the receipt with which a dead letter was moved here.
 ///
-/// New in version 4: a message that is moved to another queue leaves its payload where it is, so
-/// that no body is read. `payload` is then the payload's key, without it the entry's own `seq`;
-/// `attributes` and `system` then are in the place of the payload's.
+/// A message that is moved to another queue leaves its payload where it is, so that no body is
+/// read. `payload` is then the key of the payload; without it, the key is the entry's `seq`.
+/// `attributes` and `system` then replace those of the payload.
 const TABLES: &str = "
     CREATE TABLE queues (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
     CREATE TABLE entries (
@@ -61,20 +60,18 @@ const TABLES: &str = "
     );
 ";
 
-/// New in version 3, beside the column `payloads.system`, which holds the queue's own attributes of
-/// a message. `queue_settings` is what a queue was set to (`settings`), the part that every receive
-/// needs in separate columns. A queue that was deleted keeps its row in `queues`, so that its
-/// key is never another's. `sent_before` are deduplication ids, `moves` the tasks that move dead
-/// letters back.
+/// `queue_settings` holds the settings of queues (`settings`); the part that every receive needs is
+/// in separate columns. A deleted queue keeps its row in `queues`, so that its key is never reused.
+/// `sent_before` holds deduplication ids, `moves` the tasks that move dead letters back.
 const SETTINGS: &str = "
-    CREATE TABLE IF NOT EXISTS queue_settings (
+    CREATE TABLE queue_settings (
         queue INTEGER PRIMARY KEY,
         settings TEXT NOT NULL,
         most_receives INTEGER,
         grave TEXT
     );
-    CREATE TABLE IF NOT EXISTS deleted_queues (queue INTEGER PRIMARY KEY);
-    CREATE TABLE IF NOT EXISTS sent_before (
+    CREATE TABLE deleted_queues (queue INTEGER PRIMARY KEY);
+    CREATE TABLE sent_before (
         queue INTEGER NOT NULL,
         key TEXT NOT NULL,
         until INTEGER NOT NULL,
@@ -82,8 +79,8 @@ const SETTINGS: &str = "
         seq INTEGER NOT NULL,
         PRIMARY KEY (queue, key)
     ) WITHOUT ROWID;
-    CREATE INDEX IF NOT EXISTS sent_before_until ON sent_before (until);
-    CREATE TABLE IF NOT EXISTS moves (
+    CREATE INDEX sent_before_until ON sent_before (until);
+    CREATE TABLE moves (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
         handle TEXT NOT NULL UNIQUE,
         source TEXT NOT NULL,
@@ -97,23 +94,15 @@ const SETTINGS: &str = "
     );
 ";
 
-/// New in version 4: what finds a group's gate, and what of the group is in flight.
+/// The indexes that find the head of a group and its messages in flight.
 const GROUP_INDEXES: &str = "
-    CREATE INDEX IF NOT EXISTS gates ON entries (queue, message_group)
+    CREATE INDEX gates ON entries (queue, message_group)
         WHERE head = 1 AND message_group IS NOT NULL;
-    CREATE INDEX IF NOT EXISTS in_flight ON entries (queue, message_group, visible_at, seq)
+    CREATE INDEX in_flight ON entries (queue, message_group, visible_at, seq)
         WHERE in_flight = 1 AND message_group IS NOT NULL;
 ";
 
-/// New in version 4, in `entries`.
-const MOVED_COLUMNS: &str = "
-    ALTER TABLE entries ADD COLUMN payload INTEGER;
-    ALTER TABLE entries ADD COLUMN attributes TEXT;
-    ALTER TABLE entries ADD COLUMN system TEXT;
-";
-
-/// New in version 2: what `time` keeps, one row. The moments in `entries` are of that time; in
-/// version 1 they were dates, which is where it begins.
+/// The table of `time`, with one row. The times in `entries` are of that time.
 const CLOCK: &str = "
     CREATE TABLE clock (
         id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -124,13 +113,19 @@ const CLOCK: &str = "
     );
 ";
 
-/// The index for those who want the newest first. Every send and receive pays for it, so a file
-/// has it from the first such wish on. It is no part of the version: SQLite keeps it up whoever
-/// writes.
+/// The index for receives that want the newest messages first. Every send and receive pays for it,
+/// so a file gets it at the first such receive. It is not part of the version: SQLite keeps it up
+/// to date for every writer.
 const BY_AGE: &str =
     "CREATE INDEX IF NOT EXISTS newest ON entries (queue, head, sent_at, seq, visible_at)";
 
-/// Where one store's files lie.
+/// The index of messages without a group whose visibility timeout may have ended without an answer.
+/// It is not part of the version either: a file gets it when it is opened.
+const UNANSWERED: &str =
+    "CREATE INDEX IF NOT EXISTS unanswered ON entries (queue, visible_at, seq, sent_at)
+         WHERE in_flight = 1 AND message_group IS NULL";
+
+/// The paths of one store's files.
 #[derive(Debug, Clone)]
 pub(super) struct StoreFiles {
     /// The folder, as given.
@@ -138,23 +133,24 @@ pub(super) struct StoreFiles {
 }
 
 impl StoreFiles {
-    /// The database.
+    /// Returns the path of the database.
     pub(super) fn database(&self) -> PathBuf {
         self.folder.join("local.db")
     }
 
-    /// The file that a sender writes to wake the receivers of other processes.
+    /// Returns the path of the file that a sender writes to, to wake the receivers of other
+    /// processes.
     pub(super) fn notifier_file(&self) -> PathBuf {
         self.folder.join("local.bell")
     }
 
-    /// A failure of this store, in one line.
+    /// Converts an error of SQLite to an error of one line.
     pub(super) fn classify(&self, error: &rusqlite::Error) -> QueueError {
         let cause = sqlite::explain(error, &self.database());
         self.failed(sqlite::judge(error), cause)
     }
 
-    /// A transaction that was not committed.
+    /// Converts the error of a transaction that was not committed.
     pub(super) fn not_committed(&self, error: &CommitError) -> QueueError {
         match error {
             CommitError::Lost(damage) => self.damaged(damage),
@@ -162,13 +158,13 @@ impl StoreFiles {
         }
     }
 
-    /// A file that was lost under this store: this process need not retry, since it stays so
-    /// until a restart.
+    /// Returns the error for a file that was lost while it was in use. This process need not retry,
+    /// because the file stays lost until a restart.
     pub(super) fn damaged(&self, damage: &Damage) -> QueueError {
         self.failed(ErrorKind::Invalid, damage)
     }
 
-    /// A failure of this store of a known kind.
+    /// Returns an error of this kind.
     pub(super) fn failed(&self, kind: ErrorKind, cause: impl std::fmt::Display) -> QueueError {
         QueueError {
             kind,
@@ -177,7 +173,7 @@ impl StoreFiles {
     }
 }
 
-/// A whole call's failure as the answer to one of its items.
+/// Converts the failure of a whole call to the answer to one of its items.
 pub(super) fn item_error(error: &QueueError) -> ItemError {
     match error.kind {
         ErrorKind::Transient | ErrorKind::Unreachable => {
@@ -189,69 +185,63 @@ pub(super) fn item_error(error: &QueueError) -> ItemError {
     }
 }
 
-/// Creates what is missing and opens the file. Also gives the notifier, opened for writing, which is
-/// locked meanwhile.
+/// Creates what is missing and opens the file. Also returns the notifier file, opened for writing,
+/// which is locked during the call.
 pub(super) fn open(folder: &Path) -> Result<(StoreFiles, Database, File), QueueError> {
     let place = StoreFiles {
         folder: folder.to_owned(),
     };
     match SCHEMA.open(&place.database(), &place.notifier_file()) {
-        Ok(([connection], notifier)) => Ok((place, connection, notifier)),
+        Ok(([connection], notifier)) => {
+            let indexed = index_unanswered(&connection);
+            indexed.map_err(|error| place.classify(&error))?;
+            Ok((place, connection, notifier))
+        }
         Err(error) => Err(place.failed(error.kind, error)),
     }
 }
 
-/// The same in no file.
+/// Opens a store in memory.
 pub(super) fn open_in_memory() -> Result<(StoreFiles, Database), QueueError> {
     let place = StoreFiles {
         folder: PathBuf::from("memory"),
     };
-    match SCHEMA.open_in_memory() {
+    let opened = SCHEMA.open_in_memory().and_then(|database| {
+        index_unanswered(&database)?;
+        Ok(database)
+    });
+    match opened {
         Ok(database) => Ok((place, database)),
         Err(error) => Err(place.classify(&error)),
     }
 }
 
-/// Brings an older file up to date: version 1 had no clock, version 2 none of the settings, version
-/// 3 moved bodies. One that was upgraded before has the columns.
-fn upgrade(connection: &Connection, version: i32) -> rusqlite::Result<Option<String>> {
-    let clock = match version {
-        1 => CLOCK,
-        2 | 3 => "",
-        _ => return Ok(None),
-    };
-    let has = |table: &str, column: &str| {
-        connection
-            .prepare("SELECT 1 FROM pragma_table_info(?1) WHERE name = ?2")?
-            .exists([table, column])
-    };
-    let system = match has("payloads", "system")? {
-        true => "",
-        false => "ALTER TABLE payloads ADD COLUMN system TEXT;",
-    };
-    let moved = match has("entries", "payload")? {
-        true => "",
-        false => MOVED_COLUMNS,
-    };
-    Ok(Some(format!(
-        "{clock}{system}{SETTINGS}{moved}{GROUP_INDEXES}"
-    )))
-}
-
-/// Lets messages be read by age. The first time in a file this takes about a second for a million
+/// Creates the index by age. The first time in a file this takes about a second for a million
 /// messages.
 pub(super) fn index_by_age(connection: &Connection) -> rusqlite::Result<()> {
-    let known = connection
-        .prepare_cached("SELECT 1 FROM sqlite_schema WHERE name = 'newest'")?
-        .exists([])?;
-    match known {
-        true => Ok(()),
-        false => connection.execute_batch(BY_AGE),
-    }
+    index(connection, "newest", BY_AGE)
 }
 
-/// A separate database in memory, for tests of the core.
+/// Creates the index of messages whose visibility timeout ended without an answer.
+fn index_unanswered(connection: &Connection) -> rusqlite::Result<()> {
+    index(connection, "unanswered", UNANSWERED)
+}
+
+/// Creates an index if the file does not have it yet.
+fn index(connection: &Connection, name: &str, create: &str) -> rusqlite::Result<()> {
+    let known = connection
+        .prepare_cached("SELECT 1 FROM sqlite_schema WHERE name = ?1")?
+        .exists([name])?;
+    if known {
+        return Ok(());
+    }
+    connection.execute_batch(create)
+}
+
+/// Opens a separate database in memory, for tests of the core.
 #[cfg(any(test, fuzzing))]
 pub(super) fn in_memory() -> Connection {
-    SCHEMA.in_memory()
+    let connection = SCHEMA.in_memory();
+    index_unanswered(&connection).expect("an index in memory");
+    connection
 }

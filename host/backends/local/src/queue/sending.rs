@@ -1,40 +1,41 @@
-//! Sends as SQS does: with the queue's own attributes, and on FIFO queues each deduplication id
-//! once within five minutes. Pure steps on a connection that take `now` as an argument.
+//! Sends as SQS does: with system attributes, and on FIFO queues each deduplication id once within
+//! five minutes. Pure steps on a connection that take `now` as an argument.
 
 use super::deliver::{self, encode_system, put};
 use super::settings::{self, QueueSettings};
 use super::turn::{QueueId, Turn};
 use dispatcher_core::message;
-use dispatcher_core::message::Outgoing;
+use dispatcher_core::message::OutgoingMessage;
 use dispatcher_core::queue::ItemError;
 use rusqlite::{OptionalExtension, params};
 use sha2::{Digest, Sha256};
 use std::time::Duration;
 
-/// How long a deduplication id is remembered: SQS's deduplication interval.
+/// The time for which a deduplication id is remembered: SQS's deduplication interval.
 const REMEMBERED: Duration = Duration::from_secs(300);
 
-/// A message to be sent.
+/// A message to send.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QueuedSend {
-    /// What the port knows of it.
-    pub message: Outgoing,
-    /// The queue's own attributes of it, by name.
+    /// The message as the port defines it.
+    pub message: OutgoingMessage,
+    /// The system attributes, by name.
     pub system: Vec<(String, String)>,
-    /// What is taken once only: the deduplication id, with its group where that counts.
+    /// The key that is accepted only once: the deduplication id, with its group if ids count by
+    /// group.
     pub once: Option<String>,
 }
 
 /// A message that has been sent, now or before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentMessage {
-    /// Its id.
+    /// The message id.
     pub id: String,
-    /// Its row, which is its place in the order of sending.
+    /// The row, which is its position in the order of sending.
     pub seq: i64,
 }
 
-/// Puts messages into a queue; one answer per item, in order.
+/// Puts messages into a queue. Returns one answer per item, in order.
 pub(super) fn send(
     turn: &mut Turn<'_>,
     queue: QueueId,
@@ -46,20 +47,20 @@ pub(super) fn send(
     drafts.iter().map(|draft| one(turn, queue, draft)).collect()
 }
 
-/// What was sent so long ago that it may be sent again.
+/// Deletes the deduplication ids that may be used again.
 fn forget(turn: &Turn<'_>) -> rusqlite::Result<()> {
-    let old = "DELETE FROM sent_before WHERE until <= ?1";
-    let mut old = turn.connection.prepare_cached(old)?;
-    old.execute(params![turn.now]).map(drop)
+    let sql = "DELETE FROM sent_before WHERE until <= ?1";
+    let mut delete = turn.connection.prepare_cached(sql)?;
+    delete.execute(params![turn.now]).map(drop)
 }
 
-/// Puts messages into a queue as its settings say: with its own delay where none is asked for, no
-/// longer than it takes, and on FIFO queues each once. Delays of any length are taken, also where SQS
-/// takes none. One answer per item, in order: the message's id.
+/// Puts messages into a queue according to its settings: with the queue's delay if the message has
+/// none, up to the maximum size, and on FIFO queues each once. Delays of any length are accepted,
+/// also where SQS accepts none. Returns the message's id for each item, in order.
 pub(super) fn send_as_set(
     turn: &mut Turn<'_>,
     queue: QueueId,
-    items: &[Outgoing],
+    items: &[OutgoingMessage],
 ) -> rusqlite::Result<Vec<Result<String, ItemError>>> {
     let Some(settings) = settings::read(turn, queue)? else {
         return deliver::send(turn, queue, items);
@@ -72,18 +73,18 @@ pub(super) fn send_as_set(
     each.by_ref().collect()
 }
 
-/// Whether the queue's settings let this message in.
+/// Returns whether the queue's settings accept this message.
 pub(super) fn would_take(
     turn: &Turn<'_>,
     queue: QueueId,
-    item: &Outgoing,
+    item: &OutgoingMessage,
 ) -> rusqlite::Result<Result<(), ItemError>> {
     let settings = settings::read(turn, queue)?;
     Ok(settings.map_or(Ok(()), |settings| draft(item, &settings).map(drop)))
 }
 
-/// A message of this program's own for a queue that is set.
-fn draft(item: &Outgoing, settings: &QueueSettings) -> Result<QueuedSend, ItemError> {
+/// Prepares a message of this program for a queue that has settings.
+fn draft(item: &OutgoingMessage, settings: &QueueSettings) -> Result<QueuedSend, ItemError> {
     let bytes = message::bytes(&item.body, &item.attributes) as u64;
     if bytes > settings.longest {
         return Err(ItemError::Refused(format!(
@@ -117,16 +118,18 @@ fn draft(item: &Outgoing, settings: &QueueSettings) -> Result<QueuedSend, ItemEr
     Ok(draft)
 }
 
-/// What is taken once only, by the queue's settings: a deduplication id, or a pair with its group.
+/// Returns the key that is accepted only once according to the settings: a deduplication id, alone
+/// or with its group.
 pub fn once_key(settings: &QueueSettings, group: &str, id: &str) -> String {
-    match settings.ids_by_group {
-        // An id has no blank, so no two pairs are one text.
-        true => format!("{group} {id}"),
-        false => id.to_owned(),
+    if settings.ids_by_group {
+        format!("{group} {id}")
+    } else {
+        id.to_owned()
     }
 }
 
-/// The deduplication id that SQS makes of a text: the digest of a body, where nothing else is said.
+/// Returns the deduplication id of a text, its SHA-256 digest. SQS derives it from a body by
+/// default.
 pub fn content_id(text: &str) -> String {
     let bytes = Sha256::digest(text);
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

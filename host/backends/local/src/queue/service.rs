@@ -1,5 +1,5 @@
-//! The store as a service to others: all operations on the file beyond the port. Each call is one
-//! step in the writer's transaction, shared with concurrent requests. Knows no protocol.
+//! The store as a service: all operations on the file beyond the port. Each call is one step in the
+//! writer's transaction, shared with concurrent requests. Independent of any protocol.
 
 use super::declare;
 use super::deliver::DeliveryTerms;
@@ -9,14 +9,14 @@ use super::registry::{self, KnownQueue};
 use super::sending::{self, QueuedSend, SentMessage};
 use super::settings::QueueSettings;
 use super::time::StoreTime;
-use super::turn::{QueueId, Turn};
+use super::turn::QueueId;
 use super::work::Durability;
 use super::{LocalStore, controls, look};
 use dispatcher_core::backend::{Contradiction, QueueDeclaration};
 use dispatcher_core::control::{ControlChange, QueueControl};
 use dispatcher_core::memory::Budget;
 use dispatcher_core::message::{Message, Receipt};
-use dispatcher_core::queue::{Ask, Depth, ItemError, QueueError, Received};
+use dispatcher_core::queue::{Ask, Depth, ItemError, QueueError, ReceivedMessages};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -24,9 +24,9 @@ use tokio_util::sync::CancellationToken;
 /// The answer to one item of a call.
 pub(super) type LeaseCheck = Result<(), SettleRefusal>;
 
-/// Queues. All by their bare names; what is not there is no error but `None` or false.
+/// Queues, by their bare names. A missing queue is not an error but gives `None` or false.
 impl LocalStore {
-    /// What is known about a queue.
+    /// Returns a queue.
     pub async fn find(&self, name: &str) -> Result<Option<KnownQueue>, QueueError> {
         let name = name.to_owned();
         self.handle
@@ -34,8 +34,8 @@ impl LocalStore {
             .await
     }
 
-    /// Makes a queue, unless somebody made one of the name: then that one, as it is. One that was
-    /// merely opened takes these settings.
+    /// Creates a queue. If a configured queue of the name exists, returns it unchanged. A queue
+    /// that was merely opened takes these settings.
     pub async fn create(
         &self,
         name: &str,
@@ -49,7 +49,7 @@ impl LocalStore {
             .await
     }
 
-    /// Changes what a queue is set to.
+    /// Changes the settings of a queue.
     pub async fn change(
         &self,
         name: &str,
@@ -63,7 +63,7 @@ impl LocalStore {
             .await
     }
 
-    /// Deletes a queue with all it holds.
+    /// Deletes a queue with all its messages.
     pub async fn delete_queue(&self, name: &str) -> Result<bool, QueueError> {
         let name = name.to_owned();
         self.handle
@@ -71,7 +71,8 @@ impl LocalStore {
             .await
     }
 
-    /// Which declarations contradict what is there. Changes nothing.
+    /// Returns the contradictions between the declarations and the existing queues. Changes
+    /// nothing.
     pub async fn contradictions(
         &self,
         queues: Vec<QueueDeclaration>,
@@ -83,8 +84,8 @@ impl LocalStore {
             .await
     }
 
-    /// Makes queues, or changes them to what is declared; none, if a declaration contradicts what is
-    /// there.
+    /// Creates queues, or changes them to match their declarations. Changes none if a declaration
+    /// contradicts an existing queue.
     pub async fn declare(
         &self,
         queues: Vec<QueueDeclaration>,
@@ -96,24 +97,24 @@ impl LocalStore {
             .await
     }
 
-    /// Deletes every queue with all it holds, and every task that moves messages.
+    /// Deletes every queue with all its messages, and every move task.
     pub async fn reset(&self) -> Result<(), QueueError> {
         self.handle.run(Durability::Full, registry::reset).await
     }
 
-    /// Has what is due looked for at once, after the clock was moved ahead.
+    /// Makes the writer look for due messages at once, after the clock was moved ahead.
     pub fn wake(&self) {
         self.handle.notified();
     }
 
-    /// Takes everything out of a queue.
+    /// Deletes all messages of a queue.
     pub async fn purge(&self, queue: QueueId) -> Result<(), QueueError> {
         self.handle
             .run(Durability::Full, move |turn| registry::purge(turn, queue))
             .await
     }
 
-    /// Up to `max` names that begin so and come after this one, in their order.
+    /// Returns up to `max` names that begin with `prefix` and come after `after`, sorted.
     pub async fn list(
         &self,
         prefix: &str,
@@ -128,7 +129,7 @@ impl LocalStore {
             .await
     }
 
-    /// The queues whose given-up messages go to this one.
+    /// Returns the queues whose redrive policies name this dead-letter queue.
     pub async fn sources(&self, dead_letter_queue: &str) -> Result<Vec<String>, QueueError> {
         let dead_letter_queue = dead_letter_queue.to_owned();
         self.handle
@@ -138,31 +139,35 @@ impl LocalStore {
             .await
     }
 
-    /// How much a queue holds.
+    /// Returns how much a queue holds.
     pub async fn depth_of(&self, queue: QueueId) -> Result<Depth, QueueError> {
         self.handle
             .run(Durability::Look, move |turn| look::depth(turn, queue))
             .await
     }
 
-    /// What operators set on each of these queues.
+    /// Returns the operators' settings of each of these queues.
     pub async fn controls(&self, queues: Vec<String>) -> Result<Vec<QueueControl>, QueueError> {
-        let run = move |turn: &mut Turn<'_>| controls::read(turn, &queues);
-        self.handle.run(Durability::Look, run).await
+        self.handle
+            .run(Durability::Look, move |turn| controls::read(turn, &queues))
+            .await
     }
 
-    /// Changes what operators set on a queue.
+    /// Changes the operators' settings of a queue.
     pub async fn change_control(
         &self,
         queue: &str,
         change: ControlChange,
     ) -> Result<(), QueueError> {
         let queue = queue.to_owned();
-        let run = move |turn: &mut Turn<'_>| controls::change(turn, &queue, &change);
-        self.handle.run(Durability::Full, run).await
+        self.handle
+            .run(Durability::Full, move |turn| {
+                controls::change(turn, &queue, &change)
+            })
+            .await
     }
 
-    /// Drops some of what is older than its queue keeps; whether there may be more.
+    /// Deletes some of the messages whose retention is over. Returns whether there may be more.
     pub async fn drop_old(&self) -> Result<bool, QueueError> {
         self.handle.run(Durability::Light, registry::drop_old).await
     }
@@ -170,7 +175,8 @@ impl LocalStore {
 
 /// Messages.
 impl LocalStore {
-    /// Sends; one answer per item, in order. What has an id survives a loss of power.
+    /// Sends messages. Returns one answer per item, in order. A message with an id survives a loss
+    /// of power.
     pub async fn send_to(
         &self,
         queue: QueueId,
@@ -183,18 +189,19 @@ impl LocalStore {
             .await
     }
 
-    /// Receives as the port does, as far as `budget` has bytes for the messages. `ask` must keep to
-    /// its bounds: at least one, at most 12 hours.
+    /// Receives as the port does, as far as `budget` has bytes for the messages. `ask` must be
+    /// within its bounds: at least one message, at most 12 hours.
     pub async fn receive_from(
         &self,
         known: &KnownQueue,
         ask: Ask,
         budget: Arc<Budget>,
         hurry: &CancellationToken,
-    ) -> Result<Received, QueueError> {
+    ) -> Result<ReceivedMessages, QueueError> {
         let name: Arc<str> = format!("local:{}", known.name).into();
         let terms = DeliveryTerms {
             budget: Some(budget),
+            client_of: Some(known.settings.incarnation),
             ..DeliveryTerms::default()
         };
         self.handle
@@ -202,7 +209,7 @@ impl LocalStore {
             .await
     }
 
-    /// Ends deliveries; `ordered` says that one that is over is an error.
+    /// Ends deliveries. With `ordered`, a delivery that is over is an error.
     pub async fn delete_from(
         &self,
         queue: QueueId,
@@ -219,23 +226,27 @@ impl LocalStore {
             .await
     }
 
-    /// Keeps deliveries invisible for this long from now.
+    /// Makes deliveries invisible for this long from now. With `ordered`, a delivery that is over
+    /// is an error.
     pub async fn change_visibility(
         &self,
         queue: QueueId,
         items: Vec<(Receipt, Duration)>,
+        ordered: bool,
     ) -> Result<Vec<LeaseCheck>, QueueError> {
         self.handle
             .run(Durability::Light, move |turn| {
-                let items = items.iter();
                 items
-                    .map(|(receipt, more)| holding::change_visibility(turn, queue, receipt, *more))
+                    .iter()
+                    .map(|(receipt, more): &(Receipt, Duration)| {
+                        holding::change_visibility(turn, queue, receipt, *more, ordered)
+                    })
                     .collect()
             })
             .await
     }
 
-    /// Until when a delivery is invisible, if it is not over.
+    /// Returns until when a delivery is invisible, or `None` if it is over.
     pub async fn until(
         &self,
         queue: QueueId,
@@ -248,8 +259,8 @@ impl LocalStore {
             .await
     }
 
-    /// Keeps deliveries as if they were received now, if all are as their receive left them: their
-    /// messages as that gave them, and until when.
+    /// Extends deliveries as if they were received now, if all are as their receive left them.
+    /// Returns their messages, as the receive did, and the end of their new visibility timeout.
     pub async fn take_again(
         &self,
         known: &KnownQueue,
@@ -268,7 +279,7 @@ impl LocalStore {
 
 /// Tasks that move dead letters back.
 impl LocalStore {
-    /// Begins one under this handle; false if one of the same source is running.
+    /// Starts a task under this handle. Returns false if a task of the same source is running.
     pub async fn start_move(
         &self,
         handle: &str,
@@ -284,7 +295,7 @@ impl LocalStore {
             .await
     }
 
-    /// The last tasks of a source, the newest first.
+    /// Returns the last tasks of a source, the newest first.
     pub async fn moves(&self, source: &str, max: usize) -> Result<Vec<Move>, QueueError> {
         let source = source.to_owned();
         self.handle
@@ -294,14 +305,15 @@ impl LocalStore {
             .await
     }
 
-    /// All tasks that are to continue.
+    /// Returns all running tasks.
     pub async fn running_moves(&self) -> Result<Vec<Move>, QueueError> {
         self.handle
             .run(Durability::Look, |turn| moves::running(turn))
             .await
     }
 
-    /// Stops a task; what it was before, if there is one of the handle.
+    /// Cancels a task if it is running. Returns the task as it was before; `None` if there is none
+    /// of this handle.
     pub async fn cancel_move(&self, handle: &str) -> Result<Option<Move>, QueueError> {
         let handle = handle.to_owned();
         self.handle
@@ -309,7 +321,7 @@ impl LocalStore {
             .await
     }
 
-    /// Moves up to `max` messages of a task; how many, or nothing once it has ended.
+    /// Moves up to `max` messages of a task. Returns how many, or `None` once it has ended.
     pub async fn step_move(&self, handle: &str, max: usize) -> Result<Option<usize>, QueueError> {
         let handle = handle.to_owned();
         self.handle

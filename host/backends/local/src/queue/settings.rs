@@ -1,69 +1,75 @@
-//! The attributes of a queue of the file, and their row. Pure data and two steps; knows neither
-//! messages nor the protocol.
+//! The attributes of a queue of the file, and their row. Pure data and two steps, independent of
+//! messages and the protocol.
 
 use super::turn::{QueueId, Turn};
 use dispatcher_core::clock::Timestamp;
 use rusqlite::{OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-/// What an ARN of a queue of the file begins with: SDKs want one of this shape, and there is
-/// neither a region nor an account to name.
+/// The prefix of the ARN of a queue of the file. SDKs need this shape, but there is neither a
+/// region nor an account to name.
 const ARN: &str = "arn:aws:sqs:us-east-1:000000000000:";
 
-/// Maximum bytes of one message where nothing else is set: SQS's own 1 MiB.
+/// The default maximum of bytes of one message: SQS's 1 MiB.
 pub const LONGEST_MESSAGE: u64 = 1_048_576;
 
-/// The ARN by which a queue is named in policies.
+/// Returns the ARN by which policies name a queue.
 pub fn arn(name: &str) -> String {
     format!("{ARN}{name}")
 }
 
-/// The queue that an ARN names, whatever its region and account.
+/// Returns the name of the queue in an ARN of any region and account.
 pub fn named_by(arn: &str) -> Option<&str> {
     let mut parts = arn.splitn(6, ':');
     let sqs = parts.next() == Some("arn") && parts.nth(1) == Some("sqs");
     parts.nth(2).filter(|name| sqs && !name.is_empty())
 }
 
-/// What a queue is set to. A queue that was merely opened by its name has the default.
+/// The settings of a queue. A queue that was merely opened by its name has the default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct QueueSettings {
-    /// How long a message waits before it may be received, unless it says so itself; seconds.
+    /// The delay of messages that have no delay of their own, in seconds.
     pub delay_s: u64,
-    /// Maximum bytes of one message, attributes included.
+    /// The maximum number of bytes of one message, attributes included.
     pub longest: u64,
-    /// After so many seconds a message is dropped; without it, never.
+    /// The retention in seconds; `None` keeps messages forever.
     pub retention_s: Option<u64>,
-    /// How long a receive waits that does not say; seconds.
+    /// The wait of receives that do not set one, in seconds.
     pub wait_s: u64,
-    /// How long what is received stays invisible if the receive does not say; seconds.
+    /// The visibility timeout of receives that do not set one, in seconds.
     pub visibility_s: u64,
-    /// When a message is given up, and where it goes then.
+    /// The redrive policy.
     pub redrive: Option<Redrive>,
-    /// Groups in order, and nothing taken twice within five minutes.
+    /// Whether the queue is FIFO: groups in order, and no deduplication id twice within five
+    /// minutes.
     pub fifo: bool,
-    /// A message without a deduplication id has the digest of its body as one.
+    /// Whether a message without a deduplication id has the digest of its body as one.
     pub ids_from_content: bool,
-    /// Deduplication ids count within their group only.
+    /// Whether deduplication ids count within their group only.
     pub ids_by_group: bool,
-    /// What is only kept and shown again.
+    /// Attributes that are only stored and returned.
     pub other: BTreeMap<String, String>,
-    /// What people mark the queue with.
+    /// The tags of the queue.
     pub tags: BTreeMap<String, String>,
-    /// When it was made.
+    /// The time of its creation.
     pub created: Timestamp,
-    /// When it was changed last.
+    /// The time of its last change.
     pub changed: Timestamp,
+    /// A number that tells the queue from an earlier one of its name; 0 if it was opened before it
+    /// was created.
+    pub incarnation: u32,
 }
 
-/// When a message is given up, and where it goes then.
+/// A redrive policy: when a message is dead-lettered, and to which queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Redrive {
-    /// It is received this many times at most.
+    /// The maximum number of receives.
     pub most_receives: u32,
-    /// The queue of the same file that it goes to, by its bare name; `grave` in files of all versions.
+    /// The bare name of the dead-letter queue, in the same file. Files of all versions call it
+    /// `grave`.
     #[serde(rename = "grave")]
     pub dead_letter_queue: String,
 }
@@ -84,11 +90,12 @@ impl Default for QueueSettings {
             tags: BTreeMap::new(),
             created: Timestamp::default(),
             changed: Timestamp::default(),
+            incarnation: 0,
         }
     }
 }
 
-/// What is written about a queue, if anything is.
+/// Reads the settings of a queue; `None` if none are written.
 pub(super) fn read(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Option<QueueSettings>> {
     let text: Option<String> = turn
         .connection
@@ -103,7 +110,7 @@ pub(super) fn read(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Option<Q
     .transpose()
 }
 
-/// Writes all of it anew.
+/// Writes all settings of a queue anew.
 pub(super) fn write(
     turn: &Turn<'_>,
     queue: QueueId,
@@ -126,20 +133,42 @@ pub(super) fn write(
         .map(drop)
 }
 
-/// The part that every receive asks for.
-pub(super) fn redrive(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Option<Redrive>> {
-    turn.connection
+/// The settings that every receive needs.
+#[derive(Debug, Default)]
+pub(super) struct DeliverySettings {
+    /// The redrive policy.
+    pub redrive: Option<Redrive>,
+    /// The retention; `None` keeps messages forever.
+    pub retention: Option<Duration>,
+    /// A number that tells the queue from an earlier one of its name.
+    pub incarnation: u32,
+}
+
+/// Reads the settings that every receive needs, without the others.
+pub(super) fn of_delivery(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<DeliverySettings> {
+    let found = turn
+        .connection
         .prepare_cached(
-            "SELECT most_receives, grave FROM queue_settings
-             WHERE queue = ?1 AND grave IS NOT NULL",
+            "SELECT most_receives, grave, settings ->> 'retention_s', settings ->> 'incarnation'
+             FROM queue_settings WHERE queue = ?1",
         )?
         .query_row(params![queue], |row| {
-            Ok(Redrive {
-                most_receives: row.get(0)?,
-                dead_letter_queue: row.get(1)?,
+            let target: Option<String> = row.get(1)?;
+            let most_receives: Option<u32> = row.get(0)?;
+            let redrive = target.zip(most_receives);
+            Ok(DeliverySettings {
+                redrive: redrive.map(|(dead_letter_queue, most_receives)| Redrive {
+                    most_receives,
+                    dead_letter_queue,
+                }),
+                retention: row
+                    .get::<_, Option<i64>>(2)?
+                    .map(|seconds| Duration::from_secs(seconds.unsigned_abs())),
+                incarnation: row.get::<_, Option<u32>>(3)?.unwrap_or_default(),
             })
         })
-        .optional()
+        .optional()?;
+    Ok(found.unwrap_or_default())
 }
 
 #[cfg(test)]

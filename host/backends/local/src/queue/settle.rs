@@ -1,8 +1,8 @@
-//! Extends and settles a delivery after its receive: extend, delete, release, dead-letter, as pure
-//! steps on a connection that take `now` as an argument. Knows no threads and no transactions.
+//! Extends and settles a delivery after its receive: extend, delete, release, dead-letter. Pure
+//! steps on a connection that take `now` as an argument. Independent of threads and transactions.
 
 use super::carry;
-use super::groups::set_gate;
+use super::groups::set_head;
 use super::time::StoreTime;
 use super::turn::{LocalDelivery, NoEntry, QueueId, Turn, entry, group_of};
 use dispatcher_core::message::Outcome;
@@ -16,18 +16,18 @@ pub(super) const MOVED: &str = "SELECT 1 FROM entries WHERE moved_from = ?1";
 /// The answer to one item of a call.
 pub(super) type SettleResult = Result<(), ItemError>;
 
-/// The queue whose deliveries are settled, and where its dead letters go.
+/// The queue whose deliveries are settled, and its dead-letter queue.
 #[derive(Debug, Clone)]
 pub(super) struct Origin {
-    /// Its key.
+    /// The key of the queue.
     pub id: QueueId,
-    /// Its name as the configuration writes it.
+    /// The name of the queue, as the configuration writes it.
     pub name: String,
     /// The dead-letter queue's name within the same file.
     pub dead_letter: Option<String>,
 }
 
-/// Keeps a delivery invisible for `more` from now.
+/// Makes a delivery invisible for `more` from now.
 pub(super) fn extend(
     turn: &mut Turn<'_>,
     queue: QueueId,
@@ -86,7 +86,8 @@ pub(super) fn settle(
     Ok(Ok(()))
 }
 
-/// Settling what is not there: harmless if this very delivery was settled so before.
+/// Settles a message that no longer exists: harmless if this delivery was settled with this outcome
+/// before.
 fn vanished(
     turn: &Turn<'_>,
     delivery: LocalDelivery,
@@ -118,7 +119,7 @@ fn released() -> SettleResult {
     Err(ItemError::Gone("the message has been released".into()))
 }
 
-/// Sets from when a message can be received.
+/// Sets the time from which a message can be received.
 pub(super) fn postpone(
     turn: &mut Turn<'_>,
     queue: QueueId,
@@ -133,7 +134,7 @@ pub(super) fn postpone(
     regroup(turn, queue, group.as_deref())
 }
 
-/// Takes a message out of the file and lets the next of its group forward.
+/// Deletes a message from the file. The next message of its group moves up.
 pub(super) fn remove(
     turn: &mut Turn<'_>,
     queue: QueueId,
@@ -151,7 +152,7 @@ pub(super) fn remove(
     take_out(turn, queue, seq, group)
 }
 
-/// Takes a message out of its queue and lets the next of its group forward. Its payload stays.
+/// Takes a message out of its queue. The next message of its group moves up; the payload stays.
 pub(super) fn take_out(
     turn: &mut Turn<'_>,
     queue: QueueId,
@@ -166,7 +167,7 @@ pub(super) fn take_out(
 
 fn regroup(turn: &mut Turn<'_>, queue: QueueId, group: Option<&str>) -> rusqlite::Result<()> {
     if let Some(group) = group
-        && set_gate(turn, queue, group)?
+        && set_head(turn, queue, group)?
     {
         turn.stirred.insert(queue);
     }

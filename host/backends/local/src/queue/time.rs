@@ -1,6 +1,6 @@
-//! The store's own time: shared by all processes on the file, unaffected by changes of the wall
-//! clock while the machine runs, and never going back, not over restarts and reboots either. Knows
-//! nothing of queues and messages.
+//! The store's own time. All processes on the file share it. It is unaffected by changes of the
+//! wall clock while the machine runs, and never goes back, not even over restarts and reboots.
+//! Independent of queues and messages.
 
 use super::turn::Turn;
 use dispatcher_core::clock;
@@ -10,14 +10,14 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, 
 use std::cell::Cell;
 use std::time::Duration;
 
-/// A moment of the store's time, in milliseconds. A store's first is the date on which the file
-/// was made; how far it is from the date later means nothing. As SQLite holds it: signed, and the
-/// last one is "never".
+/// A moment of the store's time, in milliseconds. A store's first moment is the date on which the
+/// file was created; later, the distance from the date has no meaning. It is signed, as in SQLite;
+/// the maximum means "never".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct StoreTime(pub i64);
 
 impl StoreTime {
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// Returns how long after `earlier` this is; zero if it is not after it.
     pub fn since(self, earlier: StoreTime) -> Duration {
         let ms = self.0.saturating_sub(earlier.0);
         Duration::from_millis(u64::try_from(ms).unwrap_or(0))
@@ -47,37 +47,38 @@ fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// A date as SQLite holds it.
+/// Converts a date to SQLite's signed integer.
 fn signed(date: Timestamp) -> i64 {
     i64::try_from(date.0).unwrap_or(i64::MAX)
 }
 
-/// How long the file may be written to before it notes the time again. After a reboot the store's
-/// time continues from so long after the note at least: later than all that was written.
+/// The time for which the file may be written to before the store's time is noted again. After a
+/// reboot the store's time continues at least this long after the note, later than all that was
+/// written.
 const KEEP: Duration = Duration::from_secs(1);
-/// A date that is off by less was not set: two clocks are never read at once.
+/// The smallest deviation of the date that counts as a change: two clocks are never read at once.
 const SET: Duration = Duration::from_secs(1);
 
-/// What the file says of its time.
+/// The store's time as the file has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StoredTime {
-    /// The boot that wrote this, if the system told, and the store's time when it began. None if
-    /// the file is older than the store's time, or new.
+    /// The boot that wrote this, if the system names it, and the store's time when it began. `None`
+    /// if the file is older than the store's time, or new.
     pub boot: Option<(Option<String>, StoreTime)>,
     /// The last time noted.
     pub seen: StoreTime,
-    /// The date then.
+    /// The date at that time.
     pub seen_on: Timestamp,
 }
 
-/// What the machine says.
+/// The times of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SystemTimes {
-    /// The boot's name, if the system tells.
+    /// The name of the boot, if the system has one.
     pub boot: Option<String>,
-    /// How long ago it was.
+    /// The time since the boot.
     pub up: Duration,
-    /// The date.
+    /// The current date.
     pub today: Timestamp,
 }
 
@@ -91,20 +92,22 @@ impl SystemTimes {
     }
 }
 
-/// The store's time when this boot began, and whether that is news to the file.
+/// Returns the store's time when this boot began, and whether the file needs an update.
 ///
-/// On the boot that the file knows it stands, whatever the date. After another, the store's time
-/// continues from the last one noted by what the calendar says has passed since: the one thing that
-/// the date decides. If the date went back meanwhile, it continues as if no time had passed, so that
-/// nothing waits longer than it had left, but for what the machine was off.
+/// On the boot that the file names, this time stays the same, regardless of the date. After another
+/// boot, the store's time continues from the last one noted, plus the time that has passed since
+/// then by the calendar; the date has no other effect. If the date went back meanwhile, it
+/// continues as if no time had passed, so that no message waits longer than it had left, except for
+/// the time the machine was off.
 ///
-/// Where the system does not name its boots (all but Linux), a machine that has run for longer
-/// than it had when the file was last written counts as not started again: what waits for a time
-/// then waits longer by the time that is lost so, and nothing comes early.
+/// If the system does not name its boots (all but Linux), a machine whose uptime is longer than
+/// when the file was last written counts as not restarted. Delayed messages then wait longer by the
+/// time that is lost, and none comes early.
 pub(super) fn zero(kept: &StoredTime, here: &SystemTimes) -> (StoreTime, bool) {
     if let Some((boot, zero)) = &kept.boot {
         let other = boot.is_some() && here.boot.is_some() && *boot != here.boot;
-        // No machine goes back in time but one put back to an earlier state, the file not.
+        // Within a boot, time goes back only if the machine was reset to an earlier state and the
+        // file was not.
         if !other && *zero + here.up >= kept.seen {
             return (*zero, *boot != here.boot && here.boot.is_some());
         }
@@ -114,30 +117,31 @@ pub(super) fn zero(kept: &StoredTime, here: &SystemTimes) -> (StoreTime, bool) {
     (StoreTime(now.0.saturating_sub(millis(here.up))), true)
 }
 
-/// How far the date is ahead of the store's time, given how far it was: the same unless it was
-/// set. So a message is told the same date at each delivery.
+/// Returns how far the date is ahead of the store's time, given how far it was. The value changes
+/// only if the date was set, so that a message has the same date at each delivery.
 fn ahead(before: i64, measured: i64) -> i64 {
-    match Duration::from_millis(measured.abs_diff(before)) < SET {
-        true => before,
-        false => measured,
+    if Duration::from_millis(measured.abs_diff(before)) < SET {
+        before
+    } else {
+        measured
     }
 }
 
-/// Tells the store's time in one process.
+/// The clock of the store's time in one process.
 pub(super) struct StoreClock {
     /// The store's time when this boot began.
     zero: StoreTime,
-    /// How far the date is ahead, in milliseconds.
+    /// The milliseconds by which the date is ahead.
     ahead: Cell<i64>,
 }
 
 impl StoreClock {
-    /// The clock of this file; the first to come after a boot sets it. Begins a transaction of
-    /// its own.
+    /// Returns the clock of this file. The first process after a boot sets it. Begins its own
+    /// transaction.
     pub(super) fn of(connection: &Connection) -> rusqlite::Result<Self> {
         let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
         let kept = kept(&transaction)?;
-        // Read when nobody else writes any more, so not before what the last one noted.
+        // Read while no other process writes, so not before what the last writer noted.
         let here = SystemTimes::read();
         let (zero, news) = zero(&kept, &here);
         let clock = Self {
@@ -155,12 +159,12 @@ impl StoreClock {
         Ok(clock)
     }
 
-    /// The present time.
+    /// Returns the present time.
     pub(super) fn now(&self) -> StoreTime {
         self.zero + clock::now().since(BootInstant::default())
     }
 
-    /// A transaction, or a look, that begins now.
+    /// Begins a transaction or a read now.
     pub(super) fn turn<'a>(&self, connection: &'a Connection) -> Turn<'a> {
         let now = self.now();
         let measured = signed(clock::wall_clock_now()).saturating_sub(now.0);
@@ -173,7 +177,7 @@ impl StoreClock {
 }
 
 /// Notes the time in the file with a transaction that writes anyway: now and then, and when the
-/// date was set, so that it decides nothing after a reboot.
+/// date was set, so that this change has no effect after a reboot.
 pub(super) fn keep(turn: &Turn<'_>) -> rusqlite::Result<()> {
     turn.connection
         .prepare_cached(
@@ -202,7 +206,7 @@ fn kept(connection: &Connection) -> rusqlite::Result<StoredTime> {
     if let Some(kept) = known {
         return Ok(kept);
     }
-    // Files of the first version hold dates, and so tell on which they were written to at least.
+    // Files of the first version hold dates: the file was written on the latest of them, or later.
     let latest: i64 = connection.query_row(
         "SELECT coalesce(max(max(sent_at, coalesce(received_at, 0))), 0) FROM entries",
         [],

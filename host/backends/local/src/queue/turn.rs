@@ -1,5 +1,5 @@
-//! Values that the core operations share: one transaction's view of the world, and how a delivery
-//! is named. `now` and the connection are arguments of the core; it starts no transaction.
+//! Values that the core operations share: the state of one transaction, and the name of a delivery.
+//! `now` and the connection are arguments of the core, which begins no transaction.
 
 use super::time::StoreTime;
 use dispatcher_core::clock::Timestamp;
@@ -11,39 +11,43 @@ use std::collections::BTreeSet;
 /// The key of a queue within one file.
 pub type QueueId = i64;
 
-/// One transaction: what the core reads and writes, and what it tells of it.
+/// One transaction: the input of the core's operations and what they report.
 pub(super) struct Turn<'a> {
     /// The database, inside a transaction.
     pub connection: &'a Connection,
     /// The store's time, the same for the whole transaction.
     pub now: StoreTime,
-    /// How far the date is ahead of the store's time, in milliseconds.
+    /// The milliseconds by which the date is ahead of the store's time.
     pub ahead: i64,
-    /// Queues of which something can be received now, or sooner than before.
+    /// The queues from which a message can be received now, or sooner than before.
     pub stirred: BTreeSet<QueueId>,
+    /// The queues that were deleted. Receives that wait for them get nothing from the next queue of
+    /// the name.
+    pub deleted: BTreeSet<QueueId>,
 }
 
 impl<'a> Turn<'a> {
-    /// A turn in which nothing has happened yet.
+    /// Creates a turn without reports.
     pub(super) fn new(connection: &'a Connection, now: StoreTime) -> Self {
         Self {
             connection,
             now,
             ahead: 0,
             stirred: BTreeSet::new(),
+            deleted: BTreeSet::new(),
         }
     }
 
-    /// The date of a moment of the store's time, by the wall clock of now. A date that was set since
-    /// is not the one that a clock on the wall showed then; but an age counted from it, as a
-    /// route's `max-age` is, is the time that has passed.
+    /// Returns the date of a moment of the store's time, by the current wall clock. If the date was
+    /// set since, the wall clock showed another one then; but an age counted from the returned
+    /// date, such as a route's `max-age`, is the time that has passed.
     pub(super) fn date(&self, at: StoreTime) -> Timestamp {
         Timestamp(u64::try_from(at.0.saturating_add(self.ahead)).unwrap_or(0))
     }
 }
 
-/// One delivery: the row, and how often it had been received. The count is the fence: a receive
-/// raises it, and every older receipt is void.
+/// A delivery: the row, and its number of receives. The count is the fence: a receive raises it,
+/// which voids every older receipt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LocalDelivery {
     /// The row.
@@ -53,7 +57,7 @@ pub(super) struct LocalDelivery {
 }
 
 impl LocalDelivery {
-    /// As the port carries it: `SEQ.COUNT`.
+    /// Returns the receipt for the port: `SEQ.COUNT`.
     pub(super) fn receipt(self) -> Receipt {
         Receipt(format!("{}.{}", self.seq, self.count))
     }
@@ -74,59 +78,70 @@ impl LocalDelivery {
     }
 }
 
-/// What a delivery's row says, as far as extending and settling need it.
+/// The part of a delivery's row that extending and settling need.
 pub(super) struct DeliveryRow {
-    /// Received and not released since.
+    /// The queue of the message.
+    pub queue: QueueId,
+    /// The number of receives in this queue.
+    pub count: i64,
+    /// Whether it was received and not released since.
     pub in_flight: bool,
-    /// When it can be received next.
+    /// The time at which it can be received next.
     pub visible_at: StoreTime,
-    /// When it was received last.
+    /// The time of the last receive.
     pub received_at: StoreTime,
-    /// Its group.
+    /// The message group.
     pub group: Option<String>,
 }
 
-/// Why there is no entry for a delivery.
+/// The reason why there is no entry for a delivery.
 pub(super) enum NoEntry {
-    /// The message is not in the file any more.
+    /// The message is no longer in the file.
     Vanished,
-    /// The receipt is void, or of another queue.
+    /// The receipt is void, or belongs to another queue.
     Void(ItemError),
 }
 
-/// The row that a delivery names, if its receipt still holds.
+/// Returns the row of a delivery if its receipt is still valid.
 pub(super) fn entry(
     turn: &Turn<'_>,
     queue: QueueId,
     delivery: LocalDelivery,
 ) -> rusqlite::Result<Result<DeliveryRow, NoEntry>> {
+    match row(turn, delivery.seq)? {
+        None => Ok(Err(NoEntry::Vanished)),
+        Some(row) if row.queue != queue => Ok(Err(void("the receipt is of another queue"))),
+        Some(row) if row.count != delivery.count => {
+            Ok(Err(void("the message has been received again since")))
+        }
+        Some(row) => Ok(Ok(row)),
+    }
+}
+
+fn void(why: &str) -> NoEntry {
+    NoEntry::Void(ItemError::Gone(why.into()))
+}
+
+/// Returns the row of a message, for any of its receipts.
+pub(super) fn row(turn: &Turn<'_>, seq: i64) -> rusqlite::Result<Option<DeliveryRow>> {
     let mut find = turn.connection.prepare_cached(
         "SELECT queue, receive_count, in_flight, visible_at, received_at, message_group
          FROM entries WHERE seq = ?1",
     )?;
-    let row = find
-        .query_row(params![delivery.seq], |row| {
-            let entry = DeliveryRow {
-                in_flight: row.get(2)?,
-                visible_at: row.get(3)?,
-                received_at: row.get::<_, Option<_>>(4)?.unwrap_or_default(),
-                group: row.get(5)?,
-            };
-            Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, entry))
+    find.query_row(params![seq], |row| {
+        Ok(DeliveryRow {
+            queue: row.get(0)?,
+            count: row.get(1)?,
+            in_flight: row.get(2)?,
+            visible_at: row.get(3)?,
+            received_at: row.get::<_, Option<_>>(4)?.unwrap_or_default(),
+            group: row.get(5)?,
         })
-        .optional()?;
-    let gone = |why: &str| Ok(Err(NoEntry::Void(ItemError::Gone(why.into()))));
-    match row {
-        None => Ok(Err(NoEntry::Vanished)),
-        Some((of, ..)) if of != queue => gone("the receipt is of another queue"),
-        Some((_, count, _)) if count != delivery.count => {
-            gone("the message has been received again since")
-        }
-        Some((.., entry)) => Ok(Ok(entry)),
-    }
+    })
+    .optional()
 }
 
-/// The group of a row, if it has one.
+/// Returns the group of a row, if it has one.
 pub(super) fn group_of(turn: &Turn<'_>, seq: i64) -> rusqlite::Result<Option<String>> {
     let group = turn
         .connection

@@ -1,49 +1,49 @@
-//! The requests of the writer's thread, and the handle that sends them. Knows no SQL.
+//! The requests to the writer thread, and the handle that sends them. Contains no SQL.
 
 use super::deliver::DeliveryTerms;
 use super::lines::WaitingReceive;
 use super::schema::StoreFiles;
 use super::turn::{QueueId, Turn};
 use dispatcher_core::clock;
-use dispatcher_core::queue::{Ask, ErrorKind, QueueError, Received};
+use dispatcher_core::queue::{Ask, ErrorKind, QueueError, ReceivedMessages};
 use std::sync::{Arc, mpsc};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// How a piece of work must be run.
+/// The durability that a piece of work needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Durability {
     /// Only reads.
     Look,
-    /// Survives a crash of the process, not a loss of power: what an extension loses is merely
-    /// delivered again.
+    /// Survives a crash of the process, but not a loss of power: a message whose extension is lost
+    /// is merely delivered again.
     Light,
     /// Survives a loss of power.
     Full,
 }
 
-/// A piece of work with a place for its outcome. `run` may be called again after its transaction
-/// was rolled back; the last outcome counts.
+/// A piece of work with a place for its outcome. The writer may call `run` again after a rollback;
+/// the last outcome counts.
 pub(super) trait Work: Send {
-    /// How it must be run.
+    /// Returns the durability that it needs.
     fn care(&self) -> Durability;
-    /// Does it, inside a transaction unless it only looks.
+    /// Runs it, inside a transaction unless it only reads.
     fn run(&mut self, turn: &mut Turn<'_>) -> rusqlite::Result<()>;
-    /// Notes that it failed.
+    /// Records that it failed.
     fn fail(&mut self, error: QueueError);
-    /// Tells the outcome to whoever asked.
+    /// Sends the outcome to the caller.
     fn answer(self: Box<Self>);
 }
 
-/// What is sent to the writer's thread.
+/// A request to the writer thread.
 pub(super) enum WriterRequest {
-    /// Run this.
+    /// Runs this work.
     Work(Box<dyn Work>),
-    /// Somebody wants messages.
+    /// Waits for messages of this queue.
     Receive(QueueId, WaitingReceive),
-    /// Nobody wants to wait for this queue any longer.
+    /// Ends the waits for this queue.
     Hurry(QueueId),
-    /// Another process has rung.
+    /// Handles a notification by another process.
     Bell,
 }
 
@@ -80,7 +80,7 @@ where
     }
 }
 
-/// Work whose outcome nobody waits for.
+/// Returns work whose outcome no caller awaits.
 pub(super) fn without_reply<F>(care: Durability, run: F) -> Box<dyn Work>
 where
     F: FnMut(&mut Turn<'_>) -> rusqlite::Result<()> + Send + 'static,
@@ -93,21 +93,21 @@ where
     })
 }
 
-/// Asks the writer's thread, which ends when the last handle is gone.
+/// A handle of the writer thread, which ends when the last handle is gone.
 pub(super) struct Handle {
     jobs: mpsc::Sender<WriterRequest>,
     place: StoreFiles,
 }
 
 impl Handle {
-    /// A handle of the thread that reads the other end of `jobs`.
+    /// Creates a handle of the thread that reads the other end of `jobs`.
     pub(super) fn new(jobs: mpsc::Sender<WriterRequest>, place: StoreFiles) -> Arc<Self> {
         Arc::new(Self { jobs, place })
     }
 
-    /// Tells the writer that another process has rung.
+    /// Notifies the writer that another process has rung.
     pub(super) fn notified(&self) {
-        // A writer that has ended needs no waking.
+        // A writer that has ended needs no notification.
         let _ = self.jobs.send(WriterRequest::Bell);
     }
 
@@ -140,12 +140,12 @@ impl Handle {
         F: FnMut(&mut Turn<'_>) -> rusqlite::Result<T> + Send + 'static,
     {
         let (reply, outcome) = oneshot::channel();
-        // A caller who has gone needs no answer.
+        // A caller that is gone needs no answer.
         self.put(care, run, move |value| drop(reply.send(value)))?;
         outcome.await.unwrap_or_else(|_| Err(self.ended()))
     }
 
-    /// Runs work and blocks until it is done: a few milliseconds.
+    /// Runs work and blocks until it is done, a few milliseconds.
     pub(super) fn run_blocking<T, F>(&self, care: Durability, run: F) -> Result<T, QueueError>
     where
         T: Send + 'static,
@@ -156,14 +156,14 @@ impl Handle {
         outcome.recv().unwrap_or_else(|_| Err(self.ended()))
     }
 
-    /// Stands in line for messages.
+    /// Waits in line for messages.
     pub(super) async fn receive(
         &self,
         (queue, name): (QueueId, Arc<str>),
         ask: Ask,
         terms: DeliveryTerms,
         hurry: &CancellationToken,
-    ) -> Result<Received, QueueError> {
+    ) -> Result<ReceivedMessages, QueueError> {
         let (reply, mut outcome) = oneshot::channel();
         let asked = WaitingReceive {
             name,
@@ -178,7 +178,7 @@ impl Handle {
         let answer = tokio::select! {
             answer = &mut outcome => answer,
             () = hurry.cancelled() => {
-                // The writer ends the wait itself, so that nothing is given to a call that left.
+                // The writer ends the wait itself, so that no messages go to a call that has left.
                 self.jobs.send(WriterRequest::Hurry(queue)).map_err(|_| self.ended())?;
                 outcome.await
             }

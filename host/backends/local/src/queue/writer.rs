@@ -1,11 +1,11 @@
-//! The one thread that holds the connection: what waits together is run in one transaction. Receives
-//! find nothing wait here, so that a sent message is delivered in the very transaction that stores
-//! it.
+//! The only thread that holds the connection. It runs all waiting requests in one transaction.
+//! Receives that find no messages wait here, so that a sent message is delivered in the transaction
+//! that stores it.
 
-use super::deliver::{Claimed, claim, holding, load, next_due};
+use super::deliver::{ClaimedMessages, claim, holding, load, next_due};
 use super::lines::{WaitingReceive, WaitingReceives};
 use super::notifier::FileNotifier;
-use super::refusal::Refused;
+use super::refusal::RefusedMessage;
 use super::schema::StoreFiles;
 use super::settle::{Origin, settle};
 use super::time::{StoreClock, keep};
@@ -15,37 +15,40 @@ use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::memory::HeldBytes;
 use dispatcher_core::message::{Message, Outcome};
-use dispatcher_core::queue::Received;
+use dispatcher_core::queue::ReceivedMessages;
 use dispatcher_sqlite::{CommitError, Damage, Database, GroupWriter, Synchronous};
 use rusqlite::Connection;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
-/// Maximum jobs of one transaction: bounds how long the first waits for the last.
+/// The maximum number of requests in one transaction. It bounds how long the first waits for the
+/// last.
 const GROUP: usize = 512;
-/// How often to look for what another process sent without ringing, while somebody waits.
+/// The interval of looking for messages that another process sent without ringing, while a receive
+/// waits.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The state of the thread.
+/// The state of the writer thread.
 pub(super) struct QueueWriter {
     place: StoreFiles,
     writer: GroupWriter<WriterRequest>,
     clock: StoreClock,
-    /// For the notifier's watcher. Weak: a watcher must not keep the thread alive.
+    /// The handle for the notifier's watcher. It is weak, because a watcher must not keep the
+    /// thread alive.
     handle: Weak<Handle>,
     notifier: FileNotifier,
     lines: WaitingReceives,
-    /// When to look next, and SQLite's mark of other connections' commits at the last look.
+    /// The time of the next look, and SQLite's mark of other connections' commits at the last one.
     look_at: BootInstant,
     seen: i64,
 }
 
-/// A receive that has got its messages, to be told after the commit.
-type Served = (QueueId, WaitingReceive, Claimed);
+/// A receive that has got its messages. It is answered after the commit.
+type ServedReceive = (QueueId, WaitingReceive, ClaimedMessages);
 
 impl QueueWriter {
-    /// A writer that has done nothing yet.
+    /// Creates a writer that has done nothing yet.
     pub(super) fn new(
         place: StoreFiles,
         (connection, clock): (Database, StoreClock),
@@ -72,7 +75,7 @@ impl QueueWriter {
         }
     }
 
-    /// Does these, and whatever has become due.
+    /// Runs these requests and serves the queues that have become due.
     pub(super) fn round(&mut self, jobs: Vec<WriterRequest>) {
         let (works, mut tries) = self.sort(jobs);
         tries.extend(self.look_around());
@@ -89,7 +92,7 @@ impl QueueWriter {
         self.notifier.listen(!self.lines.is_empty());
     }
 
-    /// Answers all that is asked and all who wait with the error.
+    /// Answers all requests and all waiting receives with the error.
     fn fail_everything(&mut self, mut works: Vec<Box<dyn Work>>, damage: &Damage) {
         let error = self.place.damaged(damage);
         for work in &mut works {
@@ -101,7 +104,7 @@ impl QueueWriter {
         self.lines.fail(&self.lines.queues(), &error);
     }
 
-    /// How long there is nothing to do, unless something comes. For ever if nobody waits.
+    /// Returns how long there is nothing to do unless a request comes; `None` if no receive waits.
     pub(super) fn calm(&self) -> Option<Duration> {
         let now = clock::now();
         let look = (!self.lines.is_empty()).then(|| self.look_at.since(now));
@@ -110,7 +113,8 @@ impl QueueWriter {
             .min()
     }
 
-    /// Parts works from receives, which go into their lines, and says which queues to try.
+    /// Separates work from receives, which go into their lines. Returns the work and the queues to
+    /// try.
     fn sort(&mut self, jobs: Vec<WriterRequest>) -> (Vec<Box<dyn Work>>, BTreeSet<QueueId>) {
         let mut works = Vec::new();
         let mut tries = BTreeSet::new();
@@ -124,7 +128,8 @@ impl QueueWriter {
                 }
                 WriterRequest::Receive(queue, asked) => {
                     if !asked.ask.wait.is_zero() {
-                        // Before we look into the file, else a ring in between would be lost.
+                        // Starts before the file is read; otherwise a ring in between would be
+                        // lost.
                         let handle = self.handle.clone();
                         self.notifier.watch(move || {
                             if let Some(handle) = handle.upgrade() {
@@ -141,8 +146,8 @@ impl QueueWriter {
         (works, tries)
     }
 
-    /// Once a `LOOK`, and after a notification: the queues that hold something, whether anybody waits for
-    /// them or not, if another process has written since.
+    /// Returns the queues that have messages, whether or not a receive waits for them, if another
+    /// process has written since the last look. It looks once per `LOOK` and after a notification.
     fn look_around(&mut self) -> BTreeSet<QueueId> {
         let now = clock::now();
         if self.lines.is_empty() || now < self.look_at {
@@ -158,7 +163,7 @@ impl QueueWriter {
         if version.as_ref().is_ok_and(|version| *version == self.seen) {
             return BTreeSet::new();
         }
-        // To ask each of thousands of queues would take longer than a message may.
+        // Querying each of thousands of queues would take longer than a message may wait.
         let holding = version.and_then(|version| {
             self.seen = version;
             holding(self.writer.database())
@@ -166,7 +171,7 @@ impl QueueWriter {
         holding.unwrap_or_else(|_| self.lines.queues())
     }
 
-    /// Runs and answers what only looks; releases the rest.
+    /// Runs and answers work that only reads. Returns the rest.
     fn answer_looks(&self, works: Vec<Box<dyn Work>>) -> Vec<Box<dyn Work>> {
         let (looks, rest): (Vec<_>, Vec<_>) = works
             .into_iter()
@@ -181,7 +186,7 @@ impl QueueWriter {
         rest
     }
 
-    /// Whether a queue that somebody waits for holds something now, without taking the write lock.
+    /// Whether a queue with a waiting receive has a message now. Does not take the write lock.
     fn has_due(&mut self, queue: QueueId) -> bool {
         if !self.lines.contains(queue) {
             return false;
@@ -193,12 +198,13 @@ impl QueueWriter {
                 self.lines.set_due(queue, due);
                 due.is_some_and(|due| due <= now)
             }
-            // The transaction will meet the error again and tell those who wait.
+            // The transaction meets the error again and answers the waiting receives with it.
             Err(_) => true,
         }
     }
 
-    /// Runs all in one transaction; if that fails, each alone, so that none fails for another.
+    /// Runs everything in one transaction. If it fails, runs each piece of work alone, so that none
+    /// fails because of another.
     fn carry_out(&mut self, mut works: Vec<Box<dyn Work>>, tries: BTreeSet<QueueId>) {
         match self.transact(&mut works, &tries) {
             Ok(()) => {}
@@ -234,7 +240,7 @@ impl QueueWriter {
         self.lines.fail(queues, &self.place.not_committed(error));
     }
 
-    /// One transaction: the works, then the lines that were named or that the works stirred.
+    /// Runs one transaction: the work, then the lines that are named or that the work has stirred.
     fn transact(
         &mut self,
         works: &mut [Box<dyn Work>],
@@ -247,6 +253,7 @@ impl QueueWriter {
         };
         let (clock, place, lines) = (&self.clock, &self.place, &mut self.lines);
         let (mut begun, mut served, mut refused) = (BootInstant::default(), Vec::new(), Vec::new());
+        let mut deleted = BTreeSet::new();
         let done = self.writer.transact(level, |transaction| {
             put_back(lines, &mut served);
             refused.clear();
@@ -255,45 +262,54 @@ impl QueueWriter {
             run_works(&mut turn, place, works)?;
             serve(&mut turn, lines, tries, &mut served, &mut refused)?;
             keep(&turn)?;
+            deleted = turn.deleted;
             Ok(!turn.stirred.is_empty())
         });
         let stirred = done.inspect_err(|_| put_back(&mut self.lines, &mut served))?;
         if stirred {
             self.notifier.notify();
         }
+        deleted
+            .into_iter()
+            .for_each(|queue| self.lines.end_waits(queue));
         refused.iter().for_each(|(queue, one)| note(queue, one));
         self.hand_over(served, begun);
         Ok(())
     }
 
-    /// In one transaction: each message by itself would lock the log twice.
+    /// Reads taken messages in one transaction; a read per message would lock the log twice each
+    /// time.
     fn load(
         &self,
-        claimed: Claimed,
-        name: &str,
+        claimed: ClaimedMessages,
+        asked: &WaitingReceive,
     ) -> rusqlite::Result<(Vec<Message>, Vec<HeldBytes>)> {
         let reading = self.writer.database().unchecked_transaction()?;
-        let loaded = load(&self.clock.turn(&reading), claimed, name)?;
+        let turn = self.clock.turn(&reading);
+        let loaded = load(&turn, claimed, &asked.name, &asked.terms)?;
         reading.commit()?;
         Ok(loaded)
     }
 
-    /// Reads what was taken and answers receives: only now, when a crash while reading costs each
-    /// message a receive. What nobody takes any more goes back into its queue at once.
-    fn hand_over(&mut self, served: Vec<Served>, begun: BootInstant) {
+    /// Reads the taken messages and answers the receives. It reads after the commit, when a crash
+    /// costs each message a receive. Messages whose caller is gone return to their queue at once.
+    fn hand_over(&mut self, served: Vec<ServedReceive>, begun: BootInstant) {
         for (queue, asked, mut claimed) in served {
             let (drained, short_of) = (claimed.drained, claimed.short_of);
             let refused = std::mem::take(&mut claimed.refused);
-            let received = match self.load(claimed, &asked.name) {
-                Ok((messages, held)) => Ok(Received {
+            let received = match self.load(claimed, &asked) {
+                Ok((messages, held)) => Ok(ReceivedMessages {
                     messages,
                     drained,
                     taken: Some(begun),
                     held,
                     short_of,
-                    dead_lettered: refused.iter().filter_map(Refused::dead_lettered).collect(),
+                    dead_lettered: refused
+                        .iter()
+                        .filter_map(RefusedMessage::dead_lettered)
+                        .collect(),
                 }),
-                // What was taken comes back when its visibility ends.
+                // The taken messages come back when their visibility timeout ends.
                 Err(error) => Err(self.place.classify(&error)),
             };
             let is_reported = received.is_ok();
@@ -318,7 +334,7 @@ impl QueueWriter {
                     settle(turn, &origin, delivery, &outcome).map(drop)
                 })
             });
-            // If this fails, they come back when their visibility ends.
+            // If this fails, the messages come back when their visibility timeout ends.
             let _ = self.transact(&mut [release], &BTreeSet::new());
         }
     }
@@ -328,14 +344,15 @@ fn execute(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(sql)?.execute([]).map(drop)
 }
 
-/// Puts back into their lines, in their order, those who were served by what is rolled back.
-fn put_back(lines: &mut WaitingReceives, served: &mut Vec<Served>) {
+/// Puts the receives that were served by a rolled-back transaction back into their lines, in their
+/// order.
+fn put_back(lines: &mut WaitingReceives, served: &mut Vec<ServedReceive>) {
     for (queue, asked, _) in served.drain(..).rev() {
         lines.put_back(queue, asked);
     }
 }
 
-/// Runs each within its own savepoint, so that one that fails leaves nothing half done.
+/// Runs each piece of work within its own savepoint, so that a failed one leaves nothing half done.
 fn run_works(
     turn: &mut Turn<'_>,
     place: &StoreFiles,
@@ -357,16 +374,16 @@ fn run_works(
     Ok(())
 }
 
-/// Gives what there is to those who wait, and notes when there will be more.
+/// Gives the available messages to the waiting receives, and notes when more are due.
 fn serve(
     turn: &mut Turn<'_>,
     lines: &mut WaitingReceives,
     tries: &BTreeSet<QueueId>,
-    served: &mut Vec<Served>,
-    refused: &mut Vec<(Arc<str>, Refused)>,
+    served: &mut Vec<ServedReceive>,
+    refused: &mut Vec<(Arc<str>, RefusedMessage)>,
 ) -> rusqlite::Result<()> {
     let mut queues: Vec<_> = tries.union(&turn.stirred).copied().collect();
-    queues.retain(|queue| lines.contains(*queue));
+    queues.retain(|queue| lines.contains(*queue) && !turn.deleted.contains(queue));
     for queue in queues {
         while let Some(asked) = lines.pop(queue) {
             let mut claimed = match claim(turn, queue, &asked.name, asked.ask, &asked.terms) {
@@ -384,8 +401,10 @@ fn serve(
             refused.extend(notes.map(|one| (Arc::clone(&asked.name), one)));
             claimed.refused = reported;
             let reports = claimed.refused.iter().any(|one| !one.reported);
-            // Who has no bytes for the next message is told, and may ask again; so is who reports.
-            if claimed.claims.is_empty() && claimed.short_of.is_none() && !reports {
+            // A receive is answered without messages if it has no bytes for the next one, so that
+            // it may ask again; if it reports dead letters; and if its queue was deleted.
+            let is_answered = claimed.is_deleted || claimed.short_of.is_some() || reports;
+            if claimed.claims.is_empty() && !is_answered {
                 lines.put_back(queue, asked);
                 break;
             }
@@ -400,9 +419,9 @@ fn serve(
     Ok(())
 }
 
-/// One line of the log for a message that was not delivered.
-fn note(queue: &str, refused: &Refused) {
-    let Refused {
+/// Logs a message that was not delivered.
+fn note(queue: &str, refused: &RefusedMessage) {
+    let RefusedMessage {
         id,
         receives,
         reason,

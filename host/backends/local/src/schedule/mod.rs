@@ -1,30 +1,28 @@
 //! Jobs of the embedded queues that are periodic or have a group, in one SQLite file of the data
-//! folder, for all processes that share the folder. All others are in the queue itself, whose
-//! delays have no limit. Knows nothing of the embedded queue's file.
+//! folder, for all processes that share the folder. All other jobs are in the queue itself, whose
+//! delays have no limit. Independent of the embedded queue's file.
 
 mod schema;
 
-#[cfg(test)]
-mod store_tests;
-
 use dispatcher_core::clock::Timestamp;
-use dispatcher_core::message::Outgoing;
+use dispatcher_core::message::OutgoingMessage;
 use dispatcher_core::schedule::cron::Periodic;
 use dispatcher_core::schedule::{
-    Cancelled, Claim, ErrorKind, JobOutcome, JobPage, ScheduleStore, ScheduledJob, StoreError,
-    Unreadable,
+    Claim, ErrorKind, JobCancellation, JobOutcome, JobPage, ScheduleStore, ScheduledJob,
+    StoreError, Unreadable,
 };
 use dispatcher_core::tasks;
 use dispatcher_sqlite::{Database, Synchronous};
+use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum jobs of one page.
+/// The maximum number of jobs in one page.
 const PAGE: usize = 500;
 
-/// The file of one data folder, opened when it is first needed. Cheap to make.
+/// The schedule file of one data folder, opened when it is first needed. Cheap to create.
 #[derive(Debug, Clone)]
 pub struct File {
     folder: PathBuf,
@@ -32,7 +30,8 @@ pub struct File {
 }
 
 impl File {
-    /// Opens nothing yet. Reading makes no file; adding does.
+    /// Creates the schedule without opening the file. Adding a job creates the file; reading does
+    /// not.
     pub fn of(folder: &Path) -> Self {
         Self {
             folder: folder.to_owned(),
@@ -49,8 +48,8 @@ impl File {
         let Self {
             folder, connection, ..
         } = self.clone();
-        let work = move || {
-            let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let work = tasks::blocking(move || {
+            let mut connection = connection.lock();
             if connection.is_none() {
                 if !make && !schema::was_made(&folder) {
                     return Err(schema::failed(
@@ -65,13 +64,13 @@ impl File {
             let before = connection.total_changes();
             let committed = connection.transact(Synchronous::Full, step);
             let value = committed.map_err(|error| schema::not_committed(&folder, &error))?;
-            // Who runs what is due looks once a second.
+            // The scheduler reads the due jobs once a second, mostly without a change.
             if connection.total_changes() == before {
                 connection.tidy();
             }
             Ok(value)
-        };
-        tasks::blocking(work).finished().await
+        });
+        work.finished().await
     }
 }
 
@@ -84,26 +83,28 @@ fn date(column: i64) -> Timestamp {
 }
 
 fn read(row: &Row<'_>) -> rusqlite::Result<ScheduledJob> {
-    let attributes: String = row.get(4)?;
-    let attributes = serde_json::from_str(&attributes).map_err(|error| {
+    let json: String = row.get(4)?;
+    let attributes = serde_json::from_str(&json).map_err(|error| {
         rusqlite::Error::FromSqlConversionFailure(4, rusqlite::types::Type::Text, error.into())
     })?;
-    let pair = |one: Option<String>, other: Option<String>| Some((one?, other?));
-    let every = pair(row.get(6)?, row.get(7)?);
+    let pattern: Option<String> = row.get(6)?;
+    let zone: Option<String> = row.get(7)?;
     let token: Option<String> = row.get(8)?;
     let until: Option<i64> = row.get(9)?;
     Ok(ScheduledJob {
         id: row.get(0)?,
         queue: row.get(1)?,
         due: date(row.get(2)?),
-        message: Outgoing {
+        message: OutgoingMessage {
             body: row.get(3)?,
             attributes,
             delay: Duration::ZERO,
             group: row.get(5)?,
-            ..Outgoing::default()
+            ..OutgoingMessage::default()
         },
-        every: every.map(|(pattern, zone)| Periodic { pattern, zone }),
+        every: pattern
+            .zip(zone)
+            .map(|(pattern, zone)| Periodic { pattern, zone }),
         claim: token.zip(until).map(|(token, until)| Claim {
             token,
             until: date(until),
@@ -112,7 +113,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<ScheduledJob> {
     })
 }
 
-/// The due time and id of the last job of a page, as `due` writes them.
+/// Parses the due time and the id of the last job of a page, as `due` writes them.
 fn after(place: Option<&str>) -> Option<(i64, String)> {
     let (due, id) = place?.split_once(' ')?;
     Some((due.parse().ok()?, id.to_owned()))
@@ -161,7 +162,7 @@ impl ScheduleStore for File {
 
     async fn due(&self, until: Timestamp, from: Option<&str>) -> Result<JobPage, StoreError> {
         let (due, id) = after(from).unwrap_or((i64::MIN, String::new()));
-        let step = move |file: &Connection| {
+        let found = self.run(false, move |file| {
             let mut find = file.prepare_cached(
                 "SELECT id, queue, due, body, attributes, message_group, pattern, zone, token, until
                  FROM jobs WHERE due <= ?1 AND (due, id) > (?2, ?3) ORDER BY due, id LIMIT ?4",
@@ -184,16 +185,17 @@ impl ScheduleStore for File {
                 }
                 last = Some(at);
             }
-            let next = last
-                .filter(|_| count == PAGE)
-                .map(|(due, id)| format!("{due} {id}"));
+            let next = match last {
+                Some((due, id)) if count == PAGE => Some(format!("{due} {id}")),
+                _ => None,
+            };
             Ok(JobPage {
                 jobs,
                 next,
                 unreadable,
             })
-        };
-        match self.run(false, step).await {
+        });
+        match found.await {
             Err(error) if error.kind == ErrorKind::NotFound => Ok(JobPage::default()),
             outcome => outcome,
         }
@@ -249,10 +251,10 @@ impl ScheduleStore for File {
         now: Timestamp,
     ) -> Result<bool, StoreError> {
         let (id, due, reason) = (job.id.clone(), job.stamp.clone(), reason.to_owned());
-        let step = move |file: &Connection| {
+        let kept = self.run(false, move |file| {
             file.execute_batch(schema::DEAD)?;
             let due: i64 = due.parse().unwrap_or(i64::MAX);
-            // A claim that cannot be read is nobody's.
+            // A claim that cannot be read belongs to no process.
             let which = "WHERE id = ?1 AND due = ?2
                          AND (until IS NULL OR typeof(until) <> 'integer' OR until < ?3)";
             let kept = file.execute(
@@ -267,24 +269,29 @@ impl ScheduleStore for File {
                 params![id, due, signed(now)],
             )?;
             Ok(kept > 0)
-        };
-        self.run(false, step).await
+        });
+        kept.await
     }
 
-    async fn cancel(&self, id: &str, now: Timestamp) -> Result<Cancelled, StoreError> {
+    async fn cancel(&self, id: &str, now: Timestamp) -> Result<JobCancellation, StoreError> {
         let id = id.to_owned();
-        let step = move |file: &Connection| {
-            let free = "DELETE FROM jobs WHERE id = ?1 AND (until IS NULL OR until < ?2)";
-            if file.execute(free, params![id, signed(now)])? > 0 {
-                return Ok(Cancelled::Yes);
-            }
-            let find = "SELECT 1 FROM jobs WHERE id = ?1";
-            let found = file.query_row(find, params![id], |_| Ok(())).optional()?;
-            Ok(found.map_or(Cancelled::Unknown, |()| Cancelled::BeingSent))
-        };
-        match self.run(false, step).await {
-            Err(error) if error.kind == ErrorKind::NotFound => Ok(Cancelled::Unknown),
+        match self
+            .run(false, move |file: &Connection| {
+                let free = "DELETE FROM jobs WHERE id = ?1 AND (until IS NULL OR until < ?2)";
+                if file.execute(free, params![id, signed(now)])? > 0 {
+                    return Ok(JobCancellation::Yes);
+                }
+                let find = "SELECT 1 FROM jobs WHERE id = ?1";
+                let found = file.query_row(find, params![id], |_| Ok(())).optional()?;
+                Ok(found.map_or(JobCancellation::Unknown, |()| JobCancellation::BeingSent))
+            })
+            .await
+        {
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(JobCancellation::Unknown),
             outcome => outcome,
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

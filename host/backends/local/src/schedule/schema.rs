@@ -1,4 +1,4 @@
-//! The file: where it is, how it is opened, its table, and how its errors map to the schedule.
+//! The file: its path, how it is opened, its table, and how its errors map to the schedule.
 
 use dispatcher_core::schedule::{ErrorKind, StoreError};
 use dispatcher_sqlite as sqlite;
@@ -10,13 +10,13 @@ const SCHEMA: Schema = Schema {
     application: 0x6473_6368,
     version: 2,
     tables: &[TABLES, ADDED],
-    upgrade: |_, version| Ok((version == 1).then(|| ADDED.to_owned())),
+    upgrades: &[],
     patience: sqlite::patience::<10_000>,
     counter: Some("SELECT number FROM added"),
     reports_locks: true,
 };
 
-/// Dates are milliseconds since the Unix epoch. `token` and `until` are those of a claim.
+/// Dates are in milliseconds since the Unix epoch. `token` and `until` belong to a claim.
 const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS jobs (
         id TEXT PRIMARY KEY,
@@ -33,14 +33,14 @@ const TABLES: &str = "
     CREATE INDEX IF NOT EXISTS due ON jobs (due, id);
 ";
 
-/// How many jobs have been added. New in version 2.
+/// The number of jobs that have been added.
 const ADDED: &str = "
     CREATE TABLE added (number INTEGER NOT NULL);
-    INSERT INTO added SELECT count(*) FROM jobs;
+    INSERT INTO added VALUES (0);
     CREATE TRIGGER count_added AFTER INSERT ON jobs BEGIN UPDATE added SET number = number + 1; END;
 ";
 
-/// Jobs that cannot be read, as they stood in `jobs`; made when there is the first.
+/// Jobs that cannot be read, as they were in `jobs`. The table is created with the first of them.
 pub(super) const DEAD: &str = "
     CREATE TABLE IF NOT EXISTS dead (
         id PRIMARY KEY,
@@ -50,17 +50,18 @@ pub(super) const DEAD: &str = "
     );
 ";
 
-/// Where the file of a data folder lies.
+/// Returns the path of a data folder's file.
 pub(super) fn path(folder: &Path) -> PathBuf {
     folder.join("schedule.db")
 }
 
-/// Whether there is a file, or was one: of a file that is missing, the number of its jobs is left.
+/// Whether the file exists or existed: when it is missing, the record of its number of jobs
+/// remains.
 pub(super) fn was_made(folder: &Path) -> bool {
     path(folder).exists() || folder.join("schedule.db-acknowledged").exists()
 }
 
-/// A failure in one line.
+/// Returns a failure as one line.
 pub(super) fn failed(folder: &Path, kind: ErrorKind, cause: impl std::fmt::Display) -> StoreError {
     StoreError {
         kind,
@@ -68,7 +69,7 @@ pub(super) fn failed(folder: &Path, kind: ErrorKind, cause: impl std::fmt::Displ
     }
 }
 
-/// A step that was not committed.
+/// Converts the error of a step that was not committed.
 pub(super) fn not_committed(folder: &Path, error: &CommitError) -> StoreError {
     match error {
         CommitError::Lost(damage) => failed(folder, ErrorKind::Transient, damage),

@@ -1,5 +1,5 @@
-//! Buckets on a Redis server. A bucket is a hash, and a set of its keys' names beside it, since
-//! paging through a hash would read the values as well. Knows nothing of queues.
+//! Buckets on a Redis server. A bucket is a hash, plus a set of its keys' names, because paging
+//! through a hash would read the values as well. Independent of queues.
 
 use crate::server::errors::unexpected_answer;
 use crate::server::link::{Link, RedisAddress};
@@ -8,10 +8,10 @@ use dispatcher_core::keyvalue::{Bucket, CALL, Page, not_a_number, too_long};
 use redis::{Script, Value, pipe};
 use std::sync::LazyLock;
 
-/// How many keys a page has about.
+/// The approximate number of keys in a page.
 const PAGE: usize = 1_000;
 
-/// Values in one answer, unless they are too many bytes: then nothing.
+/// The script that reads values in one answer. It returns false if they are too many bytes.
 static GET: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "#!lua flags=allow-oom\n\
@@ -22,7 +22,8 @@ static GET: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// The sum as text: Lua's own numbers are exact to 2^53 only. Nothing where it is no number.
+/// The script that increments a value. It returns the sum as text, because Lua's numbers are exact
+/// only up to 2^53, and false if the value is not a number.
 static INCREMENT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "#!lua\n\
@@ -37,7 +38,8 @@ static INCREMENT: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// Whether it was written. The third argument tells nothing from an empty value.
+/// The script that swaps a value. It returns whether it did. The third argument tells an expected
+/// empty value from none.
 static SWAP: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "#!lua\n\
@@ -51,23 +53,23 @@ static SWAP: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// One server, and our names there.
+/// The buckets of one server under one prefix.
 pub struct Redis {
     link: Link,
     prefix: String,
 }
 
 impl Redis {
-    /// Reads the address; the connection is made when it is first needed. All keys begin with
+    /// Reads the address. The connection is made when it is first needed. All keys begin with
     /// `{prefix:kv:`.
     ///
     /// # Errors
-    /// Where the address cannot be read.
+    /// Fails if the address cannot be read.
     pub fn new(place: impl Into<RedisAddress>, prefix: &str) -> Result<Self, CallError> {
         Ok(Self::on(Link::new(&place.into())?, prefix))
     }
 
-    /// The same on a connection that others use as well.
+    /// Creates the buckets on a connection that others use as well.
     pub fn on(link: Link, prefix: &str) -> Self {
         Self {
             link,
@@ -75,7 +77,7 @@ impl Redis {
         }
     }
 
-    /// The bucket of this name.
+    /// Returns the bucket of this name.
     pub fn bucket(&self, name: &str) -> RedisBucket {
         let base = format!("{{{}:kv:{name}}}", self.prefix);
         RedisBucket {
@@ -86,7 +88,7 @@ impl Redis {
     }
 }
 
-/// One bucket of the server. Both its keys are in one slot of a cluster.
+/// One bucket of the server. Both of its keys are in one slot of a cluster.
 pub struct RedisBucket {
     link: Link,
     values: String,
@@ -107,11 +109,12 @@ impl Bucket for RedisBucket {
         }
         let mut call = GET.key(&self.values);
         call.arg(CALL).arg(keys);
-        let values: Option<Vec<Option<Vec<u8>>>> = self.link.run(&call).await?;
-        let values = values.ok_or_else(too_long)?;
-        match values.len() == keys.len() {
-            true => Ok(values),
-            false => Err(self.unexpected_answer("a look at values")),
+        let found: Option<Vec<Option<Vec<u8>>>> = self.link.run(&call).await?;
+        let values = found.ok_or_else(too_long)?;
+        if values.len() == keys.len() {
+            Ok(values)
+        } else {
+            Err(self.unexpected_answer("reading values"))
         }
     }
 
@@ -152,8 +155,8 @@ impl Bucket for RedisBucket {
     async fn increment(&self, key: &str, by: i64) -> Result<i64, CallError> {
         let mut call = INCREMENT.key(&self.values);
         call.key(&self.names).arg(key).arg(by);
-        let sum: Option<String> = self.link.run(&call).await?;
-        let sum = sum.ok_or_else(|| not_a_number(key))?;
+        let answer: Option<String> = self.link.run(&call).await?;
+        let sum = answer.ok_or_else(|| not_a_number(key))?;
         sum.parse()
             .map_err(|_| self.unexpected_answer("an increment"))
     }
@@ -182,13 +185,13 @@ impl Bucket for RedisBucket {
             .arg(PAGE);
         let (answer,): (Value,) = self.link.pipe(&call).await?;
         let read: Result<(String, Vec<String>), _> = redis::from_redis_value(answer);
-        let read = read.ok().and_then(|(next, keys)| {
+        let page = read.ok().and_then(|(next, keys)| {
             let next: u64 = next.parse().ok()?;
             Some(Page {
                 keys,
                 next: (next != 0).then_some(next),
             })
         });
-        read.ok_or_else(|| self.unexpected_answer("a look at keys"))
+        page.ok_or_else(|| self.unexpected_answer("listing keys"))
     }
 }

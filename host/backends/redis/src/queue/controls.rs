@@ -1,5 +1,6 @@
-//! What operators set on queues: one hash for all queues of a prefix, with a field `QUEUE FIELD` for
-//! each text, so that one command reads all that a process needs. Queue names have no blanks.
+//! Operators' settings of queues: one hash for all queues of a prefix, with a field `QUEUE FIELD`
+//! for each text, so that one command reads all that a process needs. Queue names contain no
+//! spaces.
 
 use super::Redis;
 use dispatcher_core::control::{ControlChange, QueueControl};
@@ -7,7 +8,8 @@ use dispatcher_core::queue::QueueError;
 use std::collections::HashMap;
 
 impl Redis {
-    /// What is set on each of these queues, by their bare names. Queues of npm `worqr` as well.
+    /// Returns the operators' settings of each of these queues, by their bare names, also for
+    /// queues of npm `worqr`.
     pub async fn controls(&self, queues: &[&str]) -> Result<Vec<QueueControl>, QueueError> {
         let mut pipe = redis::pipe();
         pipe.hgetall(self.keys.controls());
@@ -18,12 +20,13 @@ impl Redis {
                 by_queue.entry(queue).or_default().push((field, value));
             }
         }
-        let of = |queue: &&str| by_queue.remove(*queue).unwrap_or_default();
-        let controls = queues.iter().map(of);
+        let controls = queues
+            .iter()
+            .map(|queue: &&str| by_queue.remove(*queue).unwrap_or_default());
         Ok(controls.map(QueueControl::of_fields).collect())
     }
 
-    /// Changes what is set on a queue.
+    /// Changes the operators' settings of a queue.
     pub async fn change_control(
         &self,
         queue: &str,

@@ -1,28 +1,31 @@
-//! Claims that may have been granted though their answer was lost. Pure; knows no server.
+//! Claims that may have been granted although their answer was lost. Pure; independent of the
+//! server.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Of so many workers doubts are kept, the latest: a claim under a name that was lost may fail
-/// after one under the next. What any worker had that is older was released with all else of it.
+/// The number of worker names, the latest, whose lost claims are kept: a claim under a lost name
+/// may fail after one under the next name. Older claims were released with everything else of their
+/// worker.
 const WORKERS: usize = 4;
 
-/// Numbers claims, and keeps the numbers of those whose answers were lost.
+/// A counter of claims that keeps the numbers of those whose answers were lost.
 #[derive(Debug, Default)]
 pub(super) struct LostClaims {
     last: AtomicU64,
-    /// Under which name of the worker, and which.
+    /// The numbers of lost claims, by the worker's name.
     of: Mutex<VecDeque<(Arc<str>, Vec<u64>)>>,
 }
 
 impl LostClaims {
-    /// The number of the next claim.
+    /// Returns the number of the next claim.
     pub(super) fn number(&self) -> u64 {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Those of this worker, which are in doubt no more. What others have stays.
+    /// Removes and returns the lost claims of this worker. Those of others stay.
     pub(super) fn take(&self, worker: &Arc<str>) -> Vec<u64> {
         let mut all = self.lock();
         let at = all.iter().position(|(of, _)| of == worker);
@@ -30,7 +33,7 @@ impl LostClaims {
         taken.map(|(_, claims)| claims).unwrap_or_default()
     }
 
-    /// More of this worker.
+    /// Adds lost claims of this worker.
     pub(super) fn add(&self, worker: &Arc<str>, claims: impl Iterator<Item = u64>) {
         let mut claims = claims.peekable();
         if claims.peek().is_none() {
@@ -48,7 +51,7 @@ impl LostClaims {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<(Arc<str>, Vec<u64>)>> {
-        self.of.lock().unwrap_or_else(PoisonError::into_inner)
+        self.of.lock()
     }
 }
 

@@ -1,31 +1,32 @@
-//! Distributes outcomes over calls: short ones in one call that must be on time, and dead letters
-//! of long messages separately, in calls that may take longer. Pure.
+//! Distributes outcomes over calls. Short ones go into one call, which must be on time; dead
+//! letters of long messages go into separate calls, which may take longer. Pure.
 
 use super::wire;
 use dispatcher_core::message::{Message, Outcome};
 use dispatcher_core::queue::ItemError;
 
-/// Maximum bytes of a message, and of what its dead letter says, that count as short: a hundred of
-/// them take a line of 100 Mbit/s less than a tenth of a second.
+/// The maximum number of bytes of a message, and of its dead letter's additions, that count as
+/// short: a hundred of them take a line of 100 Mbit/s less than a tenth of a second.
 const SHORT: usize = 10_000;
 
-/// How one delivery ends, as the script is told.
+/// The end of one delivery, as arguments of the script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RedisEnd<'a> {
-    /// The message.
+    /// The message id.
     pub id: &'a str,
-    /// Which delivery of it.
+    /// The number of the delivery.
     pub count: &'a str,
-    /// What becomes of it.
+    /// The letter of the outcome.
     pub letter: &'static str,
-    /// And what goes with that.
+    /// The argument of the outcome.
     pub with: String,
-    /// How many bytes the server copies, and the call has beside its few.
+    /// The bytes that the server copies, plus those of `with`.
     bytes: usize,
 }
 
 impl<'a> RedisEnd<'a> {
-    /// Refuses what cannot be written. `source` is the queue's name.
+    /// Returns the end of a delivery, or an error if it cannot be written. `source` is the queue's
+    /// name.
     pub(super) fn of(
         message: &'a Message,
         outcome: &Outcome,
@@ -46,7 +47,7 @@ impl<'a> RedisEnd<'a> {
         })
     }
 
-    /// Whether the script gets the same arguments for both, but for their ids.
+    /// Whether the script gets the same arguments for both, except for their ids.
     pub(super) fn ends_like(&self, other: &Self) -> bool {
         (self.count, self.letter, &self.with) == (other.count, other.letter, &other.with)
     }
@@ -55,13 +56,14 @@ impl<'a> RedisEnd<'a> {
 /// The deliveries that end in one call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct EndingBatch<'a> {
-    /// It takes its time.
+    /// Whether the call may take longer.
     pub long: bool,
-    /// At least one, each with its place in the batch.
+    /// At least one end, each with its position in the batch.
     pub ends: Vec<(usize, RedisEnd<'a>)>,
 }
 
-/// Parts a batch: all that is short together, then what is long, `CALL` bytes or one a call.
+/// Splits a batch: all short ends in one call, then the long ones, `CALL` bytes or one end per
+/// call.
 pub(super) fn parts(ends: Vec<(usize, RedisEnd<'_>)>) -> Vec<EndingBatch<'_>> {
     let (long, short): (Vec<_>, Vec<_>) = ends.into_iter().partition(|(_, end)| end.bytes > SHORT);
     let mut parts = Vec::new();

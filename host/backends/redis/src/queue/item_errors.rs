@@ -3,10 +3,10 @@
 pub(super) use crate::server::errors::{is_doubtful, unexpected_answer};
 use dispatcher_core::queue::{ErrorKind, ItemError, QueueError};
 
-/// A whole call's failure as the answer to one of its items.
+/// Converts the failure of a whole call to the answer to one of its items.
 pub(super) fn item(error: &QueueError) -> ItemError {
     match error.kind {
-        // A password that changes is known to us a moment later than to the server.
+        // This process learns of a changed password a moment later than the server.
         ErrorKind::Transient | ErrorKind::Unreachable | ErrorKind::AccessDenied => {
             ItemError::Transient(error.message.clone())
         }
@@ -14,7 +14,7 @@ pub(super) fn item(error: &QueueError) -> ItemError {
     }
 }
 
-/// The same for every item.
+/// Returns the failure of a whole call as the answer to each item.
 pub(super) fn all<T>(error: &QueueError, count: usize) -> Vec<Result<T, ItemError>> {
     std::iter::repeat_with(|| Err(item(error)))
         .take(count)

@@ -1,24 +1,24 @@
-//! The names of keys on the server. Pure; every key of a queue shares a hash tag, so that a cluster
+//! The names of keys on the server. Pure. All keys of a queue share a hash tag, so that a cluster
 //! holds the whole queue, its dead letters included, in one slot.
 
-/// The suffix of the queue that dead letters go to unless another is named.
+/// The suffix of the default dead-letter queue.
 pub(super) const DEAD: &str = ".dead";
 
-/// Names under one prefix.
+/// The names of keys under one prefix.
 #[derive(Debug, Clone)]
 pub(crate) struct Keys {
     prefix: String,
 }
 
 impl Keys {
-    /// All under `prefix`, which has no braces.
+    /// Creates names under `prefix`, which contains no braces.
     pub(crate) fn new(prefix: &str) -> Self {
         Self {
             prefix: prefix.to_owned(),
         }
     }
 
-    /// What every key of a queue begins with: `{prefix:name}`, and for `name.dead`
+    /// Returns the prefix of every key of a queue: `{prefix:name}`, and for `name.dead`
     /// `{prefix:name}.dead`, in the same slot.
     pub(crate) fn queue(&self, name: &str) -> String {
         match name.strip_suffix(DEAD) {
@@ -27,54 +27,55 @@ impl Keys {
         }
     }
 
-    /// What every key begins with that belongs to no queue.
+    /// Returns the prefix of every key that belongs to no queue.
     pub(crate) fn registry(&self) -> String {
         format!("{{{}}}", self.prefix)
     }
 
-    /// The set of the names of all queues.
+    /// Returns the key of the set of all queue names.
     pub(crate) fn queues(&self) -> String {
         format!("{}:queues", self.registry())
     }
 
-    /// The format of all that is kept below the prefix, where it is later than the first.
+    /// Returns the key of the format of all data below the prefix. It only exists for formats after
+    /// the first.
     pub(crate) fn format(&self) -> String {
         format!("{}:format", self.registry())
     }
 
-    /// What operators set on queues.
+    /// Returns the key of the operators' settings of queues.
     pub(crate) fn controls(&self) -> String {
         format!("{}:controls", self.registry())
     }
 
-    /// The set of all workers, dead ones that nobody has given up yet included.
+    /// Returns the key of the set of all workers, including dead ones that are not given up yet.
     pub(crate) fn workers(&self) -> String {
         format!("{}:workers", self.registry())
     }
 
-    /// What lives as long as the worker.
+    /// Returns the key that lives as long as the worker.
     pub(crate) fn worker(&self, worker: &str) -> String {
         format!("{}:worker:{worker}", self.registry())
     }
 
-    /// The set of the names of the queues that a worker serves.
+    /// Returns the key of the set of the queue names that a worker serves.
     pub(crate) fn worker_queues(&self, worker: &str) -> String {
         format!("{}:queues", self.worker(worker))
     }
 }
 
-/// What a worker has in flight from a queue.
+/// Returns the key of the messages that a worker has in flight from a queue.
 pub(super) fn in_process(queue: &str, worker: &str) -> String {
     format!("{queue}:w:{worker}")
 }
 
-/// Where it is said that there is something to receive, and what was cancelled.
+/// Returns the channel that announces messages to receive and cancelled messages.
 pub(super) fn wake_channel(queue: &str) -> String {
     format!("{queue}:bell")
 }
 
-/// What ends every id of a queue, so that no two queues give out the same: eight hexadecimal
-/// digits (FNV-1a of what its keys begin with).
+/// Returns the suffix of every id of a queue, which keeps the ids of two queues different: eight
+/// hexadecimal digits (FNV-1a of the prefix of its keys).
 pub(super) fn id_suffix(queue: &str) -> String {
     let hash = queue.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
@@ -86,7 +87,7 @@ pub(super) fn id_suffix(queue: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What a cluster hashes of a key (Redis Cluster specification, "hash tags").
+    /// Returns the part of a key that a cluster hashes (Redis Cluster specification, "hash tags").
     fn tag(key: &str) -> &str {
         let (_, rest) = key.split_once('{').expect("a tag begins");
         rest.split_once('}').expect("a tag ends").0

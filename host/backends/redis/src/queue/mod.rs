@@ -1,10 +1,10 @@
-//! Queues on Redis. Knows no other backend; the connection is `crate::server`.
+//! Queues on Redis. Independent of other backends; the connection is `crate::server`.
 //!
-//! A queue's state is on the server, and each step is one script there (`lua`): `keys` says how
-//! things are called, `wire` how they are written, `endings` in which
-//! calls deliveries end, `turns` which receives wait for one another. `native` is one queue,
-//! `doubts` which of its claims nobody heard the answer of, `worker` this process as others see
-//! it, `worqr` one queue in the format of the npm package, `server` what a server says of itself.
+//! The state of a queue is on the server, and each step is one script there (`lua`). `keys` names
+//! the keys, `wire` encodes arguments and decodes answers, `endings` distributes outcomes over
+//! calls, and `turns` decides which receives wait for one another. `native` is one queue, `doubts`
+//! keeps its claims whose answers were lost, `worker` is this process as a worker, `worqr` is one
+//! queue in the format of the npm package, and `server` reads the settings of a server.
 
 mod controls;
 mod doubts;
@@ -35,17 +35,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use worker::RedisWorker;
 
-/// Maximum messages of one call: a hundred take the server about half a millisecond.
+/// The maximum number of messages of one call: a hundred take the server about half a millisecond.
 const BATCH: usize = 100;
-/// So many messages are removed by one script, during which the server does nothing else.
+/// The maximum number of messages that one script removes. The server does nothing else meanwhile.
 const PURGED_AT_ONCE: usize = 500;
-/// The format of what this version keeps on a server. It is the first, which no key names; a version
-/// that changes it writes its number to `Keys::format` before anything else.
+/// The format of the data that this version keeps on a server. It is the first, which no key names.
+/// A version that changes it writes its number to `Keys::format` before anything else.
 const FORMAT: u32 = 1;
-/// The longest `wait` of one receive; the same as SQS, so that routes behave alike.
+/// The longest `wait` of one receive: that of SQS, so that routes behave alike.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
-/// One server, and our names there. Clones share the connections.
+/// A server and the prefix of the keys there. Clones share the connections.
 #[derive(Clone)]
 pub struct Redis {
     lines: RedisConnections,
@@ -54,13 +54,13 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Reads the address and the files of TLS; all keys begin with `{prefix`. The connection is made
+    /// Reads the address and the TLS files. All keys begin with `{prefix`. The connection is made
     /// when it is first needed. Errors say what is wrong with the address or the prefix.
     pub fn new(place: impl Into<RedisAddress>, prefix: &str) -> Result<Self, QueueError> {
         Self::on(&RedisConnections::new(&place.into())?, prefix)
     }
 
-    /// The same on these connections, which others use as well.
+    /// Uses these connections, which others use as well. All keys begin with `{prefix`.
     pub fn on(lines: &RedisConnections, prefix: &str) -> Result<Self, QueueError> {
         if prefix.is_empty() || prefix.contains(['{', '}', ':']) {
             return Err(QueueError {
@@ -81,7 +81,7 @@ impl Redis {
     }
 
     /// Opens a queue by its bare name. Dead letters go to the queue `dead_letter` of the same
-    /// server, without it to `NAME.dead`; a queue whose own name ends in `.dead` has none by itself.
+    /// server, else to `NAME.dead`; a queue whose name ends in `.dead` has no default.
     pub async fn queue(
         &self,
         name: &str,
@@ -112,8 +112,8 @@ impl Redis {
         ))
     }
 
-    /// Opens a queue of npm `worqr` by its bare name; `prefix` is the package's. Dead letters go as
-    /// with `queue`, to another queue of the package.
+    /// Opens a queue of npm `worqr` by its bare name; `prefix` is the package's. Dead letters go to
+    /// another queue of the package, by the rules of `queue`.
     pub async fn worqr(
         &self,
         prefix: &str,
@@ -137,8 +137,8 @@ impl Redis {
         ))
     }
 
-    /// Removes every instance of a task from a queue of npm `worqr`, and tells its workers; those of
-    /// the package stop it if they are made to.
+    /// Removes every instance of a task from a queue of npm `worqr` and notifies its workers.
+    /// Workers of the package stop the task if they are programmed to.
     pub(crate) async fn cancel_worqr(
         &self,
         prefix: &str,
@@ -150,31 +150,32 @@ impl Redis {
         Ok(CancelCount { waiting, running })
     }
 
-    /// Whether the server is there and lets us in.
+    /// Checks that the server is reachable and accepts this client.
     async fn reach(&self) -> Result<(), QueueError> {
         let mut pipe = redis::pipe();
         pipe.cmd("PING").ignore();
         self.lines.link.pipe::<()>(&pipe).await
     }
 
-    /// Whether the server is there, lets us in, and has nothing that only a later version reads.
+    /// Checks that the server is reachable, accepts this client, and has no data of a later format.
     async fn check_format(&self) -> Result<(), QueueError> {
         let mut pipe = redis::pipe();
         pipe.get(self.keys.format());
         match self.lines.link.pipe(&pipe).await {
             Ok((format,)) => self.understands(format),
-            // A user who may not read it may have all the rights that messages need.
+            // A user who may not read this key may have all the rights that messages need.
             Err(error) if error.kind == ErrorKind::AccessDenied => self.reach().await,
             Err(error) => Err(error),
         }
     }
 
-    /// Refuses content of this format if it is a later one.
+    /// Refuses data of this format if it is a later one.
     fn understands(&self, format: Option<String>) -> Result<(), QueueError> {
-        let is_later = |format: &String| !format.parse().is_ok_and(|number: u32| number <= FORMAT);
-        match format.filter(is_later) {
+        match format
+            .filter(|format: &String| !format.parse().is_ok_and(|number: u32| number <= FORMAT))
+        {
             Some(format) => Err(self.refused(&format!(
-                "what is below {}: {}",
+                "the data below {}: {}",
                 self.keys.registry(),
                 newer_format(format, FORMAT)
             ))),
@@ -182,8 +183,8 @@ impl Redis {
         }
     }
 
-    /// Refuses what only a later version reads, for steps that need no queue. A server that cannot be
-    /// asked is left to the step itself.
+    /// Refuses data of a later format, for steps that need no queue. If the server cannot be asked,
+    /// the step itself reports the error.
     pub(crate) async fn refuse_newer(&self) -> Result<(), QueueError> {
         match self.check_format().await {
             Err(error) if error.kind == ErrorKind::Invalid => Err(error),
@@ -198,18 +199,17 @@ impl Redis {
         }
     }
 
-    /// Whether the server, or a master of the cluster, evicts messages when its memory ends.
-    /// `None` where it does not answer. Asks `INFO`, then `CONFIG`: a user may be denied either, and
-    /// some services have only one.
+    /// Returns whether the server, or a master of the cluster, evicts messages when its memory is
+    /// full; `None` if it does not answer. Asks `INFO`, then `CONFIG`: a user may be denied either,
+    /// and some services have only one.
     pub async fn eviction(&self) -> Option<Eviction> {
         let link = &self.lines.link;
-        let unknown = |error: QueueError| Eviction::Unknown(error.message);
         let mut info = redis::pipe();
         info.cmd("INFO").arg("memory");
         let told = match link.pipe_everywhere::<(String,)>(&info).await {
             Ok(told) => told.into_iter().map(|one| match one {
                 Ok((text,)) => server::of_info(&text),
-                Err(error) => unknown(error),
+                Err(error) => Eviction::Unknown(error.message),
             }),
             Err(_) => return None,
         };
@@ -224,11 +224,11 @@ impl Redis {
         let told = link.pipe_everywhere::<Settings>(&config).await.ok()?;
         Some(server::worst(told.into_iter().map(|one| match one {
             Ok((settings,)) => server::of_settings(&settings),
-            Err(error) => unknown(error),
+            Err(error) => Eviction::Unknown(error.message),
         })))
     }
 
-    /// The bare names of all queues that were received from or sent to, sorted.
+    /// Returns the bare names of all queues that were received from or sent to, sorted.
     pub async fn names(&self) -> Result<Vec<String>, QueueError> {
         self.refuse_newer().await?;
         let mut pipe = redis::pipe();
@@ -238,13 +238,13 @@ impl Redis {
         Ok(names)
     }
 
-    /// The workers that are alive, sorted.
+    /// Returns the workers that are alive, sorted.
     pub async fn workers(&self) -> Result<Vec<WorkerInfo>, QueueError> {
         worker::all(&self.lines.link, &self.keys).await
     }
 
     /// Removes a task from the queue of this bare name: the message with that id or, if there is
-    /// none, every message with that payload, for which the whole queue is looked through.
+    /// none, every message with that payload, for which the whole queue is searched.
     pub async fn cancel(&self, name: &str, task: &str) -> Result<CancelCount, QueueError> {
         let base = self.keys.queue(name);
         let link = self.lines.link.of(&base);
@@ -270,7 +270,7 @@ impl Redis {
     }
 }
 
-/// What is known of a queue before it is asked.
+/// Returns the properties of a queue that are known without the server.
 fn identity(name: &str, ordered_groups: bool, dead_letters: bool) -> Identity {
     let full = format!("redis:{name}");
     Identity {
@@ -281,19 +281,20 @@ fn identity(name: &str, ordered_groups: bool, dead_letters: bool) -> Identity {
         longest_wait: LONGEST_WAIT,
         proof_wait: Duration::ZERO,
         ordered_groups,
+        deduplicates: false,
         dead_letters,
         most_receives: None,
         redrive_target: false,
     }
 }
 
-/// Maximum bytes of a body that is loaded.
+/// Returns the maximum number of bytes of a body that is loaded.
 fn largest(budget: Option<&Arc<Budget>>) -> u64 {
     let longest = wire::LONGEST as u64;
     budget.map_or(longest, |budget| budget.capacity())
 }
 
-/// Where the dead letters of a queue go.
+/// Returns the dead-letter queue of a queue.
 fn dead_letter_queue(name: &str, dead_letter: Option<&str>) -> Result<Option<String>, QueueError> {
     match dead_letter {
         Some(same) if same == name => Err(QueueError {

@@ -1,12 +1,11 @@
-//! The scripts: each is one step that happens completely or not at all. They are beside this
-//! folder's code in `lua`, with `prelude.lua` in front of every one that touches a queue. All
-//! scripts that help to drain a queue run on a server without memory, too; those that fill it do
-//! not.
+//! The scripts. Each is one step that happens completely or not at all. Their code is in the folder
+//! `lua`, with `prelude.lua` in front of every script that uses a queue. Scripts that help to drain
+//! a queue also run on a server whose memory is full; scripts that fill it do not.
 
 use redis::Script;
 use std::sync::LazyLock;
 
-/// What begins a script that may run beyond `maxmemory` (Redis 7.0, "script flags").
+/// The first line of a script that may run beyond `maxmemory` (Redis 7.0, "script flags").
 macro_rules! even_when_full {
     () => {
         "#!lua flags=allow-oom\n"
@@ -35,23 +34,23 @@ macro_rules! of_queue {
 pub(super) static SEND: LazyLock<Script> = of_queue!("send");
 /// Hands out messages.
 pub(super) static CLAIM: LazyLock<Script> = of_queue!("claim", even when full);
-/// Keeps deliveries.
+/// Extends deliveries.
 pub(super) static EXTEND: LazyLock<Script> = of_queue!("extend", even when full);
 /// Ends deliveries.
 pub(super) static SETTLE: LazyLock<Script> = of_queue!("settle", even when full);
-/// Takes everything from a dead worker.
+/// Releases all messages of a dead worker.
 pub(super) static RECLAIM: LazyLock<Script> = of_queue!("reclaim", even when full);
-/// Counts.
+/// Counts messages.
 pub(super) static DEPTH: LazyLock<Script> = of_queue!("depth");
-/// Looks without receiving.
+/// Reads messages without receiving them.
 pub(super) static PEEK: LazyLock<Script> = of_queue!("peek");
-/// Lists what waits.
+/// Lists waiting messages.
 pub(super) static BROWSE: LazyLock<Script> = of_queue!("browse", even when full);
-/// Finds one that waits.
+/// Finds a waiting message.
 pub(super) static FIND: LazyLock<Script> = of_queue!("find", even when full);
 /// Hands out chosen messages.
 pub(super) static TAKE: LazyLock<Script> = of_queue!("take", even when full);
-/// Removes what is not in flight.
+/// Removes messages that are not in flight.
 pub(super) static PURGE: LazyLock<Script> = of_queue!("purge", even when full);
 /// Removes a task.
 pub(super) static CANCEL: LazyLock<Script> = of_queue!("cancel", even when full);
@@ -69,11 +68,11 @@ macro_rules! of_registry {
     };
 }
 
-/// Keeps a worker alive and finds the dead.
+/// Keeps a worker alive and finds dead workers.
 pub(super) static BEAT: LazyLock<Script> = of_registry!("beat");
-/// Begins a worker.
+/// Registers a worker.
 pub(super) static ENROL: LazyLock<Script> = of_registry!("enrol");
-/// Notes a queue, and who serves it.
+/// Registers a queue and a worker that serves it.
 pub(super) static ENTER: LazyLock<Script> = of_registry!("enter");
 
 macro_rules! of_worqr {
@@ -88,17 +87,19 @@ macro_rules! of_worqr {
     };
 }
 
-/// Begins a worker of the package.
+/// Registers a worker of the package.
 pub(super) static WORQR_JOIN: LazyLock<Script> = of_worqr!("join");
+/// Removes a worker of the package.
+pub(super) static WORQR_LEAVE: LazyLock<Script> = of_worqr!("leave");
 /// Takes tasks of the package.
 pub(super) static WORQR_TAKE: LazyLock<Script> = of_worqr!("take");
-/// Reads a part of a taken one.
+/// Reads a part of a taken task.
 pub(super) static WORQR_PART: LazyLock<Script> = of_worqr!("part");
-/// Removes one wherever it is.
+/// Removes a task, whether it waits or runs.
 pub(super) static WORQR_CANCEL: LazyLock<Script> = of_worqr!("cancel");
-/// Removes some of those that are not in flight.
+/// Removes some of the tasks that are not in flight.
 pub(super) static WORQR_PURGE: LazyLock<Script> = of_worqr!("purge");
-/// Ends them.
+/// Ends taken tasks.
 pub(super) static WORQR_FINISH: LazyLock<Script> = of_worqr!("finish");
-/// Keeps a worker of the package alive and finds the dead.
+/// Keeps a worker of the package alive and finds dead workers.
 pub(super) static WORQR_BEAT: LazyLock<Script> = of_worqr!("beat");

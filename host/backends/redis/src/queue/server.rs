@@ -1,32 +1,33 @@
-//! What a server reports of its settings. Pure.
+//! The settings that a server reports. Pure.
 
 use std::collections::HashMap;
 
-/// Whether a server evicts keys when its memory ends.
+/// Whether a server evicts keys when its memory is full.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Eviction {
     /// It refuses new messages instead, or has no limit.
     Never,
-    /// By this policy.
+    /// It evicts keys by this policy.
     By(String),
-    /// It does not say; why.
+    /// It does not report its policy, for this reason.
     Unknown(String),
 }
 
 /// Reads an answer to `INFO memory`.
 pub(super) fn of_info(info: &str) -> Eviction {
-    let of = |name: &str| {
+    let [limit, policy] = ["maxmemory", "maxmemory_policy"].map(|name| {
         let mut lines = info.lines();
         let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
         Some(value.trim())
-    };
-    of_policy("INFO", of("maxmemory"), of("maxmemory_policy"))
+    });
+    of_policy("INFO", limit, policy)
 }
 
 /// Reads an answer to `CONFIG GET maxmemory maxmemory-policy`.
 pub(super) fn of_settings(settings: &HashMap<String, String>) -> Eviction {
-    let of = |name: &str| settings.get(name).map(String::as_str);
-    of_policy("CONFIG", of("maxmemory"), of("maxmemory-policy"))
+    let [limit, policy] =
+        ["maxmemory", "maxmemory-policy"].map(|name| settings.get(name).map(String::as_str));
+    of_policy("CONFIG", limit, policy)
 }
 
 fn of_policy(command: &str, limit: Option<&str>, policy: Option<&str>) -> Eviction {
@@ -37,7 +38,7 @@ fn of_policy(command: &str, limit: Option<&str>, policy: Option<&str>) -> Evicti
     }
 }
 
-/// What is to be feared of several servers.
+/// Returns the worst of several servers.
 pub(super) fn worst(of: impl IntoIterator<Item = Eviction>) -> Eviction {
     let mut worst = Eviction::Never;
     for one in of {
@@ -54,21 +55,26 @@ pub(super) fn worst(of: impl IntoIterator<Item = Eviction>) -> Eviction {
 mod tests {
     use super::*;
 
+    fn by(policy: &str) -> Eviction {
+        Eviction::By(policy.to_owned())
+    }
+
     #[test]
     fn server_evicts_only_with_a_limit_and_a_policy() {
-        let info = |limit: u32, policy: &str| {
-            of_info(&format!(
+        for (limit, policy, wanted) in [
+            (1, "allkeys-lru", by("allkeys-lru")),
+            (0, "allkeys-lru", Eviction::Never),
+            (1, "noeviction", Eviction::Never),
+        ] {
+            let info = format!(
                 "# Memory\r\nmaxmemory:{limit}\r\nmaxmemory_human:1M\r\nmaxmemory_policy:{policy}\r\n"
-            ))
-        };
-        let by = |policy: &str| Eviction::By(policy.to_owned());
-        assert_eq!(info(1, "allkeys-lru"), by("allkeys-lru"));
-        assert_eq!(info(0, "allkeys-lru"), Eviction::Never);
-        assert_eq!(info(1, "noeviction"), Eviction::Never);
+            );
+            assert_eq!(of_info(&info), wanted);
+        }
         let silent = of_info("# Memory\r\nused_memory:1\r\n");
         assert!(matches!(silent, Eviction::Unknown(_)), "{silent:?}");
-        let settings = [("maxmemory", "7"), ("maxmemory-policy", "volatile-ttl")];
-        let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let settings = [("maxmemory", "7"), ("maxmemory-policy", "volatile-ttl")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(of_settings(&HashMap::from(settings)), by("volatile-ttl"));
         let many = [Eviction::Never, silent.clone(), by("a"), Eviction::Never];
         assert_eq!(worst(many), by("a"));

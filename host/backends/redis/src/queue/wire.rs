@@ -3,33 +3,35 @@
 pub(super) use crate::server::{CALL, LONGEST};
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message;
-use dispatcher_core::message::{Attribute, ContentError, Message, Outcome, Outgoing, Receipt};
+use dispatcher_core::message::{
+    Attribute, ContentError, Message, Outcome, OutgoingMessage, Receipt,
+};
 use dispatcher_core::queue::{
     DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, ItemError, VISIBILITY_CEILING,
 };
 use redis::Value;
 use std::time::Duration;
 
-/// Far beyond any delay, and Lua still counts milliseconds exactly.
+/// A time far beyond any delay, whose milliseconds Lua still counts exactly.
 const FAR: u64 = 1 << 50;
 
-/// What `claim` answered.
+/// The answer of `claim`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Claimed {
+pub(super) enum ClaimAnswer {
     Messages {
-        /// At least one.
+        /// At least one message.
         messages: Vec<Message>,
-        /// More were there, and would have been too much for one answer.
+        /// Whether there were more, too many for one answer.
         more: bool,
     },
-    /// None; when to look again unless something is sent.
+    /// No message, and the time until the next look unless something is sent.
     Nothing(Option<Duration>),
-    /// The worker may receive no more.
+    /// The worker may not receive any more.
     Stranger,
 }
 
-impl Claimed {
-    /// What it brought.
+impl ClaimAnswer {
+    /// Returns the messages of the answer.
     pub(super) fn messages(&self) -> &[Message] {
         match self {
             Self::Messages { messages, .. } => messages,
@@ -38,30 +40,30 @@ impl Claimed {
     }
 }
 
-/// Reads an answer of `claim` or `peek`; `None` if it is not one. `queue` is the queue's name as the
-/// configuration writes it, `most` how many bytes a body may have, without which it is not loaded.
-pub(super) fn claimed(answer: &[Value], queue: &str, most: u64) -> Option<Claimed> {
+/// Reads an answer of `claim` or `peek`; `None` if it is not one. `queue` is the queue's name as
+/// the configuration writes it. A body of more than `most` bytes was not loaded.
+pub(super) fn claimed(answer: &[Value], queue: &str, most: u64) -> Option<ClaimAnswer> {
     let (first, rest) = answer.split_first()?;
     let Value::Int(first) = first else {
         return None;
     };
     if rest.is_empty() {
         return Some(match *first {
-            -2 => Claimed::Stranger,
-            ..0 => Claimed::Nothing(None),
-            ms => Claimed::Nothing(Some(Duration::from_millis(ms.unsigned_abs()))),
+            -2 => ClaimAnswer::Stranger,
+            ..0 => ClaimAnswer::Nothing(None),
+            ms => ClaimAnswer::Nothing(Some(Duration::from_millis(ms.unsigned_abs()))),
         });
     }
     let columns = Columns::of(rest)?;
     let messages = (0..columns.ids.len()).map(|at| columns.message(at, queue, most));
-    Some(Claimed::Messages {
+    Some(ClaimAnswer::Messages {
         messages: messages.collect::<Option<_>>()?,
         more: *first == 1,
     })
 }
 
-/// What an answer has of its messages: the time of the receive, and lists of one value for each, or of
-/// none.
+/// The messages of an answer: the time of the receive, and lists with one value for each message,
+/// or without values.
 struct Columns<'a> {
     received_at: Option<Timestamp>,
     ids: &'a [Value],
@@ -118,11 +120,11 @@ impl<'a> Columns<'a> {
             Value::Int(bytes) => (String::new(), Some(bytes.unsigned_abs())),
             value => (content(value, "body"), None),
         };
-        let attributes = match self.attributes.get(at).unwrap_or(&Value::Nil) {
+        let json = match self.attributes.get(at).unwrap_or(&Value::Nil) {
             Value::Nil if !has_attributes(&id) => String::new(),
             value => content(value, "attributes"),
         };
-        let attributes = match attributes.as_str() {
+        let attributes = match json.as_str() {
             "" => Vec::new(),
             json => serde_json::from_str(json).unwrap_or_else(|error| {
                 unreadable.get_or_insert(format!("its attributes cannot be read: {error}"));
@@ -152,12 +154,12 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Milliseconds in digits.
+/// Parses milliseconds in digits.
 fn time(digits: &str) -> Option<Timestamp> {
     digits.parse().ok().map(Timestamp)
 }
 
-/// A value as text.
+/// Returns a value as text.
 pub(super) fn text(value: &Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
@@ -165,7 +167,7 @@ pub(super) fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// A part of a message's content as text. The error is why it cannot be had.
+/// Returns a part of a message's content as text. The error says why it is not available.
 pub(super) fn content<'a>(value: &'a Value, what: &str) -> Result<&'a str, String> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes)
@@ -177,7 +179,7 @@ pub(super) fn content<'a>(value: &'a Value, what: &str) -> Result<&'a str, Strin
     }
 }
 
-/// An id begins with the microsecond of its sending.
+/// Returns the time of sending. An id begins with its microsecond.
 fn sent_at(id: &str) -> Option<Timestamp> {
     let us: u64 = id.get(..16)?.parse().ok()?;
     Some(Timestamp(us / 1000))
@@ -188,21 +190,23 @@ fn has_attributes(id: &str) -> bool {
     id.as_bytes().get(16) == Some(&b'a')
 }
 
-/// A receipt as its id and count.
+/// Splits a receipt into its id and count.
 pub(super) fn delivery(receipt: &Receipt) -> Result<(&str, &str), ItemError> {
     let text = &receipt.0;
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.split_once('.')
-        .filter(|(id, count)| id.len() == 25 && digits(count))
+        .filter(|(id, count)| {
+            let is_number = !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit());
+            id.len() == 25 && is_number
+        })
         .ok_or_else(|| ItemError::Refused(format!("`{text}` is not a receipt of Redis")))
 }
 
-/// Whole milliseconds.
+/// Returns whole milliseconds, at most `FAR`.
 pub(super) fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(FAR).min(FAR)
 }
 
-/// The sender's attributes; empty for none.
+/// Encodes the sender's attributes; empty if there are none.
 pub(super) fn attributes(attributes: &[Attribute]) -> Result<String, ItemError> {
     if attributes.is_empty() {
         return Ok(String::new());
@@ -212,8 +216,8 @@ pub(super) fn attributes(attributes: &[Attribute]) -> Result<String, ItemError> 
     })
 }
 
-/// Messages in parts that one call carries each: `CALL` bytes, or one message.
-pub(super) fn batches(items: &[Outgoing]) -> impl Iterator<Item = &[Outgoing]> {
+/// Splits messages into the parts of one call each: `CALL` bytes, or one message.
+pub(super) fn batches(items: &[OutgoingMessage]) -> impl Iterator<Item = &[OutgoingMessage]> {
     let mut left = items;
     std::iter::from_fn(move || {
         let mut bytes = 0;
@@ -228,13 +232,13 @@ pub(super) fn batches(items: &[Outgoing]) -> impl Iterator<Item = &[Outgoing]> {
     })
 }
 
-/// The bytes of a message to be sent.
-pub(super) fn weight(item: &Outgoing) -> usize {
+/// Returns the bytes of a message to send.
+pub(super) fn weight(item: &OutgoingMessage) -> usize {
     message::bytes(&item.body, &item.attributes)
 }
 
-/// The attributes of a message that is not too long, as `attributes` writes them.
-pub(super) fn sendable(item: &Outgoing) -> Result<String, ItemError> {
+/// Encodes the attributes of a message, or returns an error if the message is too long.
+pub(super) fn sendable(item: &OutgoingMessage) -> Result<String, ItemError> {
     let bytes = weight(item);
     if bytes > LONGEST {
         return Err(ItemError::Refused(format!(
@@ -244,7 +248,8 @@ pub(super) fn sendable(item: &Outgoing) -> Result<String, ItemError> {
     attributes(&item.attributes_with_trace())
 }
 
-/// What `settle` is told to do: a letter, and what goes with it. `source` is the queue's name.
+/// Returns the arguments of `settle` for an outcome: a letter and its argument. `source` is the
+/// queue's name.
 pub(super) fn outcome(
     message: &Message,
     outcome: &Outcome,
@@ -265,20 +270,22 @@ pub(super) fn outcome(
     })
 }
 
-/// What a number in the answer of `settle` or `extend` means.
+/// Converts a number in the answer of `settle` or `extend`.
 pub(super) fn answer(number: i64) -> Result<(), ItemError> {
-    let gone = |why: &str| Err(ItemError::Gone(why.to_owned()));
-    match number {
-        0 => Ok(()),
-        1 => gone("the message has been settled or cancelled and is gone"),
-        2 => gone("the message has been received again since"),
-        3 => gone("the message has been released"),
-        5 => Err(ItemError::Cancelled),
-        _ => Err(ItemError::Refused(format!(
-            "that would keep the message invisible beyond {} h after its receive",
-            VISIBILITY_CEILING.as_secs() / 3600
-        ))),
-    }
+    let why = match number {
+        0 => return Ok(()),
+        1 => "the message has been settled or cancelled and is gone",
+        2 => "the message has been received again since",
+        3 => "the message has been released",
+        5 => return Err(ItemError::Cancelled),
+        _ => {
+            return Err(ItemError::Refused(format!(
+                "that would keep the message invisible beyond {} h after its receive",
+                VISIBILITY_CEILING.as_secs() / 3600
+            )));
+        }
+    };
+    Err(ItemError::Gone(why.to_owned()))
 }
 
 #[cfg(test)]
@@ -292,10 +299,14 @@ mod tests {
         Value::BulkString(text.as_bytes().to_vec())
     }
 
+    fn sum(batch: &[OutgoingMessage]) -> usize {
+        batch.iter().map(weight).sum()
+    }
+
     /// An answer with these: id, body, attributes, group, count and first receive of each.
     fn answer(messages: &[[Value; 6]]) -> Vec<Value> {
-        let list = |at: usize| Value::Array(messages.iter().map(|one| one[at].clone()).collect());
-        let lists = (0..6).map(list);
+        let lists =
+            (0..6).map(|at| Value::Array(messages.iter().map(|one| one[at].clone()).collect()));
         [Value::Int(0), text("1763764001000")]
             .into_iter()
             .chain(lists)
@@ -308,7 +319,8 @@ mod tests {
         let mut fields = [id, "body", "", "=g", "3", "1763764000999"].map(text);
         fields[2] = Value::Nil;
         let answer = answer(&[fields]);
-        let Some(Claimed::Messages { messages, more }) = claimed(&answer, "redis:q", 100) else {
+        let Some(ClaimAnswer::Messages { messages, more }) = claimed(&answer, "redis:q", 100)
+        else {
             panic!("messages");
         };
         assert!(!more);
@@ -363,11 +375,15 @@ mod tests {
 
     #[test]
     fn empty_answer_carries_the_time_of_the_next_message() {
-        let read = |number| claimed(&[Value::Int(number)], "redis:q", 100);
-        assert_eq!(read(-1), Some(Claimed::Nothing(None)));
-        assert_eq!(read(-2), Some(Claimed::Stranger));
-        let soon = Claimed::Nothing(Some(Duration::from_millis(5)));
-        assert_eq!(read(5), Some(soon));
+        let soon = Some(Duration::from_millis(5));
+        for (number, wanted) in [
+            (-1, ClaimAnswer::Nothing(None)),
+            (-2, ClaimAnswer::Stranger),
+            (5, ClaimAnswer::Nothing(soon)),
+        ] {
+            let read = claimed(&[Value::Int(number)], "redis:q", 100);
+            assert_eq!(read, Some(wanted));
+        }
         assert_eq!(claimed(&[], "redis:q", 100), None);
         assert_eq!(claimed(&[text("x")], "redis:q", 100), None);
         assert_eq!(claimed(&[Value::Int(0), text("x")], "redis:q", 100), None);
@@ -391,9 +407,9 @@ mod tests {
 
     #[test]
     fn message_too_large_for_a_call_is_refused() {
-        let mut item = Outgoing {
+        let mut item = OutgoingMessage {
             body: "x".repeat(LONGEST - 5),
-            ..Outgoing::default()
+            ..OutgoingMessage::default()
         };
         assert_eq!(sendable(&item), Ok(String::new()));
         // With `String` these are nine bytes more.
@@ -447,17 +463,18 @@ mod tests {
         fn batches_keep_order_and_fit_the_limit(
             sizes in proptest::collection::vec(0..CALL / 2, 0..9),
         ) {
-            let item = |size: &usize| Outgoing {
-                body: "x".repeat(*size),
-                ..Outgoing::default()
-            };
-            let items: Vec<_> = sizes.iter().map(item).collect();
+            let items: Vec<_> = sizes
+                .iter()
+                .map(|size| OutgoingMessage {
+                    body: "x".repeat(*size),
+                    ..OutgoingMessage::default()
+                })
+                .collect();
             let split: Vec<_> = batches(&items).collect();
             prop_assert_eq!(&split.concat(), &items);
-            let sum = |batch: &&[Outgoing]| batch.iter().map(weight).sum::<usize>();
             prop_assert!(split.iter().all(|batch| sum(batch) <= CALL || batch.len() == 1));
             for pair in split.windows(2) {
-                prop_assert!(sum(&pair[0]) + weight(&pair[1][0]) > CALL - 9);
+                prop_assert!(sum(pair[0]) + weight(&pair[1][0]) > CALL - 9);
             }
         }
 

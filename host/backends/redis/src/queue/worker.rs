@@ -1,5 +1,6 @@
 //! This process as a worker: its name on the server, which expires after three seconds, and its
-//! messages in flight. Finds dead workers and releases their messages. Knows no payloads.
+//! messages in flight. It also finds dead workers and releases their messages. Independent of
+//! payloads.
 
 use super::keys::{self, Keys};
 use super::link::{Link, RedisConnections};
@@ -13,19 +14,20 @@ use dispatcher_core::process;
 use dispatcher_core::queue::{ErrorKind, QueueError};
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::{Group, Task};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-/// How long a worker lives on without a sign of life.
+/// The time for which a worker lives without a heartbeat.
 const LIFE: Duration = Duration::from_secs(3);
-/// How often it gives one and looks for the dead: often enough that those are found well within a
-/// second.
+/// The interval of heartbeats and of the search for dead workers, short enough to find them well
+/// within a second.
 const BEAT: Duration = Duration::from_millis(500);
-/// For so long after one has looked nobody else need.
+/// The time after a search for dead workers in which no other worker needs to search.
 const SWEPT: Duration = Duration::from_millis(450);
 
-/// The worker that this process is, once it receives.
+/// This process as a worker, once it receives.
 pub struct RedisWorker {
     lines: RedisConnections,
     keys: Keys,
@@ -37,24 +39,24 @@ pub struct RedisWorker {
 
 #[derive(Default)]
 struct WorkerState {
-    /// None before the first receive, and after the worker was lost.
+    /// `None` before the first receive, and after the worker was lost.
     id: Option<Arc<str>>,
-    /// Until then nobody gives it up.
+    /// The time before which no process gives it up.
     lives_until: BootInstant,
-    /// By what the keys of a queue begin with.
-    queues: HashMap<String, Served>,
+    /// The served queues, by the prefix of their keys.
+    queues: HashMap<String, ServedQueue>,
 }
 
 #[derive(Default)]
-struct Served {
+struct ServedQueue {
     joined: bool,
     in_flight: HashSet<Receipt>,
-    /// Of everyone who has opened the queue.
+    /// The notifiers of all that have opened the queue.
     notifiers: Vec<Weak<Notifier>>,
 }
 
 impl RedisWorker {
-    /// A worker that has not begun.
+    /// Creates a worker that is not registered yet.
     pub(crate) fn new(lines: RedisConnections, keys: Keys) -> Arc<Self> {
         Arc::new(Self {
             lines,
@@ -66,7 +68,7 @@ impl RedisWorker {
         })
     }
 
-    /// Tells this notifier what is lost of a queue.
+    /// Adds a notifier that learns of lost messages of a queue.
     pub(crate) fn add_notifier(&self, base: &str, notifier: &Arc<Notifier>) {
         let mut state = self.lock();
         let served = state.queues.entry(base.to_owned()).or_default();
@@ -74,8 +76,8 @@ impl RedisWorker {
         served.notifiers.push(Arc::downgrade(notifier));
     }
 
-    /// The name under which messages of a queue may be received. It is given anew to a worker that
-    /// was lost. `base` is what the keys of the queue begin with.
+    /// Returns the name under which messages of a queue may be received. A worker that was lost
+    /// gets a new one. `base` is the prefix of the queue's keys.
     pub(crate) async fn join(
         self: &Arc<Self>,
         queue: &str,
@@ -90,8 +92,9 @@ impl RedisWorker {
         }
         let id = self.enrolled().await?;
         let urgent = &self.lines.urgent;
-        // In this order: whatever it may receive from is known to those who may have to clean up.
-        // Either refuses a worker that was given up, however late the call comes.
+        // In this order, the processes that may have to clean up know every queue from which the
+        // worker may receive. Either call refuses a worker that was given up, however late the call
+        // comes.
         let mut enter = script::ENTER.key(self.keys.registry());
         let mut joined: bool = urgent.run(enter.arg(queue).arg(&*id)).await?;
         if joined {
@@ -119,7 +122,7 @@ impl RedisWorker {
     fn joined(&self, base: &str) -> Option<Arc<str>> {
         let state = self.lock();
         let joined = state.queues.get(base).is_some_and(|served| served.joined);
-        state.id.clone().filter(|_| joined)
+        if joined { state.id.clone() } else { None }
     }
 
     async fn enrolled(&self) -> Result<Arc<str>, QueueError> {
@@ -137,8 +140,8 @@ impl RedisWorker {
         Ok(id)
     }
 
-    /// Notes what was received under a name. False if the name has been lost since: then it belongs
-    /// to nobody, and will be released.
+    /// Records what was received under a name. Returns false if the name has been lost since: the
+    /// messages then belong to no worker and will be released.
     pub(crate) fn took(
         &self,
         id: &Arc<str>,
@@ -153,7 +156,7 @@ impl RedisWorker {
         ours
     }
 
-    /// Notes what is in flight no more.
+    /// Removes messages that are no longer in flight.
     pub(crate) fn ended<'a>(&self, base: &str, receipts: impl Iterator<Item = &'a Receipt>) {
         if let Some(served) = self.lock().queues.get_mut(base) {
             for receipt in receipts {
@@ -162,7 +165,7 @@ impl RedisWorker {
         }
     }
 
-    /// The name is not ours any more: everything that is in flight under it is lost.
+    /// Handles the loss of a name: all messages in flight under it are lost.
     pub(crate) fn lose(&self, id: &Arc<str>) {
         let mut state = self.lock();
         if state.id.as_ref() != Some(id) {
@@ -187,7 +190,7 @@ impl RedisWorker {
         );
     }
 
-    /// One sign of life, and one look for the dead.
+    /// Sends one heartbeat and returns the dead workers with their queues.
     async fn beat(&self) -> Vec<(String, Vec<String>)> {
         let (id, lives_until) = {
             let state = self.lock();
@@ -204,7 +207,7 @@ impl RedisWorker {
             .arg(u64::try_from(SWEPT.as_millis()).unwrap_or_default());
         let answer = tokio::select! {
             answer = self.lines.urgent.run::<Vec<String>>(&call) => answer,
-            // Nothing is known of the server, so it may have given us up from now on.
+            // The server has not answered, so it may give this worker up from now on.
             () = clock::sleep_until(Some(lives_until)) => {
                 self.lose(&id);
                 return Vec::new();
@@ -220,7 +223,7 @@ impl RedisWorker {
                 return dead(answer.get(1..).unwrap_or_default());
             }
             Err(_) if clock::now() >= lives_until => self.lose(&id),
-            // The next beat retries; receives say what is wrong.
+            // The next heartbeat retries; receives report the error.
             Err(error) => tracing::debug!(%error, "heartbeat failed"),
         }
         Vec::new()
@@ -233,7 +236,8 @@ impl RedisWorker {
         }
     }
 
-    /// Releases what dead workers had, and forgets them. What fails is found again by the next.
+    /// Releases the messages of dead workers and removes these workers. If this fails, the next
+    /// search finds them again.
     async fn dead_letter(&self, dead: Vec<(String, Vec<String>)>) {
         for (worker, queues) in dead {
             if let Err(error) = self.dead_letter_one(&worker, &queues).await {
@@ -265,12 +269,12 @@ impl RedisWorker {
 
     fn lock(&self) -> MutexGuard<'_, WorkerState> {
         // Every change is complete or not begun.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
-/// Beats until the worker is dropped. Dead workers are cleaned up beside that, at their own pace:
-/// a server that is slow to do it must not cost us our own life.
+/// Sends heartbeats until the worker is dropped. Dead workers are cleaned up in the background: a
+/// server that is slow to do this must not cost this worker its life.
 async fn beat(worker: Weak<RedisWorker>) {
     let mut dead_letterings = Group::new();
     loop {
@@ -279,9 +283,10 @@ async fn beat(worker: Weak<RedisWorker>) {
             return;
         };
         let dead = living.beat().await;
-        match dead_letterings.is_empty() && !dead.is_empty() {
-            true => dead_letterings.spawn(async move { living.dead_letter(dead).await }),
-            false => drop(living),
+        if dead_letterings.is_empty() && !dead.is_empty() {
+            dead_letterings.spawn(async move { living.dead_letter(dead).await })
+        } else {
+            drop(living)
         }
         loop {
             tokio::select! {
@@ -292,7 +297,7 @@ async fn beat(worker: Weak<RedisWorker>) {
     }
 }
 
-/// Reads the dead and their queues: name, count, queues, and so on.
+/// Reads dead workers and their queues: name, count, queues, and so on.
 fn dead(words: &[String]) -> Vec<(String, Vec<String>)> {
     let mut words = words.iter();
     let mut dead = Vec::new();
@@ -306,7 +311,7 @@ fn dead(words: &[String]) -> Vec<(String, Vec<String>)> {
     dead
 }
 
-/// All workers that are alive, sorted.
+/// Returns all workers that are alive, sorted.
 pub(super) async fn all(link: &Link, keys: &Keys) -> Result<Vec<WorkerInfo>, QueueError> {
     let mut pipe = redis::pipe();
     pipe.smembers(keys.workers());

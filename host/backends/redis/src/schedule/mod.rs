@@ -1,6 +1,6 @@
-//! Jobs of queues on Redis, beside their queue on its server. Each step is one script there (`lua`),
-//! and a step whose answer was lost is made once more: it changes nothing if it was carried out.
-//! `wire` is how jobs are written. Knows nothing of how the queues themselves are kept.
+//! Jobs of queues on Redis, beside their queue on its server. Each step is one script there
+//! (`lua`). A step whose answer was lost is repeated once; it changes nothing if it was carried
+//! out. `wire` encodes jobs. Independent of how the queues are stored.
 
 mod wire;
 
@@ -9,13 +9,13 @@ use crate::server::link::{Link, RedisAddress};
 use crate::server::{CALL, LONGEST};
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::schedule::{
-    Cancelled, Claim, ErrorKind, JobOutcome, JobPage, ScheduleStore, ScheduledJob, StoreError,
-    Unreadable,
+    Claim, ErrorKind, JobCancellation, JobOutcome, JobPage, ScheduleStore, ScheduledJob,
+    StoreError, Unreadable,
 };
 use redis::{FromRedisValue, Script, ScriptInvocation, Value};
 use std::sync::LazyLock;
 
-/// Maximum jobs of one page.
+/// The maximum number of jobs in one page.
 const PAGE: usize = 500;
 
 macro_rules! script {
@@ -30,8 +30,8 @@ macro_rules! script {
     };
 }
 
-/// All but `ADD` run beyond `maxmemory` (Redis 7.0, "script flags"). None of them is said to write
-/// nothing, so that a replica, which may be behind, refuses the look as well.
+/// The scripts. All but `ADD` run beyond `maxmemory` (Redis 7.0, "script flags"). None of them is
+/// flagged as read-only, so that a replica, which may be behind, refuses reads as well.
 static ADD: LazyLock<Script> = script!("", "add");
 static DUE: LazyLock<Script> = script!("#!lua flags=allow-oom\n", "due");
 static CLAIM: LazyLock<Script> = script!("#!lua flags=allow-oom\n", "claim");
@@ -39,20 +39,20 @@ static END: LazyLock<Script> = script!("#!lua flags=allow-oom\n", "end");
 static ASIDE: LazyLock<Script> = script!("#!lua flags=allow-oom\n", "aside");
 static CANCEL: LazyLock<Script> = script!("#!lua flags=allow-oom\n", "cancel");
 
-/// One server, and our names there.
+/// The schedules of one server under one prefix.
 pub struct Redis {
     link: Link,
     prefix: String,
 }
 
 impl Redis {
-    /// Reads the address; the connection is made when it is first needed. All keys begin with
+    /// Reads the address. The connection is made when it is first needed. All keys begin with
     /// `{prefix:`.
     pub fn new(place: impl Into<RedisAddress>, prefix: &str) -> Result<Self, StoreError> {
         Ok(Self::on(Link::new(&place.into())?, prefix))
     }
 
-    /// The same on a connection that others use as well.
+    /// Creates the schedules on a connection that others use as well.
     pub fn on(link: Link, prefix: &str) -> Self {
         Self {
             link,
@@ -60,7 +60,7 @@ impl Redis {
         }
     }
 
-    /// The schedule of the queue of this bare name.
+    /// Returns the schedule of the queue of this bare name.
     pub fn schedule(&self, name: &str) -> Schedule {
         let base = format!("{{{}:{name}}}:schedule", self.prefix);
         Schedule {
@@ -71,7 +71,7 @@ impl Redis {
     }
 }
 
-/// What waits for one queue.
+/// The schedule of one queue.
 #[derive(Clone)]
 pub struct Schedule {
     link: Link,
@@ -80,7 +80,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// One step, once more if nobody knows whether it was carried out.
+    /// Runs one step, and once more if it is unknown whether it was carried out.
     async fn run<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, StoreError> {
         match self.link.run(call).await {
             Err(error) if is_doubtful(&error) => self.link.run(call).await,
@@ -93,7 +93,14 @@ impl Schedule {
     }
 }
 
-/// A call's own id.
+fn invalid(message: String) -> StoreError {
+    StoreError {
+        kind: ErrorKind::Invalid,
+        message,
+    }
+}
+
+/// Returns a new id for a call.
 fn fresh() -> String {
     uuid::Uuid::new_v4().simple().to_string()
 }
@@ -105,16 +112,12 @@ impl ScheduleStore for Schedule {
     }
 
     async fn add(&self, job: &ScheduledJob) -> Result<bool, StoreError> {
-        let refused = |message: String| StoreError {
-            kind: ErrorKind::Invalid,
-            message,
-        };
         let record = wire::write(job)
-            .map_err(|error| refused(format!("the job cannot be written as JSON: {error}")))?;
+            .map_err(|error| invalid(format!("the job cannot be written as JSON: {error}")))?;
         let bytes = record.len();
         if bytes > LONGEST {
             let why = format!("the message has {bytes} bytes as JSON, at most {LONGEST} fit");
-            return Err(refused(why));
+            return Err(invalid(why));
         }
         let mut call = ADD.key(&self.base);
         call.arg(fresh())
@@ -133,7 +136,7 @@ impl ScheduleStore for Schedule {
             .arg(CALL);
         let answer: Vec<Value> = self.run(&call).await?;
         let read = wire::page(&answer, &self.queue);
-        read.ok_or_else(|| self.unexpected_answer("a look at what is due"))
+        read.ok_or_else(|| self.unexpected_answer("reading what is due"))
     }
 
     async fn claim(
@@ -174,13 +177,13 @@ impl ScheduleStore for Schedule {
         self.run(&call).await
     }
 
-    async fn cancel(&self, id: &str, now: Timestamp) -> Result<Cancelled, StoreError> {
+    async fn cancel(&self, id: &str, now: Timestamp) -> Result<JobCancellation, StoreError> {
         let mut call = CANCEL.key(&self.base);
         call.arg(fresh()).arg(id).arg(now.0);
         match self.run::<u64>(&call).await? {
-            0 => Ok(Cancelled::Unknown),
-            1 => Ok(Cancelled::Yes),
-            2 => Ok(Cancelled::BeingSent),
+            0 => Ok(JobCancellation::Unknown),
+            1 => Ok(JobCancellation::Yes),
+            2 => Ok(JobCancellation::BeingSent),
             _ => Err(self.unexpected_answer("a cancel")),
         }
     }

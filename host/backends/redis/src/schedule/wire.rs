@@ -1,7 +1,7 @@
 //! Converts jobs to and from the arguments and answers of scripts. Pure.
 
 use dispatcher_core::clock::Timestamp;
-use dispatcher_core::message::{Attribute, Outgoing};
+use dispatcher_core::message::{Attribute, OutgoingMessage};
 use dispatcher_core::schedule::cron::Periodic;
 use dispatcher_core::schedule::{Claim, JobPage, ScheduledJob, Unreadable};
 use redis::Value;
@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// The last millisecond that is written: 15 digits reach beyond the year 9999.
+/// The last millisecond that can be written: 15 digits reach beyond the year 9999.
 const LAST: u64 = 999_999_999_999_999;
-/// The values of one job in an answer.
+/// The number of values of one job in an answer.
 const FIELDS: usize = 3;
 
-/// What of a job never changes.
+/// The parts of a job that never change.
 #[derive(Serialize, Deserialize)]
 struct Record<'a> {
     body: Cow<'a, str>,
@@ -28,7 +28,7 @@ struct Record<'a> {
     zone: Option<Cow<'a, str>>,
 }
 
-/// A job without its id, its date and its claim.
+/// Encodes a job without its id, its date and its claim.
 pub(super) fn write(job: &ScheduledJob) -> serde_json::Result<String> {
     let message = &job.message;
     let every = job.every.as_ref();
@@ -41,12 +41,13 @@ pub(super) fn write(job: &ScheduledJob) -> serde_json::Result<String> {
     })
 }
 
-/// A date such that the order of texts is that of dates.
+/// Encodes a date so that the texts sort like the dates.
 pub(super) fn digits(date: Timestamp) -> String {
     format!("{:015}", date.0.min(LAST))
 }
 
-/// Reads an answer of `due`. `None` if it is not one. `queue` is the queue's name as people write it.
+/// Reads an answer of `due`; `None` if it is not one. `queue` is the queue's name as people write
+/// it.
 pub(super) fn page(answer: &[Value], queue: &str) -> Option<JobPage> {
     let (first, rest) = answer.split_first()?;
     let more = *first == Value::Int(1);
@@ -73,7 +74,7 @@ pub(super) fn page(answer: &[Value], queue: &str) -> Option<JobPage> {
         }
         last = Some(place);
     }
-    let next = last.filter(|_| more);
+    let next = if more { last } else { None };
     Some(JobPage {
         next,
         jobs,
@@ -82,13 +83,9 @@ pub(super) fn page(answer: &[Value], queue: &str) -> Option<JobPage> {
 }
 
 fn job(fields: &[Value], queue: &str) -> Option<ScheduledJob> {
-    let text = |at: usize| match fields.get(at)? {
-        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
-        _ => None,
-    };
-    let (stamp, id) = text(0)?.split_once(' ')?;
-    let record: Record<'_> = serde_json::from_str(text(1)?).ok()?;
-    let claim = match text(2)? {
+    let (stamp, id) = text_at(fields, 0)?.split_once(' ')?;
+    let record: Record<'_> = serde_json::from_str(text_at(fields, 1)?).ok()?;
+    let claim = match text_at(fields, 2)? {
         "" => None,
         claim => {
             let (until, token) = claim.split_once(' ')?;
@@ -103,12 +100,12 @@ fn job(fields: &[Value], queue: &str) -> Option<ScheduledJob> {
         id: id.to_owned(),
         queue: queue.to_owned(),
         due: Timestamp(stamp.parse().ok()?),
-        message: Outgoing {
+        message: OutgoingMessage {
             body: record.body.into_owned(),
             attributes: record.attributes.into_owned(),
             delay: Duration::ZERO,
             group: record.group.map(Cow::into_owned),
-            ..Outgoing::default()
+            ..OutgoingMessage::default()
         },
         every: every.map(|(pattern, zone)| Periodic {
             pattern: pattern.into_owned(),
@@ -117,6 +114,13 @@ fn job(fields: &[Value], queue: &str) -> Option<ScheduledJob> {
         claim,
         stamp: stamp.to_owned(),
     })
+}
+
+fn text_at(fields: &[Value], at: usize) -> Option<&str> {
+    match fields.get(at)? {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -139,14 +143,14 @@ mod tests {
                 id: "0197a3b2-8f0c".into(),
                 queue: "redis:q".into(),
                 due: Timestamp(due),
-                message: Outgoing {
+                message: OutgoingMessage {
                     body,
                     attributes: attributes
                         .iter()
                         .map(|(name, value)| Attribute::text(name, value))
                         .collect(),
                     group,
-                    ..Outgoing::default()
+                    ..OutgoingMessage::default()
                 },
                 every: every.map(|(pattern, zone)| Periodic { pattern, zone }),
                 claim: claim.map(|(token, until)| Claim {
@@ -159,8 +163,10 @@ mod tests {
     }
 
     fn fields(job: &ScheduledJob) -> [Value; 3] {
-        let claim = job.claim.as_ref();
-        let claim = claim.map(|claim| format!("{} {}", claim.until.0, claim.token));
+        let claim = job
+            .claim
+            .as_ref()
+            .map(|claim| format!("{} {}", claim.until.0, claim.token));
         [
             text(&format!("{} {}", digits(job.due), job.id)),
             text(&write(job).expect("JSON")),
@@ -168,15 +174,19 @@ mod tests {
         ]
     }
 
+    fn page_of(more: i64, fields: &[Value]) -> Option<JobPage> {
+        page(&[&[Value::Int(more)], fields].concat(), "q")
+    }
+
     #[test]
     fn page_continues_only_if_the_answer_says_so() {
-        let of = |more: i64, fields: &[Value]| page(&[&[Value::Int(more)], fields].concat(), "q");
         let one = ["000000000000005 a", r#"{"body":"x"}"#, ""].map(text);
-        let next = |page: Option<JobPage>| page.expect("a page").next;
-        assert_eq!(next(of(1, &one)).as_deref(), Some("000000000000005 a"));
-        assert_eq!(next(of(0, &one)), None);
-        assert_eq!(of(0, &[]), Some(JobPage::default()));
-        assert_eq!(of(0, &one[..2]), None);
+        for (more, next) in [(1, Some("000000000000005 a")), (0, None)] {
+            let page = page_of(more, &one).expect("a page");
+            assert_eq!(page.next.as_deref(), next);
+        }
+        assert_eq!(page_of(0, &[]), Some(JobPage::default()));
+        assert_eq!(page_of(0, &one[..2]), None);
         assert_eq!(page(&[], "q"), None);
     }
 
@@ -221,8 +231,8 @@ mod tests {
     proptest! {
         #[test]
         fn jobs_round_trip(jobs in proptest::collection::vec(any_job(), 0..4)) {
-            let answer = jobs.iter().flat_map(fields);
-            let answer: Vec<_> = std::iter::once(Value::Int(0)).chain(answer).collect();
+            let values = jobs.iter().flat_map(fields);
+            let answer: Vec<_> = std::iter::once(Value::Int(0)).chain(values).collect();
             prop_assert_eq!(page(&answer, "redis:q").expect("a page").jobs, jobs);
         }
 

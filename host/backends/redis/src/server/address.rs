@@ -4,11 +4,11 @@
 use redis::{IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 use std::fmt;
 
-/// What an address looks like.
+/// The forms of an address.
 pub const WANTED: &str = "redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// for TLS, \
                           several HOST:PORT with commas for a cluster, or \
                           redis+sentinel://HOST:PORT,…/MASTER[/DATABASE]";
-/// The port of a server that names none, and of a Sentinel.
+/// The default port of a server, and of a Sentinel.
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26_379;
 
@@ -17,21 +17,22 @@ const SENTINEL_PORT: u16 = 26_379;
 pub struct Host {
     /// A name or an IP address, without brackets.
     pub name: String,
-    /// Its port.
+    /// The port.
     pub port: u16,
 }
 
 impl fmt::Display for Host {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name.contains(':') {
-            true => write!(out, "[{}]:{}", self.name, self.port),
-            false => write!(out, "{}:{}", self.name, self.port),
+        if self.name.contains(':') {
+            write!(out, "[{}]:{}", self.name, self.port)
+        } else {
+            write!(out, "{}:{}", self.name, self.port)
         }
     }
 }
 
 impl Host {
-    /// Reads `HOST:PORT`, `HOST` or `[IPV6]:PORT`.
+    /// Reads `HOST:PORT`, `HOST` or `[IPV6]:PORT`. `port` is the default.
     pub fn parse(text: &str, port: u16) -> Option<Self> {
         let (name, given) = match text.strip_prefix('[') {
             Some(rest) => {
@@ -44,8 +45,9 @@ impl Host {
             }
             None => text.split_once(':').unwrap_or((text, "")),
         };
-        let strange = |c: char| c.is_whitespace() || c.is_control() || "@/?#[]%".contains(c);
-        if name.is_empty() || name.contains(strange) {
+        if name.is_empty()
+            || name.contains(|c: char| c.is_whitespace() || c.is_control() || "@/?#[]%".contains(c))
+        {
             return None;
         }
         let port = match given {
@@ -59,25 +61,25 @@ impl Host {
     }
 }
 
-/// The Sentinels that know where the master is.
+/// The Sentinels that know the address of the master.
 #[derive(Clone)]
 pub struct Sentinels {
-    /// What they call the master.
+    /// The name of the master.
     pub master: String,
-    /// Who logs in at the Sentinels themselves, if they want that.
+    /// The login at the Sentinels themselves, if they need one.
     pub login: RedisConnectionInfo,
 }
 
-/// Where a server, a cluster or Sentinels are, and who logs in.
+/// The address of a server, a cluster or Sentinels, and the login.
 #[derive(Clone)]
 pub struct Address {
     /// One server, some nodes of one cluster, or Sentinels; at least one.
     pub hosts: Vec<Host>,
-    /// Whether TLS is spoken.
+    /// Whether connections use TLS.
     pub tls: bool,
-    /// Who logs in at a server, and to which database.
+    /// The login at a server, and the database.
     pub login: RedisConnectionInfo,
-    /// Where the hosts are Sentinels.
+    /// The Sentinels, if the hosts are Sentinels.
     pub sentinels: Option<Sentinels>,
 }
 
@@ -87,7 +89,7 @@ impl fmt::Debug for Address {
     }
 }
 
-/// The hosts alone.
+/// Displays the hosts alone.
 impl fmt::Display for Address {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(sentinels) = &self.sentinels {
@@ -111,7 +113,8 @@ impl Address {
             "rediss+sentinel" => (true, true),
             _ => return Err("not the address of a Redis server".into()),
         };
-        // No part of a password is taken for a path: `/`, `?` and `#` are in it as %2F, %3F, %23.
+        // A part of a password is never taken for a path: passwords contain `/`, `?` and `#` as
+        // %2F, %3F, %23.
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, after) = rest.split_at(end);
         let (path, query) = match after.split_once(['?', '#']) {
@@ -124,18 +127,18 @@ impl Address {
             None => ("", authority),
         };
         let port = if by_sentinel { SENTINEL_PORT } else { PORT };
-        let hosts: Option<Vec<Host>> = hosts.split(',').map(|one| Host::parse(one, port)).collect();
-        let hosts = hosts.ok_or("an address without a valid host and port")?;
-        let (master, database) = match by_sentinel {
-            false => (None, path.trim_matches('/')),
-            true => {
-                let path = path.trim_start_matches('/').trim_end_matches('/');
-                let (master, database) = path.split_once('/').unwrap_or((path, ""));
-                if master.is_empty() {
-                    return Err("an address of Sentinels without the name of the master".into());
-                }
-                (Some(master.to_owned()), database)
+        let parsed: Option<Vec<Host>> =
+            hosts.split(',').map(|one| Host::parse(one, port)).collect();
+        let hosts = parsed.ok_or("an address without a valid host and port")?;
+        let (master, database) = if by_sentinel {
+            let path = path.trim_start_matches('/').trim_end_matches('/');
+            let (master, database) = path.split_once('/').unwrap_or((path, ""));
+            if master.is_empty() {
+                return Err("an address of Sentinels without the name of the master".into());
             }
+            (Some(master.to_owned()), database)
+        } else {
+            (None, path.trim_matches('/'))
         };
         let login = login(user, database)?;
         let sentinel_login = sentinel_login(query, by_sentinel)?;
@@ -151,7 +154,7 @@ impl Address {
     }
 }
 
-/// Who logs in; the redis crate knows how users and passwords are written.
+/// Returns the login. The redis crate knows how users and passwords are written.
 fn login(user: &str, database: &str) -> Result<RedisConnectionInfo, String> {
     let database = match database {
         "" => 0,

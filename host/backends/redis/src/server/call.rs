@@ -1,12 +1,12 @@
-//! A call to a node, also by a client that was redirected by `ASK`. Knows no topology.
+//! A call to a node, also by a client that was redirected by `ASK`. Independent of the topology.
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, FromRedisValue, Pipeline, RedisFuture, RedisResult, ScriptInvocation, Value};
 
-/// What a node is asked.
+/// A call to a node.
 #[derive(Clone, Copy)]
 pub(super) enum RedisCall<'a> {
-    /// One step by itself.
+    /// A script, which is one step.
     Script(&'a ScriptInvocation<'a>),
     /// Commands that are atomic or only read.
     Commands(&'a Pipeline),
@@ -27,15 +27,19 @@ impl RedisCall<'_> {
 
 /// A connection that sends `ASKING` before each command, so that a node answers for a slot that is
 /// being moved to it (Redis Cluster specification, "ASK redirection").
-pub(super) struct Asking<'a>(pub &'a mut MultiplexedConnection);
+pub(super) struct AskingConnection<'a>(pub &'a mut MultiplexedConnection);
 
-impl ConnectionLike for Asking<'_> {
+impl ConnectionLike for AskingConnection<'_> {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
         Box::pin(async move {
             let mut pipeline = redis::pipe();
             pipeline.cmd("ASKING").add_command(command.clone());
-            let answers = self.0.req_packed_commands(&pipeline, 0, 2).await?;
-            let mut answers = answers.into_iter().map(whole);
+            let mut answers = self
+                .0
+                .req_packed_commands(&pipeline, 0, 2)
+                .await?
+                .into_iter()
+                .map(whole);
             answers.try_fold(Value::Nil, |_, answer| answer)
         })
     }
@@ -49,7 +53,7 @@ impl ConnectionLike for Asking<'_> {
         Box::pin(async move {
             let mut asking = redis::pipe();
             if pipeline.is_transaction() {
-                // It holds for all that is queued (`resetClient` of Redis 7.0).
+                // `ASKING` holds for all queued commands (`resetClient` of Redis 7.0).
                 asking.cmd("ASKING").cmd("MULTI");
                 for command in pipeline.cmd_iter() {
                     asking.add_command(command.clone());
@@ -61,8 +65,11 @@ impl ConnectionLike for Asking<'_> {
             for command in pipeline.cmd_iter() {
                 asking.cmd("ASKING").add_command(command.clone());
             }
-            let answers = self.0.req_packed_commands(&asking, 0, 2 * pipeline.len());
-            let mut answers = answers.await?.into_iter();
+            let mut answers = self
+                .0
+                .req_packed_commands(&asking, 0, 2 * pipeline.len())
+                .await?
+                .into_iter();
             let mut kept = Vec::with_capacity(pipeline.len());
             while let (Some(asked), Some(answer)) = (answers.next(), answers.next()) {
                 whole(asked)?;
@@ -77,7 +84,7 @@ impl ConnectionLike for Asking<'_> {
     }
 }
 
-/// An answer, or the error that it is.
+/// Returns an answer, or the error that it contains.
 fn whole(answer: Value) -> RedisResult<Value> {
     match answer {
         Value::ServerError(error) => Err(error.into()),

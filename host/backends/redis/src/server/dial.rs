@@ -1,4 +1,4 @@
-//! Opens a connection to one server: TCP, TLS if configured, login. Knows no topology.
+//! Opens a connection to one server: TCP, TLS if configured, login. Independent of the topology.
 
 use super::address::Host;
 use dispatcher_core::clock;
@@ -18,22 +18,22 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// How long a connection may take to be made.
+/// The time limit for opening a connection.
 const CONNECT: Duration = Duration::from_secs(3);
 
-/// The files of TLS.
+/// The TLS files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TlsFiles {
-    /// The authorities to trust, in PEM; without it, those that the system trusts.
+    /// The authorities to trust, in PEM; `None` for those that the system trusts.
     pub ca: Option<PathBuf>,
     /// This client's certificate with its chain and its key, in PEM.
     pub client: Option<(PathBuf, PathBuf)>,
 }
 
-/// Speaks TLS with servers.
+/// The TLS configuration of connections.
 pub(crate) type Tls = Arc<ClientConfig>;
 
-/// Reads the files. Errors name the file and never its content.
+/// Reads the files. Errors name the file, never its content.
 pub(crate) fn tls(files: &TlsFiles) -> Result<Tls, String> {
     let mut roots = RootCertStore::empty();
     match &files.ca {
@@ -45,7 +45,7 @@ pub(crate) fn tls(files: &TlsFiles) -> Result<Tls, String> {
         }
         None => {
             let found = rustls_native_certs::load_native_certs();
-            // One that cannot be read need not be the one that is wanted.
+            // A certificate that cannot be read need not be the one that is needed.
             roots.add_parsable_certificates(found.certs);
             if roots.is_empty() {
                 return Err(
@@ -57,16 +57,16 @@ pub(crate) fn tls(files: &TlsFiles) -> Result<Tls, String> {
         }
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
+    let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
         .with_root_certificates(roots);
     let config = match &files.client {
-        None => config.with_no_client_auth(),
+        None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
             let private = PrivateKeyDer::from_pem_slice(&contents(key)?)
                 .map_err(|error| format!("{}: {error}", key.display()))?;
-            config
+            builder
                 .with_client_auth_cert(certificates(certificate)?, private)
                 .map_err(|error| format!("{}: {error}", certificate.display()))?
         }
@@ -79,21 +79,21 @@ fn contents(file: &Path) -> Result<Vec<u8>, String> {
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let named = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
     let contents = contents(file)?;
     let read: Vec<_> = CertificateDer::pem_slice_iter(&contents)
         .collect::<Result<_, _>>()
-        .map_err(|error| named(&error))?;
-    match read.is_empty() {
-        true => Err(named(&"no certificate in it")),
-        false => Ok(read),
+        .map_err(|error| format!("{}: {error}", file.display()))?;
+    if read.is_empty() {
+        Err(format!("{}: no certificate in it", file.display()))
+    } else {
+        Ok(read)
     }
 }
 
 /// A connection and the task that drives it. The task ends with the last clone.
 #[derive(Clone)]
 pub(crate) struct LiveConnection {
-    /// For commands.
+    /// The connection for commands.
     pub connection: MultiplexedConnection,
     _driver: Arc<Task<()>>,
 }

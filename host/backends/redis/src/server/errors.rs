@@ -3,13 +3,13 @@
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use redis::{ErrorKind as ServerError, RedisError, ServerErrorKind as Server};
 
-/// What may be done about a failed call.
+/// Returns the kind of an error, which says whether a retry may help.
 pub fn kind(error: &RedisError) -> ErrorKind {
     match error.kind() {
-        // After half an answer nobody knows what was done.
+        // After a partial answer it is unknown what was done.
         ServerError::Io | ServerError::Parse => ErrorKind::Unreachable,
-        // A replica, or a server that loads its data, will be a master or loaded some day, and what
-        // the address names may be another server by then.
+        // A replica may become a master, and a server that loads its data will have loaded it. The
+        // address may name another server by then.
         ServerError::Server(
             Server::BusyLoading
             | Server::TryAgain
@@ -33,7 +33,7 @@ pub fn kind(error: &RedisError) -> ErrorKind {
     }
 }
 
-/// Whether the connection is of no use any more, and a new one may be.
+/// Whether the connection is unusable and a new one may work.
 pub fn is_over(error: &RedisError) -> bool {
     matches!(
         error.kind(),
@@ -49,19 +49,19 @@ pub fn is_over(error: &RedisError) -> bool {
     )
 }
 
-/// Whether the server may have done what it was asked and could not say so.
+/// Whether the server may have carried out the call without reporting it.
 pub(crate) fn is_doubtful(error: &CallError) -> bool {
     error.kind == ErrorKind::Unreachable
 }
 
-/// A failed call, in one line.
+/// Returns the error of a failed call, in one line.
 pub fn failed(place: &str, error: &RedisError) -> CallError {
     let kind = kind(error);
-    let words = error.to_string();
-    let words = words.lines().next().unwrap_or_default();
+    let text = error.to_string();
+    let words = text.lines().next().unwrap_or_default();
     let hint = match error.kind() {
         ServerError::RESP3NotSupported => "; wanted Redis 7.0 or later",
-        // Earlier ones do not know what our scripts begin with.
+        // Earlier versions do not know the first line of these scripts.
         _ if words.contains("compiling script") => "; wanted Redis 7.0 or later",
         ServerError::Server(Server::CrossSlot) => "; in a cluster all keys of a call share a slot",
         _ => "",
@@ -72,12 +72,12 @@ pub fn failed(place: &str, error: &RedisError) -> CallError {
     }
 }
 
-/// What is wrong, with the server that it is about.
+/// Returns a message that names the server it is about.
 pub fn named(place: &str, what: &str) -> String {
     format!("Redis at {place}: {what}")
 }
 
-/// An answer that none of our scripts gives.
+/// Returns the error for an answer that none of the scripts gives.
 pub(crate) fn unexpected_answer(place: &str, what: &str) -> CallError {
     CallError {
         kind: ErrorKind::Invalid,
@@ -90,11 +90,14 @@ mod tests {
     use super::*;
     use redis::{ConnectionInfo, IntoConnectionInfo};
 
+    fn of(kind: ServerError) -> RedisError {
+        RedisError::from((kind, "words"))
+    }
+
     #[test]
     fn errors_are_classified_as_transient_or_not() {
         let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         assert_eq!(kind(&refused.into()), ErrorKind::Unreachable);
-        let of = |kind| RedisError::from((kind, "words"));
         for (error, wanted) in [
             (ServerError::Server(Server::ReadOnly), ErrorKind::Transient),
             (
@@ -114,8 +117,8 @@ mod tests {
         }
         assert!(!is_over(&of(ServerError::Server(Server::BusyLoading))));
         let says = "Error compiling script (new function)".to_owned();
-        let old = (ServerError::Server(Server::ResponseError), "ERR", says);
-        let old = failed("127.0.0.1:1", &old.into()).message;
+        let answer = (ServerError::Server(Server::ResponseError), "ERR", says);
+        let old = failed("127.0.0.1:1", &answer.into()).message;
         assert!(old.ends_with("; wanted Redis 7.0 or later"), "{old}");
         let line = failed("127.0.0.1:1", &of(ServerError::Server(Server::Moved))).message;
         assert!(

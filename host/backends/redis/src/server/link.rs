@@ -1,13 +1,13 @@
-//! The connections to a server, or to the nodes of a cluster: each opened when it is first needed
-//! and again whenever it is lost. Retries nothing that may have been carried out: the caller knows
-//! whether that is safe. `topology` decides which node a call goes to.
+//! The connections to a server, or to the nodes of a cluster. Each is opened when it is first
+//! needed, and again whenever it is lost. A call that may have been carried out is not retried
+//! here: the caller knows whether that is safe. `topology` decides which node gets a call.
 
-use super::call::{Asking, RedisCall};
+use super::call::{AskingConnection, RedisCall};
 use super::dial::TlsFiles;
 use super::errors;
 use super::notifier::{Notifier, Notifiers};
 use super::slots;
-use super::topology::{ANSWER, Heard, Node, Servers};
+use super::topology::{ANSWER, Node, NodeAnswer, Servers};
 use dispatcher_core::clock;
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use redis::{AsyncConnectionConfig, FromRedisValue, Pipeline, PushInfo, ScriptInvocation};
@@ -15,21 +15,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// How many calls may carry much at once: so many of `LONGEST` bytes a line of 100 Mbit/s carries in
-/// the time of an answer.
+/// The maximum number of long calls at once: a line of 100 Mbit/s carries this many of `LONGEST`
+/// bytes in the time of an answer.
 const LONG: usize = 2;
-/// So often a call follows a queue to its new node before it is left to the caller.
+/// The number of times that a call follows a queue to its new node before it is left to the caller.
 const MOVES: usize = 5;
-/// How long a call waits, in milliseconds, before each further try while its slot is being moved.
-/// Together they are shorter than a worker's sign of life lasts.
+/// The waits, in milliseconds, before each further try of a call while its slot is being moved.
+/// Together they are shorter than the life of a worker without a heartbeat.
 const WAITS_MS: [u64; 6] = [10, 20, 40, 80, 160, 320];
 
-/// Where a server is and how it is spoken to.
+/// The address of a server, and the TLS files.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct RedisAddress {
-    /// See `address`.
+    /// The address; see `address`.
     pub url: String,
-    /// For `rediss://`.
+    /// The files for `rediss://`.
     pub tls: TlsFiles,
 }
 
@@ -48,28 +48,28 @@ impl From<&String> for RedisAddress {
     }
 }
 
-/// One connection to a server, or to each node of a cluster that it calls, for commands and for what
-/// servers tell. Clones share it.
+/// A connection to a server, or to each node of a cluster that it calls, for commands and for the
+/// servers' notifications. Clones share it.
 #[derive(Clone)]
 pub struct Link {
     servers: Arc<Servers>,
-    /// The slot that its calls are about; without one, any node will do.
+    /// The slot of its calls; without one, any node will do.
     slot: Option<u16>,
 }
 
-/// The connections of a process to a server. Answers come in the order of the calls, so what keeps
-/// the process alive there has a connection that no payload travels on.
+/// The connections of a process to a server. Answers come in the order of the calls, so the calls
+/// that keep the process alive there have a connection that carries no payloads.
 #[derive(Clone)]
 pub struct RedisConnections {
-    /// For whatever takes its time, and for what the server tells.
+    /// The link for calls that take time, and for the server's notifications.
     pub link: Link,
-    /// For what is short and must be in time.
+    /// The link for short calls that must be in time.
     pub urgent: Link,
     long: Arc<Semaphore>,
 }
 
 impl RedisConnections {
-    /// To the server of this address; see `Link::new`.
+    /// Creates connections to the server of this address; see `Link::new`.
     pub(crate) fn new(place: &RedisAddress) -> Result<Self, CallError> {
         let link = Link::new(place)?;
         Ok(Self {
@@ -82,7 +82,7 @@ impl RedisConnections {
         })
     }
 
-    /// The same for calls about `key`, and keys in its slot.
+    /// Returns the connections for calls about `key`, and keys in its slot.
     pub(crate) fn of(&self, key: &str) -> Self {
         Self {
             link: self.link.of(key),
@@ -91,9 +91,9 @@ impl RedisConnections {
         }
     }
 
-    /// Waits for the turn of a call on `link` that carries much, or may bring it: its time runs from
-    /// when it is made, and all that are made at once share the line. The turn ends with what this
-    /// returns; keep it for no longer than the call.
+    /// Waits for the turn of a call on `link` that sends or may return much data: its time limit
+    /// runs from when it is made, and concurrent calls share the line. The turn ends with the
+    /// permit; the caller keeps it no longer than the call.
     pub(crate) async fn turn(&self) -> SemaphorePermit<'_> {
         self.long.acquire().await.expect("nobody closes it")
     }
@@ -104,7 +104,7 @@ fn answers() -> AsyncConnectionConfig {
 }
 
 impl Link {
-    /// Reads the address and the files of TLS; connects to nothing. No error quotes the address.
+    /// Reads the address and the TLS files. Does not connect. Errors do not quote the address.
     pub(crate) fn new(place: &RedisAddress) -> Result<Self, CallError> {
         let notifiers = Arc::new(Notifiers::default());
         let ears = notifiers.clone();
@@ -118,7 +118,7 @@ impl Link {
         })
     }
 
-    /// The same for calls about `key`, and keys in its slot.
+    /// Returns the link for calls about `key`, and keys in its slot.
     pub(crate) fn of(&self, key: &str) -> Self {
         Self {
             servers: self.servers.clone(),
@@ -126,19 +126,19 @@ impl Link {
         }
     }
 
-    /// Hosts and ports, for messages.
+    /// Returns hosts and ports, for messages.
     pub(crate) fn place(&self) -> &str {
         self.servers.place()
     }
 
-    /// Whether the server is one of a cluster.
+    /// Whether the server belongs to a cluster.
     pub(crate) async fn is_cluster(&self) -> Result<bool, CallError> {
         self.servers.node_of(self.slot).await?;
         Ok(self.servers.is_cluster())
     }
 
-    /// Runs a script. Follows its key to another node of a cluster: a node that says that the key is
-    /// elsewhere has done nothing.
+    /// Runs a script. Follows its key to another node of a cluster: a node that redirects a call
+    /// has done nothing.
     pub(crate) async fn run<T: FromRedisValue>(
         &self,
         script: &ScriptInvocation<'_>,
@@ -159,22 +159,22 @@ impl Link {
         loop {
             let node = self.servers.node_of(self.slot).await?;
             let heard = match self.on(&node, call, false).await? {
-                Heard::Moving { slot, to } => {
+                NodeAnswer::Moving { slot, to } => {
                     if self.servers.has_given_away(&node, slot).await {
                         self.on(&self.servers.node(&to), call, true).await?
                     } else {
-                        Heard::Unsettled
+                        NodeAnswer::Unsettled
                     }
                 }
                 heard => heard,
             };
             match heard {
-                Heard::Answer(answer) => return answer,
-                Heard::Moved if moves + 1 < MOVES => moves += 1,
-                Heard::Moved => {
+                NodeAnswer::Answer(answer) => return answer,
+                NodeAnswer::Moved if moves + 1 < MOVES => moves += 1,
+                NodeAnswer::Moved => {
                     return Err(self.passing(self.place(), "the queue keeps moving between nodes"));
                 }
-                Heard::Moving { .. } | Heard::Unsettled => match waits.next() {
+                NodeAnswer::Moving { .. } | NodeAnswer::Unsettled => match waits.next() {
                     Some(wait) => {
                         let wait = Duration::from_millis(*wait);
                         clock::sleep_until(Some(clock::now() + wait)).await;
@@ -188,16 +188,16 @@ impl Link {
         }
     }
 
-    /// Makes a call on one node; `asking` as one to which the slot is being moved.
+    /// Makes a call on one node. With `asking`, the slot is being moved to this node.
     async fn on<T: FromRedisValue>(
         &self,
         node: &Arc<Node>,
         call: RedisCall<'_>,
         asking: bool,
-    ) -> Result<Heard<T>, CallError> {
+    ) -> Result<NodeAnswer<T>, CallError> {
         let (number, mut live) = self.servers.connection(node).await?;
         let answer = if asking {
-            call.on(&mut Asking(&mut live.connection)).await
+            call.on(&mut AskingConnection(&mut live.connection)).await
         } else {
             call.on(&mut live.connection).await
         };
@@ -212,7 +212,7 @@ impl Link {
         self.servers.node_of(self.slot).await?;
         let mut answers = Vec::new();
         for node in self.servers.masters() {
-            if let Heard::Answer(answer) =
+            if let NodeAnswer::Answer(answer) =
                 self.on(&node, RedisCall::Commands(pipeline), false).await?
             {
                 answers.push(answer);
@@ -221,8 +221,9 @@ impl Link {
         Ok(answers)
     }
 
-    /// Passes on to the notifier what is said on the channel, from now on and after every reconnection.
-    /// Ask again now and then: in a cluster that finds another node if the one that told is gone.
+    /// Passes messages on the channel to the notifier, from now on and after every reconnection.
+    /// The caller repeats this now and then: in a cluster it finds another node if the one that
+    /// sent the messages is gone.
     pub(crate) async fn listen(
         &self,
         channel: &str,

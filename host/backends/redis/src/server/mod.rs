@@ -1,7 +1,7 @@
-//! A Redis server, for all that keep something there: `address` is where it is, `dial` how a
-//! connection is made, `topology` which server a call goes to (`slots` of a cluster), `link` and
-//! `call` the calls, `notifier` the messages of the server, `errors` the meaning of its errors.
-//! Knows no queue and no schedule, and no script.
+//! A Redis server, for everything that is stored there: `address` parses addresses, `dial` opens a
+//! connection, `topology` decides which server gets a call (`slots` of a cluster), `link` and
+//! `call` make the calls, `notifier` passes on messages of the server, and `errors` classifies its
+//! errors. Independent of queues, schedules and scripts.
 
 pub mod address;
 mod call;
@@ -14,8 +14,8 @@ mod topology;
 
 pub use slots::slot;
 
-/// Maximum bytes of one message, attributes included: half of what a line of 100 Mbit/s carries
-/// in the five seconds that a call may take.
+/// The maximum number of bytes of one message, attributes included: half of what a line of 100
+/// Mbit/s carries in the five seconds that a call may take.
 pub const LONGEST: usize = 32_000_000;
-/// Maximum bytes of the messages of one call, unless it is one alone.
+/// The maximum number of bytes of the messages of one call, unless it has only one.
 pub const CALL: usize = 8_000_000;

@@ -1,25 +1,26 @@
 //! Notifications of the server: a message can be received, a delivery was cancelled, the connection
-//! is lost. Only hints, except cancellations: receivers look by themselves, later, and an extension
-//! of a lost lease is refused.
+//! is lost. They are only hints, except cancellations: receivers look later without them, and an
+//! extension of a lost lease is refused.
 
 use dispatcher_core::message::{Loss, Receipt};
+use parking_lot::{Mutex, MutexGuard};
 use redis::{PushInfo, PushKind, Value};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use tokio::sync::{mpsc, watch};
 
-/// What one queue hears.
+/// The notifications of one queue.
 #[derive(Debug)]
 pub(crate) struct Notifier {
-    /// Changes at every notification.
+    /// A number that changes at every notification.
     pub notifications: watch::Sender<u64>,
     lost: mpsc::UnboundedSender<Vec<Loss>>,
-    /// Whatever is said is a task that was cancelled, and passed on in place of a receipt.
+    /// Whether its messages are cancelled tasks, which are passed on in place of receipts.
     of_tasks: bool,
 }
 
 impl Notifier {
-    /// A notifier, and where deliveries are told that were lost before their time.
+    /// Creates a notifier, and the receiver of deliveries that are lost before their time.
     pub(crate) fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Vec<Loss>>) {
         let (lost, losses) = mpsc::unbounded_channel();
         let notifications = watch::Sender::new(0);
@@ -34,7 +35,7 @@ impl Notifier {
         )
     }
 
-    /// One that hears the payloads of cancelled tasks, which come as receipts do.
+    /// Creates a notifier of the payloads of cancelled tasks, which come as receipts do.
     pub(crate) fn of_tasks() -> (Arc<Self>, mpsc::UnboundedReceiver<Vec<Loss>>) {
         let (lost, losses) = mpsc::unbounded_channel();
         let notifier = Self {
@@ -45,13 +46,13 @@ impl Notifier {
         (Arc::new(notifier), losses)
     }
 
-    /// Wakes whoever waits.
+    /// Wakes the receives that wait.
     pub(crate) fn notify(&self) {
         self.notifications
             .send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// Tells of lost deliveries.
+    /// Reports lost deliveries.
     pub(crate) fn lose(&self, losses: Vec<Loss>) {
         if !losses.is_empty() {
             // A queue that is closed has no deliveries.
@@ -77,11 +78,12 @@ pub(crate) struct Notifiers {
     by_channel: Mutex<ByChannel>,
 }
 
-/// A queue that is opened twice has two notifiers on one channel.
+/// The notifiers of each channel. A queue that is opened twice has two on one channel.
 type ByChannel = HashMap<String, Vec<Weak<Notifier>>>;
 
 impl Notifiers {
-    /// Hangs up a notifier. Whether the channel has to be subscribed to: it is the first there.
+    /// Adds a notifier. Returns whether it is the first of the channel, which must then be
+    /// subscribed to.
     pub(crate) fn register(&self, channel: &str, notifier: &Arc<Notifier>) -> bool {
         let mut notifiers = self.lock();
         let there = notifiers.entry(channel.to_owned()).or_default();
@@ -95,12 +97,12 @@ impl Notifiers {
         first
     }
 
-    /// Takes the notifiers of a channel down that could not be subscribed to, so that it is retried.
+    /// Removes the notifiers of a channel that could not be subscribed to, so that it is retried.
     pub(crate) fn unregister(&self, channel: &str) {
         self.lock().remove(channel);
     }
 
-    /// The channels of all notifiers that are still of use.
+    /// Returns the channels of all notifiers that are still in use.
     pub(crate) fn channels(&self) -> Vec<String> {
         let mut notifiers = self.lock();
         for there in notifiers.values_mut() {
@@ -110,7 +112,7 @@ impl Notifiers {
         notifiers.keys().cloned().collect()
     }
 
-    /// Passes on what the server said.
+    /// Passes on a message of the server.
     pub(crate) fn pass_on(&self, said: &PushInfo) {
         match (&said.kind, said.data.as_slice()) {
             (PushKind::Message, [Value::BulkString(channel), Value::BulkString(words)]) => {
@@ -123,7 +125,7 @@ impl Notifiers {
                     .iter()
                     .for_each(|notifier| notifier.pass_on(words));
             }
-            // Whoever waits looks at once, which connects again.
+            // The receives that wait look at once, which reconnects.
             (PushKind::Disconnection, _) => {
                 let notifiers: Vec<_> = {
                     let all = self.lock();
@@ -136,9 +138,7 @@ impl Notifiers {
     }
 
     fn lock(&self) -> MutexGuard<'_, ByChannel> {
-        self.by_channel
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.by_channel.lock()
     }
 }
 
@@ -147,10 +147,10 @@ mod tests {
     use super::*;
 
     fn message(channel: &str, words: &str) -> PushInfo {
-        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let data = [channel, words].map(|text| Value::BulkString(text.as_bytes().to_vec()));
         PushInfo {
             kind: PushKind::Message,
-            data: vec![text(channel), text(words)],
+            data: data.into(),
         }
     }
 

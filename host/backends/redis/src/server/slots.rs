@@ -1,4 +1,4 @@
-//! Which node of a cluster holds which slots. Pure (Redis Cluster specification, "key distribution
+//! The slots of the nodes of a cluster. Pure (Redis Cluster specification, "key distribution
 //! model").
 
 use super::address::Host;
@@ -8,7 +8,8 @@ use std::net::IpAddr;
 
 const SLOTS: u16 = 16_384;
 
-/// The slot of a key: what stands between its first `{` and the next `}` decides, if anything does.
+/// Returns the slot of a key. The text between its first `{` and the next `}`, if any, decides
+/// alone.
 pub fn slot(key: &str) -> u16 {
     let tag = key
         .split_once('{')
@@ -31,19 +32,19 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// Who is the master of which slots.
+/// The masters of the slots.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Slots {
-    /// First slot, last slot, master.
+    /// The first slot, the last slot and the master.
     ranges: Vec<(u16, u16, Host)>,
-    /// By address, what nodes are called that announce a name as well.
+    /// The names of nodes that announce one, by address.
     names: HashMap<Host, Host>,
 }
 
 impl Slots {
-    /// Reads an answer to `CLUSTER SLOTS` of the node `asked`; `None` if it is not one. With `names`,
-    /// a node that announces a host name beside its address is called by it: certificates are for
-    /// names.
+    /// Reads an answer to `CLUSTER SLOTS` of the node `asked`; `None` if it is not one. With
+    /// `names`, a node that announces a host name beside its address gets this name, because
+    /// certificates are for names.
     pub(super) fn read(answer: &Value, asked: &Host, names: bool) -> Option<Self> {
         let Value::Array(ranges) = answer else {
             return None;
@@ -62,36 +63,41 @@ impl Slots {
         Some(read)
     }
 
-    /// The endpoint that the cluster prefers, the port, an id, and what else is known of the node
-    /// (`addNodeToNodeReply` of Redis 7.0).
+    /// Reads a master: the endpoint that the cluster prefers, the port, an id, and other properties
+    /// of the node (`addNodeToNodeReply` of Redis 7.0).
     fn master_of(&mut self, master: &[Value], asked: &Host, names: bool) -> Option<Host> {
         let port = number(master.get(1)?)?;
-        let endpoint = match master.first()? {
+        let preferred = match master.first()? {
             Value::Nil => None,
             endpoint => Some(text(endpoint)?),
         };
-        let about = |key: &str| about(master.get(3)?, key).filter(|text| is_known(text));
-        let at = |name: String| Host { name, port };
-        let endpoint = match endpoint.filter(|text| *text != "?") {
+        let others = master.get(3);
+        let endpoint = match preferred.filter(|text| *text != "?") {
             Some(name) if !name.is_empty() => name.to_owned(),
-            // A name is preferred, and the node has none.
-            None if about("ip").is_some() && !matches!(master.first(), Some(Value::Nil)) => {
-                about("ip").map(str::to_owned)?
+            // The cluster prefers names, and the node has none.
+            None if about(others, "ip").is_some() && preferred.is_some() => {
+                about(others, "ip").map(str::to_owned)?
             }
-            // A node that does not know its own address leaves it out: it is where it was asked.
+            // A node that does not know its own address leaves it out; it is where it was asked.
             _ => asked.name.clone(),
         };
-        match about("hostname") {
-            Some(name) if names && endpoint.parse::<IpAddr>().is_ok() => {
-                let named = at(name.to_owned());
-                self.names.insert(at(endpoint), named.clone());
+        let is_address = endpoint.parse::<IpAddr>().is_ok();
+        let at = Host {
+            name: endpoint,
+            port,
+        };
+        match about(others, "hostname") {
+            Some(name) if names && is_address => {
+                let name = name.to_owned();
+                let named = Host { name, port };
+                self.names.insert(at, named.clone());
                 Some(named)
             }
-            _ => Some(at(endpoint)),
+            _ => Some(at),
         }
     }
 
-    /// Reads `HOST:PORT` of a redirection by the node `asked`; `None` where the node does not know.
+    /// Reads `HOST:PORT` of a redirection by the node `asked`; `None` if the node does not know it.
     pub(super) fn node(&self, text: &str, asked: &Host) -> Option<Host> {
         // Without brackets, an IPv6 address ends at its last colon.
         let (name, port) = text.rsplit_once(':')?;
@@ -108,14 +114,14 @@ impl Slots {
         Some(self.names.get(&host).cloned().unwrap_or(host))
     }
 
-    /// The master of a slot; `None` while nobody is.
+    /// Returns the master of a slot; `None` while there is none.
     pub(super) fn master(&self, slot: u16) -> Option<&Host> {
         let mut ranges = self.ranges.iter();
         let found = ranges.find(|(first, last, _)| (*first..=*last).contains(&slot));
         found.map(|(_, _, host)| host)
     }
 
-    /// All masters, each once.
+    /// Returns all masters, each once.
     pub(super) fn masters(&self) -> Vec<Host> {
         let mut masters: Vec<Host> = Vec::new();
         for (_, _, host) in &self.ranges {
@@ -126,9 +132,9 @@ impl Slots {
         masters
     }
 
-    /// A node has said who the master of a slot is now.
+    /// Records the new master of a slot, as reported by a node.
     pub(super) fn moved(&mut self, slot: u16, host: Host) {
-        // What was learnt of this slot alone before.
+        // Removes an earlier entry for this slot alone.
         self.ranges
             .retain(|(first, last, _)| !(*first == slot && *last == slot));
         self.ranges.insert(0, (slot, slot, host));
@@ -143,13 +149,9 @@ fn text(value: &Value) -> Option<&str> {
     }
 }
 
-fn is_known(text: &str) -> bool {
-    !text.is_empty() && text != "?"
-}
-
-/// What is said of a node under this key: a map, or a list of keys and values.
-fn about<'a>(fields: &'a Value, key: &str) -> Option<&'a str> {
-    match fields {
+/// Returns a known property of a node from a map, or from a list of keys and values.
+fn about<'a>(properties: Option<&'a Value>, key: &str) -> Option<&'a str> {
+    let property = match properties? {
         Value::Map(pairs) => {
             let found = pairs.iter().find(|(name, _)| text(name) == Some(key));
             found.and_then(|(_, value)| text(value))
@@ -160,7 +162,8 @@ fn about<'a>(fields: &'a Value, key: &str) -> Option<&'a str> {
             found.and_then(|pair| text(&pair[1]))
         }
         _ => None,
-    }
+    };
+    property.filter(|text| !text.is_empty() && *text != "?")
 }
 
 fn number(value: &Value) -> Option<u16> {
@@ -173,6 +176,36 @@ fn number(value: &Value) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn host(name: &str, port: u16) -> Host {
+        Host {
+            name: name.into(),
+            port,
+        }
+    }
+
+    fn node(name: Value, port: i64) -> Value {
+        Value::Array(vec![name, Value::Int(port), text("id")])
+    }
+
+    fn range(first: i64, last: i64, master: Value) -> Value {
+        let replica = node(text("replica"), 9);
+        Value::Array(vec![Value::Int(first), Value::Int(last), master, replica])
+    }
+
+    /// The range of the slot `port` alone, with a master that has these properties.
+    fn described(endpoint: Value, port: i64, properties: Value) -> Value {
+        let master = Value::Array(vec![endpoint, Value::Int(port), text("id"), properties]);
+        Value::Array(vec![Value::Int(port), Value::Int(port), master])
+    }
+
+    fn property(key: &str, value: &str) -> Value {
+        Value::Map(vec![(text(key), text(value))])
+    }
 
     #[test]
     fn hash_slots_match_the_specification() {
@@ -188,21 +221,11 @@ mod tests {
 
     #[test]
     fn finding_10_cluster_slots_are_parsed_and_updated() {
-        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
-        let node = |name: Value, port| Value::Array(vec![name, Value::Int(port), text("id")]);
-        let range = |first, last, master| {
-            let replica = node(text("replica"), 9);
-            Value::Array(vec![Value::Int(first), Value::Int(last), master, replica])
-        };
         let answer = Value::Array(vec![
             range(0, 99, node(text("a"), 1)),
             range(100, 199, node(text(""), 2)),
             range(300, 16_383, node(Value::Nil, 3)),
         ]);
-        let host = |name: &str, port| Host {
-            name: name.into(),
-            port,
-        };
         let asked = host("asked", 7);
         let mut slots = Slots::read(&answer, &asked, false).expect("a map");
         assert_eq!(slots.master(99), Some(&host("a", 1)));
@@ -219,43 +242,28 @@ mod tests {
 
     #[test]
     fn finding_10_nodes_are_named_as_in_their_certificates() {
-        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
-        let pair = |key: &str, value: &str| (text(key), text(value));
-        let node = |endpoint, port, more| {
-            let master = Value::Array(vec![endpoint, Value::Int(port), text("id"), more]);
-            Value::Array(vec![Value::Int(port), Value::Int(port), master])
-        };
         let named = Value::Array(vec![text("hostname"), text("three")]);
         let answer = Value::Array(vec![
             // A name is preferred.
-            node(text("one"), 1, Value::Map(vec![pair("ip", "10.0.0.1")])),
+            described(text("one"), 1, property("ip", "10.0.0.1")),
             // Addresses are, and names are announced.
-            node(
-                text("10.0.0.2"),
-                2,
-                Value::Map(vec![pair("hostname", "two")]),
-            ),
-            node(text("10.0.0.3"), 3, named),
+            described(text("10.0.0.2"), 2, property("hostname", "two")),
+            described(text("10.0.0.3"), 3, named),
             // A name is preferred, and none is announced.
-            node(text("?"), 4, Value::Map(vec![pair("ip", "10.0.0.4")])),
+            described(text("?"), 4, property("ip", "10.0.0.4")),
             // Neither is told.
-            node(Value::Nil, 5, Value::Map(vec![pair("ip", "10.0.0.5")])),
-            node(text("?"), 6, Value::Map(Vec::new())),
+            described(Value::Nil, 5, property("ip", "10.0.0.5")),
+            described(text("?"), 6, Value::Map(Vec::new())),
         ]);
-        let host = |name: &str, port| Host {
-            name: name.into(),
-            port,
-        };
         let asked = host("asked", 9);
-        let called = |names| {
+        let with = ["one", "two", "three", "10.0.0.4", "asked", "asked"];
+        let without = ["one", "10.0.0.2", "10.0.0.3", "10.0.0.4", "asked", "asked"];
+        for (names, wanted) in [(true, with), (false, without)] {
             let slots = Slots::read(&answer, &asked, names).expect("a map");
             let masters = slots.masters().into_iter();
-            masters.map(|host| host.name).collect::<Vec<_>>()
-        };
-        let with = ["one", "two", "three", "10.0.0.4", "asked", "asked"];
-        assert_eq!(called(true), with);
-        let without = ["one", "10.0.0.2", "10.0.0.3", "10.0.0.4", "asked", "asked"];
-        assert_eq!(called(false), without);
+            let called: Vec<String> = masters.map(|host| host.name).collect();
+            assert_eq!(called, wanted);
+        }
         let slots = Slots::read(&answer, &asked, true).expect("a map");
         assert_eq!(slots.node("10.0.0.2:2", &asked), Some(host("two", 2)));
         assert_eq!(slots.node("10.0.0.2:7", &asked), Some(host("10.0.0.2", 7)));

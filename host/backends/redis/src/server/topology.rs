@@ -1,11 +1,12 @@
-//! Which servers there are and which of them a call goes to: one server, the master that Sentinels
-//! name, or the master of a key's slot in a cluster; and one connection to each.
+//! The servers, and the choice of the one that gets a call: one server, the master that Sentinels
+//! name, or the master of a key's slot in a cluster. Each has one connection.
 //!
-//! In a cluster a call follows `MOVED`, which says that nothing was done, and `ASK` only once the
-//! node that gives the slot away has no key of it any more. Scripts compute the names of their keys,
-//! so a node that has only some of a queue's keys would work on half a queue: until the last key has
-//! moved, a queue stands still. The first key of a script is never written, so the node that gives
-//! the slot away answers every script with `ASK`, and nothing can be added there meanwhile.
+//! In a cluster a call follows `MOVED`, which means that nothing was done. It follows `ASK` only
+//! once the node that gives the slot away has no key of it any more. Scripts compute the names of
+//! their keys, so a node that has only some of a queue's keys would work on half a queue: until the
+//! last key has moved, the queue stands still. The first key of a script is never written, so the
+//! node that gives the slot away answers every script with `ASK`, and nothing can be added there
+//! meanwhile.
 
 use super::address::{Address, Host, WANTED};
 use super::dial::{LiveConnection, Tls, dial, tls};
@@ -16,18 +17,19 @@ use super::slots::Slots;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::error_kind::{CallError, ErrorKind};
+use parking_lot::{Mutex, MutexGuard};
 use redis::{AsyncConnectionConfig, ErrorKind as ServerError, RedisError, ServerErrorKind, Value};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-/// How long an answer may take before the connection counts as lost: longer than any of our scripts
-/// holds the server up.
+/// The time limit of an answer, after which the connection counts as lost. It is longer than any
+/// script blocks the server.
 pub(super) const ANSWER: Duration = Duration::from_secs(5);
-/// Calls that come so soon after a failed attempt to connect share its answer.
+/// The time after a failed attempt to connect in which other calls share its error.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// What to do where the nodes of a cluster are not who their certificates are for.
+/// The advice for a cluster whose nodes do not match their certificates.
 const ANNOUNCE: &str = "; the cluster announced this node: set cluster-announce-hostname on each node to \
                         the name in its certificate, and cluster-preferred-endpoint-type to hostname";
 
@@ -40,11 +42,11 @@ pub(super) struct Servers {
     notifiers: Arc<Notifiers>,
     topology: Arc<Topology>,
     nodes: Mutex<HashMap<Host, Arc<Node>>>,
-    /// The node that tells of what is published: in a cluster each tells of everything.
+    /// The node that sends published messages. In a cluster, each node sends all of them.
     ear: Mutex<Host>,
 }
 
-/// What a node says of a slot that it does not serve.
+/// The answer of a node that does not serve a slot.
 enum Redirection {
     Moved { slot: u16, to: Host },
     Ask { slot: u16, to: Host },
@@ -53,9 +55,9 @@ enum Redirection {
 #[derive(Default)]
 struct Topology {
     known: Mutex<KnownTopology>,
-    /// What a Sentinel named last.
+    /// The master that a Sentinel named last.
     master: Mutex<Option<Host>>,
-    /// One looks at a time.
+    /// Allows one look at a time.
     looking: tokio::sync::Mutex<()>,
 }
 
@@ -66,25 +68,25 @@ enum KnownTopology {
     One,
     Cluster {
         slots: Slots,
-        /// A node could not be reached, or has not what it should have.
+        /// Whether a node could not be reached, or does not have the slots that it should have.
         stale: bool,
     },
 }
 
-/// What a node's answer to a call means.
-pub(super) enum Heard<T> {
+/// The meaning of a node's answer to a call.
+pub(super) enum NodeAnswer<T> {
     /// The call was made, or has failed.
     Answer(Result<T, CallError>),
-    /// Nothing was done: another node has the slot, which is known now.
+    /// The node did nothing: another node has the slot, which is recorded.
     Moved,
-    /// Nothing was done: the slot is being moved, and what was asked for is not on this node.
+    /// The node did nothing: the slot is being moved, and the requested keys are not there.
     Moving {
         /// The slot.
         slot: u16,
-        /// Where it is moved to.
+        /// The node to which it is moved.
         to: Host,
     },
-    /// Nothing was done, and nobody knows yet who would do it.
+    /// The node did nothing, and it is not known yet which node has the slot.
     Unsettled,
 }
 
@@ -95,7 +97,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Host and port, for messages.
+    /// Returns host and port, for messages.
     pub(super) fn name(&self) -> String {
         self.host.to_string()
     }
@@ -103,7 +105,7 @@ impl Node {
 
 #[derive(Default)]
 struct TopologyState {
-    /// Grows with every connection.
+    /// A number that grows with every connection.
     number: u64,
     live: Option<LiveConnection>,
     failed: Option<(BootInstant, CallError)>,
@@ -111,24 +113,23 @@ struct TopologyState {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Every change is complete or not begun.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl Servers {
-    /// Reads the address and the files of TLS. `notifiers` are notified of what is published.
+    /// Reads the address and the TLS files. `notifiers` get published messages.
     pub(super) fn new(
         place: &RedisAddress,
         config: AsyncConnectionConfig,
         notifiers: Arc<Notifiers>,
     ) -> Result<Self, CallError> {
-        let refused = |message: String| CallError {
-            kind: ErrorKind::Invalid,
-            message,
-        };
         let address = Address::parse(&place.url)
-            .map_err(|why| refused(format!("the address of Redis: {why}; wanted {WANTED}")))?;
-        let tls = address.tls.then(|| tls(&place.tls)).transpose();
-        let tls = tls.map_err(|why| refused(format!("TLS to Redis: {why}")))?;
+            .map_err(|why| invalid(format!("the address of Redis: {why}; wanted {WANTED}")))?;
+        let tls = address
+            .tls
+            .then(|| tls(&place.tls))
+            .transpose()
+            .map_err(|why| invalid(format!("TLS to Redis: {why}")))?;
         let known = match address.sentinels {
             Some(_) => KnownTopology::One,
             None => KnownTopology::Nothing,
@@ -148,7 +149,7 @@ impl Servers {
         })
     }
 
-    /// Other connections to the same servers. Nothing can be listened to on them.
+    /// Returns other connections to the same servers. They do not support listening.
     pub(super) fn beside(&self, config: AsyncConnectionConfig) -> Self {
         Self {
             address: self.address.clone(),
@@ -162,7 +163,7 @@ impl Servers {
         }
     }
 
-    /// Hosts and ports, for messages.
+    /// Returns hosts and ports, for messages.
     pub(super) fn place(&self) -> &str {
         &self.place
     }
@@ -172,7 +173,7 @@ impl Servers {
         matches!(&*lock(&self.topology.known), KnownTopology::Cluster { .. })
     }
 
-    /// The node that calls about a slot go to; without a slot, any.
+    /// Returns the node for calls about a slot; without a slot, any node.
     pub(super) async fn node_of(&self, slot: Option<u16>) -> Result<Arc<Node>, CallError> {
         for _ in 0..2 {
             match &*lock(&self.topology.known) {
@@ -200,7 +201,7 @@ impl Servers {
         })
     }
 
-    /// All masters, or the one server.
+    /// Returns all masters, or the one server.
     pub(super) fn masters(&self) -> Vec<Arc<Node>> {
         let hosts = match &*lock(&self.topology.known) {
             KnownTopology::Cluster { slots, .. } => slots.masters(),
@@ -209,7 +210,7 @@ impl Servers {
         hosts.iter().map(|host| self.node(host)).collect()
     }
 
-    /// A node by its place, whatever is known of the cluster.
+    /// Returns the node of a host, whether or not the known cluster contains it.
     pub(super) fn node(&self, host: &Host) -> Arc<Node> {
         let mut nodes = lock(&self.nodes);
         let node = nodes.entry(host.clone()).or_insert_with(|| {
@@ -221,14 +222,14 @@ impl Servers {
         node.clone()
     }
 
-    /// What is known of a cluster is to be asked again before the next call.
+    /// Marks the known slots of a cluster as stale, so that they are fetched before the next call.
     fn outdate(&self) {
         if let KnownTopology::Cluster { stale, .. } = &mut *lock(&self.topology.known) {
             *stale = true;
         }
     }
 
-    /// Asks what kind of server this is, and who has which slots.
+    /// Fetches the kind of server, and the slots of a cluster.
     async fn look(&self) -> Result<(), CallError> {
         let _one_at_a_time = self.topology.looking.lock().await;
         let mut hosts = match &*lock(&self.topology.known) {
@@ -255,7 +256,7 @@ impl Servers {
                     }
                     return Ok(());
                 }
-                // Nothing that another node could know better.
+                // Another node would not know better.
                 Err(error) if error.kind == ErrorKind::AccessDenied => return Err(error),
                 Err(error) => failed = Some(error),
             }
@@ -268,31 +269,25 @@ impl Servers {
         let (number, mut live) = self.connection(&node).await?;
         let known = matches!(&*lock(&self.topology.known), KnownTopology::Cluster { .. });
         let place = host.to_string();
-        let refused = |why: &str| CallError {
-            kind: ErrorKind::Invalid,
-            message: errors::named(&place, why),
-        };
         if !known {
             let answer = redis::cmd("HELLO").query_async(&mut live.connection).await;
             let hello: HashMap<String, Value> = self.plainly(&node, number, answer).await?;
             match word(&hello, "mode").as_str() {
                 "cluster" => {}
                 "sentinel" => {
-                    return Err(refused(
-                        "it is a Sentinel; write redis+sentinel://HOST:PORT,…/MASTER",
-                    ));
+                    let why = "it is a Sentinel; write redis+sentinel://HOST:PORT,…/MASTER";
+                    return Err(invalid(errors::named(&place, why)));
                 }
                 _ if self.address.hosts.len() > 1 => {
-                    return Err(refused(
-                        "several hosts mean a cluster, and it is a single server",
-                    ));
+                    let why = "several hosts mean a cluster, and it is a single server";
+                    return Err(invalid(errors::named(&place, why)));
                 }
                 _ => return Ok(KnownTopology::One),
             }
         }
         let mut slots = redis::cmd("CLUSTER");
-        let answer = slots.arg("SLOTS").query_async(&mut live.connection).await;
-        let answer: Value = self.plainly(&node, number, answer).await?;
+        let asked = slots.arg("SLOTS").query_async(&mut live.connection).await;
+        let answer: Value = self.plainly(&node, number, asked).await?;
         match Slots::read(&answer, host, self.address.tls) {
             Some(slots) if slots.masters().is_empty() => Err(CallError {
                 kind: ErrorKind::Transient,
@@ -306,43 +301,43 @@ impl Servers {
         }
     }
 
-    /// Notes what an answer says of the connection and the cluster.
+    /// Records what an answer means for the connection and the cluster.
     pub(super) async fn note_answer<T>(
         &self,
         node: &Arc<Node>,
         number: u64,
         answer: Result<T, RedisError>,
-    ) -> Heard<T> {
+    ) -> NodeAnswer<T> {
         let error = match answer {
-            Ok(answer) => return Heard::Answer(Ok(answer)),
+            Ok(answer) => return NodeAnswer::Answer(Ok(answer)),
             Err(error) => error,
         };
         if !self.is_cluster() {
-            return Heard::Answer(self.plainly(node, number, Err(error)).await);
+            return NodeAnswer::Answer(self.plainly(node, number, Err(error)).await);
         }
         match self.redirection(node, &error) {
             Some(Redirection::Moved { slot, to }) => {
                 if let KnownTopology::Cluster { slots, .. } = &mut *lock(&self.topology.known) {
                     slots.moved(slot, to);
                 }
-                return Heard::Moved;
+                return NodeAnswer::Moved;
             }
-            Some(Redirection::Ask { slot, to }) => return Heard::Moving { slot, to },
+            Some(Redirection::Ask { slot, to }) => return NodeAnswer::Moving { slot, to },
             None => {}
         }
         match error.kind() {
-            // It does not tell where to.
+            // The error does not say where the slot is.
             ServerError::Server(ServerErrorKind::Moved) => {
                 self.outdate();
-                Heard::Moved
+                NodeAnswer::Moved
             }
-            // Of a transaction nothing is done unless all is.
+            // A transaction is done completely or not at all.
             ServerError::Server(ServerErrorKind::ExecAbort) => {
                 self.outdate();
-                Heard::Unsettled
+                NodeAnswer::Unsettled
             }
             ServerError::Server(ServerErrorKind::Ask | ServerErrorKind::TryAgain) => {
-                Heard::Unsettled
+                NodeAnswer::Unsettled
             }
             _ => {
                 if errors::is_over(&error)
@@ -350,12 +345,13 @@ impl Servers {
                 {
                     self.outdate();
                 }
-                Heard::Answer(self.plainly(node, number, Err(error)).await)
+                NodeAnswer::Answer(self.plainly(node, number, Err(error)).await)
             }
         }
     }
 
-    /// Where a node says that a slot is, or is going. The errors of a pipeline say the same.
+    /// Returns where a slot is, or is going, according to a node. Also reads the errors of a
+    /// pipeline.
     fn redirection(&self, node: &Node, error: &RedisError) -> Option<Redirection> {
         let errors = error.clone().into_server_errors()?;
         errors.iter().find_map(|(_, error)| {
@@ -374,8 +370,8 @@ impl Servers {
         })
     }
 
-    /// Whether a node that gives a slot away has no key of it any more, so that all that there is of
-    /// it is on the other node.
+    /// Whether a node that gives a slot away has no key of it any more, so that all its keys are on
+    /// the other node.
     pub(super) async fn has_given_away(&self, node: &Arc<Node>, slot: u16) -> bool {
         let Ok((number, mut live)) = self.connection(node).await else {
             return false;
@@ -386,7 +382,7 @@ impl Servers {
         matches!(self.plainly(node, number, keys).await, Ok(0))
     }
 
-    /// Notes what an answer says of the connection alone.
+    /// Records what an answer means for the connection alone.
     async fn plainly<T>(
         &self,
         node: &Node,
@@ -413,7 +409,7 @@ impl Servers {
         }
     }
 
-    /// A node's connection and its number; made if there is none.
+    /// Returns a node's connection and its number. Connects if there is none.
     pub(super) async fn connection(&self, node: &Node) -> Result<(u64, LiveConnection), CallError> {
         let mut state = node.state.lock().await;
         if let Some(live) = &state.live {
@@ -441,49 +437,56 @@ impl Servers {
     }
 
     async fn connect(&self, host: &Host) -> Result<LiveConnection, CallError> {
-        let failed = |error: &RedisError| {
-            let mut failed = errors::failed(&self.name_of(host), error);
-            // The name of the node's certificate is another, as often with addresses.
-            if self.is_cluster()
-                && !self.address.hosts.contains(host)
-                && failed.message.contains("certificate")
-            {
-                failed.message.push_str(ANNOUNCE);
-            }
-            failed
-        };
-        let host = match self.address.sentinels {
+        let node = match self.address.sentinels {
             Some(_) => &self.master().await?,
             None => host,
         };
         let login = &self.address.login;
-        let mut live = dial(host, self.tls.as_ref(), login, &self.config)
+        let mut live = dial(node, self.tls.as_ref(), login, &self.config)
             .await
-            .map_err(|error| failed(&error))?;
+            .map_err(|error| self.not_connected(host, &error))?;
         if self.address.sentinels.is_some() {
-            let hello = redis::cmd("HELLO").query_async(&mut live.connection).await;
-            let hello: HashMap<String, Value> = hello.map_err(|error| failed(&error))?;
+            let hello: HashMap<String, Value> = redis::cmd("HELLO")
+                .query_async(&mut live.connection)
+                .await
+                .map_err(|error| self.not_connected(host, &error))?;
             if word(&hello, "role") != "master" {
-                let why = format!("{host} is not a master yet, or no longer");
+                let why = format!("{node} is not a master yet, or no longer");
                 return Err(CallError {
                     kind: ErrorKind::Transient,
                     message: errors::named(&self.place, &why),
                 });
             }
         }
-        let is_ear = self.address.sentinels.is_some() || *lock(&self.ear) == *host;
+        let is_ear = self.address.sentinels.is_some() || *lock(&self.ear) == *node;
         let channels = self.notifiers.channels();
         if is_ear && !channels.is_empty() {
             let subscribed = live.connection.subscribe(&channels).await;
-            subscribed.map_err(|error| failed(&error))?;
+            subscribed.map_err(|error| self.not_connected(host, &error))?;
         }
         Ok(live)
     }
 
-    /// The master that the first Sentinel names which answers.
+    /// Returns the error of a connection to a host.
+    fn not_connected(&self, host: &Host, error: &RedisError) -> CallError {
+        let mut failed = errors::failed(&self.name_of(host), error);
+        // The node's certificate has another name, as is common with addresses.
+        if self.is_cluster()
+            && !self.address.hosts.contains(host)
+            && failed.message.contains("certificate")
+        {
+            failed.message.push_str(ANNOUNCE);
+        }
+        failed
+    }
+
+    /// Returns the master that the first answering Sentinel names.
     async fn master(&self) -> Result<Host, CallError> {
-        let sentinels = self.address.sentinels.as_ref();
-        let sentinels = sentinels.expect("only asked where there are some");
+        let sentinels = self
+            .address
+            .sentinels
+            .as_ref()
+            .expect("only asked where there are some");
         let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER));
         let mut failed = None;
         for host in &self.address.hosts {
@@ -517,7 +520,7 @@ impl Servers {
         Err(failed.expect("an address has a host"))
     }
 
-    /// See `Link::listen`.
+    /// Listens to a channel; see `Link::listen`.
     pub(super) async fn listen(
         &self,
         slot: Option<u16>,
@@ -539,15 +542,19 @@ impl Servers {
         })
     }
 
-    /// Subscribes on the node that tells, or on another if it cannot be reached.
+    /// Subscribes on the node that sends published messages, or on another if it cannot be reached.
     async fn subscribe(&self, channel: &str, first: bool) -> Result<(), CallError> {
         let mut failed = None;
         let before = lock(&self.ear).clone();
-        let others = self.masters().into_iter().map(|node| node.host.clone());
-        let others = others.filter(|host| *host != before);
-        let hosts: Vec<Host> = match self.is_cluster() {
-            true => std::iter::once(before.clone()).chain(others).collect(),
-            false => vec![before.clone()],
+        let others = self
+            .masters()
+            .into_iter()
+            .map(|node| node.host.clone())
+            .filter(|host| *host != before);
+        let hosts: Vec<Host> = if self.is_cluster() {
+            std::iter::once(before.clone()).chain(others).collect()
+        } else {
+            vec![before.clone()]
         };
         for host in hosts {
             let node = self.node(&host);
@@ -576,12 +583,8 @@ impl Servers {
     }
 }
 
-/// Logs a failover, or a master that came or went. Nothing where none was known before.
+/// Logs a failover, or a master that came or went. Logs nothing if none was known before.
 fn note_change(before: Vec<Host>, now: Vec<Host>) {
-    let other_than = |hosts: &[Host], others: &[Host]| {
-        let missing = hosts.iter().filter(|host| !others.contains(host));
-        missing.map(Host::to_string).collect::<Vec<_>>().join(",")
-    };
     let (gone, new) = (other_than(&before, &now), other_than(&now, &before));
     let has_changed = !gone.is_empty() || !new.is_empty();
     if has_changed && !before.is_empty() {
@@ -589,7 +592,20 @@ fn note_change(before: Vec<Host>, now: Vec<Host>) {
     }
 }
 
-/// A word of an answer to `HELLO`; empty if it is not there.
+/// Returns the hosts that are not among the others.
+fn other_than(hosts: &[Host], others: &[Host]) -> String {
+    let missing = hosts.iter().filter(|host| !others.contains(host));
+    missing.map(Host::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn invalid(message: String) -> CallError {
+    CallError {
+        kind: ErrorKind::Invalid,
+        message,
+    }
+}
+
+/// Returns a word of an answer to `HELLO`; empty if it is missing.
 fn word(hello: &HashMap<String, Value>, name: &str) -> String {
     match hello.get(name) {
         Some(Value::BulkString(word)) => String::from_utf8_lossy(word).into_owned(),

@@ -1,28 +1,39 @@
-//! Parses an SQS queue: a name, a URL or an ARN. Calls nothing.
+//! Parses the address of an SQS queue: a name, a URL or an ARN. Makes no calls.
 
-/// A queue as the configuration writes it, taken apart.
+use crate::host::AwsHost;
+
+/// The parsed address of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Address<'a> {
-    /// In the configured account and region.
+    /// A queue in the configured account and region.
     Name(&'a str),
-    /// In the account and region that it names.
+    /// A queue in the account and region of the ARN.
     Arn {
         region: &'a str,
         account: &'a str,
         name: &'a str,
     },
-    /// As SQS itself names it.
+    /// A queue by its URL.
     Url {
         url: &'a str,
-        /// The region in the host's name, for hosts of AWS.
-        region: Option<&'a str>,
-        /// Scheme, host and port of a host that the SDK would not find by region.
-        endpoint: Option<&'a str>,
+        /// The region in the host name, for hosts of AWS.
+        region: Option<String>,
+        /// The endpoint, if the SDK would not derive it from the region.
+        endpoint: Option<OwnEndpoint<'a>>,
     },
 }
 
+/// The endpoint in a queue's URL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct OwnEndpoint<'a> {
+    /// The scheme, host and port.
+    pub origin: &'a str,
+    /// Whether it is a FIPS endpoint of AWS.
+    pub is_fips: bool,
+}
+
 impl<'a> Address<'a> {
-    /// Takes apart what `QueueName` has accepted; anything that is neither ARN nor URL is a name.
+    /// Parses a text that `QueueName` accepted; a text that is neither an ARN nor a URL is a name.
     pub(super) fn of(text: &'a str) -> Self {
         if let Some(("arn", rest)) = text.split_once(':') {
             let parts: Vec<&str> = rest.split(':').collect();
@@ -39,53 +50,62 @@ impl<'a> Address<'a> {
         };
         let authority = after.split('/').next().unwrap_or_default();
         let host = authority.split(':').next().unwrap_or_default();
-        let aws = host.ends_with(".amazonaws.com") || host.ends_with(".amazonaws.com.cn");
-        // The SDK finds the public endpoints by region, but not those inside a VPC.
-        let public = aws && !host.contains(".vpce.");
-        let origin = &text[..text.len() - after.len() + authority.len()];
+        let aws = AwsHost::of(host);
+        let is_standard = aws.as_ref().is_some_and(|host| host.is_standard);
+        let own = OwnEndpoint {
+            origin: &text[..text.len() - after.len() + authority.len()],
+            is_fips: aws.as_ref().is_some_and(|host| host.is_fips),
+        };
         Self::Url {
             url: text,
-            region: region_of(host).filter(|_| aws),
-            endpoint: (!public).then_some(origin),
+            region: aws.map(|host| host.region),
+            endpoint: (!is_standard).then_some(own),
+        }
+    }
+
+    /// Returns the endpoint in the queue's URL, if the SDK would not derive it from the region.
+    pub(super) fn own_endpoint(&self) -> Option<OwnEndpoint<'a>> {
+        match self {
+            Self::Url { endpoint, .. } => *endpoint,
+            Self::Name(_) | Self::Arn { .. } => None,
         }
     }
 }
 
-/// `sqs.REGION.amazonaws.com`, `vpce-….sqs.REGION.vpce.amazonaws.com` or the old
-/// `REGION.queue.amazonaws.com`.
-fn region_of(host: &str) -> Option<&str> {
-    let labels: Vec<&str> = host.split('.').collect();
-    let service = labels.iter().position(|l| ["sqs", "sqs-fips"].contains(l));
-    if let Some(at) = service {
-        return labels.get(at + 1).copied();
-    }
-    match labels[..] {
-        ["queue", "amazonaws", ..] => Some("us-east-1"),
-        [region, "queue", ..] => Some(region),
-        _ => None,
-    }
+/// Returns the name in a queue URL: its last segment.
+pub(super) fn name_in_url(url: &str) -> &str {
+    let url = url.trim_end_matches('/');
+    url.rsplit('/').next().unwrap_or(url)
 }
 
-/// The queue's name within a queue URL: its last segment.
-pub(super) fn name_in_url(url: &str) -> &str {
-    url.rsplit('/').next().unwrap_or(url)
+/// Returns the URL, at another endpoint, of a queue that is given as a URL or an ARN. A name is
+/// returned unchanged.
+pub(super) fn at_endpoint(origin: &str, queue: &str) -> String {
+    match Address::of(queue) {
+        Address::Arn { account, name, .. } => format!("{origin}/{account}/{name}"),
+        Address::Url { url, .. } => {
+            let after = url.split_once("://").map_or(url, |(_, after)| after);
+            let path = after.split_once('/').map_or("", |(_, path)| path);
+            format!("{origin}/{path}")
+        }
+        Address::Name(name) => name.to_owned(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn url<'a>(
-        url: &'a str,
-        region: Option<&'a str>,
-        endpoint: Option<&'a str>,
-    ) -> (Address<'a>, Address<'a>) {
+    fn url<'a>(url: &'a str, region: Option<&str>, origin: Option<&'a str>) {
         let expected = Address::Url {
             url,
-            region,
-            endpoint,
+            region: region.map(str::to_owned),
+            endpoint: origin.map(|origin| OwnEndpoint {
+                origin,
+                is_fips: origin.contains("fips"),
+            }),
         };
-        (Address::of(url), expected)
+        assert_eq!(Address::of(url), expected);
     }
 
     #[test]
@@ -102,39 +122,66 @@ mod tests {
     }
 
     #[test]
-    fn queue_url_yields_region_or_endpoint() {
-        let cases = [
-            url(
-                "https://sqs.eu-west-1.amazonaws.com/1/q",
-                Some("eu-west-1"),
-                None,
-            ),
-            url(
-                "https://eu-west-1.queue.amazonaws.com/1/q",
-                Some("eu-west-1"),
-                None,
-            ),
-            url("https://queue.amazonaws.com/1/q", Some("us-east-1"), None),
-            url(
-                "https://sqs.cn-north-1.amazonaws.com.cn/1/q",
-                Some("cn-north-1"),
-                None,
-            ),
-            url(
-                "https://vpce-0a.sqs.eu-west-1.vpce.amazonaws.com/1/q",
-                Some("eu-west-1"),
-                Some("https://vpce-0a.sqs.eu-west-1.vpce.amazonaws.com"),
-            ),
-            url(
-                "http://127.0.0.1:4566/0/q",
-                None,
-                Some("http://127.0.0.1:4566"),
-            ),
-            url("http://localhost/0/q", None, Some("http://localhost")),
-        ];
-        for (found, expected) in cases {
-            assert_eq!(found, expected);
-        }
+    fn queue_url_is_called_in_its_region_at_its_endpoint() {
+        url(
+            "https://sqs.eu-west-1.amazonaws.com/1/q",
+            Some("eu-west-1"),
+            None,
+        );
+        url(
+            "https://sqs.cn-north-1.amazonaws.com.cn/1/q",
+            Some("cn-north-1"),
+            None,
+        );
+        url(
+            "https://sqs-fips.us-west-2.amazonaws.com/1/q",
+            Some("us-west-2"),
+            Some("https://sqs-fips.us-west-2.amazonaws.com"),
+        );
+        url(
+            "https://sqs.eu-west-1.api.aws/1/q",
+            Some("eu-west-1"),
+            Some("https://sqs.eu-west-1.api.aws"),
+        );
+        url(
+            "https://eu-west-1.queue.amazonaws.com/1/q",
+            Some("eu-west-1"),
+            Some("https://eu-west-1.queue.amazonaws.com"),
+        );
+        url(
+            "https://queue.amazonaws.com/1/q",
+            Some("us-east-1"),
+            Some("https://queue.amazonaws.com"),
+        );
+        url(
+            "https://vpce-0a.sqs.eu-west-1.vpce.amazonaws.com/1/q",
+            Some("eu-west-1"),
+            Some("https://vpce-0a.sqs.eu-west-1.vpce.amazonaws.com"),
+        );
+        url(
+            "http://127.0.0.1:4566/0/q",
+            None,
+            Some("http://127.0.0.1:4566"),
+        );
+        url("http://localhost/0/q", None, Some("http://localhost"));
+    }
+
+    #[test]
+    fn name_is_the_last_segment_of_a_url() {
         assert_eq!(name_in_url("http://127.0.0.1:4566/0/q"), "q");
+        assert_eq!(name_in_url("http://127.0.0.1:4566/0/q/"), "q");
+    }
+
+    #[test]
+    fn related_queue_is_reached_at_the_same_endpoint() {
+        let origin = "https://sqs-fips.us-west-2.amazonaws.com";
+        let wanted = "https://sqs-fips.us-west-2.amazonaws.com/123456789012/q";
+        for queue in [
+            "https://sqs.us-west-2.amazonaws.com/123456789012/q",
+            "arn:aws:sqs:us-west-2:123456789012:q",
+        ] {
+            assert_eq!(at_endpoint(origin, queue), wanted, "{queue}");
+        }
+        assert_eq!(at_endpoint(origin, "q"), "q");
     }
 }

@@ -1,36 +1,37 @@
-//! The ids of receives on FIFO queues. SQS answers a receive that names the id of an earlier one
-//! with the same messages and receipts for five minutes (SQS API reference, ReceiveMessage), so a
-//! receive with a lost answer is repeated and its groups are not blocked until their visibility
-//! timeout ends. Pure: `now` is an argument; all decisions about ids are made here.
+//! The ids of receives on FIFO queues. For five minutes, SQS answers a receive that has the id of
+//! an earlier one with the same messages and receipts (SQS API reference, ReceiveMessage). So a
+//! receive whose response was lost is repeated, and its groups are not blocked until their
+//! visibility timeout ends. Pure: `now` is an argument; all decisions about ids are made here.
 
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::queue::ErrorKind;
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 use std::time::Duration;
 
-/// How long an id can be used again; SQS says five minutes.
+/// The time for which an id can be used again; the limit of SQS is five minutes.
 const USABLE: Duration = Duration::from_secs(280);
 
-/// Ids whose answers were lost.
+/// The receives whose responses were lost.
 #[derive(Debug, Default)]
 pub struct LostReceives(Mutex<Vec<Attempt>>);
 
-/// One receive, perhaps made several times.
+/// A receive, which may be repeated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
-    /// As `ReceiveRequestAttemptId` wants it.
+    /// The `ReceiveRequestAttemptId`.
     pub id: String,
-    /// How many messages it asks for: always as many as at first, since it is the same receive.
+    /// The maximum number of messages. It is the same in each repetition, since it is the same
+    /// receive.
     pub max: usize,
     began: BootInstant,
     again: bool,
 }
 
 impl LostReceives {
-    /// The next receive: one whose answer was lost, if there is one that SQS still knows, or else
+    /// Returns the next receive: one whose response was lost, if SQS still knows it, or else a new
     /// one for `max` messages with the id `fresh`.
     pub fn next(&self, max: usize, fresh: impl FnOnce() -> String, now: BootInstant) -> Attempt {
-        let mut lost = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lost = self.0.lock();
         lost.retain(|attempt| now.since(attempt.began) < USABLE);
         let first = (!lost.is_empty()).then(|| lost.remove(0));
         first.unwrap_or_else(|| Attempt {
@@ -41,10 +42,11 @@ impl LostReceives {
         })
     }
 
-    /// The receive failed: its answer may have been lost, unless SQS has said no to it.
+    /// Registers a failed receive for repetition, unless SQS refused it: its response may have been
+    /// lost.
     pub fn failed(&self, attempt: Attempt, trouble: ErrorKind) {
         if matches!(trouble, ErrorKind::Transient | ErrorKind::Unreachable) {
-            let mut lost = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut lost = self.0.lock();
             lost.push(Attempt {
                 again: true,
                 ..attempt
@@ -54,8 +56,8 @@ impl LostReceives {
 }
 
 impl Attempt {
-    /// Whether its answer tells of the present: what is told again does not say what else the
-    /// queue holds by now.
+    /// Whether the response shows the current state of the queue. A repeated response does not show
+    /// which other messages the queue has by now.
     pub fn is_first_try(&self) -> bool {
         !self.again
     }

@@ -5,6 +5,7 @@ pub mod attempts;
 mod batch;
 mod calls;
 mod convert;
+mod counts;
 mod dead;
 mod entry_errors;
 #[cfg(any(test, fuzzing))]
@@ -15,28 +16,30 @@ mod settle;
 
 pub use open::{Encryption, Sqs};
 
+use address::Address;
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::QueueAttributeName;
 use calls::ReceiveCall;
 use dispatcher_aws as aws;
 use dispatcher_aws::SdkConfig;
-use dispatcher_aws::direct::DirectClient;
 use dispatcher_aws::failure::{About, CallName};
 use dispatcher_core::clock;
 use dispatcher_core::memory::Budget;
-use dispatcher_core::message::{Message, Outcome, Outgoing, Receipt};
+use dispatcher_core::message::{Message, Outcome, OutgoingMessage, Receipt};
 use dispatcher_core::queue::{
-    Ask, Delays, Depth, Identity, ItemError, MessageLimits, PurgeStep, Queue, QueueError, Received,
+    Ask, Delays, Depth, Identity, ItemError, MessageLimits, PurgeStep, Queue, QueueError,
+    QueueFacts, ReceivedMessages,
 };
 use send::SendEntry;
 use settle::SAFE_CEILING_S;
-use std::sync::{Arc, OnceLock};
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Maximum entries of one call (SQS quotas).
+/// The maximum number of entries in one call (SQS quotas).
 const BATCH: usize = 10;
-/// Maximum bytes of one message (SQS developer guide, message quotas).
+/// The maximum size of one message in bytes (SQS developer guide, message quotas).
 const LONGEST_MESSAGE: u64 = 1_048_576;
 
 /// The longest delay of a message (SendMessage in the SQS API reference).
@@ -48,55 +51,32 @@ const LONGEST_WAIT_S: u16 = 20;
 /// The longest visibility timeout, in seconds.
 const LONGEST_VISIBILITY_S: u16 = 43_200;
 
-/// How messages are received, deleted and extended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ClientKind {
-    /// Without the SDK's orchestration; see `dispatcher_aws::direct`.
-    #[default]
-    Direct,
-    /// Each call through the SDK.
-    Sdk,
-}
-
-/// The clients for one region and endpoint. Two of the SDK, since they differ in patience: an
-/// extension that hangs as long as a long poll may would lose the lease.
+/// The clients for one region and endpoint. The two SDK clients have different timeouts: an
+/// extension that may take as long as a long poll would lose the lease.
 #[derive(Debug)]
 struct Clients {
     control: Client,
     polls: Client,
-    kind: ClientKind,
-    /// Known once the SDK has made a call.
-    direct: OnceLock<DirectClient>,
-    /// The endpoint, or the region where the SDK finds it; for messages.
+    /// The endpoint, or the region if the SDK derives the endpoint; for error messages.
     place: String,
     has_region: bool,
 }
 
 impl Clients {
-    fn of(config: &SdkConfig, kind: ClientKind) -> Self {
+    fn of(config: &SdkConfig) -> Self {
         Self {
             control: Client::new(config),
             polls: Client::new(&aws::for_long_polls(config)),
-            kind,
-            direct: OnceLock::new(),
             place: aws::place(config, "SQS"),
             has_region: config.region().is_some(),
         }
     }
-
-    /// The client that makes calls directly, if they are to be made so.
-    fn direct(&self) -> Option<&DirectClient> {
-        match self.kind {
-            ClientKind::Sdk => None,
-            ClientKind::Direct => self.direct.get(),
-        }
-    }
 }
 
-/// One queue as a place to call.
+/// The target of calls to one queue.
 #[derive(Debug)]
 struct QueueTarget {
-    /// As the configuration writes it.
+    /// The queue's name in the configuration.
     name: String,
     url: String,
     fifo: bool,
@@ -114,7 +94,7 @@ impl QueueTarget {
     }
 }
 
-/// An open queue of SQS.
+/// An open SQS queue.
 #[derive(Debug)]
 pub struct SqsQueue {
     identity: Identity,
@@ -125,13 +105,31 @@ pub struct SqsQueue {
     redrive_target: Option<String>,
     dead_lettered: dead::DeadLetteredIds,
     lost: attempts::LostReceives,
+    missing_counts: counts::MissingCounts,
     own_delay: Duration,
-    /// The bytes that the process may hold.
+    /// The memory budget of the process.
     budget: Option<Arc<Budget>>,
 }
 
 impl SqsQueue {
-    /// The same for a process that may hold so many bytes.
+    async fn attributes(
+        &self,
+        names: &[QueueAttributeName],
+    ) -> Result<HashMap<QueueAttributeName, String>, QueueError> {
+        let answer = self
+            .target
+            .clients
+            .control
+            .get_queue_attributes()
+            .queue_url(&self.target.url)
+            .set_attribute_names(Some(names.to_vec()))
+            .send()
+            .await
+            .map_err(|error| self.target.call("GetQueueAttributes").failed(&error))?;
+        Ok(answer.attributes.unwrap_or_default())
+    }
+
+    /// Sets the memory budget of the process.
     #[must_use]
     pub fn within(self, budget: Option<Arc<Budget>>) -> Self {
         Self { budget, ..self }
@@ -139,10 +137,10 @@ impl SqsQueue {
 }
 
 impl Sqs {
-    /// Opens a queue by name, URL or ARN, and the queue that its dead letters go to: for a FIFO queue
-    /// where none is named, the target of its redrive policy, if that can be opened. Errors name
-    /// the step: `Missing` (and then `names` tells which queues there are), `Denied`,
-    /// `Unreachable`, `Transient`, `Refused` (no region; or its own dead-letter queue).
+    /// Opens a queue by name, URL or ARN, and its dead-letter queue. For a FIFO queue without a
+    /// configured dead-letter queue, that is the target of its redrive policy, if it can be opened.
+    /// An error is `Invalid` if there is no region or the queue is its own dead-letter queue, and
+    /// `NotFound` names the existing queues; else it has the kind of the failed call.
     pub async fn open(
         &self,
         name: &str,
@@ -162,7 +160,14 @@ impl Sqs {
                 .refused("a queue cannot be its own dead-letter queue; wanted another one"));
         }
         let own = match (&dead_letter_queue, &found.redrive.target) {
-            (None, Some(target)) if found.target.fifo => self.redrive_target(name, target).await,
+            (None, Some(target)) if found.target.fifo => {
+                // It is in the same region.
+                let target = match Address::of(name).own_endpoint() {
+                    Some(endpoint) => address::at_endpoint(endpoint.origin, target),
+                    None => target.clone(),
+                };
+                self.redrive_target(name, &target).await
+            }
             _ => None,
         };
         Ok(SqsQueue {
@@ -174,6 +179,7 @@ impl Sqs {
                 longest_wait: Duration::from_secs(LONGEST_WAIT_S.into()),
                 proof_wait: Duration::from_secs(1),
                 ordered_groups: found.target.fifo,
+                deduplicates: found.target.fifo,
                 dead_letters: dead_letter_queue.is_some(),
                 most_receives: found.redrive.most_receives,
                 redrive_target: own.is_some(),
@@ -185,22 +191,24 @@ impl Sqs {
             redrive_target: found.redrive.target,
             dead_lettered: dead::DeadLetteredIds::default(),
             lost: attempts::LostReceives::default(),
+            missing_counts: counts::MissingCounts::default(),
             own_delay: found.own_delay,
             budget: None,
         })
     }
 }
 
-/// For how many messages of the largest size there is room; for one in any case, else a queue that is
-/// polled for long would keep others from being polled at all.
+/// Returns for how many messages of the largest size there is room, but at least one: otherwise, a
+/// queue with a long poll would keep all other queues from being polled.
 fn affordable(free: u64, max: usize) -> usize {
     let fit = usize::try_from(free / LONGEST_MESSAGE).unwrap_or(usize::MAX);
     fit.clamp(1, max)
 }
 
 impl Sqs {
-    /// The target of a FIFO queue's redrive policy, if it can be opened. Without it SQS dead-letters
-    /// by its policy alone, and with a message that fails what waits behind it in its group.
+    /// Opens the target of a FIFO queue's redrive policy, if possible. Without it, only SQS's own
+    /// policy dead-letters messages, and messages behind a failing one in its group may be
+    /// dead-lettered without an attempt.
     async fn redrive_target(&self, queue: &str, target: &str) -> Option<QueueTarget> {
         match self.find(target).await {
             Ok(found) => Some(found.target),
@@ -223,24 +231,40 @@ impl Queue for SqsQueue {
         &self.identity
     }
 
+    fn facts(&self) -> QueueFacts {
+        // Messages of FIFO queues have no delay of their own (SendMessage in the SQS API reference).
+        let (delays, own_delay) = if self.target.fifo {
+            (Delays::NONE, self.own_delay)
+        } else {
+            let delays = Delays {
+                longest: LONGEST_DELAY,
+                longest_in_group: LONGEST_DELAY,
+                longest_scheduled: LONGEST_DELAY,
+                ..Delays::ANY
+            };
+            (delays, Duration::ZERO)
+        };
+        QueueFacts {
+            delays,
+            own_delay,
+            // SQS does not notice that the client closed a poll.
+            ends_waits: false,
+            // SQS quotas.
+            limits: MessageLimits {
+                attributes: Some(dead::MOST_ATTRIBUTES),
+                bytes: Some(batch::MOST_BYTES),
+            },
+            // SQS accepts or refuses each entry of a batch separately.
+            sends_groups_in_order: false,
+            ..QueueFacts::default()
+        }
+    }
+
     fn url(&self) -> Option<&str> {
         Some(&self.target.url)
     }
 
-    /// 15 minutes, and nothing on FIFO queues (SendMessage in the SQS API reference).
-    fn delays(&self) -> Delays {
-        if self.target.fifo {
-            return Delays::NONE;
-        }
-        Delays {
-            longest: LONGEST_DELAY,
-            longest_in_group: LONGEST_DELAY,
-            longest_scheduled: LONGEST_DELAY,
-            ..Delays::ANY
-        }
-    }
-
-    async fn would_take(&self, item: &Outgoing) -> Result<(), ItemError> {
+    async fn would_take(&self, item: &OutgoingMessage) -> Result<(), ItemError> {
         if self.target.fifo && item.group.is_none() {
             return Err(ItemError::Refused(format!(
                 "`{}` is a FIFO queue; wanted a message group",
@@ -248,7 +272,7 @@ impl Queue for SqsQueue {
             )));
         }
         if item.body.is_empty() {
-            let why = "SQS accepts no empty message; wanted a body";
+            let why = "SQS does not accept an empty message; wanted a body";
             return Err(ItemError::Refused(why.to_owned()));
         }
         Ok(())
@@ -259,39 +283,35 @@ impl Queue for SqsQueue {
         Some(target.name.clone())
     }
 
+    fn dead_letter_id(&self, id: &str) -> Option<String> {
+        self.dead_lettered.copy_of(id)
+    }
+
     fn redrive_policy_target(&self) -> Option<String> {
         self.redrive_target.clone()
     }
 
-    /// On a FIFO queue no message has its own delay (SendMessage in the SQS API reference).
-    fn own_delay(&self) -> Duration {
-        match self.target.fifo {
-            true => self.own_delay,
-            false => Duration::ZERO,
-        }
-    }
-
-    /// SQS does not hear of a poll that was cut.
-    fn ends_waits(&self) -> bool {
-        false
-    }
-
-    /// A long poll asks every server of SQS and a short one only some, so only a long poll that
-    /// brought fewer than asked is taken as proof that there was no more. There is no hurry here:
-    /// SQS does not hear of a poll that was cut, and would hand its messages to nobody.
-    async fn receive(&self, ask: Ask, _: &CancellationToken) -> Result<Received, QueueError> {
+    /// A long poll queries all servers of SQS, a short poll only some. So only a long poll that
+    /// returned fewer messages than requested proves that the queue has no more. `_hurry` is
+    /// ignored: SQS does not notice that the client closed a poll, and would deliver messages to the
+    /// closed connection, where they would stay invisible.
+    async fn receive(
+        &self,
+        ask: Ask,
+        _hurry: &CancellationToken,
+    ) -> Result<ReceivedMessages, QueueError> {
         let budget = self.budget.as_ref();
         let max = ask.max.clamp(1, BATCH);
         let max = budget.map_or(max, |budget| affordable(budget.free(), max));
-        // SQS cannot be asked by bytes: until it answers, the call counts with the most it may bring.
-        let reserving = budget.filter(|_| !ask.idle);
+        // A receive cannot be limited by bytes. Until SQS answers, the call reserves the largest
+        // size that the response may have. Idle polls reserve nothing, since thousands may wait.
+        let reserving = if !ask.idle { budget } else { None };
         let reserved = reserving.map(|budget| budget.take(max as u64 * LONGEST_MESSAGE));
         let wait = convert::seconds(ask.wait, LONGEST_WAIT_S);
-        let fresh = || uuid::Uuid::new_v4().to_string();
-        let attempt = self
-            .target
-            .fifo
-            .then(|| self.lost.next(max, fresh, clock::now()));
+        let attempt = self.target.fifo.then(|| {
+            self.lost
+                .next(max, || uuid::Uuid::new_v4().to_string(), clock::now())
+        });
         let max = attempt.as_ref().map_or(max, |attempt| attempt.max);
         let call = ReceiveCall {
             max: i32::try_from(max).expect("at most ten"),
@@ -311,6 +331,12 @@ impl Queue for SqsQueue {
         let news = attempt.is_none_or(|attempt| attempt.is_first_try());
         let drained = news && wait > 0 && deliveries.len() < max;
         let Identity { name, source, .. } = &self.identity;
+        if self.missing_counts.is_first(&deliveries) {
+            tracing::warn!(
+                queue = name,
+                "the queue's server reports no receive counts: max-attempts is never reached"
+            );
+        }
         let count = deliveries.len();
         let messages: Vec<Message> = deliveries
             .into_iter()
@@ -329,11 +355,11 @@ impl Queue for SqsQueue {
             bytes.map(|bytes| budget.take(bytes)).collect()
         });
         drop(reserved);
-        Ok(Received {
+        Ok(ReceivedMessages {
             messages,
             drained,
             held: held.unwrap_or_default(),
-            ..Received::default()
+            ..ReceivedMessages::default()
         })
     }
 
@@ -356,11 +382,14 @@ impl Queue for SqsQueue {
         self.settle_all(items).await
     }
 
-    async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>> {
+    async fn send(&self, items: &[OutgoingMessage]) -> Vec<Result<String, ItemError>> {
         self.send_with_calls(items).await.0
     }
 
-    async fn send_with_calls(&self, items: &[Outgoing]) -> (Vec<Result<String, ItemError>>, usize) {
+    async fn send_with_calls(
+        &self,
+        items: &[OutgoingMessage],
+    ) -> (Vec<Result<String, ItemError>>, usize) {
         let parcels: Vec<SendEntry> = items
             .iter()
             .map(|item| SendEntry::of(item, &self.target))
@@ -368,42 +397,36 @@ impl Queue for SqsQueue {
         send::send(&self.target, &parcels).await
     }
 
-    /// As SQS counts: approximately, about a minute late. It does not tell the oldest message.
+    /// Returns the counts of SQS, which are approximate and about a minute late. SQS does not
+    /// report the oldest message.
     async fn depth(&self) -> Result<Depth, QueueError> {
         use QueueAttributeName as Name;
-        let answer = self
-            .target
-            .clients
-            .control
-            .get_queue_attributes()
-            .queue_url(&self.target.url)
-            .attribute_names(Name::ApproximateNumberOfMessages)
-            .attribute_names(Name::ApproximateNumberOfMessagesNotVisible)
-            .attribute_names(Name::ApproximateNumberOfMessagesDelayed)
-            .send()
-            .await
-            .map_err(|error| self.target.call("GetQueueAttributes").failed(&error))?;
-        let attributes = answer.attributes.unwrap_or_default();
+        let names = [
+            Name::ApproximateNumberOfMessages,
+            Name::ApproximateNumberOfMessagesNotVisible,
+            Name::ApproximateNumberOfMessagesDelayed,
+        ];
+        let attributes = self.attributes(&names).await?;
         let count = |name| attributes.get(&name).and_then(|n| n.parse().ok());
+        let Some(waiting) = count(Name::ApproximateNumberOfMessages) else {
+            let words = "its answer does not contain ApproximateNumberOfMessages";
+            return Err(self.target.call("GetQueueAttributes").unclear(words));
+        };
         Ok(Depth {
-            waiting: count(Name::ApproximateNumberOfMessages).unwrap_or_default(),
+            waiting,
             in_flight: count(Name::ApproximateNumberOfMessagesNotVisible).unwrap_or_default(),
             delayed: count(Name::ApproximateNumberOfMessagesDelayed).unwrap_or_default(),
             oldest: None,
         })
     }
 
-    /// Ten attributes and 1 MiB (SQS quotas).
-    fn limits(&self) -> MessageLimits {
-        MessageLimits {
-            attributes: Some(dead::MOST_ATTRIBUTES),
-            bytes: Some(batch::MOST_BYTES),
-        }
-    }
-
-    /// SQS answers for each entry of a batch by itself.
-    fn sends_groups_in_order(&self) -> bool {
-        false
+    async fn retention(&self) -> Result<Option<Duration>, QueueError> {
+        let names = [QueueAttributeName::MessageRetentionPeriod];
+        let attributes = self.attributes(&names).await?;
+        let seconds = attributes
+            .get(&QueueAttributeName::MessageRetentionPeriod)
+            .and_then(|seconds| seconds.parse().ok());
+        Ok(seconds.map(Duration::from_secs))
     }
 
     async fn redrive_sources(&self) -> Result<Vec<String>, QueueError> {
@@ -420,11 +443,17 @@ impl Queue for SqsQueue {
                     .call("ListDeadLetterSourceQueues")
                     .failed(&error)
             })?;
-        Ok(answer.queue_urls)
+        let Some(own) = Address::of(&self.target.name).own_endpoint() else {
+            return Ok(answer.queue_urls);
+        };
+        let urls = answer.queue_urls.iter();
+        Ok(urls
+            .map(|url| address::at_endpoint(own.origin, url))
+            .collect())
     }
 
-    /// One call empties the whole queue, what is in flight included, within a minute; SQS takes one a
-    /// minute and does not tell how many messages it was.
+    /// Empties the whole queue with one call, including messages in flight, within a minute. SQS
+    /// allows one such call per minute and does not report the number of messages.
     async fn purge(&self) -> Result<PurgeStep, QueueError> {
         let call = self.target.clients.control.purge_queue();
         let purged = call.queue_url(&self.target.url).send().await;

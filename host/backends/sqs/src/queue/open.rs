@@ -1,54 +1,57 @@
-//! Opens a queue from a written name: which client, which URL, which kind of queue, and which step
-//! failed if any.
+//! Opens a queue from a configured name: finds the client, the URL and the kind of queue. Errors
+//! name the step that failed.
 
-use super::address::{Address, name_in_url};
-use super::{ClientKind, Clients, QueueTarget};
+use super::address::{Address, OwnEndpoint, name_in_url};
+use super::{Clients, QueueTarget};
 use aws_sdk_sqs::types::QueueAttributeName;
 use dispatcher_aws as aws;
 use dispatcher_aws::SdkConfig;
-use dispatcher_aws::direct::Learner;
 use dispatcher_aws::failure::{About, CallName};
-use dispatcher_core::queue::QueueError;
+use dispatcher_core::clock;
+use dispatcher_core::queue::{ErrorKind, QueueError};
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum names that `Sqs::names` fetches: what one page of ListQueues holds.
+/// The maximum number of names that `Sqs::names` returns: one page of ListQueues.
 const MOST_NAMES: usize = 1_000;
+
+/// The maximum number of attempts of a call whose response cannot be used, for example because a
+/// proxy is starting or the response belongs to another call.
+const ASKS: u32 = 4;
+
+/// The pause before the second attempt; each further one is twice as long.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// The suffix of the names of FIFO queues, which no other queue may have.
+const FIFO: &str = ".fifo";
 
 /// SQS's default visibility timeout.
 const DEFAULT_VISIBILITY: Duration = Duration::from_secs(30);
 
-/// SQS as one configuration reaches it. Cheap to make; nothing is called before `open`.
+/// An SQS client for one configuration. Cheap to create; makes no call before `open`.
 #[derive(Debug)]
 pub struct Sqs {
     config: SdkConfig,
-    client: ClientKind,
-    /// One pair of clients for each other region or endpoint that a queue's address names.
+    /// The pair of clients for each region or endpoint that a queue's address contains.
     clients: Mutex<HashMap<Reach, Arc<Clients>>>,
 }
 
-/// Region and endpoint, where they differ from the configured ones.
-type Reach = (Option<String>, Option<String>);
+/// The region and the endpoint, if they differ from the configured ones, and whether the endpoint
+/// is for FIPS.
+type Reach = (Option<String>, Option<(String, bool)>);
 
 impl Sqs {
-    /// Takes the configuration of `aws::configuration`.
+    /// Creates a client from the configuration of `aws::configuration`.
     pub fn connect(config: &SdkConfig) -> Self {
         Self {
             config: config.clone(),
-            client: ClientKind::default(),
             clients: Mutex::default(),
         }
     }
 
-    /// The same with another client for the calls of a message's life.
-    #[must_use]
-    pub fn with_client(self, client: ClientKind) -> Self {
-        Self { client, ..self }
-    }
-
-    /// The names of the queues that exist in the configured account and region, sorted; at most
-    /// 1,000.
+    /// Returns the sorted names of the queues in the configured account and region, at most 1,000.
     pub async fn names(&self) -> Result<Vec<String>, QueueError> {
         let clients = self.reach(None, None);
         let call = CallName {
@@ -78,13 +81,14 @@ impl Sqs {
         Ok(names)
     }
 
-    /// The key of a queue that is encrypted with AWS KMS. `None` where SQS's own keys do it, which
-    /// need no permission: `alias/aws/sqs`, and SSE-SQS.
+    /// Returns the key of a queue that is encrypted with AWS KMS. Returns `None` for the keys of
+    /// SQS, which need no permission: `alias/aws/sqs`, and SSE-SQS.
     pub async fn encryption(&self, name: &str) -> Result<Option<Encryption>, QueueError> {
         let (url, clients) = self.resolve(name).await?;
         let mut attributes = attributes(&clients, name, &url).await?;
-        let key = attributes.remove(&QueueAttributeName::KmsMasterKeyId);
-        let key = key.filter(|key| !key.is_empty() && !key.ends_with("alias/aws/sqs"));
+        let key = attributes
+            .remove(&QueueAttributeName::KmsMasterKeyId)
+            .filter(|key| !key.is_empty() && !key.ends_with("alias/aws/sqs"));
         let queue = attributes.remove(&QueueAttributeName::QueueArn);
         Ok(key.map(|key| Encryption {
             key,
@@ -99,22 +103,22 @@ impl Sqs {
             Address::Arn { region, .. } => self.reach(Some(region), None),
             Address::Url {
                 region, endpoint, ..
-            } => self.reach(*region, *endpoint),
+            } => self.reach(region.as_deref(), *endpoint),
         };
         let url = queue_url(&clients, name, &address).await?;
         Ok((url, clients))
     }
 
-    /// Finds one queue and what kind it is.
+    /// Finds a queue and reads its attributes.
     pub(super) async fn find(&self, name: &str) -> Result<OpenedQueue, QueueError> {
         let (url, clients) = self.resolve(name).await?;
         let attributes = attributes(&clients, name, &url).await?;
         let text = |key: &QueueAttributeName| attributes.get(key).map(String::as_str);
-        let flag = |key| text(&key) == Some("true");
-        let fifo = flag(QueueAttributeName::FifoQueue);
-        let content_deduplication = flag(QueueAttributeName::ContentBasedDeduplication);
+        let deduplicates = text(&QueueAttributeName::ContentBasedDeduplication) == Some("true");
         Ok(OpenedQueue {
-            source: text(&QueueAttributeName::QueueArn).unwrap_or(&url).into(),
+            source: text(&QueueAttributeName::QueueArn)
+                .unwrap_or_default()
+                .into(),
             redrive: text(&QueueAttributeName::RedrivePolicy)
                 .map_or_else(Redrive::default, redrive),
             visibility: text(&QueueAttributeName::VisibilityTimeout)
@@ -125,46 +129,52 @@ impl Sqs {
                 .map_or(Duration::ZERO, Duration::from_secs),
             target: QueueTarget {
                 name: name.to_owned(),
+                fifo: name_in_url(&url).ends_with(FIFO),
+                content_deduplication: deduplicates,
                 url,
-                fifo,
-                content_deduplication,
                 clients,
             },
         })
     }
 
-    /// The clients for a region and endpoint, made once.
-    fn reach(&self, region: Option<&str>, endpoint: Option<&str>) -> Arc<Clients> {
+    /// Returns the clients for a region and endpoint, which are created once.
+    fn reach(&self, region: Option<&str>, endpoint: Option<OwnEndpoint<'_>>) -> Arc<Clients> {
         let configured = self.config.region().map(AsRef::as_ref);
         let region = region.filter(|region| Some(*region) != configured);
-        // An endpoint that is configured outranks the one in a queue's URL: proxies and tunnels.
-        let endpoint = endpoint.filter(|_| self.config.endpoint_url().is_none());
-        let reach = (region.map(str::to_owned), endpoint.map(str::to_owned));
-        let mut known = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        // A configured endpoint has priority over the one in a queue's URL, for proxies and
+        // tunnels.
+        let endpoint = if !aws::has_endpoint(&self.config, "SQS") {
+            endpoint
+        } else {
+            None
+        };
+        let key = endpoint.map(|own| (own.origin.to_owned(), own.is_fips));
+        let reach = (region.map(str::to_owned), key);
+        let mut known = self.clients.lock();
         let clients = known.entry(reach).or_insert_with(|| {
             let mut config = match region {
                 Some(region) => aws::for_region(&self.config, region),
                 None => self.config.clone(),
             };
-            if endpoint.is_some() {
-                config = aws::for_endpoint(&config, endpoint);
+            if let Some(OwnEndpoint { origin, is_fips }) = endpoint {
+                config = aws::for_named_endpoint(&config, origin, is_fips);
             }
-            Arc::new(Clients::of(&config, self.client))
+            Arc::new(Clients::of(&config))
         });
         Arc::clone(clients)
     }
 }
 
-/// How a queue is encrypted with AWS KMS.
+/// The AWS KMS encryption of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Encryption {
-    /// As the queue has it: a key id, an alias (`alias/NAME`), or the ARN of either.
+    /// The key in the queue's attributes: a key id, an alias (`alias/NAME`), or the ARN of either.
     pub key: String,
     /// The queue's ARN.
     pub queue: String,
 }
 
-/// A queue that exists.
+/// An existing queue.
 #[derive(Debug)]
 pub(super) struct OpenedQueue {
     pub target: QueueTarget,
@@ -176,20 +186,19 @@ pub(super) struct OpenedQueue {
     pub redrive: Redrive,
 }
 
-/// A queue's redrive policy, as far as it has one.
+/// The redrive policy of a queue; empty if it has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Redrive {
-    /// The ARN of the queue that it moves messages to.
+    /// The ARN of the queue to which it moves messages.
     pub target: Option<String>,
-    /// After so many receives.
+    /// The number of receives after which it moves a message.
     pub most_receives: Option<u32>,
 }
 
-/// Reads `{"deadLetterTargetArn":"…","maxReceiveCount":5}`; the number may be a text.
+/// Parses `{"deadLetterTargetArn":"…","maxReceiveCount":5}`; the number may be a text.
 fn redrive(policy: &str) -> Redrive {
     let policy: serde_json::Value = serde_json::from_str(policy).unwrap_or_default();
-    let number = policy.get("maxReceiveCount");
-    let number = number.and_then(|number| {
+    let number = policy.get("maxReceiveCount").and_then(|number| {
         let number = number.as_u64().or_else(|| number.as_str()?.parse().ok());
         u32::try_from(number?).ok()
     });
@@ -207,6 +216,14 @@ async fn queue_url(
     queue: &str,
     address: &Address<'_>,
 ) -> Result<String, QueueError> {
+    ask_until_clear(|| ask_for_url(clients, queue, address)).await
+}
+
+async fn ask_for_url(
+    clients: &Clients,
+    queue: &str,
+    address: &Address<'_>,
+) -> Result<String, QueueError> {
     let call = CallName {
         step: "GetQueueUrl",
         about: About::Queue(queue),
@@ -217,21 +234,55 @@ async fn queue_url(
             "no AWS region is configured; wanted AWS_REGION, a region in the profile, or the queue's ARN",
         ));
     }
-    let request = clients.control.get_queue_url();
+    let builder = clients.control.get_queue_url();
     let request = match address {
         Address::Url { url, .. } => return Ok((*url).to_owned()),
-        Address::Name(name) => request.queue_name(*name),
-        Address::Arn { account, name, .. } => request
+        Address::Name(name) => builder.queue_name(*name),
+        Address::Arn { account, name, .. } => builder
             .queue_name(*name)
             .queue_owner_aws_account_id(*account),
     };
     let answer = request.send().await.map_err(|error| call.failed(&error))?;
-    answer
-        .queue_url
-        .ok_or_else(|| call.refused("the answer holds no URL"))
+    let wanted = match address {
+        Address::Name(name) | Address::Arn { name, .. } => *name,
+        Address::Url { url, .. } => name_in_url(url),
+    };
+    let url = answer.queue_url.unwrap_or_default();
+    if name_in_url(&url) != wanted {
+        let words = format!("its answer is not about this queue: its QueueUrl is `{url}`");
+        return Err(call.unclear(&words));
+    }
+    Ok(url)
+}
+
+/// Repeats a request after a pause if the response does not contain the requested data.
+async fn ask_until_clear<T, F>(ask: impl Fn() -> F) -> Result<T, QueueError>
+where
+    F: Future<Output = Result<T, QueueError>>,
+{
+    let mut pause = PAUSE;
+    for _ in 1..ASKS {
+        match ask().await {
+            Err(error) if error.kind == ErrorKind::Transient => {
+                tracing::warn!(%error, "a queue cannot be opened yet; asking again");
+            }
+            outcome => return outcome,
+        }
+        clock::sleep_until(Some(clock::now() + pause)).await;
+        pause *= 2;
+    }
+    ask().await
 }
 
 async fn attributes(
+    clients: &Clients,
+    queue: &str,
+    url: &str,
+) -> Result<HashMap<QueueAttributeName, String>, QueueError> {
+    ask_until_clear(|| ask_for_attributes(clients, queue, url)).await
+}
+
+async fn ask_for_attributes(
     clients: &Clients,
     queue: &str,
     url: &str,
@@ -241,22 +292,25 @@ async fn attributes(
         about: About::Queue(queue),
         place: &clients.place,
     };
-    let learner = Learner::default();
     let answer = clients
         .control
         .get_queue_attributes()
         .queue_url(url)
         .attribute_names(QueueAttributeName::All)
-        .customize()
-        .interceptor(learner.clone())
         .send()
         .await
         .map_err(|error| call.failed(&error))?;
-    if let Some(direct) = learner.take() {
-        // Another queue may have been opened meanwhile; both calls showed the same.
-        let _ = clients.direct.set(direct);
+    let attributes = answer.attributes.unwrap_or_default();
+    let arn = attributes.get(&QueueAttributeName::QueueArn);
+    let named = arn.and_then(|arn| arn.rsplit(':').next());
+    if named != Some(name_in_url(url)) {
+        let words = match arn {
+            None => "its answer has no QueueArn".to_owned(),
+            Some(arn) => format!("its answer is not about this queue: its QueueArn is `{arn}`"),
+        };
+        return Err(call.unclear(&words));
     }
-    Ok(answer.attributes.unwrap_or_default())
+    Ok(attributes)
 }
 
 #[cfg(test)]

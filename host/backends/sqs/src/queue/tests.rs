@@ -1,6 +1,6 @@
 //! What the tests of several files here start from: a delivery, and a queue that is never called.
 
-use super::{ClientKind, Clients, LONGEST_MESSAGE, QueueTarget, affordable};
+use super::{Clients, LONGEST_MESSAGE, QueueTarget, affordable};
 use dispatcher_aws::SdkConfig;
 use dispatcher_core::message::samples;
 use dispatcher_core::message::{Message, Receipt};
@@ -26,7 +26,7 @@ pub(super) fn target(fifo: bool) -> QueueTarget {
         url: "http://127.0.0.1:1/0/q".into(),
         fifo,
         content_deduplication: false,
-        clients: Arc::new(Clients::of(&config, ClientKind::default())),
+        clients: Arc::new(Clients::of(&config)),
     }
 }
 

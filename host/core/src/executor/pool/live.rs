@@ -1,7 +1,8 @@
-//! Every live task, so that a close can return also those that only a waker knows. It must not
-//! know queues or threads.
+//! The registry of all live tasks, so that a close can also return those that only a waker refers
+//! to. It must not depend on queues or threads.
 //!
-//! Split into shards, each behind its own lock that is held for a few instructions. The lock also decides between a spawn and a close: a shard is open or closed.
+//! The registry is split into shards, each behind its own lock that is held for a few instructions.
+//! The lock also orders a spawn and a close: a shard is open or closed.
 
 use std::sync::{
     Arc,
@@ -35,11 +36,11 @@ impl Shard {
 
 pub(super) struct LiveTasks {
     shards: Box<[Mutex<Shard>]>,
-    /// Shards that are closed and empty; they stay so.
+    /// The number of shards that are closed and empty; they stay so.
     ended: AtomicUsize,
 }
 
-/// The right to add one task, against which no close can happen.
+/// A permit to add one task. No close can happen while it is held.
 pub(super) struct SubmitPermit<'a> {
     shard: MutexGuard<'a, Shard>,
     number: usize,
@@ -69,14 +70,14 @@ impl LiveTasks {
         }
     }
 
-    /// Room for one task in the shard `hint` points at; `None` once closed.
+    /// Reserves room for one task in the shard that `hint` selects. Returns `None` once closed.
     pub(super) fn admit(&self, hint: usize) -> Option<SubmitPermit<'_>> {
         let number = hint % self.shards.len();
         let shard = lock(&self.shards[number]);
         (!shard.closed).then_some(SubmitPermit { shard, number })
     }
 
-    /// Forgets a task that is over; `true` when it was the last one of a closed pool.
+    /// Forgets a task that is over. Returns `true` if it was the last one of a closed pool.
     pub(super) fn remove(&self, slot: Slot) -> bool {
         let mut shard = lock(&self.shards[slot.shard]);
         let task = shard.tasks[slot.index].take();
@@ -87,7 +88,7 @@ impl LiveTasks {
         ended && self.ended.fetch_add(1, AcqRel) + 1 == self.shards.len()
     }
 
-    /// Admits nothing from here on.
+    /// Closes all shards, so that no more tasks are admitted.
     pub(super) fn close(&self) {
         for shard in &self.shards {
             let mut shard = lock(shard);
@@ -100,19 +101,22 @@ impl LiveTasks {
         }
     }
 
-    /// Closed and empty.
+    /// Whether all shards are closed and empty.
     pub(super) fn is_over(&self) -> bool {
         self.ended.load(Acquire) == self.shards.len()
     }
 
-    /// Takes out every task, once closed and with no worker left.
+    /// Takes out every task. Call it once closed and with no worker left.
     pub(super) fn drain(&self) -> Vec<Arc<PoolTask>> {
-        let take = |shard: &Mutex<Shard>| {
-            let mut shard = lock(shard);
-            shard.free.clear();
-            std::mem::take(&mut shard.tasks)
-        };
-        self.shards.iter().flat_map(take).flatten().collect()
+        self.shards
+            .iter()
+            .flat_map(|shard: &Mutex<Shard>| {
+                let mut shard = lock(shard);
+                shard.free.clear();
+                std::mem::take(&mut shard.tasks)
+            })
+            .flatten()
+            .collect()
     }
 
     pub(super) fn len(&self) -> usize {

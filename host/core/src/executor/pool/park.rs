@@ -1,9 +1,10 @@
-//! Who searches and who sleeps, and how a sleeper is woken. It must not know what is searched.
+//! Tracks which workers search and which sleep, and wakes sleepers. It must not depend on what is
+//! searched.
 //!
-//! The protocol that loses no wake-up: a producer makes its work visible, passes a fence, then
-//! looks at the counts; a worker changes the counts, passes a fence, then looks at all work. One of
-//! the two sees the other. While anybody searches, a producer wakes nobody: a searcher that finds
-//! work or falls asleep looks again, and hands over when there is more.
+//! The protocol loses no wake-up: a producer makes its work visible, passes a fence, then reads the
+//! counts; a worker changes the counts, passes a fence, then checks all work. One of the two sees
+//! the other. While a worker searches, a producer wakes no other: a searcher that finds work or
+//! falls asleep checks again, and wakes another if there is more.
 
 use std::sync::{PoisonError, atomic::Ordering::Relaxed, atomic::Ordering::SeqCst};
 
@@ -13,19 +14,20 @@ const SEARCHER: usize = 1;
 const SLEEPER: usize = 1 << 16;
 const SEARCHERS: usize = SLEEPER - 1;
 
-/// Maximum workers that the counts have room for.
+/// The maximum number of workers that the counts have room for.
 pub(super) const MAX_WORKERS: usize = SEARCHERS;
 
-pub(super) struct Parking {
-    /// Searching workers in the low 16 bits, sleeping ones above.
+pub(super) struct ParkedWorkers {
+    /// The number of searching workers in the low 16 bits, of sleeping ones above.
     counts: AtomicUsize,
-    /// The last to fall asleep is woken first: its caches are the warmest. To be in here is to be
-    /// asleep, so no token can be lost and no foreign `unpark` can wake.
+    /// The sleeping workers. The last to fall asleep is woken first, because its caches are the
+    /// warmest. A worker sleeps exactly while it is in this list, so no token can be lost and no
+    /// foreign `unpark` can wake it.
     sleepers: Mutex<Vec<usize>>,
     condvars: Box<[Condvar]>,
 }
 
-impl Parking {
+impl ParkedWorkers {
     pub(super) fn new(workers: usize) -> Self {
         Self {
             counts: AtomicUsize::new(0),
@@ -34,8 +36,8 @@ impl Parking {
         }
     }
 
-    /// Wakes one sleeper into searching, unless somebody searches already. To be called after work
-    /// became visible.
+    /// Wakes one sleeper to search, unless a worker already searches. Call it after work became
+    /// visible.
     pub(super) fn notify(&self) {
         fence(SeqCst);
         let counts = self.counts.load(Relaxed);
@@ -53,7 +55,7 @@ impl Parking {
         }
     }
 
-    /// Wakes every sleeper into searching.
+    /// Wakes every sleeper to search.
     pub(super) fn notify_all(&self) {
         let mut sleepers = lock(&self.sleepers);
         self.counts
@@ -67,16 +69,16 @@ impl Parking {
         self.counts.fetch_add(SEARCHER, Relaxed);
     }
 
-    /// `true` when nobody searches any more: then the caller must look at all work, and
-    /// [`notify`](Self::notify) when there is any.
+    /// Ends a search. Returns `true` if no other worker searches: then the caller must check all
+    /// work, and call [`notify`](Self::notify) if there is any.
     pub(super) fn end_search(&self) -> bool {
         let last = self.counts.fetch_sub(SEARCHER, Relaxed) & SEARCHERS == SEARCHER;
         fence(SeqCst);
         last
     }
 
-    /// A searcher falls asleep until it is woken, unless `stay` says that there is work after all.
-    /// Afterwards it searches again. `true` when it slept.
+    /// Puts a searcher to sleep until it is woken, unless `stay` returns that there is work after
+    /// all. Afterwards it searches again. Returns `true` if it slept.
     pub(super) fn sleep(&self, worker: usize, stay: impl FnOnce() -> bool) -> bool {
         let mut sleepers = lock(&self.sleepers);
         self.counts.fetch_add(SLEEPER - SEARCHER, Relaxed);

@@ -1,4 +1,4 @@
-//! What the workers, the spawners and the pool hold together. It must not know how a worker
+//! The state that the workers, the spawners and the pool share. It must not depend on how a worker
 //! chooses its next task.
 
 use std::sync::{
@@ -8,22 +8,23 @@ use std::sync::{
 
 use super::{
     live::LiveTasks,
-    park::Parking,
+    park::ParkedWorkers,
     sync::{AtomicBool, AtomicUsize, Injector, Steal, Stealer},
-    task::{PoolTask, Returned},
+    task::{PoolTask, ReturnedFuture},
 };
 
-/// Enough that a spawn and the end of a stolen task seldom meet at one lock; loom, which would
-/// try every order of every lock, makes do with one.
+/// The number of shards per worker: enough that a spawn and the end of a stolen task seldom contend
+/// for one lock. Under loom it is one, because loom tries every order of every lock.
 const SHARDS_PER_WORKER: usize = if cfg!(loom) { 1 } else { 8 };
 
-/// Plain counts, never used to decide: the standard library's also under loom.
+/// Counters that never influence a decision. They use the standard library's atomics even under
+/// loom.
 #[derive(Default)]
 pub(super) struct Counters {
     pub(super) steals: AtomicU64,
     pub(super) parks: AtomicU64,
     pub(super) panics: AtomicU64,
-    /// All spawns, which take the shards of the live tasks in turn.
+    /// The number of spawns. Each spawn uses the next shard of the live tasks.
     pub(super) spawns: AtomicU64,
 }
 
@@ -31,13 +32,13 @@ pub(super) struct PoolShared {
     pub(super) injector: Injector<Arc<PoolTask>>,
     pub(super) stealers: Box<[Stealer<Arc<PoolTask>>]>,
     pub(super) live: LiveTasks,
-    pub(super) parking: Parking,
+    pub(super) parking: ParkedWorkers,
     pub(super) counters: Counters,
-    /// Workers stop, whatever is left.
+    /// Whether workers stop even if tasks are left.
     pub(super) stop: AtomicBool,
-    /// Nobody waits for the workers: the last one drops what is left.
+    /// Whether no thread waits for the workers, so that the last one drops the tasks that are left.
     pub(super) abandoned: AtomicBool,
-    /// Workers that may still poll.
+    /// The number of workers that may still poll.
     pub(super) working: AtomicUsize,
 }
 
@@ -48,7 +49,7 @@ impl PoolShared {
             injector: Injector::new(),
             stealers,
             live: LiveTasks::new(workers * SHARDS_PER_WORKER),
-            parking: Parking::new(workers),
+            parking: ParkedWorkers::new(workers),
             counters: Counters::default(),
             stop: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
@@ -56,7 +57,7 @@ impl PoolShared {
         }
     }
 
-    /// Queues from outside the workers.
+    /// Queues a task from outside the workers.
     pub(super) fn inject(&self, task: Arc<PoolTask>) {
         self.injector.push(task);
         self.parking.notify();
@@ -70,7 +71,7 @@ impl PoolShared {
         self.stop.load(Acquire) || self.live.is_over()
     }
 
-    /// Refuses spawns, and has the workers stop: at once, or when all tasks are over.
+    /// Refuses spawns, and stops the workers at once or when all tasks are over.
     pub(super) fn close(&self, at_once: bool) {
         self.live.close();
         if at_once {
@@ -83,15 +84,15 @@ impl PoolShared {
         counter.fetch_add(by, Relaxed);
     }
 
-    /// Takes out what is unfinished, once closed and with no worker left.
-    pub(super) fn collect(&self) -> Vec<Returned> {
+    /// Takes out the unfinished futures. Call it once closed and with no worker left.
+    pub(super) fn collect(&self) -> Vec<ReturnedFuture> {
         let left = self
             .live
             .drain()
             .iter()
             .filter_map(|task| task.take())
             .collect();
-        // A spawner may outlive the pool: it need not keep the queues' empty tasks alive.
+        // A spawner may outlive the pool: do not let it keep the empty tasks in the queues alive.
         while !matches!(self.injector.steal(), Steal::Empty) {}
         left
     }

@@ -1,4 +1,4 @@
-//! Where one task is in its life, as one atomic byte. It must not know queues or futures.
+//! The state of one task, as one atomic byte. It must not depend on queues or futures.
 //!
 //! | value | means |
 //! | --- | --- |
@@ -8,8 +8,8 @@
 //! | `RUNNING \| WOKEN` | being polled, and to be polled once more |
 //! | `DONE` (`\| WOKEN`) | over: no wake has an effect |
 //!
-//! Every change is a read-modify-write with release and acquire, also the wake that changes
-//! nothing: what a waker wrote before it woke must be visible to the poll that follows.
+//! Every change is a read-modify-write with release and acquire ordering, even a wake that changes
+//! nothing: the poll that follows must see everything that the waker wrote before it woke the task.
 
 use std::sync::atomic::Ordering::AcqRel;
 
@@ -27,24 +27,24 @@ impl PoolState {
         Self(AtomicU8::new(WOKEN))
     }
 
-    /// Notes a wake; `true` when the caller must put the task into a queue.
+    /// Records a wake. Returns `true` if the caller must put the task into a queue.
     pub(super) fn wake(&self) -> bool {
         self.0.fetch_or(WOKEN, AcqRel) == 0
     }
 
-    /// Queued to running; wakes noted from here on ask for another poll.
+    /// Changes queued to running. A wake after this requests another poll.
     pub(super) fn begin(&self) {
         let before = self.0.swap(RUNNING, AcqRel);
         debug_assert_eq!(before, WOKEN, "only a queued task is run");
     }
 
-    /// Running to idle, or to queued when it was woken meanwhile: then `true`, and the caller must
-    /// put the task into a queue.
+    /// Changes running to idle, or to queued if the task was woken meanwhile: then it returns
+    /// `true`, and the caller must put the task into a queue.
     pub(super) fn suspend(&self) -> bool {
         self.0.fetch_and(!RUNNING, AcqRel) & WOKEN != 0
     }
 
-    /// The end, from any state.
+    /// Ends the task, from any state.
     pub(super) fn finish(&self) {
         self.0.swap(DONE, AcqRel);
     }

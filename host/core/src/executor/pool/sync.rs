@@ -1,5 +1,5 @@
-//! The synchronisation that the pool is built from: the standard library's and crossbeam's, or
-//! loom's when the model checker runs. It must not know what the pool does with it.
+//! The synchronisation primitives of the pool: the standard library's and crossbeam's, or loom's
+//! under the model checker. They must not depend on how the pool uses them.
 
 use std::sync::PoisonError;
 
@@ -23,20 +23,20 @@ pub(super) use std::{
     thread_local,
 };
 
-/// Locks, whatever an earlier holder died of: no holder in the pool runs foreign code that could
+/// Locks, even if an earlier holder panicked: no holder in the pool runs foreign code that could
 /// leave the guarded value half changed.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs foreign code; `None` when it panicked.
+/// Runs foreign code. Returns `None` if it panicked.
 #[cfg(not(loom))]
 pub(super) fn contain<T>(run: impl FnOnce() -> T) -> Option<T> {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(value) => Some(value),
         Err(payload) => {
-            // The payload is foreign too, and may panic once more while it is dropped.
+            // The payload is foreign too, and may panic while it is dropped.
             if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
                 std::mem::forget(second);
             }
@@ -45,7 +45,7 @@ pub(super) fn contain<T>(run: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-/// Under loom a panic is the checker's own verdict and must get out.
+/// Runs foreign code. Under loom a panic is the checker's own verdict and must propagate.
 #[cfg(loom)]
 pub(super) fn contain<T>(run: impl FnOnce() -> T) -> Option<T> {
     Some(run())

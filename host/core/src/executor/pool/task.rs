@@ -1,4 +1,5 @@
-//! One spawned future and its waker. It must not know how tasks are queued or who polls them.
+//! One spawned future and its waker. It must not depend on how tasks are queued or which thread
+//! polls them.
 
 use std::{
     pin::Pin,
@@ -15,30 +16,30 @@ use super::{
 };
 
 /// A future that the pool did not finish, as [`Pool::close`](super::Pool::close) returns it.
-pub(crate) type Returned = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(crate) type ReturnedFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What one poll left behind.
+/// The result of one poll.
 pub(super) enum PollResult {
-    /// It waits for a wake.
+    /// The future waits for a wake.
     Suspended,
-    /// It was woken while it ran: it must be queued again.
+    /// The future was woken while it ran, and must be queued again.
     Yielded,
-    /// It is over and dropped; `panics` is how often its code panicked, in the poll or the drop.
+    /// The future is over and dropped; `panics` is the number of panics in its poll and its drop.
     Ended { panics: u64 },
 }
 
 pub(super) struct PoolTask {
     state: PoolState,
-    /// Locked by whoever polls, so never contended; empty when the task is over.
-    future: Mutex<Option<Returned>>,
-    /// Weak, for a task is in the pool's own queues.
+    /// Locked only by the thread that polls, so never contended; empty when the task is over.
+    future: Mutex<Option<ReturnedFuture>>,
+    /// Weak, because the task is in the pool's own queues.
     pub(super) home: Weak<PoolShared>,
     pub(super) slot: Slot,
 }
 
 impl PoolTask {
-    /// A task that the caller must queue.
-    pub(super) fn new(future: Returned, home: Weak<PoolShared>, slot: Slot) -> Arc<Self> {
+    /// Creates a task that the caller must queue.
+    pub(super) fn new(future: ReturnedFuture, home: Weak<PoolShared>, slot: Slot) -> Arc<Self> {
         Arc::new(Self {
             state: PoolState::queued(),
             future: Mutex::new(Some(future)),
@@ -47,7 +48,7 @@ impl PoolTask {
         })
     }
 
-    /// Polls once.
+    /// Polls the future once.
     pub(super) fn run(self: &Arc<Self>) -> PollResult {
         self.state.begin();
         let waker = Waker::from(Arc::clone(self));
@@ -57,7 +58,7 @@ impl PoolTask {
             None => Some(Poll::Ready(())),
         };
         if polled == Some(Poll::Pending) {
-            // Unlocked first: once suspended, another worker may run it.
+            // Unlock first: once the task is suspended, another worker may run it.
             drop(slot);
             return if self.state.suspend() {
                 PollResult::Yielded
@@ -72,8 +73,8 @@ impl PoolTask {
         }
     }
 
-    /// Ends the task, and takes what is left of it. No poll may be under way.
-    pub(super) fn take(&self) -> Option<Returned> {
+    /// Ends the task, and takes its future if that is left. No poll may be under way.
+    pub(super) fn take(&self) -> Option<ReturnedFuture> {
         self.state.finish();
         lock(&self.future).take()
     }

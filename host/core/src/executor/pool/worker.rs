@@ -1,5 +1,5 @@
-//! One guest thread: which task it polls next, and where a wake puts a task. It must not know what
-//! a task's future does.
+//! One guest thread: chooses the task that it polls next, and where a wake puts a task. It must not
+//! depend on what a task's future does.
 
 use std::{
     cell::RefCell,
@@ -19,17 +19,17 @@ use super::{
     task::{PollResult, PoolTask},
 };
 
-/// Polls after which a worker with tasks looks into the injector: rare enough to cost
+/// The number of polls after which a worker with tasks checks the injector: rare enough to cost
 /// nothing, and no divisor of the powers of two in which tasks tend to come.
 const INJECTOR_INTERVAL: u32 = 61;
 
 thread_local! {
-    // Not `const`, which loom has not.
+    // Not `const`: loom has no const form.
     #[allow(clippy::missing_const_for_thread_local, reason = "loom's has no const form")]
     static CURRENT: RefCell<Option<Rc<Local>>> = RefCell::new(None);
 }
 
-/// What a wake on a worker's own thread can reach.
+/// The state that a wake on a worker's own thread can reach.
 struct Local {
     /// First in, first out: a task that wakes itself goes behind all others.
     deque: Deque<Arc<PoolTask>>,
@@ -37,8 +37,8 @@ struct Local {
     index: usize,
 }
 
-/// Puts a task that was just woken or spawned into the deque of this thread's worker, or, from
-/// outside its pool, into the injector. Does nothing when its pool is gone.
+/// Puts a task that was just woken or spawned into the deque of this thread's worker, or into the
+/// injector if this thread is outside the task's pool. Does nothing if the pool is gone.
 pub(super) fn enqueue(task: Arc<PoolTask>) {
     match current(task.home.as_ptr()) {
         Some(local) => {
@@ -59,7 +59,7 @@ pub(super) fn is_inside(shared: &Arc<PoolShared>) -> bool {
 }
 
 fn current(shared: *const PoolShared) -> Option<Rc<Local>> {
-    // A thread that is ending may have lost its locals: then it is outside.
+    // A thread that is ending may have lost its locals: then it counts as outside.
     let local = CURRENT
         .try_with(|current| current.borrow().clone())
         .ok()
@@ -71,9 +71,9 @@ pub(super) struct PoolWorker {
     local: Rc<Local>,
     rng: Rng,
     tick: u32,
-    /// Counted among the searchers.
+    /// Whether it is counted among the searchers.
     searching: bool,
-    /// The last task wakes itself: whoever waits in the injector comes before its next turn.
+    /// Whether the last task woke itself. A task in the injector comes before its next turn.
     yielded: bool,
 }
 
@@ -124,13 +124,13 @@ impl PoolWorker {
         }
     }
 
-    /// Puts a task that woke itself behind all others of this worker; now and then behind all of the
-    /// injector, from where whichever worker yields next takes it: without that, of futures that
-    /// never wait, those that share a worker with many others would get less forever.
+    /// Puts a task that woke itself behind all others of this worker; now and then behind all of
+    /// the injector, from which the next worker that yields takes it. Otherwise, futures that never
+    /// wait and share a worker with many others would get less time forever.
     fn requeue(&mut self, task: Arc<PoolTask>) {
         let Local { deque, shared, .. } = &*self.local;
         if deque.is_empty() {
-            // Wakes nobody: it is this worker's next task, or gives way to an injected one, for
+            // Needs no wake-up: it is this worker's next task, or gives way to an injected one, for
             // which a sleeper was woken when it came.
             deque.push(task);
             self.yielded = true;
@@ -143,7 +143,7 @@ impl PoolWorker {
         }
     }
 
-    /// The next task without a look at other workers.
+    /// Returns the next task without searching other workers.
     fn next(&mut self) -> Option<Arc<PoolTask>> {
         self.tick = self.tick.wrapping_add(1);
         let Local { deque, shared, .. } = &*self.local;
@@ -158,7 +158,7 @@ impl PoolWorker {
             .or_else(|| until_sure(|| shared.injector.steal_batch_and_pop(deque)))
     }
 
-    /// Takes half of a random victim's tasks.
+    /// Takes half of a random victim's tasks, and returns one of them.
     fn search(&mut self) -> Option<Arc<PoolTask>> {
         if !self.searching {
             self.searching = true;
@@ -181,7 +181,7 @@ impl PoolWorker {
         task
     }
 
-    /// Found a task: somebody else continues searching when there is more.
+    /// Ends a search that found a task. Another worker continues searching if there is more.
     fn end_search(&mut self) {
         let shared = self.shared();
         if self.searching && shared.parking.end_search() && shared.has_work() {
@@ -210,7 +210,7 @@ impl PoolWorker {
     }
 }
 
-/// Asks again for as long as another thread was in the way.
+/// Repeats a steal for as long as another thread interferes with it.
 fn until_sure<T>(mut steal: impl FnMut() -> Steal<T>) -> Option<T> {
     iter::repeat_with(&mut steal)
         .find(|stolen| !stolen.is_retry())?

@@ -147,7 +147,7 @@ const LONG: Duration = Duration::from_secs(3600);
 
 #[test]
 fn finding_08_hanging_read_is_abandoned_and_not_restarted_before_it_ends() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ALONE.lock();
     let path = Path::new("/a file system that does not answer/file");
     let (answer, answered) = channel::<()>();
     let hang = move |_: &Alive| answered.recv().is_ok();
@@ -167,7 +167,7 @@ fn finding_08_hanging_read_is_abandoned_and_not_restarted_before_it_ends() {
 
 #[test]
 fn finding_08_abandoned_threads_are_limited() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ALONE.lock();
     let mut answers = Vec::new();
     let path = |number: usize| PathBuf::from(format!("/hung/{number}"));
     for number in 0..ABANDONED {

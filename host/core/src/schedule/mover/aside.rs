@@ -6,11 +6,11 @@ use crate::schedule::Unreadable;
 use crate::telemetry::events;
 use crate::telemetry::events::{Reason, ReasonKind, ScheduledDeadLetter};
 
-/// This many of a page at most; the others in later rounds.
+/// The maximum number of jobs set aside per page; later rounds set aside the others.
 const MOST: usize = 100;
 
 impl Mover {
-    /// Sets aside what of a page cannot be read.
+    /// Sets aside the unreadable jobs of a page.
     pub(super) async fn set_aside(&mut self, unreadable: &[Unreadable], round: &mut MoverRound) {
         for job in unreadable.iter().take(MOST) {
             let why = format!("content missing or unreadable: {}", job.why);

@@ -5,7 +5,7 @@ use crate::clock;
 use crate::schedule::{ErrorKind, JobOutcome, ScheduledJob, StoreError, decide};
 
 impl Mover {
-    /// Ends the claims: by what was sent, or gives them back.
+    /// Ends the claims after `sent` messages of each job were sent, or releases them if none was.
     pub(super) async fn end(
         &mut self,
         ours: Vec<Ready>,
@@ -24,8 +24,8 @@ impl Mover {
         self.end_all(endings).await
     }
 
-    /// Handles a claim that failed. If only its answer may have been lost, it is released before
-    /// the next look, else the job would wait until it expires.
+    /// Handles a claim that failed. If the claim may have succeeded and only its answer was lost,
+    /// it is released before the next look. Otherwise the job would wait until the claim expires.
     pub(super) fn unclaimed(
         &mut self,
         job: ScheduledJob,
@@ -48,8 +48,9 @@ impl Mover {
         self.end_all(rest).await
     }
 
-    /// What cannot be ended is kept for the next round: else it would be sent again when its claim
-    /// has expired. An error if we are not allowed to end.
+    /// Ends claims, and keeps those that cannot be ended for the next round. Otherwise their jobs
+    /// would be sent again when the claims expire. Returns an error if this process may not end
+    /// claims.
     async fn end_all(&mut self, endings: Vec<JobOutcome>) -> Result<(), StoreError> {
         let mut denied = Ok(());
         if endings.is_empty() {
@@ -77,7 +78,7 @@ impl Mover {
     }
 }
 
-/// Whether nothing of the job was sent.
+/// Returns whether no message of the job was sent.
 pub(super) fn is_given_back(ending: &JobOutcome) -> bool {
     ending.next == Some(ending.job.due)
 }

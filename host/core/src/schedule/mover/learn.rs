@@ -1,6 +1,6 @@
-//! What a round knows of its queues: their limits, requested once a round with a timeout, so that a
-//! silent queue delays no other; and which groups are blocked by an unsent first job. Knows no
-//! store.
+//! The knowledge of a round about its queues: their limits, requested once a round with a timeout
+//! so that a silent queue delays no other, and the groups that are blocked by an unsent job. Knows
+//! no store.
 
 use super::Mover;
 use crate::clock;
@@ -10,44 +10,48 @@ use crate::tasks::Group;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-/// How long a round waits for its queues to say what they take. One that is slower is asked on, and
-/// its jobs are sent in a later round.
+/// The time for which a round waits for the limits of its queues. The call to a slower queue
+/// continues, and its jobs are sent in a later round.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 
-/// What a round knows of its queues, by their names.
+/// The limits and blocked groups of a round's queues, by queue name.
 #[derive(Debug, Default)]
 pub(super) struct KnownQueues {
-    /// What each takes; none if it did not say.
+    /// The limits of each queue; `None` if it did not answer.
     reaches: HashMap<String, Option<SendLimits>>,
-    /// Queues and their groups of which something was left that may be sent later.
+    /// Queues and groups with a job that was left and may be sent later.
     stopped: HashSet<(String, String)>,
 }
 
 impl KnownQueues {
-    /// What the queue of this job takes, if it is known.
+    /// Returns the limits of the queue of this job, if they are known.
     pub(super) fn reach_of(&self, job: &ScheduledJob) -> Option<SendLimits> {
         self.reaches.get(&job.queue).copied().flatten()
     }
 
-    /// This job is left for a later round, and so what is behind it in its group.
+    /// Leaves this job, and those behind it in its group, for a later round.
     pub(super) fn stop(&mut self, job: &ScheduledJob) {
         if let Some(group) = &job.message.group {
             self.stopped.insert((job.queue.clone(), group.clone()));
         }
     }
 
-    /// Whether this job is behind one that was left, and its queue keeps their order.
+    /// Whether this job is behind one that was left, and its queue keeps the order of the group.
     pub(super) fn is_stopped(&self, job: &ScheduledJob) -> bool {
         let ordered = self.reach_of(job).is_some_and(|reach| reach.ordered);
-        let group = job.message.group.as_ref().filter(|_| ordered);
+        let group = if ordered {
+            job.message.group.as_ref()
+        } else {
+            None
+        };
         group.is_some_and(|group| self.stopped.contains(&(job.queue.clone(), group.clone())))
     }
 }
 
-/// A queue, a job for it, and what it takes.
+/// A queue, the id of a job for it, and its limits.
 type LearnedQueue = (String, String, Result<SendLimits, String>);
 
-/// Queues that were asked what they take, and have not answered yet.
+/// The queues whose limits were requested and that have not answered yet.
 #[derive(Default)]
 pub(super) struct PendingQueues {
     calls: Group<LearnedQueue>,
@@ -55,7 +59,7 @@ pub(super) struct PendingQueues {
 }
 
 impl Mover {
-    /// Asks the queues of these jobs what they take, those that were not asked yet.
+    /// Requests the limits of the queues of these jobs that were not requested yet.
     pub(super) async fn learn(&mut self, jobs: &[ScheduledJob], known: &mut KnownQueues) {
         let mut wanted = HashSet::new();
         for job in jobs {
@@ -63,7 +67,7 @@ impl Mover {
                 continue;
             }
             known.reaches.insert(job.queue.clone(), None);
-            // One that has not answered an earlier round is not waited for again.
+            // A queue that has not answered an earlier round is not waited for again.
             if self.asked.queues.insert(job.queue.clone()) {
                 wanted.insert(job.queue.clone());
                 let (outlet, queue, id) = (self.outlet.clone(), job.queue.clone(), job.id.clone());

@@ -5,8 +5,8 @@ use crate::clock;
 use crate::schedule::{ErrorKind, StoreError};
 use std::time::Duration;
 
-/// How long a store that is not there is left alone. Well below the 15 minutes that a job is read
-/// ahead, so that nothing is late for it.
+/// The time for which a missing store is not polled. Well below the 15 minutes by which jobs are
+/// read ahead, so that no job is late because of it.
 const MISSING: Duration = Duration::from_secs(300);
 
 impl Mover {
@@ -20,16 +20,17 @@ impl Mover {
         }
     }
 
-    /// Says what is wrong, and how long to leave it alone.
+    /// Logs the failure and returns the time until the next look.
     pub(super) fn failed_look(&mut self, error: &StoreError) -> Duration {
         let store = self.store.place();
         match error.kind {
-            // Most queues have none.
+            // Most queues have no store of scheduled messages.
             ErrorKind::NotFound => {
                 tracing::debug!(store, %error, "no scheduled messages");
-                match self.certain {
-                    true => self.interval,
-                    false => self.interval.max(MISSING),
+                if self.certain {
+                    self.interval
+                } else {
+                    self.interval.max(MISSING)
                 }
             }
             ErrorKind::AccessDenied if !self.unended.is_empty() => {
@@ -38,8 +39,8 @@ impl Mover {
                 }
                 self.interval
             }
-            // Perhaps there is none, and nobody who may tell; or the service itself is not there. Who
-            // says that it is busy is there.
+            // Perhaps there is no store and this process may not find out, or the service itself
+            // does not exist. A service that answers that it is busy exists.
             kind if !self.known
                 && kind != ErrorKind::Transient
                 && (kind == ErrorKind::AccessDenied || !self.certain) =>

@@ -1,9 +1,9 @@
-//! Sends the messages of claimed jobs to one queue: those of one job one after the other, so that
-//! the accepted ones are always the first. Knows no store, and decides nothing about when.
+//! Sends the messages of claimed jobs to one queue. The messages of one job go one after the other,
+//! so the accepted ones are always the first. Knows no store, and does not decide when to send.
 
 use crate::clock;
 use crate::clock::{BootInstant, Timestamp};
-use crate::message::{Outgoing, SendSpan};
+use crate::message::{OutgoingMessage, SendSpan};
 use crate::schedule::decide;
 use crate::schedule::decide::{DueJob, SendLimits};
 use crate::tasks::Group;
@@ -11,20 +11,20 @@ use crate::telemetry::trace::Tracer;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Maximum concurrent send calls to queues that keep no order.
+/// The maximum number of concurrent send calls to queues that keep no order.
 const CALLS: usize = 10;
 
-/// Why a message was not sent.
+/// The reason why a message was not sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotSent {
-    /// It may be later.
+    /// A temporary failure: the message may be sent later.
     Transient(String),
-    /// It never will, as it is.
+    /// A permanent failure: the message can never be sent as it is.
     Refused(String),
 }
 
 impl NotSent {
-    /// The value of `error.type`, and why in words.
+    /// Returns the value of `error.type` and the reason in words.
     fn cause(&self) -> (&'static str, String) {
         match self {
             Self::Transient(why) => ("transient", why.clone()),
@@ -33,21 +33,21 @@ impl NotSent {
     }
 }
 
-/// Where messages go.
+/// The destination of messages.
 #[async_trait::async_trait]
 pub trait Outlet: Send + Sync + 'static {
-    /// What a queue takes, by the name that a job has.
+    /// Returns the limits of a queue, by the name that a job has for it.
     async fn reach(&self, queue: &str) -> Result<SendLimits, String>;
 
-    /// Sends at most `SendLimits::batch` messages; one answer per item, in order.
-    async fn send(&self, queue: &str, items: Vec<Outgoing>) -> Vec<Result<(), NotSent>>;
+    /// Sends at most `SendLimits::batch` messages. Returns one answer per item, in order.
+    async fn send(&self, queue: &str, items: Vec<OutgoingMessage>) -> Vec<Result<(), NotSent>>;
 }
 
 /// An outlet whose calls are traced.
 pub struct TracedOutlet {
-    /// Sends.
+    /// The outlet that sends.
     pub outlet: Arc<dyn Outlet>,
-    /// Makes the spans.
+    /// The tracer that makes the spans.
     pub tracer: Tracer,
 }
 
@@ -57,41 +57,44 @@ impl Outlet for TracedOutlet {
         self.outlet.reach(queue).await
     }
 
-    async fn send(&self, queue: &str, mut items: Vec<Outgoing>) -> Vec<Result<(), NotSent>> {
+    async fn send(&self, queue: &str, mut items: Vec<OutgoingMessage>) -> Vec<Result<(), NotSent>> {
         let span = SendSpan::begin(&self.tracer, &mut items);
         let answers = self.outlet.send(queue, items).await;
         if let Some(span) = span {
-            let failures = answers.iter().filter_map(|answer| answer.as_ref().err());
-            let failures: Vec<_> = failures.map(NotSent::cause).collect();
+            let failures: Vec<_> = answers
+                .iter()
+                .filter_map(|answer| answer.as_ref().err())
+                .map(NotSent::cause)
+                .collect();
             span.end(queue, "schedule", &failures);
         }
         answers
     }
 }
 
-/// Messages of one lane are sent only after those ahead were accepted.
+/// A sequence of messages: each is sent only after those ahead of it were accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Lane {
     Job(usize),
     Group(String),
 }
 
-/// A message on its way.
+/// A message to send.
 #[derive(Debug, Clone)]
 struct DueMessage {
-    /// The place of its job.
+    /// The index of its job.
     job: usize,
     /// Its index among those of its job.
     number: usize,
     lane: Lane,
     due: Timestamp,
-    message: Outgoing,
+    message: OutgoingMessage,
 }
 
-/// An answer, and the place of the job that it is about.
+/// The index of a job, and the answer for one of its messages.
 pub(super) type SendResult = (usize, Result<(), NotSent>);
 
-/// Everything for one queue.
+/// All messages for one queue.
 #[derive(Debug, Default)]
 pub(super) struct Load {
     parcels: Vec<DueMessage>,
@@ -99,11 +102,15 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Adds the messages of a job, which has this place.
+    /// Adds the messages of the job with this index.
     pub(super) fn add(&mut self, place: usize, planned: &DueJob, reach: SendLimits) {
         self.reach = Some(reach);
         let DueJob { job, ticks, .. } = planned;
-        let group = job.message.group.clone().filter(|_| reach.ordered);
+        let group = if reach.ordered {
+            job.message.group.clone()
+        } else {
+            None
+        };
         let lane = group.map_or(Lane::Job(place), Lane::Group);
         self.parcels
             .extend(ticks.iter().enumerate().map(|(number, due)| DueMessage {
@@ -111,16 +118,17 @@ impl Load {
                 number,
                 lane: lane.clone(),
                 due: *due,
-                message: Outgoing {
+                message: OutgoingMessage {
                     scheduled: Some(format!("{}/{}", job.id, due.0)),
                     ..job.message.clone().with_trace_header_in_place()
                 },
             }));
     }
 
-    /// Sends it; the answers of each job in the order of its messages, up to its first failure.
-    /// Where the queue keeps order, what is behind a failure that may pass in the same group is not
-    /// sent. Calls that would begin too late after the claim, `started`, are not made.
+    /// Sends all messages. Returns the answers of each job in the order of its messages, up to its
+    /// first failure. If the queue keeps order, messages behind a temporary failure in the same
+    /// group are not sent. A call that would begin too late after the claim at `started` is not
+    /// made.
     pub(super) async fn send(
         self,
         outlet: Arc<dyn Outlet>,
@@ -151,7 +159,8 @@ impl Load {
     }
 }
 
-/// What may be under way at once: no two of a lane. Where the queue keeps order, one call.
+/// Splits messages into steps that may be sent concurrently: no two of a lane in one step. If the
+/// queue keeps order, a step is one call.
 fn steps(mut parcels: Vec<DueMessage>, reach: SendLimits) -> Vec<Vec<DueMessage>> {
     let most = if reach.ordered {
         parcels.sort_by_key(|one| one.due);
@@ -175,7 +184,7 @@ fn steps(mut parcels: Vec<DueMessage>, reach: SendLimits) -> Vec<Vec<DueMessage>
     steps
 }
 
-/// One answer per parcel, in order.
+/// Sends one step. Returns one answer per message, in order.
 async fn send_step(
     outlet: &Arc<dyn Outlet>,
     queue: &str,
@@ -196,11 +205,13 @@ async fn send_step(
             break;
         }
         let now = clock::wall_clock_now();
-        let item = |one: &DueMessage| Outgoing {
-            delay: decide::delay(&one.message, one.due, now, reach),
-            ..one.message.clone()
-        };
-        let items = batch.iter().map(item).collect();
+        let items = batch
+            .iter()
+            .map(|one: &DueMessage| OutgoingMessage {
+                delay: decide::delay(&one.message, one.due, now, reach),
+                ..one.message.clone()
+            })
+            .collect();
         let (outlet, queue) = (outlet.clone(), queue.to_owned());
         calls.spawn(async move { (number, outlet.send(&queue, items).await) });
     }
@@ -208,11 +219,14 @@ async fn send_step(
         let (number, answer) = calls.next().await;
         answers[number] = Some(answer);
     }
-    let late = || Err(NotSent::Transient("its claim was about to expire".into()));
     let mut all = Vec::with_capacity(step.len());
     for (batch, answer) in batches.into_iter().zip(answers) {
         let mut answer = answer.unwrap_or_default().into_iter();
-        all.extend(batch.iter().map(|_| answer.next().unwrap_or_else(late)));
+        all.extend(batch.iter().map(|_| {
+            answer
+                .next()
+                .unwrap_or_else(|| Err(NotSent::Transient("its claim was about to expire".into())))
+        }));
     }
     all
 }

@@ -1,41 +1,43 @@
-//! The closed sets behind the events of a message: what can happen to a delivery, why, and how often
-//! it did. Metric labels come from here alone, so that no text of a guest becomes one.
+//! The closed sets behind the events of a message: the event, the reason, and the counts. Metric
+//! labels come only from here, so no text from a guest becomes a label.
 
 use crate::telemetry::counters::Counter;
 use crate::telemetry::escape::escape_control_characters;
 use tracing::Level;
 
-/// How one delivery of a message ended.
+/// The way in which one delivery of a message ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventKind {
-    /// It was handled and deleted.
+    /// The message was handled and deleted.
     Done,
-    /// It failed and was released to the queue.
+    /// The attempt failed, and the message was released to the queue.
     Retried,
-    /// Dispatcher moved it to the dead-letter queue.
+    /// Dispatcher moved the message to the dead-letter queue.
     DeadLettered,
-    /// Its last permitted receive failed, or ended without an answer: the queue's own redrive policy
-    /// moves it.
+    /// The last permitted receive failed or ended without an answer: the queue's own redrive policy
+    /// moves the message.
     DeadLetteredByPolicy,
-    /// It was older than `max-age` and was not started.
+    /// The message was older than `max-age` and was not started.
     Shed,
-    /// No filter of the route matched it, and it was not started.
+    /// No filter of the route matched the message, and it was not started.
     Filtered,
-    /// Somebody cancelled it.
+    /// The message was cancelled.
     Cancelled,
-    /// Its lease expired, or was taken away, before it could be settled.
+    /// The lease expired or was taken away before the message could be settled.
     Lost,
-    /// It was released without a completed attempt.
+    /// A stop interrupted the attempt, and the message was released: it will be handled again.
+    Abandoned,
+    /// The message was released without an attempt.
     Released,
-    /// It was handled before and was redelivered; it was deleted without an attempt.
+    /// The message had been handled before and was redelivered; it was deleted without an attempt.
     Duplicate,
-    /// The queue did not accept its outcome.
+    /// The queue did not accept the outcome of the message.
     NotSettled,
 }
 
 impl EventKind {
-    /// All of them, in the order of `host/docs/events.md`.
-    pub const ALL: [Self; 11] = [
+    /// All events, in the order of `host/docs/events.md`.
+    pub const ALL: [Self; 12] = [
         Self::Done,
         Self::Retried,
         Self::DeadLettered,
@@ -44,6 +46,7 @@ impl EventKind {
         Self::Filtered,
         Self::Cancelled,
         Self::Lost,
+        Self::Abandoned,
         Self::Released,
         Self::Duplicate,
         Self::NotSettled,
@@ -60,6 +63,7 @@ impl EventKind {
             Self::Filtered => "message filtered",
             Self::Cancelled => "message cancelled",
             Self::Lost => "lease lost",
+            Self::Abandoned => "message abandoned",
             Self::Released => "message released",
             Self::Duplicate => "duplicate dropped",
             Self::NotSettled => "message not settled",
@@ -75,6 +79,7 @@ impl EventKind {
             | Self::DeadLetteredByPolicy
             | Self::Shed
             | Self::Lost
+            | Self::Abandoned
             | Self::NotSettled => Level::WARN,
         }
     }
@@ -90,13 +95,14 @@ impl EventKind {
             Self::Filtered => "filtered",
             Self::Cancelled => "cancelled",
             Self::Lost => "lost",
+            Self::Abandoned => "abandoned",
             Self::Released => "released",
             Self::Duplicate => "duplicate",
             Self::NotSettled => "not-settled",
         }
     }
 
-    /// The fields of its log line beside `queue`.
+    /// The fields of its log line in addition to `queue`.
     pub const fn fields(self) -> &'static [&'static str] {
         match self {
             Self::Done | Self::Cancelled | Self::Duplicate => &["message_id", "receive_count"],
@@ -113,6 +119,8 @@ impl EventKind {
                 "receive_count",
                 "attempts",
                 "to",
+                "dead_letter_id",
+                "first_id",
                 "reason_kind",
                 "reason",
             ],
@@ -121,6 +129,7 @@ impl EventKind {
                 "receive_count",
                 "max_receive_count",
                 "to",
+                "first_id",
                 "reason_kind",
                 "reason",
             ],
@@ -128,8 +137,25 @@ impl EventKind {
                 &["messages", "message_ids", "to", "reason_kind", "reason"]
             }
             Self::Lost => &["message_id", "receive_count", "handled"],
+            Self::Abandoned => &[
+                "message_id",
+                "receive_count",
+                "attempt",
+                "ran_ms",
+                "may_have_been_handled",
+                "comes_again_at",
+                "reason_kind",
+                "reason",
+            ],
             Self::Released => &["messages", "message_ids", "reason_kind", "reason"],
-            Self::NotSettled => &["message_id", "receive_count", "wanted", "outcome", "error"],
+            Self::NotSettled => &[
+                "message_id",
+                "receive_count",
+                "wanted",
+                "outcome",
+                "comes_again_by",
+                "error",
+            ],
         }
     }
 
@@ -138,7 +164,7 @@ impl EventKind {
     }
 }
 
-/// Why a delivery ended as it did, as a label.
+/// The reason for the end of a delivery, as a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReasonKind {
     /// The handler asked for a retry.
@@ -147,7 +173,7 @@ pub enum ReasonKind {
     Rejected,
     /// The Lambda function failed, or reported the message as failed.
     FunctionError,
-    /// Nobody knows whether the Lambda function ran.
+    /// It is unknown whether the Lambda function ran.
     FunctionUnknown,
     /// A command exited with a failure code, or an HTTP handler answered with one.
     HandlerFailed,
@@ -155,7 +181,7 @@ pub enum ReasonKind {
     Trap,
     /// The attempt ran longer than `timeout`.
     Timeout,
-    /// The handler wanted more than `max-memory`.
+    /// The handler exceeded `max-memory`.
     OutOfMemory,
     /// Dispatcher itself failed.
     HostError,
@@ -163,23 +189,25 @@ pub enum ReasonKind {
     TooOld,
     /// No filter of the route matched the message.
     Filtered,
-    /// It was received more often than attempts are allowed, and no attempt ever answered.
+    /// The message was received more often than attempts are allowed, and no attempt ever answered.
     NoAnswer,
-    /// Its content is missing or cannot be read, so no attempt was made.
+    /// The content of the message is missing or cannot be read, so no attempt was made.
     Unreadable,
-    /// It is larger than all that the process may hold, so no attempt was made.
+    /// The message is larger than the total that the process may hold, so no attempt was made.
     TooLarge,
-    /// The lease of its last permitted receive was lost.
+    /// The lease of the message's last permitted receive was lost.
     LeaseLost,
-    /// No attempt was started, or it was cut off by a stop and may begin again at once.
+    /// No attempt was started.
     NotAttempted,
-    /// The attempt was cut off by a stop, and what it began elsewhere may continue.
+    /// A stop interrupted the handler before its end.
+    Interrupted,
+    /// A stop did not wait for the answer; the called service may have handled the message.
     Stopped,
 }
 
 impl ReasonKind {
-    /// All of them, in the order of `host/docs/events.md`.
-    pub const ALL: [Self; 17] = [
+    /// All reasons, in the order of `host/docs/events.md`.
+    pub const ALL: [Self; 18] = [
         Self::RetryRequested,
         Self::Rejected,
         Self::FunctionError,
@@ -196,6 +224,7 @@ impl ReasonKind {
         Self::TooLarge,
         Self::LeaseLost,
         Self::NotAttempted,
+        Self::Interrupted,
         Self::Stopped,
     ];
 
@@ -218,8 +247,14 @@ impl ReasonKind {
             Self::TooLarge => "too-large",
             Self::LeaseLost => "lease-lost",
             Self::NotAttempted => "not-attempted",
+            Self::Interrupted => "interrupted",
             Self::Stopped => "stopped",
         }
+    }
+
+    /// Whether a stop interrupted an attempt.
+    pub const fn is_of_a_stop(self) -> bool {
+        matches!(self, Self::Interrupted | Self::Stopped)
     }
 
     const fn place(self) -> usize {
@@ -227,20 +262,20 @@ impl ReasonKind {
     }
 }
 
-/// The longest reason, in bytes; the rest of it is dropped. SQS's dead letters have room for it.
+/// The maximum length of a reason in bytes; the rest is cut. SQS's dead letters have room for it.
 pub const LONGEST_REASON: usize = 2_048;
 const CUT: &str = " (cut)";
 
-/// Why a delivery ended as it did: the kind for counters, the text for people.
+/// The reason for the end of a delivery: a kind for counters and a text for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
-    /// For labels.
+    /// The kind, for labels.
     pub kind: ReasonKind,
     text: String,
 }
 
 impl Reason {
-    /// The text is bounded and its control characters are escaped.
+    /// Makes a reason. Bounds the text and escapes its control characters.
     pub fn new(kind: ReasonKind, text: &str) -> Self {
         Self {
             kind,
@@ -248,14 +283,14 @@ impl Reason {
         }
     }
 
-    /// At most `LONGEST_REASON` bytes, without control characters.
+    /// Returns the text: at most `LONGEST_REASON` bytes, without control characters.
     pub fn text(&self) -> &str {
         &self.text
     }
 }
 
-/// A reason as logs and dead letters have it: its control characters escaped, and at most
-/// `LONGEST_REASON` bytes. Applied again it changes nothing.
+/// Returns a reason in the form for logs and dead letters: control characters escaped, and at most
+/// `LONGEST_REASON` bytes. Idempotent.
 pub fn bounded(text: &str) -> String {
     let beginning = &text[..text.floor_char_boundary(LONGEST_REASON)];
     let mut bounded = escape_control_characters(beginning);
@@ -266,7 +301,7 @@ pub fn bounded(text: &str) -> String {
     bounded
 }
 
-/// How often each event happened for each reason, since the start.
+/// The count of each event for each reason, since the start.
 #[derive(Debug, Default)]
 pub struct EventCounts([EventCount; EventKind::ALL.len()]);
 
@@ -277,7 +312,7 @@ struct EventCount {
 }
 
 impl EventCounts {
-    /// So many more.
+    /// Adds `more`.
     pub fn add(&self, event: EventKind, reason: Option<ReasonKind>, more: usize) {
         let count = &self.0[event.place()];
         match reason {
@@ -286,7 +321,8 @@ impl EventCounts {
         }
     }
 
-    /// Those that happened at all; the reason is empty where the event has none.
+    /// Returns the events that happened, with their counts. The reason is empty if the event has
+    /// none.
     pub fn counted(&self) -> impl Iterator<Item = (EventKind, &'static str, u64)> {
         let each = EventKind::ALL.into_iter().flat_map(|event| {
             let count = &self.0[event.place()];

@@ -1,57 +1,71 @@
-//! The last ends of deliveries, in memory: a bounded ring for whoever asks what failed, and a stream
-//! for whoever follows. What is done or a duplicate is streamed and not kept, so that a thousand good
-//! messages do not push out the bad one, and costs nothing while nobody follows.
+//! The last outcomes of deliveries, in memory: a bounded ring for queries, and a stream for
+//! followers. Done messages and duplicates are streamed but not kept, so that a thousand good
+//! messages do not push out the bad one. They cost nothing while there is no follower.
 
-use super::kind::{EventCounts, EventKind, Reason};
+use super::kind::{EventCounts, EventKind, Reason, ReasonKind};
 use super::{MessageEvent, ShedTo};
 use crate::clock;
 use crate::clock::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::broadcast;
 
-/// How many ends are kept.
+/// The maximum number of outcomes that are kept.
 pub const KEPT: usize = 1_000;
-/// How far a follower may be behind.
+/// The maximum number of outcomes that a follower may be behind.
 const BEHIND: usize = 1_024;
-/// How many ids one end names; those of more messages are counted alone.
+/// The maximum number of ids of one outcome; further messages are only counted.
 const IDS: usize = 10;
 
-/// The end of a delivery, or of several of one queue together.
+/// The outcome of one delivery, or of several deliveries of one queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecentOutcome {
-    /// Grows by one from end to end, but for those that nobody followed.
+    /// The sequence number. Grows by one with each outcome, except for those that are neither kept
+    /// nor followed.
     pub sequence: u64,
-    /// When it was.
+    /// The time of the outcome.
     pub at: Timestamp,
-    /// The queue, as the configuration names it.
+    /// The name of the queue in the configuration.
     pub queue: String,
-    /// How it ended.
+    /// The way in which the delivery ended.
     pub event: EventKind,
-    /// Why, where that is known.
+    /// The reason, if it is known.
     pub reason: Option<Reason>,
-    /// How many messages.
+    /// The number of messages.
     pub messages: usize,
-    /// The ids of the first of them.
+    /// The ids of the first messages.
     pub ids: Vec<String>,
-    /// How often it was received, where it is one.
+    /// The number of receives, if this is one message.
     pub receive_count: Option<u32>,
-    /// Which attempt at it this was, where it is one and the event counts them.
+    /// The number of the attempt, if this is one message and the event counts attempts.
     pub attempt: Option<u32>,
-    /// How long the attempt took, if one was made.
+    /// The duration of the attempt, if one was made.
     pub took: Option<Duration>,
-    /// Where it went, where the queue tells.
+    /// The queue that it was moved to, if the backend reports it.
     pub to: Option<String>,
 }
 
-/// The last ends of all queues of a process; shared by `Arc`.
+/// The last outcomes of all queues of a process; shared by `Arc`.
 #[derive(Debug, Default)]
 pub struct Outcomes {
     ring: Mutex<Ring>,
     followers: AtomicUsize,
     counts: EventCounts,
+    last_return: AtomicU64,
+}
+
+/// The number of messages that a stop left unfinished.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AbandonedMessages {
+    /// Messages whose handlers were interrupted.
+    pub interrupted: u64,
+    /// Messages whose handlers' answers were not awaited: they may have been handled.
+    pub unknown: u64,
+    /// The time at which the queue delivers the last of them again.
+    pub last_return: Timestamp,
 }
 
 #[derive(Debug, Default)]
@@ -62,10 +76,14 @@ struct Ring {
 }
 
 impl Outcomes {
-    /// Takes one down.
+    /// Records an outcome.
     pub(super) fn note(&self, queue: &str, event: &MessageEvent<'_>) {
         let (reason, messages) = event.reason_and_messages();
         self.counts.add(event.kind(), reason, messages);
+        if let MessageEvent::Abandoned { delay, .. } = event {
+            let at = clock::wall_clock_now() + *delay;
+            self.last_return.fetch_max(at.0, Relaxed);
+        }
         let is_kept = !matches!(event.kind(), EventKind::Done | EventKind::Duplicate);
         if !is_kept && self.followers.load(Relaxed) == 0 {
             return;
@@ -82,17 +100,34 @@ impl Outcomes {
             ring.kept.push_back(outcome.clone());
         }
         if let Some(stream) = &ring.stream {
-            // Whoever followed may have gone.
+            // The last follower may have gone.
             let _ = stream.send(outcome);
         }
     }
 
-    /// How often deliveries of all queues ended so, since the start.
+    /// Returns the counts of outcomes of all queues, since the start.
     pub fn counts(&self) -> &EventCounts {
         &self.counts
     }
 
-    /// Those of which this holds and that came before `before`, the newest first; at most `most`.
+    /// Returns the number of messages whose attempts a stop interrupted.
+    pub fn abandoned(&self) -> AbandonedMessages {
+        let mut abandoned = AbandonedMessages {
+            last_return: Timestamp(self.last_return.load(Relaxed)),
+            ..AbandonedMessages::default()
+        };
+        for (_, reason, messages) in self.counts.counted() {
+            if reason == ReasonKind::Interrupted.label() {
+                abandoned.interrupted += messages;
+            } else if reason == ReasonKind::Stopped.label() {
+                abandoned.unknown += messages;
+            }
+        }
+        abandoned
+    }
+
+    /// Returns at most `most` outcomes for which `holds` is true and that came before `before`,
+    /// newest first.
     pub fn recent(
         &self,
         before: Option<u64>,
@@ -100,8 +135,10 @@ impl Outcomes {
         holds: impl Fn(&RecentOutcome) -> bool,
     ) -> Vec<Arc<RecentOutcome>> {
         let ring = self.lock();
-        let earlier = |one: &&Arc<RecentOutcome>| before.is_none_or(|before| one.sequence < before);
-        let newest = ring.kept.iter().rev().filter(earlier);
+        let newest =
+            ring.kept.iter().rev().filter(|one: &&Arc<RecentOutcome>| {
+                before.is_none_or(|before| one.sequence < before)
+            });
         newest
             .filter(|one| holds(one))
             .take(most)
@@ -109,7 +146,7 @@ impl Outcomes {
             .collect()
     }
 
-    /// Follows what comes from now on.
+    /// Follows the outcomes from now on.
     pub fn follow(self: &Arc<Self>) -> OutcomeStream {
         self.followers.fetch_add(1, Relaxed);
         let mut ring = self.lock();
@@ -123,11 +160,11 @@ impl Outcomes {
     }
 
     fn lock(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ring.lock()
     }
 }
 
-/// What a follower reads.
+/// A follower's stream of outcomes.
 #[derive(Debug)]
 pub struct OutcomeStream {
     receiver: broadcast::Receiver<Arc<RecentOutcome>>,
@@ -135,7 +172,8 @@ pub struct OutcomeStream {
 }
 
 impl OutcomeStream {
-    /// The next end. `None` once the follower is too far behind, and what it missed is gone.
+    /// Returns the next outcome; `None` once the follower is too far behind and has missed
+    /// outcomes.
     pub async fn next(&mut self) -> Option<Arc<RecentOutcome>> {
         self.receiver.recv().await.ok()
     }
@@ -154,7 +192,9 @@ fn outcome(queue: &str, event: &MessageEvent<'_>) -> RecentOutcome {
         | MessageEvent::Cancelled { of }
         | MessageEvent::Lost { of, .. } => (Some(of), &[], None, None),
         MessageEvent::NotSettled { of, .. } => (Some(of), &[], None, None),
-        MessageEvent::Retried { of, reason, .. } => (Some(of), &[], Some(reason), None),
+        MessageEvent::Retried { of, reason, .. } | MessageEvent::Abandoned { of, reason, .. } => {
+            (Some(of), &[], Some(reason), None)
+        }
         MessageEvent::DeadLettered { of, reason, to, .. }
         | MessageEvent::DeadLetteredByPolicy { of, reason, to, .. } => {
             (Some(of), &[], Some(reason), *to)
@@ -166,7 +206,7 @@ fn outcome(queue: &str, event: &MessageEvent<'_>) -> RecentOutcome {
             };
             (None, ids, Some(reason), to)
         }
-        MessageEvent::Released { ids, reason, .. } => (None, ids, Some(reason), None),
+        MessageEvent::Released { ids, reason } => (None, ids, Some(reason), None),
     };
     let ids: Vec<&str> = of.map_or_else(|| ids.to_vec(), |of| vec![of.id]);
     RecentOutcome {
@@ -179,7 +219,9 @@ fn outcome(queue: &str, event: &MessageEvent<'_>) -> RecentOutcome {
         ids: ids.iter().take(IDS).map(|id| (*id).to_owned()).collect(),
         receive_count: of.map(|of| of.receive_count),
         attempt: match event {
-            MessageEvent::Retried { attempt, .. } => Some(*attempt),
+            MessageEvent::Retried { attempt, .. } | MessageEvent::Abandoned { attempt, .. } => {
+                Some(*attempt)
+            }
             MessageEvent::DeadLettered { attempts, .. } => Some(*attempts),
             _ => None,
         },
@@ -191,12 +233,12 @@ fn outcome(queue: &str, event: &MessageEvent<'_>) -> RecentOutcome {
 #[cfg(test)]
 mod tests {
     use super::super::Delivery;
-    use super::super::kind::ReasonKind;
     use super::*;
 
     fn of(id: &str) -> Delivery<'_> {
         Delivery {
             id,
+            first_id: None,
             receive_count: 2,
             took: None,
             trace: None,
@@ -216,16 +258,14 @@ mod tests {
         for _ in 0..2 * KEPT {
             outcomes.note("local:a", &MessageEvent::Done { of: of("good") });
         }
-        let all = |_: &RecentOutcome| true;
-        assert_eq!(outcomes.recent(None, 10, all)[0].ids, ["first"]);
+        assert_eq!(outcomes.recent(None, 10, |_| true)[0].ids, ["first"]);
         let reason = Reason::new(ReasonKind::NotAttempted, "stopped");
-        let ids: Vec<String> = (0..30).map(|number| number.to_string()).collect();
-        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        let numbers: Vec<String> = (0..30).map(|number| number.to_string()).collect();
+        let ids: Vec<&str> = numbers.iter().map(String::as_str).collect();
         for _ in 0..KEPT {
             let released = MessageEvent::Released {
                 ids: &ids,
                 reason: &reason,
-                trace: None,
             };
             outcomes.note("local:b", &released);
         }
@@ -234,9 +274,9 @@ mod tests {
                 .recent(None, KEPT, |one| one.queue == "local:a")
                 .is_empty()
         );
-        let newest = &outcomes.recent(None, 1, all)[0];
+        let newest = &outcomes.recent(None, 1, |_| true)[0];
         assert_eq!((newest.messages, newest.ids.len()), (30, IDS));
-        let before = outcomes.recent(Some(newest.sequence), 2, all);
+        let before = outcomes.recent(Some(newest.sequence), 2, |_| true);
         assert_eq!(before[0].sequence + 1, newest.sequence);
         let counts: Vec<_> = outcomes.counts().counted().collect();
         let wanted = [

@@ -49,6 +49,7 @@ fn lines(log: impl FnOnce()) -> Vec<LogLine> {
 fn example<'a>(kind: EventKind, reason: &'a Reason) -> MessageEvent<'a> {
     let of = Delivery {
         id: "m",
+        first_id: Some("first"),
         receive_count: 3,
         took: None,
         trace: None,
@@ -65,6 +66,7 @@ fn example<'a>(kind: EventKind, reason: &'a Reason) -> MessageEvent<'a> {
             of,
             attempts: 3,
             to: Some("dead"),
+            dead_letter_id: Some("other"),
             reason,
         },
         EventKind::DeadLetteredByPolicy => MessageEvent::DeadLetteredByPolicy {
@@ -85,16 +87,26 @@ fn example<'a>(kind: EventKind, reason: &'a Reason) -> MessageEvent<'a> {
         },
         EventKind::Cancelled => MessageEvent::Cancelled { of },
         EventKind::Lost => MessageEvent::Lost { of, handled: true },
+        EventKind::Abandoned => MessageEvent::Abandoned {
+            of: Delivery {
+                took: Some(Duration::from_secs(9)),
+                ..of
+            },
+            attempt: 2,
+            may_have_been_handled: true,
+            delay: Duration::from_secs(5),
+            reason,
+        },
         EventKind::Released => MessageEvent::Released {
             ids: &["m", "n"],
             reason,
-            trace: None,
         },
         EventKind::Duplicate => MessageEvent::Duplicate { of },
         EventKind::NotSettled => MessageEvent::NotSettled {
             of,
             wanted: EventKind::Done,
             outcome: "delete",
+            visible_by: Timestamp(1_000),
             error: "no answer",
         },
     }
@@ -102,8 +114,12 @@ fn example<'a>(kind: EventKind, reason: &'a Reason) -> MessageEvent<'a> {
 
 #[test]
 fn finding_05_every_event_is_one_line_and_one_count() {
-    let reason = Reason::new(ReasonKind::Trap, "why");
     for kind in EventKind::ALL {
+        let why = match kind {
+            EventKind::Abandoned => ReasonKind::Stopped,
+            _ => ReasonKind::Trap,
+        };
+        let reason = Reason::new(why, "why");
         let (counters, meter) = (Arc::<Counters>::default(), Arc::<Meter>::default());
         let events = MessageEvents::new("local:q", counters.clone(), meter.clone());
         let event = example(kind, &reason);

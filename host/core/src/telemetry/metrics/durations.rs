@@ -1,18 +1,19 @@
-//! How long steps took, those that failed apart by why: what the messaging conventions of
-//! OpenTelemetry call `error.type`. And what was sent, by queue. Knows no metric and no sink.
+//! The durations of steps; failed steps are separate by the reason, which OpenTelemetry's messaging
+//! conventions call `error.type`. Also the messages that were sent, by queue. Knows no metric and
+//! no sink.
 
 use super::exemplar::{Exemplar, ExemplarTrace, Exemplars};
 use super::histogram::{Histogram, Samples};
 use crate::clock;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Maximum queues whose sends are counted apart.
+/// The maximum number of queues whose sends are counted separately.
 const MOST_QUEUES: usize = 1_000;
 
-/// The durations of one kind of step. The words for failures are few: each has its own histogram. A
-/// step that succeeds is recorded without a lock.
+/// The durations of one kind of step. There are few reasons for failures; each has its own
+/// histogram. A successful step is recorded without a lock.
 #[derive(Debug, Default)]
 pub struct DurationsByError {
     succeeded: TracedDurations,
@@ -25,24 +26,24 @@ struct TracedDurations {
     exemplars: Exemplars,
 }
 
-/// The durations of the steps that ended alike.
+/// The durations of the steps that ended in the same way.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DurationSeries {
-    /// Why they failed; empty where they succeeded.
+    /// The reason for the failure; empty for steps that succeeded.
     pub error: &'static str,
-    /// How long they took.
+    /// The durations.
     pub samples: Samples,
     /// The last traced duration of each bucket of a chart.
     pub exemplars: Vec<Exemplar>,
 }
 
 impl DurationsByError {
-    /// Records a step that took so long; `error` is why it failed, if it did.
+    /// Records the duration of a step; `error` is the reason if it failed.
     pub fn record(&self, took: Duration, error: Option<&'static str>) {
         self.of(error, |durations| durations.histogram.record(took));
     }
 
-    /// Names the trace of a step that was recorded.
+    /// Records the trace of a step that was recorded.
     pub fn trace(&self, took: Duration, error: Option<&'static str>, trace: ExemplarTrace) {
         let at = clock::wall_clock_now();
         self.of(error, |durations| {
@@ -50,7 +51,7 @@ impl DurationsByError {
         });
     }
 
-    /// Adds all since the start to `sum`.
+    /// Adds all durations since the start to `sum`.
     pub fn add_to(&self, sum: &mut Samples) {
         self.succeeded.histogram.add_to(sum);
         for failed in self.failed().values() {
@@ -58,13 +59,14 @@ impl DurationsByError {
         }
     }
 
-    /// All since the start: first those that succeeded, then those that failed, by why.
+    /// Returns all durations since the start: first of the steps that succeeded, then of the failed
+    /// ones, by reason.
     pub fn series(&self) -> Vec<DurationSeries> {
         let failed = self.failed();
-        let failed = failed.iter().map(|(error, failed)| failed.series(error));
+        let by_reason = failed.iter().map(|(error, failed)| failed.series(error));
         [self.succeeded.series("")]
             .into_iter()
-            .chain(failed)
+            .chain(by_reason)
             .collect()
     }
 
@@ -76,7 +78,7 @@ impl DurationsByError {
     }
 
     fn failed(&self) -> MutexGuard<'_, BTreeMap<&'static str, Box<TracedDurations>>> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.failed.lock()
     }
 }
 
@@ -90,7 +92,7 @@ impl TracedDurations {
     }
 }
 
-/// The messages that a process sends: those of handlers, of schedules and of redrives. Shared by `Arc`.
+/// The messages that a process sends for handlers, schedules and redrives. Shared by `Arc`.
 #[derive(Debug, Default)]
 pub struct SentMessages(Mutex<BTreeMap<String, SentToQueue>>);
 
@@ -101,22 +103,23 @@ struct SentToQueue {
     messages: BTreeMap<&'static str, u64>,
 }
 
-/// What was sent to one queue.
+/// The messages sent to one queue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SentSeries {
-    /// The queue's name; empty for those beyond the first thousand.
+    /// The queue's name; empty for the queues beyond the first thousand.
     pub queue: String,
-    /// The calls.
+    /// The durations of the sends.
     pub calls: Vec<DurationSeries>,
-    /// How many calls to the backend these took.
+    /// The number of calls to the backend for these sends.
     pub calls_to_backend: u64,
-    /// How many messages, by why they were not sent; that is empty for those that were.
+    /// The number of messages by the reason why they were not sent; the reason is empty for sent
+    /// ones.
     pub messages: Vec<(&'static str, u64)>,
 }
 
 impl SentMessages {
-    /// Records that messages were sent to a queue, in so many calls to its backend; `errors` says of each
-    /// message why it was not sent, if it was not.
+    /// Records messages sent to a queue with `calls` calls to its backend. `errors` has the reason
+    /// for each message that was not sent.
     pub fn record(
         &self,
         queue: &str,
@@ -134,13 +137,13 @@ impl SentMessages {
         }
     }
 
-    /// Counts calls to the backend of a queue that sent nothing: those that a redrive takes messages from
-    /// it by.
+    /// Counts calls to a queue's backend that sent nothing: those with which a redrive takes
+    /// messages from the queue.
     pub fn add_calls(&self, queue: &str, calls: usize) {
         entry(&mut self.lock(), queue).calls_to_backend += calls as u64;
     }
 
-    /// Everything since the start, by queue.
+    /// Returns everything since the start, by queue.
     pub fn all(&self) -> Vec<SentSeries> {
         let queues = self.lock();
         let series = queues.iter().map(|(queue, sent)| SentSeries {
@@ -157,11 +160,11 @@ impl SentMessages {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, SentToQueue>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
-/// What was sent to this queue, or to those together that are too many.
+/// Returns the entry of this queue, or the common entry of the queues beyond the limit.
 fn entry<'a>(queues: &'a mut BTreeMap<String, SentToQueue>, queue: &str) -> &'a mut SentToQueue {
     let is_known = queues.contains_key(queue) || queues.len() < MOST_QUEUES;
     let queue = if is_known { queue } else { "" };

@@ -1,36 +1,36 @@
-//! Exemplars: of each bucket of a histogram the last value that belongs to a sampled trace, so that a
+//! Exemplars: the last value of each histogram bucket that belongs to a sampled trace, so that a
 //! chart of durations leads to the traces of slow messages. Knows no header and no format.
 
 use super::histogram::CHART_EDGES_S;
 use crate::clock::Timestamp;
 use crate::telemetry::trace::{SpanId, TraceId};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Where the trace of a value is to be found.
+/// The trace of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExemplarTrace {
-    /// The trace.
+    /// The id of the trace.
     pub trace_id: TraceId,
-    /// The span in it, where one is known.
+    /// The id of the span in the trace, if it is known.
     pub span_id: Option<SpanId>,
 }
 
-/// A value with the trace that it belongs to.
+/// A value and its trace.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Exemplar {
     /// Its trace.
     pub trace: ExemplarTrace,
     /// The value, in seconds.
     pub value_s: f64,
-    /// When it was measured.
+    /// The time at which it was measured.
     pub at: Timestamp,
 }
 
 impl Exemplar {
-    /// The place in `CHART_EDGES_S` of the first edge that it does not exceed; their number where
-    /// there is none.
+    /// Returns the index in `CHART_EDGES_S` of the first edge that the value does not exceed, or
+    /// the number of edges if it exceeds all.
     pub fn bucket(&self) -> usize {
         CHART_EDGES_S.partition_point(|edge| *edge < self.value_s)
     }
@@ -41,21 +41,22 @@ impl Exemplar {
 pub(super) struct Exemplars(Mutex<BTreeMap<usize, Exemplar>>);
 
 impl Exemplars {
-    /// Keeps a value as the exemplar of its bucket. Never waits: of two at once one is enough.
+    /// Keeps a value as the exemplar of its bucket. Never waits: of two concurrent values, one may
+    /// be dropped.
     pub(super) fn keep(&self, value: Duration, trace: ExemplarTrace, at: Timestamp) {
         let exemplar = Exemplar {
             trace,
             value_s: value.as_secs_f64(),
             at,
         };
-        if let Ok(mut kept) = self.0.try_lock() {
+        if let Some(mut kept) = self.0.try_lock() {
             kept.insert(exemplar.bucket(), exemplar);
         }
     }
 
-    /// One for each bucket that has one, in their order.
+    /// Returns the exemplars, in the order of their buckets.
     pub(super) fn all(&self) -> Vec<Exemplar> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.0.lock();
         kept.values().copied().collect()
     }
 }

@@ -4,27 +4,28 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// How many buckets there are. CloudWatch takes at most 150 values with their counts at once.
+/// The maximum number of buckets. CloudWatch accepts at most 150 values with counts at once.
 pub(crate) const BUCKETS: usize = 150;
 
-/// Edges in seconds that charts get. From 5 ms to 10 s they are those that the semantic conventions
-/// of OpenTelemetry advise for `messaging.process.duration`; handlers in WebAssembly take less, and a
-/// message can be in flight for 12 hours at most.
+/// The edges of buckets in charts, in seconds. Those from 5 ms to 10 s are the ones that the
+/// semantic conventions of OpenTelemetry advise for `messaging.process.duration`. Handlers in
+/// WebAssembly take less time, and a message can be in flight for at most 12 hours.
 pub const CHART_EDGES_S: [f64; 24] = [
     0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5,
     5.0, 7.5, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0, 43_200.0,
 ];
 
-/// What is not longer counts as 0.
+/// The longest duration that counts as 0.
 const SHORTEST_S: f64 = 0.000_000_999;
-/// Between these edges each bucket ends at most at this multiple of its beginning.
+/// The maximum ratio of the end of a bucket to its beginning, between these edges.
 const STEP: f64 = 1.2;
 
-/// The largest error of a value that the histogram releases, relative to what was recorded.
+/// The maximum error of a value that the histogram returns, relative to the recorded value.
 #[cfg(test)]
 const RELATIVE_ERROR: f64 = 0.096;
 
-/// Where each bucket ends, in seconds; the end is part of it. The last bucket also has what is longer.
+/// The end of each bucket in seconds, which belongs to the bucket. The last bucket also has all
+/// longer durations.
 static EDGES: LazyLock<Vec<f64>> = LazyLock::new(|| {
     let mut edges = vec![SHORTEST_S];
     let mut from = SHORTEST_S;
@@ -41,8 +42,8 @@ static EDGES: LazyLock<Vec<f64>> = LazyLock::new(|| {
     edges
 });
 
-/// Counts of durations since the start, from below 1 µs to 12 h. Written with one atomic addition
-/// for the count and one for the sum; read at leisure.
+/// Counts of durations since the start, from below 1 µs to 12 h. A write is one atomic addition for
+/// the count and one for the sum.
 #[derive(Debug)]
 pub struct Histogram {
     counts: [AtomicU64; BUCKETS],
@@ -62,20 +63,18 @@ impl Histogram {
     /// Counts one duration.
     pub fn record(&self, duration: Duration) {
         self.counts[bucket(duration)].fetch_add(1, Relaxed);
-        // Rounded, so that what took less than a microsecond does not always count as nothing.
-        let us = duration
-            .saturating_add(Duration::from_nanos(500))
-            .as_micros();
-        let us = u64::try_from(us).unwrap_or(u64::MAX);
+        // Rounded, so that durations below a microsecond do not always count as 0.
+        let rounded = duration.saturating_add(Duration::from_nanos(500));
+        let us = u64::try_from(rounded.as_micros()).unwrap_or(u64::MAX);
         self.sum_us.fetch_add(us, Relaxed);
     }
 
-    /// Adds everything since the start to `sum`. Each count is read by itself.
+    /// Adds everything since the start to `sum`. Each count is read independently.
     pub(super) fn add_to(&self, sum: &mut Samples) {
         sum.add(&self.samples());
     }
 
-    /// Everything since the start. Each count is read by itself.
+    /// Returns everything since the start. Each count is read independently.
     pub fn samples(&self) -> Samples {
         Samples {
             counts: up_to_the_last(self.counts.iter().map(|count| count.load(Relaxed))),
@@ -84,23 +83,23 @@ impl Histogram {
     }
 }
 
-/// The counts without the zeros at the end. Most of thousands of queues have none but those.
+/// Removes the zeros at the end. Most of thousands of queues have only zeros.
 fn up_to_the_last(all: impl Iterator<Item = u64> + Clone) -> Vec<u64> {
     let numbered = all.clone().enumerate();
     let last = numbered.filter(|(_, count)| *count > 0).last();
     all.take(last.map_or(0, |(at, _)| at + 1)).collect()
 }
 
-/// The counts of a histogram, as of some moment or of some time.
+/// The counts of a histogram, at some moment or within some time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Samples {
-    /// One per bucket, up to the last that is not 0.
+    /// One count per bucket, up to the last that is not 0.
     counts: Vec<u64>,
     sum_us: u64,
 }
 
 impl Samples {
-    /// What was added since `earlier`, which must be of the same histogram.
+    /// Returns the samples since `earlier`, which must be of the same histogram.
     pub fn since(&self, earlier: &Samples) -> Samples {
         let before = earlier.counts.iter().chain(std::iter::repeat(&0));
         let both = self.counts.iter().zip(before);
@@ -110,7 +109,7 @@ impl Samples {
         }
     }
 
-    /// Adds those of another histogram.
+    /// Adds the samples of another histogram.
     pub fn add(&mut self, other: &Samples) {
         let buckets = self.counts.len().max(other.counts.len());
         self.counts.resize(buckets, 0);
@@ -120,19 +119,19 @@ impl Samples {
         self.sum_us = self.sum_us.wrapping_add(other.sum_us);
     }
 
-    /// How many there are.
+    /// Returns the number of samples.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// What they sum up to, exactly.
+    /// Returns the exact sum of the samples, each rounded to a microsecond.
     pub fn sum(&self) -> Duration {
         Duration::from_micros(self.sum_us)
     }
 
-    /// Values in milliseconds, rising, each with how many samples it stands for: never 0. At most
-    /// `BUCKETS` of them. A value differs from what was recorded by at most `RELATIVE_ERROR` if
-    /// that was from 1 µs to 12 h; what was shorter is 0.
+    /// Returns values in milliseconds in rising order, each with its number of samples, which is
+    /// never 0. There are at most `BUCKETS` values. A value differs from the recorded duration by
+    /// at most `RELATIVE_ERROR` if that was from 1 µs to 12 h; a shorter one is 0.
     pub fn values(&self) -> Vec<(f64, u64)> {
         let numbered = self.counts.iter().enumerate();
         numbered
@@ -141,8 +140,8 @@ impl Samples {
             .collect()
     }
 
-    /// The duration that the share `of` (0 to 1) of the samples does not exceed, in seconds; nothing
-    /// without samples.
+    /// Returns the duration that the share `of` (0 to 1) of the samples does not exceed, in
+    /// seconds; `None` without samples.
     pub fn quantile(&self, of: f64) -> Option<f64> {
         let wanted = (self.count() as f64 * of).ceil().max(1.0);
         let mut seen = 0.0;
@@ -153,7 +152,7 @@ impl Samples {
         found.map(|(ms, _)| ms / 1_000.0)
     }
 
-    /// How many were not longer than each of `CHART_EDGES_S`.
+    /// Returns how many samples were not longer than each of `CHART_EDGES_S`.
     pub fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> {
         let mut below = 0;
         let mut counts = EDGES.iter().zip(&self.counts);
@@ -175,7 +174,7 @@ fn bucket(duration: Duration) -> usize {
     before.min(EDGES.len() - 1)
 }
 
-/// What stands for a bucket, in milliseconds: the middle of it, as logarithms have it.
+/// Returns the value of a bucket in milliseconds: its middle on a logarithmic scale.
 fn value(bucket: usize) -> f64 {
     match bucket {
         0 => 0.0,

@@ -1,5 +1,5 @@
-//! The measurements of one queue. Written on the hot path with plain atomic additions; read by
-//! publishers and by `/metrics`. Knows no sink.
+//! The measurements of one queue. The hot path writes them with plain atomic additions; publishers
+//! and `/metrics` read them. Knows no sink.
 
 use super::durations::DurationsByError;
 use super::exemplar::ExemplarTrace;
@@ -8,11 +8,12 @@ use super::released::DelayedReleases;
 use crate::telemetry::counters::Counter;
 use crate::telemetry::events::EventCounts;
 use crate::telemetry::events::outcomes::Outcomes;
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How many there are now, and how many there were at most.
+/// A current number and its maximum.
 #[derive(Debug, Default)]
 pub(super) struct Level {
     now: AtomicU64,
@@ -33,7 +34,7 @@ impl Level {
         self.now.load(Relaxed)
     }
 
-    /// The most there were since this was asked last; there may be as many still.
+    /// Returns the maximum since the last call. The next maximum begins at the current number.
     pub(super) fn take_maximum(&self) -> u64 {
         let most = self.most.swap(0, Relaxed);
         let now = self.now.load(Relaxed);
@@ -42,7 +43,7 @@ impl Level {
     }
 }
 
-/// What is measured of one queue; shared by `Arc`. Totals since the start: they only grow.
+/// The measurements of one queue; shared by `Arc`. The totals since the start only grow.
 #[derive(Debug, Default)]
 pub struct Meter {
     /// Messages received, redeliveries included.
@@ -51,7 +52,7 @@ pub struct Meter {
     pub done: Counter,
     /// Messages whose attempt failed: retry, reject, trap, timeout.
     pub failed: Counter,
-    /// Messages that what is behind the handler had no room for.
+    /// Messages for which a service behind the handler had no capacity.
     pub throttled: Counter,
     /// Messages that were dead-lettered, by this program or by the queue's redrive policy.
     pub dead: Counter,
@@ -59,30 +60,31 @@ pub struct Meter {
     pub shed: Counter,
     /// Leases that expired, or were taken away, before their message was settled.
     pub lost: Counter,
-    /// Calls to receive, settle and extend; to settle takes several on some backends.
+    /// Calls to receive, settle and extend. On some backends one settle takes several calls.
     pub calls: Counter,
     /// Messages that were released for a later attempt and are not due yet.
     pub released: DelayedReleases,
-    /// Each end of a delivery, by reason.
+    /// The outcomes of deliveries, by reason.
     pub events: EventCounts,
-    /// The last ends of deliveries, of all queues.
+    /// The last outcomes of deliveries, of all queues.
     pub outcomes: Arc<Outcomes>,
     /// Whether the queue is paused.
     pub paused: AtomicBool,
-    /// How long each message's attempt took.
+    /// The duration of each message's attempt.
     pub attempts: DurationsByError,
-    /// How long calls to receive took.
+    /// The duration of calls to receive.
     pub receives: DurationsByError,
-    /// How long calls to settle took.
+    /// The duration of calls to settle.
     pub settlements: DurationsByError,
-    /// How long calls to extend leases took.
+    /// The duration of calls to extend leases.
     pub extensions: DurationsByError,
     pub(super) keeps_exemplars: AtomicBool,
     age: Histogram,
     in_flight: Level,
-    /// That of all queues together: the sum of what each had at most is more than that.
+    /// The messages in flight of all queues together. The sum of the queues' maxima would be more
+    /// than the maximum of all.
     all: Arc<Level>,
-    /// What the last `drain` saw.
+    /// The totals at the last `drain`.
     drained: Mutex<Totals>,
 }
 
@@ -95,8 +97,8 @@ impl Meter {
         }
     }
 
-    /// Records the duration of a message's attempt; `error` is why it failed, if it did. Its trace is an
-    /// exemplar.
+    /// Records the duration of a message's attempt; `error` is the reason if it failed. Keeps its
+    /// trace as an exemplar.
     pub fn took(
         &self,
         duration: Duration,
@@ -109,7 +111,7 @@ impl Meter {
         }
     }
 
-    /// Whether anybody reads exemplars. Otherwise no trace is looked for.
+    /// Whether exemplars are read. If not, callers need not find the trace.
     pub(crate) fn keeps_exemplars(&self) -> bool {
         self.keeps_exemplars.load(Relaxed)
     }
@@ -129,7 +131,7 @@ impl Meter {
         }
     }
 
-    /// Messages in flight now.
+    /// Returns the messages in flight now.
     pub fn in_flight(&self) -> u64 {
         self.in_flight.get()
     }
@@ -139,14 +141,14 @@ impl Meter {
         self.attempts.add_to(sum);
     }
 
-    /// The durations of all attempts since the start.
+    /// Returns the durations of all attempts since the start.
     pub fn durations(&self) -> Samples {
         let mut sum = Samples::default();
         self.attempts.add_to(&mut sum);
         sum
     }
 
-    /// Everything since the start.
+    /// Returns everything since the start.
     pub fn totals(&self) -> Totals {
         Totals {
             received: self.received.get(),
@@ -162,9 +164,10 @@ impl Meter {
         }
     }
 
-    /// What was measured since the last call. For one reader: two would take from each other.
+    /// Returns the measurements since the last call. Must have only one caller: two would take
+    /// measurements from each other.
     pub fn drain(&self) -> Interval {
-        let mut drained = self.drained.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut drained = self.drained.lock();
         let totals = self.totals();
         let counts = totals.since(&drained);
         *drained = totals;
@@ -175,7 +178,7 @@ impl Meter {
     }
 }
 
-/// Messages that count as in flight; dropped, they do no longer.
+/// A guard for messages that count as in flight until it is dropped.
 #[derive(Debug)]
 #[must_use = "it counts only while the guard lives"]
 pub struct InFlight {
@@ -190,7 +193,7 @@ impl Drop for InFlight {
     }
 }
 
-/// The counts of a meter, as of some moment or of some time.
+/// The counts of a meter, at some moment or within some time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is the field of the same name of `Meter`")]
 pub struct Totals {
@@ -202,9 +205,9 @@ pub struct Totals {
     pub shed: u64,
     pub lost: u64,
     pub calls: u64,
-    /// How long each message's attempt took.
+    /// The duration of each message's attempt.
     pub duration: Samples,
-    /// How long ago each message had been sent when it was received.
+    /// The age of each message when it was received.
     pub age: Samples,
 }
 
@@ -224,7 +227,7 @@ impl Totals {
         }
     }
 
-    /// Adds those of another queue.
+    /// Adds the counts of another queue.
     pub fn add(&mut self, other: &Totals) {
         self.received += other.received;
         self.done += other.done;
@@ -239,12 +242,12 @@ impl Totals {
     }
 }
 
-/// What was measured between two drains.
+/// The measurements between two drains.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interval {
-    /// What was added in that time.
+    /// The counts of that time.
     pub counts: Totals,
-    /// Maximum messages that were in flight at once.
+    /// The maximum number of messages in flight at once.
     pub in_flight: u64,
 }
 

@@ -1,6 +1,6 @@
-//! Measurements per queue: a meter is written by the stages, drained once an interval into a
-//! report, and the report is published to a sink. Knows no queue and no stage.
-//! `host/docs/metrics.md` lists all metrics, and a test compares it with their declarations.
+//! Measurements per queue. The stages write a meter, a publisher drains it once per interval into a
+//! report, and publishes the report to a sink. Knows no queue and no stage. `host/docs/metrics.md`
+//! lists all metrics, and a test compares it with their declarations.
 
 pub mod durations;
 pub mod exemplar;
@@ -28,7 +28,7 @@ pub struct Meters {
 }
 
 impl Meters {
-    /// One meter per queue, by its name. A name that comes twice has one meter.
+    /// Makes one meter per queue name. A name that occurs twice gets one meter.
     pub fn new(names: impl IntoIterator<Item = impl Into<Arc<str>>>) -> Self {
         let mut meters = Self::default();
         for name in names {
@@ -42,30 +42,30 @@ impl Meters {
         meters
     }
 
-    /// The meter of a queue, if there is such a queue.
+    /// Returns the meter of a queue, if there is such a queue.
     pub fn of(&self, name: &str) -> Option<Arc<Meter>> {
         let at = *self.by_name.get(name)?;
         self.queues.get(at).map(|(_, meter)| Arc::clone(meter))
     }
 
-    /// From now on exemplars are kept: somebody reads them.
+    /// Starts to keep exemplars, because a reader needs them.
     pub fn keep_exemplars(&self) {
         for (_, meter) in self.iter() {
             meter.keeps_exemplars.store(true, Relaxed);
         }
     }
 
-    /// The last ends of deliveries, of all queues.
+    /// Returns the last outcomes of deliveries, of all queues.
     pub fn outcomes(&self) -> &Arc<Outcomes> {
         &self.outcomes
     }
 
-    /// All queues, in the order in which they were named.
+    /// Returns all queues, in the order in which they were named.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Meter>)> {
         self.queues.iter().map(|(name, meter)| (name, meter))
     }
 
-    /// What was measured since the last call. For one reader.
+    /// Returns the measurements since the last call. Must have only one caller.
     pub fn drain(&self, at: Timestamp) -> Report {
         let drained = self
             .iter()
@@ -78,30 +78,27 @@ impl Meters {
         for (_, interval) in &queues {
             total.counts.add(&interval.counts);
         }
-        Report { at, queues, total }
+        Report {
+            at,
+            queues,
+            total,
+            circuits: Vec::new(),
+        }
     }
 }
 
-/// One interval of all queues.
+/// The measurements of all queues in one interval.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// When it ended.
+    /// The end of the interval.
     pub at: Timestamp,
     /// Each queue by its name.
     pub queues: Vec<(Arc<str>, Interval)>,
     /// All of them together.
     pub total: Interval,
-}
-
-impl Report {
-    /// Each queue by its name, and last the total, which has none.
-    pub fn rows(&self) -> impl Iterator<Item = (Option<&Arc<str>>, &Interval)> {
-        let queues = self
-            .queues
-            .iter()
-            .map(|(name, interval)| (Some(name), interval));
-        queues.chain([(None, &self.total)])
-    }
+    /// Each route by its name, and whether its circuit was open at the end. The publisher adds
+    /// them, because meters know no circuits.
+    pub circuits: Vec<(String, bool)>,
 }
 
 #[cfg(test)]
@@ -127,10 +124,7 @@ mod tests {
         assert!(!a.keeps_exemplars(), "nobody reads them");
         meters.keep_exemplars();
         assert!(a.keeps_exemplars() && b.keeps_exemplars());
-        let names: Vec<Option<&str>> = report
-            .rows()
-            .map(|(name, _)| name.map(|name| &**name))
-            .collect();
-        assert_eq!(names, [Some("a"), Some("b"), None]);
+        let names: Vec<&str> = report.queues.iter().map(|(name, _)| &**name).collect();
+        assert_eq!(names, ["a", "b"]);
     }
 }

@@ -1,17 +1,18 @@
-//! Metrics that plugins keep themselves: counters and gauges by name and labels. Bounded for each
+//! Metrics that plugins keep themselves: counters and gauges by name and labels. Bounded per
 //! plugin. Knows no contract and no format.
 
 use super::registry::MetricKind;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-/// Maximum names with different labels of one plugin.
+/// The maximum number of series, by name and labels, of one plugin.
 const MOST: usize = 200;
-/// Maximum characters of a name, of a label and of a label's value; maximum labels.
+/// The maximum number of characters of a name, of a label and of a label's value.
 const LONGEST: usize = 100;
 const MOST_LABELS: usize = 8;
-/// The label that every one has.
+/// The label that every series has.
 const PLUGIN: &str = "plugin";
 
 /// Labels with their values, in the order of their names.
@@ -27,28 +28,36 @@ struct Family {
     samples: BTreeMap<Labels, f64>,
 }
 
-/// One metric with all its values.
+/// A metric with all its values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PluginMetric {
-    /// As the plugin gave it, without `_total`.
+    /// The name that the plugin gave, without `_total`.
     pub name: String,
-    /// A counter or a gauge.
+    /// The kind: a counter or a gauge.
     pub kind: MetricKind,
-    /// Each value with its labels, that of the plugin among them.
+    /// Each value with its labels, including the plugin's name.
     pub samples: Vec<(Vec<(String, String)>, f64)>,
 }
 
-/// Why a value was not taken.
+/// The reason why a value was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotMeasured {
-    /// A name, label or value that cannot be, and why.
+    /// An invalid name, label or value, and the reason.
     Invalid(String),
-    /// The plugin has as many as it may have.
+    /// The plugin has its maximum number of series.
     TooMany,
 }
 
+impl NotMeasured {
+    fn not_a_name(text: &str) -> Self {
+        let start: String = text.chars().take(LONGEST).collect();
+        let wanted = "wanted a letter, then letters, digits and `_`, at most 100";
+        Self::Invalid(format!("`{start}`: {wanted}"))
+    }
+}
+
 impl PluginMetrics {
-    /// Every metric with its values now, by name.
+    /// Returns every metric with its current values, by name.
     pub fn all(&self) -> Vec<PluginMetric> {
         let families = self.lock();
         let all = families.iter().map(|(name, family)| PluginMetric {
@@ -64,7 +73,7 @@ impl PluginMetrics {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Family>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     fn record(
@@ -75,7 +84,6 @@ impl PluginMetrics {
     ) -> Result<(), NotMeasured> {
         let mut families = self.lock();
         let plugin = &labels[PLUGIN];
-        let own = |labels: &&Labels| labels[PLUGIN] == *plugin;
         let known = families.get(name);
         if known.is_some_and(|family| family.kind != kind) {
             let other = match kind {
@@ -86,7 +94,12 @@ impl PluginMetrics {
         }
         let is_known = known.is_some_and(|family| family.samples.contains_key(&labels));
         let all = families.values().flat_map(|family| family.samples.keys());
-        if !is_known && all.filter(own).count() >= MOST {
+        if !is_known
+            && all
+                .filter(|labels: &&Labels| labels[PLUGIN] == *plugin)
+                .count()
+                >= MOST
+        {
             return Err(NotMeasured::TooMany);
         }
         let family = match families.entry(name.to_owned()) {
@@ -101,7 +114,7 @@ impl PluginMetrics {
     }
 }
 
-/// What one plugin measures with.
+/// The meter of one plugin.
 #[derive(Debug, Clone, Default)]
 pub struct PluginMeter {
     all: Arc<PluginMetrics>,
@@ -109,7 +122,7 @@ pub struct PluginMeter {
 }
 
 impl PluginMeter {
-    /// Keeps the metrics of the plugin of this name among all of them.
+    /// Makes a meter that keeps the metrics of this plugin among all others.
     pub fn new(all: Arc<PluginMetrics>, plugin: &str) -> Self {
         Self {
             all,
@@ -155,13 +168,8 @@ impl PluginMeter {
     }
 
     fn labels(&self, name: &str, given: Vec<(String, String)>) -> Result<Labels, NotMeasured> {
-        let wanted = "wanted a letter, then letters, digits and `_`, at most 100";
-        let not_a_name = |name: &str| {
-            let name: String = name.chars().take(LONGEST).collect();
-            Err(NotMeasured::Invalid(format!("`{name}`: {wanted}")))
-        };
         if !is_name(name) {
-            return not_a_name(name);
+            return Err(NotMeasured::not_a_name(name));
         }
         if given.len() > MOST_LABELS {
             let why = format!("{} labels; at most {MOST_LABELS}", given.len());
@@ -170,7 +178,7 @@ impl PluginMeter {
         let mut labels = Labels::from([(PLUGIN.to_owned(), self.plugin.clone())]);
         for (label, value) in given {
             if !is_name(&label) {
-                return not_a_name(&label);
+                return Err(NotMeasured::not_a_name(&label));
             }
             if value.chars().count() > LONGEST {
                 let why = format!("the value of `{label}` has more than {LONGEST} characters");
@@ -185,10 +193,11 @@ impl PluginMeter {
 }
 
 fn is_name(text: &str) -> bool {
-    let follows = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     text.len() <= LONGEST
         && text.starts_with(|first: char| first.is_ascii_alphabetic())
-        && text.bytes().all(follows)
+        && text
+            .bytes()
+            .all(|byte: u8| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 #[cfg(test)]
@@ -217,27 +226,32 @@ mod tests {
         for value in [7.0, -2.0] {
             assert_eq!(one.set("stock", Vec::new(), value), Ok(()));
         }
-        let samples = |name: &str| {
-            let metric = all.all().into_iter().find(|one| one.name == name);
-            metric.expect(name).samples
-        };
-        assert_eq!(
-            samples("orders"),
-            [
+        let orders = PluginMetric {
+            name: "orders".to_owned(),
+            kind: MetricKind::Counter,
+            samples: vec![
                 (labels(&[("kind", "new"), ("plugin", "one")]), 3.0),
                 (labels(&[("plugin", "other")]), 1.0),
-            ]
-        );
-        assert_eq!(samples("stock"), [(labels(&[("plugin", "one")]), -2.0)]);
+            ],
+        };
+        let stock = PluginMetric {
+            name: "stock".to_owned(),
+            kind: MetricKind::Gauge,
+            samples: vec![(labels(&[("plugin", "one")]), -2.0)],
+        };
+        assert_eq!(all.all(), [orders, stock]);
+    }
+
+    fn why(result: Result<(), NotMeasured>) -> String {
+        match result {
+            Err(NotMeasured::Invalid(why)) => why,
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
     fn impossible_metrics_are_refused_with_the_reason() {
         let meter = PluginMeter::default();
-        let why = |result: Result<(), NotMeasured>| match result {
-            Err(NotMeasured::Invalid(why)) => why,
-            other => panic!("{other:?}"),
-        };
         assert!(why(meter.add("a b", Vec::new(), 1.0)).contains("`a b`"));
         assert!(why(meter.add("", Vec::new(), 1.0)).contains("wanted a letter"));
         assert!(why(meter.add("7", Vec::new(), 1.0)).contains("wanted a letter"));
@@ -252,16 +266,19 @@ mod tests {
         assert!(why(meter.add("a", labels(&[("l", &long)]), 1.0)).contains("more than"));
     }
 
+    fn add_labelled(meter: &PluginMeter, n: usize) -> Result<(), NotMeasured> {
+        meter.add("n", labels(&[("n", &n.to_string())]), 1.0)
+    }
+
     #[test]
     fn plugin_with_too_many_series_keeps_those_that_it_has() {
         let all = Arc::<PluginMetrics>::default();
         let meter = PluginMeter::new(all.clone(), "one");
-        let add = |n: usize| meter.add("n", labels(&[("n", &n.to_string())]), 1.0);
         for n in 0..MOST {
-            assert_eq!(add(n), Ok(()));
+            assert_eq!(add_labelled(&meter, n), Ok(()));
         }
-        assert_eq!(add(MOST), Err(NotMeasured::TooMany));
-        assert_eq!(add(0), Ok(()));
+        assert_eq!(add_labelled(&meter, MOST), Err(NotMeasured::TooMany));
+        assert_eq!(add_labelled(&meter, 0), Ok(()));
         let other = PluginMeter::new(all, "other");
         assert_eq!(other.add("n", Vec::new(), 1.0), Ok(()));
     }

@@ -1,4 +1,4 @@
-//! The metrics of one queue, each declared once: for `/metrics` and, where it has a name there, for
+//! The metrics of one queue, each declared once, for `/metrics` and, if it has a name there, for
 //! CloudWatch. Pure; the same for every exporter.
 
 use super::histogram::Samples;
@@ -8,19 +8,19 @@ use super::{Meters, meter::Meter};
 use crate::telemetry::events::EventKind;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The unit of a metric, as CloudWatch names it.
+/// The unit of a metric in CloudWatch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloudWatchUnit {
-    /// So many.
+    /// A number of things.
     Count,
-    /// A time.
+    /// A duration.
     Milliseconds,
     /// A ratio.
     None,
 }
 
 impl CloudWatchUnit {
-    /// CloudWatch's word.
+    /// Returns CloudWatch's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Count => "Count",
@@ -33,25 +33,27 @@ impl CloudWatchUnit {
 /// A metric of one queue.
 #[derive(Debug)]
 pub struct QueueMetric {
-    /// Its declaration; its name has `queue_` before it.
+    /// The declaration; the name begins with `queue_`.
     pub metric: Metric,
-    /// CloudWatch's name for what was measured in an interval.
+    /// CloudWatch's name for the measurements of an interval.
     pub cloudwatch: Option<&'static str>,
-    read: Read,
+    read: MetricSource,
 }
 
-/// Where a metric's values are.
+/// The source of a metric's values.
 #[derive(Debug)]
-enum Read {
+enum MetricSource {
     Count(fn(&Totals) -> u64),
     Times(fn(&Totals) -> &Samples),
-    /// How many there are now; of an interval, the most there were.
+    /// The duration of attempts. `/metrics` has it under the name of a convention.
+    Attempts,
+    /// The current number; for an interval, the maximum.
     InFlight,
-    /// Whether it is paused.
+    /// Whether the queue is paused.
     Paused,
-    /// Each end of a delivery, by reason.
+    /// The outcomes of deliveries, by reason.
     Events,
-    /// Of an interval alone: of all time, it is a ratio of two counters.
+    /// A ratio, only for an interval. For all time, it is the ratio of two counters.
     CallsPerMessage,
 }
 
@@ -65,14 +67,7 @@ impl QueueMetric {
         Self {
             metric: Metric::counter(name, Unit::Messages, help),
             cloudwatch,
-            read: Read::Count(read),
-        }
-    }
-
-    const fn renamed_from(self, former: &'static str) -> Self {
-        Self {
-            metric: self.metric.renamed_from(former),
-            ..self
+            read: MetricSource::Count(read),
         }
     }
 
@@ -85,57 +80,67 @@ impl QueueMetric {
         Self {
             metric: Metric::histogram(name, help),
             cloudwatch: Some(cloudwatch),
-            read: Read::Times(read),
+            read: MetricSource::Times(read),
         }
     }
 
-    /// CloudWatch's unit for it.
+    /// Returns CloudWatch's unit for the metric.
     pub const fn cloudwatch_unit(&self) -> CloudWatchUnit {
         match self.read {
-            Read::Times(_) => CloudWatchUnit::Milliseconds,
-            Read::CallsPerMessage => CloudWatchUnit::None,
-            Read::Count(_) | Read::InFlight | Read::Paused | Read::Events => CloudWatchUnit::Count,
+            MetricSource::Times(_) | MetricSource::Attempts => CloudWatchUnit::Milliseconds,
+            MetricSource::CallsPerMessage => CloudWatchUnit::None,
+            MetricSource::Count(_)
+            | MetricSource::InFlight
+            | MetricSource::Paused
+            | MetricSource::Events => CloudWatchUnit::Count,
         }
     }
 
-    /// Whether `/metrics` has it.
+    /// Whether `/metrics` has the metric.
     pub const fn is_exposed(&self) -> bool {
-        !matches!(self.read, Read::CallsPerMessage)
+        !matches!(
+            self.read,
+            MetricSource::Attempts | MetricSource::CallsPerMessage
+        )
     }
 
     fn samples(&self, queue: &str, meter: &Meter, totals: &Totals) -> Vec<MetricSample> {
-        let one = |value| vec![MetricSample::new([queue], value)];
-        match self.read {
-            Read::Count(read) => one(MetricValue::Count(read(totals))),
-            Read::Times(read) => one(MetricValue::Times(read(totals).clone(), Vec::new())),
-            Read::InFlight => one(MetricValue::Level(meter.in_flight() as f64)),
-            Read::Paused => {
+        let value = match self.read {
+            MetricSource::Count(read) => MetricValue::Count(read(totals)),
+            MetricSource::Times(read) => MetricValue::Times(read(totals).clone(), Vec::new()),
+            MetricSource::InFlight => MetricValue::Level(meter.in_flight() as f64),
+            MetricSource::Paused => {
                 let paused = meter.paused.load(Relaxed);
-                one(MetricValue::Level(f64::from(u8::from(paused))))
+                MetricValue::Level(f64::from(u8::from(paused)))
             }
-            // What did not happen has no sample.
-            Read::Events => {
+            // Events that did not happen have no sample.
+            MetricSource::Events => {
                 let counted = meter.events.counted();
-                let sample = |(event, reason, count): (EventKind, &str, u64)| {
-                    MetricSample::new([queue, event.label(), reason], MetricValue::Count(count))
-                };
-                counted.map(sample).collect()
+                return counted
+                    .map(|(event, reason, count): (EventKind, &str, u64)| {
+                        MetricSample::new([queue, event.label(), reason], MetricValue::Count(count))
+                    })
+                    .collect();
             }
-            Read::CallsPerMessage => Vec::new(),
-        }
+            MetricSource::Attempts | MetricSource::CallsPerMessage => return Vec::new(),
+        };
+        vec![MetricSample::new([queue], value)]
     }
 
-    /// Values of an interval, each with how often it was seen.
+    /// Returns the values of an interval, each with its number of samples.
     fn values(&self, interval: &Interval) -> Vec<(f64, u64)> {
         let counts = &interval.counts;
         match self.read {
-            Read::Count(read) => vec![(read(counts) as f64, 1)],
-            Read::Times(read) => read(counts).values(),
-            Read::InFlight => vec![(interval.in_flight as f64, 1)],
-            Read::CallsPerMessage if counts.received > 0 => {
+            MetricSource::Count(read) => vec![(read(counts) as f64, 1)],
+            MetricSource::Times(read) => read(counts).values(),
+            MetricSource::Attempts => counts.duration.values(),
+            MetricSource::InFlight => vec![(interval.in_flight as f64, 1)],
+            MetricSource::CallsPerMessage if counts.received > 0 => {
                 vec![(counts.calls as f64 / counts.received as f64, 1)]
             }
-            Read::CallsPerMessage | Read::Paused | Read::Events => Vec::new(),
+            MetricSource::CallsPerMessage | MetricSource::Paused | MetricSource::Events => {
+                Vec::new()
+            }
         }
     }
 }
@@ -147,53 +152,48 @@ pub const QUEUE_METRICS: [QueueMetric; 14] = [
         Some("Messages"),
         "Messages received, redeliveries included.",
         |of| of.received,
-    )
-    .renamed_from("queue_received"),
+    ),
     QueueMetric::count(
         "queue_messages_failed",
         Some("Failures"),
         "Messages whose attempt failed.",
         |of| of.failed,
-    )
-    .renamed_from("queue_failed"),
+    ),
     QueueMetric::count(
         "queue_messages_throttled",
         Some("Throttles"),
         "Messages that had to wait because the handler's dependency was busy.",
         |of| of.throttled,
-    )
-    .renamed_from("queue_throttled"),
+    ),
     QueueMetric::count(
         "queue_messages_shed",
         Some("Shed"),
         "Messages that were too old to be started: deleted, or counted as dead as well.",
         |of| of.shed,
-    )
-    .renamed_from("queue_shed"),
+    ),
     QueueMetric {
         metric: Metric::gauge(
             "queue_messages_running",
             Unit::Messages,
             "Messages in running attempts of this process; in CloudWatch, the maximum.",
-        )
-        .renamed_from("queue_in_flight"),
+        ),
         cloudwatch: Some("InFlight"),
-        read: Read::InFlight,
+        read: MetricSource::InFlight,
     },
-    QueueMetric::times(
-        "queue_attempt_seconds",
-        "Duration",
-        "How long the attempt of a message took; deprecated in `/metrics`, where \
-         `messaging_process_duration_seconds` has the same.",
-        |of| &of.duration,
-    ),
+    QueueMetric {
+        metric: Metric::histogram(
+            "queue_attempt_seconds",
+            "How long the attempt of a message took: `messaging_process_duration_seconds` of `/metrics`.",
+        ),
+        cloudwatch: Some("Duration"),
+        read: MetricSource::Attempts,
+    },
     QueueMetric::times(
         "queue_message_age_seconds",
         "Age",
         "How long ago a message had been sent when it was received.",
         |of| &of.age,
-    )
-    .renamed_from("queue_age_seconds"),
+    ),
     QueueMetric {
         metric: Metric::gauge(
             "queue_calls_per_message",
@@ -201,29 +201,26 @@ pub const QUEUE_METRICS: [QueueMetric; 14] = [
             "Calls to the queue for each message received.",
         ),
         cloudwatch: Some("CallsPerMessage"),
-        read: Read::CallsPerMessage,
+        read: MetricSource::CallsPerMessage,
     },
     QueueMetric::count(
         "queue_messages_done",
         None,
         "Messages that were handled and deleted.",
         |of| of.done,
-    )
-    .renamed_from("queue_done"),
+    ),
     QueueMetric::count(
         "queue_messages_dead_lettered",
-        None,
+        Some("DeadLetters"),
         "Messages that were dead-lettered, by this program or by the queue's redrive policy.",
         |of| of.dead,
-    )
-    .renamed_from("queue_dead"),
+    ),
     QueueMetric::count(
         "queue_leases_lost",
         None,
         "Leases that expired, or were taken away, before their message was settled.",
         |of| of.lost,
-    )
-    .renamed_from("queue_lost"),
+    ),
     QueueMetric {
         metric: Metric::counter(
             "queue_calls",
@@ -231,7 +228,7 @@ pub const QUEUE_METRICS: [QueueMetric; 14] = [
             "Calls to receive, settle and extend.",
         ),
         cloudwatch: None,
-        read: Read::Count(|of| of.calls),
+        read: MetricSource::Count(|of| of.calls),
     },
     QueueMetric {
         metric: Metric::gauge(
@@ -240,7 +237,7 @@ pub const QUEUE_METRICS: [QueueMetric; 14] = [
             "Whether nothing is received from the queue because an operator has paused it.",
         ),
         cloudwatch: None,
-        read: Read::Paused,
+        read: MetricSource::Paused,
     },
     QueueMetric {
         metric: Metric::counter(
@@ -249,52 +246,53 @@ pub const QUEUE_METRICS: [QueueMetric; 14] = [
             "Deliveries by outcome and reason.",
         ),
         cloudwatch: None,
-        read: Read::Events,
+        read: MetricSource::Events,
     },
 ];
 
-/// The metrics of all queues since the start.
+/// Returns the metrics of all queues since the start.
 pub fn families(meters: &Meters) -> Vec<MetricFamily> {
-    let queues = meters.iter();
-    let queues: Vec<_> = queues
+    let queues: Vec<_> = meters
+        .iter()
         .map(|(name, meter)| (name, meter, meter.totals()))
         .collect();
     let exposed = QUEUE_METRICS.iter().filter(|one| one.is_exposed());
-    let family = |one: &QueueMetric| {
-        let labels: &[_] = match one.read {
-            Read::Events => &["queue", "event", "reason"],
-            _ => &["queue"],
-        };
-        let queues = queues.iter();
-        let samples = queues.flat_map(|(name, meter, totals)| one.samples(name, meter, totals));
-        one.metric.family(labels, samples)
-    };
-    exposed.map(family).collect()
+    exposed
+        .map(|one: &QueueMetric| {
+            let labels: &[_] = match one.read {
+                MetricSource::Events => &["queue", "event", "reason"],
+                _ => &["queue"],
+            };
+            let queues = queues.iter();
+            let samples = queues.flat_map(|(name, meter, totals)| one.samples(name, meter, totals));
+            one.metric.family(labels, samples)
+        })
+        .collect()
 }
 
 /// One metric of one interval.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Datapoint {
-    /// CloudWatch's name of it.
+    /// The name in CloudWatch.
     pub name: &'static str,
-    /// How it is counted.
+    /// The unit in CloudWatch.
     pub unit: CloudWatchUnit,
-    /// Values, each with how often it was seen. At least one; all finite; no count is 0.
+    /// The values, each with its number of samples. There is at least one value; all are finite; no
+    /// number of samples is 0.
     pub values: Vec<(f64, u64)>,
 }
 
-/// What CloudWatch is sent of one interval. Counts are there also if they are 0, so that an alarm can
-/// tell a queue without messages from a program that has stopped; what has no value is left out.
+/// Returns the data points of one interval for CloudWatch. Counts are included even if they are 0,
+/// so that an alarm can tell a queue without messages from a stopped program. Metrics without a
+/// value are left out.
 pub fn datapoints(interval: &Interval) -> Vec<Datapoint> {
-    let point = |one: &QueueMetric| {
-        let values = one.values(interval);
+    let points = QUEUE_METRICS.iter().filter_map(|one| {
         Some(Datapoint {
             name: one.cloudwatch?,
             unit: one.cloudwatch_unit(),
-            values,
+            values: one.values(interval),
         })
-    };
-    let points = QUEUE_METRICS.iter().filter_map(point);
+    });
     points.filter(|point| !point.values.is_empty()).collect()
 }
 
@@ -314,7 +312,14 @@ mod tests {
             .collect();
         assert_eq!(
             names,
-            ["Messages", "Failures", "Throttles", "Shed", "InFlight"]
+            [
+                "Messages",
+                "Failures",
+                "Throttles",
+                "Shed",
+                "InFlight",
+                "DeadLetters"
+            ]
         );
     }
 
@@ -324,11 +329,9 @@ mod tests {
         meter.received.many(10);
         meter.calls.many(2);
         let metrics = datapoints(&meter.drain());
-        let calls = metrics.last().expect("the ratio comes last");
-        assert_eq!(
-            (calls.name, calls.unit),
-            ("CallsPerMessage", CloudWatchUnit::None)
-        );
+        let found = metrics.iter().find(|one| one.name == "CallsPerMessage");
+        let calls = found.expect("messages were received");
+        assert_eq!(calls.unit, CloudWatchUnit::None);
         assert_eq!(calls.values, [(0.2, 1)]);
     }
 

@@ -1,22 +1,22 @@
 //! Metric families and their values at one moment. Every exporter reads these families and adds
-//! nothing to them; a metric is declared once, beside its count. Knows no format.
+//! nothing to them. A metric is declared once, beside its count. Knows no format.
 
 use super::exemplar::Exemplar;
 use super::histogram::Samples;
 
-/// How a metric behaves.
+/// The kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
-    /// It only grows.
+    /// A number that only grows.
     Counter,
-    /// It rises and falls.
+    /// A number that rises and falls.
     Gauge,
-    /// How long things took.
+    /// Durations.
     Histogram,
 }
 
 impl MetricKind {
-    /// Its word in the reference page.
+    /// The name in the reference page.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -43,7 +43,7 @@ pub enum Unit {
     /// A part of a whole, from 0 to 1.
     Ratio,
     Seconds,
-    /// 1 where something is so, else 0.
+    /// 1 if a condition holds, else 0.
     Switch,
     Tasks,
     Threads,
@@ -51,7 +51,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Its word in the reference page.
+    /// The name in the reference page.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Attempts => "attempts",
@@ -77,32 +77,30 @@ impl Unit {
 /// The declaration of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
-    /// Its name, without `dispatcher_` before it and `_total` after it.
+    /// The name, without `dispatcher_` before it and `_total` after it.
     pub name: &'static str,
-    /// Whether `dispatcher_` comes before the name. A metric that a convention names has none.
+    /// Whether `dispatcher_` precedes the name. It does not if a convention defines the name.
     pub is_own: bool,
-    /// The name that it had before, written like `name`. It is exposed under both for one version.
-    pub former: Option<&'static str>,
-    /// How it behaves.
+    /// The kind.
     pub kind: MetricKind,
-    /// What it counts.
+    /// The unit.
     pub unit: Unit,
-    /// What it says, in one sentence.
+    /// The help text, in one sentence.
     pub help: &'static str,
 }
 
 impl Metric {
-    /// One that only grows.
+    /// Declares a number that only grows.
     pub const fn counter(name: &'static str, unit: Unit, help: &'static str) -> Self {
         Self::new(name, MetricKind::Counter, unit, help)
     }
 
-    /// One that rises and falls.
+    /// Declares a number that rises and falls.
     pub const fn gauge(name: &'static str, unit: Unit, help: &'static str) -> Self {
         Self::new(name, MetricKind::Gauge, unit, help)
     }
 
-    /// How long things took, in seconds.
+    /// Declares a metric of durations, in seconds.
     pub const fn histogram(name: &'static str, help: &'static str) -> Self {
         Self::new(name, MetricKind::Histogram, Unit::Seconds, help)
     }
@@ -111,14 +109,13 @@ impl Metric {
         Self {
             name,
             is_own: true,
-            former: None,
             kind,
             unit,
             help,
         }
     }
 
-    /// The metric, whose name is that of a convention.
+    /// Marks the name as one that a convention defines.
     #[must_use]
     pub const fn of_convention(self) -> Self {
         Self {
@@ -127,32 +124,13 @@ impl Metric {
         }
     }
 
-    /// The metric, which had this name before.
-    #[must_use]
-    pub const fn renamed_from(self, former: &'static str) -> Self {
-        Self {
-            former: Some(former),
-            ..self
-        }
-    }
-
-    /// The same metric under the name that it had before, if it had one.
-    pub fn deprecated(&self) -> Option<Self> {
-        let name = self.former?;
-        Some(Self {
-            name,
-            former: None,
-            ..*self
-        })
-    }
-
-    /// Its name without a suffix for its kind.
+    /// Returns the name without the suffix of its kind.
     pub fn base_name(&self) -> String {
         let prefix = if self.is_own { "dispatcher_" } else { "" };
         format!("{prefix}{}", self.name)
     }
 
-    /// Its name as users see it.
+    /// Returns the name as users see it.
     pub fn full_name(&self) -> String {
         let suffix = match self.kind {
             MetricKind::Counter => "_total",
@@ -161,12 +139,12 @@ impl Metric {
         self.base_name() + suffix
     }
 
-    /// The metric with one value for the whole process.
+    /// Makes the family with one value for the whole process.
     pub fn of_process(self, value: MetricValue) -> MetricFamily {
         self.family(&[], [MetricSample::new([], value)])
     }
 
-    /// The metric with these values, whose labels have these names.
+    /// Makes the family with these values. `labels` has the names of their labels.
     pub fn family(
         self,
         labels: &'static [&'static str],
@@ -183,13 +161,13 @@ impl Metric {
 /// A value of a metric.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MetricValue {
-    /// Of a counter.
+    /// The value of a counter.
     Count(u64),
-    /// Of a counter that has fractions.
+    /// The value of a counter with fractions.
     Sum(f64),
-    /// Of a gauge.
+    /// The value of a gauge.
     Level(f64),
-    /// Of a histogram, with the last traced duration of each bucket.
+    /// The value of a histogram, with the last traced duration of each bucket.
     Times(Samples, Vec<Exemplar>),
 }
 
@@ -198,12 +176,12 @@ pub enum MetricValue {
 pub struct MetricSample {
     /// The values of the family's labels, in their order.
     pub labels: Vec<String>,
-    /// What was counted.
+    /// The value.
     pub value: MetricValue,
 }
 
 impl MetricSample {
-    /// A value with the values of its labels.
+    /// Makes a sample from the values of its labels and its value.
     pub fn new<'a>(labels: impl IntoIterator<Item = &'a str>, value: MetricValue) -> Self {
         let labels = labels.into_iter().map(str::to_owned).collect();
         Self { labels, value }
@@ -213,10 +191,10 @@ impl MetricSample {
 /// A metric with all its values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricFamily {
-    /// Its declaration.
+    /// The declaration of the metric.
     pub metric: Metric,
     /// The names of its labels.
     pub labels: &'static [&'static str],
-    /// Its values; none where nothing has one.
+    /// The values; empty if there are none.
     pub samples: Vec<MetricSample>,
 }

@@ -1,43 +1,42 @@
-//! How many messages of a queue were released for a later attempt and are not due yet. Bounded, and told
-//! `now`. Knows no queue.
+//! Counts the messages of a queue that were released for a later attempt and are not due yet.
+//! Bounded; `now` is an argument. Knows no queue.
 
 use crate::clock::BootInstant;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Shorter delays are kept by the second, longer ones by the minute: there are 1,400 numbers at most.
+/// The delay below which due times are kept by the second; for longer delays they are kept by the
+/// minute. So there are at most 1,400 entries.
 const BY_SECONDS: Duration = Duration::from_secs(600);
 const MINUTE_S: u64 = 60;
 /// The longest delay of a release on SQS, its longest visibility timeout (SQS quotas).
 const LONGEST: Duration = Duration::from_secs(12 * 3_600);
 
-/// Messages that were released, by the second at which they are due, rounded down.
+/// The number of released messages by the second at which they are due, rounded down.
 #[derive(Debug, Default)]
 pub struct DelayedReleases(Mutex<BTreeMap<u64, u64>>);
 
 impl DelayedReleases {
-    /// A message was released at `now` and comes back after `delay`.
+    /// Records that a message was released at `now` and comes back after `delay`.
     pub(crate) fn note(&self, now: BootInstant, delay: Duration) {
         let delay = delay.min(LONGEST);
-        let due_s = seconds(now + delay);
-        let due_s = match delay < BY_SECONDS {
-            true => due_s,
-            false => due_s - due_s % MINUTE_S,
-        };
+        let step_s = if delay < BY_SECONDS { 1 } else { MINUTE_S };
+        let exact_s = seconds(now + delay);
+        let due_s = exact_s - exact_s % step_s;
         self.pending(now, |due| *due.entry(due_s).or_default() += 1);
     }
 
-    /// How many are not due at `now`.
+    /// Returns how many messages are not due at `now`.
     pub fn waiting(&self, now: BootInstant) -> u64 {
         self.pending(now, |due| {
             due.range(seconds(now) + 1..).map(|(_, count)| count).sum()
         })
     }
 
-    /// Does something with those that are not due.
+    /// Removes the entries that are due at `now` and calls `with` on the others.
     fn pending<T>(&self, now: BootInstant, with: impl FnOnce(&mut BTreeMap<u64, u64>) -> T) -> T {
-        let mut due = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut due = self.0.lock();
         let now_s = seconds(now);
         while due.first_key_value().is_some_and(|(at, _)| *at <= now_s) {
             due.pop_first();
@@ -86,7 +85,7 @@ mod tests {
             released.note(at(number), Duration::from_secs(number % 50_000));
         }
         assert!(released.waiting(at(100_000)) > 90_000);
-        let kept = released.0.lock().expect("no panic").len();
+        let kept = released.0.lock().len();
         assert!(kept <= 1_400, "{kept}");
     }
 }

@@ -1,5 +1,6 @@
-//! The span that the current thread works for: log lines have its ids, and what is begun meanwhile is
-//! below it. Set for each poll of an attempt, so that nothing needs to pass it on.
+//! The span for which the current thread works. Log lines contain its ids, and spans that begin in
+//! the meantime are its children. It is set for each poll of an attempt, so it need not be passed
+//! on.
 
 use super::context::SpanContext;
 use super::guest::{GuestSpan, GuestSpans};
@@ -13,12 +14,12 @@ use std::sync::Arc;
 /// A span that has not ended.
 #[derive(Debug, Clone)]
 pub struct ActiveSpan {
-    /// Takes what is below it, if it is sampled.
+    /// The tracer that records child spans; off if the span is not sampled.
     tracer: Tracer,
-    /// Whether calls continue its trace, sampled or not.
+    /// Whether calls continue the trace, even if it is not sampled.
     is_traced: bool,
     context: SpanContext,
-    /// Which version of a plugin works on it, if that is known.
+    /// The version of the plugin that works on it, if it is known.
     pub version: Option<Arc<str>>,
     guest: GuestSpans,
 }
@@ -27,12 +28,12 @@ thread_local! {
     static ACTIVE: RefCell<Option<ActiveSpan>> = const { RefCell::new(None) };
 }
 
-/// The span that this thread works for.
+/// Returns the span for which this thread works.
 pub fn active() -> Option<ActiveSpan> {
     ACTIVE.with_borrow(Clone::clone)
 }
 
-/// Does something with the span that this thread works for.
+/// Changes the span for which this thread works.
 pub fn with_active(change: impl FnOnce(&mut ActiveSpan)) {
     ACTIVE.with_borrow_mut(|active| {
         if let Some(active) = active {
@@ -41,7 +42,7 @@ pub fn with_active(change: impl FnOnce(&mut ActiveSpan)) {
     });
 }
 
-/// Its place.
+/// Returns the position of the span for which this thread works.
 pub fn active_context() -> Option<SpanContext> {
     // A log line may be written while the thread ends.
     ACTIVE
@@ -49,18 +50,18 @@ pub fn active_context() -> Option<SpanContext> {
         .ok()?
 }
 
-/// Notes which version of a plugin works on the active span.
+/// Records the version of the plugin that works on the active span.
 pub fn note_version(version: &Arc<str>) {
     with_active(|active| active.version = Some(version.clone()));
 }
 
-/// Does work for a span, if there is one.
+/// Runs `work` with this span as the active one, if there is one.
 pub fn within<T>(span: &mut Option<ActiveSpan>, work: impl FnOnce() -> T) -> T {
     if span.is_none() {
         return work();
     }
     exchange(span);
-    let _entered = Entered(span);
+    let _entered = EnteredSpan(span);
     work()
 }
 
@@ -68,19 +69,20 @@ fn exchange(span: &mut Option<ActiveSpan>) {
     ACTIVE.with_borrow_mut(|active| std::mem::swap(active, span));
 }
 
-/// Gives the thread back what it worked for before, after a panic as well.
-struct Entered<'a>(&'a mut Option<ActiveSpan>);
+/// Restores the previous active span when dropped, also after a panic.
+struct EnteredSpan<'a>(&'a mut Option<ActiveSpan>);
 
-impl Drop for Entered<'_> {
+impl Drop for EnteredSpan<'_> {
     fn drop(&mut self) {
         exchange(self.0);
     }
 }
 
 impl ActiveSpan {
-    /// A span of this tracer.
+    /// Makes an active span of this tracer.
     pub fn new(tracer: &Tracer, context: SpanContext) -> Self {
-        // One that is not sampled records nothing, and a shared count costs more than all else of it.
+        // A span that is not sampled records nothing, and cloning the tracer's `Arc` would cost
+        // more than everything else here.
         let own = context.sampled.then(|| tracer.clone());
         Self {
             tracer: own.unwrap_or_default(),
@@ -89,7 +91,7 @@ impl ActiveSpan {
         }
     }
 
-    /// One that only names its place in log lines.
+    /// Makes a span that only provides ids for log lines.
     pub fn of(context: SpanContext) -> Self {
         Self {
             tracer: Tracer::default(),
@@ -100,25 +102,25 @@ impl ActiveSpan {
         }
     }
 
-    /// Its place.
+    /// Returns the position of the span.
     pub fn context(&self) -> SpanContext {
         self.context
     }
 
-    /// Whether it is exported, and what is below it.
+    /// Whether the span and its children are exported.
     pub fn is_exported(&self) -> bool {
         self.tracer.is_on() && self.context.sampled
     }
 
-    /// A guest begins a span; no more than `most` are known.
+    /// Records that a guest begins a span. Records at most `most` of them.
     pub fn begin_guest_span(&mut self, context: &SpanContext, most: usize) {
         if self.is_exported() {
             self.guest.begin(&self.context, context, most);
         }
     }
 
-    /// A guest has ended a span. It is dropped and counted if it is one more than `most`, which are not
-    /// even read; cannot be read (`None`); or belongs to another trace.
+    /// Records a span that a guest has ended. Drops and counts it if there are `most` already (then
+    /// `read` is not called), if it cannot be read (`None`), or if it belongs to another trace.
     pub fn end_guest_span(&mut self, most: usize, read: impl FnOnce() -> Option<GuestSpan>) {
         let Some(span) = self.guest.has_room(most).then(read).flatten() else {
             self.guest.dropped += 1;
@@ -154,13 +156,13 @@ impl ActiveSpan {
         });
     }
 
-    /// How many spans of the guest were dropped.
+    /// Returns the number of guest spans that were dropped.
     pub(crate) fn dropped_guest_spans(&self) -> usize {
         self.guest.dropped
     }
 
-    /// Begins a call that is made for this span. `start` is called only if the span is sampled.
-    /// `None`: nobody traces.
+    /// Begins a call on behalf of this span. Calls `start` only if the span is sampled. Returns
+    /// `None` if tracing is off.
     pub fn begin_call(&self, start: impl FnOnce(&Tracer) -> CallStart) -> Option<CallSpan> {
         self.is_traced.then(|| CallSpan {
             tracer: self.tracer.clone(),
@@ -172,25 +174,26 @@ impl ActiveSpan {
     }
 }
 
-/// A call of the attempt that is under way: a message is sent, a function invoked, a request made.
-/// Dropped before it has ended, as at the attempt's deadline, it is recorded as cut off.
+/// The span of a call that the attempt makes: it sends a message, invokes a function or makes a
+/// request. If it is dropped before its end, for example at the attempt's deadline, it is recorded
+/// as cut off.
 #[derive(Debug)]
 pub struct CallSpan {
     tracer: Tracer,
     parent: SpanContext,
     context: SpanContext,
     began: BootInstant,
-    /// What is not recorded yet; nothing of a span that is not sampled.
+    /// The data that is not recorded yet; `None` if the span is not sampled.
     start: Option<CallStart>,
 }
 
 impl CallSpan {
-    /// Its place, for the headers of the call.
+    /// Returns the position of the span, for the headers of the call.
     pub fn context(&self) -> SpanContext {
         self.context
     }
 
-    /// Ends it. What is known of the answer is made only if the span is sampled.
+    /// Ends the span. Calls `answer` only if the span is sampled.
     pub fn end(mut self, answer: impl FnOnce() -> CallAnswer) {
         if let Some(start) = self.start.take() {
             self.record(start, answer());
@@ -227,28 +230,28 @@ impl Drop for CallSpan {
     }
 }
 
-/// What is known of a call when it begins.
+/// The data of a call when it begins.
 #[derive(Debug)]
 pub struct CallStart {
-    /// Its part in the exchange.
+    /// The kind of the span.
     pub kind: SpanKind,
-    /// The span's name.
+    /// The name of the span.
     pub name: String,
     /// Its attributes.
     pub attributes: Vec<SpanAttribute>,
 }
 
-/// What is known of a call when it ends.
+/// The data of a call when it ends.
 #[derive(Debug)]
 pub struct CallAnswer {
     /// More attributes.
     pub attributes: Vec<SpanAttribute>,
-    /// Why it failed, if it did.
+    /// The reason for the failure, if it failed.
     pub failure: Option<String>,
 }
 
 impl CallAnswer {
-    /// Of a call whose answer nobody waits for any more.
+    /// Makes the answer of a call that was abandoned.
     fn cut_off() -> Self {
         Self {
             attributes: vec![("error.type", "cut-off".into())],
@@ -262,11 +265,15 @@ mod tests {
     use super::super::tracer::TraceTerms;
     use super::*;
 
+    fn begun(tracer: &Tracer) -> Option<ActiveSpan> {
+        let context = tracer.begin(None, clock::now())?;
+        Some(ActiveSpan::new(tracer, context))
+    }
+
     #[test]
     fn thread_works_for_the_innermost_span_and_then_for_the_one_before() {
         let (tracer, _receiver) = Tracer::new(TraceTerms::default(), 1);
-        let begin = || Some(ActiveSpan::new(&tracer, tracer.begin(None, clock::now())?));
-        let (mut outer, mut inner) = (begin(), begin());
+        let (mut outer, mut inner) = (begun(&tracer), begun(&tracer));
         let ids = [&outer, &inner].map(|span| span.as_ref().map(ActiveSpan::context));
         within(&mut outer, || {
             assert_eq!(active_context(), ids[0]);
@@ -321,11 +328,12 @@ mod tests {
         // The other side continues a trace that is not sampled.
         let sampled = false;
         let unsampled = ActiveSpan::new(&tracer, SpanContext { sampled, ..context });
-        let unsampled = || unsampled.begin_call(|_| panic!("nobody wants it"));
-        let call = unsampled().expect("it is traced");
+        let call = unsampled
+            .begin_call(|_| panic!("nobody wants it"))
+            .expect("it is traced");
         assert_eq!(call.context().trace_id, context.trace_id);
         call.end(|| panic!("nobody wants them"));
-        drop(unsampled());
+        drop(unsampled.begin_call(|_| panic!("nobody wants it")));
         assert_eq!(receiver.take(8), []);
     }
 

@@ -1,4 +1,4 @@
-//! Positions in traces, as X-Ray and W3C Trace Context write them. Pure.
+//! Positions in traces, in the formats of X-Ray and W3C Trace Context. Pure.
 
 use std::fmt;
 
@@ -10,32 +10,33 @@ pub struct TraceId(pub [u8; 16]);
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SpanId(pub [u8; 8]);
 
-/// A span's place in its trace, and whether the span is exported.
+/// The position of a span in its trace, and whether the span is exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpanContext {
-    /// The trace.
+    /// The id of the trace.
     pub trace_id: TraceId,
-    /// The span.
+    /// The id of the span.
     pub span_id: SpanId,
-    /// Whether it is exported; those below it follow it.
+    /// Whether the span is exported; its children follow its decision.
     pub sampled: bool,
 }
 
-/// The context that a message or a request brought.
+/// The context of an incoming message or request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteContext {
     /// The sender's trace.
     pub trace_id: TraceId,
-    /// The sender's span. X-Ray may name the trace alone, as services do that make no span themselves.
+    /// The sender's span. X-Ray may name only the trace, as services do that make no span
+    /// themselves.
     pub parent: Option<SpanId>,
     /// Whether the sender's span is exported.
     pub sampled: bool,
-    /// Whether the sender decided on sampling at all: X-Ray may leave it to the receiver.
+    /// Whether the sender decided on sampling; X-Ray may leave it to the receiver.
     pub is_decided: bool,
 }
 
 impl RemoteContext {
-    /// The place of the sender's span, if it is named.
+    /// Returns the position of the sender's span, if the context names it.
     pub fn span(&self) -> Option<SpanContext> {
         Some(SpanContext {
             trace_id: self.trace_id,
@@ -46,37 +47,38 @@ impl RemoteContext {
 }
 
 impl TraceId {
-    /// From 32 digits in lower case.
+    /// Reads 32 hexadecimal digits in lower case.
     pub fn read(text: &str) -> Option<Self> {
         is_lower(text).then(|| Self::of(hex(text, 32)?))?
     }
 
-    /// Never all zeros.
+    /// Makes an id, unless it is all zeros.
     fn of(number: u128) -> Option<Self> {
         (number != 0).then(|| Self(number.to_be_bytes()))
     }
 }
 
 impl SpanId {
-    /// From 16 digits in lower case.
+    /// Reads 16 hexadecimal digits in lower case.
     pub fn read(text: &str) -> Option<Self> {
         is_lower(text).then(|| Self::of(hex(text, 16)?))?
     }
 
-    /// Never all zeros.
+    /// Makes an id, unless it is all zeros.
     fn of(number: u128) -> Option<Self> {
         let number = u64::try_from(number).ok().filter(|number| *number != 0)?;
         Some(Self(number.to_be_bytes()))
     }
 }
 
-/// A number in so many hexadecimal digits.
+/// Reads a number with exactly `digits` hexadecimal digits.
 fn hex(text: &str, digits: usize) -> Option<u128> {
     let is_hex = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_hex.then(|| u128::from_str_radix(text, 16).ok())?
 }
 
-/// W3C Trace Context writes digits in lower case, X-Ray in any.
+/// Whether the text has no upper-case letters. W3C Trace Context requires lower case, X-Ray does
+/// not.
 fn is_lower(text: &str) -> bool {
     !text.bytes().any(|byte| byte.is_ascii_uppercase())
 }
@@ -106,7 +108,8 @@ impl fmt::Debug for SpanId {
 }
 
 impl SpanContext {
-    /// As the trace header of X-Ray: `Root=1-5759e988-bd862e3fe1be46a994272793;Parent=…;Sampled=1`.
+    /// Formats the trace header of X-Ray:
+    /// `Root=1-5759e988-bd862e3fe1be46a994272793;Parent=…;Sampled=1`.
     pub fn x_ray(&self) -> String {
         let trace = self.trace_id.to_string();
         let (epoch, rest) = trace.split_at(8);
@@ -117,7 +120,7 @@ impl SpanContext {
         )
     }
 
-    /// As W3C Trace Context: `00-TRACE-SPAN-FLAGS`.
+    /// Formats a `traceparent` of W3C Trace Context: `00-TRACE-SPAN-FLAGS`.
     pub fn traceparent(&self) -> String {
         let flags = u8::from(self.sampled);
         format!("00-{}-{}-{flags:02x}", self.trace_id, self.span_id)
@@ -125,19 +128,16 @@ impl SpanContext {
 }
 
 impl RemoteContext {
-    /// From a trace header of X-Ray.
+    /// Reads a trace header of X-Ray.
     pub fn from_x_ray(header: &str) -> Option<Self> {
-        let part = |name: &str| {
-            let mut parts = header.split(';').map(str::trim);
-            parts.find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
-        };
-        let (epoch, rest) = part("Root")?.strip_prefix("1-")?.split_once('-')?;
+        let root = part_of(header, "Root")?;
+        let (epoch, rest) = root.strip_prefix("1-")?.split_once('-')?;
         let trace_id = TraceId::of(hex(epoch, 8)? << 96 | hex(rest, 24)?)?;
-        let parent = match part("Parent") {
+        let parent = match part_of(header, "Parent") {
             Some(parent) => Some(SpanId::of(hex(parent, 16)?)?),
             None => None,
         };
-        let sampled = part("Sampled");
+        let sampled = part_of(header, "Sampled");
         Some(Self {
             trace_id,
             parent,
@@ -146,15 +146,11 @@ impl RemoteContext {
         })
     }
 
-    /// From a `traceparent`; a later version may have more parts.
+    /// Reads a `traceparent`. Versions later than 00 may have more parts.
     pub fn from_traceparent(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
         let mut next = || parts.next().unwrap_or_default();
         let (version, trace, span, flags) = (next(), next(), next(), next());
-        let is_byte = |part: &str| {
-            let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-            part.len() == 2 && part.bytes().all(is_digit)
-        };
         let is_first = version == "00";
         if !is_byte(version) || version == "ff" || !is_byte(flags) {
             return None;
@@ -170,6 +166,20 @@ impl RemoteContext {
             is_decided: true,
         })
     }
+}
+
+/// Returns a part of a trace header of X-Ray: `NAME=PART`.
+fn part_of<'a>(header: &'a str, name: &str) -> Option<&'a str> {
+    let mut parts = header.split(';').map(str::trim);
+    parts.find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// Whether this is a byte in two hexadecimal digits in lower case.
+fn is_byte(part: &str) -> bool {
+    part.len() == 2
+        && part
+            .bytes()
+            .all(|byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
 #[cfg(test)]

@@ -1,89 +1,92 @@
-//! The spans that a guest makes of its work: below the span of its attempt, in its trace, and
-//! bounded in number and size.
+//! The spans that a guest makes of its work. They are below the span of its attempt, in its trace,
+//! and bounded in number and size.
 
 use super::context::{SpanContext, SpanId};
 use super::span::{LONGEST_TEXT, MOST_EVENTS, MOST_LINKS, SpanKind, SpanValue};
 
-/// Maximum attributes of a span or an event, as the specification has it.
+/// The maximum number of attributes of a span or an event, by the specification.
 const MOST_ATTRIBUTES: usize = 128;
-/// The longest key of an attribute, in bytes.
+/// The maximum length of an attribute's key, in bytes.
 const LONGEST_KEY: usize = 256;
-/// Maximum bytes of one span's texts: as many spans may wait for a collector as the queue has room for.
+/// The maximum number of bytes of one span's texts, because as many spans may wait for a collector
+/// as the queue has room for.
 const LARGEST: usize = 32 << 10;
 
-/// A span as a guest describes it.
+/// A span as described by a guest.
 #[derive(Debug)]
 pub struct GuestSpan {
-    /// Its place, as the guest chose it.
+    /// The position, chosen by the guest.
     pub context: SpanContext,
-    /// The span that it is below: of the guest's own, or else the attempt's.
+    /// The parent span: one of the guest's own, or else the attempt's.
     pub parent: Option<SpanId>,
-    /// What it is.
+    /// The name.
     pub name: String,
-    /// Its part in the exchange.
+    /// The kind.
     pub kind: SpanKind,
-    /// When it began, in nanoseconds since the Unix epoch.
+    /// The start, in nanoseconds since the Unix epoch.
     pub began_ns: u64,
-    /// When it ended, in nanoseconds since the Unix epoch.
+    /// The end, in nanoseconds since the Unix epoch.
     pub ended_ns: u64,
-    /// Spans that it follows from.
+    /// Spans that this span follows from.
     pub links: Vec<SpanContext>,
-    /// Why it failed, if it did.
+    /// The reason for the failure, if it failed.
     pub failure: Option<String>,
-    /// The rest.
+    /// The other data.
     pub details: GuestDetails,
 }
 
-/// What only guests say of their spans.
+/// The data that only spans of guests have.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GuestDetails {
-    /// The library that made it.
+    /// The library that made the span.
     pub scope: String,
     /// Its attributes.
     pub attributes: Vec<GuestAttribute>,
-    /// What happened meanwhile.
+    /// The events of the span.
     pub events: Vec<GuestEvent>,
-    /// Whether the guest calls it a success.
+    /// Whether the guest marked the span as a success.
     pub is_ok: bool,
-    /// Attributes, of events as well, that were too long and are cut.
+    /// The number of attributes, including those of events, that were too long and were cut.
     pub cut_attributes: u32,
-    /// Attributes that are missing.
+    /// The number of dropped attributes.
     pub dropped_attributes: u32,
-    /// Events that are missing.
+    /// The number of dropped events.
     pub dropped_events: u32,
-    /// Links that are missing.
+    /// The number of dropped links.
     pub dropped_links: u32,
 }
 
 impl GuestDetails {
-    /// About how many bytes of memory they take.
+    /// Returns the approximate number of bytes of memory that the data takes.
     pub(super) fn size(&self) -> usize {
-        let bytes = |attributes: &[GuestAttribute]| {
-            let attributes = attributes.iter();
-            let one = |(key, value): &GuestAttribute| key.len() + value.text_bytes();
-            let texts: usize = attributes.clone().map(one).sum();
-            texts + attributes.len() * size_of::<GuestAttribute>()
-        };
-        let events = self.events.iter();
-        let events = events
-            .map(|event| size_of::<GuestEvent>() + event.name.len() + bytes(&event.attributes));
-        size_of::<Self>() + self.scope.len() + bytes(&self.attributes) + events.sum::<usize>()
+        let events = self.events.iter().map(|event| {
+            size_of::<GuestEvent>() + event.name.len() + size_of_all(&event.attributes)
+        });
+        size_of::<Self>() + self.scope.len() + size_of_all(&self.attributes) + events.sum::<usize>()
     }
 }
 
-/// A key, and its value.
+fn size_of_all(attributes: &[GuestAttribute]) -> usize {
+    let texts: usize = attributes
+        .iter()
+        .map(|(key, value)| key.len() + value.text_bytes())
+        .sum();
+    texts + size_of_val(attributes)
+}
+
+/// A key and its value.
 pub type GuestAttribute = (String, SpanValue);
 
-/// Something that happened while a span lasted.
+/// An event during a span.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GuestEvent {
-    /// What it was.
+    /// The name.
     pub name: String,
-    /// When, in nanoseconds since the Unix epoch.
+    /// The time, in nanoseconds since the Unix epoch.
     pub at_ns: u64,
     /// Its attributes.
     pub attributes: Vec<GuestAttribute>,
-    /// Attributes that are missing.
+    /// The number of dropped attributes.
     pub dropped_attributes: u32,
 }
 
@@ -96,20 +99,20 @@ pub(super) struct GuestSpans {
 }
 
 impl GuestSpans {
-    /// One begins. Of more than `most` nothing is known.
+    /// Records that a span begins. Records at most `most` of them.
     pub(super) fn begin(&mut self, attempt: &SpanContext, context: &SpanContext, most: usize) {
         if context.trace_id == attempt.trace_id && self.begun.len() < most {
             self.begun.push(context.span_id);
         }
     }
 
-    /// Whether another is taken.
+    /// Whether another span is accepted.
     pub(super) fn has_room(&self, most: usize) -> bool {
         self.taken < most
     }
 
-    /// One has ended: the span that it is below, and the one itself within its bounds; none if it is
-    /// dropped, because it is of another trace or more than `most`.
+    /// Accepts a span that has ended, within its bounds, and returns its parent and the span. Drops
+    /// it and returns `None` if it belongs to another trace or there are `most` already.
     pub(super) fn end(
         &mut self,
         attempt: &SpanContext,
@@ -123,15 +126,17 @@ impl GuestSpans {
             return None;
         }
         self.taken += 1;
-        let is_own = |parent: &SpanId| self.begun.contains(parent) && *parent != own.span_id;
-        let parent = span.parent.filter(is_own).unwrap_or(attempt.span_id);
+        let parent = span
+            .parent
+            .filter(|parent: &SpanId| self.begun.contains(parent) && *parent != own.span_id)
+            .unwrap_or(attempt.span_id);
         span.bound();
         Some((parent, span))
     }
 }
 
 impl GuestSpan {
-    /// Cuts what is too long, drops what is too much, and counts what is dropped.
+    /// Cuts texts that are too long, drops items beyond the limits, and counts both.
     fn bound(&mut self) {
         let mut left = LARGEST;
         cut(&mut self.name, LONGEST_KEY);
@@ -141,8 +146,6 @@ impl GuestSpan {
         }
         let details = &mut self.details;
         cut(&mut details.scope, LONGEST_KEY);
-        // The counts are the guest's, of any size.
-        let more = |count: &mut u32, dropped| *count = count.saturating_add(dropped);
         more(
             &mut details.dropped_links,
             beyond(&mut self.links, MOST_LINKS),
@@ -165,15 +168,15 @@ impl GuestSpan {
 
 /// The attributes of one span.
 struct Attributes {
-    /// Bytes that they may still have.
+    /// The number of bytes left for further attributes.
     left: usize,
-    /// How many were cut.
+    /// The number of attributes that were cut.
     cut: u32,
 }
 
 impl Attributes {
-    /// Cuts long texts, and drops attributes that are too many, whose keys are too long, or for which
-    /// no bytes are left. How many were dropped.
+    /// Cuts long texts. Drops attributes beyond the limit, with keys that are too long, or for
+    /// which no bytes are left. Returns the number of dropped attributes.
     fn bound(&mut self, attributes: &mut Vec<GuestAttribute>) -> u32 {
         let mut dropped = beyond(attributes, MOST_ATTRIBUTES);
         attributes.retain_mut(|(key, value)| {
@@ -202,6 +205,11 @@ fn beyond<T>(all: &mut Vec<T>, most: usize) -> u32 {
     all.truncate(most);
     all.shrink_to_fit();
     count(dropped)
+}
+
+/// Adds to a count. It comes from the guest and may have any value.
+fn more(count: &mut u32, dropped: u32) {
+    *count = count.saturating_add(dropped);
 }
 
 fn count(number: usize) -> u32 {
@@ -271,10 +279,8 @@ mod tests {
     fn counts_that_a_guest_gives_do_not_overflow() {
         let mut full = span(context(1, 2), None);
         full.links = vec![context(3, 3); MOST_LINKS + 1];
-        let attribute = || ("key".to_owned(), SpanValue::Flag(true));
-        full.details.attributes = std::iter::repeat_with(attribute)
-            .take(MOST_ATTRIBUTES + 1)
-            .collect();
+        full.details.attributes =
+            vec![("key".to_owned(), SpanValue::Flag(true)); MOST_ATTRIBUTES + 1];
         for count in [
             &mut full.details.dropped_links,
             &mut full.details.dropped_attributes,
@@ -292,20 +298,19 @@ mod tests {
 
     #[test]
     fn span_is_cut_to_its_bounds_and_what_is_dropped_is_counted() {
-        let attributes = |count: usize| {
-            let one = |number| (format!("key-{number}"), "x".repeat(100).into());
-            (0..count).map(one).collect::<Vec<_>>()
-        };
+        let attributes: Vec<GuestAttribute> = (0..200)
+            .map(|number| (format!("key-{number}"), "x".repeat(100).into()))
+            .collect();
         let mut large = span(context(1, 2), None);
         large.name = "é".repeat(1_000);
         large.links = vec![context(3, 3); 200];
-        large.details.attributes = attributes(200);
+        large.details.attributes = attributes.clone();
         large.details.attributes[0].0 = "k".repeat(300);
         large.details.attributes[1].1 = SpanValue::Text("x".repeat(10_000));
         let event = GuestEvent {
             name: "e".to_owned(),
             at_ns: 1,
-            attributes: attributes(200),
+            attributes,
             dropped_attributes: 0,
         };
         large.details.events = vec![event; 200];
@@ -319,12 +324,14 @@ mod tests {
         );
         assert_eq!((details.events.len(), details.dropped_events), (128, 72));
         assert_eq!(details.cut_attributes, 1);
-        let size = |(key, value): &GuestAttribute| match value {
-            SpanValue::Text(text) => key.len() + text.len(),
-            other => panic!("{other:?}"),
-        };
         let of_events = details.events.iter().flat_map(|event| &event.attributes);
-        let all: usize = details.attributes.iter().chain(of_events).map(size).sum();
+        let sizes = details.attributes.iter().chain(of_events);
+        let all: usize = sizes
+            .map(|(key, value)| match value {
+                SpanValue::Text(text) => key.len() + text.len(),
+                other => panic!("{other:?}"),
+            })
+            .sum();
         assert!((LARGEST - 200..=LARGEST).contains(&all), "{all}");
         assert_eq!(details.dropped_links, 72);
     }

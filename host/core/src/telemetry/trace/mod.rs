@@ -1,5 +1,5 @@
-//! Traces: which are exported, the spans in them, and the span that a thread works for. Knows
-//! neither messages nor where spans go.
+//! Traces: sampling, spans, and the active span of a thread. Knows neither messages nor the
+//! destination of spans.
 
 mod active;
 mod context;

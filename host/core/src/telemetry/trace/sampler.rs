@@ -1,13 +1,14 @@
-//! Decides which traces are exported, by the samplers of OpenTelemetry. Pure.
+//! Decides which traces are exported, like the samplers of OpenTelemetry. Pure.
 
 use super::context::{RemoteContext, TraceId};
 
-/// Which traces are exported.
+/// A sampler, which decides which traces are exported.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampler {
-    /// The share of traces, from 0 to 1. The same traces are chosen by everybody with this share.
+    /// The share of traces that are exported, from 0 to 1. All samplers with the same share choose
+    /// the same traces.
     pub share: f64,
-    /// Whether a parent that has decided is followed.
+    /// Whether the decision of a parent span is followed, if it has decided.
     pub follows_parent: bool,
 }
 
@@ -21,11 +22,11 @@ impl Default for Sampler {
     }
 }
 
-/// The number of values of the part of an id that decides: 2 to the power of 63.
+/// The number of possible values of the part of a trace id that decides: 2 to the power of 63.
 const VALUES: f64 = 9_223_372_036_854_775_808.0;
 
 impl Sampler {
-    /// Whether a span of this trace is exported. `parent`: the span that it is to be below.
+    /// Whether a span of this trace is exported. `parent` is the future parent of the span.
     pub fn samples(&self, parent: Option<&RemoteContext>, trace_id: TraceId) -> bool {
         let decided = parent.filter(|parent| self.follows_parent && parent.is_decided);
         if let Some(parent) = decided {

@@ -4,46 +4,50 @@ use super::context::{SpanContext, SpanId};
 use super::guest::GuestDetails;
 use std::sync::Arc;
 
-/// A step of a message's life that has ended.
+/// An ended step of a message's life.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Span {
-    /// Its place.
+    /// The position.
     pub context: SpanContext,
-    /// The span that it is below, if there is one.
+    /// The parent span, if there is one.
     pub parent: Option<SpanId>,
-    /// What it is, with few different values: `process orders`.
+    /// The name, of few different values: `process orders`.
     pub name: Arc<str>,
-    /// Its part in the exchange.
+    /// The kind.
     pub kind: SpanKind,
-    /// When it began, in nanoseconds since the Unix epoch.
+    /// The start, in nanoseconds since the Unix epoch.
     pub began_ns: u64,
-    /// When it ended, in nanoseconds since the Unix epoch.
+    /// The end, in nanoseconds since the Unix epoch.
     pub ended_ns: u64,
-    /// What many spans have in common.
+    /// The attributes that many spans share.
     pub shared: Arc<[SpanAttribute]>,
-    /// What only this span has.
+    /// The attributes of only this span.
     pub attributes: Vec<SpanAttribute>,
-    /// Spans that it follows from without being below them.
+    /// Spans that this span follows from but that are not its parents.
     pub links: Vec<SpanLink>,
-    /// Links that are missing.
+    /// The number of dropped links.
     pub dropped_links: u32,
-    /// What is known of each message of a batch.
+    /// The events of each message of a batch.
     pub events: Vec<SpanEvent>,
-    /// Events that are missing.
+    /// The number of dropped events.
     pub dropped_events: u32,
-    /// Why it failed, if it did.
+    /// The reason for the failure, if it failed.
     pub failure: Option<String>,
-    /// The rest of a span that a guest has made.
+    /// The other data of a span that a guest made.
     pub guest: Option<Box<GuestDetails>>,
 }
 
 impl Span {
-    /// About how many bytes of memory it takes.
+    /// Returns the approximate number of bytes of memory that the span takes.
     pub(super) fn size(&self) -> usize {
-        let of_links = self.links.iter();
-        let of_links = of_links.map(|link| size_of::<SpanLink>() + bytes(&link.attributes));
-        let of_events = self.events.iter();
-        let of_events = of_events.map(|event| size_of::<SpanEvent>() + bytes(&event.attributes));
+        let of_links = self
+            .links
+            .iter()
+            .map(|link| size_of::<SpanLink>() + bytes(&link.attributes));
+        let of_events = self
+            .events
+            .iter()
+            .map(|event| size_of::<SpanEvent>() + bytes(&event.attributes));
         let failure = self.failure.as_ref().map_or(0, String::len);
         let guest = self.guest.as_ref().map_or(0, |guest| guest.size());
         size_of::<Self>()
@@ -63,22 +67,22 @@ fn bytes(attributes: &[SpanAttribute]) -> usize {
         .sum()
 }
 
-/// The kinds of OpenTelemetry.
+/// The kind of a span in OpenTelemetry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanKind {
     /// A call to a server.
     Client,
-    /// A message was sent.
+    /// The sending of a message.
     Producer,
-    /// A message was handled.
+    /// The handling of a message.
     Consumer,
-    /// A request was answered.
+    /// The answer to a request.
     Server,
     /// Anything else.
     Internal,
 }
 
-/// A name of the semantic conventions or one that begins with `dispatcher.`, and its value.
+/// A name of the semantic conventions, or one that begins with `dispatcher.`, and its value.
 pub type SpanAttribute = (&'static str, SpanValue);
 
 /// The value of an attribute.
@@ -94,45 +98,51 @@ pub enum SpanValue {
     Number(i64),
     /// Any other number.
     Fraction(f64),
-    /// Yes or no.
+    /// True or false.
     Flag(bool),
 }
 
-/// A span that another follows from.
+/// A link to a span that another span follows from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpanLink {
-    /// Its place.
+    /// The position of the linked span.
     pub context: SpanContext,
-    /// What the link is about.
+    /// The attributes of the link.
     pub attributes: Vec<SpanAttribute>,
 }
 
-/// Something that happened while a span lasted.
+/// An event during a span.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpanEvent {
-    /// What it was.
+    /// The name.
     pub name: &'static str,
-    /// When, in nanoseconds since the Unix epoch.
+    /// The time, in nanoseconds since the Unix epoch.
     pub at_ns: u64,
-    /// What is known of it.
+    /// The attributes of the event.
     pub attributes: Vec<SpanAttribute>,
 }
 
-/// As many of these as a span may have, and how many more there are.
+/// Returns the first `most` items and the number of the others.
 pub fn bounded_list<T>(mut all: impl Iterator<Item = T>, most: usize) -> (Vec<T>, u32) {
     let list = all.by_ref().take(most).collect();
     (list, u32::try_from(all.count()).unwrap_or(u32::MAX))
 }
 
-/// The attributes `server.address` and `server.port` of a call to this URL; none if it names no host.
+/// Returns the attributes `server.address` and `server.port` of a call to this URL; empty if it
+/// names no host.
 pub fn server_attributes(url: &str) -> Vec<SpanAttribute> {
     let Some((scheme, rest)) = url.split_once("://") else {
         return Vec::new();
     };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let authority = authority.rsplit('@').next().unwrap_or_default();
+    let authority = rest
+        .split(['/', '?', '#'])
+        .next()
+        .unwrap_or_default()
+        .rsplit('@')
+        .next()
+        .unwrap_or_default();
     let (host, port) = match authority.rsplit_once(':') {
-        // A colon inside of an address of IPv6 is none before a port.
+        // A colon inside an IPv6 address does not precede a port.
         Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()),
         _ => (authority, None),
     };
@@ -150,15 +160,15 @@ pub fn server_attributes(url: &str) -> Vec<SpanAttribute> {
     [address].into_iter().chain(port).collect()
 }
 
-/// The most links of one span, as the specification has it.
+/// The maximum number of links of one span, by the specification.
 pub const MOST_LINKS: usize = 128;
-/// The most events of one span, as the specification has it.
+/// The maximum number of events of one span, by the specification.
 pub const MOST_EVENTS: usize = 128;
-/// The longest text of an attribute, in bytes; the rest is cut.
+/// The maximum length of an attribute's text, in bytes; the rest is cut.
 pub const LONGEST_TEXT: usize = 4_096;
 
 impl SpanValue {
-    /// The bytes of the text that it allocated.
+    /// Returns the number of bytes of text that the value owns.
     pub(super) fn text_bytes(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
@@ -204,13 +214,6 @@ mod tests {
 
     #[test]
     fn server_of_a_call_is_the_host_and_port_of_its_url() {
-        let of = |url: &str| {
-            let [address, port] = &server_attributes(url)[..] else {
-                panic!("{url}");
-            };
-            assert_eq!((address.0, port.0), ("server.address", "server.port"));
-            (address.1.clone(), port.1.clone())
-        };
         for (url, host, port) in [
             (
                 "https://lambda.eu-west-1.amazonaws.com/2015-03-31/x",
@@ -222,11 +225,11 @@ mod tests {
             ("http://[::1]:4318", "::1", 4_318),
             ("http://[::1]/", "::1", 80),
         ] {
-            assert_eq!(
-                of(url),
-                (host.to_owned().into(), SpanValue::Number(port)),
-                "{url}"
-            );
+            let wanted = [
+                ("server.address", host.to_owned().into()),
+                ("server.port", SpanValue::Number(port)),
+            ];
+            assert_eq!(server_attributes(url), wanted, "{url}");
         }
         for none in ["", "orders", "http://", "http:///path"] {
             assert_eq!(server_attributes(none), [], "{none}");

@@ -1,5 +1,5 @@
-//! Creates spans and hands those that ended to whoever exports them, through a queue of bounded
-//! length: nobody waits for an exporter.
+//! Creates spans and passes ended ones to the exporter through a bounded queue. Nothing waits for
+//! an exporter.
 
 use super::context::{RemoteContext, SpanContext, SpanId, TraceId};
 use super::sampler::Sampler;
@@ -11,24 +11,24 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// What is traced, and how.
+/// The settings of tracing.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct TraceTerms {
-    /// Which traces are exported.
+    /// The sampler, which decides which traces are exported.
     pub sampler: Sampler,
-    /// Whether failed attempts are exported though their traces are not sampled.
+    /// Whether failed attempts are exported even if their traces are not sampled.
     pub keeps_failures: bool,
-    /// Whether the attempt at a single message is below the span that sent the message, in its trace;
-    /// otherwise it begins a trace that is linked to it.
+    /// Whether the attempt at a single message is a child of the span that sent the message, in its
+    /// trace. Otherwise the attempt begins a trace that is linked to that span.
     pub continues_trace: bool,
 }
 
-/// Creates spans; by default none. Cheap to clone.
+/// A creator of spans; the default one creates none. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Tracer(Option<Arc<SpanQueue>>);
 
-/// What the conventions call the messaging system of a queue of this name; an empty text where nobody
-/// knows.
+/// A function that returns the conventions' name of the messaging system of a queue, or an empty
+/// text if it is unknown.
 pub type SystemOfQueue = fn(&str) -> &'static str;
 
 #[derive(Debug)]
@@ -41,18 +41,18 @@ struct SpanQueue {
     shared: Arc<QueueState>,
 }
 
-/// Maximum bytes of spans that wait.
+/// The maximum number of bytes of waiting spans.
 const MOST_BYTES: usize = 8 << 20;
 
 #[derive(Debug, Default)]
 struct QueueState {
-    /// How many the spans that wait have, about.
+    /// The approximate number of bytes of the waiting spans.
     bytes: AtomicUsize,
     dropped: AtomicU64,
     half_full: Notify,
 }
 
-/// Where spans come out that have ended.
+/// The receiver of ended spans.
 #[derive(Debug)]
 pub struct SpanReceiver {
     receiver: Receiver<Span>,
@@ -60,13 +60,13 @@ pub struct SpanReceiver {
 }
 
 impl Tracer {
-    /// One that keeps at most `capacity` spans, and 8 MiB of them, for the receiver; what is more is
-    /// dropped and counted.
+    /// Makes a tracer that keeps at most `capacity` spans, and at most 8 MiB of them, for the
+    /// receiver. More spans are dropped and counted.
     pub fn new(terms: TraceTerms, capacity: usize) -> (Self, SpanReceiver) {
         Self::naming(terms, capacity, |_| "")
     }
 
-    /// One that also knows what the messaging systems of queues are called.
+    /// Makes a tracer that also knows the names of the messaging systems of queues.
     pub fn naming(
         terms: TraceTerms,
         capacity: usize,
@@ -89,17 +89,17 @@ impl Tracer {
         )
     }
 
-    /// Whether there may be spans at all.
+    /// Whether tracing is on.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// What is traced; nothing where it is off.
+    /// Returns the settings; `None` if tracing is off.
     pub fn terms(&self) -> Option<&TraceTerms> {
         self.0.as_deref().map(|queue| &queue.terms)
     }
 
-    /// The attributes that name a queue which something is sent to.
+    /// Returns the attributes that name the destination of messages.
     pub fn destination(&self, queue: &str) -> Vec<SpanAttribute> {
         let system = self.0.as_deref().map_or("", |own| (own.systems)(queue));
         let mut attributes = vec![("messaging.destination.name", queue.to_owned().into())];
@@ -109,7 +109,8 @@ impl Tracer {
         attributes
     }
 
-    /// The place of a span that begins at `now`, below `parent` if there is one. Decides on sampling.
+    /// Returns the position of a span that begins at `now`, as a child of `parent` if there is one.
+    /// Decides on sampling.
     pub fn begin(&self, parent: Option<&RemoteContext>, now: BootInstant) -> Option<SpanContext> {
         let own = self.0.as_deref()?;
         let trace_id = match parent {
@@ -123,7 +124,7 @@ impl Tracer {
         })
     }
 
-    /// Takes a span that has ended. Never waits.
+    /// Records a span that has ended. Never waits.
     pub fn record(&self, span: Span) {
         let Some(queue) = &self.0 else { return };
         let shared = &queue.shared;
@@ -140,7 +141,7 @@ impl Tracer {
 }
 
 impl SpanContext {
-    /// The place of a new span below this one, sampled as this one is.
+    /// Makes the position of a child span, which is sampled as this span is.
     #[must_use]
     pub fn child(&self) -> Self {
         Self {
@@ -151,12 +152,12 @@ impl SpanContext {
 }
 
 impl SpanReceiver {
-    /// Waits until half of the room is taken.
+    /// Waits until half of the capacity is used.
     pub async fn half_full(&self) {
         self.shared.half_full.notified().await;
     }
 
-    /// What has come, at most so many.
+    /// Takes up to `most` spans.
     pub fn take(&mut self, most: usize) -> Vec<Span> {
         let mut spans = Vec::new();
         while spans.len() < most
@@ -168,21 +169,22 @@ impl SpanReceiver {
         spans
     }
 
-    /// How many were dropped since this was last called.
+    /// Returns how many spans were dropped since the last call.
     pub fn take_dropped(&self) -> u64 {
         self.shared.dropped.swap(0, Relaxed)
     }
 }
 
-/// The date in whole seconds. The system is asked once a second: it takes longer than all else that
-/// begins a trace.
+/// The date in whole seconds. The system clock is read once a second, because reading it takes
+/// longer than all other steps to begin a trace.
 #[derive(Debug, Default)]
 struct CachedDate(AtomicU64);
 
 impl CachedDate {
-    /// Seconds since the Unix epoch at `now`.
+    /// Returns the seconds since the Unix epoch at `now`.
     fn seconds(&self, now: BootInstant) -> u32 {
-        // Above the date stands when it was read. Never zero, which stands for a date not read yet.
+        // The upper half is the second at which the date was read. It is never zero, because zero
+        // means that the date was not read yet.
         let second = now.since(BootInstant::default()).as_secs() + 1;
         let cached = self.0.load(Relaxed);
         if cached >> 32 == second & 0xffff_ffff {
@@ -194,9 +196,10 @@ impl CachedDate {
     }
 }
 
-/// Begins with the date, as X-Ray wants it; the rest is random, as samplers want it.
+/// Makes a trace id. It begins with the date, as X-Ray requires; the rest is random, as samplers
+/// require.
 fn new_trace_id(seconds: u32) -> TraceId {
-    // Of 96 random bits all are hardly ever zero, and the date never is.
+    // The id is not zero: the date never is, and 96 random bits hardly ever are.
     let random = fastrand::u128(..) >> 32;
     TraceId((u128::from(seconds) << 96 | random).to_be_bytes())
 }
@@ -245,12 +248,12 @@ mod tests {
     fn spans_beyond_the_bytes_are_dropped_and_counted() {
         let (tracer, mut receiver) = Tracer::new(TraceTerms::default(), 4_096);
         let context = tracer.begin(None, clock::now()).expect("it is on");
-        let large = || Span {
+        let large = Span {
             failure: Some("x".repeat(MOST_BYTES / 4)),
             ..span(context)
         };
         for _ in 0..5 {
-            tracer.record(large());
+            tracer.record(large.clone());
         }
         assert_eq!(
             receiver.take(9).len(),
@@ -258,7 +261,7 @@ mod tests {
             "the fourth is a little too large"
         );
         assert_eq!(receiver.take_dropped(), 2);
-        tracer.record(large());
+        tracer.record(large);
         assert_eq!(receiver.take(9).len(), 1, "what was taken makes room");
     }
 

@@ -1,10 +1,10 @@
-//! Connects each backend when it is first needed.
+//! Connects to each backend when it is first needed.
 
 use crate::app::waiting;
-use crate::backends::{all, embedded, unnamed};
-use crate::config::StoreConfig;
-use crate::config::problem::Problem;
-use crate::name::QueueName;
+use dispatcher_config::StoreConfig;
+use dispatcher_config::backends::{all, embedded, unnamed};
+use dispatcher_config::name::QueueName;
+use dispatcher_config::problem::Problem;
 use dispatcher_core::backend::{
     Backend, BackendClient, CancelCount, Contradiction, Purpose, QueueDeclaration, QueueKey,
     QueueTerms, ServerWarning, WorkerInfo, not_made_yet,
@@ -17,21 +17,21 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::OnceCell;
 
-/// How many names of other queues a problem lists.
+/// The maximum number of names of other queues that a problem lists.
 const NAMES_SHOWN: usize = 12;
 
-/// What a route wants of its queues.
+/// The requirements of a route for its queues.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OpenTerms<'a> {
-    /// The queue of the same backend that dead letters go to.
+    /// The dead-letter queue, in the same backend.
     pub dead_letter: Option<&'a QueueName>,
-    /// A message is dead-lettered after this many attempts.
+    /// The number of attempts after which a message is dead-lettered.
     pub attempts: Option<u32>,
-    /// How many bytes of messages the process may hold.
+    /// The limit on the bytes of messages that the process holds.
     pub budget: Option<&'a Arc<Budget>>,
 }
 
-/// The backends, each connected to when it is first needed.
+/// The backends. Each is connected to when it is first needed.
 pub struct Backends {
     stores: StoreConfig,
     clients: BTreeMap<&'static str, OnceCell<Arc<dyn BackendClient>>>,
@@ -40,7 +40,7 @@ pub struct Backends {
 }
 
 impl Backends {
-    /// Where the settings say.
+    /// Creates the backends with these settings.
     pub fn new(stores: StoreConfig) -> Self {
         let clients = all().iter();
         Self {
@@ -53,23 +53,23 @@ impl Backends {
         }
     }
 
-    /// From now on calls that move messages are traced. Holds the first tracer that it is given.
+    /// Traces calls that move messages from now on. Keeps the first tracer that it receives.
     pub(crate) fn trace(&self, tracer: Tracer) {
-        // A process has one.
+        // A process has one tracer.
         let _ = self.tracer.set(tracer);
     }
 
-    /// Makes the spans of calls that move messages.
+    /// Returns the tracer of calls that move messages.
     pub(crate) fn tracer(&self) -> Tracer {
         self.tracer.get().cloned().unwrap_or_default()
     }
 
-    /// Counts what is sent to their queues.
+    /// Returns the counter of messages that are sent to their queues.
     pub(crate) fn sent(&self) -> Arc<SentMessages> {
         Arc::clone(&self.sent)
     }
 
-    /// The same, with a client of one that is connected already.
+    /// Creates the backends with a client for one that is already connected.
     pub fn with_client(
         stores: StoreConfig,
         backend: &dyn Backend,
@@ -83,36 +83,38 @@ impl Backends {
         backends
     }
 
-    /// What the settings say of them.
+    /// Returns the settings of the backends.
     pub fn stores(&self) -> &StoreConfig {
         &self.stores
     }
 
-    /// The client of a backend.
+    /// Returns the client of a backend.
     pub async fn client(&self, backend: &dyn Backend) -> Result<&dyn BackendClient, QueueError> {
         let name = backend.name();
-        let connect = || async { backend.connect(&self.stores.config_of(name)).await };
         let client = self.clients.get(name).ok_or_else(|| QueueError {
             kind: ErrorKind::Invalid,
             message: format!("there is no backend `{name}`"),
         })?;
-        Ok(&**client.get_or_try_init(connect).await?)
+        Ok(&**client
+            .get_or_try_init(|| async { backend.connect(&self.stores.config_of(name)).await })
+            .await?)
     }
 
-    /// Which declarations of embedded queues contradict what is there. Changes nothing.
+    /// Returns the declarations of embedded queues that contradict existing queues. Changes
+    /// nothing.
     pub async fn contradictions(
         &self,
         queues: &[QueueDeclaration],
     ) -> Result<Vec<Contradiction>, QueueError> {
         match embedded() {
             Some(backend) => self.client(backend).await?.contradictions(queues).await,
-            // Without it no name of such a queue can be read.
+            // Without the embedded backend, names of such queues do not parse.
             None => Ok(Vec::new()),
         }
     }
 
-    /// Makes embedded queues, or changes them to what is declared; none, if a declaration contradicts
-    /// what is there.
+    /// Creates or changes embedded queues as declared. If a declaration contradicts an existing
+    /// queue, changes nothing and returns the contradictions.
     pub async fn declare(
         &self,
         queues: &[QueueDeclaration],
@@ -123,21 +125,20 @@ impl Backends {
         }
     }
 
-    /// Removes a task from a queue: the message of that id, or where the backend cancels tasks by
-    /// itself all of that body, running ones as well.
+    /// Removes a task from a queue: the message with that id or, if the backend cancels tasks
+    /// itself, all messages with that body, including running ones.
     pub async fn cancel(&self, name: &QueueName, task: &str) -> Result<CancelCount, QueueError> {
         let client = self.client(name.backend).await?;
-        if name.backend.can_cancel() {
+        if name.backend.facts().can_cancel {
             return client.cancel(&name.name, task).await;
         }
         let queue = self.open_existing(name).await?;
-        if !queue.can_browse() {
+        if !queue.facts().can_browse {
             return Err(QueueError {
                 kind: ErrorKind::Invalid,
                 message: format!(
-                    "its messages cannot be cancelled: {} hands out messages by receiving them and \
-                     has no call that reaches one by its id; one that runs is cancelled by its process: \
-                     name it by --admin",
+                    "its messages cannot be cancelled: {} cannot find a message by its id; to \
+                     cancel one that is running, name its process with --admin",
                     name.backend.name()
                 ),
             });
@@ -149,13 +150,13 @@ impl Backends {
         })
     }
 
-    /// The processes that receive from a backend now.
+    /// Returns the processes that currently receive from a backend.
     pub async fn workers(&self, backend: &dyn Backend) -> Result<Vec<WorkerInfo>, QueueError> {
         self.client(backend).await?.workers().await
     }
 
-    /// What about the server of a backend will lose messages one day; `log` says whether that is
-    /// logged as well. Nothing where it cannot be reached.
+    /// Returns the problems of a backend's server that will eventually lose messages. `log` says
+    /// whether to log them. Returns nothing if the server cannot be reached.
     pub async fn warnings(&self, backend: &dyn Backend, log: bool) -> Vec<ServerWarning> {
         match self.client(backend).await {
             Ok(client) => client.warnings(log).await,
@@ -163,8 +164,8 @@ impl Backends {
         }
     }
 
-    /// Makes those of these queues that are missing, where opening each would make it. What keeps one
-    /// from being made keeps it from being opened.
+    /// Creates the missing queues on backends where opening a queue creates it. Errors are not
+    /// reported here, since they also make opening the queue fail.
     pub async fn make(&self, names: &[&QueueName]) {
         for backend in all() {
             let own = names.iter().filter(|name| name.backend == *backend);
@@ -182,7 +183,7 @@ impl Backends {
         }
     }
 
-    /// Opens a queue for a route, or for whoever wants nothing of it that a route would.
+    /// Opens a queue for a route, or with default terms for other uses.
     pub async fn open(
         &self,
         name: &QueueName,
@@ -200,7 +201,7 @@ impl Backends {
     }
 
     /// Opens a queue to inspect it. Some backends create queues when they are first used; this
-    /// creates none, so a misspelt name is an error.
+    /// function never creates one, so a misspelt name is an error.
     pub async fn open_existing(&self, name: &QueueName) -> Result<Arc<dyn Queue>, QueueError> {
         if self.client(name.backend).await?.exists(&name.name).await? {
             return self.open(name, OpenTerms::default()).await;
@@ -208,65 +209,71 @@ impl Backends {
         Err(not_made_yet())
     }
 
-    /// How much each of these queues holds, in their order.
+    /// Returns the depth of each of these queues, in their order.
     pub async fn depths(&self, names: &[QueueName]) -> Vec<Result<Depth, QueueError>> {
         let mut depths = BTreeMap::new();
         for backend in all() {
-            let own = || names.iter().filter(|name| name.backend == *backend);
-            let bare: Vec<&str> = own().map(|name| name.name.as_str()).collect();
-            if bare.is_empty() {
+            let own: Vec<&QueueName> = names
+                .iter()
+                .filter(|name| name.backend == *backend)
+                .collect();
+            if own.is_empty() {
                 continue;
             }
+            let bare: Vec<&str> = own.iter().map(|name| name.name.as_str()).collect();
             let found = match self.client(*backend).await {
                 Ok(client) => client.depths(&bare).await,
                 Err(error) => vec![Err(error); bare.len()],
             };
-            depths.extend(own().zip(found));
+            depths.extend(own.into_iter().zip(found));
         }
         let named = names.iter();
-        let depth = |name| {
-            depths
-                .get(name)
-                .cloned()
-                .unwrap_or_else(|| Err(not_made_yet()))
-        };
-        named.map(depth).collect()
+        named
+            .map(|name| {
+                depths
+                    .get(name)
+                    .cloned()
+                    .unwrap_or_else(|| Err(not_made_yet()))
+            })
+            .collect()
     }
 
-    /// The queues of a backend, if it can list them.
+    /// Returns the queues of a backend, if it can list them.
     pub async fn list(&self, backend: &'static dyn Backend) -> Result<Vec<QueueName>, QueueError> {
         let names = self.client(backend).await?.queues().await?;
-        let name = |name| QueueName { backend, name };
-        Ok(names.into_iter().map(name).collect())
+        Ok(names
+            .into_iter()
+            .map(|name| QueueName { backend, name })
+            .collect())
     }
 
-    /// The embedded backend, if it has a queue of this name. Makes no file.
+    /// Returns the embedded backend if it has a queue of this name. Creates no file.
     async fn embedded_with(&self, name: &str) -> Option<&'static dyn Backend> {
         let backend = embedded()?;
         let exists = self.client(backend).await.ok()?.exists(name).await;
         exists.ok()?.then_some(backend)
     }
 
-    /// The keys of those among these queues that are encrypted with AWS KMS, and why some could not be
-    /// looked at.
+    /// Returns the keys of the queues that are encrypted with AWS KMS, and the errors of queues
+    /// that could not be inspected.
     pub async fn keys<'a>(
         &self,
         names: impl IntoIterator<Item = &'a QueueName>,
     ) -> (Vec<QueueKey>, Vec<QueueError>) {
         let (mut keys, mut errors) = (Vec::new(), Vec::new());
-        let on_aws = |name: &&QueueName| {
+        for name in names.into_iter().filter(|name: &&QueueName| {
             let (backend, config) = (name.backend, self.stores.config_of(name.backend.name()));
             let wanted = backend.permission(&name.name, Purpose::Receive, "", &config);
             wanted.is_some()
-        };
-        for name in names.into_iter().filter(on_aws) {
+        }) {
             let key = match self.client(name.backend).await {
                 Ok(client) => client.encryption_key(&name.name).await,
                 Err(error) => Err(error),
             };
             match key {
                 Ok(key) => keys.extend(key),
-                // Whoever cannot be asked about one queue cannot be asked about the next.
+                // If access is denied or the server is unreachable for one queue, the next queue
+                // fails as well.
                 Err(error)
                     if matches!(error.kind, ErrorKind::AccessDenied | ErrorKind::Unreachable) =>
                 {
@@ -279,16 +286,16 @@ impl Backends {
         (keys, errors)
     }
 
-    /// What is wrong, in words that name the queues there are.
+    /// Describes an error of a queue, and names the existing queues.
     pub async fn problem(&self, at: &str, name: &QueueName, error: &QueueError) -> Problem {
         let problem = Problem::new(at, format!("queue `{name}`: {error}"), "");
-        // Who writes `default` without an account means the queue in a file. Nobody else does,
-        // unless there is such a queue.
+        // `default` without an account means the embedded queue. Any other plain name only means an
+        // embedded queue if there is one of that name.
         let plain = name.backend.name() == unnamed() && !name.name.contains([':', '/']);
-        let meant = match embedded().filter(|_| plain && name.name == "default") {
-            Some(backend) => Some(backend),
-            None if plain => self.embedded_with(&name.name).await,
-            None => None,
+        let meant = match embedded() {
+            Some(backend) if plain && name.name == "default" => Some(backend),
+            _ if plain => self.embedded_with(&name.name).await,
+            _ => None,
         };
         let problem = match meant.map(|backend| backend.name()) {
             Some(embedded) => problem.hint(format!(

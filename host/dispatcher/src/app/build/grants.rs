@@ -1,14 +1,14 @@
-//! Builds the grants of plugins other than queues and functions: hosts, settings, a folder,
-//! buckets. Opens a bucket's store only when a plugin has one in it.
+//! Builds the grants of plugins other than queues and functions: hosts, settings, a folder and
+//! buckets. Opens a bucket's store only when a plugin has a bucket in it.
 
 use super::Backends;
-use crate::config::PluginConfig as PluginSettings;
-use crate::config::Secret;
-use crate::config::problem::Problem;
+use dispatcher_config::PluginConfig as PluginSettings;
+use dispatcher_config::Secret;
+use dispatcher_config::problem::Problem;
 use dispatcher_core::error_kind::ErrorKind;
 use dispatcher_core::telemetry::counters::Counters;
 use dispatcher_core::telemetry::metrics::of_plugins::PluginMeter;
-use dispatcher_wasm::capability::http::Outgoing;
+use dispatcher_wasm::capability::http::{AddedHeaders, AllowedHosts};
 use dispatcher_wasm::capability::refusals::Count;
 use dispatcher_wasm::capability::registry::{Capability, Grants};
 use dispatcher_wasm::capability::settings::ConfigStore;
@@ -20,7 +20,8 @@ use dispatcher_wasm::warm::Warm;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What needs nothing opened, for attempts of `timeout`. No queues, functions and buckets.
+/// Returns the options that need nothing opened, for attempts of `timeout`: no queues, functions or
+/// buckets.
 pub fn options(
     plugin: &PluginSettings,
     timeout: Duration,
@@ -44,13 +45,14 @@ pub fn options(
     }
 }
 
-/// What needs nothing opened. No queues, functions and buckets.
+/// Returns the grants that need nothing opened: no queues, functions or buckets.
 fn grants(plugin: &PluginSettings, timeout: Duration) -> Grants {
     Grants {
-        http: Outgoing {
+        http: AllowedHosts {
             hosts: plugin.settings.allow_http.clone(),
             longest: timeout,
             attempts: None,
+            headers: AddedHeaders::default(),
         },
         settings: ConfigStore(
             with_secrets(&plugin.settings.setting, &plugin.settings.setting_file).collect(),
@@ -65,7 +67,7 @@ fn grants(plugin: &PluginSettings, timeout: Duration) -> Grants {
     }
 }
 
-/// Names with their values, those from files too.
+/// Returns names with their values, including the values from files.
 fn with_secrets<'a>(
     plain: &'a [(String, String)],
     secret: &'a [(String, Secret)],
@@ -75,17 +77,12 @@ fn with_secrets<'a>(
     plain.iter().cloned().chain(revealed)
 }
 
-/// What the settings grant of something, as people wrote it: of variables and settings the names, since
-/// the values may be secret.
+/// Returns what the settings grant of a capability, as configured. For variables and settings it
+/// returns only the names, since the values may be secret.
 pub fn granted(plugin: &PluginSettings, asked: Capability) -> Vec<String> {
     fn shown<T: ToString>(all: &[T]) -> Vec<String> {
         all.iter().map(ToString::to_string).collect()
     }
-    let names = |plain: &[(String, String)], secret: &[(String, Secret)]| {
-        let plain = plain.iter().map(|(name, _)| name);
-        let secret = secret.iter().map(|(name, _)| name);
-        plain.chain(secret).cloned().collect()
-    };
     let settings = &plugin.settings;
     match asked {
         Capability::Functions => plugin.settings.allow_lambda.clone(),
@@ -110,8 +107,14 @@ pub fn granted(plugin: &PluginSettings, asked: Capability) -> Vec<String> {
     }
 }
 
-/// Logs, in one line, what is granted to a component that does not import it: a grant that somebody
-/// forgot to take back, or a component that is not the one that was meant.
+fn names(plain: &[(String, String)], secret: &[(String, Secret)]) -> Vec<String> {
+    let plain = plain.iter().map(|(name, _)| name);
+    let secret = secret.iter().map(|(name, _)| name);
+    plain.chain(secret).cloned().collect()
+}
+
+/// Logs, in one line, the grants that the component does not import: a grant that is no longer
+/// needed, or the wrong component.
 pub fn note_unused(plugin: &PluginSettings, imports: &[String]) {
     let asked = Capability::of(imports);
     let unused =
@@ -123,7 +126,7 @@ pub fn note_unused(plugin: &PluginSettings, imports: &[String]) {
     }
 }
 
-/// Logs that the spans of its handler are dropped, if they are.
+/// Logs that the spans of the handler are dropped, if they are.
 pub fn note_dropped_spans(plugin: &PluginSettings) {
     if plugin.drops_spans() {
         let (plugin, instance_concurrency) = (&*plugin.name, plugin.instance_concurrency());
@@ -135,18 +138,19 @@ pub fn note_dropped_spans(plugin: &PluginSettings) {
     }
 }
 
-/// The stores of buckets, each opened when its first bucket is granted.
+/// The stores of buckets. Each is opened when its first bucket is granted.
 pub struct Buckets {
     backends: Arc<Backends>,
 }
 
 impl Buckets {
-    /// Those of the same places as these backends.
+    /// Creates the buckets in the stores of these backends.
     pub fn on(backends: Arc<Backends>) -> Self {
         Self { backends }
     }
 
-    /// The buckets of a plugin. One that cannot be had is a problem and left out.
+    /// Returns the buckets of a plugin. A bucket that cannot be opened becomes a problem and is
+    /// left out.
     pub async fn of(&self, plugin: &PluginSettings, problems: &mut Vec<Problem>) -> StoreGrant {
         let mut stores = StoreGrant::default();
         for (name, place) in &plugin.settings.store {

@@ -1,19 +1,19 @@
-//! Explains why nothing was scheduled, for every backend. Knows no backend.
+//! Explains why a message was not scheduled, for every backend. Knows no backend.
 
 use dispatcher_core::queue::{ErrorKind, ItemError, QueueError};
 use dispatcher_core::schedule::StoreError;
 
-/// Why nothing was added, looked at or cancelled.
+/// The reason why nothing was scheduled, inspected or cancelled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct LaterError {
-    /// Whether it may succeed later.
+    /// Whether a retry may succeed.
     pub passing: bool,
     /// One line.
     pub message: String,
 }
 
-/// It will not succeed later either.
+/// Returns an error that a retry will not fix.
 pub fn refused(message: String) -> LaterError {
     LaterError {
         passing: false,
@@ -21,7 +21,7 @@ pub fn refused(message: String) -> LaterError {
     }
 }
 
-/// A failure of a store.
+/// Converts an error of a store.
 pub fn of_store(error: &StoreError) -> LaterError {
     LaterError {
         passing: matches!(error.kind, ErrorKind::Unreachable | ErrorKind::Transient),
@@ -29,7 +29,7 @@ pub fn of_store(error: &StoreError) -> LaterError {
     }
 }
 
-/// A failure of a queue.
+/// Converts an error of a queue.
 pub fn of_queue(error: &QueueError) -> LaterError {
     LaterError {
         passing: matches!(error.kind, ErrorKind::Unreachable | ErrorKind::Transient),
@@ -37,7 +37,7 @@ pub fn of_queue(error: &QueueError) -> LaterError {
     }
 }
 
-/// A failure of one message.
+/// Converts an error of one message.
 pub fn of_item(error: &ItemError) -> LaterError {
     LaterError {
         passing: matches!(error, ItemError::Transient(_)),

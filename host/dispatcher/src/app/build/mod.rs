@@ -1,4 +1,4 @@
-//! Builds the parts that settings name. Receives nothing; finds every problem at once.
+//! Builds the parts that settings name. Receives no messages; reports every problem at once.
 
 pub mod backends;
 pub mod grants;
@@ -13,43 +13,44 @@ pub mod versions;
 pub use backends::{Backends, OpenTerms};
 pub use dispatcher_wasm::runtime::Spawn;
 
-use crate::config::problem::Problem;
-use crate::config::{MetricsSink, Route, Settings, Shed, Unmatched};
-use crate::name::QueueName;
 use dispatcher_aws as aws;
+use dispatcher_config::name::QueueName;
+use dispatcher_config::problem::Problem;
+use dispatcher_config::{MetricsSink, Route, Settings, ShedAction, UnmatchedAction};
 use dispatcher_core::idempotency::Records;
 use dispatcher_core::memory;
 use dispatcher_core::memory::Budget;
 use dispatcher_core::queue::Queue;
 use dispatcher_core::telemetry::counters::Counters;
-use plugins::{Loaded, Loader};
+use plugins::{LoadedHandler, Loader};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// A route with its parts made.
+/// A route with its parts.
 pub struct Built {
-    /// What it was made from.
+    /// The settings of the route.
     pub route: Route,
-    /// In the route's order.
+    /// The queues, in the route's order.
     pub queues: Vec<Arc<dyn Queue>>,
-    /// What handles its messages.
-    pub loaded: Loaded,
-    /// Where it is remembered what is done, if the route wants that.
+    /// The handler of its messages.
+    pub loaded: LoadedHandler,
+    /// The store of idempotency records, if the route uses one.
     pub records: Option<Arc<dyn Records>>,
 }
 
-/// All that settings name.
+/// The parts of all routes.
 pub struct Parts {
-    /// In the settings' order.
+    /// The routes, in the order of the settings.
     pub routes: Vec<Built>,
-    /// Loads other versions of their plugins.
+    /// The loader of further versions of their plugins.
     pub loader: Loader,
-    /// How many bytes of messages may be held.
+    /// The limit on the bytes of messages that may be held.
     pub budget: Arc<Budget>,
 }
 
-/// Opens every queue and loads every plugin of the settings, or says all that is wrong. `spawn` runs
-/// instances that take many attempts at once; `over` ends what runs beside the messages' attempts.
+/// Opens every queue and loads every plugin of the settings, or returns every problem. `spawn` runs
+/// instances that take many attempts at once; `over` ends the work that runs beside the messages'
+/// attempts.
 pub async fn parts(
     settings: &Settings,
     backends: &Arc<Backends>,
@@ -57,22 +58,28 @@ pub async fn parts(
     spawn: Spawn,
     over: CancellationToken,
 ) -> Result<Parts, Vec<Problem>> {
-    let bytes = settings.program.message_memory;
-    let bytes = bytes.unwrap_or_else(|| memory::default_budget(memory::limit()));
+    let bytes = settings
+        .program
+        .message_memory
+        .unwrap_or_else(|| memory::default_budget(memory::limit()));
     let budget = Budget::new(bytes);
     let mut problems = contradictions(settings, backends).await;
     let mut opened = Vec::new();
-    // Of all routes at once: of each by itself it would be a transaction for each.
-    let names = settings.routes.iter().flat_map(|route| &route.queues);
-    let names: Vec<&QueueName> = names.map(|queue| &queue.name).collect();
+    // Creates the queues of all routes in one transaction instead of one for each route.
+    let names: Vec<&QueueName> = settings
+        .routes
+        .iter()
+        .flat_map(|route| &route.queues)
+        .map(|queue| &queue.name)
+        .collect();
     backends.make(&names).await;
     for route in &settings.routes {
         opened.push(open_queues(backends, route, &budget, &mut problems).await);
     }
     let records = records::open(settings, backends, &mut problems).await;
     let mut handlers = Vec::new();
-    let loader = Loader::start(settings, backends.clone(), counters, spawn, over);
-    let loader = loader.map_err(|problem| problems.push(problem)).ok();
+    let started = Loader::start(settings, backends.clone(), counters, spawn, over);
+    let loader = started.map_err(|problem| problems.push(problem)).ok();
     if let Some(loader) = &loader {
         for route in &settings.routes {
             handlers.push(loader.load(route, &mut problems).await);
@@ -86,7 +93,7 @@ pub async fn parts(
     let routes = settings.routes.iter().zip(&opened);
     problems.extend(routes.flat_map(|(route, queues)| missing_dead_letter_queues(route, queues)));
     problems.extend(has_no_region_for_metrics(settings).await);
-    let Some(loader) = loader.filter(|_| problems.is_empty()) else {
+    let (Some(loader), true) = (loader, problems.is_empty()) else {
         return Err(problems);
     };
     let parts = settings.routes.iter().zip(opened).zip(handlers);
@@ -96,9 +103,11 @@ pub async fn parts(
                 route: route.clone(),
                 queues,
                 loaded: loaded?,
-                records: records
-                    .clone()
-                    .filter(|_| route.settings.idempotency.is_some()),
+                records: if route.settings.idempotency.is_some() {
+                    records.clone()
+                } else {
+                    None
+                },
             })
         })
         .collect();
@@ -109,8 +118,8 @@ pub async fn parts(
     })
 }
 
-/// Makes the embedded queues that the settings declare, unless one contradicts what is there: what
-/// keeps them from being made is among the problems of `parts`.
+/// Creates the embedded queues that the settings declare, unless a declaration contradicts an
+/// existing queue. `parts` reports the problem.
 pub async fn declare(settings: &Settings, backends: &Backends) {
     if !settings.queues.is_empty()
         && let Err(error) = backends.declare(&settings.queues).await
@@ -119,7 +128,7 @@ pub async fn declare(settings: &Settings, backends: &Backends) {
     }
 }
 
-/// Which of the queues that the settings declare contradict what is there.
+/// Returns the declared queues that contradict existing queues.
 async fn contradictions(settings: &Settings, backends: &Backends) -> Vec<Problem> {
     let Some(first) = settings.queues.first() else {
         return Vec::new();
@@ -133,12 +142,11 @@ async fn contradictions(settings: &Settings, backends: &Backends) -> Vec<Problem
     }
 }
 
-/// Metrics that are to go to CloudWatch and could reach none: every publication would fail.
+/// Returns a problem if metrics are to be published to CloudWatch but no region is configured:
+/// every publication would fail.
 async fn has_no_region_for_metrics(settings: &Settings) -> Option<Problem> {
-    let metrics = settings
-        .metrics
-        .filter(|_| settings.program.name.is_some())?;
-    if metrics.sink != MetricsSink::CloudWatch {
+    let metrics = settings.metrics?;
+    if settings.program.name.is_none() || metrics.sink != MetricsSink::CloudWatch {
         return None;
     }
     let config = aws::shared_configuration(settings.stores.endpoint_url.as_deref()).await;
@@ -171,20 +179,21 @@ async fn open_queues(
     queues
 }
 
-/// Whether a route limits attempts and no queue of it has a dead-letter queue. Of queues that could
-/// not be opened nothing is known.
+/// Returns whether a route limits attempts but none of its queues has a dead-letter queue. Ignores
+/// queues that could not be opened.
 fn is_endless(route: &Route, queues: &[Arc<dyn Queue>]) -> bool {
     let endless = !queues.is_empty() && queues.iter().all(|queue| !queue.identity().dead_letters);
     route.retry.attempts.is_some() && endless
 }
 
 fn needs_dead_letters(route: &Route) -> Problem {
-    let found = "a limit of attempts without a dead-letter queue, where it has no effect";
+    let found = "a limit of attempts, which has no effect without a dead-letter queue";
     let problem = Problem::new(&route.at, found, "a dead-letter queue as well");
     problem.hint("or leave the limit to the queue's own redrive policy")
 }
 
-/// The queues of a route whose old or unmatched messages are to become dead letters, and cannot.
+/// Returns a problem for each queue of a route that must dead-letter old or unmatched messages but
+/// has no dead-letter queue.
 fn missing_dead_letter_queues<'a>(
     route: &'a Route,
     queues: &'a [Arc<dyn Queue>],
@@ -192,24 +201,25 @@ fn missing_dead_letter_queues<'a>(
     let dead_letters = route
         .settings
         .shedding()
-        .is_some_and(|shedding| shedding.shed == Shed::DeadLetter);
-    let unmatched = route.settings.unmatched == Unmatched::DeadLetter;
+        .is_some_and(|shedding| shedding.shed == ShedAction::DeadLetter);
+    let unmatched = route.settings.unmatched == UnmatchedAction::DeadLetter;
     let queues = queues.iter().map(|queue| queue.identity());
     let without = queues.filter(|queue| !queue.dead_letters);
     without.flat_map(move |queue| {
-        let problem = |what: &str, whose: &str, hint: &str| {
-            let name = &queue.name;
-            let found = format!("{what}, and `{name}` has no dead-letter queue for {whose}");
-            Problem::new(&route.at, found, "a dead-letter queue as well").hint(hint)
-        };
         let of_shed = dead_letters.then(|| {
-            let hint = "or `shed = \"drop\"`, which deletes messages that are too old";
-            problem("a max-age", "older messages", hint)
+            let problem = without_dead_letters(route, &queue.name, "a max-age", "older messages");
+            problem.hint("or `shed = \"drop\"`, which deletes messages that are too old")
         });
         let of_unmatched = unmatched.then(|| {
-            let hint = "or `unmatched = \"delete\"`, which deletes what no filter matches";
-            problem("`unmatched = \"dead-letter\"`", "them", hint)
+            let what = "`unmatched = \"dead-letter\"`";
+            let problem = without_dead_letters(route, &queue.name, what, "them");
+            problem.hint("or `unmatched = \"delete\"`, which deletes what no filter matches")
         });
         of_shed.into_iter().chain(of_unmatched)
     })
+}
+
+fn without_dead_letters(route: &Route, queue: &str, what: &str, whose: &str) -> Problem {
+    let found = format!("{what}, and `{queue}` has no dead-letter queue for {whose}");
+    Problem::new(&route.at, found, "a dead-letter queue as well")
 }

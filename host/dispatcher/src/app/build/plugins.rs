@@ -6,16 +6,16 @@ use super::grants::{self, Buckets};
 use super::outlet::OpenedQueues;
 use super::schedule::Schedules;
 use super::service;
-use crate::config::problem::Problem;
-use crate::config::{Code, Forward, PluginConfig as PluginSettings, Route, Settings, TIMEOUT};
 use dispatcher_aws as aws;
 use dispatcher_aws::lambda::{Function, Lambda};
+use dispatcher_config::problem::Problem;
+use dispatcher_config::{Code, Forward, PluginConfig as PluginSettings, Route, Settings, TIMEOUT};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::handler::{Handler, TimeLimit};
 use dispatcher_core::lambda::Invoke;
-use dispatcher_core::rollout::{Rollout, shadow};
 use dispatcher_core::telemetry::counters::Counters;
 use dispatcher_core::{clock, files, tasks};
+use dispatcher_trials::rollout::{Rollout, shadow};
 use dispatcher_wasm::capability::lambda::Functions;
 use dispatcher_wasm::capability::queues;
 use dispatcher_wasm::load;
@@ -23,62 +23,64 @@ use dispatcher_wasm::load::{LoadError, LoadedPlugin, PluginOptions};
 use dispatcher_wasm::runtime::{Runtime, RuntimeOptions, Spawn};
 use dispatcher_wasm::tally::Tally;
 use dispatcher_wasm::warm::Warm;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
-/// The component that forwards messages to Lambda; `plugins/build` makes it.
+/// The component that forwards messages to Lambda, built by `plugins/build`.
 const FORWARDER: &[u8] = include_bytes!("../../../../../plugins/prebuilt/lambda-forward.wasm");
 
-/// The longest that Lambda lets any function run.
+/// The maximum timeout of a Lambda function.
 const LONGEST_RUN: Duration = Duration::from_secs(900);
-/// How much longer than the function may run an attempt waits: the way there and back, and the time
-/// before a cold function starts, which its own timeout does not count.
+/// The time that an attempt waits beyond the function's timeout: the network, and the cold start,
+/// which the function's timeout does not include.
 const LONGER: Duration = Duration::from_secs(30);
-/// What is left of an attempt's time to the component after an invocation was given up: a tenth of
-/// it, and at most so much.
+/// The maximum time of an attempt that is left to the component after it gives up an invocation. It
+/// is a tenth of the attempt's time, up to this.
 const MOST_SPARE: Duration = Duration::from_secs(10);
 
-/// A component that is in the cache is loaded sooner, also on a busy machine.
+/// The duration above which a compilation is logged. Loading from the cache takes less, even on a
+/// busy machine.
 const NOTICEABLE: Duration = Duration::from_millis(300);
-/// How often it is logged that a component is still being compiled.
+/// The interval of log lines while a component is being compiled.
 const PROGRESS: Duration = Duration::from_secs(5);
 
-/// Loads handlers, one after the other; connects to Lambda when the first needs it.
+/// Loads handlers, one after the other. Connects to Lambda when a handler first needs it.
 pub struct Loader {
     settings: Settings,
     backends: Arc<Backends>,
     pub(super) runtime: Runtime,
     pub(super) spawn: Spawn,
-    /// Ends what runs beside the messages' own attempts.
+    /// Ends the work that runs beside the messages' own attempts.
     pub(super) over: CancellationToken,
     counters: Arc<Counters>,
     lambda: OnceCell<Arc<Lambda>>,
     pub(super) buckets: Buckets,
     /// The instance counts of each route's plugin.
     tallies: Mutex<BTreeMap<String, Arc<Tally>>>,
-    /// Held by whoever compiles a component.
+    /// Held while a component is compiled.
     pub(super) compiling: tokio::sync::Mutex<()>,
 }
 
-/// A handler, and how long one attempt of it may take.
-pub struct Loaded {
-    /// What handles messages.
+/// A handler, and the time limit of its attempts.
+pub struct LoadedHandler {
+    /// The handler of messages.
     pub handler: Arc<dyn Handler>,
-    /// The longest that an attempt may take.
+    /// The maximum duration of an attempt.
     pub timeout: TimeLimit,
     /// The handler, if its versions can be replaced.
     pub rollout: Option<Arc<Rollout>>,
 }
 
 impl Loader {
-    /// Starts the engine, with room for the instances of all routes. `over` ends what runs beside
-    /// the messages' own attempts.
+    /// Starts the engine, with room for the instances of all routes. `over` ends the work that runs
+    /// beside the messages' own attempts.
     pub fn start(
         settings: &Settings,
         backends: Arc<Backends>,
@@ -113,13 +115,13 @@ impl Loader {
         })
     }
 
-    /// What it was started with.
+    /// Returns the settings that it was started with.
     pub(super) fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The handler of a route; `None` after a problem.
-    pub async fn load(&self, route: &Route, problems: &mut Vec<Problem>) -> Option<Loaded> {
+    /// Loads the handler of a route. Returns `None` after a problem.
+    pub async fn load(&self, route: &Route, problems: &mut Vec<Problem>) -> Option<LoadedHandler> {
         let plugin = &route.plugin;
         let (loaded, timeout) = match &plugin.code {
             Code::Missing => return None,
@@ -129,7 +131,7 @@ impl Loader {
                 let timeout = forward_timeout(plugin, forward, runs);
                 let longest = (!forward.asynchronous).then_some(runs + MOST_SPARE);
                 let options = PluginOptions {
-                    // What matters of an invocation is logged by the host, with all ids.
+                    // The host logs each invocation with all ids.
                     quiet_output: true,
                     ..self.options(route, timeout, longest).await
                 };
@@ -150,7 +152,7 @@ impl Loader {
                 if route.settings.batch_size > loaded.batch() {
                     problems.push(needs_batches(route));
                 }
-                Some(Loaded {
+                Some(LoadedHandler {
                     handler: Arc::new(loaded),
                     timeout: timeout.into(),
                     rollout: None,
@@ -163,9 +165,9 @@ impl Loader {
         }
     }
 
-    /// Compiles a component, or takes it from the cache. Messages, leases and signals continue
-    /// meanwhile: it computes for milliseconds to many seconds. What takes noticeably long is
-    /// logged.
+    /// Compiles a component, or takes it from the cache. Compiling takes milliseconds to many
+    /// seconds; messages, leases and signals are processed meanwhile. Logs a compilation that takes
+    /// noticeably long.
     pub(super) async fn compile(
         &self,
         file: String,
@@ -175,8 +177,8 @@ impl Loader {
         let (plugin, size) = (options.name.clone(), bytes.len());
         let began = clock::now();
         let (runtime, name) = (self.runtime.clone(), file.clone());
-        let load = move || runtime.load_bytes(&name, &bytes, options);
-        let mut loading = pin!(tasks::blocking(load).finished());
+        let mut loading =
+            pin!(tasks::blocking(move || runtime.load_bytes(&name, &bytes, options)).finished());
         let mut next = began + NOTICEABLE;
         let loaded = loop {
             tokio::select! {
@@ -195,7 +197,7 @@ impl Loader {
         Ok(loaded)
     }
 
-    /// For attempts of `timeout` whose invocations may need `longest`.
+    /// Returns the options for attempts of `timeout` whose invocations may need `longest`.
     pub(super) async fn options(
         &self,
         route: &Route,
@@ -212,21 +214,21 @@ impl Loader {
             .workers
             .get()
             .min(route.settings.concurrency);
-        // More would never be taken.
+        // More instances would never be used.
         warm.count = warm
             .count
             .map(|count| count.min(route.settings.concurrency));
-        // Of all versions together, also of those that end with their last attempts.
+        // Counts all versions together, including those that end with their last attempts.
         options.tally = {
-            let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut tallies = self.tallies.lock();
             Arc::clone(tallies.entry(route.name.clone()).or_default())
         };
-        let backends = || self.backends.clone();
-        options.grants.queues = sends(&self.settings, plugin, backends);
+        options.grants.queues = sends(&self.settings, plugin, || self.backends.clone());
         let mut allowed = plugin.settings.allow_lambda.clone();
         if let Code::Forward(forward) = &plugin.code {
             allowed.push(forward.function.clone());
-            options.grants.env.0.extend(variables(forward));
+            let has_window = !route.settings.batch_window.is_zero();
+            options.grants.env.0.extend(variables(forward, has_window));
         }
         if !allowed.is_empty() {
             let invoker = self.lambda().await.clone();
@@ -239,23 +241,29 @@ impl Loader {
     }
 
     async fn lambda(&self) -> &Arc<Lambda> {
-        let connect = || async {
-            files::raise_limit();
-            let endpoint = self.settings.stores.endpoint_url.as_deref();
-            Arc::new(Lambda::connect(&aws::shared_configuration(endpoint).await))
-        };
-        self.lambda.get_or_init(connect).await
+        self.lambda
+            .get_or_init(|| async {
+                files::raise_limit();
+                let endpoint = self.settings.stores.endpoint_url.as_deref();
+                Arc::new(Lambda::connect(&aws::shared_configuration(endpoint).await))
+            })
+            .await
     }
 
-    /// How long the function may run. Where that cannot be read, as long as any may.
+    /// Returns the timeout of the function, or the maximum timeout if it cannot be read.
     async fn look(
         &self,
         plugin: &PluginSettings,
         forward: &Forward,
         problems: &mut Vec<Problem>,
     ) -> Duration {
-        let seen = self.lambda().await.look(&forward.function).await;
         let at = &plugin.at;
+        if let Err(error) = aws::environment::check() {
+            let wanted = "an environment in which AWS can be called";
+            problems.push(Problem::new(at, error.message, wanted));
+            return LONGEST_RUN;
+        }
+        let seen = self.lambda().await.look(&forward.function).await;
         match seen {
             Ok(Function { timeout, .. }) => return timeout,
             Err(CallError { kind, message }) => match kind {
@@ -277,11 +285,12 @@ impl Loader {
     }
 }
 
-/// How long an attempt may take whose function may run for `runs`.
+/// Returns the time limit of an attempt whose function may run for `runs`.
 fn forward_timeout(plugin: &PluginSettings, forward: &Forward, runs: Duration) -> Duration {
-    let needed = match forward.asynchronous {
-        true => TIMEOUT,
-        false => runs + LONGER,
+    let needed = if forward.asynchronous {
+        TIMEOUT
+    } else {
+        runs + LONGER
     };
     let chosen = plugin.settings.timeout.unwrap_or(needed);
     if patience(chosen) < runs && !forward.asynchronous {
@@ -295,13 +304,14 @@ fn forward_timeout(plugin: &PluginSettings, forward: &Forward, runs: Duration) -
     chosen
 }
 
-/// Where compiled plugins are kept.
+/// Returns the folder of compiled plugins.
 pub fn cache(data: &Path) -> PathBuf {
     data.join("compiled")
 }
 
-/// Where compiled functions are kept for the next version of a component that is being developed: in the
-/// user's cache, for all projects, since most of a component is the runtime of its language.
+/// Returns the folder of compiled functions, which speeds up compiling the next version of a
+/// component in development. It is in the user's cache and shared by all projects, since most of a
+/// component is the runtime of its language.
 pub fn functions() -> Option<PathBuf> {
     use etcetera::BaseStrategy;
     let strategy = etcetera::choose_base_strategy().ok()?;
@@ -316,14 +326,15 @@ pub async fn options_by_hand(
     timeout: Duration,
 ) -> PluginOptions {
     let mut options = PluginOptions {
-        // It shares its instance with nobody.
+        // The attempt does not share its instance.
         instance_concurrency: 1,
-        // And waits for it, which is what may be measured.
+        // The attempt waits for its instance, so that the time can be measured.
         warm: Warm::default(),
         ..grants::options(plugin, timeout, Arc::default())
     };
-    let backends = || Arc::new(Backends::new(settings.stores.clone()));
-    options.grants.queues = sends(settings, plugin, backends);
+    options.grants.queues = sends(settings, plugin, || {
+        Arc::new(Backends::new(settings.stores.clone()))
+    });
     let allowed = plugin.settings.allow_lambda.clone();
     if !allowed.is_empty() {
         let endpoint_url = settings.stores.endpoint_url.as_deref();
@@ -348,7 +359,7 @@ fn grant(
     }
 }
 
-/// The queues that a plugin may send to, if any. Opens none of them.
+/// Returns the queues that a plugin may send to, if any. Opens none of them.
 fn sends(
     settings: &Settings,
     plugin: &PluginSettings,
@@ -360,20 +371,22 @@ fn sends(
         .iter()
         .map(ToString::to_string)
         .collect();
-    let schedules = || Schedules::new(backends(), settings.schedule_table.clone());
-    (!allowed.is_empty()).then(|| queues::QueuesGrant {
-        deliver: Arc::new(OpenedQueues(Arc::new(schedules()))),
-        allowed,
+    (!allowed.is_empty()).then(|| {
+        let schedules = Schedules::new(backends(), settings.schedule_table.clone());
+        queues::QueuesGrant {
+            deliver: Arc::new(OpenedQueues(Arc::new(schedules))),
+            allowed,
+        }
     })
 }
 
-/// How long an attempt that may take `timeout` waits for one invocation.
+/// Returns how long an attempt that may take `timeout` waits for one invocation.
 fn patience(timeout: Duration) -> Duration {
     timeout - (timeout / 10).min(MOST_SPARE)
 }
 
-/// Maximum instances of a route's plugin that take attempts at once. Where many attempts share one,
-/// there are some more than they fill: for large messages.
+/// Returns the maximum number of instances of a route's plugin that accept attempts. If attempts
+/// share instances, there are a few more than they fill, for large messages.
 fn taking(route: &Route) -> usize {
     const MORE: usize = 4;
     match route.plugin.instance_concurrency() {
@@ -384,8 +397,9 @@ fn taking(route: &Route) -> usize {
     }
 }
 
-/// The same with those that take no more and end with their last attempt: as many again, where
-/// instances are shared, and both again for a version that is on its way out. A shadow's besides.
+/// Returns the maximum number of instances, including those that accept no more attempts and end
+/// with their last one: twice as many if instances are shared, and twice that for a version that is
+/// being replaced. The shadow's instances come on top.
 fn instances(route: &Route) -> usize {
     let taking = taking(route);
     match (&route.plugin.code, route.plugin.instance_concurrency()) {
@@ -396,19 +410,20 @@ fn instances(route: &Route) -> usize {
     }
 }
 
-/// What the forwarder reads, see its README.
-fn variables(forward: &Forward) -> [(String, String); 3] {
+/// Returns the variables of the forwarder, see its README.
+fn variables(forward: &Forward, has_window: bool) -> [(String, String); 4] {
     let invocation = if forward.asynchronous {
         "async"
     } else {
         "sync"
     };
-    let pair = |name: &str, value: String| (name.to_owned(), value);
     [
-        pair("FUNCTION", forward.function.clone()),
-        pair("INVOCATION", invocation.to_owned()),
-        pair("PARTIAL_FAILURES", forward.partial_failures.to_string()),
+        ("FUNCTION", forward.function.clone()),
+        ("INVOCATION", invocation.to_owned()),
+        ("PARTIAL_FAILURES", forward.partial_failures.to_string()),
+        ("BATCH_WINDOW", has_window.to_string()),
     ]
+    .map(|(name, value)| (name.to_owned(), value))
 }
 
 pub(super) fn of_load(at: &str, error: &LoadError) -> Vec<Problem> {
@@ -420,14 +435,17 @@ pub(super) fn of_load(at: &str, error: &LoadError) -> Vec<Problem> {
     problems
 }
 
-/// Why a file is no plugin, where the file is all that was named.
+/// Returns the reasons why a file is not a plugin, with the file as the only location.
 pub fn of_file(error: &LoadError) -> Vec<Problem> {
     let at = error.file.display().to_string();
-    let of_line = |line: &load::Problem| Problem {
-        hint: line.hint.clone(),
-        ..Problem::new(&at, &line.what, "")
-    };
-    error.problems.iter().map(of_line).collect()
+    error
+        .problems
+        .iter()
+        .map(|line: &load::Problem| Problem {
+            hint: line.hint.clone(),
+            ..Problem::new(&at, &line.what, "")
+        })
+        .collect()
 }
 
 pub(super) fn needs_batches(route: &Route) -> Problem {

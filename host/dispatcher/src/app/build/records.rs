@@ -1,15 +1,15 @@
-//! Opens the store of idempotency records for the routes that need it, and describes where it is.
+//! Opens the store of idempotency records for the routes that need it, and describes its location.
 
 use super::Backends;
-use crate::backends;
-use crate::config::problem::Problem;
-use crate::config::{Route, Settings};
+use dispatcher_config::backends;
+use dispatcher_config::problem::Problem;
+use dispatcher_config::{Route, Settings};
 use dispatcher_core::backend::Backend;
 use dispatcher_core::idempotency::Records;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The store, if any route wants one; in the data folder.
+/// Opens the store in the data folder, if any route needs it.
 pub async fn open(
     settings: &Settings,
     opened: &Backends,
@@ -37,14 +37,15 @@ pub async fn open(
     }
 }
 
-/// The backend that keeps records, and the file in which it does.
+/// Returns the backend that stores records, and its file.
 fn keeper(settings: &Settings) -> Option<(&'static dyn Backend, PathBuf)> {
     let data = &settings.stores.data;
     let mut all = backends::all().iter();
     all.find_map(|backend| Some((*backend, backend.records_file(data)?)))
 }
 
-/// For how long and where it is remembered what a route has done, and for whom; `None`: it is not.
+/// Describes how long and where done messages of a route are remembered, and which processes share
+/// the records. Returns `None` if they are not remembered.
 pub fn describe(settings: &Settings, route: &Route) -> Option<String> {
     let ttl = humantime::format_duration(route.settings.idempotency?);
     let (_, file) = keeper(settings)?;

@@ -1,19 +1,19 @@
-//! Loads the versions of a plugin: the current one, the canary, the shadow; at the start, and again
+//! Loads the versions of a plugin (the current version, the canary and the shadow) at the start and
 //! whenever one may have changed. Does not decide which version handles a message.
 
 use super::grants;
-use super::plugins::{Loaded, Loader, needs_batches, of_load};
-use crate::config::TIMEOUT;
-use crate::config::problem::Problem;
-use crate::config::{Record, Route, Source};
-use crate::image::registry;
-use crate::image::registry::FetchError;
+use super::plugins::{LoadedHandler, Loader, needs_batches, of_load};
+use crate::registry;
+use crate::registry::FetchError;
+use dispatcher_config::TIMEOUT;
+use dispatcher_config::problem::Problem;
+use dispatcher_config::{Record, Route, Source};
 use dispatcher_core::handler::Handler;
-use dispatcher_core::recording::Recorder;
-use dispatcher_core::rollout::shadow;
-use dispatcher_core::rollout::shadow::Shadow;
-use dispatcher_core::rollout::{Canary, Recording, Rollout, Stage, Version};
 use dispatcher_core::{files, tasks};
+use dispatcher_trials::recording::Recorder;
+use dispatcher_trials::rollout::shadow;
+use dispatcher_trials::rollout::shadow::Shadow;
+use dispatcher_trials::rollout::{Canary, RecordedShare, Rollout, Stage, Version};
 use dispatcher_wasm::capability::refusals::Count;
 use dispatcher_wasm::load::{LoadError, PluginOptions};
 use dispatcher_wasm::warm::Warm;
@@ -22,37 +22,40 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// How much of a digest people are shown.
+/// The number of digits of a digest that are shown.
 const SHOWN: usize = 12;
 
-/// A component that has been read and not yet loaded.
-struct Read {
+/// A component that was read but not yet loaded.
+struct ReadComponent {
     bytes: Vec<u8>,
     digest: String,
 }
 
-/// What became of a part of a stage that was looked at again.
-pub struct Looked {
-    /// The stage as it may be from now on: what was refused is as it was before.
+/// The result of checking a stage for new versions.
+pub struct VersionCheck {
+    /// The new stage. A refused version is left unchanged.
     pub stage: Stage,
-    /// What the versions are called that are others than before.
+    /// The labels of the versions that changed.
     pub changed: Vec<Arc<str>>,
-    /// What was refused, and why.
+    /// The refused versions, with the reasons.
     pub problems: Vec<Problem>,
 }
 
 impl Loader {
-    /// The versions that a route begins with.
+    /// Loads the first versions of a route.
     pub(super) async fn begin(
         &self,
         route: &Route,
         source: &Source,
         problems: &mut Vec<Problem>,
-    ) -> Option<Loaded> {
+    ) -> Option<LoadedHandler> {
         let plugin = &route.plugin;
         let mut found = Vec::new();
-        let current = self.version(route, source, None).await;
-        let current = current.map_err(|wrong| found.extend(wrong)).ok();
+        let current = self
+            .version(route, source, None)
+            .await
+            .map_err(|wrong| found.extend(wrong))
+            .ok();
         let mut stage = current.map(|current| Stage {
             current,
             canary: None,
@@ -64,51 +67,54 @@ impl Loader {
         }
         let recording = plugin.trials.record.as_ref().and_then(|record| {
             let recording = recording(&plugin.name, record);
-            let refused = |why| found.push(Problem::new(&plugin.at, why, "a folder to record in"));
-            recording.map_err(refused).ok()
+            recording
+                .map_err(|why| found.push(Problem::new(&plugin.at, why, "a folder to record in")))
+                .ok()
         });
         let failed = !found.is_empty();
         problems.append(&mut found);
-        let stage = stage.filter(|_| !failed)?;
+        if failed {
+            return None;
+        }
+        let stage = stage?;
         let batch = stage.current.handler.batch();
         let rollout = Arc::new(Rollout::new(&plugin.name, batch, stage, recording));
-        Some(Loaded {
+        Some(LoadedHandler {
             handler: rollout.clone(),
             timeout: plugin.settings.time_limit(timeout(route)),
             rollout: Some(rollout),
         })
     }
 
-    /// Looks at the files of a route's plugin again, and loads what is another than in `old`; all of
-    /// it where `anew`, since it is to be run otherwise.
-    pub async fn look_again(&self, route: &Route, old: &Stage, anew: bool) -> Looked {
+    /// Reads the files of a route's plugin again, and loads what differs from `old`; with `anew`,
+    /// loads everything, since the options differ.
+    pub async fn look_again(&self, route: &Route, old: &Stage, anew: bool) -> VersionCheck {
         let mut stage = old.clone();
         let mut problems = Vec::new();
-        let known = |version: &Version| (!anew).then(|| version.clone());
-        if let crate::config::Code::Component(source) = &route.plugin.code {
-            match self.version(route, source, known(&old.current)).await {
+        if let dispatcher_config::Code::Component(source) = &route.plugin.code {
+            let known = (!anew).then(|| old.current.clone());
+            match self.version(route, source, known).await {
                 Ok(version) => stage.current = version,
                 Err(wrong) => problems.extend(wrong),
             }
         }
-        let canary = old.canary.as_ref().filter(|_| !anew);
+        let canary = if !anew { old.canary.as_ref() } else { None };
         self.canary(route, canary, &mut stage, &mut problems).await;
-        let shadow = old.shadow.as_ref().filter(|_| !anew);
+        let shadow = if !anew { old.shadow.as_ref() } else { None };
         self.shadow(route, shadow, &mut stage, &mut problems).await;
-        let is_other = |now: &&Version| {
+        let changed = versions(&stage).filter(|now: &&Version| {
             let mut before = versions(old);
             before.all(|before| !Arc::ptr_eq(&before.handler, &now.handler))
-        };
-        let changed = versions(&stage).filter(is_other);
-        Looked {
+        });
+        VersionCheck {
             changed: changed.map(|version| version.label.clone()).collect(),
             stage,
             problems,
         }
     }
 
-    /// Puts the canary that the route wants into the stage. One that is the same continues as it was,
-    /// one that cannot be loaded leaves the old one there.
+    /// Sets the route's canary in the stage. An unchanged canary continues; if the new one cannot
+    /// be loaded, the old one stays.
     async fn canary(
         &self,
         route: &Route,
@@ -132,8 +138,9 @@ impl Loader {
             Ok(version) => {
                 let same = old.filter(|old| Arc::ptr_eq(&old.version().handler, &version.handler));
                 let before = stage.canary.as_deref();
-                let fresh = || Arc::new(Canary::new(version.clone(), trial.share, before));
-                stage.canary = Some(same.cloned().unwrap_or_else(fresh));
+                stage.canary = Some(same.cloned().unwrap_or_else(|| {
+                    Arc::new(Canary::new(version.clone(), trial.share, before))
+                }));
             }
             Err(wrong) => problems.extend(wrong),
         }
@@ -153,21 +160,25 @@ impl Loader {
         };
         let timeout = route.plugin.settings.time_limit(timeout(route));
         let known = old.map(|shadow| shadow.version().clone());
-        let granted = self.granted(route).await.map(closed);
-        let granted = granted.map(|granted| called(granted, "shadow"));
+        let granted = self
+            .granted(route)
+            .await
+            .map(closed)
+            .map(|granted| called(granted, "shadow"));
         match self.load_version(route, source, known, granted).await {
             Ok(version) => {
                 let same = old.filter(|old| Arc::ptr_eq(&old.version().handler, &version.handler));
                 let (run, control) = (self.spawn.clone(), Handle::current());
                 let (name, over) = (&route.plugin.name, self.over.clone());
-                let fresh = || Shadow::new(version.clone(), name, timeout, run, control, over);
-                stage.shadow = Some(same.cloned().unwrap_or_else(fresh));
+                stage.shadow = Some(same.cloned().unwrap_or_else(|| {
+                    Shadow::new(version.clone(), name, timeout, run, control, over)
+                }));
             }
             Err(wrong) => problems.extend(wrong),
         }
     }
 
-    /// A version with all that the route grants. The known one, if that is what is there.
+    /// Loads a version with the route's grants. Returns the known version if it is unchanged.
     async fn version(
         &self,
         route: &Route,
@@ -178,7 +189,7 @@ impl Loader {
         self.load_version(route, source, known, granted).await
     }
 
-    /// All that a route grants its plugin.
+    /// Returns everything that a route grants its plugin.
     async fn granted(&self, route: &Route) -> Result<PluginOptions, Vec<Problem>> {
         let mut problems = Vec::new();
         let stores = self.buckets.of(&route.plugin, &mut problems).await;
@@ -199,18 +210,20 @@ impl Loader {
     ) -> Result<Version, Vec<Problem>> {
         let options = granted?;
         let at = &route.plugin.at;
-        let Read { bytes, digest } = self.read(source, at).await?;
+        let ReadComponent { bytes, digest } = self.read(source, at).await?;
         if let Some(known) = known
             && *known.digest == *digest
         {
             return Ok(known);
         }
-        // Files are read beside each other, and compiled one after the other: that takes all cores
-        // and much memory.
+        // Files are read concurrently but compiled one after the other, because a compilation uses
+        // all cores and much memory.
         let _turn = self.compiling.lock().await;
-        let loaded = self.compile(source.to_string(), bytes, options).await;
-        let loaded = loaded.map_err(|error| of_load(at, &error))?;
-        // Another version that is tried beside it may use more or less; the grants are the plugin's.
+        let loaded = self
+            .compile(source.to_string(), bytes, options)
+            .await
+            .map_err(|error| of_load(at, &error))?;
+        // Another version under trial may use more or less; the grants belong to the plugin.
         if Some(source) == route.plugin.code.source() {
             grants::note_unused(&route.plugin, &loaded.imports());
             grants::note_dropped_spans(&route.plugin);
@@ -226,14 +239,16 @@ impl Loader {
         })
     }
 
-    async fn read(&self, source: &Source, at: &str) -> Result<Read, Vec<Problem>> {
-        let bytes = read(source, &self.settings().stores.data).await;
-        let bytes = bytes.map_err(|error| match error {
-            ReadError::File(error) => of_load(at, &error),
-            ReadError::Image(error) => vec![of_fetch(at, &error)],
-        })?;
-        // A component may be large.
-        let hashed = tasks::blocking(move || Read {
+    async fn read(&self, source: &Source, at: &str) -> Result<ReadComponent, Vec<Problem>> {
+        let bytes =
+            read(source, &self.settings().stores.data)
+                .await
+                .map_err(|error| match error {
+                    ReadError::File(error) => of_load(at, &error),
+                    ReadError::Image(error) => vec![of_fetch(at, &error)],
+                })?;
+        // Hashing a large component takes time.
+        let hashed = tasks::blocking(move || ReadComponent {
             digest: files::digest(&bytes),
             bytes,
         });
@@ -241,26 +256,28 @@ impl Loader {
     }
 }
 
-/// Why there is no component to load.
+/// The reason why there is no component to load.
 pub enum ReadError {
-    /// A file is none.
+    /// The file is not a component.
     File(LoadError),
-    /// A registry gave none.
+    /// The registry returned no component.
     Image(FetchError),
 }
 
-/// A component, from its file, the registry, or what was kept of the registry in the data folder.
+/// Reads a component from its file, from the registry, or from the registry's cache in the data
+/// folder.
 pub async fn read(source: &Source, data: &Path) -> Result<Vec<u8>, ReadError> {
     match source {
         Source::File(file) => {
             let path: PathBuf = file.clone();
-            let read = tasks::blocking(move || dispatcher_wasm::inspect::read(&path));
-            let error = |problem| LoadError {
-                file: file.clone(),
-                problems: vec![problem],
-            };
-            let read = read.finished().await;
-            read.map_err(|problem| ReadError::File(error(problem)))
+            let reading = tasks::blocking(move || dispatcher_wasm::inspect::read(&path));
+            let read = reading.finished().await;
+            read.map_err(|problem| {
+                ReadError::File(LoadError {
+                    file: file.clone(),
+                    problems: vec![problem],
+                })
+            })
         }
         Source::Image(name) => {
             let fetched = registry::fetch(name, &images(data)).await;
@@ -269,7 +286,7 @@ pub async fn read(source: &Source, data: &Path) -> Result<Vec<u8>, ReadError> {
     }
 }
 
-/// A registry's refusal as a problem of the settings.
+/// Converts an error of a registry to a problem of the settings.
 pub fn of_fetch(at: &str, error: &FetchError) -> Problem {
     let problem = Problem::new(at, error.to_string(), "");
     match error {
@@ -278,17 +295,17 @@ pub fn of_fetch(at: &str, error: &FetchError) -> Problem {
     }
 }
 
-/// Where components from registries are kept.
+/// Returns the folder of components from registries.
 pub fn images(data: &Path) -> PathBuf {
     data.join("images")
 }
 
-/// How long one attempt of a component may take.
+/// Returns the time limit of an attempt of a component.
 fn timeout(route: &Route) -> Duration {
     route.plugin.settings.timeout.unwrap_or(TIMEOUT)
 }
 
-/// Marks its log lines, to distinguish them from those of the current version.
+/// Marks the log lines of a version, to distinguish them from those of the current version.
 fn called(options: PluginOptions, what: &str) -> PluginOptions {
     PluginOptions {
         name: format!("{} ({what})", options.name),
@@ -296,28 +313,28 @@ fn called(options: PluginOptions, what: &str) -> PluginOptions {
     }
 }
 
-/// With everything that reaches out closed: a guest that asks for it is refused, as one is that may
-/// use some of it and asks for other.
+/// Removes the grants that reach outside. A guest that uses one is refused in the same way as a
+/// guest that exceeds a grant.
 fn closed(options: PluginOptions) -> PluginOptions {
     PluginOptions {
         grants: options.grants.for_shadow(),
         refused: Count::by(|_| shadow::refused()),
-        // So that who asks is known by its attempt.
+        // Identifies the attempt that makes a request.
         instance_concurrency: 1,
-        // Nobody waits for its answers.
+        // No message waits for its result.
         warm: Warm::default(),
         ..options
     }
 }
 
-fn recording(plugin: &str, record: &Record) -> Result<Recording, String> {
-    Ok(Recording {
+fn recording(plugin: &str, record: &Record) -> Result<RecordedShare, String> {
+    Ok(RecordedShare {
         recorder: Recorder::open(plugin, &record.terms)?,
         share: record.share,
     })
 }
 
-/// The versions of a stage.
+/// Returns the versions of a stage.
 fn versions(stage: &Stage) -> impl Iterator<Item = &Version> {
     let canary = stage.canary.iter().map(|canary| canary.version());
     let shadow = stage.shadow.iter().map(|shadow| shadow.version());

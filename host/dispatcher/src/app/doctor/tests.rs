@@ -1,15 +1,15 @@
-//! What is said of queues and functions as they may be found.
+//! Findings about queues and functions as they may be found.
 
 use super::*;
-use crate::config::flags::Flags;
-use crate::config::section::Given;
+use dispatcher_config::flags::Flags;
+use dispatcher_config::section::WrittenValue;
 
-fn settings(list: &[(&str, &str)]) -> Settings {
+pub(super) fn settings(list: &[(&str, &str)]) -> Settings {
     let mut flags = Flags::default();
     for (flag, text) in list {
-        flags.take(flag, Given::new(format!("--{flag}"), *text));
+        flags.take(flag, WrittenValue::new(format!("--{flag}"), *text));
     }
-    let (settings, problems) = crate::config::settings(&flags);
+    let (settings, problems) = dispatcher_config::settings(&flags);
     assert_eq!(problems, []);
     settings
 }
@@ -23,6 +23,7 @@ fn seen() -> Identity {
         longest_wait: Duration::from_secs(20),
         proof_wait: Duration::from_secs(1),
         ordered_groups: false,
+        deduplicates: false,
         dead_letters: false,
         most_receives: Some(5),
         redrive_target: true,
@@ -32,7 +33,7 @@ fn seen() -> Identity {
 fn queue(list: &[(&str, &str)], seen: &Identity) -> Vec<(Level, String)> {
     let settings = settings(&[&[("function", "f"), ("queues", "payments")], list].concat());
     let route = &settings.routes[0];
-    let findings = of_queue(route, &route.queues[0].name, seen);
+    let findings = of_queue(route, &route.queues[0].name, seen, None);
     assert!(
         findings
             .iter()
@@ -42,6 +43,28 @@ fn queue(list: &[(&str, &str)], seen: &Identity) -> Vec<(Level, String)> {
         .into_iter()
         .map(|finding| (finding.level, finding.message));
     pairs.collect()
+}
+
+#[test]
+fn dead_letters_that_are_deleted_before_messages_of_the_queue_are_reported() {
+    let settings = settings(&[("function", "f"), ("queues", "payments")]);
+    let (route, day) = (&settings.routes[0], Duration::from_secs(86_400));
+    let found = |dead_letters, messages| {
+        let kept = KeptTimes {
+            dead_letter_queue: "payments-dlq".into(),
+            dead_letters,
+            messages,
+        };
+        let findings = of_queue(route, &route.queues[0].name, &seen(), Some(&kept));
+        (findings[0].level, findings[0].message.clone())
+    };
+    for dead_letters in [day * 4, day * 14] {
+        assert_eq!(found(dead_letters, day * 4).0, Level::Ok);
+    }
+    let (level, message) = found(day, day * 4);
+    assert_eq!(level, Level::Warn);
+    let says = "payments-dlq keeps messages for 1day, the queue itself for 4days";
+    assert!(message.contains(says), "{message}");
 }
 
 #[test]

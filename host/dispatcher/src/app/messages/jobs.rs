@@ -1,77 +1,79 @@
-//! The jobs of a process: started, followed, cancelled, kept. Knows nothing of what they do.
+//! The jobs of a process: starts, follows, cancels and stores them. Does not know what they do.
 
-use super::record::{BeginRefusal, JobFiles, JobRecord, JobState};
-use crate::admin::audit::Requester;
-use crate::admin::messages::{JobOrder, JobView};
-use crate::admin::operations::{Listed, Page};
-use crate::admin::problem::{CallProblem, StatusCode};
+use super::record::{BeginRefusal, JobFiles, JobRecord, JobState, JobTask};
 use dispatcher_core::clock;
-use dispatcher_core::redrive::{Progress, RedriveReport};
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Group;
+use dispatcher_operate::messages::JobView;
+use dispatcher_operate::operations::{ListPage, Page};
+use dispatcher_operate::problem::{CallProblem, StatusCode};
+use dispatcher_operate::redrive::{JobReport, Progress};
+use dispatcher_operate::requester::Requester;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// How many jobs run at once.
+/// The maximum number of jobs that run at once.
 const AT_ONCE: usize = 16;
-/// How many that have ended are known.
+/// The maximum number of ended jobs that are remembered.
 const KNOWN: usize = 100;
-/// How often a running job is written down.
+/// The interval at which a running job is written to its file.
 const KEPT_EVERY: Duration = Duration::from_secs(1);
-/// How long a stop waits for jobs to give back what they hold.
+/// How long a stop waits for jobs to release their messages.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// A job, for whoever does it.
+/// A job.
 pub(super) struct Job {
     record: Mutex<JobRecord>,
-    /// Where it is kept, if it changes something.
+    /// The files of jobs, if it changes something.
     files: Option<Arc<Mutex<JobFiles>>>,
-    /// Set when it must end after its present batch.
+    /// Cancelled when it must end after its current batch.
     pub cancel: CancellationToken,
     ended: CancellationToken,
 }
 
-/// How a job ended.
+/// The result of a job.
 pub(super) enum JobEnd {
-    /// It did what it could.
+    /// It did everything it could.
     Complete,
-    /// Somebody stopped it.
+    /// It was stopped.
     Stopped,
-    /// Something failed.
+    /// An operation failed.
     Failed(String),
 }
 
 impl Job {
     fn lock(&self) -> MutexGuard<'_, JobRecord> {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+        self.record.lock()
     }
 
-    /// What it did so far.
-    pub(super) async fn report(&self, report: &RedriveReport) {
+    /// Updates its progress.
+    pub(super) async fn report(&self, report: &JobReport) {
         let must_keep = {
             let mut record = self.lock();
-            let sent = |report: &RedriveReport| report.moved + report.not_deleted;
-            let has_moved = sent(&record.report) != sent(report);
+            let sent_before = record.report.moved + record.report.not_deleted;
+            let has_moved = report.moved + report.not_deleted != sent_before;
             record.report = report.clone();
-            // What is left of a number must be known after a kill, too.
-            has_moved && record.order.first.is_some()
+            // With a maximum number of messages, the number that is left must also be known after a
+            // kill.
+            has_moved && record.task.work.first().is_some()
         };
         if must_keep {
             keep(self).await;
         }
     }
 
-    /// How many messages a purge has removed so far; nothing where the backend does not tell.
+    /// Sets how many messages a purge has removed so far; `None` if the backend does not report it.
     pub(super) fn removed(&self, removed: Option<u64>) {
-        self.lock().removed = removed;
+        self.lock().report.removed = removed;
     }
 
-    /// How many messages there were.
+    /// Sets how many messages there were.
     pub(super) fn waiting(&self, waiting: u64) {
         self.lock().waiting = Some(waiting);
     }
@@ -83,20 +85,20 @@ impl Job {
 
 #[async_trait::async_trait]
 impl Progress for Job {
-    async fn note(&self, report: &RedriveReport) {
+    async fn note(&self, report: &JobReport) {
         self.report(report).await;
     }
 }
 
-/// Jobs by their ids, which grow with time.
+/// Jobs by their ids, which are ordered by time.
 struct KnownJobs(Mutex<BTreeMap<String, Arc<Job>>>);
 
 impl KnownJobs {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Job>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
-    /// Takes out the oldest that have ended, where there are too many.
+    /// Removes the oldest ended jobs if there are too many, and returns them.
     fn take_oldest(&self) -> Vec<JobRecord> {
         let mut known = self.lock();
         let mut taken = Vec::new();
@@ -112,7 +114,7 @@ impl KnownJobs {
     }
 }
 
-/// All jobs of a process, and those that earlier ones left behind.
+/// All jobs of a process, and those that earlier processes left behind.
 pub(super) struct Jobs {
     known: Arc<KnownJobs>,
     files: Option<Arc<Mutex<JobFiles>>>,
@@ -122,7 +124,7 @@ pub(super) struct Jobs {
 }
 
 impl Jobs {
-    /// `folder` keeps them over the end of the process.
+    /// Creates the jobs. `folder` stores them beyond the end of the process.
     pub(super) fn new(folder: Option<PathBuf>, stop: CancellationToken) -> Self {
         let files = folder.map(JobFiles::new);
         let left = files.as_ref().map(JobFiles::left).unwrap_or_default();
@@ -159,10 +161,10 @@ impl Jobs {
     }
 
     fn tasks(&self) -> MutexGuard<'_, Group<()>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tasks.lock()
     }
 
-    /// Does something to its end, whether or not somebody waits for it: what is leased is given back.
+    /// Runs work to its end, even if the caller stops waiting: leased messages are returned.
     pub(super) async fn to_the_end<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -172,19 +174,20 @@ impl Jobs {
             let mut tasks = self.tasks();
             tasks.take_finished();
             tasks.spawn(async move {
-                // Whoever asked may have gone.
+                // The caller may have stopped waiting.
                 let _ = answer.send(work.await);
             });
         }
         answered.await.map_err(|_| stopping())
     }
 
-    /// Starts a job, which may go on with what another has left. At most one at a time takes messages
-    /// from a queue: of this process, and of those that have its folder where messages are moved.
+    /// Starts a job, which may continue an earlier one. At most one job at a time takes messages
+    /// from a queue: among the jobs of this process and, if it moves messages, of all processes
+    /// with its folder.
     pub(super) async fn start<W>(
         &self,
-        order: JobOrder,
-        by: Requester,
+        task: JobTask,
+        by: &Requester,
         goes_on_with: Option<&str>,
         work: impl FnOnce(Arc<Job>) -> W,
     ) -> Result<Arc<Job>, CallProblem>
@@ -194,9 +197,9 @@ impl Jobs {
         if self.stop.is_cancelled() {
             return Err(stopping());
         }
-        let (job, older) = self.enter(order, by, goes_on_with)?;
+        let (job, older) = self.enter(task, by, goes_on_with)?;
         let (known, stop, work) = (self.known.clone(), self.stop.clone(), work(job.clone()));
-        // Whoever asked may go: what has begun runs.
+        // The caller may stop waiting: a job that has begun continues.
         let (answer, answered) = oneshot::channel();
         let running = async move {
             let begun = begin(&job, older.as_deref()).await;
@@ -220,38 +223,46 @@ impl Jobs {
         answered.await.map_err(|_| stopping())?
     }
 
-    /// Makes a job known, unless another of this process takes messages from its queue; and the one
-    /// that it goes on with.
+    /// Adds a job, unless another job of this process takes messages from its queue. Also returns
+    /// the job that it continues.
     fn enter(
         &self,
-        order: JobOrder,
-        by: Requester,
+        task: JobTask,
+        by: &Requester,
         goes_on_with: Option<&str>,
     ) -> Result<(Arc<Job>, Option<Arc<Job>>), CallProblem> {
         let mut known = self.lock();
-        let running = known.values().filter(|job| !job.ended.is_cancelled());
-        let running: Vec<(String, String)> = running
+        let running: Vec<(String, String)> = known
+            .values()
+            .filter(|job| !job.ended.is_cancelled())
             .map(|job| {
                 let record = job.lock();
-                (record.order.queue.clone(), record.id.clone())
+                (record.task.queue.clone(), record.id.clone())
             })
             .collect();
-        if let Some((queue, id)) = running.iter().find(|(queue, _)| *queue == order.queue) {
+        if let Some((queue, id)) = running.iter().find(|(queue, _)| *queue == task.queue) {
             return Err(busy(queue, id, ""));
         }
         if running.len() >= AT_ONCE {
-            let why = format!("Nothing was done. {AT_ONCE} jobs run already. Try again later.");
+            let why = format!(
+                "Nothing was done. {AT_ONCE} jobs are already running. Try again \
+                               later."
+            );
             return Err(CallProblem::new(StatusCode::SERVICE_UNAVAILABLE, why));
         }
         let older = goes_on_with.and_then(|older| known.get(older)).cloned();
         if let Some(older) = &older {
-            // Asked again under the lock: of two that ask at once, one goes on with it.
+            // Checked again under the lock: of two concurrent calls only one continues the job.
             let older = older.lock();
             older.rest().map_err(|why| not_again(&older.id, &why))?;
         }
-        // What changes nothing is not worth a file.
-        let files = self.files.clone().filter(|_| order.apply);
-        let record = JobRecord::new(order, by, &self.owner);
+        // A job that changes nothing needs no file.
+        let files = if task.work.applies() {
+            self.files.clone()
+        } else {
+            None
+        };
+        let record = JobRecord::new(task, by, &self.owner);
         let id = record.id.clone();
         let job = Arc::new(Job {
             record: Mutex::new(record),
@@ -263,7 +274,7 @@ impl Jobs {
         Ok((job, older))
     }
 
-    /// Waits for the end of a job, though no longer than this.
+    /// Waits for the end of a job, at most `patience`.
     pub(super) async fn wait(&self, job: &Job, patience: Duration) -> JobView {
         tokio::select! {
             () = job.ended.cancelled() => {}
@@ -272,8 +283,8 @@ impl Jobs {
         job.view()
     }
 
-    /// The newest first.
-    pub(super) fn list(&self, page: &Page) -> Result<Listed<JobView>, CallProblem> {
+    /// Lists the jobs, newest first.
+    pub(super) fn list(&self, page: &Page) -> Result<ListPage<JobView>, CallProblem> {
         let known: Vec<Arc<Job>> = self.lock().values().rev().cloned().collect();
         page.of(known.len(), |at| Some(known.get(at)?.view()))
     }
@@ -293,8 +304,8 @@ impl Jobs {
         Ok(job.view())
     }
 
-    /// What is left of a job.
-    pub(super) fn rest(&self, id: &str) -> Result<JobOrder, CallProblem> {
+    /// Returns the remaining task of a job.
+    pub(super) fn rest(&self, id: &str) -> Result<JobTask, CallProblem> {
         let job = self.find(id)?;
         let rest = job.lock().rest();
         rest.map_err(|why| not_again(id, &why))
@@ -309,7 +320,7 @@ impl Jobs {
         })
     }
 
-    /// Waits until all have given back what they held; not for ever.
+    /// Waits until all jobs have released their messages, up to a limit.
     pub(super) async fn finish(&self) {
         let mut tasks = std::mem::take(&mut *self.tasks());
         let latest = clock::now() + ENDING;
@@ -326,7 +337,7 @@ impl Jobs {
     }
 }
 
-/// Another job takes messages from the queue.
+/// Reports that another job takes messages from the queue.
 fn busy(queue: &str, id: &str, of: &str) -> CallProblem {
     let why = format!(
         "Nothing was done. Job `{id}`{of} already takes messages from `{queue}`: cancel it, or wait \
@@ -346,10 +357,10 @@ fn stopping() -> CallProblem {
 }
 
 fn lock_files(files: &Mutex<JobFiles>) -> MutexGuard<'_, JobFiles> {
-    files.lock().unwrap_or_else(PoisonError::into_inner)
+    files.lock()
 }
 
-/// Writes down that a job begins, and that it goes on with another.
+/// Writes to the files that a job begins, and that it continues another one.
 async fn begin(job: &Job, older: Option<&Job>) -> Result<(), CallProblem> {
     let record = job.lock().clone();
     let id = record.id.clone();
@@ -360,7 +371,7 @@ async fn begin(job: &Job, older: Option<&Job>) -> Result<(), CallProblem> {
             Ok(Ok(())) => {}
             Ok(Err(BeginRefusal::Busy(other))) => {
                 let of = format!(" of process `{}`", other.process);
-                return Err(busy(&other.order.queue, &other.id, &of));
+                return Err(busy(&other.task.queue, &other.id, &of));
             }
             Ok(Err(BeginRefusal::Older(now, why))) => {
                 let problem = not_again(&now.id, &why);
@@ -376,23 +387,26 @@ async fn begin(job: &Job, older: Option<&Job>) -> Result<(), CallProblem> {
         older.lock().restarted_as = Some(id);
     }
     let record = job.lock();
-    record.by.log_start(&record.order.queue, &record.id);
+    record.by.log_start(&record.task.queue, &record.id);
     Ok(())
 }
 
-/// Forgets the oldest jobs that have ended.
+/// Removes the oldest ended jobs.
 async fn forget_oldest(known: &KnownJobs, files: Option<Arc<Mutex<JobFiles>>>) {
     let oldest = known.take_oldest();
-    if let Some(files) = files.filter(|_| !oldest.is_empty()) {
-        let forget = move || {
+    if !oldest.is_empty()
+        && let Some(files) = files
+    {
+        tasks::blocking(move || {
             let files = lock_files(&files);
             oldest.iter().for_each(|record| files.forget(record));
-        };
-        tasks::blocking(forget).finished().await;
+        })
+        .finished()
+        .await;
     }
 }
 
-/// Runs a job, and writes down how it stands from time to time.
+/// Runs a job, and writes its progress to its file at intervals.
 async fn follow(job: Arc<Job>, stop: CancellationToken, work: impl Future<Output = JobEnd> + Send) {
     let mut work = std::pin::pin!(work);
     let end = loop {
@@ -413,15 +427,13 @@ async fn follow(job: Arc<Job>, stop: CancellationToken, work: impl Future<Output
         JobEnd::Stopped => (JobState::Cancelled, None),
     };
     {
-        let mut record = job.lock();
-        record.order.edits = Vec::new();
-        record.end(state, error);
+        job.lock().end(state, error);
     }
     keep(&job).await;
     job.ended.cancel();
 }
 
-/// Writes a job down.
+/// Writes a job to its file.
 async fn keep(job: &Job) {
     let Some(files) = job.files.clone() else {
         return;
@@ -432,7 +444,7 @@ async fn keep(job: &Job) {
     log_kept(&id, kept.await);
 }
 
-/// A job that cannot be written down is forgotten with the process.
+/// Logs a job that could not be written. It is lost when the process ends.
 fn log_kept(job: &str, kept: io::Result<()>) {
     if let Err(error) = kept {
         tracing::warn!(job, %error, "job not kept");
@@ -442,24 +454,33 @@ fn log_kept(job: &str, kept: io::Result<()>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::messages::JobKind;
+    use dispatcher_operate::messages::Work;
+    use dispatcher_operate::verbs::redrive::RedriveRequest;
+    use std::sync::LazyLock;
 
-    fn order(queue: &str) -> JobOrder {
-        JobOrder {
-            apply: true,
-            ..JobOrder::new(JobKind::Redrive, queue)
+    static BY: LazyLock<Requester> = LazyLock::new(Requester::default);
+
+    fn task(queue: &str) -> JobTask {
+        JobTask {
+            queue: queue.to_owned(),
+            work: Work::Redrive(Box::new(RedriveRequest {
+                apply: Some(true),
+                ..RedriveRequest::default()
+            })),
+            has_edits: false,
+            restarts: 0,
         }
+    }
+
+    async fn until_cancelled(job: Arc<Job>) -> JobEnd {
+        job.cancel.cancelled().await;
+        JobEnd::Stopped
     }
 
     #[tokio::test]
     async fn one_job_at_a_time_takes_messages_from_a_queue_and_can_be_cancelled() {
         let jobs = Jobs::new(None, CancellationToken::new());
-        let until_cancelled = |job: Arc<Job>| async move {
-            job.cancel.cancelled().await;
-            JobEnd::Stopped
-        };
-        let start =
-            |queue: &str| jobs.start(order(queue), Requester::default(), None, until_cancelled);
+        let start = |queue: &str| jobs.start(task(queue), &BY, None, until_cancelled);
         let Ok(first) = start("local:a").await else {
             panic!("it starts");
         };
@@ -487,20 +508,15 @@ mod tests {
         let place = Some(folder.path().join("jobs"));
         let stop = CancellationToken::new();
         let jobs = Jobs::new(place.clone(), stop.clone());
-        let started = jobs.start(
-            order("local:a"),
-            Requester::default(),
-            None,
-            |job| async move {
-                let report = RedriveReport {
-                    moved: 3,
-                    ..RedriveReport::default()
-                };
-                job.report(&report).await;
-                job.cancel.cancelled().await;
-                JobEnd::Stopped
-            },
-        );
+        let started = jobs.start(task("local:a"), &BY, None, |job| async move {
+            let report = JobReport {
+                moved: 3,
+                ..JobReport::default()
+            };
+            job.report(&report).await;
+            job.cancel.cancelled().await;
+            JobEnd::Stopped
+        });
         let Ok(started) = started.await else {
             panic!("it starts");
         };
@@ -508,15 +524,13 @@ mod tests {
         stop.cancel();
         jobs.finish().await;
         assert!(
-            jobs.start(order("local:b"), Requester::default(), None, |_| async {
-                JobEnd::Complete
-            })
-            .await
-            .is_err()
+            jobs.start(task("local:b"), &BY, None, |_| async { JobEnd::Complete })
+                .await
+                .is_err()
         );
         let later = Jobs::new(place, CancellationToken::new());
         let cut = later.view(&id).expect("it is known");
-        assert_eq!((&*cut.state, cut.report.moved.0), ("cut", 3));
+        assert_eq!((&*cut.state, cut.report.moved), ("cut", 3));
         assert!(cut.can_restart);
     }
 }

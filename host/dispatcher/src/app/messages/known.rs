@@ -1,55 +1,70 @@
-//! Which queues the admin API names in calls about messages, and what of their messages may be shown.
+//! The queues that calls of the admin API about messages may name, and the parts of their messages
+//! that may be shown.
 
 use super::super::operations::no_such;
-use crate::admin::messages::MessageView;
-use crate::admin::operations::{AttributeView, ContentView};
-use crate::admin::problem::CallProblem;
-use crate::admin::rfc3339;
-use crate::config::Settings;
-use crate::name::QueueName;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use dispatcher_config::Settings;
+use dispatcher_config::name::QueueName;
 use dispatcher_core::message;
 use dispatcher_core::message::{AttributeValue, Message};
 use dispatcher_core::queue::Queue;
-use dispatcher_core::recording::redact;
-use dispatcher_core::recording::redact::Rule;
-use dispatcher_core::redrive::{reason_of, redriven, source_of};
+use dispatcher_core::queue::origin::first_id;
+use dispatcher_operate::messages::MessageView;
+use dispatcher_operate::operations::{AttributeView, ContentView};
+use dispatcher_operate::problem::CallProblem;
+use dispatcher_operate::redrive::{redriven, source_of};
+use dispatcher_operate::select::reason_of;
+use dispatcher_trials::recording::redact;
+use dispatcher_trials::recording::redact::Rule;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// So many characters of a body or an attribute are shown in a list.
+/// The maximum number of characters of a body or an attribute in a list.
 const SHOWN: usize = 4_096;
 
-/// A queue that may be named.
+/// A queue that calls may name.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct KnownQueue {
     pub name: QueueName,
-    /// What of its messages is redacted.
+    /// The redaction rules of its messages.
     pub redact: Vec<Rule>,
 }
 
-/// The queues that may be named.
+/// A queue that messages may be sent to.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct SendTarget {
+    pub name: QueueName,
+    /// Whether it is created if it does not exist and its backend can create it.
+    pub is_made: bool,
+}
+
+/// The queues that calls may name.
 pub(crate) trait KnownQueues: Send + Sync + 'static {
-    /// The one of this name.
+    /// Finds the queue of this name.
     fn find(&self, queue: &str) -> Result<KnownQueue, CallProblem>;
 
-    /// Whether dead letters may go back to the queue of this name, which is that of `Identity::source`,
-    /// because they say that they came from it: anybody who may send to their queue can say so.
+    /// Returns the queue of this name, if messages may be sent to it.
+    fn sends_to(&self, queue: &str) -> Result<SendTarget, CallProblem>;
+
+    /// Whether dead letters that name this source may be sent back to it. `source` has the form of
+    /// `Identity::source`. Anyone who may send to the dead-letter queue can name any source.
     fn is_source(&self, source: &str) -> bool;
 }
 
-/// The queues of routes, and their dead-letter queues. What any of the routes of a queue redacts is
-/// redacted.
+/// The queues of routes, and their dead-letter queues. A queue uses the redaction rules of all its
+/// routes.
 #[derive(Debug, Default)]
 pub(crate) struct RouteQueues {
     queues: BTreeMap<String, (QueueName, BTreeSet<usize>)>,
     redact: Vec<Vec<Rule>>,
     sources: BTreeSet<String>,
+    /// The queues that messages may be sent to, by their name in the configuration.
+    send_to: BTreeMap<String, QueueName>,
 }
 
-/// What the recording rules of a route's plugin redact.
-pub(crate) fn redaction(route: &crate::config::Route) -> Vec<Rule> {
+/// Returns the redaction rules of a route's recording.
+pub(crate) fn redaction(route: &dispatcher_config::Route) -> Vec<Rule> {
     let record = route.plugin.trials.record.as_ref();
     record
         .map(|record| record.terms.redact.clone())
@@ -57,7 +72,8 @@ pub(crate) fn redaction(route: &crate::config::Route) -> Vec<Rule> {
 }
 
 impl RouteQueues {
-    /// Of the settings' routes, whose queues are `opened`, in their order.
+    /// Creates the known queues from the settings' routes, whose queues are `opened`, in their
+    /// order.
     pub(crate) fn new(settings: &Settings, opened: &[Arc<dyn Queue>]) -> Self {
         let mut known = Self {
             queues: BTreeMap::new(),
@@ -65,6 +81,11 @@ impl RouteQueues {
             sources: opened
                 .iter()
                 .map(|queue| queue.identity().source.clone())
+                .collect(),
+            send_to: settings
+                .queue_names()
+                .chain(settings.admin.iter().flat_map(|admin| &admin.send_queues))
+                .map(|name| (name.to_string(), name.clone()))
                 .collect(),
         };
         let routes = settings.routes.iter().enumerate();
@@ -109,12 +130,27 @@ impl KnownQueues for RouteQueues {
         })
     }
 
+    fn sends_to(&self, queue: &str) -> Result<SendTarget, CallProblem> {
+        let found = self.send_to.get(queue).map(|name| SendTarget {
+            name: name.clone(),
+            is_made: true,
+        });
+        found.ok_or_else(|| {
+            let names: Vec<&str> = self.send_to.keys().map(String::as_str).collect();
+            CallProblem::not_found(format!(
+                "Nothing was sent: this process does not send to queue `{queue}`, only to {}. \
+                 --admin-send-queues adds others.",
+                names.join(", ")
+            ))
+        })
+    }
+
     fn is_source(&self, source: &str) -> bool {
         self.sources.contains(source)
     }
 }
 
-/// What of a message may be shown.
+/// Returns the parts of a message that may be shown.
 pub(crate) fn content(redact: &[Rule], message: &Message) -> ContentView {
     let message = redact::message(redact, message);
     let attributes = message.attributes.into_iter().map(|attribute| {
@@ -136,7 +172,7 @@ pub(crate) fn content(redact: &[Rule], message: &Message) -> ContentView {
     }
 }
 
-/// The same for a list, which shows the beginnings of long values.
+/// Returns the content for a list, which shortens long values.
 fn short_content(redact: &[Rule], message: &Message) -> ContentView {
     let mut content = content(redact, message);
     let values = content.attributes.iter_mut().map(|one| &mut one.value);
@@ -149,7 +185,7 @@ fn short_content(redact: &[Rule], message: &Message) -> ContentView {
     content
 }
 
-/// A message of a list, with the beginning of its content if that may be shown.
+/// Returns a message of a list, with the beginning of its content if that may be shown.
 pub(super) fn listed(message: &Message, redact: Option<&[Rule]>) -> MessageView {
     MessageView {
         content: redact.map(|redact| short_content(redact, message)),
@@ -157,23 +193,24 @@ pub(super) fn listed(message: &Message, redact: Option<&[Rule]>) -> MessageView 
     }
 }
 
-/// A message that waits, with its content if that may be shown.
+/// Returns a waiting message, with its content if that may be shown.
 pub(super) fn view(message: &Message, redact: Option<&[Rule]>) -> MessageView {
     MessageView {
         id: message.id.clone(),
+        first_id: first_id(message).map(str::to_owned),
         reason: reason_of(message).map(str::to_owned),
         source: source_of(message).map(|source| written(message, source.name())),
         receive_count: message.receive_count.into(),
         redriven: redriven(message).into(),
-        sent_at: message.sent_at.map(rfc3339),
+        sent_at: message.sent_at.map(|at| at.to_string()),
         bytes: message::bytes(&message.body, &message.attributes).into(),
         unreadable: message.unreadable.as_ref().map(ToString::to_string),
         content: redact.map(|redact| content(redact, message)),
     }
 }
 
-/// The queue that a letter came from as people write it, where its backend knows it: a redrive policy
-/// names it by an ARN.
+/// Returns the queue that a dead letter came from in the notation of the configuration, if its
+/// backend knows it: a redrive policy names it by an ARN.
 fn written(letter: &Message, source: &str) -> String {
     let own = letter.queue.parse::<QueueName>().ok();
     let named = own.and_then(|own| QueueName::of_source(own.backend, source));
@@ -183,22 +220,23 @@ fn written(letter: &Message, source: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dispatcher_core::message::Attribute;
 
     #[test]
     fn source_of_a_letter_is_written_as_its_queue_is() {
-        let of = |queue: &str, source: &str| {
+        let arn = "arn:aws:sqs:us-east-1:000000000000:orders";
+        for (queue, source, shown) in [
+            ("local:orders.dead", arn, "local:orders"),
+            ("local:orders.dead", "local:orders", "local:orders"),
+            ("redis:orders.dead", "elsewhere", "elsewhere"),
+        ] {
             let letter = Message {
                 queue: queue.into(),
                 ..Message::default()
             };
-            written(&letter, source)
-        };
-        let arn = "arn:aws:sqs:us-east-1:000000000000:orders";
-        assert_eq!(of("local:orders.dead", arn), "local:orders");
-        assert_eq!(of("local:orders.dead", "local:orders"), "local:orders");
-        assert_eq!(of("redis:orders.dead", "elsewhere"), "elsewhere");
+            assert_eq!(written(&letter, source), shown, "{queue}, {source}");
+        }
     }
-    use dispatcher_core::message::Attribute;
 
     #[test]
     fn a_list_shows_the_beginnings_of_long_values_and_the_message_all_of_them() {

@@ -1,56 +1,68 @@
-//! What the admin API shows of messages in queues and does to them: looks, deletes, and the jobs that
-//! move or remove messages. Whatever leases messages runs to its end even if nobody waits for it.
+//! The messages in queues for the admin API: looks, deletions, and the jobs that move or remove
+//! messages. A call that leases messages runs to its end even if the client disconnects.
 
 mod jobs;
 pub(super) mod known;
 mod record;
+mod sending;
 
 use super::build::Backends;
+use super::build::schedule::Schedules;
 use super::operations::{PATIENCE, backend_failed, within};
-use super::redrive::open;
+use super::redrive::{Editor, RedriveOpening, open};
 use super::sandbox::Sandbox;
 use super::waiting::{at_once, by_id, remove};
-use crate::admin::audit::Requester;
-use crate::admin::messages::{
-    Backlog, BodyEdit, DeleteResult, JOB_WAIT, JobKind, JobOrder, JobView, LookOrder, MessageList,
-    MessageOperations, MessageView, ReasonView, SelectionText,
-};
-use crate::admin::operations::{Listed, Page};
-use crate::admin::problem::{CallProblem, FieldProblem, StatusCode};
-use crate::config::problem::{Fault, Problem};
-use crate::config::{PluginConfig, Settings};
-use crate::name::QueueName;
+use dispatcher_config::name::QueueName;
+use dispatcher_config::problem::{Fault, Problem};
+use dispatcher_config::{PluginConfig, Settings};
 use dispatcher_core::backend::Backend;
 use dispatcher_core::clock;
 use dispatcher_core::message::Message;
+use dispatcher_core::queue::origin::first_id;
 use dispatcher_core::queue::{BrowseCursor, Depth, ErrorKind, Queue, QueueError};
-use dispatcher_core::recording::redact::BLOT;
-use dispatcher_core::redrive;
-use dispatcher_core::redrive::{
-    Destinations, LetterSource, LookBounds, LookEnd, Looked, Marks, Redrive, RedriveError,
-    RedriveRefusal, RedriveRequest, Review, SCANNED, Selection,
+use dispatcher_operate::messages::{
+    Backlog, DeleteResult, JOB_WAIT, JobView, LookTerms, MessageList, MessageOperations,
+    MessageView, Work,
 };
+use dispatcher_operate::operations::{ListPage, Page};
+use dispatcher_operate::problem::{CallProblem, FieldProblem, StatusCode};
+use dispatcher_operate::redrive;
+use dispatcher_operate::redrive::{
+    Destinations, LetterSource, LookBounds, LookEnd, LookResult, Marks, Redrive, RedriveError,
+    RedriveRefusal, Review, SCANNED,
+};
+use dispatcher_operate::request::{AtLeastOne, PluginText, QueueText, Request, Scan, ShellCommand};
+use dispatcher_operate::requester::Requester;
+use dispatcher_operate::select::{Select, Selection};
+use dispatcher_operate::verbs::redrive::RedriveRequest;
+use dispatcher_operate::verbs::scan::ScanRequest;
+use dispatcher_operate::verbs::send::{MessageOrder, SendReport};
+use dispatcher_trials::recording::redact::BLOT;
 use jobs::{Job, JobEnd, Jobs};
 use known::{KnownQueue, KnownQueues, listed, view};
+use parking_lot::Mutex;
+use record::JobTask;
 use std::collections::HashMap;
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How long a look may take: then it ends with what it has.
+/// The time limit of a look. Then it returns what it has found.
 const LOOKING: Duration = Duration::from_secs(10);
-/// A list ends with the message that brings it to so many bytes.
+/// The default number of messages in a list.
+const SHOWN: usize = 100;
+/// The size in bytes at which a list ends, with the message that reaches it.
 const SHOWN_BYTES: u64 = 16 << 20;
 /// The folder of jobs, in the data folder.
 const JOBS: &str = "jobs";
 
-/// What is done about the messages of a process's queues.
+/// The operations on the messages of a process's queues.
 pub(crate) struct QueueMessages {
     backends: Arc<Backends>,
+    schedules: Arc<Schedules>,
     known: Arc<dyn KnownQueues>,
-    /// What the plugins that can be tried are part of.
-    settings: Option<Settings>,
+    plugins: TriedPlugins,
     shows_bodies: bool,
     opened: Mutex<HashMap<QueueName, Arc<dyn Queue>>>,
     jobs: Jobs,
@@ -58,17 +70,19 @@ pub(crate) struct QueueMessages {
 }
 
 impl QueueMessages {
-    /// Jobs are kept in `data`, if it is given; `stop` ends them. Shows no bodies and knows no plugins.
+    /// Creates the operations. Stores jobs in `data`, if given; `stop` ends them. Shows no bodies
+    /// and knows no plugins.
     pub(crate) fn new(
-        backends: Arc<Backends>,
+        schedules: Arc<Schedules>,
         known: impl KnownQueues,
         data: Option<&Path>,
         stop: CancellationToken,
     ) -> Self {
         Self {
-            backends,
+            backends: schedules.shared_backends(),
+            schedules,
             known: Arc::new(known),
-            settings: None,
+            plugins: TriedPlugins::None,
             shows_bodies: false,
             opened: Mutex::default(),
             jobs: Jobs::new(data.map(|data| data.join(JOBS)), stop.clone()),
@@ -76,7 +90,7 @@ impl QueueMessages {
         }
     }
 
-    /// The same, showing bodies or not.
+    /// Sets whether bodies are shown.
     pub(crate) fn with_bodies(self, shows_bodies: bool) -> Self {
         Self {
             shows_bodies,
@@ -84,15 +98,12 @@ impl QueueMessages {
         }
     }
 
-    /// The same with the plugins of routes.
-    pub(crate) fn with_plugins(self, settings: Settings) -> Self {
-        Self {
-            settings: Some(settings),
-            ..self
-        }
+    /// Sets the plugins that messages can be tried on.
+    pub(crate) fn with_plugins(self, plugins: TriedPlugins) -> Self {
+        Self { plugins, ..self }
     }
 
-    /// Removes a message that nobody holds: one that waits, or that waits for its time.
+    /// Removes a message that no consumer holds: a waiting or a scheduled one.
     pub(crate) async fn cancel_waiting(&self, queue: &str, id: &str) -> Result<(), CallProblem> {
         let problem = match self.delete(queue, id).await {
             Ok(_) => return Ok(()),
@@ -109,17 +120,16 @@ impl QueueMessages {
         }
     }
 
-    /// Ends jobs, and waits until nothing is leased any more; not for ever.
+    /// Ends the jobs, and waits until no message is leased, up to a limit.
     pub(crate) async fn finish(&self) {
         self.stop.cancel();
         self.jobs.finish().await;
     }
 
-    /// A queue, opened once.
+    /// Opens a queue once.
     async fn open(&self, name: &QueueName) -> Result<Arc<dyn Queue>, CallProblem> {
         let known = {
             let opened = self.opened.lock();
-            let opened = opened.unwrap_or_else(PoisonError::into_inner);
             opened.get(name).cloned()
         };
         if let Some(queue) = known {
@@ -127,37 +137,35 @@ impl QueueMessages {
         }
         let opened = within(PATIENCE, self.backends.open_existing(name)).await?;
         let queue = opened.map_err(|error| backend_failed(&error))?;
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = self.opened.lock();
         opened.insert(name.clone(), queue.clone());
         Ok(queue)
     }
 
-    /// Which messages of a queue are meant. Conditions on bodies tell what is in them, so they need the
-    /// same grant as bodies, and see no more of them.
-    fn selection(&self, of: &KnownQueue, text: &SelectionText) -> Result<Selection, CallProblem> {
-        let selection = text.selection().map_err(CallProblem::fields)?;
+    /// Returns the selection of a request. Conditions reveal the content of bodies, so they need
+    /// the same grant as bodies and see only the same redacted content.
+    fn selection(&self, of: &KnownQueue, select: &Select) -> Result<Selection, CallProblem> {
+        let selection = select.selection(of.redact.clone());
         if !selection.conditions.is_empty() && !self.shows_bodies {
-            let why = "Nothing was done. `where` tells what is in bodies, and this process does not \
-                       show them: start it with --admin-bodies.";
+            let why = "Nothing was done. `where` reveals what is in bodies, which this process \
+                       does not show: start it with --admin-bodies.";
             return Err(CallProblem::new(StatusCode::FORBIDDEN, why));
         }
-        Ok(Selection {
-            redact: of.redact.clone(),
-            ..selection
-        })
+        Ok(selection)
     }
 
-    /// A queue whose messages can be listed.
+    /// Opens a queue whose messages can be listed.
     async fn listed(&self, queue: &str) -> Result<(KnownQueue, Arc<dyn Queue>), CallProblem> {
         let known = self.known.find(queue)?;
         let open = self.open(&known.name).await?;
-        if !open.can_browse() {
+        if !open.facts().can_browse {
             return Err(CallProblem::new(
                 StatusCode::CONFLICT,
                 format!(
                     "Queue `{queue}` cannot list its messages or find one by its id: {} hands out \
-                     messages only by receiving them. POST /api/v1/queues/{{queue}}/scan receives up \
-                     to `scan` of them and gives them back at once; each then has one receive more.",
+                     messages only by receiving them. POST /api/v1/queues/{{queue}}/scan receives \
+                     up to `scan` of them and gives them back at once; the receive count of each \
+                     is then one higher.",
                     known.name.backend.name()
                 ),
             ));
@@ -165,19 +173,19 @@ impl QueueMessages {
         Ok((known, open))
     }
 
-    /// Looks, to its end or until the time is over.
+    /// Looks at messages until the end or the time limit.
     async fn look_in_time(
         &self,
         queue: Arc<dyn Queue>,
         selection: Selection,
         bounds: LookBounds,
         time: Duration,
-    ) -> Result<Looked, CallProblem> {
+    ) -> Result<LookResult, CallProblem> {
         let cancel = self.stop.child_token();
         let is_page = bounds.after.is_some();
         let work = async move {
-            let look = redrive::look(&*queue, &selection, &bounds, &cancel);
-            let mut look = std::pin::pin!(look);
+            let looking = redrive::look(&*queue, &selection, &bounds, &cancel);
+            let mut look = std::pin::pin!(looking);
             tokio::select! {
                 looked = &mut look => return looked,
                 () = clock::sleep_until(Some(clock::now() + time)) => cancel.cancel(),
@@ -194,16 +202,17 @@ impl QueueMessages {
         })
     }
 
-    /// A message that waits in a queue.
-    async fn find(&self, queue: &Arc<dyn Queue>, id: &str) -> Result<Looked, CallProblem> {
+    /// Finds a message that waits in a queue.
+    async fn find(&self, queue: &Arc<dyn Queue>, id: &str) -> Result<LookResult, CallProblem> {
         let found = within(PATIENCE, at_once(&**queue, id)).await?;
         let looked = match found.map_err(|error| backend_failed(&error))? {
-            Some(found) => Looked {
-                scanned: u64::from(found.is_some()),
-                messages: found.into_iter().collect(),
-                ..Looked::default()
+            Some(Some(found)) => LookResult {
+                scanned: 1,
+                messages: vec![found],
+                ..LookResult::default()
             },
-            None => {
+            // It may be the first id of a message that was copied since.
+            Some(None) | None => {
                 let (selection, bounds) = by_id(id);
                 let looked = self.look_in_time(queue.clone(), selection, bounds, LOOKING);
                 looked.await?
@@ -218,137 +227,172 @@ impl QueueMessages {
                      GET /api/v1/running lists the messages in attempts of this process."
                 ),
                 Some(why) => format!(
-                    "No message `{id}` is among the first {scanned} of `{name}`; the others were not \
-                     looked at: {why}."
+                    "No message `{id}` is among the first {scanned} of `{name}`; the others were \
+                     not inspected: {why}."
                 ),
             }));
         }
         Ok(looked)
     }
 
-    /// What a job needs, checked: nothing was moved yet.
-    async fn prepare(&self, order: &JobOrder) -> Result<Task, CallProblem> {
-        let known = self.known.find(&order.queue)?;
-        let selection = self.selection(&known, &order.select)?;
-        if order.kind == JobKind::Purge {
-            let queue = self.open(&known.name).await?;
-            return Ok(Task::Purge(queue, known.name.backend));
-        }
-        let to = order.to.as_deref().map(str::parse::<QueueName>).transpose();
-        let to = to.map_err(|found| {
-            CallProblem::fields(vec![FieldProblem::new("to", &found, "a queue")])
-        })?;
-        let sandbox = match &order.plugin {
-            Some(plugin) => Some(self.sandbox(plugin).await?),
-            None => None,
+    /// Checks and prepares what a job needs. Moves no message.
+    async fn prepare(
+        &self,
+        queue: &str,
+        work: &Work,
+        edits: Vec<(String, String)>,
+    ) -> Result<Task, CallProblem> {
+        let known = self.known.find(queue)?;
+        let request = match work {
+            Work::Redrive(request) => (**request).clone(),
+            Work::Move(request) => request.clone().redrive(),
+            Work::Purge(_) => {
+                let opened = within(PATIENCE, self.backends.open_existing(&known.name)).await?;
+                return match opened {
+                    Ok(queue) => Ok(Task::Purge(queue, known.name.backend)),
+                    Err(error) => {
+                        let problem = self.backends.problem("queue", &known.name, &error);
+                        Err(problems(vec![problem.await]))
+                    }
+                };
+            }
         };
-        let edits: HashMap<String, String> = order
-            .edits
-            .iter()
-            .map(|BodyEdit { message, body }| (message.clone(), body.clone()))
-            .collect();
-        let is_reviewed = sandbox.is_some() || !edits.is_empty();
-        let review = is_reviewed.then(|| Arc::new(ApiReview { edits, sandbox }) as Arc<dyn Review>);
-        let backends = self.backends.clone();
-        let opening = open(
-            backends,
-            (&known.name, to.as_ref()),
-            ["queue", "to"],
-            review,
-        );
-        let redrive = within(PATIENCE, opening).await?.map_err(problems)?;
+        let selection = self.selection(&known, &request.select)?;
+        let to = request
+            .to
+            .as_ref()
+            .map(|QueueText(to)| to.parse::<QueueName>())
+            .transpose()
+            .map_err(|found| {
+                CallProblem::fields(vec![FieldProblem::new("to", &found, "a queue")])
+            })?;
+        let opening = RedriveOpening {
+            from: &known.name,
+            to: to.as_ref(),
+            selection,
+            marks: match work {
+                Work::Redrive(_) => Marks::Redriven,
+                Work::Move(_) | Work::Purge(_) => Marks::Kept,
+            },
+            review: self.review(&request, edits).await?,
+        };
+        let opened = within(PATIENCE, open(self.backends.clone(), opening)).await?;
+        let to_any = opened.map_err(problems)?;
         let redrive = Redrive {
             to: Arc::new(KnownDestinations {
-                all: redrive.to,
+                all: to_any.to,
                 known: Arc::clone(&self.known),
             }),
-            ..redrive
-        };
-        let by_ids = selection.ids.as_ref().map(|ids| ids.len() as u64);
-        let usual = RedriveRequest::default();
-        let request = RedriveRequest {
-            selection,
-            first: match (order.first, by_ids) {
-                (Some(first), Some(ids)) => Some(first.min(ids)),
-                (first, ids) => first.or(ids),
-            },
-            rate: order.rate,
-            scan: order.scan.unwrap_or(usual.scan),
-            stop_at: order.stop_at.unwrap_or(usual.stop_at),
-            marks: match order.kind {
-                JobKind::Redrive => Marks::Redriven,
-                JobKind::Move | JobKind::Purge => Marks::Kept,
-            },
-            apply: order.apply,
+            ..to_any
         };
         if let Err(refusal) = redrive::check(&redrive, &request) {
-            return Err(unmet(order, &refusal));
+            return Err(unmet(&request.select, &refusal));
         }
-        Ok(match (order.kind, order.apply) {
-            (JobKind::Move, false) => Task::Count(redrive.from),
+        Ok(match work {
+            Work::Move(_) if !work.applies() => Task::Count(redrive.from),
             _ => Task::Redrive(Box::new(redrive), Box::new(request)),
         })
     }
 
-    async fn begin(
+    /// Returns the review of each message before it is moved, if the request has one.
+    async fn review(
         &self,
-        order: JobOrder,
-        by: Requester,
-        goes_on_with: Option<&str>,
-    ) -> Result<JobView, CallProblem> {
-        let task = self.prepare(&order).await?;
-        let apply = order.apply;
-        let job = |job| work(job, task, apply);
-        let started = self.jobs.start(order, by, goes_on_with, job).await?;
-        Ok(self.jobs.wait(&started, JOB_WAIT).await)
+        request: &RedriveRequest,
+        edits: Vec<(String, String)>,
+    ) -> Result<Option<Arc<dyn Review>>, CallProblem> {
+        let sandbox = match &request.r#try {
+            Some(PluginText(plugin)) => Some(self.plugins.sandbox(plugin).await?),
+            None => None,
+        };
+        let editor = request
+            .edit
+            .clone()
+            .map(|ShellCommand(command)| Editor { command });
+        if sandbox.is_none() && editor.is_none() && edits.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Arc::new(EditAndTry {
+            edits: edits.into_iter().collect(),
+            editor,
+            sandbox,
+        })))
     }
 
+    async fn begin(
+        &self,
+        task: JobTask,
+        edits: Vec<(String, String)>,
+        by: &Requester,
+        goes_on_with: Option<&str>,
+    ) -> Result<JobView, CallProblem> {
+        let applies = task.work.applies();
+        let prepared = self.prepare(&task.queue, &task.work, edits).await?;
+        let started = self
+            .jobs
+            .start(task, by, goes_on_with, |job| work(job, prepared, applies))
+            .await?;
+        Ok(self.jobs.wait(&started, JOB_WAIT).await)
+    }
+}
+
+/// The plugins that messages can be tried on.
+pub(crate) enum TriedPlugins {
+    /// No plugins.
+    None,
+    /// The plugins of the routes, by their names.
+    OfRoutes(Box<Settings>),
+    /// The plugins in files, by their paths; with the data folder, where compiled plugins are
+    /// cached.
+    InFiles(PathBuf),
+}
+
+impl TriedPlugins {
     async fn sandbox(&self, plugin: &str) -> Result<Sandbox, CallProblem> {
-        let settings = self.settings.as_ref();
-        let plugins: Vec<&PluginConfig> = settings
-            .map(|settings| settings.routes.iter().map(|route| &route.plugin).collect())
-            .unwrap_or_default();
-        let found = plugins.iter().find(|one| one.name == plugin);
-        let (Some(found), Some(settings)) = (found, settings) else {
-            let names: Vec<&str> = plugins.iter().map(|one| one.name.as_str()).collect();
-            let wanted = match &names[..] {
-                [] => "none: this process has no plugins".to_owned(),
-                names => format!("a plugin of this process: {}", names.join(", ")),
-            };
-            let found = format!("there is no plugin `{plugin}`");
-            let problem = FieldProblem::new("try", &found, &wanted);
-            return Err(CallProblem::fields(vec![problem]));
+        let loaded = match self {
+            Self::None => return Err(no_plugin(plugin, &[])),
+            Self::OfRoutes(settings) => {
+                let plugins: Vec<&PluginConfig> =
+                    settings.routes.iter().map(|route| &route.plugin).collect();
+                let Some(found) = plugins.iter().find(|one| one.name == plugin) else {
+                    return Err(no_plugin(plugin, &plugins));
+                };
+                Sandbox::load("try", found, settings).await
+            }
+            Self::InFiles(data) => Sandbox::of_file("try", Path::new(plugin), data).await,
         };
-        let loaded = Sandbox::load("try", found, settings).await;
         loaded.map_err(problems)
     }
 }
 
-/// What a job does, with all that it needs.
+fn no_plugin(plugin: &str, plugins: &[&PluginConfig]) -> CallProblem {
+    let names: Vec<&str> = plugins.iter().map(|one| one.name.as_str()).collect();
+    let wanted = match &names[..] {
+        [] => "none: this process has no plugins".to_owned(),
+        names => format!("a plugin of this process: {}", names.join(", ")),
+    };
+    let found = format!("there is no plugin `{plugin}`");
+    CallProblem::fields(vec![FieldProblem::new("try", &found, &wanted)])
+}
+
+/// The task of a job, with everything it needs.
 enum Task {
     Redrive(Box<Redrive>, Box<RedriveRequest>),
-    /// Says how many messages would be moved.
+    /// Counts the messages that would be moved.
     Count(Arc<dyn Queue>),
     Purge(Arc<dyn Queue>, &'static dyn Backend),
 }
 
-/// Why an order cannot be met, with the fields that say so.
-fn unmet(order: &JobOrder, refusal: &RedriveRefusal) -> CallProblem {
+/// Describes why a request cannot be met, with the fields that cause it.
+fn unmet(select: &Select, refusal: &RedriveRefusal) -> CallProblem {
     let why = refusal.to_string();
-    let select = &order.select;
     let errors = match refusal {
         RedriveRefusal::SameQueue(_) => vec![FieldProblem::new("to", &why, "another queue")],
         RedriveRefusal::InOrder(_) => {
-            let given = [
-                ("reason", select.reason.is_some()),
-                ("where", !select.conditions.is_empty()),
-                ("older", select.older.is_some()),
-                ("messages", select.messages.is_some()),
-            ];
-            let given = given.into_iter().filter(|(_, is_given)| *is_given);
             let wanted = "no condition; `first` moves from the head";
+            let asked = select.json();
+            let given = asked.as_object().into_iter().flat_map(|asked| asked.keys());
             given
-                .map(|(field, _)| FieldProblem::new(field, &why, wanted))
+                .map(|field: &String| FieldProblem::new(field, &why, wanted))
                 .collect()
         }
         RedriveRefusal::OneReceive(_) => Vec::new(),
@@ -359,8 +403,8 @@ fn unmet(order: &JobOrder, refusal: &RedriveRefusal) -> CallProblem {
     }
 }
 
-/// Problems of the queues and plugins that a request names.
-fn problems(problems: Vec<Problem>) -> CallProblem {
+/// Converts problems of the queues and plugins that a request names.
+pub(super) fn problems(problems: Vec<Problem>) -> CallProblem {
     let is_away = problems.iter().all(|one| one.fault != Fault::Settings);
     let fields = problems.into_iter().map(|one| {
         let Problem {
@@ -370,12 +414,12 @@ fn problems(problems: Vec<Problem>) -> CallProblem {
             hint,
             ..
         } = one;
-        let wanted = match hint {
-            Some(hint) if wanted.is_empty() => hint,
-            Some(hint) => format!("{wanted} ({hint})"),
-            None => wanted,
-        };
-        FieldProblem::new(&at, &found, &wanted)
+        FieldProblem {
+            field: at,
+            found,
+            wanted,
+            hint,
+        }
     });
     let problem = CallProblem::fields(fields.collect());
     if is_away {
@@ -387,23 +431,26 @@ fn problems(problems: Vec<Problem>) -> CallProblem {
     problem
 }
 
-/// Why a look did not see everything.
+/// Returns why a look did not see everything.
 fn stopped(end: LookEnd, time: Duration) -> Option<String> {
     let why = match end {
         LookEnd::Complete | LookEnd::Enough => return None,
-        LookEnd::ScanLimit => "as many were looked at as `scan` says; there may be more",
+        LookEnd::ScanLimit => "`scan` permits no more; there may be more",
         LookEnd::Cancelled => {
-            return Some(format!("its time of {} s was over", time.as_secs_f64()));
+            return Some(format!(
+                "its time limit of {} s was over",
+                time.as_secs_f64()
+            ));
         }
-        LookEnd::LastReceive => "the queue's redrive policy leaves a message one receive more",
+        LookEnd::LastReceive => "the queue's redrive policy leaves a message only one receive",
         LookEnd::ReceivesSpent => {
-            "a message has had its last receive: the queue's redrive policy takes it at the next"
+            "a message has had its last receive: the queue's redrive policy moves it at the next"
         }
     };
     Some(why.to_owned())
 }
 
-/// Destinations, without those that letters name and that no route of this process has.
+/// Destinations without the queues that letters name but that no route of this process reads.
 struct KnownDestinations {
     all: Arc<dyn Destinations>,
     known: Arc<dyn KnownQueues>,
@@ -418,33 +465,40 @@ impl Destinations for KnownDestinations {
     async fn source(&self, source: Option<&LetterSource>) -> Result<Arc<dyn Queue>, String> {
         match source {
             Some(LetterSource::Attribute(name)) if !self.known.is_source(name) => Err(format!(
-                "its attribute names `{name}` as its source, which is no queue of this process; give \
-                 `to`"
+                "its attribute names `{name}` as its source, which is not a queue of this process; \
+                 give `to`"
             )),
             _ => self.all.source(source).await,
         }
     }
 }
 
-/// Bodies that people have edited, and a plugin that messages are tried on then.
-struct ApiReview {
+/// Edited bodies, a command that edits each body, and the plugin that messages are then tried on.
+struct EditAndTry {
     edits: HashMap<String, String>,
+    editor: Option<Editor>,
     sandbox: Option<Sandbox>,
 }
 
 #[async_trait::async_trait]
-impl Review for ApiReview {
+impl Review for EditAndTry {
     async fn review(
         &self,
         message: &Message,
         cancel: &CancellationToken,
     ) -> Result<String, String> {
-        let edited = self.edits.get(&message.id);
-        let body = edited.unwrap_or(&message.body);
-        if body.contains(BLOT) && !message.body.contains(BLOT) {
+        let edited = self
+            .edits
+            .get(&message.id)
+            .or_else(|| self.edits.get(first_id(message)?));
+        let body = match &self.editor {
+            Some(editor) => editor.review(message, cancel).await?,
+            None => edited.unwrap_or(&message.body).clone(),
+        };
+        if edited.is_some() && body.contains(BLOT) && !message.body.contains(BLOT) {
             return Err(format!(
-                "its edited body has `{BLOT}` in the place of what the recording rules hide; give \
-                 the whole body"
+                "its edited body has `{BLOT}` in place of a value that the recording rules hide; \
+                 give the whole body"
             ));
         }
         if let Some(sandbox) = &self.sandbox {
@@ -455,12 +509,12 @@ impl Review for ApiReview {
             let passed = sandbox.passes(tried, cancel).await;
             passed.map_err(|answer| format!("the plugin answered {answer}"))?;
         }
-        Ok(body.clone())
+        Ok(body)
     }
 }
 
-/// Does a job.
-async fn work(job: Arc<Job>, task: Task, apply: bool) -> JobEnd {
+/// Runs a job.
+async fn work(job: Arc<Job>, task: Task, applies: bool) -> JobEnd {
     match task {
         Task::Redrive(redrive, request) => {
             if let Ok(depth) = redrive.from.depth().await {
@@ -486,7 +540,7 @@ async fn work(job: Arc<Job>, task: Task, apply: bool) -> JobEnd {
             let depth = queue.depth().await;
             counted(&job, depth.map(|depth| depth.waiting + depth.delayed))
         }
-        Task::Purge(queue, backend) if !apply => {
+        Task::Purge(queue, backend) if !applies => {
             let depth = queue.depth().await;
             counted(&job, depth.map(|depth| backlog(backend, depth).purged()))
         }
@@ -509,14 +563,14 @@ fn counted(job: &Job, messages: Result<u64, QueueError>) -> JobEnd {
     }
 }
 
-/// What a queue of this backend holds, and how much of it a purge removes.
-pub(crate) fn backlog(backend: &dyn Backend, depth: Depth) -> Backlog {
+/// Returns the backlog of a queue of this backend, and what a purge removes.
+fn backlog(backend: &dyn Backend, depth: Depth) -> Backlog {
     Backlog {
         waiting: depth.waiting,
         delayed: depth.delayed,
         in_flight: depth.in_flight,
-        purges_in_flight: backend.purges_in_flight(),
-        is_exact: backend.counts_exactly(),
+        purges_in_flight: backend.facts().purges_in_flight,
+        is_exact: backend.facts().counts_exactly,
     }
 }
 
@@ -543,8 +597,21 @@ async fn purge(job: &Job, queue: &dyn Queue) -> JobEnd {
 
 #[async_trait::async_trait]
 impl MessageOperations for QueueMessages {
-    async fn look(&self, queue: &str, order: &LookOrder) -> Result<MessageList, CallProblem> {
-        let (known, open) = if order.receives {
+    async fn send(
+        &self,
+        queue: &str,
+        orders: Vec<MessageOrder>,
+    ) -> Result<SendReport, CallProblem> {
+        self.send_all(queue, orders).await
+    }
+
+    async fn look(
+        &self,
+        queue: &str,
+        request: &ScanRequest,
+        terms: &LookTerms,
+    ) -> Result<MessageList, CallProblem> {
+        let (known, open) = if terms.receives {
             let known = self.known.find(queue)?;
             let open = self.open(&known.name).await?;
             (known, open)
@@ -552,14 +619,14 @@ impl MessageOperations for QueueMessages {
             self.listed(queue).await?
         };
         let bounds = LookBounds {
-            after: order.page.after.clone().map(BrowseCursor),
-            most: order.page.limit,
+            after: terms.after.clone().map(BrowseCursor),
+            most: request.limit.map_or(SHOWN, |AtLeastOne(limit)| limit),
             bytes: SHOWN_BYTES,
-            scan: order.scan.unwrap_or(SCANNED),
+            scan: request.scan.map_or(SCANNED, |Scan(scan)| scan),
             counts_on: true,
         };
-        let time = order.within.unwrap_or(LOOKING);
-        let selection = self.selection(&known, &order.select)?;
+        let time = terms.within.unwrap_or(LOOKING);
+        let selection = self.selection(&known, &request.select)?;
         let looked = self.look_in_time(open, selection, bounds, time).await?;
         let redact = self.shows_bodies.then_some(&known.redact[..]);
         let stopped = stopped(looked.end, time);
@@ -571,15 +638,7 @@ impl MessageOperations for QueueMessages {
                 .map(|message| listed(message, redact))
                 .collect(),
             next: looked.next.map(|next| next.0),
-            reasons: looked
-                .reasons
-                .into_iter()
-                .map(|one| ReasonView {
-                    reason: one.reason,
-                    messages: one.messages.into(),
-                    samples: one.samples,
-                })
-                .collect(),
+            reasons: looked.reasons,
             scanned: looked.scanned.into(),
             selected: looked.matched.into(),
             complete: stopped.is_none(),
@@ -602,15 +661,16 @@ impl MessageOperations for QueueMessages {
     async fn backlog(&self, queue: &str) -> Result<Backlog, CallProblem> {
         let known = self.known.find(queue)?;
         let open = self.open(&known.name).await?;
-        let depth = within(PATIENCE, open.depth()).await?;
-        let depth = depth.map_err(|error| backend_failed(&error))?;
+        let depth = within(PATIENCE, open.depth())
+            .await?
+            .map_err(|error| backend_failed(&error))?;
         Ok(backlog(known.name.backend, depth))
     }
 
     async fn must_wait(&self, queue: &str, id: &str) -> Result<(), CallProblem> {
         let known = self.known.find(queue)?;
         let open = self.open(&known.name).await?;
-        if open.can_browse() {
+        if open.facts().can_browse {
             self.find(&open, id).await?;
         }
         Ok(())
@@ -623,8 +683,8 @@ impl MessageOperations for QueueMessages {
             let removed = self.jobs.to_the_end(remove(open.clone(), message)).await?;
             if !removed.map_err(|error| backend_failed(&error))? {
                 let why = format!(
-                    "Message `{id}` cannot be taken now: somebody has just received it, or a message \
-                     of its group before it must go first. Nothing was done."
+                    "Message `{id}` cannot be taken now: another consumer has just received it, or \
+                     an earlier message of its group must go first. Nothing was done."
                 );
                 return Err(CallProblem::new(StatusCode::CONFLICT, why));
             }
@@ -635,11 +695,23 @@ impl MessageOperations for QueueMessages {
         })
     }
 
-    async fn start(&self, order: JobOrder, by: Requester) -> Result<JobView, CallProblem> {
-        self.begin(order, by, None).await
+    async fn start(
+        &self,
+        queue: &str,
+        mut work: Work,
+        by: &Requester,
+    ) -> Result<JobView, CallProblem> {
+        let edits = work.take_edits();
+        let task = JobTask {
+            queue: queue.to_owned(),
+            work,
+            has_edits: !edits.is_empty(),
+            restarts: 0,
+        };
+        self.begin(task, edits, by, None).await
     }
 
-    fn jobs(&self, page: &Page) -> Result<Listed<JobView>, CallProblem> {
+    fn jobs(&self, page: &Page) -> Result<ListPage<JobView>, CallProblem> {
         self.jobs.list(page)
     }
 
@@ -651,8 +723,8 @@ impl MessageOperations for QueueMessages {
         self.jobs.cancel(id)
     }
 
-    async fn restart(&self, id: &str, by: Requester) -> Result<JobView, CallProblem> {
-        let order = self.jobs.rest(id)?;
-        self.begin(order, by, Some(id)).await
+    async fn restart(&self, id: &str, by: &Requester) -> Result<JobView, CallProblem> {
+        let task = self.jobs.rest(id)?;
+        self.begin(task, Vec::new(), by, Some(id)).await
     }
 }

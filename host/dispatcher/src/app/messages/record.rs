@@ -1,33 +1,34 @@
-//! What is known about a job, and where that outlives the process: one file for each job that changes
-//! something, and one lock for each process that has such jobs. A job whose process holds its lock no
-//! more was cut.
+//! The record of a job and its storage beyond the process: one file for each job that changes
+//! something, and one lock for each process with such jobs. A job whose process no longer holds its
+//! lock was cut off.
 
-use crate::admin::audit::Requester;
-use crate::admin::messages::{DestinationView, FailureView, JobKind, JobOrder, JobReport, JobView};
-use crate::admin::rfc3339;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::files;
 use dispatcher_core::process;
-use dispatcher_core::redrive::{End, RedriveReport};
-use serde::{Deserialize, Serialize};
+use dispatcher_operate::messages::{JobView, Work};
+use dispatcher_operate::redrive::{End, JobReport};
+use dispatcher_operate::requester::Requester;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value};
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The suffix of the file of a job.
+/// The suffix of a job's file.
 const JOB: &str = "json";
-/// The suffix of the lock of a process.
+/// The suffix of a process's lock.
 const LOCK: &str = "lock";
 /// The name of the file that is locked while a job begins.
 const TURN: &str = "begin";
-/// A lock that is younger may be that of a process which is about to hold it.
+/// The age below which a free lock may belong to a process that is about to take it.
 const JUST_MADE: Duration = Duration::from_secs(60);
-/// So often the work of one order is started again: what ends early each time needs a person.
+/// The maximum number of times that the same work is restarted. After that, someone has to look at
+/// it.
 const MOST_RESTARTS: u32 = 10;
 
-/// How a job stands.
+/// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum JobState {
@@ -39,7 +40,7 @@ pub(super) enum JobState {
 }
 
 impl JobState {
-    /// As the API names it.
+    /// Returns its name in the API.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -51,13 +52,56 @@ impl JobState {
     }
 }
 
-/// A job as it is kept.
+/// The task of a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct JobTask {
+    /// The queue that messages are taken from.
+    pub queue: String,
+    /// The work, without edited bodies.
+    #[serde(with = "work")]
+    pub work: Work,
+    /// Whether it had edited bodies. Then it cannot be restarted without them.
+    pub has_edits: bool,
+    /// The number of times that its work was restarted.
+    pub restarts: u32,
+}
+
+/// The serialized form of the work of a job.
+mod work {
+    use super::{Deserialize, Deserializer, Map, Serialize, Serializer, Value, Work};
+    use serde::de::Error as _;
+
+    #[derive(Serialize, Deserialize)]
+    struct KeptWork {
+        kind: String,
+        request: Value,
+    }
+
+    pub(super) fn serialize<S: Serializer>(work: &Work, serializer: S) -> Result<S::Ok, S::Error> {
+        let kept = KeptWork {
+            kind: work.kind().to_owned(),
+            request: work.json(),
+        };
+        kept.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(reader: D) -> Result<Work, D::Error> {
+        let KeptWork { kind, request } = KeptWork::deserialize(reader)?;
+        let fields = match request {
+            Value::Object(fields) => fields,
+            _ => Map::new(),
+        };
+        Work::read(&kind, fields).map_err(D::Error::custom)
+    }
+}
+
+/// The stored form of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct JobRecord {
     pub id: String,
-    pub order: JobOrder,
+    pub task: JobTask,
     pub by: Requester,
-    /// The process that runs it, for people.
+    /// The process that runs it, for display.
     pub process: String,
     /// The name of that process's lock.
     pub owner: String,
@@ -66,19 +110,18 @@ pub(super) struct JobRecord {
     pub started_at: Timestamp,
     pub ended_at: Option<Timestamp>,
     pub waiting: Option<u64>,
-    pub removed: Option<u64>,
-    pub report: RedriveReport,
-    /// The job that goes on with what was left.
+    pub report: JobReport,
+    /// The job that continues the rest.
     #[serde(default)]
     pub restarted_as: Option<String>,
 }
 
 impl JobRecord {
-    pub(super) fn new(order: JobOrder, by: Requester, owner: &str) -> Self {
+    pub(super) fn new(task: JobTask, by: &Requester, owner: &str) -> Self {
         Self {
             id: uuid::Uuid::now_v7().to_string(),
-            order,
-            by,
+            task,
+            by: by.clone(),
             process: process::label(),
             owner: owner.to_owned(),
             state: JobState::Running,
@@ -86,128 +129,96 @@ impl JobRecord {
             started_at: clock::wall_clock_now(),
             ended_at: None,
             waiting: None,
-            removed: None,
-            report: RedriveReport::default(),
+            report: JobReport::default(),
             restarted_as: None,
         }
     }
 
-    /// The end of the job.
+    /// Records the end of the job.
     pub(super) fn end(&mut self, state: JobState, error: Option<String>) {
         (self.state, self.error) = (state, error);
         self.ended_at = Some(clock::wall_clock_now());
-        let target = &self.order.queue;
+        let target = &self.task.queue;
         let count = self.changed();
         self.by.log_end(target, &self.id, count, state.name());
     }
 
-    /// How many messages it moved or removed, as far as that is known; what only counts has changed those
-    /// that it had to receive.
+    /// Returns how many messages it moved or removed, as far as that is known. A job that only
+    /// counts has changed the messages that it received.
     fn changed(&self) -> u64 {
-        match (self.order.apply, self.order.kind) {
-            (false, _) => self.report.received,
-            (true, JobKind::Purge) => self.removed.or(self.waiting).unwrap_or_default(),
-            (true, JobKind::Redrive | JobKind::Move) => self.report.moved,
+        let work = &self.task.work;
+        match work {
+            _ if !work.applies() => self.report.received,
+            Work::Purge(_) => self.report.removed.or(self.waiting).unwrap_or_default(),
+            Work::Redrive(_) | Work::Move(_) => self.report.moved,
         }
     }
 
-    /// What is left of it to be done. The error is why it cannot be started again.
-    pub(super) fn rest(&self) -> Result<JobOrder, String> {
-        let first = self.order.first;
+    /// Returns the remaining task, or the reason why the job cannot be restarted.
+    pub(super) fn rest(&self) -> Result<JobTask, String> {
+        let task = &self.task;
+        let first = task.work.first();
         let sent = self.report.moved + self.report.not_deleted;
         let left = first.map(|first| first.saturating_sub(sent));
         let is_whole = self.report.end.is_some_and(End::is_whole);
         let all = is_whole || left == Some(0);
         let why = match (self.state, &self.restarted_as) {
-            (JobState::Running, _) => "it runs",
-            (_, Some(job)) => return Err(format!("job `{job}` goes on with it already")),
-            _ if !self.order.apply => "it only counted: start a new one",
-            (JobState::Done, _) if all || self.order.kind == JobKind::Purge => "it is complete",
-            _ if self.order.has_edits => {
-                "its edited bodies are not kept: start a new one with them"
-            }
-            _ if self.order.restarts >= MOST_RESTARTS => {
+            (JobState::Running, _) => "it is running",
+            (_, Some(job)) => return Err(format!("job `{job}` already continues it")),
+            _ if !task.work.applies() => "it only counted: start a new one",
+            (JobState::Done, _) if all || matches!(task.work, Work::Purge(_)) => "it is complete",
+            _ if task.has_edits => "its edited bodies are not kept: start a new one with them",
+            _ if task.restarts >= MOST_RESTARTS => {
                 return Err(format!(
                     "it ended early {MOST_RESTARTS} times after it was started again: find out why, \
                      and start a new one"
                 ));
             }
             _ => {
-                return Ok(JobOrder {
-                    first: left,
-                    restarts: self.order.restarts + 1,
-                    ..self.order.clone()
+                let left = left.and_then(|left| usize::try_from(left).ok());
+                let work = task.work.clone();
+                return Ok(JobTask {
+                    work: match left {
+                        Some(left) => work.with_first(left),
+                        None => work,
+                    },
+                    restarts: task.restarts + 1,
+                    ..task.clone()
                 });
             }
         };
         Err(why.to_owned())
     }
 
-    /// As the API shows it.
+    /// Returns its form in the API.
     pub(super) fn view(&self) -> JobView {
-        let Self { order, report, .. } = self;
+        let JobTask { queue, work, .. } = &self.task;
         JobView {
             id: self.id.clone(),
-            kind: order.kind.name().to_owned(),
-            queue: order.queue.clone(),
-            to: order.to.clone(),
-            applied: order.apply,
+            kind: work.kind().to_owned(),
+            queue: queue.clone(),
+            to: work.to().map(str::to_owned),
+            applied: work.applies(),
             state: self.state.name().to_owned(),
             error: self.error.clone(),
             can_restart: self.rest().is_ok(),
             restarted_as: self.restarted_as.clone(),
-            user: self.by.user().to_owned(),
+            user: self.by.user.clone(),
             process: self.process.clone(),
-            started_at: rfc3339(self.started_at),
-            ended_at: self.ended_at.map(rfc3339),
+            started_at: self.started_at.to_string(),
+            ended_at: self.ended_at.map(|at| at.to_string()),
             waiting: self.waiting.map(Into::into),
-            report: report_view(report, self.removed),
+            report: self.report.clone(),
         }
     }
 }
 
-fn report_view(report: &RedriveReport, removed: Option<u64>) -> JobReport {
-    let messages = report.messages.iter().map(|one| DestinationView {
-        reason: one.reason.clone(),
-        to: one.to.clone(),
-        messages: one.messages.into(),
-        moved: one.moved.into(),
-        samples: one.samples.clone(),
-    });
-    let failures = report.failures.iter().map(|one| FailureView {
-        error: one.error.clone(),
-        messages: one.messages.into(),
-        samples: one.samples.clone(),
-    });
-    JobReport {
-        scanned: report.scanned.into(),
-        selected: report.matched.into(),
-        moved: report.moved.into(),
-        removed: removed.map(Into::into),
-        left: report.left.into(),
-        blocked: report.blocked.into(),
-        taken: report.taken.into(),
-        arrived: report.arrived.into(),
-        returned: report.returned.into(),
-        not_deleted: report.not_deleted.into(),
-        missing: report.missing.into(),
-        uncertain: report.uncertain.into(),
-        not_released: report.not_released.into(),
-        uncounted: report.uncounted.into(),
-        received: report.received.into(),
-        receive_calls: report.receive_calls.into(),
-        messages: messages.collect(),
-        failures: failures.collect(),
-        end: report.end.map(|end| end.words().to_owned()),
-    }
-}
-
-/// Why a job does not begin.
+/// The reason why a job does not begin.
 #[derive(Debug)]
 pub(super) enum BeginRefusal {
     /// This job of another process takes messages from its queue.
     Busy(Box<JobRecord>),
-    /// What it was to go on with, as it is now, and why it cannot.
+    /// The job to continue, in its current state, and the reason why it cannot be continued.
     Older(Box<JobRecord>, String),
 }
 
@@ -217,12 +228,12 @@ pub(super) struct JobFiles {
     folder: PathBuf,
     /// The name of this process's lock.
     owner: String,
-    /// Held until the process ends, however it ends.
+    /// Held until the process ends, even by a crash.
     lock: Option<File>,
 }
 
 impl JobFiles {
-    /// In a folder, which need not be there yet.
+    /// Uses a folder, which need not exist yet.
     pub(super) fn new(folder: PathBuf) -> Self {
         Self {
             folder,
@@ -231,12 +242,12 @@ impl JobFiles {
         }
     }
 
-    /// What this process is called in records.
+    /// Returns the name of this process in records.
     pub(super) fn owner(&self) -> &str {
         &self.owner
     }
 
-    /// Keeps a record in the place of an older one of the job. Blocks for some milliseconds.
+    /// Replaces the stored record of the job. Blocks for some milliseconds.
     pub(super) fn keep(&mut self, record: &JobRecord) -> io::Result<()> {
         files::make_folder(&self.folder)?;
         if self.lock.is_none() {
@@ -247,9 +258,9 @@ impl JobFiles {
         write(&self.folder, record)
     }
 
-    /// Writes down that a job begins and, if it goes on with what `older` has left, that no other does.
-    /// One process after the other does so: of all that have the folder, one takes messages from a
-    /// queue, and one goes on with a job. Blocks for some milliseconds.
+    /// Writes that a job begins and, if it continues `older`, that no other job does. A lock lets
+    /// one process at a time do so: of all processes with the folder, only one takes messages from
+    /// a queue, and only one continues a job. Blocks for some milliseconds.
     pub(super) fn begin(
         &mut self,
         record: &JobRecord,
@@ -258,11 +269,11 @@ impl JobFiles {
         files::make_folder(&self.folder)?;
         let (turn, _) = files::open_private(&self.folder.join(TURN))?;
         turn.lock()?;
-        if let Some(other) = self.running_elsewhere(&record.order.queue) {
+        if let Some(other) = self.running_elsewhere(&record.task.queue) {
             return Ok(Err(BeginRefusal::Busy(Box::new(other))));
         }
         if let Some(known) = older {
-            // Another process may have gone on with it since this one read it.
+            // Another process may have continued it since this one read it.
             let kept = read(&self.path_of(&known.id)).ok();
             let mut older = kept.unwrap_or_else(|| known.clone());
             if let Err(why) = older.rest() {
@@ -275,33 +286,33 @@ impl JobFiles {
         Ok(Ok(()))
     }
 
-    /// A job on this queue that another process runs.
+    /// Returns a job on this queue that another process runs.
     fn running_elsewhere(&self, queue: &str) -> Option<JobRecord> {
         let paths = self.paths(JOB).into_iter();
         let mut records = paths.filter_map(|path| read(&path).ok());
         records.find(|one| {
             one.state == JobState::Running
-                && one.order.queue == queue
+                && one.task.queue == queue
                 && one.owner != self.owner
                 && self.is_there(&one.owner)
         })
     }
 
-    /// Whether the process of this lock has not ended.
+    /// Returns whether the process of this lock still runs.
     fn is_there(&self, owner: &str) -> bool {
         let lock = File::open(self.lock_of(owner));
         lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))
     }
 
-    /// Forgets a job, unless another process knows it as its own.
+    /// Removes the record of a job, unless it belongs to another running process.
     pub(super) fn forget(&self, record: &JobRecord) {
         if record.owner == self.owner || !self.is_there(&record.owner) {
-            // It is read again otherwise, and forgotten another time.
+            // If this fails, the record is read again and removed later.
             let _ = std::fs::remove_file(self.path_of(&record.id));
         }
     }
 
-    /// The jobs of processes that have ended. Those that ran are marked as cut.
+    /// Returns the jobs of processes that have ended, with running ones marked as cut.
     pub(super) fn left(&self) -> Vec<JobRecord> {
         let mut left = Vec::new();
         for path in self.paths(JOB) {
@@ -319,12 +330,12 @@ impl JobFiles {
         left
     }
 
-    /// A record, unless the process that runs its job is there.
+    /// Returns a record, unless the process that runs its job still exists.
     fn take_over(&self, mut record: JobRecord) -> Option<JobRecord> {
         if record.state != JobState::Running {
             return Some(record);
         }
-        // Held while the record is changed, so that no other process does as well.
+        // Held while the record is changed, so that no other process changes it.
         let lock = match File::open(self.lock_of(&record.owner)) {
             Ok(lock) => match lock.try_lock() {
                 Ok(()) => Some(lock),
@@ -333,7 +344,8 @@ impl JobFiles {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(_) => return None,
         };
-        let why = "its process ended before it; what it had leased comes back by itself";
+        let why = "its process ended before it did; the messages that it had leased become visible \
+                   again by themselves";
         record.end(JobState::Cut, Some(why.to_owned()));
         if let Err(error) = write(&self.folder, &record) {
             tracing::warn!(job = record.id, %error, "job not kept");
@@ -364,7 +376,7 @@ impl JobFiles {
 impl Drop for JobFiles {
     fn drop(&mut self) {
         if self.lock.is_some() {
-            // Whoever reads the folder next removes it otherwise.
+            // If this fails, the next process that reads the folder removes it.
             let _ = std::fs::remove_file(self.lock_of(&self.owner));
         }
     }
@@ -374,7 +386,7 @@ fn read(path: &Path) -> io::Result<JobRecord> {
     Ok(serde_json::from_slice(&std::fs::read(path)?)?)
 }
 
-/// A crash leaves the older file or the newer.
+/// Writes a record atomically: a crash leaves either the old file or the new one.
 fn write(folder: &Path, record: &JobRecord) -> io::Result<()> {
     let path = folder.join(&record.id).with_extension(JOB);
     let fresh = path.with_extension("new");
@@ -387,34 +399,46 @@ fn date(at: SystemTime) -> Timestamp {
     Timestamp(0) + since
 }
 
-/// Removes the lock of a process that has ended. One that was just made may not be held yet.
+/// Removes the lock of a process that has ended. A new lock may not be held yet.
 fn remove_if_free(lock: &Path) {
-    let is_old = |file: &File| {
-        let made = file.metadata().and_then(|about| about.modified()).ok();
-        made.is_some_and(|made| clock::wall_clock_now().since(date(made)) > JUST_MADE)
-    };
     if let Ok(file) = File::open(lock)
         && is_old(&file)
         && file.try_lock().is_ok()
     {
-        // Another process may have done so.
+        // Another process may have removed it.
         let _ = std::fs::remove_file(lock);
     }
+}
+
+fn is_old(file: &File) -> bool {
+    let made = file.metadata().and_then(|about| about.modified()).ok();
+    made.is_some_and(|made| clock::wall_clock_now().since(date(made)) > JUST_MADE)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dispatcher_operate::request::AtLeastOne;
+    use dispatcher_operate::verbs::redrive::RedriveRequest;
 
     fn record(files: &JobFiles) -> JobRecord {
-        let order = JobOrder {
-            apply: true,
-            first: Some(100),
-            ..JobOrder::new(JobKind::Redrive, "local:q.dead")
+        let task = JobTask {
+            queue: "local:q.dead".to_owned(),
+            work: Work::Redrive(Box::new(RedriveRequest {
+                apply: Some(true),
+                first: Some(AtLeastOne(100)),
+                ..RedriveRequest::default()
+            })),
+            has_edits: false,
+            restarts: 0,
         };
-        let mut record = JobRecord::new(order, Requester::default(), files.owner());
+        let mut record = JobRecord::new(task, &Requester::default(), files.owner());
         record.report.moved = 60;
         record
+    }
+
+    fn counting() -> Work {
+        Work::Redrive(Box::default())
     }
 
     #[test]
@@ -437,8 +461,8 @@ mod tests {
 
     #[test]
     fn of_the_processes_of_a_folder_one_goes_on_with_a_job_and_one_takes_from_a_queue() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let folder = folder.path().join("jobs");
+        let parent = tempfile::tempdir().expect("a folder");
+        let folder = parent.path().join("jobs");
         let [mut first, mut second] = [&folder, &folder].map(|place| JobFiles::new(place.clone()));
         let mut older = record(&first);
         older.end(JobState::Cancelled, None);
@@ -486,19 +510,19 @@ mod tests {
     fn what_is_left_of_a_cut_job_is_what_it_did_not_move() {
         let files = JobFiles::new("unused".into());
         let mut cut = record(&files);
-        assert!(cut.rest().is_err(), "it runs");
+        assert!(cut.rest().is_err(), "it is running");
         cut.end(JobState::Cut, None);
-        assert_eq!(cut.rest().expect("it can be").first, Some(40));
+        assert_eq!(cut.rest().expect("it can be").work.first(), Some(40));
         cut.report.moved = 100;
         cut.end(JobState::Done, None);
         assert!(cut.rest().is_err(), "it is complete");
         cut.report.moved = 10;
         cut.report.end = Some(End::DestinationFails);
         assert!(cut.rest().is_ok(), "it ended early");
-        cut.order.has_edits = true;
+        cut.task.has_edits = true;
         assert!(cut.rest().is_err(), "its bodies are gone");
-        cut.order.has_edits = false;
-        cut.order.apply = false;
+        cut.task.has_edits = false;
+        cut.task.work = counting();
         assert!(cut.rest().is_err(), "it moved nothing");
     }
 
@@ -507,18 +531,18 @@ mod tests {
         let mut cut = record(&JobFiles::new("unused".into()));
         cut.report.not_deleted = 30;
         cut.end(JobState::Cut, None);
-        assert_eq!(cut.rest().expect("it can be").first, Some(10));
+        assert_eq!(cut.rest().expect("it can be").work.first(), Some(10));
     }
 
     #[test]
     fn the_audit_counts_what_a_dry_run_received() {
         let mut counted = record(&JobFiles::new("unused".into()));
-        counted.order.apply = false;
+        let moving = std::mem::replace(&mut counted.task.work, counting());
         counted.report.moved = 0;
         assert_eq!(counted.changed(), 0, "its queue was listed");
         counted.report.received = 7;
         assert_eq!(counted.changed(), 7);
-        counted.order.apply = true;
+        counted.task.work = moving;
         counted.report.moved = 3;
         assert_eq!(counted.changed(), 3);
     }
@@ -528,7 +552,7 @@ mod tests {
         let mut cut = record(&JobFiles::new("unused".into()));
         cut.end(JobState::Cut, None);
         for _ in 0..MOST_RESTARTS {
-            cut.order = cut.rest().expect("it can be");
+            cut.task = cut.rest().expect("it can be");
         }
         let why = cut.rest().expect_err("it ends early each time");
         assert!(why.contains("10 times"), "{why}");

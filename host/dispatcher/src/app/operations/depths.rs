@@ -1,42 +1,46 @@
-//! How much queues hold: asked when somebody wants to know, a few at a time, and kept for some seconds.
+//! The depths of queues, requested when a caller needs them, a few at a time, and cached for some
+//! seconds.
 
 use super::super::build::schedule::Schedules;
 use super::within;
-use crate::admin::operations::{DepthView, QueueView};
-use crate::config::prices::Prices;
-use crate::name::QueueName;
-use crate::telemetry::depths::QueueDepths;
+use dispatcher_config::name::QueueName;
+use dispatcher_config::prices::Prices;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::queue::{Depth, Queue};
 use dispatcher_core::tasks;
+use dispatcher_operate::operations::{DepthView, QueueView};
+use dispatcher_telemetry::depths::{DeadLetters, QueueDepths};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-/// For how long an answer is shown before it is asked for again.
+/// How long a depth is cached.
 const KEPT: Duration = Duration::from_secs(5);
-/// The same where calls are billed: as often as the dashboard asks while somebody looks.
+/// How long a depth is cached if calls are billed: the interval of the dashboard's requests while a
+/// page is open.
 const KEPT_WHERE_BILLED: Duration = Duration::from_secs(15);
-/// How many queues are asked at a time.
+/// The number of concurrent requests.
 const ABREAST: usize = 16;
-/// How many are asked in one call, where one call can ask several: no call for work waits long.
+/// The maximum number of queues in one call, if a call can ask several. The limit keeps calls for
+/// messages from waiting long.
 const AT_ONCE: usize = 256;
-/// How long one may take to answer.
+/// The time limit of a request.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Opening a queue takes so many calls where its name must be looked up.
+/// The number of calls that opening a queue takes if its name must be looked up.
 const OPENING: usize = 2;
 
-/// An answer, and when it was asked for.
-type Kept = (BootInstant, Result<Depth, String>);
+/// An answer, and when it was requested.
+type KeptDepth = (BootInstant, Result<Depth, String>);
 
-/// What queues answered last.
+/// The last depths of queues.
 pub(super) struct Depths {
     schedules: Arc<Schedules>,
-    /// What metrics show.
+    /// The depths that metrics show.
     shown: Arc<QueueDepths>,
     prices: Prices,
-    kept: Mutex<HashMap<String, Kept>>,
+    kept: Mutex<HashMap<String, KeptDepth>>,
     dead_letter_queues: Mutex<HashMap<String, Arc<dyn Queue>>>,
 }
 
@@ -51,22 +55,22 @@ impl Depths {
         }
     }
 
-    /// Adds the depths of queues, which `opened` has, and of their dead-letter queues. How many calls
-    /// it made.
+    /// Adds the depths of queues in `opened` and of their dead-letter queues. Returns how many
+    /// calls it made.
     pub(super) async fn add(
         &self,
         queues: &mut [QueueView],
         opened: impl Fn(&str) -> Option<Arc<dyn Queue>>,
     ) -> usize {
-        let names = queues
+        let of_views = queues
             .iter()
             .map(|view| (&*view.queue, view.dead_letter_queue.as_deref()));
-        let mut names = each_once(names);
+        let mut names = each_once(of_views);
         names.retain(|name| !self.is_kept(name));
         let (mut at_once, mut singly) = (Vec::new(), Vec::new());
         for name in names {
             match name.parse::<QueueName>() {
-                Ok(parsed) if parsed.backend.counts_at_once() => {
+                Ok(parsed) if parsed.backend.facts().counts_at_once => {
                     at_once.push((name.to_owned(), parsed));
                 }
                 _ => singly.push((name.to_owned(), opened(name))),
@@ -87,12 +91,19 @@ impl Depths {
         let kept = self.kept();
         for view in queues {
             view.depth = kept.get(&view.queue).map(shown);
-            let dead = view.dead_letter_queue.as_ref();
-            let dead = dead.and_then(|name| kept.get(name));
-            view.dead_letter_depth = dead.map(shown);
+            let dead = view
+                .dead_letter_queue
+                .as_ref()
+                .and_then(|name| Some((name, kept.get(name)?)));
+            view.dead_letter_depth = dead.map(|(_, known)| shown(known));
             if let Some((asked, depth)) = kept.get(&view.queue) {
-                let dead = dead.and_then(|(_, depth)| depth.as_ref().ok());
-                let dead = dead.map(|depth| depth.waiting + depth.in_flight + depth.delayed);
+                let dead = dead.and_then(|(name, (_, depth))| {
+                    let depth = depth.as_ref().ok()?;
+                    Some(DeadLetters {
+                        queue: name.clone(),
+                        messages: depth.waiting + depth.in_flight + depth.delayed,
+                    })
+                });
                 let depth = depth.as_ref().ok().copied();
                 self.shown.record(&view.queue, *asked, depth, dead);
             }
@@ -107,7 +118,7 @@ impl Depths {
         }
     }
 
-    /// Whether what a queue answered last is not too old to be shown.
+    /// Returns whether the last depth of a queue is recent enough to be shown.
     fn is_kept(&self, name: &str) -> bool {
         let asked = self.kept().get(name).map(|(asked, _)| *asked);
         asked.is_some_and(|asked| clock::now().since(asked) < self.kept_for(name))
@@ -117,13 +128,12 @@ impl Depths {
     async fn ask_at_once(&self, names: &[(String, QueueName)]) {
         let asked = clock::now();
         let parsed: Vec<QueueName> = names.iter().map(|(_, name)| name.clone()).collect();
-        let answers = within(PATIENCE, self.schedules.backends().depths(&parsed)).await;
-        let answers: Vec<Result<Depth, String>> = match answers {
-            Ok(answers) => {
-                let answers = answers.into_iter();
-                let answers = answers.map(|answer| answer.map_err(|error| error.to_string()));
-                answers.collect()
-            }
+        let in_time = within(PATIENCE, self.schedules.backends().depths(&parsed)).await;
+        let answers: Vec<Result<Depth, String>> = match in_time {
+            Ok(depths) => depths
+                .into_iter()
+                .map(|depth| depth.map_err(|error| error.to_string()))
+                .collect(),
             Err(_) => vec![Err(late()); names.len()],
         };
         let mut kept = self.kept();
@@ -143,8 +153,9 @@ impl Depths {
             };
             queue.depth().await.map_err(|error| error.to_string())
         };
-        let answer = within(PATIENCE, answer).await;
-        let answer = answer.unwrap_or_else(|_| Err(late()));
+        let answer = within(PATIENCE, answer)
+            .await
+            .unwrap_or_else(|_| Err(late()));
         self.shown.count_calls(name, calls);
         self.kept().insert(name.to_owned(), (asked, answer));
         calls
@@ -161,36 +172,40 @@ impl Depths {
         }
         let parsed: QueueName = name.parse()?;
         *calls += OPENING;
-        let opened = self.schedules.backends().open_existing(&parsed).await;
-        let opened = opened.map_err(|error| error.to_string())?;
+        let opened = self
+            .schedules
+            .backends()
+            .open_existing(&parsed)
+            .await
+            .map_err(|error| error.to_string())?;
         let mut queues = self.dead_letter_queues();
         queues.insert(name.to_owned(), opened.clone());
         Ok(opened)
     }
 
-    fn kept(&self) -> MutexGuard<'_, HashMap<String, Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn kept(&self) -> MutexGuard<'_, HashMap<String, KeptDepth>> {
+        self.kept.lock()
     }
 
     fn dead_letter_queues(&self) -> MutexGuard<'_, HashMap<String, Arc<dyn Queue>>> {
-        let queues = self.dead_letter_queues.lock();
-        queues.unwrap_or_else(PoisonError::into_inner)
+        self.dead_letter_queues.lock()
     }
 }
 
-/// What is shown of a queue that did not answer in time.
+/// Returns the error of a queue that did not answer in time.
 fn late() -> String {
     format!("no answer within {} s", PATIENCE.as_secs())
 }
 
-/// The names of queues and of their dead-letter queues. Several may share one.
+/// Returns the names of queues and their dead-letter queues, each once. Several queues may share a
+/// dead-letter queue.
 fn each_once<'a>(queues: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> Vec<&'a str> {
     let names = queues.flat_map(|(queue, dead)| std::iter::once(queue).chain(dead));
     let mut seen = HashSet::new();
     names.filter(|name| seen.insert(*name)).collect()
 }
 
-fn shown((asked, answer): &Kept) -> DepthView {
+fn shown((asked, answer): &KeptDepth) -> DepthView {
     let asked_s_ago = clock::now().since(*asked).as_secs_f64();
     DepthView::of(answer.as_ref().map_err(Clone::clone), asked_s_ago)
 }

@@ -1,25 +1,25 @@
-//! What `doctor` found last, for whoever asks within a minute: also that it could not look.
+//! Caches the last result of `doctor` for a minute, including a failure.
 
 use super::within;
-use crate::admin::operations::FindingView;
-use crate::admin::problem::CallProblem;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
+use dispatcher_operate::operations::FindingView;
+use dispatcher_operate::problem::CallProblem;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// For how long an answer is shown before it is looked for again.
+/// How long a result is cached.
 const KEPT: Duration = Duration::from_secs(60);
-/// How long a look may take, for which plugins are compiled.
+/// The time limit of an inspection, which compiles plugins.
 const LOOKING: Duration = Duration::from_secs(50);
-/// How long whoever asks waits, also for a look that somebody else began.
+/// How long a caller waits, also for an inspection that another caller started.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-type Found = Result<Vec<FindingView>, CallProblem>;
+type FindingsResult = Result<Vec<FindingView>, CallProblem>;
 
-/// The last answer, and when its look began.
+/// The last result, and when its inspection began.
 pub(super) struct Findings {
-    kept: Mutex<Option<(BootInstant, Found)>>,
+    kept: Mutex<Option<(BootInstant, FindingsResult)>>,
     looking: Duration,
     patience: Duration,
 }
@@ -35,8 +35,8 @@ impl Default for Findings {
 }
 
 impl Findings {
-    /// The last answer and its age in seconds, or that of `look`. Whoever asks meanwhile waits for the
-    /// same answer, and no longer than for its own.
+    /// Returns the last findings with their age in seconds, or those of `look`. Concurrent callers
+    /// wait for the same result, each no longer than its own time limit.
     pub(super) async fn get(
         &self,
         look: impl Future<Output = Vec<FindingView>>,

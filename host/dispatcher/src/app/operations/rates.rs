@@ -1,31 +1,32 @@
-//! What each queue did over the last minute, by a few samples that a task takes: messages and calls in
-//! a second, and how long attempts took.
+//! The rates of each queue over the last minute, from samples that a task takes: messages and calls
+//! per second, and the durations of attempts.
 
-use crate::admin::operations::{QueueRates, RecentWork};
-use crate::config::prices::Prices;
+use dispatcher_config::prices::Prices;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::telemetry::metrics::Meters;
 use dispatcher_core::telemetry::metrics::histogram::Samples;
 use dispatcher_core::telemetry::metrics::meter::Meter;
+use dispatcher_operate::operations::{QueueRates, RecentWork};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How often a sample is taken.
+/// The interval of samples.
 const EVERY: Duration = Duration::from_secs(10);
-/// How many are kept: a minute.
+/// The number of samples that are kept: a minute.
 const KEPT: usize = 7;
 
-/// What a queue did since the start.
+/// The counts of a queue since the start.
 #[derive(Debug, Clone, Default)]
 struct Sample {
     received: u64,
     done: u64,
     failed: u64,
     calls: u64,
-    /// How long attempts took: the same as before where none has ended.
+    /// The durations of attempts, shared with the previous sample if none has ended since.
     durations: Arc<Samples>,
 }
 
@@ -33,18 +34,21 @@ struct Sample {
 pub(crate) struct Rates {
     meters: Arc<Meters>,
     places: HashMap<String, usize>,
-    /// What a million calls for each queue cost, in US dollars.
+    /// The price of a million calls for each queue, in US dollars.
     prices: Vec<Option<f64>>,
     samples: Mutex<VecDeque<(BootInstant, Vec<Sample>)>>,
 }
 
 impl Rates {
     pub(super) fn new(meters: &Arc<Meters>, prices: &Prices) -> Self {
-        let names = || meters.iter().map(|(name, _)| name);
-        let places = names().enumerate();
-        let prices = names().map(|name| prices.dollars_per_million_calls(name));
+        let places = meters.iter().enumerate();
+        let prices = meters
+            .iter()
+            .map(|(name, _)| prices.dollars_per_million_calls(name));
         let rates = Self {
-            places: places.map(|(at, name)| (name.to_string(), at)).collect(),
+            places: places
+                .map(|(at, (name, _))| (name.to_string(), at))
+                .collect(),
             prices: prices.collect(),
             meters: meters.clone(),
             samples: Mutex::default(),
@@ -65,21 +69,22 @@ impl Rates {
 
     fn sample(&self, now: BootInstant) {
         let mut samples = self.lock();
-        let none = Arc::<Samples>::default();
-        let last = |at: usize| {
-            let last = samples.back().and_then(|(_, all)| all.get(at));
-            last.map_or_else(|| Sample::before_all(&none), Clone::clone)
-        };
+        let first = Sample::default();
         let meters = self.meters.iter().enumerate();
-        let all = meters.map(|(at, (_, meter))| Sample::after(&last(at), meter));
-        let all = all.collect();
+        let all = meters
+            .map(|(at, (_, meter))| {
+                let last = samples.back().and_then(|(_, all)| all.get(at));
+                Sample::after(last.unwrap_or(&first), meter)
+            })
+            .collect();
         if samples.len() == KEPT {
             samples.pop_front();
         }
         samples.push_back((now, all));
     }
 
-    /// What a queue did since the oldest sample; nothing while that is younger than a second.
+    /// Returns the rates of a queue since the oldest sample, or `None` if that is less than a
+    /// second old.
     pub(super) fn of(&self, queue: &str, meter: &Meter) -> Option<(QueueRates, RecentWork)> {
         let at = *self.places.get(queue)?;
         let samples = self.lock();
@@ -90,20 +95,12 @@ impl Rates {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<(BootInstant, Vec<Sample>)>> {
-        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
+        self.samples.lock()
     }
 }
 
 impl Sample {
-    /// Shares the empty durations of all queues.
-    fn before_all(none: &Arc<Samples>) -> Self {
-        Self {
-            durations: Arc::clone(none),
-            ..Self::default()
-        }
-    }
-
-    /// Of a meter, some time after another sample of it.
+    /// Takes a sample of a meter, after an earlier one.
     fn after(before: &Self, meter: &Meter) -> Self {
         let [received, done, failed, calls] =
             [&meter.received, &meter.done, &meter.failed, &meter.calls]
@@ -158,21 +155,22 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    fn handle(meter: &Meter, messages: u64, took: Duration) {
+        for _ in 0..messages {
+            meter.took(took, None, None);
+            meter.received.one();
+            meter.done.one();
+            meter.calls.one();
+        }
+    }
+
     #[test]
     fn rates_and_times_are_those_of_what_was_added() {
         let meters = Meters::new(["local:a"]);
         let meter = meters.of("local:a").expect("it is there");
-        let count = |done: u64, took: Duration| {
-            for _ in 0..done {
-                meter.took(took, None, None);
-                meter.received.one();
-                meter.done.one();
-                meter.calls.one();
-            }
-        };
-        count(5, 9 * SECOND);
+        handle(&meter, 5, 9 * SECOND);
         let before = Sample::after(&Sample::default(), &meter);
-        count(20, SECOND / 10);
+        handle(&meter, 20, SECOND / 10);
         meter.failed.one();
         let now = Sample::after(&before, &meter);
         let (rates, work) = now

@@ -1,29 +1,27 @@
-//! Scheduled messages as the admin API shows and changes them.
+//! Lists and changes scheduled messages for the admin API.
 
 use super::{PATIENCE, within};
-use crate::admin::operations::{ScheduleResult, ScheduleView};
-use crate::admin::problem::{CallProblem, FieldProblem, StatusCode};
-use crate::admin::rfc3339;
 use crate::app::build::schedule::{LaterError, ListedJob, Schedules};
-use crate::name::QueueName;
-use dispatcher_core::schedule::Cancelled;
+use dispatcher_config::name::QueueName;
+use dispatcher_core::schedule::JobCancellation;
+use dispatcher_operate::operations::{ScheduleResult, ScheduleView};
+use dispatcher_operate::problem::{CallProblem, FieldProblem, StatusCode};
 
-/// The first scheduled messages for a queue.
+/// Returns the first scheduled messages for a queue.
 pub(in crate::app) async fn list(
     schedules: &Schedules,
     queue: &str,
     limit: usize,
 ) -> Result<Vec<ScheduleView>, CallProblem> {
-    let bad = |found: String| CallProblem {
+    let name: QueueName = queue.parse().map_err(|found: String| CallProblem {
         status: StatusCode::BAD_REQUEST,
         ..CallProblem::fields(vec![FieldProblem::new("queue", &found, "a queue")])
-    };
-    let name: QueueName = queue.parse().map_err(bad)?;
+    })?;
     let asked = within(PATIENCE, schedules.first(&name, limit)).await?;
     let found = asked.map_err(|error| failed(&error))?;
     let view = found.into_iter().map(|ListedJob { id, job }| ScheduleView {
         id,
-        due: rfc3339(job.due),
+        due: job.due.to_string(),
         every: job
             .every
             .map(|every| format!("{} {}", every.pattern, every.zone)),
@@ -43,8 +41,8 @@ pub(in crate::app) async fn run_now(
         return Ok(result(id, &name));
     }
     Err(CallProblem::not_found(format!(
-        "No message `{id}` waits in a schedule, or it is just being sent. One that its queue delays by \
-         itself cannot be sent early."
+        "No message `{id}` waits in a schedule, or it is being sent at this moment. A message that \
+         its queue delays by itself cannot be sent early."
     )))
 }
 
@@ -56,18 +54,18 @@ pub(in crate::app) async fn cancel(
     let (name, job) = place(id)?;
     let asked = within(PATIENCE, schedules.cancel(&name, job)).await?;
     match asked.map_err(|error| failed(&error))? {
-        Cancelled::Yes => Ok(result(id, &name)),
-        Cancelled::Unknown => Err(CallProblem::not_found(format!(
+        JobCancellation::Yes => Ok(result(id, &name)),
+        JobCancellation::Unknown => Err(CallProblem::not_found(format!(
             "There is no scheduled message `{id}`: it was sent, was cancelled, or never existed."
         ))),
-        Cancelled::BeingSent => {
+        JobCancellation::BeingSent => {
             let why = format!("Message `{id}` is being sent at this moment. Nothing was done.");
             Err(CallProblem::new(StatusCode::CONFLICT, why))
         }
     }
 }
 
-/// The queue and the rest of an id.
+/// Splits an id into the queue and the rest.
 fn place(id: &str) -> Result<(QueueName, &str), CallProblem> {
     let parts = id.rsplit_once('/').filter(|(_, job)| !job.is_empty());
     let parsed = parts.and_then(|(queue, job)| Some((queue.parse().ok()?, job)));

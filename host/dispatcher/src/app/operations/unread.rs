@@ -1,27 +1,27 @@
-//! Queues that hold messages and that nobody is known to receive from: asked when somebody looks, where
-//! a backend lists its queues for nothing, and kept for some time.
+//! Finds queues with messages but without a known receiver. Runs when a client asks, only for
+//! backends that list their queues for free, and caches the result for some time.
 
 use super::super::build::schedule::Schedules;
-use crate::admin::operations::{UnreadLook, UnreadQueue};
-use crate::name::QueueName;
+use dispatcher_config::name::QueueName;
 use dispatcher_core::backend::Backend;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
+use dispatcher_operate::operations::{UnreadLook, UnreadQueue};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// For how long what was found is shown.
+/// How long a result is cached.
 const KEPT: Duration = Duration::from_secs(30);
-/// How long all of it may take.
+/// The time limit of the whole search.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// So many queues are asked how much they hold.
+/// The maximum number of queues whose depth is requested.
 const MOST: usize = 1_000;
-/// So many are shown, those that hold most.
+/// The maximum number of queues shown: those with the most messages.
 const SHOWN: usize = 10;
 
-/// What was found last.
+/// The last result.
 pub(super) struct Unread {
     schedules: Arc<Schedules>,
     kept: Mutex<Option<(BootInstant, UnreadLook)>>,
@@ -35,8 +35,8 @@ impl Unread {
         }
     }
 
-    /// Those of the backends of this process's queues; `read` are these queues, and those that dead
-    /// letters go to.
+    /// Returns the queues without a receiver on the backends of this process's queues; `read` are
+    /// these queues and their dead-letter queues.
     pub(super) async fn look(&self, read: impl FnOnce() -> BTreeSet<QueueName>) -> UnreadLook {
         let mut kept = self.kept.lock().await;
         let now = clock::now();
@@ -66,7 +66,7 @@ impl Unread {
         let backends: BTreeSet<&'static dyn Backend> =
             read.iter().map(|name| name.backend).collect();
         for backend in backends {
-            if !(backend.is_embedded() || backend.lists_workers()) {
+            if !(backend.facts().is_embedded || backend.facts().lists_workers) {
                 continue;
             }
             if self.of_backend(backend, read, found).await.is_none() {
@@ -76,7 +76,8 @@ impl Unread {
         }
     }
 
-    /// Adds those of a backend; nothing where its queues or their receivers cannot be listed.
+    /// Adds the queues of a backend. Returns `None` if its queues or their receivers cannot be
+    /// listed.
     async fn of_backend(
         &self,
         backend: &'static dyn Backend,
@@ -85,21 +86,24 @@ impl Unread {
     ) -> Option<()> {
         let backends = self.schedules.backends();
         let mut names = backends.list(backend).await.ok()?;
-        if backend.lists_workers() {
+        if backend.facts().lists_workers {
             let workers = backends.workers(backend).await.ok()?;
             let queues = workers.into_iter().flat_map(|worker| worker.queues);
             let elsewhere: BTreeSet<String> = queues.map(|(queue, _)| queue).collect();
             names.retain(|name| !elsewhere.contains(&name.name));
         }
-        // Dead letters wait for a person.
+        // Dead letters wait for an operator.
         names.retain(|name| !read.contains(name) && backend.has_dead_letters(&name.name));
         found.incomplete = cut(&mut names).or(found.incomplete.take());
         let depths = backends.depths(&names).await;
-        let waiting = names.into_iter().zip(depths).filter_map(|(name, depth)| {
-            let waiting = depth.ok()?.waiting;
-            (waiting > 0).then_some((name, waiting))
-        });
-        let mut waiting: Vec<(QueueName, u64)> = waiting.collect();
+        let mut waiting: Vec<(QueueName, u64)> = names
+            .into_iter()
+            .zip(depths)
+            .filter_map(|(name, depth)| {
+                let waiting = depth.ok()?.waiting;
+                (waiting > 0).then_some((name, waiting))
+            })
+            .collect();
         waiting.sort_by_key(|(_, waiting)| std::cmp::Reverse(*waiting));
         let mut count = 0;
         for (name, waiting) in waiting {
@@ -108,14 +112,14 @@ impl Unread {
                 found.queues.push(UnreadQueue {
                     queue: name.to_string(),
                     waiting,
-                    knows_all_receivers: backend.lists_workers(),
+                    knows_all_receivers: backend.facts().lists_workers,
                 });
             }
         }
         Some(())
     }
 
-    /// Whether a queue's redrive policy leads there.
+    /// Returns whether the redrive policy of any queue leads to this queue.
     async fn is_dead_letter_queue(&self, name: &QueueName) -> bool {
         let Ok(queue) = self.schedules.backends().open_existing(name).await else {
             return false;
@@ -127,28 +131,29 @@ impl Unread {
     }
 }
 
-/// Leaves as many queues as are asked how much they hold. Why that is not all of them.
+/// Limits the number of queues whose depth is requested. Returns a note if some are left out.
 fn cut(names: &mut Vec<QueueName>) -> Option<String> {
     let all = names.len();
     names.truncate(MOST);
-    (all > MOST).then(|| format!("there are {all}, and {MOST} are asked"))
+    (all > MOST).then(|| format!("there are {all}, and only {MOST} are asked"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn names(count: usize) -> Vec<QueueName> {
+        let names = (0..count).map(|number| format!("local:q{number}").parse());
+        names.collect::<Result<_, _>>().expect("names")
+    }
+
     #[test]
     fn a_look_at_some_queues_says_of_how_many() {
-        let names = |count: usize| -> Vec<QueueName> {
-            let names = (0..count).map(|number| format!("local:q{number}").parse());
-            names.collect::<Result<_, _>>().expect("names")
-        };
         let mut all = names(MOST);
         assert_eq!(cut(&mut all), None);
         let mut more = names(MOST + 1);
         let why = cut(&mut more).expect("not all");
         assert_eq!(more.len(), MOST);
-        assert_eq!(why, "there are 1001, and 1000 are asked");
+        assert_eq!(why, "there are 1001, and only 1000 are asked");
     }
 }

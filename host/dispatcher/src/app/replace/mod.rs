@@ -1,18 +1,22 @@
 //! Replaces plugins at run time: when a file changes, when the settings are reloaded, or on
-//! request. Loads the new version beside the old one, and swaps; a refused version changes nothing.
+//! request. Loads the new version while the old one runs, and swaps them. A refused version changes
+//! nothing.
 
 use super::build::plugins::Loader;
-use super::build::versions::Looked;
+use super::build::versions::VersionCheck;
 use super::watch::FileWatch;
-use crate::config::problem::Problem;
-use crate::config::{PluginConfig, Route, Source};
-use crate::telemetry::plugins;
-use crate::telemetry::plugins::Figures;
+use dispatcher_config::problem::Problem;
+use dispatcher_config::{PluginConfig, Route, Source};
 use dispatcher_core::handler::{Handler, Usage};
-use dispatcher_core::rollout::{Rollout, Stage, Version};
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
+use dispatcher_operate::objects::ReloadResult;
+use dispatcher_operate::problem::{CallProblem, StatusCode};
+use dispatcher_telemetry::plugins;
+use dispatcher_telemetry::plugins::Figures;
+use dispatcher_trials::rollout::{Rollout, Stage, Version};
 use serde::Serialize;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,87 +27,101 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// A route whose plugin can be replaced.
 pub(crate) struct Replaceable {
-    /// The route, with the plugin as it is run now.
+    /// The route, with the plugin that runs now.
     pub route: Route,
-    /// The plugin as the settings want it, where it could not be taken yet.
+    /// The plugin of the new settings, if it could not be applied yet.
     pub wanted: Option<PluginConfig>,
-    /// Who runs it.
+    /// The rollout that runs it.
     pub rollout: Arc<Rollout>,
 }
 
-/// What became of a route's plugin when it was looked at.
+/// The result of checking a route's plugin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Report {
-    /// The route.
+    /// The name of the route.
     pub route: String,
-    /// What is new.
+    /// The new versions.
     pub replaced: Vec<String>,
-    /// What is not taken, and why.
+    /// The refused versions, with the reasons.
     pub refused: Vec<String>,
 }
 
 enum ReloadRequest {
-    /// Look at all files, and say what came of it.
+    /// Check all files, and report the result.
     Look(oneshot::Sender<Vec<Report>>),
-    /// Run these plugins otherwise, by route.
+    /// Run these plugins with new settings, by route.
     Settings(Vec<(String, PluginConfig)>),
 }
 
-/// What came of rolling a canary back.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum RollBack {
-    /// No route of this name has a plugin that can be replaced.
-    NoRoute,
-    /// None of its versions is a canary that takes messages.
-    NoCanary,
-    /// This one was rolled back.
-    Done(Arc<str>),
-}
-
-/// How plugins are asked to be replaced. Cheap to clone.
+/// Requests to replace plugins. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct ReloadRequests {
     requests: UnboundedSender<ReloadRequest>,
-    /// By route.
+    /// The rollouts by route.
     rollouts: Arc<BTreeMap<String, Arc<Rollout>>>,
 }
 
 impl ReloadRequests {
-    /// Looks at all files now. Nothing if the run is about to end.
-    pub(super) async fn look(&self) -> Vec<Report> {
+    /// Checks all files now. Returns how many plugins were replaced, with a report on each, or
+    /// nothing if the run is about to end.
+    pub(super) async fn reload(&self) -> Result<(u64, ReloadResult), CallProblem> {
         let (answer, answered) = oneshot::channel();
         let _ = self.requests.send(ReloadRequest::Look(answer));
-        answered.await.unwrap_or_default()
-    }
-
-    /// Rolls the canary of a route back, at once: also while a version is compiled.
-    pub(super) fn roll_back(&self, route: &str) -> RollBack {
-        match self.rollouts.get(route) {
-            None => RollBack::NoRoute,
-            Some(rollout) => rollout
-                .roll_back()
-                .map_or(RollBack::NoCanary, RollBack::Done),
+        let reports: Vec<Report> = answered.await.unwrap_or_default();
+        let replaced = reports
+            .iter()
+            .filter(|one| !one.replaced.is_empty())
+            .count() as u64;
+        let plugins: Vec<Value> = reports.iter().map(|report| json!(report)).collect();
+        if reports.iter().all(|report| report.refused.is_empty()) {
+            return Ok((replaced, ReloadResult { plugins }));
         }
+        let why = "Not every plugin was replaced; the old versions stay.";
+        Err(CallProblem {
+            more: [("plugins".to_owned(), plugins.into())]
+                .into_iter()
+                .collect(),
+            ..CallProblem::new(StatusCode::UNPROCESSABLE_ENTITY, why)
+        })
     }
 
-    /// Runs these plugins so from now on.
+    /// Rolls back the canary of a route at once, even while a version is compiled. Returns the name
+    /// of the version.
+    pub(super) fn roll_back(&self, route: &str) -> Result<String, CallProblem> {
+        let Some(rollout) = self.rollouts.get(route) else {
+            return Err(CallProblem::not_found(format!(
+                "This process has no route `{route}` with a plugin."
+            )));
+        };
+        let version = rollout.roll_back();
+        version.map(|version| version.to_string()).ok_or_else(|| {
+            let why = format!(
+                "No canary of route `{route}` takes messages. To go back from a current version, put the \
+                 file of the earlier one in its place."
+            );
+            CallProblem::new(StatusCode::CONFLICT, why)
+        })
+    }
+
+    /// Applies new settings to these plugins.
     pub(super) fn settings(&self, plugins: Vec<(String, PluginConfig)>) {
         let _ = self.requests.send(ReloadRequest::Settings(plugins));
     }
 }
 
-/// The task that replaces. Dropped, it ends, and what runs beside the messages' own attempts with it.
-pub(crate) struct Replacing {
+/// The task that replaces plugins. Dropping it ends the task and the work that runs beside the
+/// messages' own attempts.
+pub(crate) struct ReplacementTask {
     _task: Task<()>,
     _over: DropGuard,
 }
 
-/// Begins to watch. `over` is what the loader was started with.
+/// Starts watching. `over` is the token that the loader was started with.
 pub(crate) fn start(
     loader: Loader,
     routes: Vec<Replaceable>,
     over: CancellationToken,
-) -> (Replacing, ReloadRequests) {
+) -> (ReplacementTask, ReloadRequests) {
     let (requests, wishes) = unbounded_channel();
     let rollouts = routes
         .iter()
@@ -117,7 +135,7 @@ pub(crate) fn start(
         loader,
         routes,
     };
-    let replacing = Replacing {
+    let replacing = ReplacementTask {
         _task: tasks::spawn(replacer.run(wishes)),
         _over: over.drop_guard(),
     };
@@ -133,9 +151,9 @@ struct Replacer {
 impl Replacer {
     async fn run(mut self, mut wishes: UnboundedReceiver<ReloadRequest>) {
         self.watch.on(self.files()).await;
-        // What was replaced since it was loaded has been told to nobody.
+        // A file that changed since it was loaded has caused no event.
         self.look(None).await;
-        // Where nobody can wish, files may still change.
+        // Files may still change after all senders are gone.
         let mut open = true;
         loop {
             tokio::select! {
@@ -146,7 +164,8 @@ impl Replacer {
                     }
                     Some(ReloadRequest::Settings(plugins)) => {
                         self.want(plugins);
-                        // Before they are looked at: so what changes meanwhile is told.
+                        // Watches the files before it reads them, so that it notices a change in
+                        // between.
                         self.watch.on(self.files()).await;
                         self.look(None).await;
                     }
@@ -159,42 +178,41 @@ impl Replacer {
         }
     }
 
-    /// Notes what the settings want otherwise than it is run.
+    /// Records the plugins whose settings differ from the running ones.
     fn want(&mut self, plugins: Vec<(String, PluginConfig)>) {
         let mut plugins: BTreeMap<String, PluginConfig> = plugins.into_iter().collect();
         for Replaceable { route, wanted, .. } in &mut self.routes {
             *wanted = plugins.remove(&route.name).filter(|new| {
-                // Where it is written is nothing that is run.
+                // The location of the setting does not affect the run.
                 let at = route.plugin.at.clone();
                 PluginConfig { at, ..new.clone() } != route.plugin
             });
         }
     }
 
-    /// The files of all plugins.
+    /// Returns the files of all plugins.
     fn files(&self) -> Vec<PathBuf> {
         self.routes.iter().flat_map(Replaceable::files).collect()
     }
 
-    /// Looks at every plugin, or at those of some files alone; those that are wanted otherwise in their
-    /// new way. Each on its own: a file that is slow to come delays no other plugin.
+    /// Checks every plugin, or only those of some files, and applies pending settings. Plugins are
+    /// checked concurrently, so a slow file delays no other plugin.
     async fn look(&mut self, of: Option<&[PathBuf]>) -> Vec<Report> {
         let loader = &self.loader;
-        let is_of = |one: &&mut Replaceable| {
+        let routes = self.routes.iter_mut().filter(|one: &&mut Replaceable| {
             of.is_none_or(|changed| one.files().iter().any(|file| changed.contains(file)))
-        };
-        let routes = self.routes.iter_mut().filter(is_of);
+        });
         tasks::all(routes.map(|one| one.look(loader)).collect()).await
     }
 }
 
 impl Replaceable {
-    /// The files that make up the plugin, whether or not they are there.
+    /// Returns the files of the plugin, whether or not they exist.
     fn files(&self) -> Vec<PathBuf> {
         let plugins = std::iter::once(&self.route.plugin).chain(&self.wanted);
         let files = plugins.flat_map(|plugin| {
             let current = match &plugin.code {
-                crate::config::Code::Component(source) => Some(source),
+                dispatcher_config::Code::Component(source) => Some(source),
                 _ => None,
             };
             let canary = plugin.trials.canary.as_ref().map(|trial| &trial.source);
@@ -216,14 +234,13 @@ impl Replaceable {
             next.plugin = wanted.clone();
         }
         let mut looked = loader.look_again(&next, &old, wanted.is_some()).await;
-        // Other settings are taken whole or not at all, and wanted until they are.
+        // New settings are applied completely or not at all, and stay pending until then.
         let taken = wanted.is_none() || looked.problems.is_empty();
-        match taken {
-            true => {
-                *route = next;
-                *wanted = None;
-            }
-            false => looked.changed.clear(),
+        if taken {
+            *route = next;
+            *wanted = None;
+        } else {
+            looked.changed.clear()
         }
         let report = say(&route.name, rollout, &looked);
         if taken && (!report.replaced.is_empty() || is_less(&old, &looked.stage)) {
@@ -233,12 +250,12 @@ impl Replaceable {
     }
 }
 
-/// Whether something that ran beside the current version is gone.
+/// Returns whether a canary or shadow was removed.
 fn is_less(old: &Stage, new: &Stage) -> bool {
     (old.canary.is_some() && new.canary.is_none()) || (old.shadow.is_some() && new.shadow.is_none())
 }
 
-fn say(route: &str, rollout: &Rollout, looked: &Looked) -> Report {
+fn say(route: &str, rollout: &Rollout, looked: &VersionCheck) -> Report {
     let plugin = rollout.plugin();
     for version in &looked.changed {
         tracing::info!(route, plugin, %version, "replaced: new attempts run this version, running ones finish with theirs");
@@ -254,16 +271,9 @@ fn say(route: &str, rollout: &Rollout, looked: &Looked) -> Report {
     }
 }
 
-/// The state of a route's versions, for people and machines.
+/// Returns the state of a route's versions.
 pub(crate) fn figures(rollout: &Rollout) -> Figures {
     let stage = rollout.stage();
-    let version = |version: &Version| {
-        let file = version.label.rsplit_once(" sha256:");
-        plugins::Version {
-            file: file.map_or(&*version.label, |(file, _)| file).to_owned(),
-            sha256: version.digest.to_string(),
-        }
-    };
     let (replaced, refused) = rollout.counts();
     let Usage {
         running,
@@ -273,7 +283,7 @@ pub(crate) fn figures(rollout: &Rollout) -> Figures {
     } = rollout.usage();
     Figures {
         plugin: rollout.plugin().to_owned(),
-        current: version(&stage.current),
+        current: version_figures(&stage.current),
         replaced,
         refused,
         instances: plugins::Instances {
@@ -285,7 +295,7 @@ pub(crate) fn figures(rollout: &Rollout) -> Figures {
         canary: stage.canary.as_ref().map(|canary| {
             let race = canary.race();
             plugins::Canary {
-                version: version(canary.version()),
+                version: version_figures(canary.version()),
                 share: canary.share().map_or(0.0, |share| share.get()),
                 attempts: race.canary.attempts,
                 failed: race.canary.failed,
@@ -294,7 +304,7 @@ pub(crate) fn figures(rollout: &Rollout) -> Figures {
             }
         }),
         shadow: stage.shadow.as_ref().map(|shadow| plugins::Shadow {
-            version: version(shadow.version()),
+            version: version_figures(shadow.version()),
             same: shadow.compared.same.load(Relaxed),
             different: shadow.compared.different.load(Relaxed),
             closed: shadow.compared.closed.load(Relaxed),
@@ -302,6 +312,14 @@ pub(crate) fn figures(rollout: &Rollout) -> Figures {
         }),
         recorded: rollout
             .recorded()
-            .map(|(kept, left_out)| plugins::Recorded { kept, left_out }),
+            .map(|(kept, left_out)| plugins::RecordedCount { kept, left_out }),
+    }
+}
+
+fn version_figures(version: &Version) -> plugins::Version {
+    let file = version.label.rsplit_once(" sha256:");
+    plugins::Version {
+        file: file.map_or(&*version.label, |(file, _)| file).to_owned(),
+        sha256: version.digest.to_string(),
     }
 }

@@ -1,30 +1,32 @@
-//! `dispatcher dev`: build the handler of a folder, run it on the embedded queue, serve that queue to
-//! AWS SDKs, and build again whenever a source changes. Knows no language.
+//! `dispatcher dev`: builds the handler of a folder, runs it on the embedded queue, serves that
+//! queue to AWS SDKs, and rebuilds whenever a source changes. Knows no language.
 
+mod grants;
 mod sources;
+mod token;
 
 use super::flags::{self, DevArgs};
 use super::local::exports;
 use super::plugin::build::{self, Project};
 use super::plugin::language::Language;
 use super::plugin::template::SAMPLE;
-use super::{Typed, block_on_beside_guests, output};
+use super::{LooseArguments, block_on_beside_guests, output};
 use crate::app;
 use crate::app::build::plugins;
 use crate::app::drain::Signals;
-use crate::config;
-use crate::config::Settings;
-use crate::config::declared::LocalSettings;
-use crate::config::flags::Flags;
-use crate::config::problem::Problem;
-use crate::config::section::{Given, Layers};
 use crate::error::{Exit, Failure};
-use crate::telemetry::log;
+use dispatcher_config as config;
+use dispatcher_config::Settings;
+use dispatcher_config::declared::LocalSettings;
+use dispatcher_config::flags::Flags;
+use dispatcher_config::problem::Problem;
+use dispatcher_config::section::{Layers, WrittenValue};
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
 use dispatcher_core::telemetry::counters::Counters;
 use dispatcher_served as served;
-use dispatcher_served::Served;
+use dispatcher_served::ServedFolder;
+use dispatcher_telemetry::log;
 use sources::Sources;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -35,18 +37,22 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 const EXAMPLES: &str = r#"Examples:
   dispatcher plugin new --lang python orders && dispatcher dev orders
       build the handler, run it, and build it again at each save
-  dispatcher send local:default '{"id": "o-1", "amount": 250}'
+  dispatcher send local:orders '{"id": "o-1", "amount": 250}'
       from another terminal in the same folder: the handler runs
-  dispatcher dev orders --queues local:orders --max-attempts 3
+  dispatcher dev orders --queues local:invoices --max-attempts 3
       another queue, and the limits that `dispatcher run` would have
 
-Serves the embedded queue over the SQS protocol, for AWS SDKs: the `export` lines that it prints set
-them up. Health, metrics and what runs are at --admin, 127.0.0.1:9090 or a free port. A build that
-fails is shown, and the old version keeps running. Files in hidden folders and in those that builds
-write (target, node_modules, build, dist) are not watched, nor is what lies outside of the folder,
-apart from files that links in it lead to."#;
+The queue is named after the folder. It is served over the SQS protocol, for AWS SDKs: the `export`
+lines that it prints set them up. Health, metrics and the dashboard are at --admin, by default
+127.0.0.1:9090 or a free port. The dashboard shows the bodies of messages (--admin-bodies false hides
+them); the address that it prints signs you in, with a token that the data folder keeps.
+If a build fails, its errors are shown and the old version keeps running. Hidden folders and the
+folders that builds write (target, node_modules, build, dist) are not watched. Of files outside of
+the folder, only those are watched that a link in the folder points to."#;
 
-/// The admin address, where none is given.
+/// The most characters of a queue's name that are taken from the folder.
+const LONGEST_NAME: usize = 60;
+/// The default admin address.
 const ADMIN: &str = "127.0.0.1:9090";
 
 /// Build a handler, run it on the embedded queue, and rebuild it whenever its source changes
@@ -64,14 +70,16 @@ pub(super) struct Args {
 }
 
 /// Builds, then runs until a signal.
-pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+pub(super) fn run(args: &Args, typed: &LooseArguments) -> Result<(), Failure> {
     let project = Project::open(&args.folder)?;
     let lang = project.language(args.lang)?;
     let flags = flags::settings(&typed.matches);
-    // Where the component will be is known after the build; all other problems are found before it.
+    let flags = with_defaults(&flags, &project)?;
+    // The path of the component is known after the build; all other problems are found before it.
     let (settings, _, mut problems) = settings_of(&flags, &project.usual_component(lang));
+    problems.extend(grants::missing(&project, lang, &flags));
     let listen = LocalSettings::read(Layers(&[&flags.program]), &mut problems).listen;
-    // Without its progress line: tools print beside it.
+    // Without a progress line, because tools print to the same terminal.
     log::start(settings.log.format, &settings.log.level);
     flags::log_notices(&flags);
     if !problems.is_empty() {
@@ -81,24 +89,70 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     block_on_beside_guests(develop(handler, settings, flags, listen))?
 }
 
-/// What is run, from flags that name neither the component nor, perhaps, an admin address.
+/// Adds the settings that a developer expects: a queue of the project's own, and a dashboard with
+/// bodies and actions.
+fn with_defaults(given: &Flags, project: &Project) -> Result<Flags, Failure> {
+    let mut flags = given.clone();
+    if !flags.is_set("queues") {
+        let queue = format!("local:{}", queue_name(project.name()));
+        flags.take("queues", WrittenValue::new("the folder's queue", queue));
+    }
+    let has_admin = flags.is_set("admin");
+    if !flags.is_set("admin-bodies") && !has_admin {
+        flags.take("admin-bodies", WrittenValue::new("the dashboard", "true"));
+    }
+    if !flags.is_set("admin-token-file") && !has_admin {
+        let (settings, _) = config::settings(&flags);
+        let file = token::file(&settings.stores.data)?;
+        let written = WrittenValue::new("the dashboard's token", file.to_string_lossy());
+        flags.take("admin-token-file", written);
+    }
+    Ok(flags)
+}
+
+/// Returns the name of a folder in the characters that names of queues may have.
+fn queue_name(folder: &str) -> String {
+    let name: String = folder
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || "-_.".contains(c) {
+                c
+            } else {
+                '-'
+            }
+        })
+        .take(LONGEST_NAME)
+        .collect();
+    if name.chars().any(char::is_alphanumeric) {
+        name
+    } else {
+        "default".to_owned()
+    }
+}
+
+/// Returns the settings of the run, from flags without the component and perhaps without an admin
+/// address.
 fn settings_of(given: &Flags, component: &Path) -> (Settings, Flags, Vec<Problem>) {
     let mut flags = given.clone();
-    flags.take("plugin", Given::new("FOLDER", component.to_string_lossy()));
+    flags.take(
+        "plugin",
+        WrittenValue::new("FOLDER", component.to_string_lossy()),
+    );
     let is_usual = !flags.is_set("admin");
     if is_usual {
-        flags.take("admin", Given::new("the admin address", ADMIN));
+        flags.take("admin", WrittenValue::new("the admin address", ADMIN));
     }
     let (mut settings, problems) = config::settings(&flags);
     settings.functions = plugins::functions();
     if let Some(admin) = &mut settings.admin {
-        // Another `dispatcher dev` may have the usual port.
+        // Another `dispatcher dev` may use the default port.
         admin.or_any_port = is_usual;
+        admin.prints_sign_in = is_usual;
     }
     (settings, flags, problems)
 }
 
-/// What is built.
+/// The project to build.
 #[derive(Debug, Clone)]
 struct Handler {
     project: Project,
@@ -120,9 +174,9 @@ async fn develop(
     flags: Flags,
     listen: SocketAddr,
 ) -> Result<(), Failure> {
-    let failed = |line: String| Failure::new(Exit::Failed, line);
-    let mut signals = Signals::listen(true)
-        .map_err(|error| failed(format!("cannot listen for signals: {error}")))?;
+    let mut signals = Signals::listen(true).map_err(|error| {
+        Failure::new(Exit::Failed, format!("cannot listen for signals: {error}"))
+    })?;
     let mut sources = Sources::of(&handler.project.folder).await;
     let first = tokio::select! {
         component = first_build(&handler, &mut sources) => Some(component),
@@ -147,7 +201,7 @@ async fn develop(
     Ok(ended?)
 }
 
-/// Builds. A change meanwhile ends the build, and the next one has it.
+/// Builds the component. A change during the build restarts it.
 async fn build_latest(handler: &Handler, sources: &mut Sources) -> Result<PathBuf, Failure> {
     loop {
         build::begin();
@@ -157,7 +211,7 @@ async fn build_latest(handler: &Handler, sources: &mut Sources) -> Result<PathBu
             changed = sources.changed() => note_changed(&changed),
         }
         build::cancel();
-        // What came of it is of the sources before.
+        // The result belongs to outdated sources.
         let _ = building.await;
     }
 }
@@ -166,21 +220,21 @@ fn note_changed(files: &[String]) {
     output::note(format!("changed: {}", files.join(", ")));
 }
 
-/// Builds until it works once.
+/// Builds until it succeeds once.
 async fn first_build(handler: &Handler, sources: &mut Sources) -> PathBuf {
     loop {
         match build_latest(handler, sources).await {
             Ok(component) => return component,
             Err(failure) => {
-                failure.report();
-                output::note("waiting for a change of the sources");
+                failure.report(None);
+                output::note("waiting for a change to the sources");
             }
         }
         note_changed(&sources.changed().await);
     }
 }
 
-/// Builds at each change. The run sees the component change, and replaces it.
+/// Rebuilds after each change. The run detects the new component and replaces it.
 async fn rebuild(handler: Handler, component: PathBuf, mut sources: Sources) {
     loop {
         note_changed(&sources.changed().await);
@@ -191,21 +245,25 @@ async fn rebuild(handler: Handler, component: PathBuf, mut sources: Sources) {
                 built.display()
             )),
             Err(failure) => {
-                failure.report();
+                failure.report(None);
                 output::note("the version before keeps running");
             }
         }
     }
 }
 
-/// The embedded queue on its way to SDKs. Ends when dropped.
-struct Serving {
+/// The embedded queue, served to SDKs until dropped.
+struct ServedEndpoint {
     _stop: DropGuard,
     _answering: Task<()>,
 }
 
-async fn serve(settings: &Settings, flags: &Flags, listen: SocketAddr) -> Result<Serving, Failure> {
-    let served = Served::open(&settings.stores.data)?;
+async fn serve(
+    settings: &Settings,
+    flags: &Flags,
+    listen: SocketAddr,
+) -> Result<ServedEndpoint, Failure> {
+    let served = ServedFolder::open(&settings.stores.data)?;
     let listening = if flags.is_set("listen") {
         served::listen(listen).await
     } else {
@@ -215,8 +273,26 @@ async fn serve(settings: &Settings, flags: &Flags, listen: SocketAddr) -> Result
     tracing::info!(address = %at, "serving the embedded queue over the SQS protocol");
     output::note(exports(at));
     let stop = CancellationToken::new();
-    Ok(Serving {
+    Ok(ServedEndpoint {
         _answering: tasks::spawn(served.serve(listener, stop.clone())),
         _stop: stop.drop_guard(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_is_named_after_the_folder() {
+        for (folder, queue) in [
+            ("orders", "orders"),
+            ("my orders (2)", "my-orders--2-"),
+            ("Größe", "Gr--e"),
+            ("…", "default"),
+        ] {
+            assert_eq!(queue_name(folder), queue, "{folder}");
+        }
+        assert_eq!(queue_name(&"x".repeat(300)).len(), LONGEST_NAME);
+    }
 }

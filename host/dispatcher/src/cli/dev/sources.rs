@@ -1,5 +1,5 @@
-//! The sources of a project: which files they are, and when one has changed. Compares contents, so that
-//! a file which a build writes anew with the same contents is no change.
+//! The source files of a project, and changes in them. Compares contents, so that a file that a
+//! build rewrites with the same contents does not count as changed.
 
 use crate::app::watch::FileWatch;
 use crate::cli::output;
@@ -8,13 +8,13 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What builds write.
+/// The folders that builds write.
 const OUTPUTS: [&str; 5] = ["target", "node_modules", "build", "dist", "__pycache__"];
-/// Locks of packages, which builds write too.
+/// The lock files of packages, which builds also write.
 const LOCKS: [&str; 3] = ["Cargo.lock", "package-lock.json", "go.sum"];
-/// A project with more files is not a handler; the others are not watched.
+/// The maximum number of watched files; a project with more is not a handler.
 const MOST_FILES: usize = 10_000;
-/// Of a larger file its length counts.
+/// The size above which only the length of a file is compared.
 const LARGEST: u64 = 4 * 1024 * 1024;
 
 /// The contents of a file, or its length.
@@ -24,15 +24,15 @@ enum Content {
     Length(u64),
 }
 
-/// What a project's folder holds.
+/// The content of a project's folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Snapshot {
     files: BTreeMap<PathBuf, Content>,
-    /// A file that is added or removed changes its folder.
+    /// The folders: adding or removing a file changes its folder.
     folders: Vec<PathBuf>,
-    /// The files that links lead to: they change elsewhere.
+    /// The targets of links to files, which change elsewhere.
     targets: Vec<PathBuf>,
-    /// What is not watched though it may be a source, in words.
+    /// Descriptions of possible sources that are not watched.
     left_out: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    /// As they are now.
+    /// Reads their current state.
     pub(super) async fn of(root: &Path) -> Self {
         let mut sources = Self {
             root: root.to_owned(),
@@ -57,8 +57,8 @@ impl Sources {
         sources
     }
 
-    /// Returns once one has changed since the last time, with the names of those that have: also of
-    /// those that changed before it was called. Safe to drop and ask again.
+    /// Waits for a change since the last call, and returns the names of the changed files,
+    /// including those that changed before this call. Cancel-safe.
     pub(super) async fn changed(&mut self) -> Vec<String> {
         loop {
             let now = self.look().await;
@@ -128,7 +128,7 @@ impl Snapshot {
         found
     }
 
-    /// Says what is not watched, unless that was said.
+    /// Prints what is not watched, unless it was already printed.
     fn note_left_out(&self, before: &Self) {
         for one in &self.left_out {
             if !before.left_out.contains(one) {
@@ -137,22 +137,25 @@ impl Snapshot {
         }
     }
 
-    /// What is to be watched.
+    /// Returns the paths to watch.
     fn paths(&self) -> Vec<PathBuf> {
         let paths = self.files.keys().chain(&self.folders);
         paths.chain(&self.targets).cloned().collect()
     }
 
-    /// The names of the files that are other, new or gone.
+    /// Returns the names of the changed, new and removed files.
     fn changed(&self, now: &Self, root: &Path) -> Vec<String> {
         let before = self
             .files
             .keys()
             .filter(|file| !now.files.contains_key(*file));
-        let after = now.files.iter();
-        let after = after.filter(|(file, content)| self.files.get(*file) != Some(content));
-        let changed = before.chain(after.map(|(file, _)| file));
-        let changed = changed.map(|file| file.strip_prefix(root).unwrap_or(file));
+        let after = now
+            .files
+            .iter()
+            .filter(|(file, content)| self.files.get(*file) != Some(content));
+        let changed = before
+            .chain(after.map(|(file, _)| file))
+            .map(|file| file.strip_prefix(root).unwrap_or(file));
         changed.map(|file| file.display().to_string()).collect()
     }
 }
@@ -199,16 +202,16 @@ mod tests {
     #[test]
     fn a_change_is_another_content_a_new_file_or_a_missing_one() {
         let root = tempfile::tempdir().expect("a folder");
-        let look = || Snapshot::of(root.path());
         write(root.path(), "a", "1");
         write(root.path(), "b", "1");
-        let before = look();
+        let before = Snapshot::of(root.path());
         write(root.path(), "a", "1");
-        assert_eq!(before, look());
+        assert_eq!(before, Snapshot::of(root.path()));
         write(root.path(), "a", "2");
         write(root.path(), "src/new", "1");
         std::fs::remove_file(root.path().join("b")).expect("removed");
-        assert_eq!(before.changed(&look(), root.path()), ["b", "a", "src/new"]);
+        let after = Snapshot::of(root.path());
+        assert_eq!(before.changed(&after, root.path()), ["b", "a", "src/new"]);
     }
 
     #[tokio::test]
@@ -216,12 +219,13 @@ mod tests {
         let (root, other) = (tempfile::tempdir(), tempfile::tempdir());
         let (root, other) = (root.expect("a folder"), other.expect("a folder"));
         write(other.path(), "shared.py", "1");
-        let link = |target: &Path, name: &str| {
+        for (name, target) in [
+            ("shared.py", other.path().join("shared.py")),
+            ("lib", other.path().to_owned()),
+            ("broken", other.path().join("none")),
+        ] {
             std::os::unix::fs::symlink(target, root.path().join(name)).expect("linked");
-        };
-        link(&other.path().join("shared.py"), "shared.py");
-        link(other.path(), "lib");
-        link(&other.path().join("none"), "broken");
+        }
         let mut sources = Sources::of(root.path()).await;
         assert_eq!(sources.seen.left_out, ["lib: a link to a folder"]);
         write(other.path(), "shared.py", "2");

@@ -1,35 +1,35 @@
-//! `dispatcher plugin invoke --bench`: measure a plugin on one message, on one thread, without
+//! `dispatcher plugin invoke --bench`: measures a plugin on one message, on one thread, without
 //! queue and network.
 
 use super::super::output;
-use super::workbench::{self, Loaded, Workbench};
+use super::workbench::{self, LoadedComponent, Workbench};
 use crate::error::Failure;
 use dispatcher_core::clock;
 use dispatcher_core::message::Message;
-use dispatcher_core::recording::entry::RecordedVerdict;
+use dispatcher_trials::recording::entry::RecordedVerdict;
 use dispatcher_wasm::Reuse;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// An instance that is never thrown away.
+/// Reuses an instance forever.
 const FOR_EVER: Reuse = Reuse {
     count: u64::MAX,
     age: Duration::from_secs(24 * 3600),
     memory: usize::MAX,
 };
 
-/// What many runs took.
+/// The measurements of many runs.
 struct Figures {
     p50: Duration,
     p99: Duration,
     per_second: f64,
-    /// Maximum bytes of an instance's memories.
+    /// The maximum size of an instance's memories, in bytes.
     memory: usize,
     answers: BTreeMap<&'static str, u32>,
 }
 
-/// Measures and prints.
+/// Measures and prints the results.
 pub(super) async fn run(
     workbench: &Workbench,
     message: &Message,
@@ -40,7 +40,7 @@ pub(super) async fn run(
     let began = clock::now();
     drop(workbench.load(None, false)?);
     let compile = clock::now().since(began);
-    // What compiled without success just now is in the cache after this.
+    // Fills the cache, so that the next load does not compile.
     drop(workbench.load(None, true)?);
     let began = clock::now();
     let fresh = workbench.load(None, true)?;
@@ -49,39 +49,42 @@ pub(super) async fn run(
     let cold = measure(&fresh, message, count).await?;
     drop(fresh);
     let reused = workbench.load(Some(FOR_EVER), true)?;
-    // The first makes the instance that the others use.
+    // The first run creates the instance that the others use.
     drop(reused.run(message.clone()).await?);
     output::note(format!("{count} runs in one instance ..."));
     let warm = measure(&reused, message, count).await?;
     let size = workbench.bytes.len();
-    match json {
-        true => output::json(&json!({
+    if json {
+        output::json(&json!({
             "bytes": size,
             "compile_us": micros(compile),
             "load_us": micros(load),
             "count": count,
             "cold": cold.as_json(),
             "warm": warm.as_json(),
-        })),
-        false => {
-            let size = bytesize::ByteSize::b(size as u64);
-            output::line(format!("component  {size}"))?;
-            output::line(format!("compile    {}", time(compile)))?;
-            output::line(format!("load       {} from the cache", time(load)))?;
-            output::line(format!("cold       {}", cold.as_text()))?;
-            output::line(format!("warm       {}", warm.as_text()))
-        }
+        }))
+    } else {
+        let size = bytesize::ByteSize::b(size as u64);
+        output::line(format!("component  {size}"))?;
+        output::line(format!("compile    {}", time(compile)))?;
+        output::line(format!("load       {} from the cache", time(load)))?;
+        output::line(format!("cold       {}", cold.as_text()))?;
+        output::line(format!("warm       {}", warm.as_text()))
     }
 }
 
-async fn measure(plugin: &Loaded, message: &Message, count: u32) -> Result<Figures, Failure> {
+async fn measure(
+    plugin: &LoadedComponent,
+    message: &Message,
+    count: u32,
+) -> Result<Figures, Failure> {
     let mut times = Vec::new();
     let mut memory = 0;
     let mut answers = BTreeMap::new();
     let mut told = false;
     for _ in 0..count {
         let ran = plugin.run(message.clone()).await?;
-        if let Some(scene) = ran.scene.as_ref().filter(|_| !told) {
+        if !told && let Some(scene) = ran.scene.as_ref() {
             workbench::show(scene);
             told = true;
         }
@@ -102,7 +105,8 @@ async fn measure(plugin: &Loaded, message: &Message, count: u32) -> Result<Figur
     })
 }
 
-/// The smallest of sorted times that this percentage does not exceed; zero if there are none.
+/// Returns the smallest of the sorted times that is not exceeded by this percentage of them, or
+/// zero if there are none.
 fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(at).copied().unwrap_or_default()
@@ -163,10 +167,11 @@ mod tests {
 
     #[test]
     fn percentiles_come_from_the_measured_values() {
-        let ms = |from: u64, to| (from..=to).map(Duration::from_millis).collect::<Vec<_>>();
-        assert_eq!(percentile(&ms(1, 100), 50), Duration::from_millis(50));
-        assert_eq!(percentile(&ms(1, 100), 99), Duration::from_millis(99));
-        assert_eq!(percentile(&ms(7, 7), 50), Duration::from_millis(7));
+        let hundred: Vec<Duration> = (1..=100).map(Duration::from_millis).collect();
+        assert_eq!(percentile(&hundred, 50), Duration::from_millis(50));
+        assert_eq!(percentile(&hundred, 99), Duration::from_millis(99));
+        let seven = Duration::from_millis(7);
+        assert_eq!(percentile(&[seven], 50), seven);
         assert_eq!(percentile(&[], 99), Duration::ZERO);
     }
 }

@@ -1,15 +1,15 @@
-//! `dispatcher plugin check`: show what a file is, what it imports and is granted, and whether
-//! `run` would accept it.
+//! `dispatcher plugin check`: shows the kind of a file, its imports and grants, and whether `run`
+//! would accept it.
 
 use super::super::flags::{GuestArgs, LogArgs};
-use super::super::{Typed, block_on, output};
+use super::super::{LooseArguments, block_on, output};
 use super::settings;
 use crate::app::build::versions;
 use crate::app::build::versions::ReadError;
 use crate::app::build::{grants, plugins};
-use crate::config::problem::Problem;
-use crate::config::{Code, PluginConfig, Settings, TIMEOUT};
 use crate::error::{Exit, Failure};
+use dispatcher_config::problem::Problem;
+use dispatcher_config::{Code, PluginConfig, Settings, TIMEOUT};
 use dispatcher_wasm::capability::registry::Capability;
 use dispatcher_wasm::inspect;
 use dispatcher_wasm::inspect::Inspection;
@@ -27,8 +27,9 @@ Examples:
   dispatcher plugin check oci://registry.example/team/orders@sha256:DIGEST
 
 Prints the kind, imports and exports of each file, the capabilities that it requests by its imports,
-and which of them the flags grant. An import is not yet a use: many languages always import files or
-HTTP, and only a call without a grant is denied. Exits with 2 if one of the files would be refused.";
+and which of them the flags grant. Importing something does not mean using it: many languages always
+import files or HTTP, and only a call without a grant is denied. Exits with 2 if one of the files
+would be refused.";
 
 /// Show the kind of plugins, what they import and are granted, and whether they would be refused
 #[derive(Debug, clap::Args)]
@@ -47,8 +48,8 @@ pub(crate) struct Args {
     pub log: LogArgs,
 }
 
-/// Looks at every file; one that is refused does not hide the others.
-pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+/// Checks every file. A refused file does not hide the others.
+pub(super) fn run(args: &Args, typed: &LooseArguments) -> Result<(), Failure> {
     let mut problems = Vec::new();
     let mut rows = Vec::new();
     for file in &args.files {
@@ -73,7 +74,7 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         };
         let inspection = inspect::bytes(&bytes);
         if !args.json {
-            output::bytes(describe(file, &inspection, &plugin).as_bytes())?;
+            output::text(&describe(file, &inspection, &plugin))?;
         }
         let found = load(file, &bytes, &settings, &plugin)?;
         rows.push(row(file, &inspection, &plugin, &found));
@@ -82,13 +83,14 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     if args.json {
         output::json(&Value::Array(rows))?;
     }
-    match problems.is_empty() {
-        true => Ok(()),
-        false => Err(problems.into()),
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(problems.into())
     }
 }
 
-/// Why `run` would not take the file.
+/// Returns the problems with which `run` would refuse the file.
 fn load(
     file: &Path,
     bytes: &[u8],
@@ -114,7 +116,7 @@ fn load(
     })
 }
 
-/// Why there is nothing to look at.
+/// Returns the problems of a file that could not be read.
 fn unread(error: &ReadError) -> Vec<Problem> {
     match error {
         ReadError::File(error) => plugins::of_file(error),
@@ -138,9 +140,10 @@ fn describe(file: &Path, inspection: &Inspection, plugin: &PluginConfig) -> Stri
     }
     for asked in Capability::of(&inspection.imports) {
         let granted = grants::granted(plugin, asked);
-        let answer = match granted.is_empty() {
-            true => format!("denied: {} grants it", asked.flag()),
-            false => format!("granted: {}", granted.join(", ")),
+        let answer = if granted.is_empty() {
+            format!("denied: {} grants it", asked.flag())
+        } else {
+            format!("granted: {}", granted.join(", "))
         };
         text += &format!("  requests {asked}: {answer}\n");
     }

@@ -1,17 +1,17 @@
-//! `dispatcher plugin invoke`: run a plugin on one message, given or recorded, once or many times,
+//! `dispatcher plugin invoke`: runs a plugin on one message, given or recorded, once or many times,
 //! without a queue.
 
 use super::super::flags::{GuestArgs, LogArgs, StoreArgs};
 use super::super::input::MessageArgs;
-use super::super::{Typed, block_on, output};
+use super::super::{LooseArguments, block_on, output};
 use super::workbench::{self, Ran, Workbench};
-use super::{Shown, bench, settings_and_log};
-use crate::config::problem::Problem;
+use super::{ShownOutput, bench, settings_and_log};
 use crate::error::{Exit, Failure};
+use dispatcher_config::problem::Problem;
 use dispatcher_core::clock;
 use dispatcher_core::message::{Message, Receipt};
-use dispatcher_core::recording::entry;
-use dispatcher_core::recording::entry::{Cause, RecordedVerdict};
+use dispatcher_trials::recording::entry;
+use dispatcher_trials::recording::entry::{Cause, RecordedVerdict};
 use dispatcher_wasm::runtime::Insight;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -59,8 +59,8 @@ pub(crate) struct Args {
     #[arg(long)]
     #[arg(conflicts_with = "bench")]
     pub trace: bool,
-    /// Print JSON: {"verdict","after_ms","cause","why"}, and "trace" and "printed" where it broke
-    /// off
+    /// Print JSON: {"verdict","after_ms","cause","why"}, and "trace" and "printed" if it did not
+    /// answer
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -72,11 +72,11 @@ pub(crate) struct Args {
 }
 
 /// Prints the verdict.
-pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+pub(super) fn run(args: &Args, typed: &LooseArguments) -> Result<(), Failure> {
     let shown = match (args.trace, args.bench) {
-        (true, _) => Shown::Calls,
-        (_, true) => Shown::Nothing,
-        _ => Shown::Printed,
+        (true, _) => ShownOutput::Calls,
+        (_, true) => ShownOutput::Nothing,
+        _ => ShownOutput::Printed,
     };
     let (settings, plugin, screen, mut problems) =
         settings_and_log(typed, &args.plugin_file, shown);
@@ -95,29 +95,30 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
             let ran = loaded.run(message.clone()).await?;
             broke |= !print(&ran, args.json)?;
         }
-        match broke {
-            false => Ok(()),
-            true => Err(Failure {
+        if broke {
+            Err(Failure {
                 exit: Exit::Failed,
                 lines: Vec::new(),
-            }),
+            })
+        } else {
+            Ok(())
         }
     })?
 }
 
-/// Prints what became of a message. Whether the plugin answered.
+/// Prints the result of a message. Returns whether the plugin answered.
 fn print(ran: &Ran, json: bool) -> Result<bool, Failure> {
     let answer = RecordedVerdict::of(&ran.verdict);
     if let Some(scene) = &ran.scene {
         workbench::show(scene);
     }
-    match json {
-        true => output::json(&as_json(&answer, ran))?,
-        false => output::line(answer.to_string())?,
+    if json {
+        output::json(&as_json(&answer, ran))?
+    } else {
+        output::line(answer.to_string())?
     }
-    let asked = |cause: &Cause| *cause == Cause::Asked;
     Ok(match &answer {
-        RecordedVerdict::Retry { cause, .. } => asked(cause),
+        RecordedVerdict::Retry { cause, .. } => *cause == Cause::Asked,
         _ => true,
     })
 }
@@ -158,7 +159,7 @@ fn message(args: &Args, problems: &mut Vec<Problem>) -> Message {
     }
 }
 
-/// A message of a recording, by its id or its place.
+/// Returns a message of a recording, by its id or its position.
 fn recorded(recording: &Path, nth: usize, id: Option<&str>) -> Result<Message, Problem> {
     let entries = entry::read_all(recording)
         .map_err(|why| Problem::new("--recorded", why, "what `run --record` wrote"))?;
@@ -168,13 +169,14 @@ fn recorded(recording: &Path, nth: usize, id: Option<&str>) -> Result<Message, P
         Some(id) => entries.find(|entry| entry.message.id == id),
         None => nth.checked_sub(1).and_then(|at| entries.nth(at)),
     };
-    let wanted = || match id {
-        Some(id) => Problem::new(
-            "--id",
-            format!("it does not contain `{id}`"),
-            "a recorded id",
-        ),
-        None => Problem::new("--nth", nth.to_string(), format!("1 to {found}")),
-    };
-    entry.map(|entry| entry.message.into()).ok_or_else(wanted)
+    entry
+        .map(|entry| entry.message.into())
+        .ok_or_else(|| match id {
+            Some(id) => Problem::new(
+                "--id",
+                format!("it does not contain `{id}`"),
+                "a recorded id",
+            ),
+            None => Problem::new("--nth", nth.to_string(), format!("1 to {found}")),
+        })
 }

@@ -26,7 +26,7 @@ pub(crate) enum Language {
 }
 
 impl Language {
-    /// All languages, in the order in which they are listed.
+    /// The languages, in the order of lists.
     pub(crate) const ALL: [Self; 6] = [
         Self::Rust,
         Self::JavaScript,
@@ -36,7 +36,7 @@ impl Language {
         Self::C,
     ];
 
-    /// Its name as a value of `--lang`.
+    /// Returns its name as a value of `--lang`.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Rust => "rust",
@@ -48,7 +48,7 @@ impl Language {
         }
     }
 
-    /// Its name for people.
+    /// Returns its display name.
     pub(crate) const fn title(self) -> &'static str {
         match self {
             Self::Rust => "Rust",
@@ -60,7 +60,12 @@ impl Language {
         }
     }
 
-    /// What a project of it has in its folder.
+    /// Whether a fresh instance costs more than the work of most handlers.
+    pub(crate) const fn starts_slowly(self) -> bool {
+        !matches!(self, Self::Rust | Self::C)
+    }
+
+    /// Returns the file that marks a project of it.
     const fn mark(self) -> &'static str {
         match self {
             Self::Rust => "Cargo.toml",
@@ -82,8 +87,8 @@ impl Language {
         }
     }
 
-    /// Detects the language of a project by the names of the files in its folder, or says why it
-    /// cannot.
+    /// Detects the language of a project by the names of the files in its folder, or explains why
+    /// it cannot.
     pub(crate) fn of(names: &[String]) -> Result<Self, String> {
         let marked = Self::ALL.into_iter().filter(|one| one.is_marked(names));
         match marked.collect::<Vec<_>>()[..] {
@@ -93,15 +98,15 @@ impl Language {
                 Err(format!("no project; wanted one of: {}", wanted.join(", ")))
             }
             ref several => {
-                let found: Vec<_> = several.iter().map(|one| one.title()).collect();
-                let found = found.join(" and ");
+                let titles: Vec<_> = several.iter().map(|one| one.title()).collect();
+                let found = titles.join(" and ");
                 Err(format!("a project of {found}; choose one with --lang"))
             }
         }
     }
 
-    /// Where `plugin build` writes the component of a project, unless cargo is configured
-    /// otherwise.
+    /// Returns the path to which `plugin build` writes the component of a project, unless cargo is
+    /// configured otherwise.
     pub(crate) fn component(self, folder: &Path, name: &str) -> PathBuf {
         match self {
             Self::Rust => {

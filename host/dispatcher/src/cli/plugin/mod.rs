@@ -1,4 +1,4 @@
-//! `dispatcher plugin`: create, build, inspect and try a plugin.
+//! `dispatcher plugin`: creates, builds, inspects and tries a plugin.
 
 mod bench;
 pub(super) mod build;
@@ -10,14 +10,12 @@ mod replay;
 pub(super) mod template;
 mod workbench;
 
-use super::Typed;
-use crate::app::sandbox::Sandbox;
-use crate::config;
-use crate::config::PluginConfig;
-use crate::config::flags::Flags;
-use crate::config::section::Given;
+use super::LooseArguments;
 use crate::error::Failure;
-use crate::telemetry;
+use dispatcher_config as config;
+use dispatcher_config::PluginConfig;
+use dispatcher_config::section::WrittenValue;
+use dispatcher_telemetry as telemetry;
 use std::path::Path;
 
 const EXAMPLES: &str = "\
@@ -40,14 +38,14 @@ pub(super) enum Command {
 }
 
 impl Command {
-    /// Whether it writes files of a project, which are for whom the umask says.
+    /// Returns whether it writes files of a project, whose permissions follow the umask.
     pub(super) const fn writes_project(&self) -> bool {
         matches!(self, Self::New(_) | Self::Build(_))
     }
 }
 
 /// Runs the command.
-pub(super) fn run(command: Command, typed: &Typed) -> Result<(), Failure> {
+pub(super) fn run(command: Command, typed: &LooseArguments) -> Result<(), Failure> {
     match command {
         Command::New(args) => new::run(&args),
         Command::Build(args) => build::run(&args),
@@ -57,19 +55,6 @@ pub(super) fn run(command: Command, typed: &Typed) -> Result<(), Failure> {
     }
 }
 
-/// Loads a component that is granted nothing, to try messages on; `at` is what it is called in problems.
-pub(super) async fn sandbox(at: &str, file: &Path, data: &Path) -> Result<Sandbox, Failure> {
-    let mut flags = Flags::default();
-    flags.take("plugin", Given::new(at, file.to_string_lossy()));
-    flags.take("data", Given::new("--data", data.to_string_lossy()));
-    let (settings, problems) = config::settings(&flags);
-    let plugin = settings.routes.first().map(|route| &route.plugin);
-    let (Some(plugin), true) = (plugin, problems.is_empty()) else {
-        return Err(problems.into());
-    };
-    Ok(Sandbox::load(at, plugin, &settings).await?)
-}
-
 type Set = (
     config::Settings,
     Option<PluginConfig>,
@@ -77,32 +62,32 @@ type Set = (
     Vec<config::problem::Problem>,
 );
 
-/// The plugin as flags have it, as `run --plugin FILE` would see it; the log is set up on the way.
-fn settings(typed: &Typed, file: &Path) -> Set {
-    settings_and_log(typed, file, Shown::Printed)
+/// Returns the settings of the plugin as `run --plugin FILE` would use them. Also sets up the log.
+fn settings(typed: &LooseArguments, file: &Path) -> Set {
+    settings_and_log(typed, file, ShownOutput::Printed)
 }
 
-/// What is shown of a plugin while it runs.
+/// The output of a plugin that is shown while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shown {
-    /// What it prints.
+enum ShownOutput {
+    /// The plugin's output.
     Printed,
-    /// And every call to the host.
+    /// The plugin's output and every call to the host.
     Calls,
-    /// Neither, unless the log's level asks for it by name.
+    /// Neither, unless the log's level names it.
     Nothing,
 }
 
-/// The plugin's settings, with the log set up so.
-fn settings_and_log(typed: &Typed, file: &Path, shown: Shown) -> Set {
+/// Returns the settings of the plugin. Also sets up the log for this output.
+fn settings_and_log(typed: &LooseArguments, file: &Path, shown: ShownOutput) -> Set {
     let mut flags = super::flags::settings(&typed.matches);
-    flags.take("plugin", Given::new("FILE", file.to_string_lossy()));
+    flags.take("plugin", WrittenValue::new("FILE", file.to_string_lossy()));
     let (settings, problems) = config::settings(&flags);
     let (format, level) = (settings.log.format, &settings.log.level);
     let screen = match shown {
-        Shown::Calls => telemetry::log::start_with_calls(format, level),
-        Shown::Printed => telemetry::log::start(format, level),
-        Shown::Nothing => telemetry::log::start(format, &format!("guest=off,{level}")),
+        ShownOutput::Calls => telemetry::log::start_with_calls(format, level),
+        ShownOutput::Printed => telemetry::log::start(format, level),
+        ShownOutput::Nothing => telemetry::log::start(format, &format!("guest=off,{level}")),
     };
     super::flags::log_notices(&flags);
     let plugin = settings.routes.first().map(|route| route.plugin.clone());

@@ -1,4 +1,4 @@
-//! `dispatcher plugin new`: create a project in one of the languages.
+//! `dispatcher plugin new`: creates a project in one of the languages.
 
 use super::language::Language;
 use super::template;
@@ -27,7 +27,7 @@ pub(crate) struct Args {
     pub lang: Language,
 }
 
-/// Writes the project, prints its folder and what to do next.
+/// Writes the project, and prints its folder and the next steps.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let (folder, lang) = (&args.folder, args.lang);
     let name = name(folder).map_err(|why| Failure::new(Exit::Usage, why))?;
@@ -39,7 +39,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let component = lang.component(folder, &name);
     let (folder, component) = (folder.display(), component.display());
     output::note(format!("{name}: a handler in {}; next:", lang.title()));
-    for (command, about) in [
+    let mut steps = vec![
         (
             format!("dev {folder}"),
             "build it, run it, and build it again at each save",
@@ -53,27 +53,37 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             "try it on a message",
         ),
         (format!("run --plugin {component}"), "run it"),
-    ] {
+    ];
+    if lang.starts_slowly() {
+        steps.push((
+            format!("run --plugin {component} --reuse 1000"),
+            "or with instances that handle many messages: faster, without isolation between them",
+        ));
+    }
+    for (command, about) in steps {
         output::note(format!("  dispatcher {command}"));
         output::note(format!("      {about}"));
     }
     Ok(())
 }
 
-/// The project's name: the last part of its folder, if every language can take it.
+/// Returns the name of the project: the last part of its folder, if it is valid in every language.
 fn name(folder: &Path) -> Result<String, String> {
     let at = folder.display();
     let wanted = "wanted lower-case letters, digits, - and _, a letter first";
     let last = folder.file_name().and_then(|name| name.to_str());
     let name = last.ok_or_else(|| format!("{at}: not a project name; {wanted}"))?;
-    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
-    if name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(fits) {
+    if name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name
+            .chars()
+            .all(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_')
+    {
         return Ok(name.to_owned());
     }
     Err(format!("{name}: not a project name; {wanted}"))
 }
 
-/// Nothing of anybody's may be written over.
+/// Checks that no existing file would be overwritten.
 fn is_free(folder: &Path) -> Result<(), Failure> {
     let at = folder.display();
     let taken = match folder.read_dir() {

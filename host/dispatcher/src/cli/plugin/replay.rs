@@ -1,15 +1,15 @@
-//! `dispatcher plugin replay`: run recorded messages against a component, and show differing
+//! `dispatcher plugin replay`: runs recorded messages against a component, and shows differing
 //! answers.
 
 use super::super::flags::{GuestArgs, LogArgs, StoreArgs};
-use super::super::{Typed, block_on, output};
+use super::super::{LooseArguments, block_on, output};
 use super::settings;
 use super::workbench::{self, Workbench};
-use crate::config::problem::Problem;
 use crate::error::{Exit, Failure};
-use dispatcher_core::recording::entry;
-use dispatcher_core::recording::entry::{RecordedMessage, RecordedVerdict};
+use dispatcher_config::problem::Problem;
 use dispatcher_core::telemetry::escape::escape_control_characters;
+use dispatcher_trials::recording::entry;
+use dispatcher_trials::recording::entry::{RecordedMessage, RecordedVerdict};
 use dispatcher_wasm::runtime::Insight;
 use serde_json::json;
 use std::io::BufRead;
@@ -56,25 +56,26 @@ pub(crate) struct Args {
     pub log: LogArgs,
 }
 
-/// Prints what differs.
-pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+/// Prints the differences.
+pub(super) fn run(args: &Args, typed: &LooseArguments) -> Result<(), Failure> {
     let (settings, plugin, screen, mut problems) = settings(typed, &args.plugin_file);
     let entries = entries(args, &mut problems);
-    let Some(plugin) = plugin.filter(|_| problems.is_empty()) else {
+    let (Some(plugin), true) = (plugin, problems.is_empty()) else {
         return Err(problems.into());
     };
     let (mut alike, mut otherwise) = (0, 0);
     block_on(async {
-        let insight = match args.debug {
-            true => Insight::Debugger,
-            false => Insight::Lines,
+        let insight = if args.debug {
+            Insight::Debugger
+        } else {
+            Insight::Lines
         };
         let workbench = Workbench::set_up(&plugin, &settings, insight).await?;
         let loaded = workbench.load_on(&screen, None)?;
         if args.debug {
             wait_for_debugger()?;
         }
-        // What differs is printed beside it, unless that is meant for a program.
+        // Differences are printed above the bar, unless the output is for a program.
         let bar = screen.bar(entries.len() as u64);
         for entry in entries {
             bar.advance(1);
@@ -82,11 +83,12 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
             let ran = loaded.run(message).await?;
             let is = RecordedVerdict::of(&ran.verdict);
             let same = is.is_like(&entry.answer);
-            match same {
-                true => alike += 1,
-                false => otherwise += 1,
+            if same {
+                alike += 1
+            } else {
+                otherwise += 1
             }
-            if let Some(scene) = ran.scene.as_ref().filter(|_| !same) {
+            if !same && let Some(scene) = ran.scene.as_ref() {
                 bar.beside(|| workbench::show(scene));
             }
             bar.beside(|| print(args, &entry, &is, same))?;
@@ -122,7 +124,7 @@ fn print(
     }
 }
 
-/// What is recorded, in the order of the files' names and lines.
+/// Returns the recorded messages, in the order of the files' names and lines.
 fn entries(args: &Args, problems: &mut Vec<Problem>) -> Vec<RecordedMessage> {
     let mut entries = Vec::new();
     for recording in &args.recordings {
@@ -152,6 +154,6 @@ fn wait_for_debugger() -> Result<(), Failure> {
     ));
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
-    let failed = |error: std::io::Error| Failure::new(Exit::Failed, format!("stdin: {error}"));
-    read.map(drop).map_err(failed)
+    read.map(drop)
+        .map_err(|error: std::io::Error| Failure::new(Exit::Failed, format!("stdin: {error}")))
 }

@@ -1,4 +1,4 @@
-//! Sets up one plugin by hand: from a file or a registry, with the grants of the flags, and runs
+//! Sets up one plugin without a run: from a file or a registry, with the grants of the flags. Runs
 //! one message after the other. Opens no queue.
 
 use super::super::output;
@@ -7,33 +7,34 @@ use crate::app::build::grants::Buckets;
 use crate::app::build::plugins;
 use crate::app::build::versions;
 use crate::app::build::versions::ReadError;
-use crate::config::{Code, PluginConfig, Settings, TIMEOUT};
 use crate::error::{Exit, Failure};
-use crate::telemetry::log::Screen;
+use dispatcher_config::{Code, PluginConfig, Settings, TIMEOUT};
 use dispatcher_core::clock;
 use dispatcher_core::handler::{Attempt, Deadline, Handler, TimeLimit};
 use dispatcher_core::message::{FailureReason, Message, Verdict};
 use dispatcher_core::telemetry::escape::escape_control_characters;
+use dispatcher_telemetry::log::Screen;
 use dispatcher_wasm::Reuse;
 use dispatcher_wasm::load;
 use dispatcher_wasm::load::PluginOptions;
 use dispatcher_wasm::runtime::{Insight, Runtime, RuntimeOptions};
 use dispatcher_wasm::scene::{TrapScene, Witness};
+use parking_lot::Mutex;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-/// One under way, and one that is kept for the next.
+/// One running instance, and one that is kept for the next message.
 const INSTANCES: usize = 2;
 
-/// The time limit of an attempt that a person steps through, where none is given.
+/// The default time limit of an attempt that is debugged step by step.
 const AT_A_BREAKPOINT: Duration = Duration::from_secs(12 * 3600);
 
-/// A component that was read, and all that it takes to run it.
+/// A component, with everything needed to run it.
 pub(super) struct Workbench {
-    /// The component as it was read.
+    /// The bytes of the component.
     pub bytes: Vec<u8>,
     name: String,
     insight: Insight,
@@ -45,47 +46,47 @@ pub(super) struct Workbench {
     seen: Arc<AttemptLog>,
 }
 
-/// A plugin on its engine.
-pub(super) struct Loaded {
+/// A loaded plugin.
+pub(super) struct LoadedComponent {
     plugin: load::LoadedPlugin,
     timeout: TimeLimit,
     seen: Arc<AttemptLog>,
 }
 
-/// What became of one message.
+/// The result of one message.
 pub(super) struct Ran {
     /// The verdict.
     pub verdict: Verdict,
-    /// Where it broke off, if it did.
+    /// The place where the plugin trapped, if it did.
     pub scene: Option<TrapScene>,
-    /// Bytes of the instance's memories; 0 where there was no instance.
+    /// The size of the instance's memories, in bytes; 0 without an instance.
     pub memory: usize,
-    /// From the message to its verdict, the making of an instance included.
+    /// The time from the message to its verdict, including the creation of an instance.
     pub took: Duration,
 }
 
-/// Keeps what is reported of the running attempt.
+/// Collects the reports on the running attempt.
 #[derive(Debug, Default)]
 struct AttemptLog(Mutex<(Option<TrapScene>, usize)>);
 
 impl Witness for AttemptLog {
     fn broke(&self, scene: &TrapScene) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).0 = Some(scene.clone());
+        self.0.lock().0 = Some(scene.clone());
     }
 
     fn ended(&self, memory: usize) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).1 = memory;
+        self.0.lock().1 = memory;
     }
 }
 
 impl AttemptLog {
     fn take(&self) -> (Option<TrapScene>, usize) {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.lock())
     }
 }
 
 impl Workbench {
-    /// Reads the component and opens what the settings grant to it.
+    /// Reads the component and opens the grants of the settings.
     pub(super) async fn set_up(
         plugin: &PluginConfig,
         settings: &Settings,
@@ -94,11 +95,12 @@ impl Workbench {
         let Code::Component(source) = &plugin.code else {
             return Err(Failure::new(Exit::Usage, "no component to run"));
         };
-        let bytes = versions::read(source, &settings.stores.data).await;
-        let bytes = bytes.map_err(|error| match error {
-            ReadError::File(error) => Failure::from(plugins::of_file(&error)),
-            ReadError::Image(error) => Failure::from(versions::of_fetch("FILE", &error)),
-        })?;
+        let bytes = versions::read(source, &settings.stores.data)
+            .await
+            .map_err(|error| match error {
+                ReadError::File(error) => Failure::from(plugins::of_file(&error)),
+                ReadError::Image(error) => Failure::from(versions::of_fetch("FILE", &error)),
+            })?;
         let insight = match insight {
             Insight::Lines => Insight::lines_of(&bytes),
             other => other,
@@ -117,7 +119,7 @@ impl Workbench {
         }
         let seen = Arc::<AttemptLog>::default();
         options.witness = Some(seen.clone());
-        // What is compiled for a debugger is not what the next start wants.
+        // Code compiled for a debugger must not be reused by later starts.
         let is_kept = insight != Insight::Debugger;
         Ok(Self {
             bytes,
@@ -125,40 +127,49 @@ impl Workbench {
             insight,
             max_memory: plugin.max_memory(),
             cache: is_kept.then(|| plugins::cache(&settings.stores.data)),
-            functions: plugins::functions().filter(|_| is_kept),
+            functions: if is_kept { plugins::functions() } else { None },
             timeout: plugin.settings.time_limit(timeout),
             options,
             seen,
         })
     }
 
-    /// The same as `load` with the cache, with a line on the terminal for the time that it takes.
-    pub(super) fn load_on(&self, screen: &Screen, reuse: Option<Reuse>) -> Result<Loaded, Failure> {
+    /// Loads the plugin with the cache, and shows a progress line meanwhile.
+    pub(super) fn load_on(
+        &self,
+        screen: &Screen,
+        reuse: Option<Reuse>,
+    ) -> Result<LoadedComponent, Failure> {
         let _line = screen.working(format!("compiling {}", self.name));
         self.load(reuse, true)
     }
 
     /// Compiles the component, or takes it from the cache, and loads it.
-    pub(super) fn load(&self, reuse: Option<Reuse>, cached: bool) -> Result<Loaded, Failure> {
-        let options = |cache| RuntimeOptions {
-            instances: INSTANCES,
-            max_memory: self.max_memory,
-            cache,
-            functions: self.functions.clone().filter(|_| cached),
-        };
+    pub(super) fn load(
+        &self,
+        reuse: Option<Reuse>,
+        cached: bool,
+    ) -> Result<LoadedComponent, Failure> {
         let start = |cache| {
-            let control = Handle::current();
-            Runtime::start_with(self.insight, options(cache), control, Arc::new(drop))
+            let options = RuntimeOptions {
+                instances: INSTANCES,
+                max_memory: self.max_memory,
+                cache,
+                functions: if cached { self.functions.clone() } else { None },
+            };
+            Runtime::start_with(self.insight, options, Handle::current(), Arc::new(drop))
         };
-        // Compiling anew is slower, and no reason not to try a plugin.
-        let runtime = start(self.cache.clone().filter(|_| cached)).or_else(|_| start(None));
-        let runtime = runtime.map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
+        // Without a cache, compiling takes longer but works.
+        let cache = if cached { self.cache.clone() } else { None };
+        let runtime = start(cache)
+            .or_else(|_| start(None))
+            .map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
         let options = PluginOptions {
             reuse,
             ..self.options.clone()
         };
         let plugin = runtime.load_bytes(&self.name, &self.bytes, options);
-        Ok(Loaded {
+        Ok(LoadedComponent {
             plugin: plugin.map_err(|error| Failure::from(plugins::of_file(&error)))?,
             timeout: self.timeout,
             seen: Arc::clone(&self.seen),
@@ -166,8 +177,8 @@ impl Workbench {
     }
 }
 
-impl Loaded {
-    /// Runs the plugin on one message. One that is not answered in time is stopped.
+impl LoadedComponent {
+    /// Runs the plugin on one message. Stops it at the time limit.
     pub(super) async fn run(&self, message: Message) -> Result<Ran, Failure> {
         let began = clock::now();
         let deadline = Deadline::after(self.timeout);
@@ -200,13 +211,13 @@ impl Loaded {
     }
 }
 
-/// Shows a person where an attempt broke off, one function a line.
+/// Prints where an attempt trapped, one function per line.
 pub(super) fn show(scene: &TrapScene) {
     output::note(shown(scene));
 }
 
 fn shown(scene: &TrapScene) -> String {
-    // A recording may name anything, and a component call its functions so.
+    // A recording or a component may contain arbitrary names.
     let mut text = format!(
         "{}\n  message {}, queue {}",
         escape_control_characters(&scene.why),
@@ -240,7 +251,7 @@ fn shown(scene: &TrapScene) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dispatcher_wasm::scene::{Frame, Printed};
+    use dispatcher_wasm::scene::{Frame, PrintedLine};
 
     #[test]
     fn finding_29_trace_contains_no_control_characters() {
@@ -259,8 +270,9 @@ mod tests {
             printed: Vec::new(),
         };
         let shown = shown(&scene);
-        let steering = |letter: &char| letter.is_control() && *letter != '\n';
-        assert_eq!(shown.chars().find(steering), None, "{shown:?}");
+        let mut letters = shown.chars().filter(|letter| *letter != '\n');
+        let steering = letters.find(|letter| letter.is_control());
+        assert_eq!(steering, None, "{shown:?}");
         assert!(
             shown.contains("[31m7") && shown.contains("it said"),
             "{shown:?}"
@@ -269,11 +281,6 @@ mod tests {
 
     #[test]
     fn trace_is_readable() {
-        let frame = |name: &str, at: Option<&str>| Frame {
-            name: name.into(),
-            at: at.map(str::to_owned),
-            times: if at.is_some() { 3 } else { 1 },
-        };
         let scene = TrapScene {
             plugin: "orders".into(),
             queue: "local:default".into(),
@@ -281,11 +288,19 @@ mod tests {
             why: "the plugin trapped".into(),
             waited: false,
             trace: vec![
-                frame("mine::price", Some("src/lib.rs:12")),
-                frame("handle", None),
+                Frame {
+                    name: "mine::price".into(),
+                    at: Some("src/lib.rs:12".into()),
+                    times: 3,
+                },
+                Frame {
+                    name: "handle".into(),
+                    at: None,
+                    times: 1,
+                },
             ],
             outer: 3,
-            printed: vec![Printed {
+            printed: vec![PrintedLine {
                 stream: "stderr",
                 line: "no price".into(),
             }],

@@ -1,17 +1,17 @@
-//! `dispatcher schedule add`: schedule a message, once or periodically.
+//! `dispatcher schedule add`: schedules a message, once or periodically.
 
 use super::{failure, schedules};
-use crate::app::build::schedule::{Added, When, in_time};
+use crate::app::build::schedule::{AddedJob, When, in_time};
 use crate::cli::input::MessageArgs;
-use crate::cli::{Typed, block_on, flags, output};
-use crate::config::problem::Problem;
-use crate::config::section::Given;
-use crate::config::value;
-use crate::config::value::BareUnit;
+use crate::cli::{LooseArguments, block_on, flags, output};
 use crate::error::Failure;
-use crate::name::QueueName;
+use dispatcher_config::name::QueueName;
+use dispatcher_config::problem::Problem;
+use dispatcher_config::section::WrittenValue;
+use dispatcher_config::value;
+use dispatcher_config::value::BareUnit;
 use dispatcher_core::clock;
-use dispatcher_core::message::Outgoing;
+use dispatcher_core::message::OutgoingMessage;
 use dispatcher_core::schedule::cron::Periodic;
 use dispatcher_core::schedule::when;
 use std::path::PathBuf;
@@ -24,8 +24,8 @@ Examples:
   dispatcher schedule add reports --cron '0 9 * * MON-FRI' \\
                           --tz Europe/Berlin --body daily
 
-A pattern has five fields: minute, hour, day, month, weekday; with a sixth before them for seconds.
-Prints the id, with which it can be cancelled, and when it is due.";
+A pattern has five fields: minute, hour, day, month, weekday; an optional sixth before them is for
+seconds. Prints the id, which `schedule cancel` takes, and when the message is due.";
 
 /// Schedule a message, once or periodically
 #[derive(Debug, clap::Args)]
@@ -57,7 +57,7 @@ pub(crate) struct Args {
     /// An attribute of the message; may be repeated
     #[arg(long, value_name = "K=V")]
     pub attribute: Vec<String>,
-    /// The group, whose messages are handled in order
+    /// The group; messages of a group are handled in order
     #[arg(long, value_name = "GROUP")]
     pub group: Option<String>,
     #[command(flatten)]
@@ -68,8 +68,8 @@ pub(crate) struct Args {
     pub log: flags::LogArgs,
 }
 
-/// Adds it, and says when it is due.
-pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+/// Adds the message, and prints when it is due.
+pub(super) fn run(args: &Args, typed: &LooseArguments) -> Result<(), Failure> {
     let (places, _screen, mut problems) = flags::places(&typed.matches);
     let name = flags::queue(&args.queue, &mut problems);
     let message = MessageArgs {
@@ -80,9 +80,10 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let attributes = message.attributes(&mut problems);
     let body = message.body().unwrap_or_else(|problem| {
         let wanted = "--body TEXT, --file FILE, or --body - for stdin";
-        problems.push(match problem.at == "BODY" {
-            true => Problem::new("--body", "there is none", wanted),
-            false => problem,
+        problems.push(if problem.at == "BODY" {
+            Problem::new("--body", "there is none", wanted)
+        } else {
+            problem
         });
         String::new()
     });
@@ -90,30 +91,29 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let (Some(name), Some(when), true) = (name, due, problems.is_empty()) else {
         return Err(problems.into());
     };
-    let message = Outgoing {
+    let message = OutgoingMessage {
         body,
         attributes,
         delay: Duration::ZERO,
         group: args.group.clone(),
-        ..Outgoing::default()
+        ..OutgoingMessage::default()
     };
     let schedules = schedules(&places);
-    let added = block_on(schedules.add(&name, message, when))?;
-    let added = added.map_err(|error| failure(&format!("queue `{name}`"), &error))?;
+    let answer = block_on(schedules.add(&name, message, when))?;
+    let added = answer.map_err(|error| failure(&format!("queue `{name}`"), &error))?;
     output::line(&added.id)?;
     output::note(confirmation(args, &name, &added));
     Ok(())
 }
 
 fn due(args: &Args) -> Result<When, Problem> {
-    let given = |at: &str, text: &str| Given::new(at, text);
     if let (Some(zone), None) = (&args.tz, &args.cron) {
         let found = format!("`{zone}` without a pattern");
         return Err(Problem::new("--tz", found, "--cron as well"));
     }
     if let Some(text) = &args.within {
         let range = Duration::ZERO..=Duration::MAX;
-        let delay = value::duration(&given("--in", text), BareUnit::Refused, &range)?;
+        let delay = value::duration(&WrittenValue::new("--in", text), BareUnit::Refused, &range)?;
         return in_time(delay)
             .map(When::At)
             .map_err(|found| Problem::new("--in", found, "a shorter time"));
@@ -124,7 +124,7 @@ fn due(args: &Args) -> Result<When, Problem> {
             .map_err(|found| Problem::new("--at", found, ""));
     }
     let Some(pattern) = &args.cron else {
-        let problem = Problem::new("--in", "it does not say when", "--in, --at or --cron");
+        let problem = Problem::new("--in", "no time is given", "--in, --at or --cron");
         return Err(problem.hint("written like --in 36h"));
     };
     let zone = args.tz.as_deref().unwrap_or("UTC");
@@ -133,8 +133,8 @@ fn due(args: &Args) -> Result<When, Problem> {
         .map_err(|found| Problem::new("--cron", found, ""))
 }
 
-/// What was done, in the words in which it was asked for.
-fn confirmation(args: &Args, name: &QueueName, added: &Added) -> String {
+/// Describes the scheduled message in the words of the request.
+fn confirmation(args: &Args, name: &QueueName, added: &AddedJob) -> String {
     let date = when::write(added.due, args.tz.as_deref());
     let distance = when::distance(clock::wall_clock_now(), added.due);
     let when = match (&args.within, &args.at, &args.cron) {
@@ -149,8 +149,9 @@ fn confirmation(args: &Args, name: &QueueName, added: &Added) -> String {
         }
         _ => date,
     };
-    match added.waits {
-        true => format!("due {when}"),
-        false => format!("due {when}; it is already in `{name}` and can no longer be cancelled"),
+    if added.waits {
+        format!("due {when}")
+    } else {
+        format!("due {when}; it is already in `{name}` and can no longer be cancelled")
     }
 }

@@ -1,10 +1,10 @@
-//! `dispatcher schedule cancel`: cancel a scheduled message.
+//! `dispatcher schedule cancel`: cancels a scheduled message.
 
 use super::{failure, schedules};
-use crate::cli::{Typed, block_on, flags, output};
-use crate::config::problem::Problem;
+use crate::cli::{LooseArguments, block_on, flags, output};
 use crate::error::{Exit, Failure};
-use dispatcher_core::schedule::Cancelled;
+use dispatcher_config::problem::Problem;
+use dispatcher_core::schedule::JobCancellation;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,8 +27,8 @@ pub(crate) struct Args {
     pub log: flags::LogArgs,
 }
 
-/// Cancels it; not finding it is a failure.
-pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+/// Cancels the message. Fails if it does not exist.
+pub(super) fn run(args: &Args, typed: &LooseArguments) -> Result<(), Failure> {
     let (places, _screen, mut problems) = flags::places(&typed.matches);
     let split = args.id.rsplit_once('/').filter(|(_, job)| !job.is_empty());
     let Some((text, job)) = split else {
@@ -47,14 +47,14 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let schedules = schedules(&places);
     let cancelled = block_on(schedules.cancel(&name, job))?;
     let why = match cancelled.map_err(|error| failure(&args.id, &error))? {
-        Cancelled::Yes => {
+        JobCancellation::Yes => {
             output::note(format!("cancelled {}", args.id));
             return Ok(());
         }
-        Cancelled::Unknown => {
+        JobCancellation::Unknown => {
             "no scheduled message with this id: it was sent, was cancelled, or never existed"
         }
-        Cancelled::BeingSent => "a dispatcher is sending it right now",
+        JobCancellation::BeingSent => "a dispatcher is sending it right now",
     };
     Err(Failure::new(Exit::Failed, format!("{}: {why}", args.id)))
 }

@@ -1,7 +1,7 @@
-//! `dispatcher schedule init`: create the table for scheduled messages of SQS queues.
+//! `dispatcher schedule init`: creates the table for scheduled messages of SQS queues.
 
 use super::{failure, schedules};
-use crate::cli::{Typed, block_on, flags, output};
+use crate::cli::{LooseArguments, block_on, flags, output};
 use crate::error::Failure;
 
 const EXAMPLES: &str = "\
@@ -28,10 +28,13 @@ pub(crate) struct Args {
     pub log: flags::LogArgs,
 }
 
-/// Makes it, or finds that it is there.
-pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+/// Creates the table, unless it exists.
+pub(super) fn run(args: &Args, typed: &LooseArguments) -> Result<(), Failure> {
     let (places, name) = flags::place_of_any(&typed.matches, args.queue.as_deref())?;
-    if name.as_ref().is_some_and(|name| name.backend.is_embedded()) {
+    if name
+        .as_ref()
+        .is_some_and(|name| name.backend.facts().is_embedded)
+    {
         output::note("embedded queues need no table");
         return Ok(());
     }
@@ -39,9 +42,10 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let made = block_on(schedules.init(name.as_ref()))?;
     let (table, is_new) = made.map_err(|error| failure("schedule init", &error))?;
     output::line(&table)?;
-    output::note(match is_new {
-        true => format!("created table `{table}`"),
-        false => format!("table `{table}` already exists and is valid"),
+    output::note(if is_new {
+        format!("created table `{table}`")
+    } else {
+        format!("table `{table}` already exists and is valid")
     });
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! `dispatcher schedule list`: list scheduled messages.
+//! `dispatcher schedule list`: lists scheduled messages.
 
 use super::{failure, schedules};
 use crate::app::build::schedule::ListedJob;
-use crate::cli::{Typed, block_on, flags, output};
+use crate::cli::{LooseArguments, block_on, flags, output};
 use crate::error::Failure;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
@@ -19,7 +19,7 @@ Examples:
 
 With --json: one array of {\"id\",\"queue\",\"due\",\"due_ms\",\"cron\",\"tz\",\"group\",\"body\",\"sending\"}.";
 
-/// Maximum characters of a body in the table.
+/// The maximum number of characters of a body in the table.
 const SHOWN: usize = 40;
 
 /// List scheduled messages
@@ -40,17 +40,18 @@ pub(crate) struct Args {
 }
 
 /// Prints a table, or JSON.
-pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+pub(super) fn run(args: &Args, typed: &LooseArguments) -> Result<(), Failure> {
     let (places, name) = flags::place_of_any(&typed.matches, args.queue.as_deref())?;
     let schedules = schedules(&places);
-    let entries = block_on(schedules.list(name.as_ref()))?;
-    let entries = entries.map_err(|error| failure("schedule", &error))?;
+    let listed = block_on(schedules.list(name.as_ref()))?;
+    let entries = listed.map_err(|error| failure("schedule", &error))?;
     let now = clock::wall_clock_now();
-    match args.json {
-        true => output::json(&entries.iter().map(|entry| json(entry, now)).collect())?,
-        false => output::bytes(table(&entries, now).as_bytes())?,
+    if args.json {
+        output::json(&entries.iter().map(|entry| json(entry, now)).collect())?
+    } else {
+        output::text(&table(&entries, now))?
     }
-    let is_local = name.is_none_or(|name| name.backend.is_embedded());
+    let is_local = name.is_none_or(|name| name.backend.facts().is_embedded);
     if is_local && args.queue.is_none() && places.schedule_table.is_none() && !args.json {
         output::note(
             "for queues of SQS and Redis, name the queue, or the table with --schedule-table",
@@ -75,8 +76,12 @@ fn json(ListedJob { id, job }: &ListedJob, now: Timestamp) -> serde_json::Value 
 }
 
 fn table(entries: &[ListedJob], now: Timestamp) -> String {
-    let width = entries.iter().map(|entry| entry.id.chars().count());
-    let width = width.max().unwrap_or(0).max(2);
+    let width = entries
+        .iter()
+        .map(|entry| entry.id.chars().count())
+        .max()
+        .unwrap_or(0)
+        .max(2);
     let mut text = String::new();
     // Writing to a string does not fail.
     let _ = writeln!(text, "{:width$}  {:29}  {:24}  BODY", "ID", "DUE", "WHEN");

@@ -5,12 +5,12 @@ mod cancel;
 mod init;
 mod list;
 
-use super::Typed;
+use super::LooseArguments;
 use crate::app::build::Backends;
 use crate::app::build::schedule::{LaterError, Schedules};
-use crate::config::Places;
 use crate::error::{Exit, Failure};
 use clap::Subcommand;
+use dispatcher_config::Places;
 use std::sync::Arc;
 
 const EXAMPLES: &str = "\
@@ -24,8 +24,8 @@ Examples:
   dispatcher schedule cancel local:default/0197a3b2-8f0c-7c41-b0de-2f6d3c1a9e55
   dispatcher schedule init payments
 
-Nothing is sent unless some `dispatcher run` is running on the queue when it is due: for SQS from 15
-minutes before.";
+A message is sent only if a `dispatcher run` of its queue is running when it is due; for SQS, from
+15 minutes before.";
 
 /// Send messages later, once or periodically
 #[derive(Debug, Subcommand)]
@@ -38,7 +38,7 @@ pub(super) enum Command {
 }
 
 /// Runs the command.
-pub(super) fn run(command: Command, typed: &Typed) -> Result<(), Failure> {
+pub(super) fn run(command: Command, typed: &LooseArguments) -> Result<(), Failure> {
     match command {
         Command::Add(args) => add::run(&args, typed),
         Command::List(args) => list::run(&args, typed),
@@ -52,11 +52,12 @@ fn schedules(places: &Places) -> Schedules {
     Schedules::new(backends, places.schedule_table.clone())
 }
 
-/// How a command ends that could not do it.
+/// Returns the failure of a command.
 pub(super) fn failure(at: &str, error: &LaterError) -> Failure {
-    let exit = match error.passing {
-        true => Exit::Unreachable,
-        false => Exit::Usage,
+    let exit = if error.passing {
+        Exit::Unreachable
+    } else {
+        Exit::Usage
     };
     Failure::new(exit, format!("{at}: {error}"))
 }

@@ -1,10 +1,10 @@
-//! Draws what `dispatcher top` shows, within 80 columns.
+//! Draws the screen of `dispatcher top`, within 80 columns.
 
-use super::model::{
-    DepthData, Holdings, OutcomeData, QueueData, ROWS, RunningData, Tab, TopModel, WorkData,
-};
+use super::model::{Holdings, ROWS, Tab, TopModel};
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::telemetry::escape::escape_control_characters;
+use dispatcher_operate::operations::{DepthView, OutcomeView, QueueView, RecentWork, RunningView};
+use dispatcher_operate::schema::Count;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
@@ -17,12 +17,12 @@ const KEYS: &str =
 const HELP: [&str; 13] = [
     "1 2 3, Tab    Queues, Running, Outcomes",
     "\u{2191} \u{2193}, j k      select a row; PgUp, PgDn, Home, End",
-    "d             ask how much queues hold, or not:",
-    "              on SQS each queue is a call that is billed",
+    "d             show or hide the depths of queues:",
+    "              on SQS each costs a billed call",
     "?             this help",
     "q, Esc        quit",
     "",
-    "These change something, and ask first:",
+    "These keys change something and ask first:",
     "P             pause or resume the selected queue",
     "C             cancel the selected attempt",
     "D             stop the process, as SIGTERM does",
@@ -30,7 +30,7 @@ const HELP: [&str; 13] = [
     "Any key closes this.",
 ];
 
-/// Draws everything.
+/// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame, model: &TopModel, now: BootInstant) {
     let [head, counts, tabs, list, details, foot] = Layout::vertical([
         Constraint::Length(1),
@@ -75,11 +75,13 @@ fn head_line(model: &TopModel, now: BootInstant) -> Line<'static> {
     if process.state == "draining" {
         spans.push(Span::from("stopping").fg(Color::Yellow));
     } else if let Some(first) = process.not_ready.first() {
-        let why = format!(
-            "not ready: {}: {}",
-            shown(&first.what),
-            shown(&first.reason)
-        );
+        let state = if process.ready {
+            "ready in part"
+        } else {
+            "not ready"
+        };
+        let (what, reason) = (shown(&first.what), shown(&first.reason));
+        let why = format!("{state}: {what}: {reason}");
         spans.push(Span::from(why).fg(Color::Yellow));
     } else if !process.state.is_empty() {
         spans.push(Span::from("ready").fg(Color::Green));
@@ -120,16 +122,16 @@ fn count_lines(model: &TopModel) -> Vec<Line<'static>> {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        let why = format!(" nobody receives here from {}{more}: paused", shown(first));
+        let why = format!(" paused, not received from here: {}{more}", shown(first));
         lines.push(Line::from(why).fg(Color::Yellow));
     }
     lines
 }
 
-/// What all queues hold, as far as that was asked.
+/// Describes the messages in all queues, as far as depths are known.
 fn held(model: &TopModel) -> String {
     let Some(holdings) = model.holdings() else {
-        return "backlog: d asks how much queues hold".to_owned();
+        return "backlog: d shows the depths of queues".to_owned();
     };
     let Holdings {
         queues,
@@ -143,9 +145,9 @@ fn held(model: &TopModel) -> String {
         _ if done > 0.0 => duration(waiting as f64 / done),
         _ => "never".to_owned(),
     };
-    let oldest = oldest_s.map_or_else(|| "-".to_owned(), duration);
+    let oldest = duration_or_dash(oldest_s);
     let all = model.overview.queues;
-    let partial = if queues as u64 == all {
+    let partial = if queues as u64 == all.0 {
         String::new()
     } else {
         format!("  ({queues} of {all} queues)")
@@ -153,22 +155,21 @@ fn held(model: &TopModel) -> String {
     format!("backlog {waiting}  oldest {oldest}  drains in {drains}  dead letters {dead}{partial}")
 }
 
-/// What the attempts and calls of the last minute were.
-fn work(work: &WorkData) -> String {
-    let time = |seconds: Option<f64>| seconds.map_or_else(|| "-".to_owned(), duration);
+/// Describes the attempts and calls of the last minute.
+fn work(work: &RecentWork) -> String {
     let dollars = work
         .dollars_per_day
         .map(|dollars| format!("  ${dollars:.4}/day"));
     format!(
         "p50 {}  p99 {}  calls {}/s{}",
-        time(work.attempt_p50_s),
-        time(work.attempt_p99_s),
+        duration_or_dash(work.attempt_p50_s),
+        duration_or_dash(work.attempt_p99_s),
         rate(work.calls_per_second),
         dollars.unwrap_or_default()
     )
 }
 
-/// What is asked and what that touches; else more about the selected row.
+/// Returns the question and the messages that it affects, or details of the selected row.
 fn detail_lines(model: &TopModel) -> Paragraph<'static> {
     let lines = match &model.question {
         Some(question) => vec![
@@ -184,22 +185,22 @@ fn detail_lines(model: &TopModel) -> Paragraph<'static> {
     Paragraph::new(lines).wrap(Wrap { trim: false }).fg(colour)
 }
 
-/// More about the selected row, which has room for little.
+/// Returns details of the selected row that do not fit in the row.
 fn detail(model: &TopModel) -> Option<String> {
     let Some(at) = model.selected() else {
-        return Some(
-            " What was selected is no longer here; up or down selects another.".to_owned(),
-        );
+        return Some(" The selected row is gone; up or down selects another.".to_owned());
     };
     match model.tab {
         Tab::Queues => {
             let queue = model.queues.get(at)?;
             let recent = queue.recent.as_ref().map(work).unwrap_or_default();
             let depth = queue.depth.as_ref();
-            let delayed = depth.and_then(|depth| depth.delayed.filter(|delayed| *delayed > 0));
-            let delayed = delayed.map(|delayed| format!("  {delayed} delayed"));
-            let error = depth.and_then(|depth| depth.error.as_ref());
-            let error = error.map(|error| format!("  {}", shown(error)));
+            let delayed = depth
+                .and_then(|depth| depth.delayed.filter(|delayed| delayed.0 > 0))
+                .map(|delayed| format!("  {delayed} delayed"));
+            let error = depth
+                .and_then(|depth| depth.error.as_ref())
+                .map(|error| format!("  {}", shown(error)));
             Some(format!(
                 " {}: {recent}{}{}",
                 shown(&queue.queue),
@@ -222,8 +223,8 @@ fn detail(model: &TopModel) -> Option<String> {
         }
         Tab::Outcomes => {
             let outcome = model.outcomes.get(at)?;
-            let reason = outcome.reason.as_ref().or(outcome.reason_kind.as_ref());
-            let (queue, reason) = (shown(&outcome.queue), reason.map(|reason| shown(reason)));
+            let reason = outcome.reason.as_deref().or(outcome.reason_kind.as_deref());
+            let (queue, reason) = (shown(&outcome.queue), reason.map(shown));
             Some(format!(" {queue}: {}", reason.unwrap_or_default()))
         }
     }
@@ -275,8 +276,8 @@ fn draw_list(frame: &mut Frame, model: &TopModel, area: Rect) {
     if rows.is_empty() {
         let nothing = match model.tab {
             Tab::Queues => " No queues.",
-            Tab::Running => " No attempt runs.",
-            Tab::Outcomes => " Every delivery since the start was done.",
+            Tab::Running => " No attempt is running.",
+            Tab::Outcomes => " Every delivery since the start succeeded.",
         };
         frame.render_widget(Line::from(nothing).dim(), area);
         return;
@@ -304,11 +305,11 @@ const QUEUE_WIDTHS: [Constraint; 8] = [
     Constraint::Length(7),
 ];
 
-fn queue_row(queue: &QueueData) -> Row<'static> {
+fn queue_row(queue: &QueueView) -> Row<'static> {
     let mark = if queue.paused { " \u{2016} " } else { " " };
     let depth = queue.depth.clone().unwrap_or_default();
     let waiting = match &depth {
-        DepthData { error: Some(_), .. } => "error".to_owned(),
+        DepthView { error: Some(_), .. } => "error".to_owned(),
         depth => count(depth.waiting),
     };
     let dead = queue.dead_letter_depth.clone().unwrap_or_default().waiting;
@@ -325,7 +326,7 @@ fn queue_row(queue: &QueueData) -> Row<'static> {
     ]);
     if queue.paused {
         row.fg(Color::Yellow)
-    } else if dead.is_some_and(|dead| dead > 0) || rates.failed > 0.0 {
+    } else if dead.is_some_and(|dead| dead.0 > 0) || rates.failed > 0.0 {
         row.fg(Color::Red)
     } else {
         row
@@ -342,7 +343,7 @@ const RUNNING_WIDTHS: [Constraint; 6] = [
     Constraint::Length(9),
 ];
 
-fn running_row(attempt: &RunningData) -> Row<'static> {
+fn running_row(attempt: &RunningView) -> Row<'static> {
     let first = attempt.messages.first().cloned().unwrap_or_default();
     let more = match attempt.messages.len() {
         0 | 1 => String::new(),
@@ -383,12 +384,12 @@ const OUTCOME_WIDTHS: [Constraint; 4] = [
     Constraint::Min(20),
 ];
 
-fn outcome_row(outcome: &OutcomeData) -> Row<'static> {
-    // `2026-11-23T07:31:08.5Z` without its date and fraction.
+fn outcome_row(outcome: &OutcomeView) -> Row<'static> {
+    // The time of `2026-11-23T07:31:08.5Z`, without its date and fraction.
     let time: String = outcome.at.chars().skip(11).take(8).collect();
-    let reason = outcome.reason.as_ref().or(outcome.reason_kind.as_ref());
+    let reason = outcome.reason.as_deref().or(outcome.reason_kind.as_deref());
     let id = outcome.ids.first().map(|id| format!("{} ", shown(id)));
-    let many = match outcome.messages {
+    let many = match outcome.messages.0 {
         0 | 1 => String::new(),
         messages => format!("{messages}\u{d7} "),
     };
@@ -440,7 +441,7 @@ fn shown(text: &str) -> String {
     escape_control_characters(text)
 }
 
-fn count(count: Option<u64>) -> String {
+fn count(count: Option<Count>) -> String {
     count.map(|count| count.to_string()).unwrap_or_default()
 }
 
@@ -452,7 +453,11 @@ fn rate(rate: f64) -> String {
     }
 }
 
-/// In two units at most: `850ms`, `12s`, `3m20s`, `5h12m`, `3d4h`.
+fn duration_or_dash(seconds: Option<f64>) -> String {
+    seconds.map_or_else(|| "-".to_owned(), duration)
+}
+
+/// Formats a duration in at most two units: `850ms`, `12s`, `3m20s`, `5h12m`, `3d4h`.
 pub(super) fn duration(seconds: f64) -> String {
     if seconds < 1.0 {
         return format!("{:.0}ms", seconds.max(0.0) * 1_000.0);

@@ -1,5 +1,5 @@
-//! `dispatcher top`: what a running process does, in a terminal, by its admin API. Asks once a second
-//! for what is on the screen.
+//! `dispatcher top`: shows a running process in a terminal, through its admin API. Requests the
+//! data on the screen once a second.
 
 mod draw;
 mod model;
@@ -7,7 +7,7 @@ mod model;
 mod tests;
 
 use super::admin::AdminClient;
-use super::{Typed, block_on, flags, output};
+use super::{LooseArguments, block_on, flags, output};
 use crate::app::drain::Signals;
 use crate::error::{Exit, Failure};
 use dispatcher_core::clock;
@@ -27,23 +27,23 @@ Examples:
   dispatcher top --admin 127.0.0.1:9090 --admin-token-file token
       to pause, cancel and stop, too
 
-The address is the setting `admin` of `dispatcher run`. Keys that change something are capitals and
-ask first; ? shows them all.";
+The address is the setting `admin` of `dispatcher run`. Capital letters change something and ask
+first; ? shows all keys.";
 
-/// How long a look for a key waits, and so how late the end of the program is noticed.
+/// How long a poll for a key waits, which also delays the end of the program.
 const KEY_WAIT: Duration = Duration::from_millis(200);
 
 /// How long the end of the program waits for the answer to an action.
 const LAST_ANSWER: Duration = Duration::from_secs(5);
-const WAITS: &str = "waits for the answer to the last action";
+const WAITS: &str = "waiting for the answer to the last action";
 const NO_ANSWER: &str =
-    "the last action got no answer: whether it was done is not known, so look before you repeat it";
+    "the last action got no answer and may have been done: check before you repeat it";
 
 /// Show a running process in the terminal: queues, attempts under way and outcomes
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// How often it asks
+    /// How often to refresh
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = interval)]
     pub every: Duration,
     #[command(flatten)]
@@ -53,13 +53,13 @@ pub(super) struct Args {
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    let interval: Result<Duration, _> = humantime::parse_duration(text);
-    let interval = interval.ok().filter(|every| *every >= KEY_WAIT);
+    let parsed: Result<Duration, _> = humantime::parse_duration(text);
+    let interval = parsed.ok().filter(|every| *every >= KEY_WAIT);
     interval.ok_or_else(|| "wanted a duration of at least 200ms, as in 2s".to_owned())
 }
 
 /// Runs until `q` or a signal.
-pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+pub(super) fn run(args: &Args, typed: &LooseArguments) -> Result<(), Failure> {
     let (place, problems) = flags::admin(&typed.matches);
     if !problems.is_empty() {
         return Err(problems.into());
@@ -70,15 +70,15 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Usage, line));
     };
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
-        let line = "dispatcher top needs a terminal; GET /api/v1/overview and /api/v1/queues have \
-                    the same for programs";
+        let line = "dispatcher top needs a terminal; programs get the same from GET \
+                    /api/v1/overview and /api/v1/queues";
         return Err(Failure::new(Exit::Usage, line));
     }
     block_on(async {
         // A signal ends it as `q` does, so that the terminal is restored.
         let mut signals = Signals::listen(true)
             .map_err(|error| Failure::new(Exit::Failed, format!("signals: {error}")))?;
-        // What keeps it from the first answer is said on the usual screen.
+        // A failure of the first request is printed to the normal screen.
         let overview = tokio::select! {
             overview = get(&client, "/api/v1/overview") => overview?,
             _ = signals.next() => return Ok(()),
@@ -96,8 +96,8 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     })?
 }
 
-/// Runs `body` with the terminal in raw mode on its second screen, and restores it: also when `body`
-/// panics, by a panic hook.
+/// Runs `body` with the terminal in raw mode on its alternate screen, and restores the terminal,
+/// also after a panic, by a panic hook.
 async fn on_screen<T>(
     body: impl AsyncFnOnce(&mut DefaultTerminal) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
@@ -113,15 +113,15 @@ fn broken(error: &io::Error) -> Failure {
 
 fn accept(taken: Result<(), serde_json::Error>) -> Result<(), Failure> {
     taken.map_err(|error| {
-        let line = format!("the answer is not that of the admin API: {error}");
+        let line = format!("the answer is not one of the admin API: {error}");
         Failure::new(Exit::Failed, line)
     })
 }
 
-/// Something under way while keys are answered.
+/// A request that runs while keys are handled.
 type UnderWay<'a, T> = Option<Pin<Box<dyn Future<Output = T> + 'a>>>;
 
-/// Its end; never where nothing is under way.
+/// Waits for its end; forever if there is none.
 async fn end_of<T>(work: &mut UnderWay<'_, T>) -> T {
     match work {
         Some(work) => work.await,
@@ -129,21 +129,21 @@ async fn end_of<T>(work: &mut UnderWay<'_, T>) -> T {
     }
 }
 
-/// Shows what happens until somebody ends it. The answer is what came of an action that had none yet.
+/// Shows the process until the user quits. Returns the result of an action that was still running.
 async fn show(
     terminal: &mut DefaultTerminal,
     client: &AdminClient,
     model: &mut TopModel,
     every: Duration,
     signals: &mut Signals,
-) -> Result<Option<Acted>, Failure> {
+) -> Result<Option<ActionResult>, Failure> {
     let (sender, mut events) = mpsc::channel(16);
     let _reading = keys(sender);
     let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    // A process that hangs keeps no key waiting.
-    let mut asking: UnderWay<'_, Asked> = None;
-    let mut acting: UnderWay<'_, Acted> = None;
+    // Requests run concurrently, so that keys work even if the process hangs.
+    let mut asking: UnderWay<'_, ScreenAnswers> = None;
+    let mut acting: UnderWay<'_, ActionResult> = None;
     loop {
         let step = tokio::select! {
             _ = signals.next() => Step::Quit,
@@ -182,7 +182,7 @@ async fn show(
                 acting = Some(Box::pin(act(client, action)));
             }
             Step::Act(_) => {
-                let why = "the action before has no answer yet; nothing was done".to_owned();
+                let why = "the previous action has no answer yet; nothing was done".to_owned();
                 model.notify(why, true, clock::now());
             }
         }
@@ -191,8 +191,12 @@ async fn show(
     }
 }
 
-/// What came of an action that somebody did not wait for. A second signal ends the wait.
-async fn last_answer(acting: &mut UnderWay<'_, Acted>, signals: &mut Signals) -> Acted {
+/// Returns the result of an action that was still running when the user quit. A second signal ends
+/// the wait.
+async fn last_answer(
+    acting: &mut UnderWay<'_, ActionResult>,
+    signals: &mut Signals,
+) -> ActionResult {
     tokio::select! {
         acted = end_of(acting) => acted,
         () = clock::sleep_until(Some(clock::now() + LAST_ANSWER)) => (NO_ANSWER.to_owned(), true),
@@ -200,7 +204,7 @@ async fn last_answer(acting: &mut UnderWay<'_, Acted>, signals: &mut Signals) ->
     }
 }
 
-/// Sends keys and changes of size, until nobody receives them or after an error.
+/// Sends keys and changes of size, until the receiver is dropped or an error occurs.
 fn keys(sender: mpsc::Sender<io::Result<Event>>) -> Task<()> {
     tasks::blocking(move || {
         while !sender.is_closed() {
@@ -216,23 +220,23 @@ fn keys(sender: mpsc::Sender<io::Result<Event>>) -> Task<()> {
     })
 }
 
-/// The overview and a list, as the process answered.
-struct Asked {
+/// The answers with the overview and a list.
+struct ScreenAnswers {
     tab: Tab,
     answers: Result<(Value, Value), Failure>,
 }
 
-/// Asks for what is on the screen.
-async fn ask(client: &AdminClient, tab: Tab, path: String) -> Asked {
+/// Requests the data on the screen.
+async fn ask(client: &AdminClient, tab: Tab, path: String) -> ScreenAnswers {
     let answers = async { tokio::try_join!(get(client, "/api/v1/overview"), get(client, &path)) };
-    Asked {
+    ScreenAnswers {
         tab,
         answers: answers.await,
     }
 }
 
-/// A process that does not answer is shown as such, with what it answered last.
-fn take(model: &mut TopModel, Asked { tab, answers }: Asked) {
+/// Updates the model. If the process does not answer, the model shows the error with its last data.
+fn take(model: &mut TopModel, ScreenAnswers { tab, answers }: ScreenAnswers) {
     let taken = answers.and_then(|(overview, list)| {
         accept(model.take_overview(overview, clock::now()))?;
         accept(model.take_list(tab, list))
@@ -244,10 +248,10 @@ async fn get(client: &AdminClient, path: &str) -> Result<Value, Failure> {
     client.get(path).await?.json()
 }
 
-/// What came of an action, and whether that is an error.
-type Acted = (String, bool);
+/// The result of an action, and whether it is an error.
+type ActionResult = (String, bool);
 
-async fn act(client: &AdminClient, action: Action) -> Acted {
+async fn act(client: &AdminClient, action: Action) -> ActionResult {
     let answer = client.post(&action.path, &Action::body()).await;
     match answer.and_then(|answer| answer.json()) {
         Ok(_) => (action.done, false),

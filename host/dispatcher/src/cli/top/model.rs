@@ -1,139 +1,24 @@
-//! What `dispatcher top` shows, and what its keys do: the last answers of the admin API, the selected
-//! row, a question that waits for its answer. Pure: it draws nothing and asks nobody.
+//! The state of `dispatcher top` and the effect of its keys: the last answers of the admin API, the
+//! selected row, and a pending question. Pure: it neither draws nor makes requests.
 
-use crate::name::QueueName;
-use dispatcher_core::backend::Backend;
+use dispatcher_config::name::QueueName;
+use dispatcher_core::backend::{Backend, DepthCost};
 use dispatcher_core::clock::BootInstant;
+use dispatcher_operate::objects::{MessageTotals, Overview};
+use dispatcher_operate::operations::{OutcomeView, QueueView, RunningView};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::cli::admin::in_path;
 
-/// The most rows of a list that are fetched.
+/// The maximum number of fetched rows of a list.
 pub(super) const ROWS: usize = 200;
-/// Without an answer for so long, that is shown.
+/// The time without an answer after which the screen says so.
 const SILENCE: Duration = Duration::from_secs(2);
-/// For how long a result is shown in place of the keys.
+/// How long a result is shown in place of the keys.
 const NOTICE: Duration = Duration::from_secs(6);
-
-/// The process at a glance, as `GET /api/v1/overview` has it.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct OverviewData {
-    pub process: ProcessData,
-    pub queues: u64,
-    /// The first of the queues that are paused.
-    pub paused: Vec<String>,
-    pub running: u64,
-    pub leases: u64,
-    pub messages: MessageData,
-    pub recent: Option<WorkData>,
-}
-
-/// Attempts and calls of the last minute.
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct WorkData {
-    pub attempt_p50_s: Option<f64>,
-    pub attempt_p99_s: Option<f64>,
-    pub calls_per_second: f64,
-    pub dollars_per_day: Option<f64>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct ProcessData {
-    pub id: String,
-    pub version: String,
-    pub uptime_s: f64,
-    pub state: String,
-    pub not_ready: Vec<NotReadyData>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct NotReadyData {
-    pub what: String,
-    pub reason: String,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct MessageData {
-    pub received: u64,
-    pub done: u64,
-    pub retried: u64,
-    pub dead_lettered: u64,
-    pub lost: u64,
-}
-
-/// A queue, as `GET /api/v1/queues` has it.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct QueueData {
-    pub queue: String,
-    pub paused: bool,
-    pub shared: bool,
-    pub in_flight: u64,
-    pub per_second: Option<RateData>,
-    pub recent: Option<WorkData>,
-    pub depth: Option<DepthData>,
-    pub dead_letter_queue: Option<String>,
-    pub dead_letter_depth: Option<DepthData>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct RateData {
-    pub received: f64,
-    pub done: f64,
-    pub failed: f64,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct DepthData {
-    pub waiting: Option<u64>,
-    pub delayed: Option<u64>,
-    pub oldest_s: Option<f64>,
-    pub error: Option<String>,
-}
-
-/// An attempt under way, as `GET /api/v1/running` has it.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct RunningData {
-    pub id: String,
-    pub queue: String,
-    pub age_s: f64,
-    pub stuck: Option<String>,
-    pub messages: Vec<RunningMessageData>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct RunningMessageData {
-    pub id: String,
-    pub attempt: u64,
-    pub lease_left_s: Option<f64>,
-    pub cancelled: bool,
-}
-
-/// A delivery that ended otherwise than done, as `GET /api/v1/outcomes` has it.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct OutcomeData {
-    pub at: String,
-    pub queue: String,
-    pub event: String,
-    pub reason: Option<String>,
-    pub reason_kind: Option<String>,
-    pub messages: u64,
-    pub ids: Vec<String>,
-}
 
 /// One of the lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,24 +40,24 @@ impl Tab {
     }
 }
 
-/// A change that the process is asked for.
+/// A change to request from the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Action {
     pub path: String,
-    /// What is shown once it is done.
+    /// The text that is shown once it is done.
     pub done: String,
 }
 
-/// What must be confirmed before it happens.
+/// An action that must be confirmed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Question {
     pub text: String,
-    /// The messages that it touches: how many, or which.
+    /// The affected messages: their number, or their ids.
     pub touches: String,
     action: Action,
 }
 
-/// What a key asks the shell for.
+/// The action of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
     Redraw,
@@ -181,7 +66,7 @@ pub(super) enum Step {
     Quit,
 }
 
-/// Messages per second of the whole process, between the last two answers.
+/// The messages per second of the whole process, between the last two answers.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct ProcessRates {
     pub received: f64,
@@ -189,13 +74,13 @@ pub(super) struct ProcessRates {
     pub failed: f64,
 }
 
-/// The selected row of a list. It stays with what it shows, wherever that moves in the list.
+/// The selected row of a list. The selection follows its item when the item moves in the list.
 #[derive(Debug, Clone, Default)]
 struct SelectedRow {
     row: usize,
-    /// What it shows; nothing in a list that has had no rows, and where the newest row is meant.
+    /// The key of the item; `None` if the list has had no rows, or if the newest row is selected.
     key: Option<String>,
-    /// The list does not have it any more.
+    /// Whether the item is no longer in the list.
     is_gone: bool,
 }
 
@@ -209,35 +94,36 @@ pub(super) struct TopModel {
     pub place: String,
     pub tab: Tab,
     pub shows_help: bool,
-    pub overview: OverviewData,
+    pub overview: Overview,
     pub rates: Option<ProcessRates>,
-    pub queues: Vec<QueueData>,
-    pub running: Vec<RunningData>,
-    pub outcomes: Vec<OutcomeData>,
-    /// The calls to queues that the last answer took.
+    pub queues: Vec<QueueView>,
+    pub running: Vec<RunningView>,
+    pub outcomes: Vec<OutcomeView>,
+    /// The number of calls to queues for the last answer.
     pub calls: u64,
     pub question: Option<Question>,
-    /// Why there is no newer answer.
+    /// The reason why there is no newer answer.
     pub failure: Option<String>,
-    /// How much queues hold is fetched: not by itself where that is billed.
+    /// Whether depths are fetched, if the user chose. By default they are not fetched if that is
+    /// billed.
     depths: Option<bool>,
     selected: [SelectedRow; Tab::ALL.len()],
     notice: Option<Notice>,
     counted_at: Option<BootInstant>,
-    /// When that was asked which has no answer yet.
+    /// The time of a request that has no answer yet.
     asked_at: Option<BootInstant>,
 }
 
-/// What the queues hold that are listed.
+/// The messages in the listed queues.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Holdings {
-    /// Of so many it is known.
+    /// The number of queues whose depth is known.
     pub queues: usize,
     pub waiting: u64,
     pub oldest_s: Option<f64>,
-    /// Dead letters, of a queue that several share once.
+    /// The number of dead letters; a shared dead-letter queue counts once.
     pub dead: u64,
-    /// Messages that are done in a second.
+    /// The number of messages done per second.
     pub done: f64,
 }
 
@@ -247,7 +133,7 @@ impl TopModel {
             place: place.to_owned(),
             tab: Tab::Queues,
             shows_help: false,
-            overview: OverviewData::default(),
+            overview: Overview::default(),
             rates: None,
             queues: Vec::new(),
             running: Vec::new(),
@@ -263,18 +149,18 @@ impl TopModel {
         }
     }
 
-    /// Whether how much queues hold is fetched: unless somebody chose, where that costs nothing.
+    /// Returns whether depths are fetched: as the user chose, otherwise if that is free.
     pub(crate) fn fetches_depths(&self) -> bool {
-        let is_free = |queue: &QueueData| {
-            queue
-                .backend()
-                .is_some_and(|backend| backend.has_cheap_depth())
-        };
-        self.depths
-            .unwrap_or_else(|| !self.queues.is_empty() && self.queues.iter().all(is_free))
+        self.depths.unwrap_or_else(|| {
+            !self.queues.is_empty()
+                && self.queues.iter().all(|queue: &QueueView| {
+                    backend(queue)
+                        .is_some_and(|backend| backend.facts().depth_cost == DepthCost::Free)
+                })
+        })
     }
 
-    /// What the list that is shown is fetched from.
+    /// Returns the path of the list on the screen.
     pub(crate) fn path(&self) -> String {
         match self.tab {
             Tab::Queues => format!(
@@ -286,25 +172,23 @@ impl TopModel {
         }
     }
 
-    /// Takes an overview.
+    /// Updates the overview.
     ///
     /// # Errors
-    /// It is of another form than the API has.
+    /// Fails if the answer does not have the form of the API.
     pub(crate) fn take_overview(
         &mut self,
         answer: Value,
         now: BootInstant,
     ) -> Result<(), serde_json::Error> {
-        let next: OverviewData = serde_json::from_value(answer)?;
+        let next: Overview = serde_json::from_value(answer)?;
         let before = self.overview.messages.clone();
         self.rates = self.counted_at.map(|then| {
             let seconds = now.since(then).as_secs_f64().max(0.001);
             let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
-            let failures =
-                |messages: &MessageData| messages.retried + messages.dead_lettered + messages.lost;
             ProcessRates {
-                received: rate(next.messages.received, before.received),
-                done: rate(next.messages.done, before.done),
+                received: rate(next.messages.received.0, before.received.0),
+                done: rate(next.messages.done.0, before.done.0),
                 failed: rate(failures(&next.messages), failures(&before)),
             }
         });
@@ -314,18 +198,18 @@ impl TopModel {
         Ok(())
     }
 
-    /// The process is asked now.
+    /// Records a request to the process.
     pub(crate) fn asks(&mut self, now: BootInstant) {
         self.asked_at.get_or_insert(now);
     }
 
-    /// It has answered, or it is known why it does not.
+    /// Records an answer, or the reason why there was none.
     pub(crate) fn take_failure(&mut self, failure: Option<String>) {
         self.asked_at = None;
         self.failure = failure;
     }
 
-    /// Why the figures are old, where they are.
+    /// Returns why the numbers are outdated, if they are.
     pub(crate) fn trouble(&self, now: BootInstant) -> Option<String> {
         let silence = now.since(self.asked_at.unwrap_or(now));
         if silence >= SILENCE {
@@ -335,7 +219,7 @@ impl TopModel {
         self.failure.clone()
     }
 
-    /// What the listed queues hold together; nothing where that was not asked.
+    /// Returns the messages in the listed queues together, or `None` if depths were not requested.
     pub(crate) fn holdings(&self) -> Option<Holdings> {
         let mut all = Holdings::default();
         // Queues may share a dead-letter queue.
@@ -344,7 +228,7 @@ impl TopModel {
             let dead = queue.dead_letter_depth.as_ref();
             if let Some(dead) = dead.and_then(|depth| depth.waiting) {
                 let name = queue.dead_letter_queue.as_ref();
-                dead_letters.insert(name.unwrap_or(&queue.queue), dead);
+                dead_letters.insert(name.unwrap_or(&queue.queue), dead.0);
             }
             let Some(depth) = &queue.depth else { continue };
             let Some(waiting) = depth.waiting else {
@@ -353,7 +237,7 @@ impl TopModel {
             let ages = [all.oldest_s, depth.oldest_s].into_iter().flatten();
             all = Holdings {
                 queues: all.queues + 1,
-                waiting: all.waiting.saturating_add(waiting),
+                waiting: all.waiting.saturating_add(waiting.0),
                 oldest_s: ages.reduce(f64::max),
                 dead: 0,
                 done: all.done + queue.per_second.as_ref().map_or(0.0, |rates| rates.done),
@@ -363,10 +247,10 @@ impl TopModel {
         (all.queues > 0).then_some(all)
     }
 
-    /// Takes the answer to what `path` named for `tab`.
+    /// Updates the list of `tab` from an answer.
     ///
     /// # Errors
-    /// It is of another form than the API has.
+    /// Fails if the answer does not have the form of the API.
     pub(crate) fn take_list(
         &mut self,
         tab: Tab,
@@ -385,7 +269,7 @@ impl TopModel {
         Ok(())
     }
 
-    /// Finds what is selected in a list that has changed.
+    /// Finds the selected item in a list that changed.
     fn follow_selected(&mut self, tab: Tab) {
         let keys = self.keys(tab);
         let selection = &mut self.selected[tab as usize];
@@ -396,26 +280,26 @@ impl TopModel {
         selection.is_gone = found.is_none();
         let last = keys.len().saturating_sub(1);
         selection.row = found.unwrap_or(selection.row).min(last);
-        // The newest outcome stays selected until another is.
+        // The newest outcome stays selected until the user selects another.
         if selection.key.is_none() && tab != Tab::Outcomes {
             selection.key = keys.into_iter().nth(selection.row);
         }
     }
 
-    /// What tells the rows of a list apart.
+    /// Returns the keys that identify the rows of a list.
     fn keys(&self, tab: Tab) -> Vec<String> {
         match tab {
             Tab::Queues => self.queues.iter().map(|one| one.queue.clone()).collect(),
             Tab::Running => self.running.iter().map(|one| one.id.clone()).collect(),
             Tab::Outcomes => {
                 let key =
-                    |one: &OutcomeData| format!("{} {} {}", one.at, one.queue, one.ids.join(" "));
+                    |one: &OutcomeView| format!("{} {} {}", one.at, one.queue, one.ids.join(" "));
                 self.outcomes.iter().map(key).collect()
             }
         }
     }
 
-    /// How many rows the list that is shown has.
+    /// Returns the number of rows of the list on the screen.
     pub(crate) fn rows(&self) -> usize {
         match self.tab {
             Tab::Queues => self.queues.len(),
@@ -424,7 +308,8 @@ impl TopModel {
         }
     }
 
-    /// The selected row of the list that is shown; nothing if what was selected is not in it any more.
+    /// Returns the selected row of the list on the screen, or `None` if its item is no longer
+    /// listed.
     pub(crate) fn selected(&self) -> Option<usize> {
         let selection = &self.selected[self.tab as usize];
         (!selection.is_gone).then_some(selection.row)
@@ -439,13 +324,13 @@ impl TopModel {
         });
     }
 
-    /// The result to show, and whether it is an error.
+    /// Returns the result to show, and whether it is an error.
     pub(crate) fn notice(&self, now: BootInstant) -> Option<(&str, bool)> {
         let notice = self.notice.as_ref().filter(|notice| now < notice.until)?;
         Some((&notice.text, notice.is_error))
     }
 
-    /// What a key does.
+    /// Handles a key.
     pub(crate) fn press(&mut self, key: KeyEvent) -> Step {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         if is_control && matches!(key.code, KeyCode::Char('c' | 'd')) {
@@ -497,7 +382,8 @@ impl TopModel {
         Step::Fetch
     }
 
-    /// Selects so many rows further down; where what was selected is gone, the row at its place.
+    /// Moves the selection down by `rows`. If the selected item is gone, selects the row in its
+    /// place.
     fn step(&mut self, rows: isize) {
         let SelectedRow { row, is_gone, .. } = self.selected[self.tab as usize];
         self.select(if is_gone {
@@ -513,7 +399,11 @@ impl TopModel {
         let means_newest = self.tab == Tab::Outcomes && row == 0;
         self.selected[self.tab as usize] = SelectedRow {
             row,
-            key: keys.into_iter().nth(row).filter(|_| !means_newest),
+            key: if !means_newest {
+                keys.into_iter().nth(row)
+            } else {
+                None
+            },
             is_gone: false,
         };
     }
@@ -536,7 +426,7 @@ impl TopModel {
         };
         Some(Question {
             text: format!("{verb} {name} {reach}?"),
-            touches: queue.touched(),
+            touches: touched(queue),
             action: Action {
                 path: format!("/api/v1/queues/{}/{verb}", in_path(name)),
                 done: format!("{name} {done} {reach}"),
@@ -558,7 +448,7 @@ impl TopModel {
                 "cancel attempt {} of {} and delete {messages}?",
                 attempt.id, attempt.queue
             ),
-            touches: attempt.named_messages(),
+            touches: named_messages(attempt),
             action: Action {
                 path: format!("/api/v1/running/{}/cancel", in_path(&attempt.id)),
                 done: format!("attempt {} cancelled", attempt.id),
@@ -569,12 +459,12 @@ impl TopModel {
     fn ask_drain(&self) -> Question {
         Question {
             text: format!(
-                "stop process {}? What runs ({}) is finished first.",
+                "stop process {}? Running attempts ({}) finish first.",
                 self.overview.process.id, self.overview.running
             ),
             touches: format!(
-                "{} held; what is not started is given back.",
-                messages(self.overview.leases)
+                "{} held; those not started are given back.",
+                messages(self.overview.leases.0)
             ),
             action: Action {
                 path: "/api/v1/process/drain".to_owned(),
@@ -584,40 +474,45 @@ impl TopModel {
     }
 }
 
-impl QueueData {
-    /// Its backend, if this program has it.
-    fn backend(&self) -> Option<&'static dyn Backend> {
-        let name = self.queue.parse::<QueueName>().ok()?;
-        Some(name.backend)
-    }
+fn failures(messages: &MessageTotals) -> u64 {
+    messages.retried.0 + messages.dead_lettered.0 + messages.lost.0
+}
 
-    /// The messages that a pause or its end touches.
-    fn touched(&self) -> String {
-        let running = format!("{} in attempts here", messages(self.in_flight));
-        let waiting = self.depth.as_ref().and_then(|depth| depth.waiting);
-        let counts_exactly = self
-            .backend()
-            .is_some_and(|backend| backend.counts_exactly());
-        match waiting {
-            Some(waiting) if counts_exactly => format!("{running}; {} waiting.", messages(waiting)),
-            Some(waiting) => format!("{running}; about {} waiting.", messages(waiting)),
-            None => format!("{running}; d asks how many wait."),
+/// Returns the backend of a queue, if this program includes it.
+fn backend(queue: &QueueView) -> Option<&'static dyn Backend> {
+    let name = queue.queue.parse::<QueueName>().ok()?;
+    Some(name.backend)
+}
+
+/// Describes the messages that pausing or resuming a queue affects.
+fn touched(queue: &QueueView) -> String {
+    let running = format!("{} in attempts here", messages(queue.in_flight.0));
+    let waiting = queue.depth.as_ref().and_then(|depth| depth.waiting);
+    let counts_exactly = backend(queue).is_some_and(|backend| backend.facts().counts_exactly);
+    match waiting {
+        Some(waiting) if counts_exactly => {
+            format!("{running}; {} waiting.", messages(waiting.0))
         }
+        Some(waiting) => format!("{running}; about {} waiting.", messages(waiting.0)),
+        None => format!("{running}; d shows how many wait."),
     }
 }
 
-/// How many messages a question names.
+/// The maximum number of messages that a question names.
 const NAMED: usize = 2;
 
-impl RunningData {
-    /// Its first messages by their ids, and how many more it has.
-    fn named_messages(&self) -> String {
-        let ids = self.messages.iter().take(NAMED).map(|one| &*one.id);
-        let ids = ids.collect::<Vec<_>>().join(", ");
-        match self.messages.len().saturating_sub(NAMED) {
-            0 => ids,
-            more => format!("{ids} and {more} more"),
-        }
+/// Returns the ids of the first messages of an attempt, and how many more it has.
+fn named_messages(attempt: &RunningView) -> String {
+    let ids = attempt
+        .messages
+        .iter()
+        .take(NAMED)
+        .map(|one| &*one.id)
+        .collect::<Vec<_>>()
+        .join(", ");
+    match attempt.messages.len().saturating_sub(NAMED) {
+        0 => ids,
+        more => format!("{ids} and {more} more"),
     }
 }
 
@@ -629,7 +524,7 @@ fn messages(count: u64) -> String {
 }
 
 impl Action {
-    /// The body of its request.
+    /// Returns the body of its request.
     pub(crate) fn body() -> Value {
         json!({})
     }

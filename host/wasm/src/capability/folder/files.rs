@@ -1,4 +1,4 @@
-//! Makes a folder readable and not writable, and bounds the handles that a guest holds in it.
+//! Makes a folder readable but not writable, and limits the handles that a guest holds in it.
 
 use crate::capability::caller::{Caller, Grant};
 use crate::capability::description::{LINKED_WASI_2, LINKED_WASI_3};
@@ -22,15 +22,15 @@ type Types<'a, C> = LinkerInstance<'a, C>;
 type One = (Resource<Descriptor>, String);
 type Linkable<P> = (Resource<Descriptor>, P, String);
 type Two = (Resource<Descriptor>, String, String);
-type Moved = (Resource<Descriptor>, String, Resource<Descriptor>, String);
-type Linked<P> = (
+type MoveArguments = (Resource<Descriptor>, String, Resource<Descriptor>, String);
+type LinkArguments<P> = (
     Resource<Descriptor>,
     P,
     String,
     Resource<Descriptor>,
     String,
 );
-/// What is opened, and with what flags of each version.
+/// The parameters of `open-at`, with the flags of one version.
 type Open<P, O, D> = (Resource<Descriptor>, P, String, O, D);
 
 const BY_PATH: [&str; 3] = [
@@ -41,7 +41,7 @@ const BY_PATH: [&str; 3] = [
 const LINK: &str = "[method]descriptor.symlink-at";
 const HARD_LINK: &str = "[method]descriptor.link-at";
 const MOVE: &str = "[method]descriptor.rename-at";
-/// With some flags alone.
+/// Denied only with certain flags.
 const OPEN: &str = "[method]descriptor.open-at";
 const READ: &str = "[method]descriptor.read-via-stream";
 const LIST: &str = "[method]descriptor.read-directory";
@@ -62,16 +62,17 @@ fn call(function: &str, path: &str) -> TracedCall {
     TracedCall::of(Package::Files, "types", function, format_args!("{path:?}"))
 }
 
-/// Maps the flags of each version's own types.
+/// Defines `what` for the flags of one version's types.
 macro_rules! of_flags {
     ($open:ident, $descriptor:ident) => {
         /// Distinguishes denied changes from attempts to leave the folder.
         fn what(how: $open, flags: $descriptor) -> &'static Denial {
             let makes = $open::CREATE | $open::EXCLUSIVE | $open::TRUNCATE;
             let writes = $descriptor::WRITE | $descriptor::MUTATE_DIRECTORY;
-            match how.intersects(makes) || flags.intersects(writes) {
-                true => &CHANGE,
-                false => &LEAVE,
+            if how.intersects(makes) || flags.intersects(writes) {
+                &CHANGE
+            } else {
+                &LEAVE
             }
         }
     };
@@ -90,8 +91,8 @@ fn of_2<C: Caller>(types: &mut Types<'_, C>) -> wasmtime::Result<()> {
     ) -> wasmtime::Result<()> {
         types.func_wrap(name, move |store: StoreContextMut<'_, C>, params: P| {
             let path = path(&params);
-            let denied = ErrorCode::NotPermitted;
-            let denied = store.data().refuse(&CHANGE, path, denied, call(name, path));
+            let code = ErrorCode::NotPermitted;
+            let denied = store.data().refuse(&CHANGE, path, code, call(name, path));
             Ok((Err::<(), _>(denied),))
         })
     }
@@ -99,21 +100,20 @@ fn of_2<C: Caller>(types: &mut Types<'_, C>) -> wasmtime::Result<()> {
         refuse::<C, One>(types, name, |(_, path)| path)?;
     }
     refuse::<C, Two>(types, LINK, |(_, _, path)| path)?;
-    refuse::<C, Moved>(types, MOVE, |(_, path, _, _)| path)?;
-    refuse::<C, Linked<PathFlags>>(types, HARD_LINK, |(_, _, path, _, _)| path)?;
+    refuse::<C, MoveArguments>(types, MOVE, |(_, path, _, _)| path)?;
+    refuse::<C, LinkArguments<PathFlags>>(types, HARD_LINK, |(_, _, path, _, _)| path)?;
     types.func_wrap_async(
         OPEN,
         |mut store: StoreContextMut<'_, C>,
          (folder, links, path, how, flags): Open<PathFlags, OpenFlags, DescriptorFlags>| {
             Box::new(async move {
                 let call = call(OPEN, &path);
-                let opened = match store.data_mut().may_open() {
-                    false => Err(ErrorCode::InsufficientMemory),
-                    true => {
-                        let mut files = store.data_mut().filesystem();
-                        let opened = files.open_at(folder, links, path.clone(), how, flags).await;
-                        opened.map(Ok).or_else(|error| error.downcast().map(Err))?
-                    }
+                let opened = if store.data_mut().may_open() {
+                    let mut files = store.data_mut().filesystem();
+                    let opened = files.open_at(folder, links, path.clone(), how, flags).await;
+                    opened.map(Ok).or_else(|error| error.downcast().map(Err))?
+                } else {
+                    Err(ErrorCode::InsufficientMemory)
                 };
                 match opened {
                     Err(denied @ ErrorCode::NotPermitted) => {
@@ -127,7 +127,8 @@ fn of_2<C: Caller>(types: &mut Types<'_, C>) -> wasmtime::Result<()> {
     )
 }
 
-/// What a guest keeps with us of the folder: listings, and what streams have read.
+/// Limits the host's memory that a guest uses for the folder: listings, and data that streams have
+/// read.
 fn kept_of_2<C: Caller>(types: &mut Types<'_, C>) -> wasmtime::Result<()> {
     use p2::bindings::filesystem::types::{ErrorCode, HostDescriptor};
 
@@ -136,12 +137,11 @@ fn kept_of_2<C: Caller>(types: &mut Types<'_, C>) -> wasmtime::Result<()> {
         |mut store: StoreContextMut<'_, C>, (file, from): (Resource<Descriptor>, u64)| {
             let call = TracedCall::of(Package::Files, "types", READ, format_args!("{from}"));
             let guest = store.data_mut();
-            let read = match guest.holds::<DynInputStream>() < guest.budget().buffers {
-                true => {
-                    let read = guest.filesystem().read_via_stream(file, from);
-                    read.map(Ok).or_else(|error| error.downcast().map(Err))?
-                }
-                false => Err(ErrorCode::InsufficientMemory),
+            let read = if guest.holds::<DynInputStream>() < guest.budget().buffers {
+                let read = guest.filesystem().read_via_stream(file, from);
+                read.map(Ok).or_else(|error| error.downcast().map(Err))?
+            } else {
+                Err(ErrorCode::InsufficientMemory)
             };
             call.answered(&read);
             Ok((read,))
@@ -153,12 +153,11 @@ fn kept_of_2<C: Caller>(types: &mut Types<'_, C>) -> wasmtime::Result<()> {
             Box::new(async move {
                 let call = TracedCall::of(Package::Files, "types", LIST, format_args!(""));
                 let guest = store.data_mut();
-                let listed = match guest.holds::<ReaddirIterator>() < LISTINGS {
-                    true => {
-                        let listed = guest.filesystem().read_directory(folder).await;
-                        listed.map(Ok).or_else(|error| error.downcast().map(Err))?
-                    }
-                    false => Err(ErrorCode::InsufficientMemory),
+                let listed = if guest.holds::<ReaddirIterator>() < LISTINGS {
+                    let listed = guest.filesystem().read_directory(folder).await;
+                    listed.map(Ok).or_else(|error| error.downcast().map(Err))?
+                } else {
+                    Err(ErrorCode::InsufficientMemory)
                 };
                 call.answered(&listed);
                 Ok((listed,))
@@ -190,8 +189,8 @@ fn of_3<C: Caller>(types: &mut Types<'_, C>) -> wasmtime::Result<()> {
         refuse::<C, One>(types, name, |(_, path)| path)?;
     }
     refuse::<C, Two>(types, LINK, |(_, _, path)| path)?;
-    refuse::<C, Moved>(types, MOVE, |(_, path, _, _)| path)?;
-    refuse::<C, Linked<PathFlags>>(types, HARD_LINK, |(_, _, path, _, _)| path)?;
+    refuse::<C, MoveArguments>(types, MOVE, |(_, path, _, _)| path)?;
+    refuse::<C, LinkArguments<PathFlags>>(types, HARD_LINK, |(_, _, path, _, _)| path)?;
     types.func_wrap_concurrent(
         OPEN,
         |accessor: &Accessor<C>,
@@ -209,7 +208,7 @@ fn of_3<C: Caller>(types: &mut Types<'_, C>) -> wasmtime::Result<()> {
                     }
                     _ => Err(ErrorCode::NameTooLong),
                 };
-                // Only now: many may have been opened beside each other.
+                // Checked only now, because many files may have been opened concurrently.
                 let opened = match opened {
                     Ok(file) => accessor.with(|mut access| {
                         keep(access.data_mut(), file, ErrorCode::InsufficientMemory)
@@ -239,7 +238,7 @@ fn keep<E>(
     file: Resource<Descriptor>,
     full: E,
 ) -> wasmtime::Result<Result<Resource<Descriptor>, E>> {
-    // It is counted already.
+    // The file is already in the count.
     if guest.holds_too_many_files() {
         guest.table().delete(file)?;
         return Ok(Err(full));
@@ -247,7 +246,7 @@ fn keep<E>(
     Ok(Ok(file))
 }
 
-/// Any number of these may be under way at once, each with its path.
+/// Limits the path of each of these calls, because any number may be outstanding at once.
 fn by_path_3<C: Caller>(types: &mut Types<'_, C>) -> wasmtime::Result<()> {
     use p3::bindings::filesystem::types::{ErrorCode, HostDescriptorWithStore, PathFlags};
 

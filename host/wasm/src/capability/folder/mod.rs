@@ -1,4 +1,5 @@
-//! Files: one folder that a plugin may read. Knows no version of the contract: files are WASI's own.
+//! Files: one folder that a plugin may read. Does not depend on the contract's version, since files
+//! are WASI's own.
 
 mod files;
 mod opening;
@@ -16,6 +17,7 @@ impl Grant for Option<PathBuf> {
         name: "files",
         key: "allow-read",
         value: "FOLDER",
+        value_for: None,
         requested_by: &["wasi:filesystem/preopens"],
         interfaces: &[
             Interface::new("wasi:filesystem/preopens", &[WASI_2, WASI_3]),
@@ -26,17 +28,17 @@ impl Grant for Option<PathBuf> {
         without_grant: "there are no files",
     };
 
-    type Granted = Option<GrantedFolder>;
+    type SharedGrant = Option<GrantedFolder>;
 
     fn link<C: GrantedTo<Self>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
         files::link(linker)
     }
 
-    fn give(self, _: &Recipient<'_>) -> Self::Granted {
+    fn give(self, _: &Recipient<'_>) -> Self::SharedGrant {
         self.map(GrantedFolder::new)
     }
 
-    /// To read reaches nobody.
+    /// Reading does not affect other systems.
     fn for_shadow(self) -> Self {
         self
     }

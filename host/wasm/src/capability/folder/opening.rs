@@ -1,4 +1,5 @@
-//! Grants a folder for reading. Knows no version of the contract: files are WASI's own.
+//! Grants a folder for reading. Does not depend on the contract's version, since files are WASI's
+//! own.
 
 use dispatcher_core::tasks;
 use std::path::{Path, PathBuf};
@@ -6,10 +7,10 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use wasmtime_wasi::{FsPerms, WasiCtxBuilder};
 
-/// Where the guest sees it.
+/// The path at which the guest sees it.
 const SEEN_AS: &str = "/";
 
-/// Why a folder cannot be granted, in one line.
+/// Checks that a folder can be opened. Returns the reason in one line if not.
 pub(crate) fn check(folder: &Path) -> Result<(), String> {
     let shown = folder.display();
     match std::fs::read_dir(folder) {
@@ -18,7 +19,8 @@ pub(crate) fn check(folder: &Path) -> Result<(), String> {
     }
 }
 
-/// This many openings of one folder at once: each takes a thread for as long as the system likes.
+/// The maximum number of concurrent openings of one folder. Each occupies a thread until the system
+/// answers.
 const OPENINGS: usize = 16;
 
 /// The folder that a plugin may read.
@@ -27,8 +29,8 @@ pub(crate) struct GrantedFolder {
     turns: Arc<Semaphore>,
 }
 
-/// A folder that was there at the load and cannot be opened now. Without it no guest runs, since it
-/// would judge its message by files that are only missed.
+/// A folder that existed when the plugin was loaded and cannot be opened now. No guest runs without
+/// it, since a guest would judge its message without files that are only temporarily missing.
 #[derive(Debug, thiserror::Error)]
 #[error("the folder `{}` cannot be opened now: {why}", folder.display())]
 pub(crate) struct NotOpened {
@@ -42,14 +44,16 @@ impl GrantedFolder {
         Self { folder, turns }
     }
 
-    /// A context in which it is granted, and nothing else yet. WASI sees to it that neither `..`
-    /// nor a link leads out of it. Waits for as long as the disk does; needs the guests' runtime.
+    /// Opens a WASI context that grants only the folder. WASI ensures that neither `..` nor a link
+    /// leads out of it. Waits as long as the disk takes. Requires the guests' runtime.
     pub(crate) async fn open(&self) -> Result<Box<WasiCtxBuilder>, NotOpened> {
-        let turn = Arc::clone(&self.turns).acquire_owned().await;
-        let turn = turn.expect("nobody closes it");
+        let turn = Arc::clone(&self.turns)
+            .acquire_owned()
+            .await
+            .expect("nobody closes it");
         let folder = self.folder.clone();
         let opening = tasks::blocking(move || {
-            // Not released before the disk answers, even if nobody waits any more.
+            // Not released before the disk answers, even if the caller no longer waits.
             let _turn = turn;
             let mut context = WasiCtxBuilder::new();
             let granted = context.preopened_dir(&folder, SEEN_AS, FsPerms::ReadOnly);

@@ -4,8 +4,9 @@
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What is not the world's (IANA special-purpose address registries for IPv4 and IPv6, RFC 6890; RFC
-/// 3879 for site-local addresses). An address whose form carries another is judged by that first.
+/// The addresses that are not public (IANA special-purpose address registries for IPv4 and IPv6,
+/// RFC 6890; RFC 3879 for site-local addresses). An address that embeds an IPv4 address is first
+/// reduced to that.
 const OWN_V4: [(Ipv4Addr, u8); 16] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8),
     (Ipv4Addr::new(10, 0, 0, 0), 8),
@@ -34,13 +35,13 @@ const OWN_V6: [(Ipv6Addr, u8); 8] = [
     (Ipv6Addr::new(0xfec0, 0, 0, 0, 0, 0, 0, 0), 10),
     (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8),
 ];
-/// All that is the world's of IPv6 is in here.
+/// The block that contains all public IPv6 addresses.
 const GLOBAL_V6: (Ipv6Addr, u8) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
-/// An address of IPv4 as a translator at the edge of a network of IPv6 alone is asked for it (RFC
-/// 6052); the last four bytes are it.
+/// The prefix of IPv4 addresses embedded in IPv6 addresses for a translator (RFC 6052); the last
+/// four bytes are the IPv4 address.
 const TRANSLATED: (Ipv6Addr, u8) = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96);
 
-/// Whether the address is public, and not of a private network.
+/// Whether the address is public.
 pub(super) fn is_public(address: IpAddr) -> bool {
     match plain(address) {
         IpAddr::V4(address) => own_v4(address).is_none(),
@@ -48,8 +49,9 @@ pub(super) fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// Whether a network names this address. One that is not the world's is named only by a network that
-/// has no other kind: `0.0.0.0/0` is everything public and no metadata service.
+/// Whether a network in the grant covers this address. It covers a private address only if it
+/// contains no addresses of another kind: `0.0.0.0/0` covers everything public and no metadata
+/// service.
 pub(super) fn is_named_by(network: IpNet, address: IpAddr) -> bool {
     let address = plain(address);
     network.contains(&address)
@@ -58,7 +60,8 @@ pub(super) fn is_named_by(network: IpNet, address: IpAddr) -> bool {
             || own(address).is_some_and(|own| own.contains(&network)))
 }
 
-/// The address itself where the form carries one of IPv4: `::ffff:127.0.0.1`, `64:ff9b::7f00:1`.
+/// Returns the IPv4 address that is embedded in forms like `::ffff:127.0.0.1` and
+/// `64:ff9b::7f00:1`, otherwise the address itself.
 pub(super) fn plain(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(long) if net_v6(TRANSLATED).contains(&long) => {

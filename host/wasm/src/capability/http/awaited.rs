@@ -1,5 +1,5 @@
-//! Requests of `wasi:http` 0.3 where attempts share an instance: each is sent for the span of the
-//! attempt whose task sends it. The library sends it.
+//! Sends requests of `wasi:http` 0.3 where attempts share an instance, each in the span of the
+//! attempt whose task sends it. The library does the sending.
 
 use crate::capability::caller::{Caller, task_of};
 use dispatcher_core::telemetry::trace;

@@ -1,45 +1,46 @@
 //! Sends the requests of one plugin, and keeps connections for later ones. Runs on the runtime for
-//! guests, whoever polls the guest. Decides nothing about hosts.
+//! guests, regardless of who polls the guest. Does not decide which hosts are allowed.
 
 use super::connect::Connector;
-use super::failure::failed;
+use super::failure::{SendFailure, not_connected, on_connection};
 use bytes::Bytes;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper_util::client::legacy;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use parking_lot::Mutex;
 use std::pin::{Pin, pin};
-use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody};
 
-/// How long a connection may take to be made where the guest says nothing.
+/// The connect timeout if the guest sets none.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long an unused connection is kept, and how many of them to one place.
+/// The time for which an unused connection is kept, and the number of them per host.
 const IDLE: Duration = Duration::from_secs(60);
 const IDLE_CONNECTIONS: usize = 32;
-/// Maximum bytes of an answer's head, and of its body that are read ahead.
+/// The maximum size of a response's head, and of the part of the body that is read ahead, in bytes.
 const READ: usize = 64 << 10;
 /// The connections of one plugin.
 pub(super) struct Sender {
     connector: Connector,
-    /// Maximum unused connections to one place.
+    /// The maximum number of unused connections per host.
     idle: usize,
-    /// With the connections that are kept for later requests.
+    /// The client, with the connections that are kept for later requests.
     client: Mutex<HttpClient>,
 }
 
 type HttpClient = Client<Connector, WasiBody>;
 
 impl Sender {
-    /// Connects by this and keeps what it connects, `idle` unused connections if that is more than
-    /// usual. Connects nothing before the first request.
+    /// Creates a sender that connects through `connector`. It keeps `idle` unused connections per
+    /// host, and at least `IDLE_CONNECTIONS`. It connects only for the first request.
     pub(super) fn new(connector: Connector, idle: Option<usize>) -> Self {
         let idle = idle.unwrap_or_default().max(IDLE_CONNECTIONS);
         Self {
@@ -49,41 +50,47 @@ impl Sender {
         }
     }
 
-    /// Sends a request whose target is granted, and waits for the head of its answer. Neither that nor
-    /// the body is waited for beyond `end`. Needs the guests' runtime.
+    /// Sends a request whose target is granted, and waits for the head of the response. Waits for
+    /// the head and the body until `end` at most. Requires the guests' runtime.
     pub(super) async fn send(
         &self,
         mut request: Request<WasiBody>,
         options: RequestOptions,
         end: BootInstant,
-    ) -> Result<Response<ResponseBody>, Error> {
+    ) -> Result<Response<ResponseBody>, SendFailure> {
         let client = self.client();
-        let within = |time: Option<Duration>| match time {
-            Some(time) => end.min(clock::now() + time),
-            None => end,
-        };
-        let connected_by = within(Some(options.connect_timeout.unwrap_or(CONNECT)));
+        let connected_by = end.min(clock::now() + options.connect_timeout.unwrap_or(CONNECT));
         let mut captured = capture_connection(&mut request);
         let mut answer = pin!(client.request(request));
         let early = tokio::select! {
             biased;
             answer = &mut answer => Some(answer),
             () = async { drop(captured.wait_for_connection_metadata().await) } => None,
-            () = clock::sleep_until(Some(connected_by)) => return Err(Error::ConnectionTimeout),
+            () = clock::sleep_until(Some(connected_by)) => {
+                return Err(SendFailure::refused(Error::ConnectionTimeout));
+            }
         };
-        let answer = match early {
+        let answered = match early {
             Some(answer) => answer,
-            None => tokio::select! {
-                biased;
-                answer = &mut answer => answer,
-                () = clock::sleep_until(Some(within(options.first_byte_timeout))) => {
-                    return Err(Error::HttpResponseTimeout);
+            None => {
+                let answered_by = options
+                    .first_byte_timeout
+                    .map_or(end, |time| end.min(clock::now() + time));
+                tokio::select! {
+                    biased;
+                    answer = &mut answer => answer,
+                    () = clock::sleep_until(Some(answered_by)) => {
+                        return Err(SendFailure::MayBeSent(Error::HttpResponseTimeout));
+                    }
                 }
-            },
+            }
         };
-        let answer = answer.map_err(|error| failed(&error))?;
+        let response = answered.map_err(|error| {
+            let is_connected = captured.connection_metadata().is_some();
+            failure(&error, is_connected)
+        })?;
         let timers = Handle::current();
-        Ok(answer.map(|incoming| ResponseBody {
+        Ok(response.map(|incoming| ResponseBody {
             incoming,
             between: options.between_bytes_timeout,
             end,
@@ -93,12 +100,24 @@ impl Sender {
     }
 
     fn client(&self) -> HttpClient {
-        let mut kept = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.client.lock();
         if self.connector.limit.is_used_up() {
-            // What nobody uses now is in the way of what somebody needs.
+            // Close unused connections, which occupy places that new ones need.
             *kept = client(self.connector.clone(), self.idle);
         }
         kept.clone()
+    }
+}
+
+/// Classifies an error of the client. `is_connected`: the request was given a connection.
+fn failure(error: &legacy::Error, is_connected: bool) -> SendFailure {
+    // The connection returned the request before it began to write it. The library marks this kind
+    // only in its text.
+    let was_returned = error.to_string() == "client error (Canceled)";
+    if error.is_connect() || !is_connected || was_returned {
+        not_connected(error)
+    } else {
+        SendFailure::MayBeSent(on_connection(error))
     }
 }
 
@@ -111,14 +130,14 @@ fn client(connector: Connector, idle: usize) -> HttpClient {
         .build(connector)
 }
 
-/// The body of an answer, as the guest reads it: no further than it reads.
+/// The body of a response. It is read only as far as the guest reads it.
 pub(super) struct ResponseBody {
     incoming: Incoming,
     between: Option<Duration>,
     end: BootInstant,
-    /// Whoever reads is polled outside of tokio.
+    /// The guest is polled outside of tokio.
     timers: Handle,
-    /// When what is awaited now is too late.
+    /// The timeout of the data that is awaited now.
     late: Option<Pin<Box<clock::Sleep>>>,
 }
 
@@ -133,7 +152,7 @@ impl Body for ResponseBody {
         let this = &mut *self;
         if let Poll::Ready(frame) = Pin::new(&mut this.incoming).poll_frame(context) {
             this.late = None;
-            return Poll::Ready(frame.map(|frame| frame.map_err(|error| failed(&error))));
+            return Poll::Ready(frame.map(|frame| frame.map_err(|error| on_connection(&error))));
         }
         let late = this.late.get_or_insert_with(|| {
             let end = match this.between {
@@ -155,7 +174,7 @@ impl Body for ResponseBody {
     }
 }
 
-/// The body with something that is released when it is dropped.
+/// Attaches a value to the body, which is dropped together with it.
 pub(super) fn holding<T: Send + 'static>(answer: ResponseBody, held: T) -> WasiBody {
     answer
         .map_frame(move |frame| {

@@ -1,8 +1,8 @@
-//! Opens the connections of one plugin: only to allowed addresses, with TLS where the system has
-//! certificates. Sends nothing.
+//! Opens the connections of one plugin: only to granted addresses, with TLS if the system has
+//! certificates. Sends no requests.
 
 use super::connection::{ConnectionLimit, CountedConnection};
-use super::failure::{NoAddress, NoCertificates, Prohibited, UsedUp};
+use super::failure::{NoAddress, NoCertificates, ProhibitedHost, UsedUp};
 use super::host::{HttpHost, RequestTarget, may_connect};
 use dispatcher_core::tasks;
 use http::Uri;
@@ -17,17 +17,17 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tower_service::Service;
 
-/// Lookups at once: each takes a thread for as long as the system likes.
+/// The maximum number of concurrent lookups. Each occupies a thread until the system answers.
 const LOOKUPS: usize = 16;
 
-/// After so long without a byte the other end is asked whether it is there: an answer may take longer
+/// The time without data after which TCP keepalive probes the other end. A response may take longer
 /// than gateways remember a silent connection.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
-type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Makes connections to what is granted, by HTTP and HTTPS.
+/// Makes connections to granted hosts, by HTTP and HTTPS.
 #[derive(Clone)]
 pub(super) struct Connector {
     pub(super) limit: ConnectionLimit,
@@ -37,12 +37,12 @@ pub(super) struct Connector {
 #[derive(Clone)]
 enum By {
     Either(HttpsConnector<Connect>),
-    /// The system has no certificates, and why.
+    /// HTTP only, because the system has no certificates, with the reason.
     Http(Connect, Arc<str>),
 }
 
 impl Connector {
-    /// To these hosts and no others, as long as there is room. Reads the system's certificates.
+    /// Connects only to these hosts, within the limit. Reads the system's certificates.
     pub(super) fn new(hosts: &[HttpHost], limit: ConnectionLimit) -> Self {
         let connect = Connect::new(hosts, limit.clone());
         let by = match HttpsConnectorBuilder::new().with_native_roots() {
@@ -57,7 +57,7 @@ impl Connector {
         Self { limit, by }
     }
 
-    /// Why nothing can be reached by HTTPS, if nothing can.
+    /// Returns the reason why HTTPS is not available, if it is not.
     pub(super) fn lacks_certificates(&self) -> Option<&str> {
         match &self.by {
             By::Either(_) => None,
@@ -80,7 +80,7 @@ impl Connector {
 impl Service<Uri> for Connector {
     type Response = MaybeHttpsStream<CountedConnection>;
     type Error = BoxError;
-    type Future = Boxed<Result<Self::Response, BoxError>>;
+    type Future = BoxedFuture<Result<Self::Response, BoxError>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
@@ -102,7 +102,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// Makes connections to what is granted.
+/// Makes connections to granted hosts.
 #[derive(Clone)]
 struct Connect {
     hosts: Arc<[HttpHost]>,
@@ -123,7 +123,7 @@ impl Connect {
 impl Service<Uri> for Connect {
     type Response = CountedConnection;
     type Error = BoxError;
-    type Future = Boxed<Result<Self::Response, BoxError>>;
+    type Future = BoxedFuture<Result<Self::Response, BoxError>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
@@ -136,12 +136,12 @@ impl Service<Uri> for Connect {
             limit,
         } = self.clone();
         Box::pin(async move {
-            let target = RequestTarget::of(&uri).ok_or(Prohibited)?;
-            // The connector asks nobody about an address that is written as one.
+            let target = RequestTarget::of(&uri).ok_or(ProhibitedHost)?;
+            // The connector does not resolve an IP address, so it is checked here.
             if let Some(address) = target.address()
                 && !may_connect(&hosts, &target, address)
             {
-                return Err(Prohibited.into());
+                return Err(ProhibitedHost.into());
             }
             let taken = limit.take().ok_or(UsedUp)?;
             let mut connector = HttpConnector::new_with_resolver(Resolve {
@@ -161,7 +161,7 @@ impl Service<Uri> for Connect {
     }
 }
 
-/// Looks up the name of one connection. What it answers is what is connected to.
+/// Looks up the name of one connection. The connection is made to the addresses that this returns.
 #[derive(Clone)]
 struct Resolve {
     hosts: Arc<[HttpHost]>,
@@ -172,7 +172,7 @@ struct Resolve {
 impl Service<Name> for Resolve {
     type Response = std::vec::IntoIter<SocketAddr>;
     type Error = BoxError;
-    type Future = Boxed<Result<Self::Response, BoxError>>;
+    type Future = BoxedFuture<Result<Self::Response, BoxError>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
@@ -185,20 +185,27 @@ impl Service<Name> for Resolve {
             lookups,
         } = self.clone();
         Box::pin(async move {
-            let ask = move || (name.as_str(), 0).to_socket_addrs();
-            let found: Vec<SocketAddr> = look_up(lookups, ask).await.map_err(NoAddress)?.collect();
-            let may = |address: &SocketAddr| may_connect(&hosts, &target, address.ip());
-            let may: Vec<_> = found.iter().copied().filter(may).collect();
-            match may.is_empty() && !found.is_empty() {
-                true => Err(Prohibited.into()),
-                false => Ok(may.into_iter()),
+            let found: Vec<SocketAddr> =
+                look_up(lookups, move || (name.as_str(), 0).to_socket_addrs())
+                    .await
+                    .map_err(NoAddress)?
+                    .collect();
+            let may: Vec<_> = found
+                .iter()
+                .copied()
+                .filter(|address| may_connect(&hosts, &target, address.ip()))
+                .collect();
+            if may.is_empty() && !found.is_empty() {
+                Err(ProhibitedHost.into())
+            } else {
+                Ok(may.into_iter())
             }
         })
     }
 }
 
-/// Asks the system, when it is one's turn. The turn is not over before the system has answered, which it
-/// does in its own time even where nobody waits any more.
+/// Calls the system's resolver when a slot is free. The slot is held until the system answers, even
+/// if the caller no longer waits.
 async fn look_up<T: Send + 'static>(
     turns: Arc<Semaphore>,
     ask: impl FnOnce() -> T + Send + 'static,
@@ -213,7 +220,7 @@ async fn look_up<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::failure::failed;
+    use super::super::failure::not_connected;
     use super::*;
     use wasmtime_wasi_http::Error;
 
@@ -222,11 +229,10 @@ mod tests {
         let turns = Arc::new(Semaphore::new(1));
         let (answer, answered) = std::sync::mpsc::channel::<()>();
         let (begin, begun) = tokio::sync::oneshot::channel();
-        let ask = move || {
+        let lookup = tasks::spawn(look_up(Arc::clone(&turns), move || {
             let _ = begin.send(());
             let _ = answered.recv();
-        };
-        let lookup = tasks::spawn(look_up(Arc::clone(&turns), ask));
+        }));
         begun.await.expect("it began");
         drop(lookup);
         tokio::task::yield_now().await;
@@ -236,15 +242,15 @@ mod tests {
     }
 
     async fn listening() -> (tokio::net::TcpListener, Uri) {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
-        let listener = listener.expect("a port");
+        let bound = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+        let listener = bound.expect("a port");
         let at = listener.local_addr().expect("an address");
         let uri = format!("http://{at}/").parse().expect("a URI");
         (listener, uri)
     }
 
     fn error_of(error: &BoxError) -> Error {
-        failed(&**error)
+        not_connected(&**error).into()
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! A connection and its permit: limits those of one plugin and of all. Knows neither hosts nor
+//! Limits the connections of one plugin, and of all plugins together. Does not depend on hosts or
 //! requests.
 
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -11,20 +11,20 @@ use std::task::{Context, Poll};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Guests' connections may use this fraction of the files that the process may open: the rest is
-/// for queues, stores and files of guests.
+/// The divisor of the number of files that the process may open that gives the maximum number of
+/// guests' connections. The rest is for queues, stores and files of guests.
 const SHARE: u64 = 4;
-/// And no more of them in any case: each takes some 35 KiB.
+/// The maximum number of guests' connections in any case. Each takes about 35 KiB.
 const MOST: u64 = 4_096;
 
-/// How many connections there may be: of all plugins, and of one among them half as many.
+/// The maximum number of connections of all plugins, and half as many of one of them.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectionLimit {
     all: Arc<Semaphore>,
     own: Arc<Semaphore>,
 }
 
-/// The place of one connection, released when dropped.
+/// The permits of one connection, released when dropped.
 pub(super) type ConnectionPermits = [OwnedSemaphorePermit; 2];
 
 impl ConnectionLimit {
@@ -46,8 +46,8 @@ impl ConnectionLimit {
         }
     }
 
-    /// Limits the connections of one plugin to this many, beside those of the others: the
-    /// configuration says how many it needs.
+    /// Limits the connections of one plugin to this many, separately from those of the other
+    /// plugins: the configuration says how many it needs.
     pub(crate) fn of_this_many(most: usize) -> Self {
         Self {
             all: Arc::new(Semaphore::new(most)),
@@ -55,14 +55,14 @@ impl ConnectionLimit {
         }
     }
 
-    /// Room for one more, if there is any.
+    /// Takes permits for one more connection, if they are available.
     pub(super) fn take(&self) -> Option<ConnectionPermits> {
         let own = Arc::clone(&self.own).try_acquire_owned().ok()?;
         let all = Arc::clone(&self.all).try_acquire_owned().ok()?;
         Some([own, all])
     }
 
-    /// Whether there is none.
+    /// Whether no further connection is possible.
     pub(super) fn is_used_up(&self) -> bool {
         self.own.available_permits() == 0 || self.all.available_permits() == 0
     }

@@ -1,8 +1,10 @@
-//! One plugin's grant, and the hook that `wasi:http` calls for an instance.
+//! The HTTP grant of one plugin, and the hook that `wasi:http` calls for an instance.
 
+use super::added::AddedHeaders;
 use super::client::{ResponseBody, Sender, holding};
 use super::connect::Connector;
 use super::connection::ConnectionLimit as Connections;
+use super::failure::SendFailure;
 use super::host::{HttpHost, RequestTarget, is_granted};
 use super::traced;
 use crate::capability::caller::Grant;
@@ -11,37 +13,47 @@ use crate::invocation_limit::InvocationLimit;
 use crate::limits::HTTP_CHUNK;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
+use dispatcher_core::telemetry::log_throttle::LogThrottle;
 use dispatcher_core::telemetry::trace::{self, ActiveSpan};
 use http::{Method, Request, Response};
+use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
 
-/// What a refusal is called.
-const REFUSED: Denial =
-    Denial::ungranted(&Outgoing::DESCRIPTION, "send HTTP requests to this host");
+/// The denial of a request.
+const REFUSED: Denial = Denial::ungranted(
+    &AllowedHosts::DESCRIPTION,
+    "send HTTP requests to this host",
+);
 
 /// The hosts that one plugin may send requests to.
 #[derive(Debug, Clone, Default)]
-pub struct Outgoing {
-    /// None unless they are named.
+pub struct AllowedHosts {
+    /// The granted hosts; by default none.
     pub hosts: Vec<HttpHost>,
-    /// The longest that a request may take, its answer's body included, where many attempts share an
-    /// instance; elsewhere it ends with its attempt.
+    /// The maximum duration of a request, including the body of the response, if several attempts
+    /// share an instance. Otherwise a request ends with its attempt.
     pub longest: Duration,
-    /// For a plugin that makes a request of every attempt: maximum concurrent attempts. It may have
-    /// that many connections, keeps them for the next requests, and what it asks for may continue
-    /// in the service when an attempt is stopped.
+    /// The maximum number of concurrent attempts, for a plugin that makes a request for every
+    /// attempt. Such a plugin has its own connections, of which it keeps this many for later
+    /// requests. The service may continue a request after its attempt is stopped.
     pub attempts: Option<usize>,
+    /// The headers that the host adds to every request.
+    pub headers: AddedHeaders,
 }
 
 /// The grant and the connections of one plugin.
 pub(crate) struct GrantedHttp {
-    outgoing: Outgoing,
+    outgoing: AllowedHosts,
     refusals: Arc<Refusals>,
-    /// None where no host is granted.
+    /// `None` if no host is granted.
     sender: Option<Sender>,
+    /// The plugin's name in the log.
+    plugin: String,
+    /// Throttles the log line that the process has no room for a connection.
+    shortage: Mutex<LogThrottle>,
 }
 
 impl fmt::Debug for GrantedHttp {
@@ -51,10 +63,10 @@ impl fmt::Debug for GrantedHttp {
 }
 
 impl GrantedHttp {
-    /// `name` is the plugin's in the log.
+    /// Creates the grant. `name` is the plugin's name in the log.
     pub(crate) fn new(
         name: &str,
-        outgoing: Outgoing,
+        outgoing: AllowedHosts,
         refusals: Arc<Refusals>,
         connections: Connections,
     ) -> Self {
@@ -76,10 +88,12 @@ impl GrantedHttp {
             sender,
             outgoing,
             refusals,
+            plugin: name.to_owned(),
+            shortage: Mutex::default(),
         }
     }
 
-    /// Whether what an attempt asks for may continue when the attempt is stopped.
+    /// Whether a request may continue in the service after its attempt is stopped.
     pub(crate) fn reaches_out(&self) -> bool {
         self.outgoing.attempts.is_some()
     }
@@ -88,13 +102,13 @@ impl GrantedHttp {
         self.refusals.refuse(&REFUSED, target);
     }
 
-    /// The longest that a request may take where many attempts share an instance.
+    /// Returns the maximum duration of a request if several attempts share an instance.
     pub(super) fn longest(&self) -> Duration {
         self.outgoing.longest
     }
 
     /// Sends a request whose target `judge` has granted, and waits for the head of its response.
-    /// `attempt`: the span that it is made for, where attempts are traced.
+    /// `attempt` is the span of the attempt, if attempts are traced.
     pub(super) async fn send(
         &self,
         target: RequestTarget,
@@ -102,8 +116,12 @@ impl GrantedHttp {
         options: RequestOptions,
         end: BootInstant,
         attempt: Option<ActiveSpan>,
-    ) -> Result<Response<ResponseBody>, Error> {
-        let sender = self.sender.as_ref().ok_or(Error::HttpRequestDenied)?;
+    ) -> Result<Response<ResponseBody>, SendFailure> {
+        let sender = self
+            .sender
+            .as_ref()
+            .ok_or_else(|| SendFailure::refused(Error::HttpRequestDenied))?;
+        self.outgoing.headers.add(request.headers_mut()).await;
         let forwards = self.reaches_out();
         let call =
             attempt.and_then(|attempt| traced::begin(&attempt, &mut request, &target, forwards));
@@ -111,36 +129,54 @@ impl GrantedHttp {
         if let Some(call) = call {
             call.end(|| traced::answered(&answer));
         }
-        answer.inspect_err(|error| {
-            if matches!(error, Error::DestinationIpProhibited) {
-                self.refuse(&target.to_string());
-            }
+        answer.inspect_err(|failure| match failure {
+            SendFailure::NotSent {
+                code: Error::DestinationIpProhibited,
+                ..
+            } => self.refuse(&target.to_string()),
+            SendFailure::NotSent {
+                is_shortage: true,
+                words,
+                ..
+            } => self.log_shortage(words),
+            _ => {}
         })
     }
 
-    /// Whether the request is one that may be sent.
+    /// Logs, at most once a minute, that the process has no room for a connection.
+    fn log_shortage(&self, error: &str) {
+        let mut logged = self.shortage.lock();
+        if logged.should_log(clock::now()) {
+            tracing::warn!(
+                plugin = self.plugin,
+                error,
+                "connection not opened: too many open files or connections, raise LimitNOFILE or lower concurrency"
+            );
+        }
+    }
+
+    /// Returns the target of a request if it may be sent.
     pub(super) fn judge(&self, request: &Request<WasiBody>) -> Result<RequestTarget, Error> {
-        // A tunnel leads wherever its other end likes.
+        // A tunnel could lead anywhere.
         if request.method() == Method::CONNECT {
             return Err(Error::HttpRequestMethodInvalid);
         }
         let target = RequestTarget::of(request.uri()).ok_or(Error::HttpRequestUriInvalid)?;
-        match is_granted(&self.outgoing.hosts, &target) {
-            true => Ok(target),
-            false => {
-                self.refuse(&target.to_string());
-                Err(Error::HttpRequestDenied)
-            }
+        if is_granted(&self.outgoing.hosts, &target) {
+            Ok(target)
+        } else {
+            self.refuse(&target.to_string());
+            Err(Error::HttpRequestDenied)
         }
     }
 }
 
-/// What one instance sends with.
+/// The hook through which one instance sends requests.
 pub(crate) struct HttpHook {
-    /// None is nowhere, and nobody counts.
+    /// `None` grants no host and counts no denials.
     granted: Option<Arc<GrantedHttp>>,
     limit: InvocationLimit,
-    /// When the one attempt of the instance ends.
+    /// The deadline of the instance's only attempt.
     pub(crate) deadline: Option<BootInstant>,
 }
 
@@ -154,7 +190,7 @@ impl HttpHook {
     }
 }
 
-type Sent = wasmtime_wasi_http::Result<(
+type SendResult = wasmtime_wasi_http::Result<(
     Response<WasiBody>,
     Box<dyn Future<Output = wasmtime_wasi_http::Result<()>> + Send>,
 )>;
@@ -165,8 +201,7 @@ impl WasiHttpHooks for HttpHook {
         request: Request<WasiBody>,
         options: Option<RequestOptions>,
         _failed: Box<dyn Future<Output = wasmtime_wasi_http::Result<()>> + Send>,
-    ) -> Box<dyn Future<Output = Sent> + Send> {
-        let refused = |error| Box::new(std::future::ready(Err(error))) as Box<_>;
+    ) -> Box<dyn Future<Output = SendResult> + Send> {
         let Some(granted) = &self.granted else {
             return refused(Error::HttpRequestDenied);
         };
@@ -179,12 +214,15 @@ impl WasiHttpHooks for HttpHook {
         };
         let granted = Arc::clone(granted);
         let attempt = trace::active();
-        let end = self.deadline;
-        let end = end.unwrap_or_else(|| clock::now() + granted.outgoing.longest);
+        let end = self
+            .deadline
+            .unwrap_or_else(|| clock::now() + granted.outgoing.longest);
         Box::new(async move {
             let options = options.unwrap_or_default();
-            let answer = granted.send(target, request, options, end, attempt).await?;
-            let answer = answer.map(|body| holding(body, held));
+            let answer = granted
+                .send(target, request, options, end, attempt)
+                .await?
+                .map(|body| holding(body, held));
             let done: Box<dyn Future<Output = _> + Send> = Box::new(std::future::ready(Ok(())));
             Ok((answer, done))
         })
@@ -197,4 +235,9 @@ impl WasiHttpHooks for HttpHook {
     fn p3_outgoing_body_chunk_size(&mut self) -> usize {
         HTTP_CHUNK
     }
+}
+
+fn refused(error: Error) -> Box<dyn Future<Output = SendResult> + Send> {
+    let answer: SendResult = Err(error);
+    Box::new(std::future::ready(answer))
 }

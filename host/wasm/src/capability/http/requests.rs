@@ -1,5 +1,5 @@
-//! Limits the parts of a request besides its headers, because the host stores them as long as the
-//! handle lives.
+//! Limits the parts of a request other than its headers, because the host stores them as long as
+//! the handle lives.
 
 use crate::capability::caller::Caller;
 use crate::capability::description::{LINKED_WASI_2, LINKED_WASI_3};
@@ -17,8 +17,8 @@ pub(super) fn link<C: Caller>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
 
 type Set = wasmtime::Result<Result<(), ()>>;
 
-/// Stands in the place of a method that sets a part of a request: one that is too long is none, as one
-/// that is spelt wrong.
+/// Replaces a method that sets a part of a request. A value that is too long is rejected like one
+/// that is misspelt.
 fn bounded<C, R, V>(
     types: &mut LinkerInstance<'_, C>,
     name: &'static str,
@@ -48,7 +48,7 @@ fn text(text: &Option<String>) -> usize {
     text.as_ref().map_or(0, String::len)
 }
 
-/// Maps the methods of each version's own types.
+/// Defines a function that replaces the methods of one version's types.
 macro_rules! of_version {
     ($name:ident, $version:ident, $host:ident, $request:ident, $resource:literal) => {
         fn $name<C: Caller>(types: &mut LinkerInstance<'_, C>) -> wasmtime::Result<()> {

@@ -1,19 +1,20 @@
-//! The span of one request, and the headers by which the other side continues the trace.
+//! Makes the span of a request, and the headers by which the other side continues the trace.
 
+use super::failure::SendFailure;
 use super::host::RequestTarget;
 use dispatcher_core::telemetry::trace::{
     ActiveSpan, CallAnswer, CallSpan, CallStart, RemoteContext, SpanContext, SpanKind,
 };
 use http::header::{HeaderMap, HeaderValue};
 use http::{Request, Response, Uri};
-use wasmtime_wasi_http::Error;
 
 const TRACEPARENT: &str = "traceparent";
 const TRACESTATE: &str = "tracestate";
 const X_RAY: &str = "x-amzn-trace-id";
 
-/// Begins the span of a request, unless nobody traces. `forwards`: the request passes on the headers of
-/// a message, which this span follows; any other guest's own are kept.
+/// Begins the span of a request if traces are recorded. If `forwards` is set, the request carries
+/// the headers of a message, and this span replaces their parent; otherwise the guest's headers are
+/// kept.
 pub(super) fn begin<B>(
     attempt: &ActiveSpan,
     request: &mut Request<B>,
@@ -37,8 +38,8 @@ pub(super) fn begin<B>(
     Some(call)
 }
 
-/// How it ends: with the head of the answer.
-pub(super) fn answered<B>(answer: &Result<Response<B>, Error>) -> CallAnswer {
+/// Returns the end of the span: the head of the response, or the failure.
+pub(super) fn answered<B>(answer: &Result<Response<B>, SendFailure>) -> CallAnswer {
     let mut attributes = Vec::new();
     let mut failure = None;
     match answer {
@@ -53,7 +54,10 @@ pub(super) fn answered<B>(answer: &Result<Response<B>, Error>) -> CallAnswer {
         }
         Err(error) => {
             attributes.push(("error.type", "no-answer".into()));
-            failure = Some(format!("{error:?}"));
+            failure = Some(match error {
+                SendFailure::NotSent { words, .. } if !words.is_empty() => words.clone(),
+                error => format!("{:?}", error.code()),
+            });
         }
     }
     CallAnswer {
@@ -62,7 +66,7 @@ pub(super) fn answered<B>(answer: &Result<Response<B>, Error>) -> CallAnswer {
     }
 }
 
-/// An address without what may be secret: the values of its query.
+/// Returns a URL without the values of its query, which may be secret.
 fn shown_url(uri: &Uri) -> String {
     let Some(query) = uri.query() else {
         return uri.to_string();
@@ -76,23 +80,24 @@ fn shown_url(uri: &Uri) -> String {
     format!("{start}?{}", shown.collect::<Vec<_>>().join("&"))
 }
 
-/// Names the span in the headers.
+/// Adds the span to the headers.
 fn continue_trace(headers: &mut HeaderMap, context: SpanContext, forwards: bool) {
     if headers.contains_key(TRACEPARENT) && !forwards {
         return;
     }
-    let value = |text: String| HeaderValue::try_from(text).ok();
-    if let Some(parent) = value(context.traceparent()) {
-        let replaced = headers.insert(TRACEPARENT, parent);
-        let replaced = replaced.as_ref().and_then(|parent| parent.to_str().ok());
-        let replaced = replaced.and_then(RemoteContext::from_traceparent);
-        // What others noted about another trace says nothing about this one.
+    if let Ok(parent) = HeaderValue::try_from(context.traceparent()) {
+        let replaced = headers
+            .insert(TRACEPARENT, parent)
+            .as_ref()
+            .and_then(|parent| parent.to_str().ok())
+            .and_then(RemoteContext::from_traceparent);
+        // The state of another trace does not apply to this one.
         if replaced.is_none_or(|replaced| replaced.trace_id != context.trace_id) {
             headers.remove(TRACESTATE);
         }
     }
     if headers.contains_key(X_RAY)
-        && let Some(header) = value(context.x_ray())
+        && let Ok(header) = HeaderValue::try_from(context.x_ray())
     {
         headers.insert(X_RAY, header);
     }
@@ -116,19 +121,21 @@ mod tests {
         }
     }
 
+    const OWN: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    fn headers(names: &[&'static str]) -> HeaderMap {
+        let all = names.iter().map(|name| {
+            let name = http::HeaderName::from_static(name);
+            (name, HeaderValue::from_static(OWN))
+        });
+        all.collect()
+    }
+
     #[test]
     fn forwarded_headers_follow_the_span_and_those_of_a_guest_are_kept() {
-        let own = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         let mine = "00-5759e988bd862e3fe1be46a994272793-53995c3f42cd8ad8-01";
-        let context = RemoteContext::from_traceparent(mine).and_then(|remote| remote.span());
-        let context = context.expect("it is one");
-        let headers = |names: &[&'static str]| {
-            let all = names.iter().map(|name| {
-                let name = http::HeaderName::from_static(name);
-                (name, HeaderValue::from_static(own))
-            });
-            all.collect::<HeaderMap>()
-        };
+        let remote = RemoteContext::from_traceparent(mine).expect("it is one");
+        let context = remote.span().expect("it is one");
         let mut plain = HeaderMap::new();
         continue_trace(&mut plain, context, false);
         assert_eq!(plain[TRACEPARENT], mine);
@@ -137,7 +144,7 @@ mod tests {
         continue_trace(&mut kept, context, false);
         assert_eq!(
             (&kept[TRACEPARENT], kept.len()),
-            (&own.parse().expect("text"), 2)
+            (&OWN.parse().expect("text"), 2)
         );
         let mut forwarded = headers(&[TRACEPARENT, TRACESTATE, X_RAY]);
         continue_trace(&mut forwarded, context, true);
@@ -149,6 +156,6 @@ mod tests {
         continued.insert(TRACEPARENT, sender.parse().expect("text"));
         continue_trace(&mut continued, context, true);
         assert_eq!(continued[TRACEPARENT], mine);
-        assert_eq!(continued[TRACESTATE], own);
+        assert_eq!(continued[TRACESTATE], OWN);
     }
 }

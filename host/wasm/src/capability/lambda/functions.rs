@@ -1,5 +1,5 @@
-//! Grants AWS Lambda: which functions a plugin may invoke, and how often a denial is logged. Knows
-//! neither the contract's version nor how an invocation is made.
+//! Grants Lambda functions to a plugin, and logs denials. Does not depend on the contract's version
+//! or on how an invocation is made.
 
 use crate::capability::caller::Grant;
 use crate::capability::refusals::{Denial, Refusals};
@@ -13,13 +13,14 @@ use dispatcher_core::telemetry::trace::{
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// What is left of an attempt's time to the plugin after an invocation was given up: a tenth of
-/// it, and at most so much.
+/// The maximum time that an invocation leaves to the plugin when it is given up. It leaves a tenth
+/// of the attempt's remaining time, up to this.
 const MOST_SPARE: Duration = Duration::from_secs(10);
-/// What a refusal is called.
+/// The denial of an invocation.
 const REFUSED: Denial =
     Denial::ungranted(&<Option<Functions>>::DESCRIPTION, "invoke this function");
 
@@ -28,16 +29,17 @@ const REFUSED: Denial =
 pub struct Functions {
     /// Makes the invocations.
     pub invoker: Arc<dyn Invoke>,
-    /// Names as plugins write them: `name`, `name:alias` or an ARN, where a `*` stands for any
-    /// characters, none included. Nothing else is taken into account: `f` does not grant `f:live`.
+    /// Names as plugins write them: `name`, `name:alias` or an ARN, where `*` matches any
+    /// characters, including none. Only the text is compared: `f` does not grant `f:live`.
     pub allowed: Vec<String>,
-    /// The longest wait for the answer of one invocation.
+    /// The maximum wait for the response to one invocation.
     pub patience: Duration,
-    /// How long one invocation may need, there and back. With less of the attempt's time left it is
-    /// not begun: the function would run on while its messages are redelivered. More than `patience`
-    /// counts as `patience`, or an attempt with all its time could not begin one.
+    /// The time that one invocation may need, including the network. An invocation does not start
+    /// if the attempt has less time left, because the function would continue while its messages
+    /// are redelivered. More than `patience` counts as `patience`; otherwise even a new attempt
+    /// could not start one.
     pub longest: Option<Duration>,
-    /// Called at every invocation that failed, may have failed, or was refused for its event.
+    /// Called for every invocation that failed, may have failed, or was refused for its event.
     pub failed: Arc<dyn Fn() + Send + Sync>,
 }
 
@@ -48,8 +50,8 @@ impl fmt::Debug for Functions {
 }
 
 impl Functions {
-    /// How long to wait for one invocation where so much of the attempt's time is left; an error
-    /// if that is too little to begin it.
+    /// Returns how long to wait for one invocation if the attempt has this much time left, or an
+    /// error if that is too little to start it.
     fn patience(&self, left: Option<Duration>) -> Result<Duration, InvokeError> {
         let Some(left) = left else {
             return Ok(self.patience);
@@ -69,48 +71,57 @@ impl Functions {
     }
 }
 
-/// What a plugin asks for; the host adds how long to wait.
+/// An invocation that a plugin requests. The host adds the maximum wait.
 pub(crate) struct RequestedInvocation {
     pub(crate) function: String,
     pub(crate) invocation: Invocation,
     pub(crate) payload: Vec<u8>,
     pub(crate) log_tail: bool,
-    /// The span of the attempt that asks, where attempts are traced.
+    /// The span of the attempt, if attempts are traced.
     pub(crate) parent: Option<ActiveSpan>,
-    /// The trace header of the only message that it is about, if it has one.
+    /// The trace header of the attempt's message, if there is exactly one and it has a header.
     pub(crate) trace_header: Option<String>,
-    /// When the attempt that asks ends, where that is known.
+    /// The end of the attempt, if it is known.
     pub(crate) deadline: Option<BootInstant>,
 }
 
-/// Why there is no response.
-pub(crate) enum Denied {
-    /// Not granted, in words for the plugin's author.
+/// The reason why there is no response.
+pub(crate) enum InvokeDenial {
+    /// The function is not granted, explained for the plugin's author.
     Forbidden(String),
-    /// Tried, without success.
+    /// The invocation failed.
     Failed(InvokeError),
 }
 
-/// An invocation that was begun. In a box: what holds it is copied several times on its way to the
-/// engine, and thousands may wait.
-pub(crate) type PendingInvocation = Pin<Box<dyn Future<Output = Result<Response, Denied>> + Send>>;
+/// An invocation that has started. It is boxed because its owner is copied several times on its way
+/// to the engine, and thousands may wait.
+pub(crate) type PendingInvocation =
+    Pin<Box<dyn Future<Output = Result<Response, InvokeDenial>> + Send>>;
 
-/// The granted functions and the logged denials. One per plugin.
+/// The granted functions and the logged denials of one plugin.
 #[derive(Debug)]
 pub(crate) struct GrantedFunctions {
     functions: Functions,
     refusals: Arc<Refusals>,
     control: Handle,
+    /// Whether a response whose list of failures is ignored was logged.
+    has_overlooked: AtomicBool,
 }
 
 impl GrantedFunctions {
-    /// Invocations are made on `control`, whoever polls the guest.
+    /// Creates the grant. Invocations run on `control`, regardless of who polls the guest.
     pub(crate) fn new(functions: Functions, refusals: Arc<Refusals>, control: Handle) -> Self {
         Self {
             functions,
             refusals,
             control,
+            has_overlooked: AtomicBool::new(false),
         }
+    }
+
+    /// Whether this is the first response whose list of failures is ignored.
+    pub(crate) fn is_first_overlooked(&self) -> bool {
+        !self.has_overlooked.swap(true, Ordering::Relaxed)
     }
 
     /// Counts an invocation that did not succeed.
@@ -118,26 +129,33 @@ impl GrantedFunctions {
         (self.functions.failed)();
     }
 
-    /// Begins an invocation, if the function is granted. `held` is kept until it is answered.
+    /// Starts an invocation if the function is granted. `held` is kept until the response arrives.
     pub(crate) fn begin(
         &self,
         wanted: RequestedInvocation,
         held: impl Send + 'static,
-    ) -> Result<PendingInvocation, Denied> {
+    ) -> Result<PendingInvocation, InvokeDenial> {
         let Functions {
             invoker, allowed, ..
         } = &self.functions;
         let function = wanted.function;
         if !allowed.iter().any(|pattern| matches(pattern, &function)) {
-            // It is the guest's and may be of any length: no more of it is said or remembered.
+            // The guest chose the name, which may have any length. Only the truncated name is
+            // logged and kept.
             let function = self.refusals.refuse(&REFUSED, &function);
-            let why = format!("the configuration does not grant {function} to this plugin");
-            return Err(Denied::Forbidden(why));
+            let why = format!(
+                "the configuration does not grant this function to this plugin; {} grants it",
+                REFUSED.capability.flag_for(&function)
+            );
+            return Err(InvokeDenial::Forbidden(why));
         }
         let left = wanted.deadline.map(|end| end.since(clock::now()));
-        let patience = self.functions.patience(left).map_err(Denied::Failed)?;
-        // Both are known once a first invocation was made.
-        let is_known = invoker.endpoint().is_some();
+        let patience = self
+            .functions
+            .patience(left)
+            .map_err(InvokeDenial::Failed)?;
+        // The endpoint and region are known after the first invocation.
+        let is_known = invoker.endpoint(&function).is_some();
         let call = wanted
             .parent
             .and_then(|attempt| attempt.begin_call(|_| start(&function, &**invoker)));
@@ -152,6 +170,7 @@ impl GrantedFunctions {
             trace_header,
         };
         let (invoker, invokes) = (Arc::clone(invoker), Arc::clone(invoker));
+        let function = request.function.clone();
         let invocation =
             tasks::spawn_on(&self.control, async move { invokes.invoke(request).await });
         Ok(Box::pin(async move {
@@ -160,18 +179,18 @@ impl GrantedFunctions {
                 call.end(|| {
                     let mut ended = answered(&answer);
                     if !is_known {
-                        ended.attributes.extend(place(&*invoker));
+                        ended.attributes.extend(place(&function, &*invoker));
                     }
                     ended
                 });
             }
             drop(held);
-            answer.map_err(Denied::Failed)
+            answer.map_err(InvokeDenial::Failed)
         }))
     }
 }
 
-/// The span of an invocation.
+/// Returns the start of the span of an invocation.
 fn start(function: &str, invoker: &dyn Invoke) -> CallStart {
     let mut attributes = vec![
         ("faas.invoked_name", function.to_owned().into()),
@@ -180,8 +199,8 @@ fn start(function: &str, invoker: &dyn Invoke) -> CallStart {
         ("rpc.service", "Lambda".into()),
         ("rpc.method", "Invoke".into()),
     ];
-    if invoker.endpoint().is_some() {
-        attributes.extend(place(invoker));
+    if invoker.endpoint(function).is_some() {
+        attributes.extend(place(function, invoker));
     }
     CallStart {
         kind: SpanKind::Client,
@@ -190,15 +209,17 @@ fn start(function: &str, invoker: &dyn Invoke) -> CallStart {
     }
 }
 
-/// Where invocations are made.
-fn place(invoker: &dyn Invoke) -> Vec<SpanAttribute> {
-    let region = invoker.region();
-    let region = region.map(|region| ("faas.invoked_region", region.to_owned().into()));
-    let server = invoker.endpoint().into_iter().flat_map(server_attributes);
+/// Returns the attributes of the region and endpoint of a function.
+fn place(function: &str, invoker: &dyn Invoke) -> Vec<SpanAttribute> {
+    let region = invoker
+        .region(function)
+        .map(|region| ("faas.invoked_region", region.into()));
+    let endpoint = invoker.endpoint(function);
+    let server = endpoint.as_deref().into_iter().flat_map(server_attributes);
     region.into_iter().chain(server).collect()
 }
 
-/// How it ends.
+/// Returns the end of the span.
 fn answered(answer: &Result<Response, InvokeError>) -> CallAnswer {
     let mut attributes = Vec::new();
     let mut failure = None;
@@ -229,7 +250,7 @@ fn answered(answer: &Result<Response, InvokeError>) -> CallAnswer {
     }
 }
 
-/// Whether a name fits a pattern in which `*` stands for any characters.
+/// Whether a name matches a pattern in which `*` matches any characters.
 fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
@@ -239,7 +260,8 @@ fn matches(pattern: &str, name: &str) -> bool {
     if parts.peek().is_none() {
         return rest.is_empty();
     }
-    // The leftmost place of each part leaves the most for those after it; the last must end it.
+    // The leftmost match of each part leaves the most for the parts after it. The last part must be
+    // at the end.
     while let Some(part) = parts.next() {
         if parts.peek().is_none() {
             return rest.ends_with(part);
@@ -324,7 +346,7 @@ mod tests {
             trace_header: None,
             deadline: None,
         };
-        let Err(Denied::Forbidden(why)) = granted.begin(wanted, ()) else {
+        let Err(InvokeDenial::Forbidden(why)) = granted.begin(wanted, ()) else {
             panic!("it is forbidden");
         };
         assert!(why.len() < 300 && why.contains(r"\n"), "{why}");

@@ -1,9 +1,8 @@
-//! AWS Lambda: which functions a plugin may invoke.
+//! AWS Lambda: the functions that a plugin may invoke.
 
+mod contract;
 mod functions;
 mod invocations;
-mod v0_1;
-mod v0_2;
 
 use super::caller::{Grant, GrantedTo, Recipient};
 use super::description::{CONTRACT, Description, Interface};
@@ -17,24 +16,24 @@ impl Grant for Option<Functions> {
         name: "Lambda functions",
         key: "allow-lambda",
         value: "PATTERN",
+        value_for: Some(str::to_owned),
         requested_by: &["dispatcher:plugin/lambda", "dispatcher:plugin/lambda-async"],
         interfaces: &[
-            Interface::new("dispatcher:plugin/lambda", &CONTRACT),
-            Interface::new("dispatcher:plugin/lambda-async", &CONTRACT),
+            Interface::new("dispatcher:plugin/lambda", &[CONTRACT]),
+            Interface::new("dispatcher:plugin/lambda-async", &[CONTRACT]),
         ],
         suspends: &[],
         documented_as: "`dispatcher:plugin/lambda`",
         without_grant: "the component is refused at start; with other functions granted, `forbidden`",
     };
 
-    type Granted = Option<Arc<GrantedFunctions>>;
+    type SharedGrant = Option<Arc<GrantedFunctions>>;
 
     fn link<C: GrantedTo<Self>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
-        v0_1::link(linker)?;
-        v0_2::link(linker)
+        contract::link(linker)
     }
 
-    fn give(self, plugin: &Recipient<'_>) -> Self::Granted {
+    fn give(self, plugin: &Recipient<'_>) -> Self::SharedGrant {
         let refusals = Arc::clone(plugin.refusals);
         self.map(|functions| {
             Arc::new(GrantedFunctions::new(

@@ -1,5 +1,5 @@
-//! TCP connections: the addresses that a plugin may connect to, and no others. Knows no version of the
-//! contract: connections are WASI's own.
+//! TCP connections: the addresses that a plugin may connect to. Does not depend on the contract's
+//! version, since connections are WASI's own.
 
 mod peers;
 mod sockets;
@@ -15,6 +15,7 @@ impl Grant for Vec<Peer> {
         name: "TCP connections",
         key: "allow-connect",
         value: "IP:PORT",
+        value_for: Some(str::to_owned),
         requested_by: &["wasi:sockets/tcp", "wasi:sockets/types"],
         interfaces: &[
             Interface::new("wasi:sockets/instance-network", &[WASI_2]),
@@ -31,17 +32,18 @@ impl Grant for Vec<Peer> {
         without_grant: "no socket is made",
     };
 
-    type Granted = Self;
+    type SharedGrant = Self;
 
     fn link<C: GrantedTo<Self>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
         sockets::link(linker)
     }
 
-    fn give(self, _: &Recipient<'_>) -> Self::Granted {
+    fn give(self, _: &Recipient<'_>) -> Self::SharedGrant {
         self
     }
 
-    /// Where some are granted, to try is noted; where none are, there is nothing to try with.
+    /// Returns an address that refuses every connection if any address is granted, so that attempts
+    /// to connect are noted. Without a grant a guest cannot create a socket.
     fn for_shadow(self) -> Self {
         self.first().map(|_| Peer::NOWHERE).into_iter().collect()
     }

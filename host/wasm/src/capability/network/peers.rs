@@ -1,5 +1,5 @@
-//! TCP connections that the configuration grants to a plugin: to which addresses, and no others.
-//! Knows no version of the contract: connections are WASI's own.
+//! Grants TCP connections to the addresses in the configuration. Does not depend on the contract's
+//! version, since connections are WASI's own.
 
 use crate::capability::caller::Grant;
 use crate::capability::refusals::{Denial, Refusals};
@@ -10,12 +10,12 @@ use std::sync::Arc;
 use wasmtime_wasi::WasiCtxBuilder;
 use wasmtime_wasi::sockets::SocketAddrUse;
 
-/// What a refusal is called.
+/// The denial of an address.
 const REFUSED: Denial = Denial::ungranted(&<Vec<Peer>>::DESCRIPTION, "use this address");
 
-/// An address that a plugin may connect to: an IP address and a port. No names: lookups are not
-/// granted, because WASI cannot distinguish names, and a lookup, once started, occupies a host
-/// thread for as long as the system likes.
+/// An address that a plugin may connect to: an IP address and a port. Names are not accepted.
+/// Lookups are not granted, because WASI cannot distinguish names, and a lookup, once started,
+/// occupies a host thread until the system answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(SocketAddr);
 
@@ -38,7 +38,8 @@ impl fmt::Display for Peer {
 }
 
 impl Peer {
-    /// No address: whoever is granted this alone can try to connect, and is refused.
+    /// An address that matches no connection. A plugin with only this grant can try to connect and
+    /// is refused.
     pub(super) const NOWHERE: Self = Self(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
 
     fn is_at(self, address: SocketAddr) -> bool {
@@ -46,7 +47,7 @@ impl Peer {
     }
 }
 
-/// Grants connections to `peers`, and nothing else of the network.
+/// Grants connections to `peers` and denies all other uses of the network.
 pub(crate) fn grant(context: &mut WasiCtxBuilder, refusals: &Arc<Refusals>, peers: &[Peer]) {
     let granted: Vec<Peer> = peers.to_vec();
     let refusals = Arc::clone(refusals);
@@ -57,8 +58,8 @@ pub(crate) fn grant(context: &mut WasiCtxBuilder, refusals: &Arc<Refusals>, peer
         .socket_addr_check(move |address, used| {
             let allowed = match used {
                 SocketAddrUse::TcpConnect => granted.iter().any(|peer| peer.is_at(address)),
-                // A socket that connects is bound by the system first, which is asked for as well.
-                // To listen is another use, which is refused.
+                // The system first binds a socket that connects, and asks for this as well.
+                // Listening is another use, which is refused.
                 SocketAddrUse::TcpBind => {
                     !granted.is_empty() && address.ip().is_unspecified() && address.port() == 0
                 }

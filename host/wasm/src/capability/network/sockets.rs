@@ -1,5 +1,5 @@
-//! Sockets and names. Connections are made where one is granted; nothing else of the network can be
-//! granted.
+//! Sockets and name lookups. Connections are possible if one is granted; nothing else of the
+//! network can be granted.
 
 use super::peers::Peer;
 use crate::capability::caller::{Grant, GrantedTo};
@@ -20,7 +20,7 @@ pub(super) fn link<C: GrantedTo<Vec<Peer>>>(linker: &mut Linker<C>) -> wasmtime:
     of_3(linker)
 }
 
-/// Where no connection is granted, no socket is made at all.
+/// Whether sockets may be created: only if a connection is granted.
 fn may_connect(guest: &impl GrantedTo<Vec<Peer>>) -> bool {
     !guest.granted().is_empty()
 }
@@ -49,12 +49,11 @@ fn of_2<C: GrantedTo<Vec<Peer>>>(linker: &mut Linker<C>) -> wasmtime::Result<()>
                 let denied = ErrorCode::AccessDenied;
                 return Ok((Err(guest.refuse(&TCP, "a socket", denied, call)),));
             }
-            let made = match guest.may_open() {
-                false => Err(ErrorCode::NewSocketLimit),
-                true => {
-                    let made = guest.sockets().create_tcp_socket(family);
-                    made.map(Ok).or_else(|error| error.downcast().map(Err))?
-                }
+            let made = if guest.may_open() {
+                let made = guest.sockets().create_tcp_socket(family);
+                made.map(Ok).or_else(|error| error.downcast().map(Err))?
+            } else {
+                Err(ErrorCode::NewSocketLimit)
             };
             call.answered(&made);
             Ok((made,))
@@ -65,8 +64,8 @@ fn of_2<C: GrantedTo<Vec<Peer>>>(linker: &mut Linker<C>) -> wasmtime::Result<()>
         "create-udp-socket",
         |store: StoreContextMut<'_, C>, (_,): (IpAddressFamily,)| {
             let call = call("udp-create-socket", "create-udp-socket", "");
-            let denied = ErrorCode::AccessDenied;
-            let denied = store.data().refuse(&UDP, "a socket", denied, call);
+            let code = ErrorCode::AccessDenied;
+            let denied = store.data().refuse(&UDP, "a socket", code, call);
             Ok((Err::<Resource<p2::UdpSocket>, _>(denied),))
         },
     )?;
@@ -75,8 +74,8 @@ fn of_2<C: GrantedTo<Vec<Peer>>>(linker: &mut Linker<C>) -> wasmtime::Result<()>
         "resolve-addresses",
         |store: StoreContextMut<'_, C>, (_, name): (Resource<Network>, String)| {
             let call = call("ip-name-lookup", "resolve-addresses", &name);
-            let denied = ErrorCode::PermanentResolverFailure;
-            let denied = store.data().refuse(&NAMES, &name, denied, call);
+            let code = ErrorCode::PermanentResolverFailure;
+            let denied = store.data().refuse(&NAMES, &name, code, call);
             Ok((Err::<Resource<ResolveAddressStream>, _>(denied),))
         },
     )
@@ -98,12 +97,11 @@ fn of_3<C: GrantedTo<Vec<Peer>>>(linker: &mut Linker<C>) -> wasmtime::Result<()>
                 let denied = ErrorCode::AccessDenied;
                 return Ok((Err(guest.refuse(&TCP, "a socket", denied, call)),));
             }
-            let made = match guest.may_open() {
-                false => Err(ErrorCode::OutOfMemory),
-                true => {
-                    let made = HostTcpSocket::create(&mut guest.sockets(), family);
-                    made.map(Ok).or_else(|error| error.downcast().map(Err))?
-                }
+            let made = if guest.may_open() {
+                let made = HostTcpSocket::create(&mut guest.sockets(), family);
+                made.map(Ok).or_else(|error| error.downcast().map(Err))?
+            } else {
+                Err(ErrorCode::OutOfMemory)
             };
             call.answered(&made);
             Ok((made,))
@@ -113,8 +111,8 @@ fn of_3<C: GrantedTo<Vec<Peer>>>(linker: &mut Linker<C>) -> wasmtime::Result<()>
         "[static]udp-socket.create",
         |store: StoreContextMut<'_, C>, (_,): (IpAddressFamily,)| {
             let call = call("types", "[static]udp-socket.create", "");
-            let denied = ErrorCode::AccessDenied;
-            let denied = store.data().refuse(&UDP, "a socket", denied, call);
+            let code = ErrorCode::AccessDenied;
+            let denied = store.data().refuse(&UDP, "a socket", code, call);
             Ok((Err::<Resource<UdpSocket>, _>(denied),))
         },
     )?;
@@ -123,9 +121,9 @@ fn of_3<C: GrantedTo<Vec<Peer>>>(linker: &mut Linker<C>) -> wasmtime::Result<()>
         "resolve-addresses",
         |accessor: &Accessor<C>, (name,): (String,)| {
             let call = call("ip-name-lookup", "resolve-addresses", &name);
-            let denied = ip_name_lookup::ErrorCode::PermanentResolverFailure;
+            let code = ip_name_lookup::ErrorCode::PermanentResolverFailure;
             let denied =
-                accessor.with(|mut access| access.data_mut().refuse(&NAMES, &name, denied, call));
+                accessor.with(|mut access| access.data_mut().refuse(&NAMES, &name, code, call));
             Box::pin(async move { Ok((Err::<Vec<IpAddress>, _>(denied),)) })
         },
     )

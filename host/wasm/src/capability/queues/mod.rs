@@ -1,8 +1,7 @@
-//! Queues: which ones a plugin may send to.
+//! Queues: the queues that a plugin may send to.
 
+mod contract;
 mod sending;
-mod v0_1;
-mod v0_2;
 
 use super::caller::{Grant, GrantedTo, Recipient};
 use super::description::{CONTRACT, Description, Interface};
@@ -16,24 +15,24 @@ impl Grant for Option<QueuesGrant> {
         name: "sending to queues",
         key: "allow-send",
         value: "QUEUE",
+        value_for: Some(str::to_owned),
         requested_by: &["dispatcher:plugin/queues", "dispatcher:plugin/queues-async"],
         interfaces: &[
-            Interface::new("dispatcher:plugin/queues", &CONTRACT),
-            Interface::new("dispatcher:plugin/queues-async", &CONTRACT),
+            Interface::new("dispatcher:plugin/queues", &[CONTRACT]),
+            Interface::new("dispatcher:plugin/queues-async", &[CONTRACT]),
         ],
         suspends: &[],
         documented_as: "`dispatcher:plugin/queues`",
         without_grant: "the component is refused at start; with other queues granted, `forbidden`",
     };
 
-    type Granted = Option<Arc<GrantedQueues>>;
+    type SharedGrant = Option<Arc<GrantedQueues>>;
 
     fn link<C: GrantedTo<Self>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
-        v0_1::link(linker)?;
-        v0_2::link(linker)
+        contract::link(linker)
     }
 
-    fn give(self, plugin: &Recipient<'_>) -> Self::Granted {
+    fn give(self, plugin: &Recipient<'_>) -> Self::SharedGrant {
         let refusals = Arc::clone(plugin.refusals);
         self.map(|queues| Arc::new(GrantedQueues::new(queues, refusals, plugin.control.clone())))
     }

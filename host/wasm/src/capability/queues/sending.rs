@@ -1,41 +1,42 @@
-//! Grants queues: which ones a plugin may send to, and how often a denial is logged. Knows neither
-//! the contract's version nor how a message is sent.
+//! Grants queues to a plugin, and logs denials. Does not depend on the contract's version or on how
+//! a message is sent.
 
 use crate::capability::caller::{Grant, GrantedTo};
 use crate::capability::refusals::{Denial, Refusals};
-use dispatcher_core::message::{Attribute, Outgoing};
+use dispatcher_core::message::{Attribute, OutgoingMessage};
 use dispatcher_core::tasks;
 use dispatcher_core::telemetry::trace::{self, CallAnswer, CallStart, SpanKind, Tracer};
 use std::fmt;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-/// What a refusal is called.
+/// The denial of a message.
 const REFUSED: Denial =
     Denial::ungranted(&<Option<QueuesGrant>>::DESCRIPTION, "send to this queue");
 
-/// Why a message was not sent.
+/// The reason why a message was not sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotDelivered {
-    /// For good, and why.
+    /// The message is refused permanently, with the reason.
     Refused(String),
-    /// Sending again may help.
+    /// A later attempt may succeed, with the reason.
     Unavailable(String),
 }
 
 /// Sends messages of plugins.
 #[async_trait::async_trait]
 pub trait Deliver: Send + Sync + 'static {
-    /// Sends one, with a delay of any length; its id. `Ok` means that it survives a crash.
-    async fn deliver(&self, queue: &str, message: Outgoing) -> Result<String, NotDelivered>;
+    /// Sends a message with a delay of any length, and returns its ID. After `Ok` the message
+    /// survives a crash.
+    async fn deliver(&self, queue: &str, message: OutgoingMessage) -> Result<String, NotDelivered>;
 }
 
 /// The queues that one plugin may send to.
 #[derive(Clone)]
 pub struct QueuesGrant {
-    /// Sends.
+    /// Sends the messages.
     pub deliver: Arc<dyn Deliver>,
-    /// Names, as plugins must write them.
+    /// The names of the queues, as plugins must write them.
     pub allowed: Vec<String>,
 }
 
@@ -45,15 +46,15 @@ impl fmt::Debug for QueuesGrant {
     }
 }
 
-/// Why there is no id.
-pub(crate) enum Denied {
-    /// Not granted, in words for the plugin's author.
+/// The reason why there is no message ID.
+pub(crate) enum SendDenial {
+    /// The queue is not granted, explained for the plugin's author.
     Forbidden(String),
-    /// Tried, without success.
+    /// The message could not be sent.
     Failed(NotDelivered),
 }
 
-/// The granted queues and the logged denials. One per plugin.
+/// The granted queues and the logged denials of one plugin.
 #[derive(Debug)]
 pub(crate) struct GrantedQueues {
     queues: QueuesGrant,
@@ -62,7 +63,7 @@ pub(crate) struct GrantedQueues {
 }
 
 impl GrantedQueues {
-    /// Messages are sent on `control`, whoever polls the guest.
+    /// Creates the grant. Messages are sent on `control`, regardless of who polls the guest.
     pub(crate) fn new(queues: QueuesGrant, refusals: Arc<Refusals>, control: Handle) -> Self {
         Self {
             queues,
@@ -76,18 +77,26 @@ impl GrantedQueues {
     }
 
     /// Sends a message, if the queue is granted.
-    pub(crate) async fn send(&self, queue: String, message: Outgoing) -> Result<String, Denied> {
+    pub(crate) async fn send(
+        &self,
+        queue: String,
+        message: OutgoingMessage,
+    ) -> Result<String, SendDenial> {
         if !self.allows(&queue) {
-            // It is the guest's and may be of any length: no more of it is said or remembered.
+            // The guest chose the name, which may have any length. Only the truncated name is
+            // logged and kept.
             let queue = self.refusals.refuse(&REFUSED, &queue);
-            let why = format!("the configuration does not allow this plugin to send to {queue}");
-            return Err(Denied::Forbidden(why));
+            let why = format!(
+                "the configuration does not allow this plugin to send to {queue}; {} grants it",
+                REFUSED.capability.flag_for(&queue)
+            );
+            return Err(SendDenial::Forbidden(why));
         }
         let deliver = Arc::clone(&self.queues.deliver);
         let sending = tasks::spawn_on(&self.control, async move {
             deliver.deliver(&queue, message).await
         });
-        sending.finished().await.map_err(Denied::Failed)
+        sending.finished().await.map_err(SendDenial::Failed)
     }
 }
 
@@ -96,15 +105,15 @@ pub(super) trait QueueCaller: GrantedTo<Option<QueuesGrant>> {}
 
 impl<C: GrantedTo<Option<QueuesGrant>>> QueueCaller for C {}
 
-/// Sends a message of a guest. Holds nothing of the caller while it waits.
+/// Sends a message of a guest. Does not borrow the caller while it waits.
 pub(super) fn sending<C: QueueCaller>(
     caller: &C,
     queue: String,
-    mut message: Outgoing,
-) -> impl Future<Output = Result<String, Denied>> + Send + use<C> {
+    mut message: OutgoingMessage,
+) -> impl Future<Output = Result<String, SendDenial>> + Send + use<C> {
     let granted = caller.granted().clone();
     let held = caller.hold(bytes(&message).saturating_add(queue.len()));
-    // A queue that is not granted may have any name.
+    // A queue that is not granted may have any name, so it gets no span.
     let is_sent = held.is_ok()
         && granted
             .as_ref()
@@ -117,11 +126,13 @@ pub(super) fn sending<C: QueueCaller>(
     async move {
         let Some(granted) = granted else {
             let why = "the configuration does not allow this plugin to send to any queue";
-            return Err(Denied::Forbidden(why.to_owned()));
+            return Err(SendDenial::Forbidden(why.to_owned()));
         };
         let Ok(_held) = held else {
             let why = "the plugin has too many pending messages";
-            return Err(Denied::Failed(NotDelivered::Unavailable(why.to_owned())));
+            return Err(SendDenial::Failed(NotDelivered::Unavailable(
+                why.to_owned(),
+            )));
         };
         let sent = granted.send(queue, message).await;
         if let Some(call) = call {
@@ -131,7 +142,7 @@ pub(super) fn sending<C: QueueCaller>(
     }
 }
 
-/// The span of a message that a guest sends.
+/// Returns the start of the span of a message that a guest sends.
 fn start(tracer: &Tracer, queue: &str) -> CallStart {
     let mut attributes = tracer.destination(queue);
     attributes.extend([
@@ -145,18 +156,18 @@ fn start(tracer: &Tracer, queue: &str) -> CallStart {
     }
 }
 
-/// How it ends.
-fn answer(sent: &Result<String, Denied>) -> CallAnswer {
+/// Returns the end of the span.
+fn answer(sent: &Result<String, SendDenial>) -> CallAnswer {
     let (attribute, failure) = match sent {
         Ok(id) => {
-            // That of a message that can be cancelled has the queue before it.
+            // The ID of a message that can be cancelled has the queue before it.
             let id = id.rsplit('/').next().unwrap_or(id);
             (("messaging.message.id", id.to_owned().into()), None)
         }
-        Err(Denied::Forbidden(why) | Denied::Failed(NotDelivered::Refused(why))) => {
+        Err(SendDenial::Forbidden(why) | SendDenial::Failed(NotDelivered::Refused(why))) => {
             (("error.type", "refused".into()), Some(why.clone()))
         }
-        Err(Denied::Failed(NotDelivered::Unavailable(why))) => {
+        Err(SendDenial::Failed(NotDelivered::Unavailable(why))) => {
             (("error.type", "transient".into()), Some(why.clone()))
         }
     };
@@ -166,15 +177,18 @@ fn answer(sent: &Result<String, Denied>) -> CallAnswer {
     }
 }
 
-/// The host memory of a message, however short its parts are.
-fn bytes(message: &Outgoing) -> usize {
-    // Twice: the contract's and ours.
-    let attributes = message.attributes.iter();
-    let attributes: usize = attributes
+/// Returns the host memory of a message in bytes, including the overhead of short parts.
+fn bytes(message: &OutgoingMessage) -> usize {
+    // Twice: for the contract's copy and the host's.
+    let attributes: usize = message
+        .attributes
+        .iter()
         .map(|one| 2 * size_of::<Attribute>() + one.bytes())
         .sum();
-    let rest = [&message.group, &message.deduplication];
-    let rest = rest.into_iter().flatten().map(String::len);
+    let rest = [&message.group, &message.deduplication]
+        .into_iter()
+        .flatten()
+        .map(String::len);
     attributes + message.body.len() + rest.sum::<usize>()
 }
 
@@ -186,11 +200,11 @@ mod tests {
     use std::time::Duration;
 
     /// Sends nothing and says where it would have gone.
-    struct Named;
+    struct NamingSender;
 
     #[async_trait::async_trait]
-    impl Deliver for Named {
-        async fn deliver(&self, queue: &str, _: Outgoing) -> Result<String, NotDelivered> {
+    impl Deliver for NamingSender {
+        async fn deliver(&self, queue: &str, _: OutgoingMessage) -> Result<String, NotDelivered> {
             Ok(queue.to_owned())
         }
     }
@@ -200,7 +214,7 @@ mod tests {
         let counted = Arc::new(AtomicUsize::new(0));
         let count = counted.clone();
         let queues = QueuesGrant {
-            deliver: Arc::new(Named),
+            deliver: Arc::new(NamingSender),
             allowed: vec!["local:invoices".into()],
         };
         let count = Count::by(move |_| {
@@ -209,18 +223,18 @@ mod tests {
         let refusals = Arc::new(Refusals::new("tested", count));
         let granted = GrantedQueues::new(queues, refusals, Handle::current());
         let send = async |queue: &str| {
-            let message = Outgoing {
+            let message = OutgoingMessage {
                 body: "x".into(),
                 attributes: Vec::new(),
                 delay: Duration::ZERO,
                 group: None,
-                ..Outgoing::default()
+                ..OutgoingMessage::default()
             };
             granted.send(queue.to_owned(), message).await
         };
         assert!(matches!(send("local:invoices").await, Ok(queue) if queue == "local:invoices"));
         for other in ["local:invoices.dead", "invoices", "local:*", ""] {
-            let Err(Denied::Forbidden(why)) = send(other).await else {
+            let Err(SendDenial::Forbidden(why)) = send(other).await else {
                 panic!("{other} is not granted");
             };
             assert!(

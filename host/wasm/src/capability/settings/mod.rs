@@ -1,4 +1,5 @@
-//! Settings: named texts, which a plugin reads through `wasi:config`. Knows no configuration.
+//! Settings: named texts that a plugin reads through `wasi:config`. Does not read the
+//! configuration.
 
 use super::caller::{Grant, GrantedTo, Recipient, View, ViewOf, view};
 use super::description::{Description, Interface};
@@ -6,7 +7,7 @@ use bindings::wasi::config::store::{self, Error};
 use std::collections::BTreeMap;
 use wasmtime::component::Linker;
 
-/// What a plugin may read.
+/// The settings that a plugin may read.
 #[derive(Debug, Clone, Default)]
 pub struct ConfigStore(pub BTreeMap<String, String>);
 
@@ -15,6 +16,7 @@ impl Grant for ConfigStore {
         name: "settings",
         key: "setting",
         value: "K=V",
+        value_for: None,
         requested_by: &["wasi:config/store"],
         interfaces: &[Interface::new("wasi:config/store", &["0.2.0-rc.1"])],
         suspends: &[],
@@ -22,23 +24,23 @@ impl Grant for ConfigStore {
         without_grant: "there are none",
     };
 
-    type Granted = Self;
+    type SharedGrant = Self;
 
     fn link<C: GrantedTo<Self>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
         store::add_to_linker::<_, ViewOf<C>>(linker, view)
     }
 
-    fn give(self, _: &Recipient<'_>) -> Self::Granted {
+    fn give(self, _: &Recipient<'_>) -> Self::SharedGrant {
         self
     }
 
-    /// To read them reaches nobody.
+    /// Reading settings does not affect other systems.
     fn for_shadow(self) -> Self {
         self
     }
 }
 
-// The library's own bindings show no calls to `plugin invoke --trace`.
+// The library's own bindings do not show calls in `plugin invoke --trace`.
 mod bindings {
     wasmtime::component::bindgen!({
         inline: "
@@ -68,8 +70,12 @@ impl<C: GrantedTo<ConfigStore>> store::Host for View<'_, C> {
     }
 
     fn get_all(&mut self) -> wasmtime::Result<Result<Vec<(String, String)>, Error>> {
-        let all = self.0.granted().0.iter();
-        let all = all.map(|(name, value)| (name.clone(), value.clone()));
+        let all = self
+            .0
+            .granted()
+            .0
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone()));
         Ok(Ok(all.collect()))
     }
 }

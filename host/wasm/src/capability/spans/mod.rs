@@ -1,5 +1,5 @@
-//! Spans that a plugin makes of its work, by `wasi:otel`. Experimental: the interfaces are those of
-//! a release candidate.
+//! Spans that a plugin makes for its work, through `wasi:otel`. Experimental: the interfaces are
+//! those of a release candidate.
 
 mod otel;
 
@@ -7,7 +7,7 @@ use super::caller::{Grant, GrantedTo, Recipient};
 use super::description::{Description, Interface};
 use wasmtime::component::Linker;
 
-/// Maximum spans of each attempt; none without a grant.
+/// The maximum number of spans of each attempt; `None` grants no spans.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SpanGrant(pub Option<usize>);
 
@@ -16,6 +16,7 @@ impl Grant for SpanGrant {
         name: "spans",
         key: "allow-spans",
         value: "N",
+        value_for: None,
         requested_by: &["wasi:otel/tracing"],
         interfaces: &[
             Interface::new("wasi:otel/types", &[otel::VERSION]),
@@ -26,13 +27,13 @@ impl Grant for SpanGrant {
         without_grant: "spans are dropped",
     };
 
-    type Granted = Self;
+    type SharedGrant = Self;
 
     fn link<C: GrantedTo<Self>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
         otel::link(linker)
     }
 
-    fn give(self, _: &Recipient<'_>) -> Self::Granted {
+    fn give(self, _: &Recipient<'_>) -> Self::SharedGrant {
         self
     }
 

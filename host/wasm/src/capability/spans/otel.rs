@@ -1,4 +1,4 @@
-//! `wasi:otel`: its bindings, and the conversion to spans below that of the attempt.
+//! The bindings of `wasi:otel`, and the conversion to spans below the span of the attempt.
 
 use super::SpanGrant;
 use crate::capability::caller::{Grant, GrantedTo, View, ViewOf, view};
@@ -13,15 +13,15 @@ use dispatcher_core::telemetry::trace::{
 use serde_json::Value;
 use wasmtime::component::Linker;
 
-/// The version that is granted: a candidate, to which no other is compatible.
+/// The version that is granted: a release candidate, which is not compatible with other versions.
 pub(super) const VERSION: &str = "0.2.0-rc.2";
 
-/// The most bytes of a JSON text that are read: of a text, at least a character more than is kept, so
-/// that it counts as cut. JSON takes up to six bytes for one.
+/// The maximum number of bytes of a JSON text that are read. For a string, this includes at least
+/// one character more than is kept, so that it counts as cut. JSON takes up to six bytes for one.
 const LONGEST_JSON: usize = 6 * (LONGEST_TEXT + 4) + 2;
 
 static REFUSED: Denial = Denial::ungranted(&SpanGrant::DESCRIPTION, "export spans");
-/// Whose span it would be is not known.
+/// The denial where the attempt of a span is unknown.
 static SHARED: Denial = Denial::always(
     &SpanGrant::DESCRIPTION,
     "export spans where many attempts share an instance",
@@ -41,7 +41,7 @@ mod bindings {
     });
 }
 
-/// Adds it to a linker. What is granted is the guest's to know.
+/// Adds the interfaces to a linker. Each call checks the grant of its guest.
 pub(super) fn link<C: GrantedTo<SpanGrant>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
     types::add_to_linker::<_, ViewOf<C>>(linker, view)?;
     tracing::add_to_linker::<_, ViewOf<C>>(linker, view)
@@ -74,9 +74,13 @@ impl<C: GrantedTo<SpanGrant>> tracing::Host for View<'_, C> {
         });
     }
 
-    /// One that is no span's where nothing is granted or traced.
+    /// Returns an invalid context if spans are not granted or traces are not recorded.
     fn outer_span_context(&mut self) -> tracing::SpanContext {
-        let context = trace::active_context().filter(|_| self.0.granted().0.is_some());
+        let context = if self.0.granted().0.is_some() {
+            trace::active_context()
+        } else {
+            None
+        };
         let (trace_id, span_id, sampled) = match context {
             Some(context) => (
                 context.trace_id.to_string(),
@@ -99,7 +103,7 @@ impl<C: GrantedTo<SpanGrant>> tracing::Host for View<'_, C> {
     }
 }
 
-/// How many spans of an attempt are exported, or why none is.
+/// Returns how many spans of an attempt are exported, or the reason why none are.
 fn most_spans(granted: Option<usize>, is_shared: bool) -> Result<usize, &'static Denial> {
     match granted {
         None => Err(&REFUSED),
@@ -108,7 +112,7 @@ fn most_spans(granted: Option<usize>, is_shared: bool) -> Result<usize, &'static
     }
 }
 
-/// None if its ids are none.
+/// Returns `None` if the IDs are not valid.
 fn place(context: &tracing::SpanContext) -> Option<SpanContext> {
     Some(SpanContext {
         trace_id: TraceId::read(&context.trace_id)?,
@@ -168,9 +172,9 @@ fn attributes(all: Vec<KeyValue>) -> Vec<GuestAttribute> {
     all.map(|one| (one.key, value(one.value))).collect()
 }
 
-/// The value of a JSON text; lists, maps and what is no JSON stay the text that they are. A list is not
-/// even read: read, it takes many times the memory that the guest needs to write it. Nor is more of a
-/// text than is kept.
+/// Converts a JSON text to a value. Lists, maps and texts that are not JSON stay text. A list is
+/// not parsed, because that takes many times the memory that the guest needs to write it. A long
+/// string is parsed only as far as it is kept.
 fn value(json: String) -> SpanValue {
     let kept = match json.trim_start().as_bytes().first() {
         Some(b'"') if json.len() > LONGEST_JSON => serde_json::from_str(&beginning(&json)),
@@ -191,14 +195,14 @@ fn value(json: String) -> SpanValue {
     }
 }
 
-/// The text of a long JSON text up to the last character within the bound, as JSON.
+/// Returns the beginning of a long JSON string, up to the last character within the bound, as JSON.
 fn beginning(json: &str) -> String {
     let json = json.trim_start();
     let bytes = json.as_bytes();
     let mut end = 1;
     while let Some(byte) = bytes.get(end).filter(|byte| **byte != b'"') {
         let length = match (byte, bytes.get(end + 1), bytes.get(end + 2..end + 4)) {
-            // The first half of a character that JSON writes in two.
+            // The first half of a character that JSON writes as two escapes.
             (b'\\', Some(b'u'), Some([b'd' | b'D', b'8' | b'9' | b'a' | b'b' | b'A' | b'B'])) => 12,
             (b'\\', Some(b'u'), _) => 6,
             (b'\\', _, _) => 2,
@@ -220,12 +224,11 @@ mod tests {
     #[test]
     fn spans_are_denied_without_a_grant_and_where_attempts_share_an_instance() {
         assert_eq!(most_spans(Some(3), false).ok(), Some(3));
-        let denial = |granted, is_shared| most_spans(granted, is_shared).err();
         for is_shared in [false, true] {
-            let ungranted = denial(None, is_shared).expect("it is denied");
+            let ungranted = most_spans(None, is_shared).expect_err("it is denied");
             assert!(std::ptr::eq(ungranted, &REFUSED));
         }
-        let shared = denial(Some(3), true).expect("it is denied");
+        let shared = most_spans(Some(3), true).expect_err("it is denied");
         assert!(std::ptr::eq(shared, &SHARED));
     }
 

@@ -1,5 +1,5 @@
 //! Grants key-value buckets by the names under which guests open them, and enforces the limits of
-//! calls. Knows neither the contract's version nor where a bucket is.
+//! calls. Does not depend on the contract's version or on where a bucket is.
 
 use crate::capability::caller::Grant;
 use crate::capability::refusals::{Denial, Refusals};
@@ -12,14 +12,14 @@ use std::fmt;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-/// What a refusal is called.
+/// The denial of a bucket.
 const REFUSED: Denial = Denial::ungranted(&StoreGrant::DESCRIPTION, "open this store");
 
 /// The error of a guest that holds too much host memory.
 const FULL: &str =
     "no memory for another value for compare-and-swap: drop those that are no longer needed";
 
-/// The buckets of one plugin by name.
+/// The buckets of one plugin, by name.
 #[derive(Clone, Default)]
 pub struct StoreGrant(pub BTreeMap<String, Arc<dyn Bucket>>);
 
@@ -30,7 +30,7 @@ impl fmt::Debug for StoreGrant {
     }
 }
 
-/// The buckets of one plugin, and where they are called.
+/// The buckets of one plugin, and the runtime on which they are called.
 #[derive(Debug)]
 pub(crate) struct OpenedStores {
     stores: StoreGrant,
@@ -39,7 +39,7 @@ pub(crate) struct OpenedStores {
 }
 
 impl OpenedStores {
-    /// Buckets are called on `control`, whoever polls the guest.
+    /// Creates the grant. Buckets are called on `control`, regardless of who polls the guest.
     pub(crate) fn new(stores: StoreGrant, refusals: Arc<Refusals>, control: Handle) -> Self {
         Self {
             stores,
@@ -48,13 +48,13 @@ impl OpenedStores {
         }
     }
 
-    /// The bucket of this name; a missing one is logged.
-    pub(crate) fn open(&self, name: &str) -> Option<Opened> {
+    /// Returns the bucket with this name. Logs a name that has no bucket.
+    pub(crate) fn open(&self, name: &str) -> Option<OpenedBucket> {
         let bucket = self.stores.0.get(name).cloned();
         if bucket.is_none() {
             self.refusals.refuse(&REFUSED, name);
         }
-        bucket.map(|bucket| Opened {
+        bucket.map(|bucket| OpenedBucket {
             bucket,
             control: self.control.clone(),
         })
@@ -64,15 +64,15 @@ impl OpenedStores {
 /// A bucket that a guest holds.
 #[derive(Clone)]
 #[expect(unreachable_pub, reason = "generated bindings export it again")]
-pub struct Opened {
+pub struct OpenedBucket {
     bucket: Arc<dyn Bucket>,
     control: Handle,
 }
 
-/// One line for the plugin's author.
+/// A result whose error is one line for the plugin's author.
 type BucketAnswer<T> = Result<T, String>;
 
-impl Opened {
+impl OpenedBucket {
     pub(crate) async fn get(&self, keys: Vec<String>) -> BucketAnswer<Vec<Option<Vec<u8>>>> {
         check_keys(&keys)?;
         let bucket = Arc::clone(&self.bucket);
@@ -119,7 +119,8 @@ impl Opened {
             .await
     }
 
-    /// Dropping it stops what has not begun. What has been handed to the store may be done.
+    /// Runs a call on the control runtime. Dropping the future stops a call that has not begun. A
+    /// call that was passed to the store may still be carried out.
     async fn on_control<T: Send + 'static>(
         &self,
         call: impl Future<Output = Result<T, CallError>> + Send + 'static,
@@ -128,7 +129,7 @@ impl Opened {
         answer.map_err(|error| error.message)
     }
 
-    /// What is at a key now, kept within the guest's `limit`.
+    /// Reads the value of a key, and keeps it within the guest's `limit`.
     pub(crate) async fn snapshot(
         self,
         key: String,
@@ -136,8 +137,9 @@ impl Opened {
     ) -> BucketAnswer<CasSnapshot> {
         let values = self.get(vec![key.clone()]).await?;
         let value = values.into_iter().flatten().next();
-        let held = limit.hold(value.as_ref().map_or(0, Vec::len));
-        let held = held.map_err(|_| FULL.to_owned())?;
+        let held = limit
+            .hold(value.as_ref().map_or(0, Vec::len))
+            .map_err(|_| FULL.to_owned())?;
         Ok(CasSnapshot {
             bucket: self,
             key,
@@ -154,20 +156,20 @@ impl Opened {
     }
 }
 
-/// What stood at a key when a guest looked.
+/// The value of a key when a guest read it.
 #[expect(unreachable_pub, reason = "generated bindings export it again")]
 pub struct CasSnapshot {
-    bucket: Opened,
+    bucket: OpenedBucket,
     key: String,
-    /// The value; none is one, too.
+    /// The value; `None` if there was none.
     pub(crate) value: Option<Vec<u8>>,
     limit: InvocationLimit,
-    /// The host stores the value as long as the guest holds this.
+    /// The permit for the value, which the host stores as long as the guest holds this.
     _held: InvocationPermit,
 }
 
 impl CasSnapshot {
-    /// Writes if that still is there; what does, if it does not.
+    /// Writes the value if the key still has the old one. Otherwise returns the current value.
     pub(crate) async fn swap(self, value: Vec<u8>) -> BucketAnswer<Option<Self>> {
         check_value(&self.key, &value)?;
         let Self {
@@ -179,13 +181,12 @@ impl CasSnapshot {
         } = self;
         let (of, at) = (Arc::clone(&bucket.bucket), key.clone());
         let call = async move { of.swap(&at, stood.as_deref(), &value).await };
-        match bucket.on_control(call).await? {
-            true => Ok(None),
-            false => {
-                // What stands now takes the place of what stood.
-                drop(held);
-                bucket.snapshot(key, limit).await.map(Some)
-            }
+        if bucket.on_control(call).await? {
+            Ok(None)
+        } else {
+            // The current value replaces the old one.
+            drop(held);
+            bucket.snapshot(key, limit).await.map(Some)
         }
     }
 }
@@ -196,9 +197,10 @@ fn check_keys(keys: &[String]) -> BucketAnswer<()> {
 }
 
 fn check_count(keys: usize) -> BucketAnswer<()> {
-    match keys <= KEYS {
-        true => Ok(()),
-        false => Err(format!("{keys} keys in one call; at most {KEYS}")),
+    if keys <= KEYS {
+        Ok(())
+    } else {
+        Err(format!("{keys} keys in one call; at most {KEYS}"))
     }
 }
 
@@ -274,7 +276,7 @@ mod tests {
 
     #[tokio::test]
     async fn values_read_for_compare_and_swap_are_bounded_in_host_memory() {
-        let bucket = Opened {
+        let bucket = OpenedBucket {
             bucket: Arc::new(Heavy),
             control: Handle::current(),
         };

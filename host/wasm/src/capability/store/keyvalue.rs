@@ -1,6 +1,6 @@
-//! `wasi:keyvalue`: its bindings, and the conversion to the granted buckets and back.
+//! The bindings of `wasi:keyvalue`, and the conversion to the granted buckets and back.
 
-use super::buckets::{CasSnapshot, Opened, StoreGrant};
+use super::buckets::{CasSnapshot, OpenedBucket, StoreGrant};
 use crate::capability::caller::{GrantedTo, View, ViewOf, view};
 use bindings::wasi::keyvalue::atomics::CasError;
 use bindings::wasi::keyvalue::store::{Error, KeyResponse};
@@ -8,7 +8,7 @@ use bindings::wasi::keyvalue::{atomics, batch, store};
 use dispatcher_core::keyvalue::Page;
 use wasmtime::component::{Linker, Resource};
 
-/// The version that is granted: a draft, to which no other is compatible.
+/// The version that is granted: a draft, which is not compatible with other versions.
 pub(super) const VERSION: &str = "0.2.0-draft2";
 
 mod bindings {
@@ -25,13 +25,13 @@ mod bindings {
         world: "dispatcher:host/stores",
         imports: { default: async | trappable | tracing | verbose_tracing },
         with: {
-            "wasi:keyvalue/store.bucket": crate::capability::store::buckets::Opened,
+            "wasi:keyvalue/store.bucket": crate::capability::store::buckets::OpenedBucket,
             "wasi:keyvalue/atomics.cas": crate::capability::store::buckets::CasSnapshot,
         },
     });
 }
 
-/// Adds all three to a linker. What is granted is the guest's to know.
+/// Adds the three interfaces to a linker. Each call checks the grant of its guest.
 pub(super) fn link<C: StoreCaller>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
     store::add_to_linker::<_, ViewOf<C>>(linker, view)?;
     atomics::add_to_linker::<_, ViewOf<C>>(linker, view)?;
@@ -43,19 +43,22 @@ pub(super) trait StoreCaller: GrantedTo<StoreGrant> {}
 
 impl<C: GrantedTo<StoreGrant>> StoreCaller for C {}
 
-/// An error is a trap: a handle that was never given out.
+/// A result whose outer error is a trap: the guest used a handle that it was never given.
 type KeyValueAnswer<T> = wasmtime::Result<Result<T, Error>>;
 
 fn into_answer<T>(answer: Result<T, String>) -> KeyValueAnswer<T> {
     Ok(answer.map_err(Error::Other))
 }
 
-fn opened<C: StoreCaller>(caller: &mut C, bucket: &Resource<Opened>) -> wasmtime::Result<Opened> {
+fn opened<C: StoreCaller>(
+    caller: &mut C,
+    bucket: &Resource<OpenedBucket>,
+) -> wasmtime::Result<OpenedBucket> {
     Ok(caller.table().get(bucket)?.clone())
 }
 
 impl<C: StoreCaller> store::Host for View<'_, C> {
-    async fn open(&mut self, name: String) -> KeyValueAnswer<Resource<Opened>> {
+    async fn open(&mut self, name: String) -> KeyValueAnswer<Resource<OpenedBucket>> {
         let stores = self.0.granted().as_ref();
         match stores.and_then(|stores| stores.open(&name)) {
             Some(bucket) => Ok(Ok(self.0.table().push(bucket)?)),
@@ -67,7 +70,7 @@ impl<C: StoreCaller> store::Host for View<'_, C> {
 impl<C: StoreCaller> store::HostBucket for View<'_, C> {
     async fn get(
         &mut self,
-        bucket: Resource<Opened>,
+        bucket: Resource<OpenedBucket>,
         key: String,
     ) -> KeyValueAnswer<Option<Vec<u8>>> {
         let values = opened(self.0, &bucket)?.get(vec![key]).await;
@@ -76,24 +79,28 @@ impl<C: StoreCaller> store::HostBucket for View<'_, C> {
 
     async fn set(
         &mut self,
-        bucket: Resource<Opened>,
+        bucket: Resource<OpenedBucket>,
         key: String,
         value: Vec<u8>,
     ) -> KeyValueAnswer<()> {
         into_answer(opened(self.0, &bucket)?.set(vec![(key, value)]).await)
     }
 
-    async fn delete(&mut self, bucket: Resource<Opened>, key: String) -> KeyValueAnswer<()> {
+    async fn delete(&mut self, bucket: Resource<OpenedBucket>, key: String) -> KeyValueAnswer<()> {
         into_answer(opened(self.0, &bucket)?.delete(vec![key]).await)
     }
 
-    async fn exists(&mut self, bucket: Resource<Opened>, key: String) -> KeyValueAnswer<bool> {
+    async fn exists(
+        &mut self,
+        bucket: Resource<OpenedBucket>,
+        key: String,
+    ) -> KeyValueAnswer<bool> {
         into_answer(opened(self.0, &bucket)?.exists(key).await)
     }
 
     async fn list_keys(
         &mut self,
-        bucket: Resource<Opened>,
+        bucket: Resource<OpenedBucket>,
         from: Option<String>,
     ) -> KeyValueAnswer<KeyResponse> {
         let from = match from.map(|from| from.parse()).transpose() {
@@ -107,7 +114,7 @@ impl<C: StoreCaller> store::HostBucket for View<'_, C> {
         }))
     }
 
-    async fn drop(&mut self, bucket: Resource<Opened>) -> wasmtime::Result<()> {
+    async fn drop(&mut self, bucket: Resource<OpenedBucket>) -> wasmtime::Result<()> {
         self.0.table().delete(bucket)?;
         Ok(())
     }
@@ -116,7 +123,7 @@ impl<C: StoreCaller> store::HostBucket for View<'_, C> {
 impl<C: StoreCaller> atomics::Host for View<'_, C> {
     async fn increment(
         &mut self,
-        bucket: Resource<Opened>,
+        bucket: Resource<OpenedBucket>,
         key: String,
         by: i64,
     ) -> KeyValueAnswer<i64> {
@@ -140,7 +147,7 @@ impl<C: StoreCaller> atomics::Host for View<'_, C> {
 impl<C: StoreCaller> atomics::HostCas for View<'_, C> {
     async fn new(
         &mut self,
-        bucket: Resource<Opened>,
+        bucket: Resource<OpenedBucket>,
         key: String,
     ) -> KeyValueAnswer<Resource<CasSnapshot>> {
         let limit = self.0.limit().clone();
@@ -163,7 +170,7 @@ impl<C: StoreCaller> atomics::HostCas for View<'_, C> {
 impl<C: StoreCaller> batch::Host for View<'_, C> {
     async fn get_many(
         &mut self,
-        bucket: Resource<Opened>,
+        bucket: Resource<OpenedBucket>,
         keys: Vec<String>,
     ) -> KeyValueAnswer<Vec<Option<(String, Vec<u8>)>>> {
         let values = opened(self.0, &bucket)?.get(keys.clone()).await;
@@ -177,7 +184,7 @@ impl<C: StoreCaller> batch::Host for View<'_, C> {
 
     async fn set_many(
         &mut self,
-        bucket: Resource<Opened>,
+        bucket: Resource<OpenedBucket>,
         pairs: Vec<(String, Vec<u8>)>,
     ) -> KeyValueAnswer<()> {
         into_answer(opened(self.0, &bucket)?.set(pairs).await)
@@ -185,7 +192,7 @@ impl<C: StoreCaller> batch::Host for View<'_, C> {
 
     async fn delete_many(
         &mut self,
-        bucket: Resource<Opened>,
+        bucket: Resource<OpenedBucket>,
         keys: Vec<String>,
     ) -> KeyValueAnswer<()> {
         into_answer(opened(self.0, &bucket)?.delete(keys).await)

@@ -15,6 +15,7 @@ impl Grant for StoreGrant {
         name: "keys and values",
         key: "store",
         value: "NAME=WHERE",
+        value_for: Some(|name| format!("{name}=local:{name}")),
         requested_by: &["wasi:keyvalue/store"],
         interfaces: &[
             Interface::new("wasi:keyvalue/store", &[keyvalue::VERSION]),
@@ -26,13 +27,13 @@ impl Grant for StoreGrant {
         without_grant: "`open` returns `access-denied`",
     };
 
-    type Granted = Option<OpenedStores>;
+    type SharedGrant = Option<OpenedStores>;
 
     fn link<C: GrantedTo<Self>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
         keyvalue::link(linker)
     }
 
-    fn give(self, plugin: &Recipient<'_>) -> Self::Granted {
+    fn give(self, plugin: &Recipient<'_>) -> Self::SharedGrant {
         let refusals = Arc::clone(plugin.refusals);
         Some(OpenedStores::new(self, refusals, plugin.control.clone()))
     }

@@ -1,26 +1,27 @@
-//! The environment of a command: the plugin's variables, and its message in the others. Pure.
+//! The environment of a command: the plugin's variables, and those of its message. Pure.
 
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::{AttributeValue, Message};
 
-/// Maximum bytes of an environment, the plugin's own variables included. What adapts a module of
-/// WASI 0.1 keeps it in a page of 64 KiB, with other things.
+/// The maximum size of an environment in bytes, including the plugin's own variables. The adapter
+/// of WASI 0.1 modules keeps it in a page of 64 KiB, with other things.
 const ROOM: usize = 32 << 10;
-/// What a variable takes of it beside its name and text.
+/// The size of a variable in addition to its name and text, in bytes.
 const EACH: usize = 32;
 
-/// The variables that a program sees: those of the plugin, and the message in the others. Also the
-/// names of what no variable can hold: of attributes, or our own of what else the message has.
+/// The variables that a program sees: those of the plugin, and those of the message. Also the names
+/// of values that no variable can hold: attributes, or our variables for the rest of the message.
 pub(crate) struct Environment<'a> {
-    /// Names are unique.
+    /// The variables, with unique names.
     pub(crate) variables: Vec<(String, String)>,
-    /// Attributes last, in the message's order.
+    /// The names of omitted values: attributes last, in the message's order.
     pub(crate) left_out: Vec<&'a str>,
     room: usize,
 }
 
 impl<'a> Environment<'a> {
-    /// `own` are the plugin's; they win over the message's of the same name.
+    /// Creates the environment. The plugin's variables, `own`, override the message's of the same
+    /// name.
     pub(crate) fn of(message: &'a Message, attempt: &Attempt, own: &[(String, String)]) -> Self {
         let taken = own.iter().map(|(name, text)| bytes(name, text)).sum();
         let mut environment = Self {
@@ -41,7 +42,8 @@ impl<'a> Environment<'a> {
         ];
         for (name, text) in texts {
             let is_own = own.iter().any(|(own, _)| own == name);
-            if let Some(text) = text.filter(|_| !is_own)
+            if !is_own
+                && let Some(text) = text
                 && !environment.push(name.into(), text)
             {
                 environment.left_out.push(name);
@@ -60,7 +62,8 @@ impl<'a> Environment<'a> {
         environment
     }
 
-    /// Whether there is room for the variable under its name. A NUL would end it for most programs.
+    /// Adds a variable if its name is free and it fits. Refuses a NUL, which would end the text for
+    /// most programs.
     fn push(&mut self, name: String, text: String) -> bool {
         let bytes = bytes(&name, &text);
         let is_free = self.variables.iter().all(|(other, _)| *other != name);
@@ -77,13 +80,18 @@ fn bytes(name: &str, text: &str) -> usize {
     name.len() + text.len() + EACH
 }
 
-/// A name as shells can write it: letters and digits of ASCII in capitals, `_` for all else.
+/// Converts a name to one that shells accept: ASCII letters in capitals, digits, and `_` for
+/// everything else.
 fn letters(name: &str) -> String {
-    let letter = |letter: char| match letter.is_ascii_alphanumeric() {
-        true => letter.to_ascii_uppercase(),
-        false => '_',
-    };
-    name.chars().map(letter).collect()
+    name.chars()
+        .map(|letter: char| {
+            if letter.is_ascii_alphanumeric() {
+                letter.to_ascii_uppercase()
+            } else {
+                '_'
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]

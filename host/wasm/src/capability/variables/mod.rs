@@ -1,4 +1,4 @@
-//! Environment variables: a plugin sees those that it is granted; a command also those of its message.
+//! Environment variables: a plugin sees the granted ones. A command also sees those of its message.
 
 mod environment;
 
@@ -7,7 +7,7 @@ use super::description::{Description, Interface, WASI_2, WASI_3};
 pub(crate) use environment::Environment;
 use wasmtime::component::Linker;
 
-/// Names and texts of variables.
+/// The names and texts of variables.
 #[derive(Debug, Clone, Default)]
 pub struct EnvironmentVariables(pub Vec<(String, String)>);
 
@@ -16,6 +16,7 @@ impl Grant for EnvironmentVariables {
         name: "environment variables",
         key: "env",
         value: "K=V",
+        value_for: None,
         requested_by: &["wasi:cli/environment"],
         interfaces: &[Interface::new("wasi:cli/environment", &[WASI_2, WASI_3])],
         suspends: &[],
@@ -23,18 +24,18 @@ impl Grant for EnvironmentVariables {
         without_grant: "there are none",
     };
 
-    type Granted = Self;
+    type SharedGrant = Self;
 
-    /// WASI's own function reads them from the context of the instance.
+    /// WASI's own function reads the variables from the context of the instance.
     fn link<C: GrantedTo<Self>>(_: &mut Linker<C>) -> wasmtime::Result<()> {
         Ok(())
     }
 
-    fn give(self, _: &Recipient<'_>) -> Self::Granted {
+    fn give(self, _: &Recipient<'_>) -> Self::SharedGrant {
         self
     }
 
-    /// To read them reaches nobody.
+    /// Reading variables does not affect other systems.
     fn for_shadow(self) -> Self {
         self
     }

@@ -1,5 +1,4 @@
-//! The trace that a message belongs to, as guests are given it: in the words of W3C Trace Context.
-//! Pure.
+//! Passes the trace of a message to guests, in the format of W3C Trace Context. Pure.
 
 use dispatcher_core::message::Message;
 use dispatcher_core::telemetry::trace::RemoteContext;
@@ -12,7 +11,7 @@ pub(super) struct TraceContext {
 }
 
 impl TraceContext {
-    /// That of a message, where its sender named one that can be read.
+    /// Returns the position of a message, if its sender set one that can be read.
     pub(super) fn of(message: &Message) -> Option<Self> {
         let header = message.trace_header();
         let remote = header.and_then(RemoteContext::from_x_ray);
@@ -22,9 +21,9 @@ impl TraceContext {
                 tracestate: None,
             });
         }
-        let traceparent = message.text_attribute("traceparent");
-        let traceparent =
-            traceparent.filter(|text| RemoteContext::from_traceparent(text).is_some())?;
+        let traceparent = message
+            .text_attribute("traceparent")
+            .filter(|text| RemoteContext::from_traceparent(text).is_some())?;
         Some(Self {
             traceparent: traceparent.to_owned(),
             tracestate: message.text_attribute("tracestate").map(str::to_owned),

@@ -1,4 +1,4 @@
-//! Converts the response of an HTTP handler into a verdict. Knows no guest.
+//! Converts the response of an HTTP handler into a verdict. Does not depend on guests.
 
 use crate::output::escape_control_characters;
 use bytes::Bytes;
@@ -10,19 +10,20 @@ use http_body_util::BodyExt;
 use std::fmt::Debug;
 use std::time::Duration;
 
-/// Maximum characters of a response's body that are shown to people.
+/// The maximum number of characters of a response's body that are shown to users.
 const TOLD: usize = 200;
-/// This many bytes contain them in any case; the rest of a body is read and dropped.
-const KEPT: usize = TOLD * 4;
+/// The number of bytes of a body that are kept to find these characters, also behind the head of an
+/// HTML page; the rest is read and dropped.
+const KEPT: usize = 4_096;
 
-/// What has been heard of an answer so far.
+/// The part of a response that has arrived so far.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Heard {
-    /// None was given.
+pub(super) enum ResponsePart {
+    /// No response was given.
     Nothing,
-    /// In place of one, why there is none.
+    /// The handler gave an error instead of a response.
     Error(String),
-    /// One, perhaps not to its end.
+    /// A response, which may be incomplete.
     Answer(HandlerResponse),
 }
 
@@ -32,32 +33,36 @@ pub(super) struct HandlerResponse {
     retry_after: Option<String>,
     /// The first bytes of its body.
     body: Vec<u8>,
-    /// Why its body broke off, if the handler reported it.
+    /// The reason why its body broke off, if the handler reported it.
     broke: Option<String>,
 }
 
-/// Takes what is answered as it comes. Ends with the answer, which may be never.
-pub(super) async fn listen<B>(given: Result<Response<B>, impl Debug>, heard: &mut Heard)
+/// Reads the response as it arrives. Ends with the response, which may never end.
+pub(super) async fn listen<B>(given: Result<Response<B>, impl Debug>, heard: &mut ResponsePart)
 where
     B: BodyExt<Data = Bytes, Error: Debug> + Unpin,
 {
     let response = match given {
         Ok(response) => response,
         Err(error) => {
-            *heard = Heard::Error(format!("{error:?}"));
+            *heard = ResponsePart::Error(format!("{error:?}"));
             return;
         }
     };
     let (head, mut body) = response.into_parts();
-    let retry_after = head.headers.get(RETRY_AFTER);
-    let retry_after = retry_after.and_then(|value| value.to_str().ok());
-    *heard = Heard::Answer(HandlerResponse {
+    let retry_after = head
+        .headers
+        .get(RETRY_AFTER)
+        .and_then(|value| value.to_str().ok());
+    *heard = ResponsePart::Answer(HandlerResponse {
         status: head.status,
         retry_after: retry_after.map(str::to_owned),
         body: Vec::new(),
         broke: None,
     });
-    let Heard::Answer(answer) = heard else { return };
+    let ResponsePart::Answer(answer) = heard else {
+        return;
+    };
     while let Some(frame) = body.frame().await {
         let frame = match frame {
             Ok(frame) => frame,
@@ -73,13 +78,9 @@ where
     }
 }
 
-impl Heard {
-    /// What is to become of the message.
+impl ResponsePart {
+    /// Returns the verdict on the message.
     pub(super) fn verdict(self, today: Timestamp) -> Verdict {
-        let failed = |why| Verdict::Retry {
-            after: None,
-            why: FailureReason::Failed(why),
-        };
         match self {
             Self::Nothing => failed("it returned without a response".into()),
             Self::Error(error) => failed(format!("it returned an error: {}", cut(&error))),
@@ -91,15 +92,11 @@ impl Heard {
 impl HandlerResponse {
     fn verdict(self, today: Timestamp) -> Verdict {
         let told = self.summary();
-        let failed = |told| Verdict::Retry {
-            after: None,
-            why: FailureReason::Failed(format!("it answered {told}")),
-        };
         match self.status {
             status if status.is_success() => match self.broke {
                 None => Verdict::Done,
                 Some(why) => failed(format!(
-                    "{}, and its body broke off: {}",
+                    "it answered {}, and its body broke off: {}",
                     self.status,
                     cut(&why)
                 )),
@@ -108,34 +105,88 @@ impl HandlerResponse {
                 after: self.retry_after.and_then(|text| wait(&text, today)),
                 why: FailureReason::RequestedWith(told),
             },
-            StatusCode::REQUEST_TIMEOUT => failed(told),
+            StatusCode::REQUEST_TIMEOUT => failed(format!("it answered {told}")),
             status if status.is_client_error() => Verdict::Reject(told),
-            // To ask elsewhere, or to wait for more, is nobody's to do.
-            _ => failed(told),
+            // Nothing follows a redirect or waits for another response, so these fail too.
+            _ => failed(format!("it answered {told}")),
         }
     }
 
-    /// Status and beginning of the body, for people.
+    /// Returns the status and the beginning of the body, for users.
     fn summary(&self) -> String {
-        let body = cut(String::from_utf8_lossy(&self.body).trim());
-        match body.is_empty() {
-            true => self.status.to_string(),
-            false => format!("{}: {body}", self.status),
+        let body = cut(&without_markup(String::from_utf8_lossy(&self.body).trim()));
+        if body.is_empty() {
+            self.status.to_string()
+        } else {
+            format!("{}: {body}", self.status)
         }
     }
 }
 
-/// The beginning of a text, for people.
+/// Returns the text of an HTML or XML page, in one line. Other texts stay as they are.
+fn without_markup(body: &str) -> String {
+    if !body.starts_with('<') {
+        return body.to_owned();
+    }
+    let mut text = String::new();
+    let mut rest = body;
+    while let Some(start) = rest.find('<') {
+        text.push_str(&rest[..start]);
+        text.push(' ');
+        let tag = &rest[start..];
+        // Styles and scripts are not text.
+        let hidden = ["style", "script"].into_iter().find(|name| {
+            let begins = tag.get(1..=name.len());
+            begins.is_some_and(|begins| begins.eq_ignore_ascii_case(name))
+        });
+        let tag = match hidden {
+            Some(name) => tag.find(&format!("</{name}")).map_or("", |at| &tag[at..]),
+            None => tag,
+        };
+        rest = tag.find('>').map_or("", |end| &tag[end + 1..]);
+    }
+    text.push_str(rest);
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn failed(why: String) -> Verdict {
+    Verdict::Retry {
+        after: None,
+        why: FailureReason::Failed(why),
+    }
+}
+
+/// Returns the beginning of a text, for users.
 fn cut(text: &str) -> String {
     let text: String = text.chars().take(TOLD).collect();
     escape_control_characters(&text)
 }
 
-/// How long `Retry-After` says to wait: seconds, or a date. None if it is neither, and if it is no
-/// time at all: a clock that is a little ahead must not use all tries up at once, so the back-off
-/// counts.
+/// Returns the delay that `Retry-After` requests: seconds, or a date. Returns `None` if it is
+/// neither, or if the delay is zero: a clock that is a little ahead must not use up all attempts at
+/// once, so the back-off applies.
 fn wait(text: &str, today: Timestamp) -> Option<Duration> {
-    // Milliseconds are what the contract counts in; no wish is longer than what it can say.
+    // The contract counts in milliseconds, so the delay is limited to its maximum.
     let after = retry_after(text, today)?.min(Duration::from_millis(u64::MAX));
     (!after.is_zero()).then_some(after)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn html_page_is_quoted_as_text() {
+        let page = "<html><head><title>502 Bad Gateway</title><STYLE>p {}</style></head>\n\
+                    <body><center><h1>502 Bad Gateway</h1></center><hr>nginx</body></html>";
+        for (body, text) in [
+            (page, "502 Bad Gateway 502 Bad Gateway nginx"),
+            ("<p>a<script>cut off", "a"),
+            ("<", ""),
+            ("a < b", "a < b"),
+            (r#"{"error": "<b>"}"#, r#"{"error": "<b>"}"#),
+        ] {
+            assert_eq!(without_markup(body), text);
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Converts a message into an HTTP request. Pure; knows no guest.
+//! Converts a message into an HTTP request. Pure; does not depend on guests.
 
 use bytes::Bytes;
 use dispatcher_core::handler::Attempt;
@@ -7,12 +7,12 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body_util::Full;
 
-/// What the body is where the sender does not say.
+/// The content type of the body if the sender sets none.
 const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
-/// Where the request goes. No such host is asked for anything.
+/// The URI of the request. The host is never contacted.
 const URI: &str = "http://localhost/";
 
-/// A POST of the body, with what is known of the message in its headers.
+/// Creates a POST request with the body, and with the other values of the message in its headers.
 pub(super) fn of(message: &Message, attempt: &Attempt) -> Request<Full<Bytes>> {
     let body = Bytes::from(message.body.clone());
     let mut request = Request::new(Full::new(body));
@@ -46,19 +46,19 @@ fn headers(message: &Message, attempt: &Attempt) -> HeaderMap {
         let AttributeValue::Text(text) = &attribute.value else {
             continue;
         };
-        let name = format!("dispatcher-attribute-{}", attribute.name);
-        let name = HeaderName::from_bytes(name.as_bytes());
+        let header = format!("dispatcher-attribute-{}", attribute.name);
+        let name = HeaderName::from_bytes(header.as_bytes());
         let value = HeaderValue::from_bytes(text.as_bytes());
         if let (Ok(name), Ok(value)) = (name, value) {
-            // Two names that differ in capitals alone are one header of two values. Fails beyond
-            // 30,000 headers, which no message has room for.
+            // Two names that differ only in capitals become one header with two values. Fails
+            // beyond 30,000 headers, for which no message has room.
             let _ = headers.try_append(name, value);
         }
     }
     headers
 }
 
-/// The sender's attribute of that name, if there is one.
+/// Returns the sender's `content-type` attribute, or the default.
 fn content_type(message: &Message) -> HeaderValue {
     let mut attributes = message.attributes.iter();
     let said = attributes.find_map(|attribute| match &attribute.value {

@@ -1,7 +1,7 @@
--- Keeps a worker alive and looks for those that are not. KEYS[1] is `{prefix}`, before the names of
--- what belongs to no queue. ARGV: the worker, what to say of it, for how many seconds it lives on,
--- and for how many ms nobody else need look. Answers with 1 if it was alive, and then for each dead
--- one: its name, how many queues it served, their names.
+-- Keeps a worker alive and looks for dead ones. KEYS[1] is `{prefix}`, the prefix of the keys that
+-- belong to no queue. ARGV: the worker, its label, the seconds that it lives on, and the ms in
+-- which no other worker needs to look. Returns 1 if it was alive, and then for each dead one: its
+-- name, the number of its queues, and their names.
 local base = KEYS[1]
 local alive = redis.call('SET', base .. ':worker:' .. ARGV[1], ARGV[2], 'XX', 'EX', ARGV[3])
 local answer = { alive and '1' or '0' }

@@ -1,14 +1,15 @@
--- Lists what waits, without receiving it: what can be received by its place in the order of sending,
--- then what waits behind the heads of groups. ARGV: after what ('' for all, "w" and an id or its
--- beginning, or "b" and a member of `behind`), how many at most, how many bytes they may have, and
--- how many a body may have. Answers with where to go on, '' at the end, and the messages as `claim`.
+-- Lists waiting messages without receiving them: first those that can be received, in the order of
+-- sending, then those behind the heads of groups. ARGV: the cursor ('' for all, "w" and an id or
+-- its beginning, or "b" and a member of `behind`), the maximum number of messages, the maximum of
+-- their bytes, and the maximum bytes of a body. Returns the next cursor, '' at the end, and the
+-- messages as `claim`.
 local after, most = ARGV[1], tonumber(ARGV[2])
 local now = to_ms(time_us())
 promote(q, now)
 local ids, places, is_end = {}, {}, false
 if string.sub(after, 1, 1) ~= 'b' then
   local last = string.sub(after, 2)
-  -- Dead letters of several queues may share a place, any number of them.
+  -- Any number of dead letters of several queues may share a position.
   local wanted, skipped = most + 100, 0
   local from = last == '' and '-inf' or seq_of(last)
   local found

@@ -1,6 +1,6 @@
--- Removes a task, whether it waits or runs; who runs it is told. ARGV: 'id' and an id; or 'body', a
--- payload, and where to go on looking for it. Answers with where to go on, '0' at the end, and how
--- many were waiting and were running.
+-- Removes a task, whether it waits or runs, and notifies the worker that runs it. ARGV: 'id' and an
+-- id; or 'body', a payload, and the cursor of the search. Returns the next cursor, '0' at the end,
+-- and how many were waiting and how many were running.
 local now = to_ms(time_us())
 local waiting, running, stirred = 0, 0, false
 

@@ -1,18 +1,18 @@
--- Hands out messages. ARGV: worker, the number of this claim, how many at most, for how long in ms,
--- 'newest' or 'oldest' first, the numbers of this worker's claims whose answers were lost, each
--- followed by a comma, how many bytes the messages may have, and how many a body may have at most:
--- a longer one is not loaded, its length is answered in its place. Answers with: ms until something
--- can be received, -1 for never, where there is nothing now, -2 if the worker was given up; or 0,
--- 1 if only the bytes kept more away, the time in ms, and lists: the ids, then for each its body,
--- attributes, group, count, and when it was first received. What a message does not have is nil; a
--- list may be empty where no message has any, and the last two are where all are received for the
--- first time.
+-- Hands out messages. ARGV: the worker, the number of this claim, the maximum number of messages,
+-- the visibility timeout in ms, 'newest' or 'oldest' first, the numbers of this worker's claims
+-- whose answers were lost, each followed by a comma, the maximum bytes of the messages, and the
+-- maximum bytes of a body: a longer one is not loaded, and its length is returned in its place. If
+-- there is no message now, returns the ms until one can be received, -1 for never; -2 if the worker
+-- was given up. Otherwise returns 0, or 1 if only the bytes kept more messages away; the time in
+-- ms; and lists: the ids, then for each message its body, attributes, group, count, and the time of
+-- its first receive. A missing value is nil. A list may be empty if no message has a value, and the
+-- last two are empty if all messages are received for the first time.
 local worker, claim = ARGV[1], ARGV[2]
 if call('SISMEMBER', q.workers, worker) == 0 then
   return { -2 }
 end
 if call('ZSCORE', void(q, worker), claim) then
-  -- It comes late: whoever made it has given it up, and nobody would hear what it brings.
+  -- The call comes late: its worker has given it up and would not hear the answer.
   return { -1 }
 end
 local now = to_ms(time_us())

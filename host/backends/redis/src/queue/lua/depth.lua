@@ -1,5 +1,5 @@
--- Answers with how many wait, are in flight, are delayed, and the age of the oldest that is not in
--- flight in ms, -1 without one. Looks at most at so many of those that are not sorted by age.
+-- Returns how many messages wait, are in flight and are delayed, and the age in ms of the oldest
+-- that is not in flight, -1 without one. Reads at most `most` of those that are not sorted by age.
 local most = 1000
 local now = to_ms(time_us())
 local upto, after = num(now), '(' .. num(now)

@@ -1,6 +1,6 @@
--- Keeps deliveries. ARGV: for each the id, the count, and for how long from now in ms; the first of
--- all is the longest that a message may be kept from its receive, in ms. Answers with a number
--- each: as `settle`, or 4 where that would be longer, or 5 where the message was cancelled.
+-- Extends deliveries. ARGV: the longest time in ms that a message may be invisible from its
+-- receive; then for each delivery the id, the count, and the time from now in ms. Returns a number
+-- for each: as `settle`, or 4 if that would be longer, or 5 if the message was cancelled.
 local now = to_ms(time_us())
 local ceiling = tonumber(ARGV[1])
 local ids = {}

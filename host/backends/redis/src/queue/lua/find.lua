@@ -1,5 +1,5 @@
--- Describes a message that waits, found by its id, without receiving it. ARGV: the id, and how many bytes
--- a body may have. Answers as `claim`.
+-- Returns a waiting message by its id, without receiving it. ARGV: the id, and the maximum bytes of
+-- a body. Returns as `claim`.
 local id = ARGV[1]
 local now = to_ms(time_us())
 promote(q, now)

@@ -1,5 +1,5 @@
--- Lets a worker receive that was entered before. ARGV: the worker. Answers with 0 if it was given up
--- meanwhile, as it may have been before a late call comes.
+-- Lets a worker receive that was entered before. ARGV: the worker. Returns 0 if it was given up
+-- meanwhile, which may happen before a late call comes.
 if call('EXISTS', given_up(q, ARGV[1])) == 1 then return 0 end
 call('SADD', q.workers, ARGV[1])
 return 1

@@ -1,6 +1,6 @@
--- Looks at what could be received, in its order, then at what waits behind the heads of groups.
--- ARGV: how many at most, how many bytes they may have, and how many a body may have. Answers as
--- `claim`, and changes nothing.
+-- Returns the messages that could be received, in their order, then those behind the heads of
+-- groups, and changes nothing. ARGV: the maximum number of messages, the maximum of their bytes,
+-- and the maximum bytes of a body. Returns as `claim`.
 local most = tonumber(ARGV[1])
 local now = num(to_ms(time_us()))
 local ids = call('ZRANGE', q.wait, 0, most - 1)

@@ -1,22 +1,22 @@
--- What every script of a queue stands on: the names of its keys, the time, and how a message moves
--- from one to another. KEYS[1] is what all keys of the queue begin with, `{prefix:queue}`: the
--- part in braces decides the slot of a cluster, so all of them lie in one.
+-- The base of every script of a queue: the names of its keys, the time, and how a message moves
+-- from one key to another. KEYS[1] is the prefix of all keys of the queue, `{prefix:queue}`. The
+-- part in braces decides the slot of a cluster, so all keys are in one.
 --
--- wait     sorted set, id by seq: what can be received, the oldest first
--- leases   sorted set, id by the end of its lease in ms: what is being handled
--- delayed  sorted set, id by when it can be received in ms
--- body     hash, id to the untouched payload; `attributes` and `group` likewise where there are any
--- delivery hash, id to "count first received claim worker group" once it was received; no worker:
---          it is not in flight; a group is "=name"
--- heads    hash, group to the id that its others wait behind
+-- wait     sorted set, id by seq: the messages that can be received, the oldest first
+-- leases   sorted set, id by the end of its lease in ms: the messages in flight
+-- delayed  sorted set, id by the time in ms from which it can be received
+-- body     hash, id to the unchanged payload; `attributes` and `group` likewise if there are any
+-- delivery hash, id to "count first received claim worker group" once it was received; without a
+--          worker it is not in flight; a group is "=name"
+-- heads    hash, group to the id that its other messages wait behind
 -- behind   sorted set without scores, "length:group:id": what waits behind; `due` hash, id to ms
--- workers  set of those that may receive; `w:ID` set, what each has in flight; `w:ID:void` sorted
---          set, its claims whose answers were lost by when that was told, in ms, and `w:ID:gone`
---          once it was given up: both against calls that come late, for an hour
+-- workers  set of workers that may receive; `w:ID` set, the messages in flight of each; `w:ID:void`
+--          sorted set, its claims whose answers were lost, by the time in ms when it reported them;
+--          `w:ID:gone` once it was given up: both guard against late calls, for an hour
 --
--- The head of a group that is cancelled while it runs loses its payload, and the claim of its
+-- If the head of a group is cancelled while it runs, it loses its payload, and the claim of its
 -- delivery becomes 0: the delivery holds the group back until it ends. A message that has no
--- payload and was not cancelled has lost it: the server evicted it, or somebody deleted it.
+-- payload and was not cancelled has lost it: the server evicted it, or another client deleted it.
 --
 -- An id is 16 digits, the microsecond of sending; `a` if the message was sent with attributes, else
 -- `-`; and 8 hexadecimal digits of the queue.
@@ -34,8 +34,8 @@ end
 
 local q = keys_of(KEYS[1])
 
--- Whole numbers beyond 14 digits are not written as such by Lua itself. Constants of what every claim
--- calls are text, since the server prints a number with 17 digits to make it an argument.
+-- Lua itself does not write whole numbers beyond 14 digits as such. Constants that every claim
+-- passes are text, because the server prints a number argument with 17 digits.
 local function num(n) return string.format('%.0f', n) end
 
 local function time_us()
@@ -45,7 +45,7 @@ end
 
 local function to_ms(us) return math.floor(us / 1000) end
 
--- An id begins with its place in the order of sending.
+-- An id begins with its position in the order of sending.
 local function seq_of(id) return string.sub(id, 1, 16) end
 
 local function in_process(keys, worker) return keys.base .. ':w:' .. worker end
@@ -54,7 +54,7 @@ local function void(keys, worker) return in_process(keys, worker) .. ':void' end
 
 local function given_up(keys, worker) return in_process(keys, worker) .. ':gone' end
 
--- So long, in seconds, a call may be on its way.
+-- The seconds that a call may be on its way.
 local late = 3600
 
 local function read_delivery(record)
@@ -73,7 +73,8 @@ end
 
 local function is_cancelled(d) return d.claim == '0' end
 
--- What is left for half a day of a message that was cancelled while it ran, for its holder.
+-- The key that remains, for half a day and for its holder, of a message that was cancelled while it
+-- ran.
 local function tombstone(keys, id) return keys.base .. ':cancelled:' .. id end
 
 local function was_cancelled(keys, id, d)
@@ -81,17 +82,18 @@ local function was_cancelled(keys, id, d)
   return call('EXISTS', tombstone(keys, id)) == 1
 end
 
--- Whether a hash may have something for these messages. To look into it for one takes no longer.
+-- Whether a hash may have values for these messages. For one message, reading it takes no longer.
 local function may_have(key, ids)
   return #ids == 1 or #ids > 1 and call('EXISTS', key) == 1
 end
 
--- What a hash has for these messages, false where nothing; or an empty list where it has nothing at all.
+-- Returns the values of a hash for these messages, false where it has none; an empty list if the
+-- hash does not exist.
 local function column(key, ids)
   return may_have(key, ids) and call('HMGET', key, unpack(ids)) or {}
 end
 
--- Keeps as many of these, one at least, as have no more bytes together. Returns the others.
+-- Keeps as many of these messages, at least one, as fit into `most` bytes. Returns the others.
 local function fit(keys, ids, most)
   local others = {}
   if #ids < 2 then return others end
@@ -111,8 +113,8 @@ local function fit(keys, ids, most)
   return others
 end
 
--- The bodies of these messages. `fit` lets a body of more than `most` bytes come alone only: then its
--- length, and it is not loaded.
+-- Returns the bodies of these messages. `fit` only lets a body of more than `most` bytes come
+-- alone: it is not loaded, and its length is returned.
 local function bodies_of(keys, ids, most)
   if #ids == 0 then return {} end
   if #ids == 1 then
@@ -124,7 +126,8 @@ end
 
 local function wake(keys) call('PUBLISH', keys.bell, 'wake') end
 
--- Puts a message where it waits: its old place among those that can be received, or until `due`.
+-- Puts a message where it waits: at its old position among those that can be received, or among the
+-- delayed ones until `due`.
 local function place(keys, id, due, now)
   if due > now then
     call('ZADD', keys.delayed, num(due), id)
@@ -135,7 +138,7 @@ end
 
 local function behind_prefix(group) return #group .. ':' .. group .. ':' end
 
--- Adds a message with its payload; one of a group that has others waits behind them.
+-- Adds a message with its payload. A message of a group that has others waits behind them.
 local function add(keys, id, body, attributes, group, due, now)
   call('HSET', keys.body, id, body)
   if attributes ~= '' then call('HSET', keys.attributes, id, attributes) end
@@ -150,7 +153,7 @@ local function add(keys, id, body, attributes, group, due, now)
   place(keys, id, due, now)
 end
 
--- The head of a group has ended: lets the next one forward. Says whether there is one.
+-- Moves up the next message of a group whose head has ended. Returns whether there is one.
 local function advance(keys, group, now)
   local prefix = behind_prefix(group)
   local beyond = string.sub(prefix, 1, -2) .. ';'
@@ -169,7 +172,7 @@ local function advance(keys, group, now)
 end
 
 
--- Ends the delivery of a cancelled head. Says whether another comes forward.
+-- Ends the delivery of a cancelled head. Returns whether another message moves up.
 local function forget(keys, id, d, now)
   call('SREM', in_process(keys, d.worker), id)
   call('ZREM', keys.leases, id)
@@ -178,7 +181,7 @@ local function forget(keys, id, d, now)
   return advance(keys, d.group, now)
 end
 
--- Takes a delivery's message back into its old place.
+-- Returns a delivery's message to its old position.
 local function give_back(keys, id, record, now)
   local d = read_delivery(record)
   if d and is_cancelled(d) then
@@ -193,7 +196,7 @@ local function give_back(keys, id, record, now)
   call('ZADD', keys.wait, seq_of(id), id)
 end
 
--- What has run out and what has become due can be received. No batch is larger than the limit.
+-- Makes messages receivable whose lease has ended or that have become due, at most 1000 of each.
 local function promote(keys, now)
   local over = call('ZRANGEBYSCORE', keys.leases, '-inf', num(now), 'LIMIT', '0', '1000')
   if #over > 0 then
@@ -207,9 +210,9 @@ local function promote(keys, now)
   end
 end
 
--- Leases messages that were taken from where they waited. `by` says to which `worker` and `claim`, for
--- how long in ms (`visibility`), how many bytes a body may have to be loaded (`most`), and the first
--- number of the answer (`more`). Answers as `claim`.
+-- Leases messages that were taken from where they waited. `by` has the `worker`, the `claim`, the
+-- `visibility` in ms, the maximum bytes of a body that is loaded (`most`), and the first number of
+-- the answer (`more`). Returns as `claim`.
 local function hand_out(keys, ids, by, now)
   local bodies, before = bodies_of(keys, ids, by.most), column(keys.delivery, ids)
   local attributes, groups = column(keys.attributes, ids), column(keys.group, ids)
@@ -236,7 +239,8 @@ local function hand_out(keys, ids, by, now)
   return { by.more, at_ms, ids, bodies, attributes, groups, counts, firsts }
 end
 
--- Messages as they lie there, without changing them: an answer as of `claim` that begins with `first`.
+-- Returns messages without changing them, in an answer like that of `claim` that begins with
+-- `first`.
 local function describe(keys, ids, most, first)
   local records, shown, counts, firsts = column(keys.delivery, ids), {}, {}, {}
   for at, id in ipairs(ids) do

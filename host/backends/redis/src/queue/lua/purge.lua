@@ -1,6 +1,6 @@
--- Removes messages that are not in flight: what can be received, then what is delayed, then what waits
--- behind heads that are in flight. ARGV: how many at most. Answers with how many, and 1 if there are
--- more.
+-- Removes messages that are not in flight: first those that can be received, then the delayed ones,
+-- then those behind heads that are in flight. ARGV: the maximum number. Returns how many were
+-- removed, and 1 if there are more.
 local most = tonumber(ARGV[1])
 local now = to_ms(time_us())
 promote(q, now)

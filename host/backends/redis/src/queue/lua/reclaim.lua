@@ -1,5 +1,5 @@
--- A worker is given up: it may receive no more, and what it had in flight takes its old place.
--- ARGV: the worker. Answers with how many came back.
+-- Gives up a worker: it may not receive any more, and its messages in flight return to their old
+-- positions. ARGV: the worker. Returns how many returned.
 local now = to_ms(time_us())
 local mine = call('SMEMBERS', in_process(q, ARGV[1]))
 call('SREM', q.workers, ARGV[1])

@@ -1,8 +1,8 @@
--- Adds messages at the end. ARGV: what ends every id of this queue, then for each message its body,
--- attributes or '', delay in ms, and group as "=name" or ''. Answers with their ids.
+-- Adds messages at the end. ARGV: the suffix of every id of this queue, then for each message its
+-- body, attributes or '', delay in ms, and group as "=name" or ''. Returns their ids.
 local us = time_us()
 local now = to_ms(us)
--- Microseconds, and never the same or an earlier one again: ids sort as they were sent.
+-- Microseconds that always increase, so that ids sort in the order of sending.
 local seq = math.max(us, tonumber(call('GET', q.seq) or '0') + 1) - 1
 local ids, bodies, waiting = {}, {}, {}
 for at = 2, #ARGV, 4 do

@@ -1,9 +1,9 @@
--- Ends deliveries. ARGV: where dead letters go, or nothing; then, for all in a row that end alike: how
--- many, their count, what to do (d: delete, r: release, b: bury), with it the delay in ms or the dead
--- letter's attributes, and their ids. Answers with a number each: 0 done, 1 the message is gone, 2 it
--- has been received again since, 3 it has been given back, 5 it has been cancelled. Has one key, as
--- all scripts of a queue: a node that a slot is moved to answers calls with several keys only if all
--- of them exist.
+-- Ends deliveries. ARGV: the prefix of the dead-letter queue's keys, or nothing; then, for each row
+-- of deliveries that end alike: their number, their count, the outcome (d: delete, r: release, b:
+-- bury), the delay in ms or the dead letter's attributes, and their ids. Returns a number for each:
+-- 0 done, 1 the message is gone, 2 it has been received again since, 3 it has been released, 5 it
+-- has been cancelled. Has one key, as all scripts of a queue: a node that a slot is moved to
+-- answers calls with several keys only if all of them exist.
 local now = to_ms(time_us())
 local grave = ARGV[1] ~= '' and keys_of(ARGV[1])
 local ids, outcomes = {}, {}
@@ -19,7 +19,8 @@ while begin <= #ARGV do
 end
 local records = call('HMGET', q.delivery, unpack(ids))
 local answers, seen = {}, {}
--- By their records: deliveries of one claim have the same, unless they are of groups or came before.
+-- The deliveries by their records: those of one claim have the same, unless they have groups or
+-- were received before.
 local deliveries = {}
 local ended, removed, ungrouped, by_worker = {}, {}, {}, {}
 local stirred = false
@@ -30,14 +31,15 @@ local function stale(id, what)
 end
 
 local function bury(id, d, attributes)
-  -- A payload that is gone is why the message is buried; its reason says so.
+  -- If the payload is gone, that is why the message is dead-lettered; the reason says so.
   local body = call('HGET', q.body, id) or ''
   local there = id
-  -- Two queues with one grave: ids of both in one microsecond, and alike beyond it.
+  -- Two queues may share a dead-letter queue, and have ids of one microsecond that are also alike
+  -- beyond it.
   while call('HEXISTS', grave.body, there) == 1 do
     there = string.format('%016.0f', tonumber(seq_of(there)) + 1) .. string.sub(there, 17)
   end
-  -- Not both at once: a full server has room for one message more, not for a whole batch.
+  -- Deletes before it adds: a full server has room for one message more, not for a whole batch.
   call('HDEL', q.body, id)
   call('HDEL', q.attributes, id)
   add(grave, there, body, attributes, d.group, 0, now)

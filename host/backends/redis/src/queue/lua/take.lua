@@ -1,6 +1,6 @@
--- Hands out chosen messages of those that can be received. ARGV: worker, the number of this claim, for
--- how long in ms, how many bytes the messages may have, how many a body may have, and the ids.
--- Answers as `claim`.
+-- Hands out chosen messages, as far as they can be received. ARGV: the worker, the number of this
+-- claim, the visibility timeout in ms, the maximum bytes of the messages, the maximum bytes of a
+-- body, and the ids. Returns as `claim`.
 local worker, claim = ARGV[1], ARGV[2]
 if call('SISMEMBER', q.workers, worker) == 0 then
   return { -2 }

@@ -1,7 +1,6 @@
-//! Walking over what waits without receiving it, receiving what was chosen on the way, and emptying
-//! the queue.
+//! Walks over waiting messages without receiving them, receives chosen ones, and purges the queue.
 
-use super::super::wire::Claimed;
+use super::super::wire::ClaimAnswer;
 use super::super::{PURGED_AT_ONCE, item_errors, largest, script, wire};
 use super::NativeQueue;
 use dispatcher_core::message::{Message, Receipt};
@@ -10,7 +9,7 @@ use redis::Value;
 use std::time::Duration;
 
 impl NativeQueue {
-    /// A page of what waits after the cursor.
+    /// Returns a page of the messages that wait after the cursor.
     pub(super) async fn list(
         &self,
         after: Option<&BrowseCursor>,
@@ -24,24 +23,27 @@ impl NativeQueue {
             .arg(largest);
         let _turn = self.lines.turn().await;
         let answer: Vec<Value> = self.lines.link.run(&call).await?;
-        let strange = || item_errors::unexpected_answer(self.lines.link.place(), "a page");
         let Some((Value::BulkString(next), messages)) = answer.split_first() else {
-            return Err(strange());
+            return Err(self.unexpected_page());
         };
-        let next = String::from_utf8(next.clone()).map_err(|_| strange())?;
+        let next = String::from_utf8(next.clone()).map_err(|_| self.unexpected_page())?;
         let messages = [&[Value::Int(0)], messages].concat();
         let claimed = wire::claimed(&messages, &self.identity.name, largest);
         Ok(BrowsePage {
             messages: match claimed {
-                Some(Claimed::Messages { messages, .. }) => messages,
-                Some(Claimed::Nothing(_)) => Vec::new(),
-                _ => return Err(strange()),
+                Some(ClaimAnswer::Messages { messages, .. }) => messages,
+                Some(ClaimAnswer::Nothing(_)) => Vec::new(),
+                _ => return Err(self.unexpected_page()),
             },
             next: (!next.is_empty()).then_some(BrowseCursor(next)),
         })
     }
 
-    /// The message of an id, if it waits.
+    fn unexpected_page(&self) -> QueueError {
+        item_errors::unexpected_answer(self.lines.link.place(), "a page")
+    }
+
+    /// Returns the message of an id, if it waits.
     pub(super) async fn find(&self, id: &str) -> Result<Option<Message>, QueueError> {
         let largest = largest(self.budget.as_ref());
         let mut call = script::FIND.key(&self.base);
@@ -49,8 +51,8 @@ impl NativeQueue {
         let _turn = self.lines.turn().await;
         let answer: Vec<Value> = self.lines.link.run(&call).await?;
         match wire::claimed(&answer, &self.identity.name, largest) {
-            Some(Claimed::Messages { messages, .. }) => Ok(messages.into_iter().next()),
-            Some(Claimed::Nothing(_)) => Ok(None),
+            Some(ClaimAnswer::Messages { messages, .. }) => Ok(messages.into_iter().next()),
+            Some(ClaimAnswer::Nothing(_)) => Ok(None),
             _ => Err(item_errors::unexpected_answer(
                 self.lines.link.place(),
                 "a message",
@@ -58,7 +60,7 @@ impl NativeQueue {
         }
     }
 
-    /// The cursor behind what was sent until now, by the server's clock.
+    /// Returns the cursor after all messages sent until now, by the server's clock.
     pub(super) async fn end_of_list(&self) -> Result<BrowseCursor, QueueError> {
         let mut pipe = redis::pipe();
         pipe.cmd("TIME");
@@ -69,7 +71,7 @@ impl NativeQueue {
         )))
     }
 
-    /// Claims these messages, as far as they can be received.
+    /// Claims those of these messages that can be received.
     pub(super) async fn take_listed(
         &self,
         listed: &[Receipt],
@@ -96,15 +98,19 @@ impl NativeQueue {
                 .arg(wire::CALL)
                 .arg(largest)
                 .arg(&ids);
-            let answer = self.lines.link.run::<Vec<Value>>(&call).await;
-            let answer = answer.inspect_err(|error| {
-                let this = item_errors::is_doubtful(error).then_some(number);
-                self.doubts.add(&worker, this.into_iter());
-            })?;
+            let answer = self
+                .lines
+                .link
+                .run::<Vec<Value>>(&call)
+                .await
+                .inspect_err(|error| {
+                    let this = item_errors::is_doubtful(error).then_some(number);
+                    self.doubts.add(&worker, this.into_iter());
+                })?;
             let messages = match wire::claimed(&answer, &self.identity.name, largest) {
-                Some(Claimed::Messages { messages, .. }) => messages,
-                Some(Claimed::Nothing(_)) => return Ok(Vec::new()),
-                Some(Claimed::Stranger) => {
+                Some(ClaimAnswer::Messages { messages, .. }) => messages,
+                Some(ClaimAnswer::Nothing(_)) => return Ok(Vec::new()),
+                Some(ClaimAnswer::Stranger) => {
                     self.worker.lose(&worker);
                     continue;
                 }
@@ -122,7 +128,7 @@ impl NativeQueue {
         }
     }
 
-    /// Removes some of what is not in flight.
+    /// Removes some messages that are not in flight.
     pub(super) async fn remove_some(&self) -> Result<PurgeStep, QueueError> {
         let mut call = script::PURGE.key(&self.base);
         call.arg(PURGED_AT_ONCE);

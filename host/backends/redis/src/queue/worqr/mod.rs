@@ -1,5 +1,5 @@
-//! One queue on the keys and channels of npm `worqr` 1.2.3, as its producer and as its worker. Tasks
-//! are payloads and nothing else; a delivery lasts as long as its worker lives and keeps it.
+//! One queue on the keys and channels of npm `worqr` 1.2.3, as its producer and as its worker. A
+//! task is a payload and nothing else. A delivery lasts as long as its worker lives and keeps it.
 
 mod wire;
 mod worker;
@@ -10,24 +10,26 @@ use super::turns::{self, LongAnswerTurns};
 use super::{item_errors, script};
 use dispatcher_core::clock;
 use dispatcher_core::memory::Budget;
-use dispatcher_core::message::{Loss, Message, Outcome, Outgoing, Receipt};
+use dispatcher_core::message::{Loss, Message, Outcome, OutgoingMessage, Receipt};
 use dispatcher_core::queue::{
     Ask, Delays, Depth, ErrorKind, Identity, ItemError, MessageLimits, PurgeStep, Queue,
-    QueueError, Received, VISIBILITY_CEILING,
+    QueueError, QueueFacts, ReceivedMessages, VISIBILITY_CEILING,
 };
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
 use md5::{Digest, Md5};
-use std::sync::{Arc, Mutex, OnceLock};
+use parking_lot::Mutex;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use worker::{Inner, LIFE, PendingReceive, WorqrProcess, live};
 
-/// How often to look for what nobody was told of: the package says nothing of returned tasks.
+/// The interval of looking for tasks without a notification: the package does not announce returned
+/// tasks.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Bytes of a task that are read at once to know its digest.
+/// The bytes of a task that are read at once to compute its digest.
 const PART: usize = 1_000_000;
 
 /// One open queue, and this process as a worker of it.
@@ -42,7 +44,7 @@ pub struct WorqrQueue {
 }
 
 impl WorqrQueue {
-    /// A queue under the package's prefix.
+    /// Creates a queue under the package's prefix.
     pub fn new(
         identity: Identity,
         (prefix, name): (&str, &str),
@@ -68,21 +70,28 @@ impl WorqrQueue {
         }
     }
 
-    /// The same for a process that may hold so many bytes.
+    /// Limits the queue to a process that may hold the bytes of `budget`.
     #[must_use]
     pub fn within(self, budget: Option<Arc<Budget>>) -> Self {
         Self { budget, ..self }
     }
 
-    /// The worker's name; begins one if there is none.
-    async fn join(&self) -> Result<Arc<str>, QueueError> {
+    /// Returns the worker's name; registers a worker if there is none. `None` if the queue was left
+    /// since `visit`.
+    async fn join(&self, visit: u64) -> Result<Option<Arc<str>>, QueueError> {
         let inner = &self.inner;
         if let Some(id) = inner.lock().id.clone() {
-            return Ok(id);
+            return Ok(Some(id));
         }
         let _one_at_a_time = self.joining.lock().await;
-        if let Some(id) = inner.lock().id.clone() {
-            return Ok(id);
+        {
+            let state = inner.lock();
+            if state.leaves != visit {
+                return Ok(None);
+            }
+            if let Some(id) = state.id.clone() {
+                return Ok(Some(id));
+            }
         }
         let channel = |what: &str| format!("{}_{}_{what}", inner.prefix, inner.name);
         inner
@@ -90,7 +99,7 @@ impl WorqrQueue {
             .link
             .listen(&channel("work"), &inner.notifier)
             .await?;
-        // Before there is a worker: one whose signs of life nobody gives must not take anything.
+        // Before there is a worker: a worker without heartbeats must not take anything.
         if self.beating.get().is_none() {
             let (cancels, cancelled) = Notifier::of_tasks();
             let link = &inner.lines.link;
@@ -103,13 +112,27 @@ impl WorqrQueue {
         let sent = clock::now();
         let mut call = script::WORQR_JOIN.key(&inner.prefix);
         call.arg(&*id).arg(&inner.name);
+        inner.lock().begun = Some(id.clone());
         inner.lines.urgent.run::<()>(&call).await?;
         {
             let mut state = inner.lock();
+            state.begun = None;
             state.id = Some(id.clone());
             state.lives_until = sent + LIFE;
         }
-        Ok(id)
+        Ok(Some(id))
+    }
+
+    /// Ends the worker here and on the server, and returns what it holds. With `only_idle`, does so
+    /// only if it holds nothing. A call whose answer was lost is repeated once.
+    async fn depart(&self, only_idle: bool) -> Result<(), QueueError> {
+        let _no_join_meanwhile = self.joining.lock().await;
+        for worker in self.inner.retire(only_idle) {
+            if self.inner.end(&worker).await.is_err() {
+                self.inner.end(&worker).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn take(
@@ -117,10 +140,13 @@ impl WorqrQueue {
         max: usize,
         bytes: u64,
         visibility: Duration,
-    ) -> Result<wire::Taken, QueueError> {
+        visit: u64,
+    ) -> Result<wire::TakeAnswer, QueueError> {
         let inner = &self.inner;
-        let worker = self.join().await?;
-        // Version 7 sorts as it was made.
+        let Some(worker) = self.join(visit).await? else {
+            return Ok(wire::TakeAnswer::Stranger);
+        };
+        // UUIDs of version 7 sort in the order of their creation.
         let id = |_| format!("{}_{}", inner.name, uuid::Uuid::now_v7());
         let asked = PendingReceive::new(inner, (0..max).map(id).collect());
         let sent = clock::now();
@@ -132,13 +158,13 @@ impl WorqrQueue {
         let taken = wire::taken(&answer, &inner.identity.name, largest)
             .ok_or_else(|| item_errors::unexpected_answer(inner.lines.link.place(), "a dequeue"))?;
         match &taken {
-            wire::Taken::Stranger => inner.fail(&worker),
-            wire::Taken::Messages {
+            wire::TakeAnswer::Stranger => inner.fail(&worker),
+            wire::TakeAnswer::Messages {
                 messages, digests, ..
             } => {
                 let mut state = inner.lock();
                 if state.id.as_ref() != Some(&worker) {
-                    return Ok(wire::Taken::Stranger);
+                    return Ok(wire::TakeAnswer::Stranger);
                 }
                 for (message, digest) in messages.iter().zip(digests) {
                     let held = WorqrProcess {
@@ -148,13 +174,13 @@ impl WorqrQueue {
                     state.held.insert(message.id.clone(), held);
                 }
             }
-            wire::Taken::Nothing(_) => {}
+            wire::TakeAnswer::Nothing(_) => {}
         }
         Ok(taken)
     }
 
-    /// What the lock of a process's task is called after. A task that was too large to be held is
-    /// read in parts.
+    /// Returns the digest that names the lock of a process's task. A task that was too large to be
+    /// held is read in parts.
     async fn digest(&self, process: &str) -> Result<String, QueueError> {
         let inner = &self.inner;
         if let Some(held) = inner.lock().held.get(process)
@@ -183,39 +209,43 @@ impl Queue for WorqrQueue {
         &self.inner.identity
     }
 
+    fn facts(&self) -> QueueFacts {
+        QueueFacts {
+            // The package has no delays, so scheduled messages wait in the store.
+            delays: Delays {
+                longest_in_group: Duration::ZERO,
+                longest_scheduled: Duration::ZERO,
+                ..Delays::ANY
+            },
+            // A message of the package is a body and nothing else.
+            limits: MessageLimits {
+                attributes: Some(0),
+                bytes: None,
+            },
+            ..QueueFacts::default()
+        }
+    }
+
     fn dead_letter_queue(&self) -> Option<String> {
         let name = self.inner.dead_letter_queue.as_ref()?;
         Some(format!("redis:{name}"))
     }
 
-    /// The package knows no delays: what is scheduled waits in the store.
-    fn delays(&self) -> Delays {
-        Delays {
-            longest_in_group: Duration::ZERO,
-            longest_scheduled: Duration::ZERO,
-            ..Delays::ANY
-        }
-    }
-
-    /// The package's messages are bodies and nothing else.
-    fn limits(&self) -> MessageLimits {
-        MessageLimits {
-            attributes: Some(0),
-            bytes: None,
-        }
-    }
-
-    async fn would_take(&self, item: &Outgoing) -> Result<(), ItemError> {
+    async fn would_take(&self, item: &OutgoingMessage) -> Result<(), ItemError> {
         if item.group.is_none() && item.attributes.is_empty() {
             return Ok(());
         }
         Err(ItemError::Refused(format!(
-            "`{}` is a queue of npm worqr, whose messages have no attributes and groups",
+            "`{}` is a queue of npm worqr, whose messages have neither attributes nor groups",
             self.inner.identity.name
         )))
     }
 
-    async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {
+    async fn receive(
+        &self,
+        ask: Ask,
+        hurry: &CancellationToken,
+    ) -> Result<ReceivedMessages, QueueError> {
         if ask.newest_first {
             return Err(QueueError {
                 kind: ErrorKind::Invalid,
@@ -228,42 +258,43 @@ impl Queue for WorqrQueue {
         let max = ask.max.clamp(1, self.inner.identity.batch);
         let until = clock::now() + ask.wait.min(self.inner.identity.longest_wait);
         let mut notifications = self.inner.notifier.notifications.subscribe();
+        let visit = self.inner.lock().leaves;
         loop {
             notifications.mark_unchanged();
+            if self.inner.lock().leaves != visit {
+                return Ok(ReceivedMessages::default());
+            }
             let turn = tokio::select! {
                 biased;
                 turn = self.turns.next(&self.inner.lines) => turn,
-                () = hurry.cancelled() => return Ok(Received {
-                    drained: false,
-                    ..Received::default()
-                }),
+                () = hurry.cancelled() => return Ok(ReceivedMessages::default()),
             };
             let at = clock::now();
-            // One message comes whatever its size.
+            // One message is taken regardless of its size.
             let (most, budget) = (super::wire::CALL as u64, self.budget.as_ref());
             let bytes = budget.map_or(most, |budget| budget.free().min(most));
             let reserved = budget.map(|budget| budget.take(bytes));
-            let taken = self.take(max, bytes, ask.visibility).await;
+            let taken = self.take(max, bytes, ask.visibility, visit).await;
             drop(turn);
             let brought = taken.as_ref().ok();
-            self.turns.note(brought.map(wire::Taken::messages));
+            self.turns.note(brought.map(wire::TakeAnswer::messages));
             let soonest = match taken? {
-                wire::Taken::Messages { messages, more, .. } => {
+                wire::TakeAnswer::Messages { messages, more, .. } => {
                     let held = budget.map(|budget| {
                         let bytes = messages.iter().map(Message::held_bytes);
                         bytes.map(|bytes| budget.take(bytes)).collect()
                     });
                     drop(reserved);
-                    return Ok(Received {
+                    return Ok(ReceivedMessages {
                         held: held.unwrap_or_default(),
                         drained: !more && messages.len() < max,
                         messages,
                         taken: Some(at),
-                        ..Received::default()
+                        ..ReceivedMessages::default()
                     });
                 }
-                wire::Taken::Stranger => continue,
-                wire::Taken::Nothing(soonest) => soonest,
+                wire::TakeAnswer::Stranger => continue,
+                wire::TakeAnswer::Nothing(soonest) => soonest,
             };
             drop(reserved);
             let now = clock::now();
@@ -277,15 +308,16 @@ impl Queue for WorqrQueue {
                     () = hurry.cancelled() => {}
                 }
             }
-            return Ok(Received {
+            return Ok(ReceivedMessages {
                 drained: true,
-                ..Received::default()
+                ..ReceivedMessages::default()
             });
         }
     }
 
-    /// Processes last as long as their worker, which releases those that are kept no more: says
-    /// which are still ours, as the last beat found.
+    /// Extends deliveries. A process lasts as long as its worker, which releases those that are no
+    /// longer extended. The answers say which still belong to this worker, as of the last
+    /// heartbeat.
     async fn extend(&self, items: &[(Receipt, Duration)]) -> Vec<Result<(), ItemError>> {
         let now = clock::now();
         let mut state = self.inner.lock();
@@ -316,7 +348,7 @@ impl Queue for WorqrQueue {
                 Outcome::DeadLetter(_) => ("b", Duration::ZERO),
             };
             let digest = match letter {
-                // Its lock stays.
+                // The lock of a released task stays.
                 "r" => String::new(),
                 _ => match self.digest(&message.receipt.0).await {
                     Ok(digest) => digest,
@@ -352,7 +384,7 @@ impl Queue for WorqrQueue {
         answers
     }
 
-    async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>> {
+    async fn send(&self, items: &[OutgoingMessage]) -> Vec<Result<String, ItemError>> {
         let inner = &self.inner;
         let mut tasks = Vec::new();
         let mut answers: Vec<Result<String, ItemError>> = Vec::with_capacity(items.len());
@@ -418,6 +450,14 @@ impl Queue for WorqrQueue {
             removed: Some(removed),
             has_more: has_more == 1,
         })
+    }
+
+    async fn leave(&self) -> Result<(), QueueError> {
+        self.depart(false).await
+    }
+
+    async fn leave_if_idle(&self) -> Result<(), QueueError> {
+        self.depart(true).await
     }
 
     async fn lost(&self) -> Vec<Loss> {

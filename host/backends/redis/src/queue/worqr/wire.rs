@@ -2,31 +2,31 @@
 //! Pure.
 
 use super::super::wire::{content, text};
-use dispatcher_core::message::{ContentError, Message, Outgoing, Receipt};
+use dispatcher_core::message::{ContentError, Message, OutgoingMessage, Receipt};
 use dispatcher_core::queue::ItemError;
 use md5::{Digest, Md5};
 use redis::Value;
 use std::time::Duration;
 
-/// What `take` answered.
+/// The answer of `take`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum TakeAnswer {
     Messages {
-        /// At least one.
+        /// At least one message.
         messages: Vec<Message>,
         /// The digest of each task; `None` for one that was not loaded.
         digests: Vec<Option<String>>,
-        /// More may be there, and would have been too much for one answer.
+        /// Whether there may be more, too many for one answer.
         more: bool,
     },
-    /// None; when a released task is back.
+    /// No message, and the time until a released task is back.
     Nothing(Option<Duration>),
     /// The worker has failed.
     Stranger,
 }
 
-impl Taken {
-    /// What it brought.
+impl TakeAnswer {
+    /// Returns the messages of the answer.
     pub(super) fn messages(&self) -> &[Message] {
         match self {
             Self::Messages { messages, .. } => messages,
@@ -35,17 +35,17 @@ impl Taken {
     }
 }
 
-/// Reads an answer of `take`, which loads tasks of at most so many bytes; `None` if it is not one.
-pub(super) fn taken(answer: &[Value], queue: &str, most: u64) -> Option<Taken> {
+/// Reads an answer of `take`, which loads tasks of at most `most` bytes; `None` if it is not one.
+pub(super) fn taken(answer: &[Value], queue: &str, most: u64) -> Option<TakeAnswer> {
     let (first, rest) = answer.split_first()?;
     let Value::Int(first) = first else {
         return None;
     };
     if rest.is_empty() {
         return Some(match *first {
-            -2 => Taken::Stranger,
-            ..0 => Taken::Nothing(None),
-            ms => Taken::Nothing(Some(Duration::from_millis(ms.unsigned_abs()))),
+            -2 => TakeAnswer::Stranger,
+            ..0 => TakeAnswer::Nothing(None),
+            ms => TakeAnswer::Nothing(Some(Duration::from_millis(ms.unsigned_abs()))),
         });
     }
     let messages = rest.chunks(3).map(|fields| match fields {
@@ -61,21 +61,21 @@ pub(super) fn taken(answer: &[Value], queue: &str, most: u64) -> Option<Taken> {
         _ => None,
     });
     let tasks = rest.iter().skip(1).step_by(3);
-    Some(Taken::Messages {
+    Some(TakeAnswer::Messages {
         messages: messages.collect::<Option<_>>()?,
         digests: tasks.map(digest).collect(),
         more: *first == 1,
     })
 }
 
-/// What `beat` answered.
+/// The answer of `beat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Heartbeat<'a> {
-    /// Whether the worker was.
+    /// Whether the worker was alive.
     pub alive: bool,
-    /// Its processes that somebody has taken away.
+    /// Its processes that others have taken away.
     pub gone: &'a [String],
-    /// Its processes.
+    /// Its processes that are still there.
     pub there: &'a [String],
 }
 
@@ -92,7 +92,7 @@ pub(super) fn beat(answer: &[String]) -> Option<Heartbeat<'_>> {
     })
 }
 
-/// A task as a message: its process is its id and its receipt.
+/// Returns a task as a message. Its process is its id and its receipt.
 pub(super) fn message(id: String, task: &Value, count: u32, queue: &str) -> Message {
     let task = content(task, "body");
     Message {
@@ -113,19 +113,19 @@ pub(super) fn message(id: String, task: &Value, count: u32, queue: &str) -> Mess
     }
 }
 
-/// Whether a message is nothing but a payload.
-pub(super) fn sendable(item: &Outgoing) -> Result<(), ItemError> {
+/// Checks that a message has only a payload.
+pub(super) fn sendable(item: &OutgoingMessage) -> Result<(), ItemError> {
     let more = match item {
-        Outgoing { attributes, .. } if !attributes.is_empty() => "attributes",
-        Outgoing { group: Some(_), .. } => "groups",
-        Outgoing { delay, .. } if !delay.is_zero() => "delays",
+        OutgoingMessage { attributes, .. } if !attributes.is_empty() => "attributes",
+        OutgoingMessage { group: Some(_), .. } => "groups",
+        OutgoingMessage { delay, .. } if !delay.is_zero() => "delays",
         _ => return Ok(()),
     };
     let why = format!("the worqr format has only payloads, and no {more}");
     Err(ItemError::Refused(why))
 }
 
-/// Somebody has taken the process away, or it was finished.
+/// Returns the error for a process that was taken away or finished.
 pub(super) fn gone() -> ItemError {
     ItemError::Gone("the task no longer belongs to this worker".into())
 }
@@ -137,12 +137,12 @@ fn digest(task: &Value) -> Option<String> {
     }
 }
 
-/// What the package calls the lock of a unique task after.
+/// Returns the digest that names the lock of a unique task in the package.
 pub(super) fn md5(task: &str) -> String {
     hexadecimal(Md5::new_with_prefix(task))
 }
 
-/// A digest as the package writes it.
+/// Returns a digest as the package writes it.
 pub(super) fn hexadecimal(digest: Md5) -> String {
     let bytes = digest.finalize();
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -152,10 +152,13 @@ pub(super) fn hexadecimal(digest: Md5) -> String {
 mod tests {
     use super::*;
 
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
     #[test]
     fn finding_04_task_that_was_not_loaded_is_too_large() {
-        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
-        let answer = [Value::Int(0), text("q_1"), Value::Int(70), text("1")];
+        let answer = [Value::Int(0), bulk("q_1"), Value::Int(70), bulk("1")];
         let read = taken(&answer, "redis:q", 10).expect("an answer");
         let too_large = ContentError::TooLarge {
             bytes: 70,
@@ -172,22 +175,21 @@ mod tests {
 
     #[test]
     fn answers_are_decoded() {
-        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
-        let taken = |answer: &[Value]| taken(answer, "redis:q", 10);
-        assert_eq!(taken(&[Value::Int(-2)]), Some(Taken::Stranger));
-        let answer = [Value::Int(0), text("q_1"), text("task"), text("2")];
-        let Some(Taken::Messages {
+        let stranger = taken(&[Value::Int(-2)], "redis:q", 10);
+        assert_eq!(stranger, Some(TakeAnswer::Stranger));
+        let answer = [Value::Int(0), bulk("q_1"), bulk("task"), bulk("2")];
+        let Some(TakeAnswer::Messages {
             messages,
             digests,
             more,
-        }) = taken(&answer)
+        }) = taken(&answer, "redis:q", 10)
         else {
             panic!("messages");
         };
         assert_eq!((&*messages[0].body, messages[0].receive_count), ("task", 2));
         assert_eq!(digests, [Some(md5("task"))]);
         assert!(!more);
-        assert_eq!(taken(&answer[..3]), None);
+        assert_eq!(taken(&answer[..3], "redis:q", 10), None);
         let words = ["1", "1", "q_1", "q_2", "q_3"].map(String::from);
         let read = Heartbeat {
             alive: true,

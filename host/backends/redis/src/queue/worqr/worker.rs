@@ -1,4 +1,5 @@
-//! This process as a worker of the package: heartbeats, what it holds, what others take from it.
+//! This process as a worker of the package: its heartbeats, what it holds, and what others take
+//! from it.
 
 use super::super::link::RedisConnections;
 use super::super::notifier::Notifier;
@@ -7,71 +8,78 @@ use super::wire;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::message::{Loss, Receipt};
-use dispatcher_core::queue::Identity;
+use dispatcher_core::queue::{Identity, QueueError};
 use dispatcher_core::tasks::Group;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// How long a worker lives on without a sign of life, and how often it gives one; the package's.
+/// The time for which a worker lives without a heartbeat, and the interval of heartbeats, both as
+/// in the package.
 pub(super) const LIFE: Duration = Duration::from_secs(3);
 const BEAT: Duration = Duration::from_secs(1);
 
-/// One queue's worker.
+/// The worker of one queue.
 pub(super) struct Inner {
-    /// What is known of the queue.
+    /// The properties of the queue.
     pub identity: Identity,
-    /// Before all keys and channels.
+    /// The prefix of all keys and channels.
     pub prefix: String,
     /// The bare name.
     pub name: String,
-    /// Where dead letters go.
+    /// The queue that takes dead letters.
     pub dead_letter_queue: Option<String>,
     /// The connections.
     pub lines: RedisConnections,
-    /// Rings when there is work.
+    /// The notifier that rings when there is work.
     pub notifier: Arc<Notifier>,
-    /// Who it is, and what it holds.
+    /// The worker's name, and what it holds.
     pub state: Mutex<WorqrState>,
 }
 
-/// What may change.
+/// The state of a worker.
 #[derive(Default)]
 pub(super) struct WorqrState {
-    /// None before the first receive, and after the worker has failed.
+    /// `None` before the first receive, and after the worker has failed or left.
     pub id: Option<Arc<str>>,
-    /// Until then nobody takes it for dead.
+    /// A worker that is being registered. The server may know it even if the call failed.
+    pub begun: Option<Arc<str>>,
+    /// The number of times that the queue was left. A receive that waits since before a leave ends
+    /// then.
+    pub leaves: u64,
+    /// The time before which no process takes it for dead.
     pub lives_until: BootInstant,
-    /// The processes that are ours.
+    /// The processes of this worker.
     pub held: HashMap<String, WorqrProcess>,
-    /// Processes that were asked for, and of which nothing is known yet.
+    /// The processes that were requested and whose state is not known yet.
     asked: HashSet<String>,
 }
 
-/// One of our processes.
+/// A process of this worker.
 pub(super) struct WorqrProcess {
     /// The digest of its task; `None` if that was not loaded.
     pub digest: Option<String>,
-    /// When it is to go back unless it is kept.
+    /// The time at which it goes back to the queue unless it is extended.
     pub until: BootInstant,
 }
 
-/// Processes that are asked for, until this is dropped: what the server has of them then, and we
-/// have not, is released.
+/// Processes that are requested, until this is dropped. A process that the server then has for this
+/// worker, but that the worker does not hold, is released.
 pub(super) struct PendingReceive<'a> {
     inner: &'a Inner,
     ids: Vec<String>,
 }
 
 impl<'a> PendingReceive<'a> {
-    /// Asked for from now on.
+    /// Records these processes as requested from now on.
     pub(super) fn new(inner: &'a Inner, ids: Vec<String>) -> Self {
         inner.lock().asked.extend(ids.iter().cloned());
         Self { inner, ids }
     }
 
-    /// Their ids.
+    /// Returns their ids.
     pub(super) fn ids(&self) -> &[String] {
         &self.ids
     }
@@ -87,12 +95,43 @@ impl Drop for PendingReceive<'_> {
 }
 
 impl Inner {
-    /// The state.
+    /// Locks the state.
     pub(super) fn lock(&self) -> MutexGuard<'_, WorqrState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
-    /// The worker is one no more; all that it holds is lost.
+    /// Begins to leave: the worker ends here, and all that it holds is lost. Returns the workers
+    /// that the server may know. With `only_idle`, does nothing and returns none if the worker is
+    /// not idle.
+    pub(super) fn retire(&self, only_idle: bool) -> Vec<Arc<str>> {
+        let mut state = self.lock();
+        let is_idle = state.held.is_empty() && state.asked.is_empty();
+        if only_idle && !is_idle {
+            return Vec::new();
+        }
+        if !only_idle {
+            state.leaves += 1;
+        }
+        let workers = [state.id.take(), state.begun.take()];
+        let held = state.held.drain();
+        let lost: Vec<Loss> = held.map(|(id, _)| Loss::taken(Receipt(id))).collect();
+        drop(state);
+        self.notifier.lose(lost);
+        self.notifier.notify();
+        workers.into_iter().flatten().collect()
+    }
+
+    /// Ends a worker on the server. Safe to repeat.
+    pub(super) async fn end(&self, worker: &str) -> Result<(), QueueError> {
+        let mut call = script::WORQR_LEAVE.key(&self.prefix);
+        call.arg(worker).arg(&self.name);
+        let tasks: u64 = self.lines.urgent.run(&call).await?;
+        let queue = &self.identity.name;
+        tracing::info!(queue, worker, tasks, "worqr queue left");
+        Ok(())
+    }
+
+    /// Handles the failure of a worker: all that it holds is lost.
     pub(super) fn fail(&self, worker: &Arc<str>) {
         let mut state = self.lock();
         if state.id.as_ref() != Some(worker) {
@@ -112,7 +151,8 @@ impl Inner {
         self.notifier.notify();
     }
 
-    /// One sign of life. Answers with the worker and what it has on the server and is to release.
+    /// Sends one heartbeat. Returns the worker and those of its processes on the server that it
+    /// must release.
     async fn beat(&self) -> Option<(Arc<str>, Vec<String>)> {
         let (worker, lives_until) = {
             let state = self.lock();
@@ -140,8 +180,8 @@ impl Inner {
         None
     }
 
-    /// Notes what a beat that was sent then has told. Answers with what is to be released: what
-    /// nobody here has heard of, and what nobody has kept.
+    /// Applies the answer to a heartbeat that was sent at `sent`. Returns the processes to release:
+    /// those that are unknown here, and those that were not extended.
     fn apply_heartbeat(
         &self,
         worker: &Arc<str>,
@@ -154,7 +194,7 @@ impl Inner {
         }
         state.lives_until = sent + LIFE;
         let now = clock::now();
-        // What was finished meanwhile is nobody's loss.
+        // A process that was finished meanwhile is not a loss.
         let gone = beat
             .gone
             .iter()
@@ -177,10 +217,11 @@ impl Inner {
         back
     }
 
-    /// Gives processes back to the front. What fails is found again by the next beat.
+    /// Returns processes to the front of the queue. If this fails, the next heartbeat finds them
+    /// again.
     async fn give_back(&self, worker: &str, ids: Vec<String>) {
         let mut call = self.finish(worker);
-        // In their old order: the first to be taken is the last to be put in front.
+        // This keeps their old order: the first to be taken is the last to be put in front.
         let mut ids = ids;
         ids.sort_unstable_by(|a, b| b.cmp(a));
         for id in &ids {
@@ -219,7 +260,7 @@ impl Inner {
         }
     }
 
-    /// The call that ends processes, without any yet.
+    /// Returns the call that ends processes, without any yet.
     pub(super) fn finish(&self, worker: &str) -> redis::ScriptInvocation<'static> {
         let mut call = script::WORQR_FINISH.key(&self.prefix);
         call.arg(&self.name)
@@ -229,8 +270,8 @@ impl Inner {
     }
 }
 
-/// Beats, and listens for cancelled tasks, until the queue is dropped. `_ear` hangs as long. Tasks
-/// are released beside that, so that the signs of life are in time.
+/// Sends heartbeats and listens for cancelled tasks until the queue is dropped; `_ear` is held as
+/// long. Tasks are released in the background, so that heartbeats are in time.
 pub(super) async fn live(
     inner: Weak<Inner>,
     _ear: Arc<Notifier>,

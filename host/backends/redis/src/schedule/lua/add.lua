@@ -1,5 +1,5 @@
--- Adds a job. ARGV: the call's own id, the job's id, when it is due, the job. Answers with 1, or 0 if
--- there is one of the id already.
+-- Adds a job. ARGV: the call's id, the job's id, its due time, the job. Returns 1, or 0 if there is
+-- already one of the id.
 local this, id, when, job = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 if call('EXISTS', did(this)) == 1 then return 1 end
 if call('HSETNX', jobs, id, job) == 0 then return 0 end

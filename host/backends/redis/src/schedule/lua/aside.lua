@@ -1,6 +1,6 @@
--- Takes a job that cannot be read out of what waits, and keeps what there is of it. ARGV: the call's own
--- id, the job's place, the time now, the reason. Answers with 1, or 0 if it is not there any more or is
--- another's. A claim that cannot be read is nobody's.
+-- Removes a job that cannot be read from those that wait, and keeps what there is of it. ARGV: the
+-- call's id, the job's place, the current time, the reason. Returns 1, or 0 if the job is gone or
+-- claimed by another process. A claim that cannot be read belongs to no process.
 local this, where, now, reason = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 if call('EXISTS', did(this)) == 1 then return 1 end
 if not call('ZSCORE', order, where) then return 0 end

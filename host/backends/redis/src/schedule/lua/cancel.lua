@@ -1,5 +1,5 @@
--- Takes a job away. ARGV: the call's own id, the job's id, the time now. Answers with 1, 0 if there is
--- none, 2 if somebody is sending it.
+-- Removes a job. ARGV: the call's id, the job's id, the current time. Returns 1, 0 if there is no
+-- such job, or 2 if it is being sent.
 local this, id, now = ARGV[1], ARGV[2], ARGV[3]
 if call('EXISTS', did(this)) == 1 then return 1 end
 local when = call('HGET', whens, id)

@@ -1,6 +1,6 @@
--- Claims jobs. ARGV: the token, until when, the time now, then for each job its id and when it was
--- due when it was read. Answers for each with 1, or 0 if it is not as it was or is another's. A call
--- that is made again is answered as it was.
+-- Claims jobs. ARGV: the token, the end of the claim, the current time, then for each job its id
+-- and its due time as it was read. Returns 1 for each, or 0 if the job has changed or is claimed by
+-- another process. A repeated call gets the same answer.
 local mine, now = ARGV[2] .. ' ' .. ARGV[1], ARGV[3]
 local answer = {}
 for at = 4, #ARGV, 2 do

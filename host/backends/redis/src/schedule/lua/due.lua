@@ -1,6 +1,7 @@
--- The soonest jobs. ARGV: the place after which they begin, or ''; when they are too late; the most of
--- them, and the most bytes unless it is one alone. Answers with 1 if there are more, else 0, and for
--- each its place, the job or nil where it is missing, and its claim or ''.
+-- Returns the soonest jobs. ARGV: the place after which they begin, or ''; the time at which they
+-- are too late; the maximum number of jobs, and the maximum of their bytes, which one alone may
+-- exceed. Returns 1 if there are more, else 0, and for each job its place, the job or nil if it is
+-- missing, and its claim or ''.
 local after, late, most, bytes = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local from = after == '' and '-' or '(' .. after
 local found = call('ZRANGEBYLEX', order, from, '(' .. late, 'LIMIT', 0, most + 1)

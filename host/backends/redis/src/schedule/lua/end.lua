@@ -1,5 +1,5 @@
--- Ends claims. ARGV: for each job its id, the token, and when it is due next or ''. Leaves alone what
--- the token does not hold, so a call that is made again does nothing.
+-- Ends claims. ARGV: for each job its id, the token, and its next due time or ''. A job that the
+-- token does not hold stays as it is, so a repeated call does nothing.
 for at = 1, #ARGV, 3 do
   local id, token, next = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local claim = call('HGET', claims, id)

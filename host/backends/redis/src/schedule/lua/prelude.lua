@@ -1,14 +1,14 @@
--- What every script of a schedule stands on. KEYS[1] is what all its keys begin with,
--- `{prefix:queue}:schedule`: the part in braces decides the slot of a cluster, so all of them lie in
+-- The base of every script of a schedule. KEYS[1] is the prefix of all its keys,
+-- `{prefix:queue}:schedule`. The part in braces decides the slot of a cluster, so all keys are in
 -- one, with the queue itself.
 --
 -- job      hash, id to the job as JSON; never changes
--- when     hash, id to when it is due: milliseconds in 15 digits
+-- when     hash, id to its due time: milliseconds in 15 digits
 -- due      sorted set without scores, "WHEN id": the soonest first, those of one time by id
 -- claim    hash, id to "UNTIL token" while it has a claim
--- dead     hash, "WHEN id" to the job, of those that could not be read; only where there is something
--- reason   hash, "WHEN id" to why it could not be read
--- did:ID   a call that has changed something, for ten minutes: made again, it changes nothing
+-- dead     hash, "WHEN id" to the job, for those that could not be read and have content
+-- reason   hash, "WHEN id" to the reason why it could not be read
+-- did:ID   a call that has changed something, for ten minutes: a repeated call changes nothing
 local call = redis.call
 local base = KEYS[1]
 local jobs, whens, order, claims = base .. ':job', base .. ':when', base .. ':due', base .. ':claim'

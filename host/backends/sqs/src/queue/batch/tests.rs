@@ -16,12 +16,25 @@ fn failure(id: &str) -> BatchResultErrorEntry {
 
 #[test]
 fn results_are_matched_to_their_entries() {
-    let done = [("2".to_owned(), "c"), ("0".to_owned(), "a")];
-    let list = answers(4, done, &[failure("1"), failure("9"), failure("x")]);
+    let ids = EntryIds::fresh();
+    let done = [(ids.at(2), "c"), (ids.at(0), "a"), ("4".to_owned(), "e")];
+    let failed = [failure(&ids.at(1)), failure(&ids.at(9)), failure("x")];
+    let list = answers(&ids, 5, done, &failed);
     assert_eq!(list[0], Ok("a"));
     assert!(matches!(list[1], Err(ItemError::Gone(_))));
     assert_eq!(list[2], Ok("c"));
     assert!(matches!(list[3], Err(ItemError::Transient(_))));
+    assert!(matches!(list[4], Err(ItemError::Transient(_))));
+}
+
+#[test]
+fn entry_that_is_mentioned_twice_has_failed() {
+    let ids = EntryIds::fresh();
+    let done = [(ids.at(0), ()), (ids.at(0), ()), (ids.at(1), ())];
+    let list = answers(&ids, 2, done, &[failure(&ids.at(1))]);
+    for answer in list {
+        assert!(matches!(answer, Err(ItemError::Transient(_))), "{answer:?}");
+    }
 }
 
 #[test]

@@ -1,150 +1,82 @@
-//! Both clients before the same server: the same requests, and of any answer the same result. The
-//! server is an HTTP client of the SDK that answers what the test says.
+//! The calls of a message's life, and those that open a queue, before a server that answers what a test
+//! says: it stands in place of the SDK's HTTP client.
 
-use crate::queue::{ClientKind, Sqs, SqsQueue};
+use crate::queue::{Sqs, SqsQueue};
 use aws_sdk_sqs::config::http::{HttpRequest, HttpResponse};
 use aws_sdk_sqs::config::{Credentials, Region, SharedCredentialsProvider};
-use aws_smithy_async::rt::sleep::{AsyncSleep, SharedAsyncSleep, Sleep};
 use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
 };
-use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_runtime_api::http::StatusCode;
+use aws_smithy_types::DateTime;
 use aws_smithy_types::body::SdkBody;
-use aws_smithy_types::retry::ErrorKind;
+use aws_smithy_types::date_time::Format;
 use dispatcher_aws as aws;
-use dispatcher_core::message::{Message, Outcome, Receipt};
-use dispatcher_core::queue::{Ask, Queue};
-use proptest::prelude::*;
+use dispatcher_core::clock;
+use dispatcher_core::message::{Message, Outcome, OutgoingMessage, Receipt};
+use dispatcher_core::queue::{Ask, ErrorKind, ItemError, Queue, QueueError};
+use dispatcher_core::tasks;
+use md5::{Digest, Md5};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// What is answered to each call of a message's life.
-#[derive(Debug, Clone)]
-enum CannedAnswer {
-    Http {
-        status: u16,
-        query_error: Option<&'static str>,
-        body: String,
-    },
-    /// No connection.
-    Io,
-    /// The connection closed before the answer.
-    Closed,
-    /// No answer in time.
-    Timeout,
-    /// The connection ends within the body.
-    Cut,
-}
+/// Answers a request of this operation: `None` as SQS does.
+type Answers = dyn Fn(&str, &Value) -> Option<Value> + Send + Sync;
 
-fn ok(body: &Value) -> CannedAnswer {
-    CannedAnswer::Http {
-        status: 200,
-        query_error: None,
-        body: body.to_string(),
-    }
-}
-
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 struct CannedServer {
-    answer: CannedAnswer,
+    answers: Arc<Answers>,
+    /// How many seconds its clock is ahead of ours.
+    ahead: i64,
     requests: Arc<Mutex<Vec<SentRequest>>>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone)]
 struct SentRequest {
-    uri: String,
-    headers: Vec<(String, Option<String>)>,
+    operation: String,
     body: Value,
+    uri: String,
+    /// The region that it is signed for.
+    region: String,
 }
 
-impl SentRequest {
-    /// Of the headers those that both clients must send, and which values they must share.
-    fn of(request: &HttpRequest) -> Self {
-        let header = |name: &str| request.headers().get(name).map(str::to_owned);
-        let same = [
-            "x-amz-target",
-            "content-type",
-            "x-amzn-query-mode",
-            "user-agent",
-        ];
-        let scope = header("authorization").map(|text| {
-            let (scope, _) = text.split_once(", SignedHeaders").expect("a signature");
-            scope.to_owned()
-        });
-        let mut headers: Vec<_> = same.map(|name| (name.to_owned(), header(name))).into();
-        headers.push(("authorization".into(), scope));
-        headers.push((
-            "x-amz-security-token".into(),
-            header("x-amz-security-token"),
-        ));
-        Self {
-            uri: request.uri().to_owned(),
-            headers,
-            body: serde_json::from_slice(request.body().bytes().expect("in memory")).expect("JSON"),
-        }
+impl std::fmt::Debug for CannedServer {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("CannedServer")
     }
 }
 
 impl HttpConnector for CannedServer {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let operation = request
-            .headers()
-            .get("x-amz-target")
-            .expect("the operation");
-        let arn = "arn:aws:sqs:eu-west-1:000000000000:q";
-        let (status, query_error, body) = match (operation, &self.answer) {
-            ("AmazonSQS.GetQueueUrl", _) => {
-                let url = "http://sqs.test/000000000000/q";
-                (
-                    200,
-                    None,
-                    SdkBody::from(json!({ "QueueUrl": url }).to_string()),
-                )
-            }
-            ("AmazonSQS.GetQueueAttributes", _) => {
-                let attributes = json!({ "Attributes": { "QueueArn": arn } });
-                (200, None, SdkBody::from(attributes.to_string()))
-            }
-            (_, answer) => {
-                self.requests
-                    .lock()
-                    .unwrap()
-                    .push(SentRequest::of(&request));
-                match answer {
-                    CannedAnswer::Io => {
-                        return failed(ConnectorError::io("no way there".into()));
-                    }
-                    CannedAnswer::Closed => {
-                        let kind = Some(ErrorKind::TransientError);
-                        return failed(ConnectorError::other("closed".into(), kind));
-                    }
-                    CannedAnswer::Timeout => {
-                        return failed(ConnectorError::timeout("no answer".into()));
-                    }
-                    CannedAnswer::Cut => (200, None, SdkBody::taken()),
-                    CannedAnswer::Http {
-                        status,
-                        query_error,
-                        body,
-                    } => (*status, *query_error, SdkBody::from(body.clone())),
-                }
-            }
-        };
-        let status = StatusCode::try_from(status).expect("a status");
-        let mut response = HttpResponse::new(status, body);
-        if let Some(error) = query_error {
-            response.headers_mut().insert("x-amzn-query-error", error);
+        let target = request.headers().get("x-amz-target").expect("an operation");
+        let operation = target.trim_start_matches("AmazonSQS.").to_owned();
+        let body = request.body().bytes().expect("in memory");
+        let body: Value = serde_json::from_slice(body).expect("JSON");
+        let answer = (self.answers)(&operation, &body);
+        let answer = answer.unwrap_or_else(|| answer_of_sqs(&operation, &body));
+        let header = |name| request.headers().get(name).expect("it is signed");
+        let region = header("authorization").split('/').nth(2);
+        self.requests.lock().unwrap().push(SentRequest {
+            operation,
+            body,
+            uri: request.uri().to_owned(),
+            region: region.expect("a scope").to_owned(),
+        });
+        let now = DateTime::from_secs(seconds_now() + self.ahead);
+        if seconds_of(header("x-amz-date")).abs_diff(now.secs()) > 300 {
+            return HttpConnectorFuture::ready(Ok(expired(now)));
         }
-        HttpConnectorFuture::ready(Ok(response))
+        let text = match answer {
+            Value::String(text) => text,
+            answer => answer.to_string(),
+        };
+        let status = StatusCode::try_from(200).expect("a status");
+        HttpConnectorFuture::ready(Ok(HttpResponse::new(status, SdkBody::from(text))))
     }
-}
-
-fn failed(error: ConnectorError) -> HttpConnectorFuture {
-    HttpConnectorFuture::ready(Err(error))
 }
 
 impl HttpClient for CannedServer {
@@ -157,283 +89,437 @@ impl HttpClient for CannedServer {
     }
 }
 
-/// Waits for nothing before a second attempt.
-#[derive(Debug)]
-struct NoPause;
+fn seconds_now() -> i64 {
+    i64::try_from(clock::wall_clock_now().0 / 1_000).expect("it is this century")
+}
 
-impl AsyncSleep for NoPause {
-    fn sleep(&self, duration: Duration) -> Sleep {
-        // What bounds a call is far away.
-        match duration < Duration::from_secs(1) {
-            true => Sleep::new(std::future::ready(())),
-            false => Sleep::new(std::future::pending()),
+/// Of `20261127T120000Z`.
+fn seconds_of(date: &str) -> i64 {
+    let (day, time) = date.split_once('T').expect("a date");
+    let iso = format!(
+        "{}-{}-{}T{}:{}:{}Z",
+        &day[..4],
+        &day[4..6],
+        &day[6..],
+        &time[..2],
+        &time[2..4],
+        &time[4..6]
+    );
+    let date = DateTime::from_str(&iso, Format::DateTime);
+    date.expect("a date").secs()
+}
+
+/// The answer to a signature of another time.
+fn expired(now: DateTime) -> HttpResponse {
+    let body =
+        r#"{"__type":"com.amazonaws.sqs#SignatureDoesNotMatch","message":"Signature expired"}"#;
+    let status = StatusCode::try_from(403).expect("a status");
+    let mut answer = HttpResponse::new(status, SdkBody::from(body));
+    let date = now.fmt(Format::HttpDate).expect("a date");
+    answer.headers_mut().insert("date", date);
+    answer
+}
+
+fn answer_of_sqs(operation: &str, body: &Value) -> Value {
+    let name = body["QueueName"].as_str().unwrap_or_default();
+    let url = body["QueueUrl"].as_str().unwrap_or_default();
+    let entries = body["Entries"].as_array().cloned().unwrap_or_default();
+    match operation {
+        "GetQueueUrl" => json!({ "QueueUrl": format!("http://sqs.test/000000000000/{name}") }),
+        "GetQueueAttributes" => {
+            let name = url.rsplit('/').next().unwrap_or_default();
+            let arn = format!("arn:aws:sqs:eu-west-1:000000000000:{name}");
+            json!({ "Attributes": { "QueueArn": arn, "ApproximateNumberOfMessages": "3" } })
+        }
+        "SendMessageBatch" => {
+            let sent = entries.iter().map(|entry| {
+                let digest = Md5::digest(entry["MessageBody"].as_str().unwrap_or_default());
+                let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+                json!({ "Id": entry["Id"], "MessageId": "new", "MD5OfMessageBody": digest })
+            });
+            json!({ "Successful": sent.collect::<Vec<_>>() })
+        }
+        _ => {
+            let done = entries.iter().map(|entry| json!({ "Id": entry["Id"] }));
+            json!({ "Successful": done.collect::<Vec<_>>() })
         }
     }
 }
 
 impl CannedServer {
-    fn answering(answer: CannedAnswer) -> Self {
+    fn answering(answers: impl Fn(&str, &Value) -> Option<Value> + Send + Sync + 'static) -> Self {
         Self {
-            answer,
+            answers: Arc::new(answers),
+            ahead: 0,
             requests: Arc::default(),
         }
     }
 
-    async fn queue(&self, client: ClientKind) -> SqsQueue {
-        let credentials = Credentials::new("id", "secret", Some("token".into()), None, "test");
-        let config = aws::SdkConfig::builder()
+    /// The configuration of a client that reaches nothing else.
+    fn config(&self) -> aws::SdkConfig {
+        let credentials = Credentials::new("id", "secret", None, None, "test");
+        aws::SdkConfig::builder()
             .behavior_version(aws::BehaviorVersion::latest())
             .region(Region::from_static("eu-west-1"))
-            .endpoint_url("http://sqs.test")
             .credentials_provider(SharedCredentialsProvider::new(credentials))
             .http_client(self.clone())
-            .sleep_impl(SharedAsyncSleep::new(NoPause))
-            .build();
-        let sqs = Sqs::connect(&aws::with_limits(&config)).with_client(client);
-        sqs.open("q", None).await.expect("the server has it")
+            .build()
     }
 
-    fn requests(&self) -> Vec<SentRequest> {
-        std::mem::take(&mut *self.requests.lock().unwrap())
+    async fn open(&self, name: &str, dead: Option<&str>) -> Result<SqsQueue, QueueError> {
+        let config = aws::for_endpoint(&self.config(), Some("http://sqs.test"));
+        Sqs::connect(&config).open(name, dead).await
+    }
+
+    fn all_requests(&self) -> Vec<SentRequest> {
+        self.requests.lock().unwrap().clone()
+    }
+
+    fn requests(&self, operation: &str) -> Vec<Value> {
+        let all = self.all_requests().into_iter();
+        let found = all.filter(|request| request.operation == operation);
+        found.map(|request| request.body).collect()
     }
 }
 
-/// What came of all three calls, as text, and the requests that they were.
-async fn outcome(answer: &CannedAnswer, client: ClientKind) -> (Vec<String>, Vec<SentRequest>) {
-    let server = CannedServer::answering(answer.clone());
-    let queue = server.queue(client).await;
-    let ask = Ask {
-        max: 7,
-        visibility: Duration::from_secs(31),
-        wait: Duration::from_secs(2),
-        ..Ask::PLAIN
-    };
-    let received = queue.receive(ask, &CancellationToken::new()).await;
-    let received = match received {
-        Ok(received) => format!("{:?} {}", received.messages, received.drained),
-        Err(error) => shown(&format!("{:?} {}", error.kind, error.message)),
-    };
-    let message = |id: &str| Message {
+fn message(id: &str) -> Message {
+    Message {
         id: id.into(),
-        receipt: Receipt(format!("receipt of {id} \" \u{e9}")),
+        body: format!("body of {id}"),
+        receipt: Receipt(format!("receipt of {id}")),
         receive_count: 1,
         ..Message::default()
-    };
-    let settled = queue
-        .settle(&[
+    }
+}
+
+fn entry(body: &Value, at: usize) -> Value {
+    body["Entries"][at]["Id"].clone()
+}
+
+/// The results of two deletions of one call that is answered so.
+async fn deletions(
+    answer: impl Fn(&Value) -> Value + Send + Sync + 'static,
+) -> Vec<Result<(), ItemError>> {
+    let server = CannedServer::answering(move |operation, body| {
+        (operation == "DeleteMessageBatch").then(|| answer(body))
+    });
+    let queue = server.open("q", None).await.expect("the server has it");
+    let items = ["a", "b"].map(|id| (message(id), Outcome::Delete));
+    queue.settle(&items).await
+}
+
+fn is_retried(result: &Result<(), ItemError>) -> bool {
+    matches!(result, Err(ItemError::Transient(_)))
+}
+
+#[tokio::test]
+async fn answer_that_does_not_name_each_entry_once_fails_the_others() {
+    let done = |id: Value| json!({ "Id": id });
+    let failed = |id: Value| json!({ "Id": id, "Code": "InternalError", "SenderFault": false });
+    // No entry at all, in all the ways of saying so, and those of another call.
+    let empty: [fn(&Value) -> Value; 6] = [
+        |_| json!({}),
+        |_| json!(""),
+        |_| json!({ "Successful": null, "Failed": null }),
+        |_| json!({ "Successful": [], "Failed": [] }),
+        |_| json!({ "Successful": [{ "Id": "0" }, { "Id": "1" }] }),
+        |_| json!({ "Successful": [{ "Id": "" }, {}] }),
+    ];
+    for answer in empty {
+        let results = deletions(answer).await;
+        assert!(results.iter().all(is_retried), "{results:?}");
+    }
+    let results = deletions(move |body| json!({ "Successful": [done(entry(body, 1))] })).await;
+    assert!(is_retried(&results[0]) && results[1].is_ok(), "{results:?}");
+    let results = deletions(move |body| {
+        let twice = [entry(body, 0), entry(body, 0), entry(body, 1)].map(done);
+        json!({ "Successful": twice })
+    });
+    let results = results.await;
+    assert!(is_retried(&results[0]) && results[1].is_ok(), "{results:?}");
+    let results = deletions(move |body| {
+        let both = [entry(body, 0), entry(body, 1)].map(done);
+        json!({ "Successful": both, "Failed": [failed(entry(body, 1))] })
+    });
+    let results = results.await;
+    assert!(results[0].is_ok() && is_retried(&results[1]), "{results:?}");
+}
+
+#[tokio::test]
+async fn no_two_calls_share_an_entry_id() {
+    let server = CannedServer::answering(|_, _| None);
+    let queue = server.open("q", None).await.expect("the server has it");
+    let mut ids = HashSet::new();
+    for _ in 0..3 {
+        let items = [
             (message("a"), Outcome::Delete),
-            (message("b"), Outcome::Release(Duration::from_secs(9))),
-            (message("c"), Outcome::Delete),
-        ])
-        .await;
-    let extended = [(Receipt("one".into()), Duration::from_secs(30))];
-    let extended = queue.extend(&extended).await;
-    let results = [
-        received,
-        shown(&format!("{settled:?}")),
-        shown(&format!("{extended:?}")),
-    ];
-    (results.into(), server.requests())
-}
-
-/// A result without the words in which a parser or the SDK says what is wrong with an answer that is
-/// none of SQS's.
-fn shown(text: &str) -> String {
-    match text.split_once(" failed: ") {
-        Some((before, after)) if !after.contains("(HTTP ") || after.contains("status 200") => {
-            before.to_owned()
+            (message("b"), Outcome::Delete),
+            (message("c"), Outcome::Release(Duration::from_secs(1))),
+        ];
+        assert_eq!(queue.settle(&items).await, [Ok(()), Ok(()), Ok(())]);
+        let sent = queue.send(&[OutgoingMessage::default(), body("d")]).await;
+        assert_eq!(sent[1], Ok("new".into()));
+    }
+    for operation in [
+        "DeleteMessageBatch",
+        "ChangeMessageVisibilityBatch",
+        "SendMessageBatch",
+    ] {
+        for request in server.requests(operation) {
+            for entry in request["Entries"].as_array().expect("entries") {
+                let id = entry["Id"].as_str().expect("an id").to_owned();
+                let legal = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+                assert!(id.len() <= 80 && id.chars().all(legal), "{id}");
+                assert!(ids.insert(id));
+            }
         }
-        _ => text.to_owned(),
+    }
+    assert_eq!(ids.len(), 3 * 4);
+}
+
+fn body(text: &str) -> OutgoingMessage {
+    OutgoingMessage {
+        body: text.into(),
+        ..OutgoingMessage::default()
     }
 }
 
-fn compare(answer: &CannedAnswer) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    let direct = runtime.block_on(outcome(answer, ClientKind::Direct));
-    let sdk = runtime.block_on(outcome(answer, ClientKind::Sdk));
-    assert_eq!(direct.0, sdk.0, "{answer:?}");
-    let order = |mut requests: Vec<SentRequest>| {
-        // Releases and deletions of one slice are sent side by side.
-        requests.sort_by_key(|request| request.body.to_string());
-        requests
-    };
-    assert_eq!(order(direct.1), order(sdk.1), "{answer:?}");
-}
-
-#[test]
-fn clients_agree_on_a_full_message() {
-    compare(&ok(&json!({ "Messages": [{
-        "MessageId": "id-1", "ReceiptHandle": "AQEB/+=", "Body": "\u{1F600} \"quoted\"\n",
-        "MD5OfBody": "00", "MD5OfMessageAttributes": "ff", "Unknown": { "deep": [1, 2] },
-        "Attributes": {
-            "ApproximateReceiveCount": "3", "SentTimestamp": "1700000000001", "SenderId": "AIDA",
-            "ApproximateFirstReceiveTimestamp": "1700000000002", "MessageGroupId": "g",
-            "AWSTraceHeader": "Root=1-2-3", "New": "thing",
+#[tokio::test]
+async fn original_is_deleted_only_after_an_answer_about_its_copy() {
+    let answers: [fn(&Value) -> Value; 5] = [
+        // Of a deletion.
+        |body| json!({ "Successful": [{ "Id": entry(body, 0) }] }),
+        |body| json!({ "Successful": [{ "Id": entry(body, 0), "MessageId": "m" }] }),
+        |body| {
+            let digest = "00000000000000000000000000000000";
+            let sent =
+                json!({ "Id": entry(body, 0), "MessageId": "m", "MD5OfMessageBody": digest });
+            json!({ "Successful": [sent] })
         },
-        "MessageAttributes": {
-            "text": { "DataType": "String", "StringValue": "x" },
-            "number": { "DataType": "Number.int", "StringValue": "7", "BinaryValue": null },
-            "bytes": { "DataType": "Binary", "BinaryValue": "AAECAw==" },
-            "listed": { "DataType": "String", "StringValue": "y", "StringListValues": [] },
-        },
-    }] })));
-}
-
-#[test]
-fn clients_agree_on_batches() {
-    compare(&ok(&json!({
-        "Successful": [{ "Id": "0" }],
-        "Failed": [
-            { "Id": "1", "Code": "ReceiptHandleIsInvalid", "SenderFault": true, "Message": "old" },
-            { "Id": "2", "Code": "InternalError", "SenderFault": false },
-        ],
-    })));
-    compare(&ok(
-        &json!({ "Successful": null, "Failed": null, "Messages": null }),
-    ));
-    compare(&ok(&json!({})));
-}
-
-#[test]
-fn clients_agree_on_errors() {
-    let errors = [
-        (
-            400,
-            None,
-            r#"{"__type":"com.amazonaws.sqs#QueueDoesNotExist","message":"none"}"#,
-        ),
-        (
-            400,
-            Some("AWS.SimpleQueueService.NonExistentQueue;Sender"),
-            r#"{"__type":"com.amazonaws.sqs#QueueDoesNotExist","message":"none"}"#,
-        ),
-        (403, None, r#"{"__type":"AccessDenied","Message":"no"}"#),
-        (
-            400,
-            None,
-            r#"{"code":"RequestThrottled:http://x","__type":"Other"}"#,
-        ),
-        (
-            403,
-            None,
-            r#"{"__type":"com.amazonaws.sqs#OverLimit","message":"120,000"}"#,
-        ),
-        (
-            400,
-            None,
-            r#"{"__type":"ExpiredToken","message":"the token has expired"}"#,
-        ),
-        (500, None, ""),
-        (503, None, "<html>busy</html>"),
-        (
-            500,
-            None,
-            r#"{"__type":"InternalError","message":"on fire"}"#,
-        ),
-        (404, None, "{}"),
+        |_| json!({ "Successful": [{ "Id": "0", "MessageId": "m" }] }),
+        |_| json!({}),
     ];
-    for (status, query_error, body) in errors {
-        compare(&CannedAnswer::Http {
-            status,
-            query_error,
-            body: body.to_owned(),
+    for answer in answers {
+        let server = CannedServer::answering(move |operation, body| {
+            (operation == "SendMessageBatch").then(|| answer(body))
         });
+        let queue = server.open("q", Some("dead")).await.expect("both exist");
+        let items = [(message("a"), Outcome::DeadLetter("why".into()))];
+        let results = queue.settle(&items).await;
+        assert!(is_retried(&results[0]), "{results:?}");
+        assert!(server.requests("DeleteMessageBatch").is_empty());
+    }
+    let server = CannedServer::answering(|_, _| None);
+    let queue = server.open("q", Some("dead")).await.expect("both exist");
+    let items = [(message("a"), Outcome::DeadLetter("why".into()))];
+    assert_eq!(queue.settle(&items).await, [Ok(())]);
+    assert_eq!(server.requests("DeleteMessageBatch").len(), 1);
+}
+
+/// A server that answers the first `times` calls of an operation with this.
+fn at_first(operation: &'static str, times: usize, answer: Value) -> CannedServer {
+    let left = Mutex::new(times);
+    CannedServer::answering(move |called, _| {
+        let mut left = left.lock().unwrap();
+        if called != operation || *left == 0 {
+            return None;
+        }
+        *left -= 1;
+        Some(answer.clone())
+    })
+}
+
+#[tokio::test]
+async fn queue_is_asked_for_again_while_the_answers_are_not_about_it() {
+    let foreign = json!({ "Attributes": { "QueueArn": "arn:aws:sqs:eu-west-1:0:other" } });
+    let cases = [
+        ("GetQueueAttributes", json!({})),
+        ("GetQueueAttributes", json!("")),
+        ("GetQueueAttributes", json!("<html>hello</html>")),
+        (
+            "GetQueueAttributes",
+            json!({ "Attributes": { "VisibilityTimeout": "30" } }),
+        ),
+        ("GetQueueAttributes", foreign),
+        ("GetQueueUrl", json!({})),
+        ("GetQueueUrl", json!("nonsense")),
+        (
+            "GetQueueUrl",
+            json!({ "QueueUrl": "http://sqs.test/0/other" }),
+        ),
+    ];
+    let opened = cases.map(async |(operation, answer)| {
+        let server = at_first(operation, 2, answer.clone());
+        let queue = server.open("orders.fifo", None).await;
+        let queue = queue.expect("the third answer is about it");
+        assert!(queue.identity().ordered_groups, "{operation} {answer}");
+        assert_eq!(server.requests(operation).len(), 3, "{operation} {answer}");
+
+        let server = at_first(operation, 99, answer.clone());
+        let error = server.open("orders.fifo", None).await;
+        let error = error.expect_err("no answer is about it");
+        assert_eq!(error.kind, ErrorKind::Transient, "{error}");
+        assert!(error.message.contains("its answer"), "{error}");
+        assert_eq!(server.requests(operation).len(), 4, "{operation} {answer}");
+    });
+    tasks::all(opened.into()).await;
+}
+
+#[tokio::test]
+async fn name_alone_says_whether_a_queue_is_fifo() {
+    for (name, is_fifo) in [("q.fifo", true), ("q", false), ("fifo", false)] {
+        for said in ["true", "false"] {
+            let server = CannedServer::answering(move |operation, _| {
+                let arn = format!("arn:aws:sqs:eu-west-1:000000000000:{name}");
+                let attributes = json!({ "QueueArn": arn, "FifoQueue": said });
+                (operation == "GetQueueAttributes").then(|| json!({ "Attributes": attributes }))
+            });
+            let queue = server.open(name, None).await.expect("the server has it");
+            assert_eq!(queue.identity().ordered_groups, is_fifo, "{name} {said}");
+        }
     }
 }
 
-#[test]
-fn clients_agree_on_what_is_no_answer() {
-    for body in [
-        "",
+#[tokio::test]
+async fn depth_is_unknown_where_the_answer_does_not_tell_it() {
+    let server = CannedServer::answering(|_, _| None);
+    let queue = server.open("q", None).await.expect("the server has it");
+    assert_eq!(queue.depth().await.expect("it tells").waiting, 3);
+    let server = CannedServer::answering(|operation, body| {
+        let is_depth = operation == "GetQueueAttributes"
+            && !body["AttributeNames"].to_string().contains("All");
+        is_depth.then(|| json!({}))
+    });
+    let queue = server.open("q", None).await.expect("the server has it");
+    let error = queue.depth().await.expect_err("it does not tell");
+    assert_eq!(error.kind, ErrorKind::Transient, "{error}");
+}
+
+#[tokio::test]
+async fn answer_that_is_not_of_sqs_is_a_failed_receive() {
+    for answer in [
         "[]",
         "nonsense",
         r#"{"Messages": 7}"#,
         r#"{"Messages": [{"Body": 7}]}"#,
     ] {
-        compare(&CannedAnswer::Http {
-            status: 200,
-            query_error: None,
-            body: body.to_owned(),
+        let server = CannedServer::answering(move |operation, _| {
+            (operation == "ReceiveMessage").then(|| json!(answer))
         });
+        let queue = server.open("q", None).await.expect("the server has it");
+        let received = queue.receive(Ask::PLAIN, &CancellationToken::new()).await;
+        let error = received.expect_err(answer);
+        assert_eq!(error.kind, ErrorKind::Transient, "{error}");
+        assert!(
+            error
+                .message
+                .contains("its answer cannot be read (HTTP 200): "),
+            "{error}"
+        );
     }
-    for answer in [
-        CannedAnswer::Io,
-        CannedAnswer::Closed,
-        CannedAnswer::Timeout,
-        CannedAnswer::Cut,
+}
+
+#[tokio::test]
+async fn queue_url_is_called_at_its_own_endpoint_and_signed_for_its_own_region() {
+    for (host, region) in [
+        ("sqs.us-west-2.amazonaws.com", "us-west-2"),
+        ("sqs-fips.us-west-2.amazonaws.com", "us-west-2"),
+        ("sqs.us-west-2.api.aws", "us-west-2"),
+        ("sqs-fips.us-west-2.api.aws", "us-west-2"),
+        ("us-west-2.queue.amazonaws.com", "us-west-2"),
+        ("queue.amazonaws.com", "us-east-1"),
+        ("vpce-0a-b.sqs.us-west-2.vpce.amazonaws.com", "us-west-2"),
+        ("sqs.cn-north-1.amazonaws.com.cn", "cn-north-1"),
+        ("sqs.us-gov-west-1.amazonaws.com", "us-gov-west-1"),
+        ("sqs.eusc-de-east-1.amazonaws.eu", "eusc-de-east-1"),
+        ("sqs.us-iso-east-1.c2s.ic.gov", "us-iso-east-1"),
+        ("sqs.us-isob-east-1.sc2s.sgov.gov", "us-isob-east-1"),
+        ("sqs.eu-isoe-west-1.cloud.adc-e.uk", "eu-isoe-west-1"),
+        ("sqs.us-isof-south-1.csp.hci.ic.gov", "us-isof-south-1"),
+        // Not at AWS, where a URL states no region.
+        ("sqs.test", "eu-west-1"),
     ] {
-        compare(&answer);
+        let server = CannedServer::answering(|_, _| None);
+        let url = format!("https://{host}/000000000000/q");
+        let sqs = Sqs::connect(&server.config());
+        let queue = sqs.open(&url, None).await.expect(host);
+        queue.send(&[body("b")]).await[0].as_ref().expect(host);
+        let received = queue.receive(Ask::PLAIN, &CancellationToken::new()).await;
+        received.expect(host);
+        let requests = server.all_requests();
+        assert_eq!(requests.len(), 3, "{host}");
+        for request in requests {
+            assert_eq!(request.uri, format!("https://{host}/"), "{host}");
+            assert_eq!(request.region, region, "{host}");
+        }
     }
 }
 
-fn text() -> impl Strategy<Value = Value> {
-    prop_oneof![
-        4 => any::<String>().prop_map(Value::from),
-        1 => Just(Value::Null),
-        1 => (0_u64..5).prop_map(|number| number.to_string().into()),
-    ]
-}
-
-fn object(
-    name: &'static str,
-    value: impl Strategy<Value = Value> + 'static,
-) -> impl Strategy<Value = Value> {
-    proptest::collection::btree_map(name, value, 0..4)
-        .prop_map(|map| Value::Object(map.into_iter().collect()))
-}
-
-prop_compose! {
-    fn attribute()(kind in text(), string in text(), binary in any::<Option<Vec<u8>>>()) -> Value {
-        use base64::Engine;
-        let binary = binary.map(|bytes| base64::prelude::BASE64_STANDARD.encode(bytes));
-        json!({ "DataType": kind, "StringValue": string, "BinaryValue": binary })
+#[tokio::test]
+async fn queues_beside_one_with_its_own_endpoint_are_reached_there() {
+    let host = "https://vpce-0a.sqs.us-west-2.vpce.amazonaws.com";
+    let server = CannedServer::answering(|operation, body| {
+        let url = body["QueueUrl"].as_str().unwrap_or_default();
+        let name = url.rsplit('/').next().unwrap_or_default();
+        let arn = |name: &str| format!("arn:aws:sqs:us-west-2:000000000000:{name}");
+        match operation {
+            "GetQueueAttributes" if name == "q.fifo" => {
+                let policy =
+                    json!({ "deadLetterTargetArn": arn("dead.fifo"), "maxReceiveCount": 3 });
+                let attributes =
+                    json!({ "QueueArn": arn(name), "RedrivePolicy": policy.to_string() });
+                Some(json!({ "Attributes": attributes }))
+            }
+            "ListDeadLetterSourceQueues" => {
+                let url = "https://sqs.us-west-2.amazonaws.com/000000000000/source";
+                Some(json!({ "queueUrls": [url] }))
+            }
+            _ => None,
+        }
+    });
+    let url = format!("{host}/000000000000/q.fifo");
+    let queue = Sqs::connect(&server.config()).open(&url, None).await;
+    let queue = queue.expect("the server has it");
+    assert!(queue.identity().redrive_target);
+    let sources = queue.redrive_sources().await.expect("it tells");
+    assert_eq!(sources, [format!("{host}/000000000000/source")]);
+    for request in server.all_requests() {
+        assert_eq!(request.uri, format!("{host}/"), "{}", request.operation);
     }
 }
 
-prop_compose! {
-    fn delivery()(
-        id in text(), receipt in text(), body in text(), digest in text(), present in any::<[bool; 6]>(),
-        system in object("ApproximateReceiveCount|SentTimestamp|MessageGroupId|[A-Z]{1,3}", text()),
-        attributes in object("[a-z]{1,3}", attribute()),
-    ) -> Value {
-        let fields = [
-            ("MessageId", id), ("ReceiptHandle", receipt), ("Body", body), ("MD5OfBody", digest),
-            ("Attributes", system), ("MessageAttributes", attributes),
-        ];
-        let fields = fields.into_iter().zip(present).filter(|(_, present)| *present);
-        Value::Object(fields.map(|((name, value), _)| (name.to_owned(), value)).collect())
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
-
-    #[test]
-    fn clients_agree_on_any_messages(messages in proptest::collection::vec(delivery(), 0..4)) {
-        compare(&ok(&json!({ "Messages": messages })));
-    }
-
-    #[test]
-    fn clients_agree_on_any_batch(
-        done in proptest::collection::vec(0..4_u8, 0..4),
-        failed in proptest::collection::vec((0..4_u8, any::<bool>(), "[A-Z][a-z]{1,9}", text()), 0..4),
-    ) {
-        let done: Vec<Value> = done.iter().map(|id| json!({ "Id": id.to_string() })).collect();
-        let failed: Vec<Value> = failed.into_iter().map(|(id, fault, code, message)| {
-            json!({ "Id": id.to_string(), "SenderFault": fault, "Code": code, "Message": message })
-        }).collect();
-        compare(&ok(&json!({ "Successful": done, "Failed": failed })));
-    }
-
-    #[test]
-    fn clients_agree_on_any_error(status in 400_u16..600, code in "[A-Za-z.]{0,12}", message in text()) {
-        compare(&CannedAnswer::Http {
-            status,
-            query_error: None,
-            body: json!({ "__type": code, "message": message }).to_string(),
-        });
+#[tokio::test]
+async fn host_whose_clock_is_wrong_receives_and_deletes() {
+    for ahead in [-1_200, 1_200] {
+        let server = CannedServer {
+            ahead,
+            ..CannedServer::answering(|operation, _| {
+                let message = json!({ "MessageId": "m", "ReceiptHandle": "r", "Body": "b" });
+                (operation == "ReceiveMessage").then(|| json!({ "Messages": [message] }))
+            })
+        };
+        let queue = server.open("q", None).await.expect("the server has it");
+        for _ in 0..2 {
+            let received = queue.receive(Ask::PLAIN, &CancellationToken::new()).await;
+            let messages = received.expect("the SDK signs again").messages;
+            let items = [(messages[0].clone(), Outcome::Delete)];
+            assert_eq!(queue.settle(&items).await, [Ok(())]);
+        }
+        // The first of each of two clients is refused.
+        let operations = server.all_requests().into_iter().map(|it| it.operation);
+        let operations: Vec<String> = operations.collect();
+        assert_eq!(
+            operations,
+            [
+                "GetQueueUrl",
+                "GetQueueUrl",
+                "GetQueueAttributes",
+                "ReceiveMessage",
+                "ReceiveMessage",
+                "DeleteMessageBatch",
+                "ReceiveMessage",
+                "DeleteMessageBatch",
+            ]
+        );
     }
 }

@@ -3,14 +3,14 @@
 use super::*;
 use crate::queue::tests::target;
 
-fn outgoing(body: &str) -> Outgoing {
-    Outgoing {
+fn outgoing(body: &str) -> OutgoingMessage {
+    OutgoingMessage {
         body: body.into(),
-        ..Outgoing::default()
+        ..OutgoingMessage::default()
     }
 }
 
-fn refusal(outgoing: &Outgoing, fifo: bool) -> Option<String> {
+fn refusal(outgoing: &OutgoingMessage, fifo: bool) -> Option<String> {
     let target = target(fifo);
     SendEntry::of(outgoing, &target).refusal(&target)
 }
@@ -77,7 +77,7 @@ fn entry_carries_every_field_of_the_message() {
         deduplication: Some("d".into()),
         trace_header: Some("Root=1".into()),
     };
-    let entry = parcel.entry(3, &target(false));
+    let entry = parcel.entry("3".into(), &target(false));
     assert_eq!((entry.id(), entry.message_body()), ("3", "hello"));
     assert_eq!(entry.delay_seconds(), Some(2));
     assert_eq!(entry.message_group_id(), Some("g"));
@@ -87,7 +87,7 @@ fn entry_carries_every_field_of_the_message() {
     assert_eq!(photo.data_type(), "Binary.jpeg");
     assert_eq!(photo.binary_value().map(AsRef::as_ref), Some(&[0, 255][..]));
     parcel.delay = Duration::ZERO;
-    let entry = parcel.entry(0, &target(true));
+    let entry = parcel.entry("0".into(), &target(true));
     assert_eq!(entry.delay_seconds(), None);
     assert_eq!(entry.message_deduplication_id(), Some("d"));
 }
@@ -108,7 +108,7 @@ fn fifo_queue_without_content_deduplication_gets_an_id_per_message() {
 
 #[test]
 fn scheduled_message_keeps_its_deduplication_id_across_sends() {
-    let tick = |name: &str| Outgoing {
+    let tick = |name: &str| OutgoingMessage {
         scheduled: Some(name.into()),
         ..outgoing("the same body")
     };
@@ -127,14 +127,14 @@ fn scheduled_message_keeps_its_deduplication_id_across_sends() {
 
 #[test]
 fn scheduled_message_overrides_the_default_delay_of_its_queue() {
-    let late = Outgoing {
+    let late = OutgoingMessage {
         scheduled: Some("job/1".into()),
         group: Some("g".into()),
         ..outgoing("x")
     };
-    let delay = |outgoing: &Outgoing, fifo| {
+    let delay = |outgoing: &OutgoingMessage, fifo| {
         let target = target(fifo);
-        let entry = SendEntry::of(outgoing, &target).entry(0, &target);
+        let entry = SendEntry::of(outgoing, &target).entry("0".into(), &target);
         entry.delay_seconds()
     };
     assert_eq!(delay(&late, false), Some(0));

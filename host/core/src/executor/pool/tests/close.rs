@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-use super::{super::PoolShutdown, Counted, Gate, MANY, ROUNDS, start, yields};
+use super::{super::PoolShutdown, CountedDrop, Gate, MANY, ROUNDS, start, yields};
 
 #[test]
 fn close_returns_unfinished_futures() {
@@ -20,7 +20,7 @@ fn close_returns_unfinished_futures() {
         let gate = Arc::new(Gate::default());
         let dropped = Arc::new(AtomicUsize::new(0));
         for _ in 0..MANY {
-            let (gate, counted) = (Arc::clone(&gate), Counted(Arc::clone(&dropped)));
+            let (gate, counted) = (Arc::clone(&gate), CountedDrop(Arc::clone(&dropped)));
             let body = async move {
                 let _held = counted;
                 gate.pass().await;
@@ -47,7 +47,7 @@ fn dropping_the_pool_drops_its_futures() {
     let dropped = Arc::new(AtomicUsize::new(0));
     let pool = start(2);
     for _ in 0..10 {
-        let counted = Counted(Arc::clone(&dropped));
+        let counted = CountedDrop(Arc::clone(&dropped));
         let body = async move {
             let _held = counted;
             std::future::pending().await
@@ -70,7 +70,7 @@ fn race_spawns_with_close(how: PoolShutdown, workers: usize) {
             thread::spawn(move || {
                 let mut refused = 0;
                 for index in 0..MANY {
-                    let (ran, counted) = (Arc::clone(&ran), Counted(Arc::clone(&dropped)));
+                    let (ran, counted) = (Arc::clone(&ran), CountedDrop(Arc::clone(&dropped)));
                     let body = async move {
                         let _held = counted;
                         yields(index % 2).await;
@@ -115,7 +115,11 @@ fn pool_dropped_by_its_own_future_ends() {
     let (tell, told) = mpsc::channel::<()>();
     for _ in 0..10 {
         // Each holds a spawner, and so would keep the pool's insides alive forever.
-        let held = (Counted(Arc::clone(&dropped)), spawner.clone(), tell.clone());
+        let held = (
+            CountedDrop(Arc::clone(&dropped)),
+            spawner.clone(),
+            tell.clone(),
+        );
         let body = async move {
             let _held = held;
             std::future::pending().await

@@ -1,69 +1,74 @@
-//! Adds scheduled messages: directly to the queue if it supports the delay, else to a store. A
-//! message that the queue would refuse is refused at once.
+//! Adds scheduled messages: directly to the queue if it supports the delay, otherwise to a store.
+//! Refuses at once a message that the queue would refuse.
 
-use super::{Added, LaterError, Schedules, When};
+use super::{AddedJob, LaterError, Schedules, When};
 use crate::app::build::later::{of_item, of_queue, refused};
 use crate::app::build::outlet::scheduled_reach_of;
-use crate::name::QueueName;
+use dispatcher_config::name::QueueName;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
-use dispatcher_core::message::Outgoing;
+use dispatcher_core::message::OutgoingMessage;
 use dispatcher_core::queue::{Queue, send_counted, send_traced};
 use dispatcher_core::schedule;
 
 impl Schedules {
-    /// Sends a message that is due then, for whoever will not list it. To a queue that takes any it goes
-    /// at once, whatever its delay: other dispatchers know delays, and may be of a release that looks
-    /// for nothing else. For all others this is `add`.
+    /// Sends a message that is due at `due`, for a caller that will not list it. If the queue
+    /// accepts any delay, the message goes there at once: other dispatchers support delays, and
+    /// their release may look nowhere else. Otherwise this is the same as `add`.
     pub async fn send(
         &self,
         name: &QueueName,
-        message: Outgoing,
+        message: OutgoingMessage,
         due: Timestamp,
-    ) -> Result<Added, LaterError> {
+    ) -> Result<AddedJob, LaterError> {
         let queue = self.queue(name).await.map_err(|error| of_queue(&error))?;
-        if !queue.delays().takes_any {
+        if !queue.facts().delays.takes_any {
             return self.add(name, message, When::At(due)).await;
         }
         let delay = due.since(clock::wall_clock_now());
         let id = self
-            .hand_over(&*queue, Outgoing { delay, ..message })
+            .hand_over(&*queue, OutgoingMessage { delay, ..message })
             .await?;
-        Ok(Added {
+        Ok(AddedJob {
             id,
             due,
             waits: false,
         })
     }
 
-    /// Sends a message to a queue as far as the queue itself can delay it, else puts it where it
-    /// waits.
+    /// Sends a message to the queue if the queue can delay it, otherwise adds it to the store.
     pub async fn add(
         &self,
         name: &QueueName,
-        message: Outgoing,
+        message: OutgoingMessage,
         when: When,
-    ) -> Result<Added, LaterError> {
+    ) -> Result<AddedJob, LaterError> {
         let queue = self.queue(name).await.map_err(|error| of_queue(&error))?;
         let reach = scheduled_reach_of(&*queue);
         let now = clock::wall_clock_now();
         let (due, every) = match when {
             When::At(due) => (due, None),
             When::Every(every) => {
-                let due = every.next(now).map_err(refused)?;
-                let due = due.ok_or_else(|| refused("it never fires again".into()))?;
+                let due = every
+                    .next(now)
+                    .map_err(refused)?
+                    .ok_or_else(|| refused("it never fires again".into()))?;
                 (due, Some(every))
             }
         };
         let delay = due.since(now);
-        let waits = queue.delays().listed;
+        let waits = queue.facts().delays.listed;
         let in_reach = delay <= reach.longest_delay_of(&message);
         if every.is_none() && (delay.is_zero() || in_reach) {
-            let id = self
-                .hand_over(&*queue, Outgoing { delay, ..message })
+            let own_id = self
+                .hand_over(&*queue, OutgoingMessage { delay, ..message })
                 .await?;
-            let id = if waits { format!("{name}/{id}") } else { id };
-            return Ok(Added { id, due, waits });
+            let id = if waits {
+                format!("{name}/{own_id}")
+            } else {
+                own_id
+            };
+            return Ok(AddedJob { id, due, waits });
         }
         let taken = queue.would_take(&message).await;
         taken.map_err(|error| of_item(&error))?;
@@ -73,21 +78,23 @@ impl Schedules {
             job.id = id;
         }
         let added = store.add(&job).await;
-        match added.map_err(|error| self.of_store(name, &error))? {
-            true => Ok(Added {
+        if added.map_err(|error| self.of_store(name, &error))? {
+            Ok(AddedJob {
                 id: format!("{name}/{}", job.id),
                 due,
                 waits: true,
-            }),
-            false => Err(refused(format!("job `{name}/{}` already exists", job.id))),
+            })
+        } else {
+            Err(refused(format!("job `{name}/{}` already exists", job.id)))
         }
     }
 
-    /// Sends it now; its id. One that a handler sends belongs to the handler's span already.
+    /// Sends a message now and returns its id. A message from a handler already belongs to the
+    /// handler's span.
     async fn hand_over(
         &self,
         queue: &dyn Queue,
-        mut message: Outgoing,
+        mut message: OutgoingMessage,
     ) -> Result<String, LaterError> {
         let (sent, tracer) = (self.backends().sent(), self.backends().tracer());
         let answers = if message.remote_context().is_some() {
@@ -96,8 +103,10 @@ impl Schedules {
             let items = std::slice::from_mut(&mut message);
             send_traced(queue, items, "schedule", &sent, &tracer).await
         };
-        let id = answers.into_iter().next();
-        let id = id.ok_or_else(|| refused("the queue did not answer".into()))?;
+        let id = answers
+            .into_iter()
+            .next()
+            .ok_or_else(|| refused("the queue did not answer".into()))?;
         id.map_err(|error| of_item(&error))
     }
 }
@@ -106,7 +115,7 @@ impl Schedules {
 mod tests {
     use super::*;
     use crate::app::build::Backends;
-    use crate::config::StoreConfig;
+    use dispatcher_config::StoreConfig;
     use dispatcher_core::schedule::cron::Periodic;
     use dispatcher_local::queue::{LocalStore, QueueSettings};
     use std::sync::Arc;
@@ -128,18 +137,18 @@ mod tests {
         let schedules = Schedules::new(Arc::new(Backends::new(stores)), None);
         let name: QueueName = "local:jobs.fifo".parse().expect("a name");
         let add = async |body: &str, group: Option<&str>| {
-            let message = Outgoing {
+            let message = OutgoingMessage {
                 body: body.into(),
                 group: group.map(str::to_owned),
-                ..Outgoing::default()
+                ..OutgoingMessage::default()
             };
             let every = Periodic::new("@hourly", "UTC").expect("a pattern");
             schedules.add(&name, message, When::Every(every)).await
         };
         let told = add("x", None).await.expect_err("it has no group");
         assert!(told.message.contains("wanted a message group"), "{told}");
-        let told = add("far too long", Some("g")).await;
-        let told = told.expect_err("it is too long");
+        let added = add("far too long", Some("g")).await;
+        let told = added.expect_err("it is too long");
         assert!(told.message.contains("12 bytes"), "{told}");
         assert!(add("x", Some("g")).await.is_ok());
         let listed = schedules.list(Some(&name)).await.expect("a list");

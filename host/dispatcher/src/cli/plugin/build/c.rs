@@ -1,5 +1,5 @@
-//! C: zig, or clang with the libc of WASI, makes a core module of all sources and the bindings'
-//! object, which is wrapped here.
+//! C: zig, or clang with the libc of WASI, builds a core module from all sources and the bindings'
+//! object. The module is wrapped here.
 
 use super::{Project, failed, read, tool, wrapped};
 use crate::cli::plugin::language::Language;
@@ -10,17 +10,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const INSTALL: &str = "python3 -m pip install ziglang (or the WASI SDK, with WASI_SDK_PATH)";
-/// Where Debian's wasi-libc lies.
+/// The folder of Debian's wasi-libc.
 const DEBIAN: &str = "/usr/include/wasm32-wasi";
-/// What is no warning here: a handler that ends without `return` would answer by accident, and may
-/// say that a message is done; one that is not what the bindings declare is never called.
+/// Warnings that are errors here: a handler that ends without `return` would return an arbitrary
+/// verdict, perhaps done; a handler that differs from the bindings' declaration is never called.
 const ERRORS: [&str; 4] = [
     "-Werror=return-type",
     "-Werror=implicit-function-declaration",
     "-Werror=int-conversion",
     "-Werror=incompatible-pointer-types",
 ];
-/// Where a project may have sources, and the bindings their object.
+/// The folders with sources of a project and with the object of the bindings.
 const FOLDERS: [&str; 3] = ["", "src", "bindings"];
 
 pub(super) fn build(project: &Project) -> Result<PathBuf, Failure> {
@@ -28,7 +28,7 @@ pub(super) fn build(project: &Project) -> Result<PathBuf, Failure> {
     wrapped(project, Language::C, |core| {
         let mut command = Command::new(&compiler[0]);
         command.args(&compiler[1..]).current_dir(&project.folder);
-        // A library rather than a program: its functions are called again and again.
+        // A library rather than a program, because its functions are called repeatedly.
         command.args(["-mexec-model=reactor", "-O2", "-Wall", "-I."]);
         command.args(ERRORS).arg("-o").arg(core);
         for folder in FOLDERS {
@@ -39,22 +39,18 @@ pub(super) fn build(project: &Project) -> Result<PathBuf, Failure> {
     })
 }
 
-/// What is compiled and linked of a folder.
+/// Returns the files of a folder to compile and link.
 fn sources(folder: &str, names: &[String]) -> Vec<PathBuf> {
     let names = names.iter();
     let wanted = names.filter(|name| {
-        // Objects of somebody's own are not checked.
+        // Other objects in the project are not checked.
         name.ends_with(".c") || folder == "bindings" && name.ends_with(".o")
     });
     wanted.map(|name| Path::new(folder).join(name)).collect()
 }
 
-/// The first that there is of: the WASI SDK, zig, zig of the Python package, Debian's clang.
+/// Returns the first compiler found: the WASI SDK, zig, zig of the Python package, Debian's clang.
 fn compiler() -> Result<Vec<OsString>, Failure> {
-    let words = |program: &Path, arguments: &[&str]| {
-        let arguments = arguments.iter().map(OsString::from);
-        std::iter::once(program.into()).chain(arguments).collect()
-    };
     if let Some(kit) = std::env::var_os("WASI_SDK_PATH") {
         let clang = Path::new(&kit).join("bin/clang");
         return Ok(words(&clang, &["--target=wasm32-wasip1"]));
@@ -76,6 +72,11 @@ fn compiler() -> Result<Vec<OsString>, Failure> {
         }
         _ => Err(tool::missing("C compiler for WebAssembly", INSTALL)),
     }
+}
+
+fn words(program: &Path, arguments: &[&str]) -> Vec<OsString> {
+    let arguments = arguments.iter().map(OsString::from);
+    std::iter::once(program.into()).chain(arguments).collect()
 }
 
 #[cfg(test)]

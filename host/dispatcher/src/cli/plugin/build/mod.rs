@@ -1,7 +1,8 @@
-//! `dispatcher plugin build`: run the tools of a project's language to build a component, and check
-//! it. One file per language; knows none of the tools itself.
+//! `dispatcher plugin build`: runs the tools of a project's language to build a component, and
+//! checks it. There is one file per language; this one knows none of the tools.
 
 mod adapter;
+mod bundle;
 mod c;
 mod go;
 mod node;
@@ -9,6 +10,8 @@ mod python;
 mod rust;
 mod tool;
 
+#[cfg(feature = "local")]
+pub(in crate::cli) use adapter::ProjectWorld;
 #[cfg(feature = "local")]
 pub(in crate::cli) use tool::{begin, cancel, end};
 
@@ -46,13 +49,13 @@ pub(crate) struct Args {
 /// A folder with sources.
 #[derive(Debug, Clone)]
 pub(in crate::cli) struct Project {
-    /// Absolute.
+    /// The absolute path.
     pub(in crate::cli) folder: PathBuf,
     /// The folder's name.
     name: String,
 }
 
-/// Builds, looks at what came of it, and prints where it lies.
+/// Builds and checks the component, and prints its path.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let project = Project::open(&args.folder)?;
     let lang = project.language(args.lang)?;
@@ -61,20 +64,33 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 
 impl Project {
     pub(in crate::cli) fn open(folder: &Path) -> Result<Self, Failure> {
-        let unusable = |why: &dyn std::fmt::Display| {
-            let what = format!("{}: {why}; wanted a project's folder", folder.display());
-            Failure::new(Exit::Usage, what)
-        };
-        let at = folder.canonicalize().map_err(|error| unusable(&error))?;
-        let name = at.file_name().and_then(|name| name.to_str());
-        let name = name.ok_or_else(|| unusable(&"it has no name"))?.to_owned();
+        let at = folder
+            .canonicalize()
+            .map_err(|error| unusable(folder, &error))?;
+        let name = at
+            .file_name()
+            .and_then(|name| name.to_str())
+            .ok_or_else(|| unusable(folder, &"it has no name"))?
+            .to_owned();
         Ok(Self { folder: at, name })
     }
 
-    /// The names of what is in one of its folders, sorted; none if there is no such folder.
+    /// Returns the folder's name.
+    #[cfg(feature = "local")]
+    pub(in crate::cli) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the sorted names of the entries of one of its folders, or nothing if there is no
+    /// such folder.
     fn names(&self, below: &str) -> Vec<String> {
-        let entries = self.folder.join(below).read_dir();
-        let entries = entries.into_iter().flatten().flatten();
+        let entries = self
+            .folder
+            .join(below)
+            .read_dir()
+            .into_iter()
+            .flatten()
+            .flatten();
         let mut names: Vec<_> = entries
             .map(|entry| entry.file_name().to_string_lossy().into_owned())
             .collect();
@@ -82,7 +98,7 @@ impl Project {
         names
     }
 
-    /// The language that was asked for, or the one that the files are of.
+    /// Returns the requested language, or the one detected from the files.
     pub(in crate::cli) fn language(&self, asked: Option<Language>) -> Result<Language, Failure> {
         if let Some(lang) = asked {
             return Ok(lang);
@@ -93,7 +109,7 @@ impl Project {
         })
     }
 
-    /// Builds, and looks at what came of it. Returns where it lies. Blocks while tools run.
+    /// Builds and checks the component. Returns its path. Blocks while tools run.
     pub(in crate::cli) fn build(&self, lang: Language) -> Result<PathBuf, Failure> {
         let component = match lang {
             Language::Rust => rust::build(self),
@@ -107,13 +123,13 @@ impl Project {
         Ok(component)
     }
 
-    /// Where the component goes, unless cargo is told otherwise.
+    /// Returns the default path of the component; cargo can be configured otherwise.
     pub(in crate::cli) fn usual_component(&self, lang: Language) -> PathBuf {
         lang.component(&self.folder, &self.name)
     }
 
-    /// Has the component made beside its place, and puts it there once it is whole: whoever watches
-    /// the place reads no part of one, also where the build is killed.
+    /// Builds the component beside its path and moves it there once it is complete: a watcher of
+    /// the path never reads a partial file, even if the build is killed.
     fn place(
         &self,
         lang: Language,
@@ -129,7 +145,13 @@ impl Project {
     }
 }
 
-/// A compiler made a core module of this project; puts the component in its place.
+fn unusable(folder: &Path, why: &dyn std::fmt::Display) -> Failure {
+    let what = format!("{}: {why}; wanted a project's folder", folder.display());
+    Failure::new(Exit::Usage, what)
+}
+
+/// Wraps the core module that a compiler built of this project, and moves the component to its
+/// path.
 fn wrapped(
     project: &Project,
     lang: Language,
@@ -152,12 +174,17 @@ fn failed(file: &Path, why: &dyn std::fmt::Display) -> Failure {
     Failure::new(Exit::Failed, format!("{}: {why}", file.display()))
 }
 
-/// Says what was built; an error if no host would take it.
+/// Prints a description of the component.
+///
+/// # Errors
+/// Fails if no host would accept it.
 fn look_at(component: &Path) -> Result<(), Failure> {
     let found = inspect::file(component).map_err(|why| failed(component, &why))?;
     if !found.problems.is_empty() {
-        let lines = found.problems.iter();
-        let lines = lines.map(|why| format!("{}: {why}", component.display()));
+        let lines = found
+            .problems
+            .iter()
+            .map(|why| format!("{}: {why}", component.display()));
         return Err(Failure {
             exit: Exit::Failed,
             lines: lines.collect(),

@@ -1,8 +1,8 @@
-//! JavaScript and TypeScript: npm for the tools, which are the project's own: the TypeScript
-//! compiler, esbuild, which makes one module of all, and componentize-qjs for the component.
+//! JavaScript and TypeScript: npm installs the project's tools: the TypeScript compiler, esbuild,
+//! which bundles all modules into one, and componentize-qjs, which builds the component.
 
 use super::adapter::{self, ProjectWorld};
-use super::{Project, tool};
+use super::{Project, bundle, tool};
 use crate::cli::plugin::language::Language;
 use crate::error::{Exit, Failure};
 use dispatcher_core::files::bounded;
@@ -11,14 +11,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const INSTALL: &str = "Node.js 20 or later (Debian: apt-get install nodejs npm)";
+const OLDEST: (u32, u32) = (20, 0);
 /// The entry of a project whose package.json names none.
 const ENTRY: &str = "handler.js";
 
 pub(super) fn build(project: &Project, is_typed: bool) -> Result<PathBuf, Failure> {
     install(project)?;
-    let lang = match is_typed {
-        true => Language::TypeScript,
-        false => Language::JavaScript,
+    let lang = if is_typed {
+        Language::TypeScript
+    } else {
+        Language::JavaScript
     };
     if is_typed {
         let tsc = installed(project, "tsc", "typescript")?;
@@ -31,23 +33,27 @@ pub(super) fn build(project: &Project, is_typed: bool) -> Result<PathBuf, Failur
         bundler(project, &world, &entry, &bundle)?.arg("--log-level=warning"),
         hint_of_bundler,
     )?;
-    let convert = installed(project, "componentize-qjs", "componentize-qjs")?;
-    let mut convert = Command::new(convert);
+    bundle::finish(&bundle)?;
+    let program = installed(project, "componentize-qjs", "componentize-qjs")?;
+    let mut convert = Command::new(program);
     convert.current_dir(&project.folder);
-    // Not its --sync, which never runs what an async function does after its first `await`.
-    convert.arg("--wit").arg(entry.with_file_name("wit"));
+    convert.args(["--wit", "wit"]);
     let calls_http = world.imports_of("wasi:http") || world.imports_of("wasi:sockets");
     project.place(lang, |component| {
         convert.arg("--js").arg(&bundle).arg("-o").arg(component);
-        tool::run_or_hint(&mut convert, |heard| match calls_http {
-            true => Some(NO_HTTP.into()),
-            false => hint_of_engine(heard),
+        tool::run_or_hint(&mut convert, |heard| {
+            if calls_http {
+                Some(NO_HTTP.into())
+            } else {
+                hint_of_engine(heard)
+            }
         })
     })
 }
 
-/// esbuild, which puts the project's modules, those of its packages and the adapter into one. Async
-/// functions become generators, so that the adapter's `Promise` knows of every promise there is.
+/// Returns the command of esbuild, which bundles the modules of the project, its packages and the
+/// adapter. Async functions become generators, so that the adapter's `Promise` tracks every
+/// promise.
 fn bundler(
     project: &Project,
     world: &ProjectWorld,
@@ -56,12 +62,14 @@ fn bundler(
 ) -> Result<Command, Failure> {
     let mut command = Command::new(installed(project, "esbuild", "esbuild")?);
     command.current_dir(&project.folder).arg(entry);
-    // What packages have for browsers needs no Node.js.
+    // The browser versions of packages need no Node.js.
     command.args(["--bundle", "--format=esm", "--platform=browser"]);
     command.args([
         "--main-fields=browser,module,main",
         "--define:process.env.NODE_ENV=\"production\"",
         "--keep-names",
+        "--sourcemap=external",
+        "--sources-content=false",
         "--charset=utf8",
     ]);
     command.arg("--supported:async-await=false");
@@ -73,18 +81,19 @@ fn bundler(
 }
 
 const NO_HTTP: &str = "JavaScript and TypeScript call HTTP with `fetch`, by \
-    dispatcher:plugin/http@0.2.0-rc.1: componentize-qjs links no component that imports \
+    dispatcher:plugin/http@0.1.0: componentize-qjs cannot link a component that imports \
     wasi:http or wasi:sockets. Remove the import from wit/world.wit";
-const NO_ASYNC: &str = "componentize-qjs links no asynchronous import but those of WASI: import the \
-    plain twin in wit/world.wit, such as dispatcher:plugin/queues in place of queues-async";
+const NO_ASYNC: &str = "componentize-qjs links no asynchronous imports except those of WASI: \
+                        import the synchronous interface in wit/world.wit, such as \
+                        dispatcher:plugin/queues in place of queues-async";
 const NO_NODE: &str = "the engine is QuickJS, without the modules of Node.js: use a package that \
     needs none of them, or install what is missing";
 const NO_NODE_GLOBALS: &str = "the engine is QuickJS, without the globals of Node.js: read settings \
     with `setting(\"NAME\")` of dispatcher-guest, and use a package that works in a browser";
-const NO_TOP_LEVEL_AWAIT: &str = "move the `await` into `handle`: a component answers nothing while \
-    its modules are loaded";
+const NO_TOP_LEVEL_AWAIT: &str = "move the `await` into `handle`: a component cannot wait while \
+                                  its modules are loaded";
 
-/// What is to be done about what esbuild printed.
+/// Returns a hint on the output of esbuild.
 fn hint_of_bundler(heard: &str) -> Option<String> {
     let hint = if heard.contains("Could not resolve") {
         NO_NODE
@@ -96,7 +105,7 @@ fn hint_of_bundler(heard: &str) -> Option<String> {
     Some(hint.into())
 }
 
-/// Explains output of componentize-qjs, and of a world that cannot be read.
+/// Returns a hint on the output of componentize-qjs, or on a world that does not parse.
 fn hint_of_engine(heard: &str) -> Option<String> {
     if heard.contains("type mismatch with async") {
         return Some(NO_ASYNC.into());
@@ -129,7 +138,7 @@ fn explained(mut failure: Failure, hint: impl Fn(&str) -> Option<String>) -> Fai
     failure
 }
 
-/// Installs what package.json lists, unless it is there.
+/// Installs the packages of package.json, unless they are installed.
 fn install(project: &Project) -> Result<(), Failure> {
     tool::need("node", INSTALL)?;
     let list = project.folder.join("package.json");
@@ -137,13 +146,13 @@ fn install(project: &Project) -> Result<(), Failure> {
     if !tool::is_stale(&list, &installed) {
         return Ok(());
     }
-    let npm = tool::need("npm", INSTALL)?;
-    let mut npm = Command::new(npm);
+    tool::need_version("node", &["--version"], OLDEST, INSTALL)?;
+    let mut npm = Command::new(tool::need("npm", INSTALL)?);
     let quiet = ["install", "--no-audit", "--no-fund"];
     tool::run(npm.current_dir(&project.folder).args(quiet))
 }
 
-/// A tool of the project's own.
+/// Returns the path of one of the project's tools.
 fn installed(project: &Project, name: &str, package: &str) -> Result<PathBuf, Failure> {
     let file = project.folder.join("node_modules/.bin").join(name);
     if file.exists() {
@@ -158,14 +167,12 @@ fn installed(project: &Project, name: &str, package: &str) -> Result<PathBuf, Fa
     ))
 }
 
-/// The file that exports the handler: `main` in package.json.
+/// Returns the file that exports the handler: `main` in package.json.
 fn entry(project: &Project) -> Result<String, Failure> {
     let list = project.folder.join("package.json");
-    let unusable = |why: &dyn std::fmt::Display| {
-        Failure::new(Exit::Usage, format!("{}: {why}", list.display()))
-    };
-    let bytes = bounded::read(&list, Limits::SMALL).map_err(|error| unusable(&error))?;
-    entry_of(&bytes).map_err(|error| unusable(&error))
+    let read = bounded::read(&list, Limits::SMALL).map_err(|error| error.to_string());
+    let entry = read.and_then(|bytes| entry_of(&bytes).map_err(|error| error.to_string()));
+    entry.map_err(|why| Failure::new(Exit::Usage, format!("{}: {why}", list.display())))
 }
 
 fn entry_of(package: &[u8]) -> Result<String, serde_json::Error> {
@@ -179,10 +186,14 @@ mod tests {
 
     #[test]
     fn entry_file_is_main_of_the_package() {
-        let of = |text: &str| entry_of(text.as_bytes()).ok();
-        assert_eq!(of(r#"{"main": "a.js"}"#), Some("a.js".into()));
-        assert_eq!(of("{}"), Some(ENTRY.into()));
-        assert_eq!(of("{"), None);
+        for (package, entry) in [
+            (r#"{"main": "a.js"}"#, Some("a.js")),
+            ("{}", Some(ENTRY)),
+            ("{", None),
+        ] {
+            let found = entry_of(package.as_bytes()).ok();
+            assert_eq!(found.as_deref(), entry, "{package}");
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Python: componentize-py, installed with whatever else requirements.txt lists into an
-//! environment of the project's own.
+//! Python: componentize-py, installed with everything else in requirements.txt into the project's
+//! environment.
 
 use super::{Project, adapter, tool};
 use crate::cli::plugin::language::Language;
@@ -8,15 +8,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const INSTALL: &str = "Python 3.10 or later with venv (Debian: apt-get install python3-venv)";
-/// What to do about a line of the interpreter's; the first that fits.
+const OLDEST: (u32, u32) = (3, 10);
+/// Hints on lines that the interpreter prints; the first match applies.
 const HINTS: [(&str, &str); 8] = [
     ("cannot call out over the network", NO_HTTP),
     ("No module named '_ssl'", NO_HTTP),
     ("wasi:http", NO_HTTP),
     (
         "has no threads and no processes",
-        "do the work in `handle`, one step after the other; more messages at once run in more \
-         instances (--concurrency)",
+        "do the work in `handle`, one step after the other; more instances handle more messages at \
+         once (--concurrency)",
     ),
     (
         "is compiled code",
@@ -28,18 +29,18 @@ const HINTS: [(&str, &str); 8] = [
     ),
     (
         "No module named '",
-        "add the package to requirements.txt; pure Python is taken into the component, compiled \
-         code is not",
+        "add the package to requirements.txt; only pure Python can be part of the component, \
+         compiled code cannot",
     ),
     (
         "has no files to import from",
-        "what functions import is loaded when the component is built, and this cannot be; put it in \
-         a `try` with `except ImportError` if the function can do without",
+        "imports within functions are loaded when the component is built, and this one cannot be; \
+         put it in a `try` with `except ImportError` if the function can do without it",
     ),
 ];
-const NO_HTTP: &str = "call HTTP by the contract: `from dispatcher_guest import http`, and run with \
-    --allow-http (a project of version 0.1 of the contract has no dispatcher_guest: make a new one \
-    with `dispatcher plugin new`); `send` and `invoke` reach queues and Lambda functions";
+const NO_HTTP: &str = "call HTTP through the contract: `from dispatcher_guest import http`, and \
+                       run with --allow-http; `send` and \
+                       `invoke` reach queues and Lambda functions";
 
 pub(super) fn build(project: &Project) -> Result<PathBuf, Failure> {
     let environment = project.folder.join(".venv");
@@ -49,14 +50,14 @@ pub(super) fn build(project: &Project) -> Result<PathBuf, Failure> {
         let list = project.folder.join("requirements.txt");
         let what =
             "does not list componentize-py; install it: add the line componentize-py==0.25.1";
-        let what = format!("{}: {what}", list.display());
-        return Err(Failure::new(Exit::Unreachable, what));
+        let line = format!("{}: {what}", list.display());
+        return Err(Failure::new(Exit::Unreachable, line));
     }
     let mut convert = Command::new(convert);
-    // It takes the modules that the project has installed from there.
+    // componentize-py takes the project's installed modules from there.
     convert.env("VIRTUAL_ENV", &environment);
     convert.current_dir(&project.folder);
-    // Where its own code was is of no use to whoever wrote the handler.
+    // A backtrace of componentize-py does not help the author of the handler.
     convert.env("RUST_LIB_BACKTRACE", "0");
     let modules = adapter::python(project)?;
     convert.args(["--wit-path", "wit", "componentize", "--python-path", "."]);
@@ -73,7 +74,7 @@ fn hint(heard: &str) -> Option<String> {
     found.map(|(_, hint)| (*hint).to_owned())
 }
 
-/// Installs what requirements.txt lists, unless it is there.
+/// Installs the packages of requirements.txt, unless they are installed.
 fn install(project: &Project, environment: &Path) -> Result<(), Failure> {
     let list = project.folder.join("requirements.txt");
     let done = environment.join("installed");
@@ -82,7 +83,7 @@ fn install(project: &Project, environment: &Path) -> Result<(), Failure> {
     }
     let python = environment.join("bin/python");
     if !python.exists() {
-        let own = tool::need("python3", INSTALL)?;
+        let own = tool::need_version("python3", &["--version"], OLDEST, INSTALL)?;
         tool::run(Command::new(own).args(["-m", "venv"]).arg(environment))?;
     }
     let mut pip = Command::new(python);
@@ -102,9 +103,12 @@ fn install(project: &Project, environment: &Path) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
+    fn told(heard: &str) -> String {
+        hint(heard).unwrap_or_default()
+    }
+
     #[test]
     fn finding_24_python_errors_are_explained() {
-        let told = |heard: &str| hint(heard).unwrap_or_default();
         assert!(told("ModuleNotFoundError: No module named '_ssl'").contains("http"));
         assert!(told("ModuleNotFoundError: No module named 'yaml'").contains("requirements.txt"));
         let late = "No module named 'yaml'; a component has no files to import from while it runs";

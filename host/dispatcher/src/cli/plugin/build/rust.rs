@@ -30,14 +30,19 @@ pub(super) fn build(project: &Project) -> Result<PathBuf, Failure> {
     })
 }
 
-/// The component among cargo's messages, one JSON value a line. The last is the project's own.
+/// Returns the path of the component from cargo's messages, one JSON value per line. The last one
+/// is the project's.
 fn component(messages: &[u8]) -> Option<PathBuf> {
     let lines = messages.split(|byte| *byte == b'\n');
     let mut artefacts = lines.filter_map(|line| {
         let message: serde_json::Value = serde_json::from_slice(line).ok()?;
-        let files = (message["reason"] == "compiler-artifact")
-            .then(|| message["filenames"].as_array().cloned())??;
-        let mut files = files.iter().filter_map(|file| file.as_str());
+        if message["reason"] != "compiler-artifact" {
+            return None;
+        }
+        let mut files = message["filenames"]
+            .as_array()?
+            .iter()
+            .filter_map(|file| file.as_str());
         files
             .find(|file| file.ends_with(".wasm"))
             .map(PathBuf::from)
@@ -45,34 +50,38 @@ fn component(messages: &[u8]) -> Option<PathBuf> {
     artefacts.next_back()
 }
 
-/// Sees to it that the target has a standard library: rustup's, or one of our own, whose sysroot
-/// is returned.
+/// Ensures that the target has a standard library: rustup's, or one built by `plugins/build`, whose
+/// sysroot is returned.
 fn standard_library(folder: &Path) -> Result<Option<PathBuf>, Failure> {
     let rustc = tool::need("rustc", INSTALL)?;
-    let print = |what: &[&str]| {
-        let asked = Command::new(&rustc).current_dir(folder).args(what).output();
-        let said = asked.ok().filter(|said| said.status.success());
-        said.map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned())
-    };
-    let sysroot = || print(&["--print", "sysroot"]).map(PathBuf::from);
-    if sysroot().is_some_and(|sysroot| has_target(&sysroot)) {
+    if has_library(&rustc, folder) {
         return Ok(None);
     }
     if let Some(rustup) = tool::find("rustup") {
         let mut add = Command::new(rustup);
-        let add = add.current_dir(folder).args(["target", "add", TARGET]);
-        // Where it cannot be reached another may be at hand.
-        if tool::run(add).is_ok() && sysroot().is_some_and(|sysroot| has_target(&sysroot)) {
+        add.current_dir(folder).args(["target", "add", TARGET]);
+        // Without access to rustup's server, another library may be available.
+        if tool::run(&mut add).is_ok() && has_library(&rustc, folder) {
             return Ok(None);
         }
     }
-    let version = print(&["--version"]);
+    let version = printed(&rustc, folder, &["--version"]);
     let own = version.and_then(|version| own_sysroot(&version));
     own.map(Some).ok_or_else(|| {
         let what =
             format!("no standard library for {TARGET}; install it: rustup target add {TARGET}");
         Failure::new(Exit::Unreachable, what)
     })
+}
+
+/// Returns what the compiler prints in a folder, where rustup may choose another one.
+fn printed(rustc: &Path, folder: &Path, arguments: &[&str]) -> Option<String> {
+    tool::printed(Command::new(rustc).current_dir(folder).args(arguments))
+}
+
+fn has_library(rustc: &Path, folder: &Path) -> bool {
+    let sysroot = printed(rustc, folder, &["--print", "sysroot"]);
+    sysroot.is_some_and(|sysroot| has_target(Path::new(&sysroot)))
 }
 
 fn has_target(sysroot: &Path) -> bool {
@@ -82,7 +91,7 @@ fn has_target(sysroot: &Path) -> bool {
     names.any(|name| name.starts_with("libstd-"))
 }
 
-/// One that `plugins/build` made of Debian's sources, for exactly this compiler.
+/// Returns the library that `plugins/build` made from Debian's sources, for exactly this compiler.
 fn own_sysroot(version: &str) -> Option<PathBuf> {
     let number = version.split(' ').nth(1)?;
     let tools = PathBuf::from(std::env::var_os("DISPATCHER_TOOLS")?);

@@ -1,4 +1,4 @@
-//! What is told of a folder before any tool is called.
+//! Messages about a folder before any tool is called.
 
 use super::*;
 

@@ -1,9 +1,10 @@
-//! Finds a language's tool and runs it: its output goes to the person, with the command before and
-//! its duration after. Knows no tool by name.
+//! Finds and runs a language's tool. The tool's output goes to the user, after the command and
+//! before its duration. Knows no tool by name.
 
 use crate::cli::output;
 use crate::error::{Exit, Failure};
 use dispatcher_core::clock;
+use parking_lot::Mutex;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
@@ -11,20 +12,20 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
-/// Maximum bytes of what a tool prints that are searched for what it means.
+/// The maximum number of bytes of a tool's output that are searched for hints.
 const HEARD: usize = 256 * 1024;
 
-/// What runs now, and whether more may start.
+/// The running tool, and whether more may start.
 #[derive(Debug)]
 struct RunningTool {
     tool: Option<Pid>,
-    /// Whether each tool leads a process group, so that what it starts ends with it.
+    /// Whether each tool leads a process group, so that its children end with it.
     has_group: bool,
-    /// The build under way is to end.
+    /// Whether the current build must end.
     is_cancelled: bool,
-    /// No build begins any more.
+    /// Whether no further build may begin.
     is_over: bool,
 }
 
@@ -35,12 +36,12 @@ static RUNNING: Mutex<RunningTool> = Mutex::new(RunningTool {
     is_over: false,
 });
 
-fn running() -> std::sync::MutexGuard<'static, RunningTool> {
-    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+fn running() -> parking_lot::MutexGuard<'static, RunningTool> {
+    RUNNING.lock()
 }
 
-/// A build begins that `cancel` and `end` can end: its tools get process groups, which a terminal's
-/// Ctrl-C does not reach.
+/// Begins a build that `cancel` and `end` can end: its tools get process groups, which Ctrl-C in a
+/// terminal does not reach.
 #[cfg(feature = "local")]
 pub(in crate::cli) fn begin() {
     let mut running = running();
@@ -48,7 +49,7 @@ pub(in crate::cli) fn begin() {
     running.is_cancelled = false;
 }
 
-/// Ends the build under way: kills the tool that runs now and all that it started.
+/// Ends the current build: kills the running tool and all its children.
 #[cfg(feature = "local")]
 pub(in crate::cli) fn cancel() {
     let mut running = running();
@@ -56,7 +57,7 @@ pub(in crate::cli) fn cancel() {
     running.kill();
 }
 
-/// The same, and no build begins after it.
+/// Ends the current build, and prevents further builds.
 #[cfg(feature = "local")]
 pub(in crate::cli) fn end() {
     let mut running = running();
@@ -67,8 +68,10 @@ pub(in crate::cli) fn end() {
 impl RunningTool {
     #[cfg(feature = "local")]
     fn kill(&self) {
-        if let Some(tool) = self.tool.filter(|_| self.has_group) {
-            // What a build leaves behind is of no use, so that nobody is asked to end.
+        if self.has_group
+            && let Some(tool) = self.tool
+        {
+            // A partial build is useless, so the tools are killed without a grace period.
             let _ = rustix::process::kill_process_group(tool, rustix::process::Signal::KILL);
         }
     }
@@ -88,20 +91,20 @@ fn spawn(command: &mut Command) -> std::io::Result<Child> {
     Ok(child)
 }
 
-/// Waits for its end. Its number is forgotten before it can be another process's.
+/// Waits for the end of a tool. Forgets its process id before another process can get it.
 fn wait(mut child: Child) -> std::io::Result<ExitStatus> {
-    let tool = running().tool;
+    let tool = Pid::from_raw(i32::try_from(child.id()).unwrap_or_default());
     if let Some(tool) = tool {
         waitid(
             WaitId::Pid(tool),
             WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
         )?;
     }
-    running().tool = None;
+    running().tool.take_if(|running| Some(*running) == tool);
     child.wait()
 }
 
-/// Where a program is, by the folders of `PATH`.
+/// Returns the path of a program in the folders of `PATH`.
 pub(super) fn find(name: &str) -> Option<PathBuf> {
     find_in(name, &std::env::var_os("PATH")?)
 }
@@ -117,18 +120,51 @@ fn is_program(file: &Path) -> bool {
         .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 
-/// Finds a program, or says what to install.
+/// Finds a program, or fails with what to install.
 pub(super) fn need(name: &str, install: &str) -> Result<PathBuf, Failure> {
     find(name).ok_or_else(|| missing(name, install))
 }
 
-/// A tool is not there. `install` is a command or what to do, in a few words.
+/// Finds a program of at least this version, as it prints it for `arguments`. A version that cannot be
+/// read is taken for new enough.
+pub(super) fn need_version(
+    name: &str,
+    arguments: &[&str],
+    least: (u32, u32),
+    install: &str,
+) -> Result<PathBuf, Failure> {
+    let program = need(name, install)?;
+    let printed = printed(Command::new(&program).args(arguments));
+    match printed.as_deref().and_then(version_in) {
+        Some((major, minor)) if (major, minor) < least => Err(Failure::new(
+            Exit::Unreachable,
+            format!("{name} {major}.{minor} is too old; install {install}"),
+        )),
+        _ => Ok(program),
+    }
+}
+
+/// Returns what a command prints to stdout, if it succeeds. Hides its other output.
+pub(super) fn printed(command: &mut Command) -> Option<String> {
+    let output = command.output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    output.status.success().then(|| text.trim().to_owned())
+}
+
+/// Returns the first two numbers of a version such as `go1.19.8`, `v18.19.0` or `Python 3.9.2`.
+fn version_in(printed: &str) -> Option<(u32, u32)> {
+    let digits = printed.find(|c: char| c.is_ascii_digit())?;
+    let mut numbers = printed[digits..].split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// Returns the failure of a missing tool. `install` is a command or short advice.
 pub(super) fn missing(name: &str, install: &str) -> Failure {
     let what = format!("no {name} on the PATH; install it: {install}");
     Failure::new(Exit::Unreachable, what)
 }
 
-/// Whether a command ends well, without a word.
+/// Returns whether a command succeeds. Hides its output.
 pub(super) fn works(command: &mut Command) -> bool {
     let quiet = command
         .stdin(Stdio::null())
@@ -137,13 +173,13 @@ pub(super) fn works(command: &mut Command) -> bool {
     quiet.status().is_ok_and(|status| status.success())
 }
 
-/// Runs a tool. Whatever it prints goes to stderr.
+/// Runs a tool. Its output goes to stderr.
 pub(super) fn run(command: &mut Command) -> Result<(), Failure> {
     print_to_stderr(command)?;
     timed(command).map(drop)
 }
 
-/// Runs a tool. If it fails, `hint` may explain what it printed to stderr.
+/// Runs a tool. If it fails, `hint` may explain its output to stderr.
 pub(super) fn run_or_hint(
     command: &mut Command,
     hint: impl FnOnce(&str) -> Option<String>,
@@ -159,8 +195,8 @@ pub(super) fn run_or_hint(
             .into_iter()
             .flat_map(|all| all.split(b'\n'))
         {
-            let line = line?;
-            let line = String::from_utf8_lossy(&line);
+            let bytes = line?;
+            let line = String::from_utf8_lossy(&bytes);
             output::note(&line);
             if heard.len() < HEARD {
                 heard.push_str(&line);
@@ -177,7 +213,7 @@ pub(super) fn run_or_hint(
     })
 }
 
-/// Runs a tool and returns what it prints to stdout.
+/// Runs a tool and returns its output to stdout.
 pub(super) fn read(command: &mut Command) -> Result<Vec<u8>, Failure> {
     command.stdout(Stdio::piped());
     timed(command)
@@ -201,7 +237,10 @@ fn timed(command: &mut Command) -> Result<Vec<u8>, Failure> {
     })
 }
 
-/// Shows the command, runs it, and shows how long it took. An error if it did not end well.
+/// Shows the command, runs it, and shows its duration.
+///
+/// # Errors
+/// Fails if the command does not succeed.
 fn measured<T>(
     command: &mut Command,
     run: impl FnOnce(&mut Command) -> std::io::Result<(ExitStatus, T)>,
@@ -212,8 +251,8 @@ fn measured<T>(
     let begun = clock::now();
     let ended = run(command.stdin(Stdio::null()));
     let took = clock::now().since(begun).as_secs_f64();
-    let ended = ended.map_err(|error| Failure::new(Exit::Failed, format!("{name}: {error}")))?;
-    let (status, value) = ended;
+    let (status, value) =
+        ended.map_err(|error| Failure::new(Exit::Failed, format!("{name}: {error}")))?;
     if !status.success() {
         let what = format!("{name} failed after {took:.1} s: {status}");
         return Err(Failure::new(Exit::Failed, what));
@@ -222,22 +261,28 @@ fn measured<T>(
     Ok(value)
 }
 
-/// A command as a person would type it, as near as one line can.
+/// Formats a command approximately as a user would type it.
 fn text(command: &Command) -> String {
-    let program = Path::new(command.get_program());
-    let program = program.file_name().unwrap_or(command.get_program());
-    let words = std::iter::once(program).chain(command.get_args());
-    let words: Vec<_> = words.map(OsStr::to_string_lossy).collect();
+    let program = Path::new(command.get_program())
+        .file_name()
+        .unwrap_or(command.get_program());
+    let words: Vec<_> = std::iter::once(program)
+        .chain(command.get_args())
+        .map(OsStr::to_string_lossy)
+        .collect();
     words.join(" ")
 }
 
-/// Whether what was installed from a list is older than the list, or was never installed.
+/// Returns whether the installation is older than its list, or missing.
 pub(super) fn is_stale(list: &Path, installed: &Path) -> bool {
-    let time = |file: &Path| file.metadata().and_then(|data| data.modified()).ok();
-    match (time(list), time(installed)) {
+    match (modified(list), modified(installed)) {
         (Some(list), Some(installed)) => list > installed,
         _ => true,
     }
+}
+
+fn modified(file: &Path) -> Option<SystemTime> {
+    file.metadata().and_then(|data| data.modified()).ok()
 }
 
 #[cfg(test)]
@@ -271,32 +316,46 @@ mod tests {
 
     #[test]
     fn finding_24_failure_is_explained_by_the_tools_output() {
-        let fails = |words: &str| {
+        for (words, ending) in [
+            ("a known failure", "exit status: 3; do this"),
+            ("another one", "exit status: 3"),
+        ] {
             let mut command = Command::new("sh");
             command.args(["-c", "echo \"$0\" >&2; exit 3", words]);
-            let hint = |heard: &str| heard.contains("known").then(|| "do this".to_owned());
-            run_or_hint(&mut command, hint).unwrap_err().lines
-        };
-        let known = fails("a known failure");
-        assert!(known[0].ends_with("exit status: 3; do this"), "{known:?}");
-        let other = fails("another one");
-        assert!(other[0].ends_with("exit status: 3"), "{other:?}");
+            let failed = run_or_hint(&mut command, |heard| {
+                heard.contains("known").then(|| "do this".to_owned())
+            });
+            let lines = failed.unwrap_err().lines;
+            assert!(lines[0].ends_with(ending), "{lines:?}");
+        }
         let mut good = Command::new("sh");
         good.args(["-c", "echo known >&2"]);
         run_or_hint(&mut good, |_| Some("never".into())).unwrap();
     }
 
     #[test]
+    fn version_is_read_as_each_tool_prints_it() {
+        for (printed, version) in [
+            ("go1.19.8\n", Some((1, 19))),
+            ("v18.19.0\n", Some((18, 19))),
+            ("Python 3.9.2\n", Some((3, 9))),
+            ("devel +abc", None),
+            ("", None),
+        ] {
+            assert_eq!(version_in(printed), version, "{printed}");
+        }
+    }
+
+    #[test]
     fn installation_before_a_change_of_the_list_is_stale() {
         let folder = tempfile::tempdir().unwrap();
-        let file = |name: &str, at: u64| {
+        let [old, new] = [("old", 100), ("new", 200)].map(|(name, at)| {
             let path = folder.path().join(name);
             let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(at);
             let file = std::fs::File::create(&path).unwrap();
             file.set_modified(time).unwrap();
             path
-        };
-        let (old, new) = (file("old", 100), file("new", 200));
+        });
         assert!(is_stale(&new, &old));
         assert!(!is_stale(&old, &new));
         assert!(is_stale(&old, &folder.path().join("never")));

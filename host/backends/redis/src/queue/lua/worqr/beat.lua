@@ -1,6 +1,6 @@
--- Keeps a worker alive, and looks for the dead. ARGV: the worker. Answers with 1 if it was alive,
--- how many of its processes somebody has taken away, these, and all that it has.
-local alive = call('SET', timer(ARGV[1]), 'RUN', 'XX', 'EX', 3)
+-- Keeps a worker alive, and looks for dead ones. ARGV: the worker. Returns 1 if it was alive, the
+-- number of its processes that others have taken away, these processes, and all that it still has.
+local alive = is_alive(ARGV[1]) and give_life(ARGV[1], 'XX')
 local gone, there = {}, {}
 for _, id in ipairs(call('HKEYS', held(ARGV[1]))) do
   if call('EXISTS', process_key(id)) == 0 then
@@ -8,14 +8,14 @@ for _, id in ipairs(call('HKEYS', held(ARGV[1]))) do
     gone[#gone + 1] = id
   else
     there[#there + 1] = id
-    -- The package's `failWorker` forgets what is taken while it looks.
+    -- The package's `failWorker` forgets a process that is taken while it looks.
     call('SADD', working(queue_of(id)), id)
   end
 end
 
 local kept, others = {}, {}
 for _, w in ipairs(call('SMEMBERS', p .. ':workers')) do
-  if call('EXISTS', timer(w)) == 1 then
+  if is_alive(w) then
     if call('SISMEMBER', own .. 'workers', w) == 1 then
       for _, id in ipairs(call('HKEYS', held(w))) do kept[id] = true end
     else
@@ -24,27 +24,8 @@ for _, w in ipairs(call('SMEMBERS', p .. ':workers')) do
   end
 end
 
--- In their old order: ids of one worker sort as they were taken.
-local function return_all(q, ids)
-  table.sort(ids, function(a, b) return a > b end)
-  local back = 0
-  for _, id in ipairs(ids) do
-    call('ZREM', released(q), id)
-    back = back + give_back(q, id)
-  end
-  if back > 0 then wake(q, back) end
-end
-
-local function forget(w)
-  for _, set in ipairs({ 'workers', 'expiringWorkers', 'permanentWorkers' }) do
-    call('SREM', p .. ':' .. set, w)
-  end
-  call('SREM', own .. 'workers', w)
-  call('DEL', p .. ':workingQueues:' .. w, held(w))
-end
-
 for _, w in ipairs(call('SMEMBERS', p .. ':expiringWorkers')) do
-  if call('EXISTS', timer(w)) == 0 then
+  if not is_alive(w) then
     local queues = call('SMEMBERS', p .. ':workingQueues:' .. w)
     if call('SISMEMBER', own .. 'workers', w) == 1 then
       local by_queue = {}
@@ -58,8 +39,9 @@ for _, w in ipairs(call('SMEMBERS', p .. ':expiringWorkers')) do
       for q, ids in pairs(by_queue) do return_all(q, ids) end
       forget(w)
     else
-      -- Whose a process is, the package does not say. Where another of its workers lives, its own
-      -- supervisor must judge; where none does, all that no dispatcher holds was the dead one's.
+      -- The package does not record whose a process is. If another of its workers lives, the
+      -- package's supervisor must decide. If none does, all processes that no dispatcher holds were
+      -- the dead worker's.
       local mixed = false
       for _, q in ipairs(queues) do mixed = mixed or others[q] end
       if not mixed then

@@ -1,5 +1,6 @@
--- Removes every instance of a task and tells its workers. ARGV: queue, task. Answers with how many
--- waited, and how many run or are released for later: those end with their workers' good will.
+-- Removes every instance of a task and notifies its workers. ARGV: the queue, the task. Returns how
+-- many waited, and how many run or are released for later. A running one only ends if its worker
+-- complies.
 local q, task = ARGV[1], ARGV[2]
 local running = 0
 for _, id in ipairs(call('SMEMBERS', working(q))) do

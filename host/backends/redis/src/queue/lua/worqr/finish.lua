@@ -1,6 +1,6 @@
--- Ends processes. ARGV: queue, worker, its dead-letter queue or ''; then for each the id, what to do
--- (d: done, r: release, b: bury), the delay in ms, and the MD5 of the task. Answers with a number
--- each: 0 done, 1 the process is not this worker's any more.
+-- Ends processes. ARGV: the queue, the worker, its dead-letter queue or ''; then for each process
+-- the id, the outcome (d: done, r: release, b: bury), the delay in ms, and the MD5 of the task.
+-- Returns a number for each: 0 done, 1 the process no longer belongs to this worker.
 local q, w, grave = ARGV[1], ARGV[2], ARGV[3]
 local answers = {}
 for at = 4, #ARGV, 4 do

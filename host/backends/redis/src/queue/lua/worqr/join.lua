@@ -1,8 +1,8 @@
--- Begins a worker of a queue. ARGV: worker, queue.
+-- Registers a worker of a queue. ARGV: the worker, the queue.
 local w, q = ARGV[1], ARGV[2]
 call('SADD', own .. 'workers', w)
 call('SADD', p .. ':workers', w)
 call('SADD', p .. ':expiringWorkers', w)
-call('SET', timer(w), 'RUN', 'EX', 3)
+give_life(w)
 call('SADD', p .. ':workingQueues:' .. w, q)
 return 1

@@ -1,6 +1,6 @@
--- Removes some of the tasks that are to be back later, then of those that wait. ARGV: queue, how many at
--- most. Answers with how many, and 1 if there are more. Locks of unique tasks stay, as when the package
--- deletes a queue.
+-- Removes some of the released tasks, then of those that wait. ARGV: the queue, the maximum number.
+-- Returns how many were removed, and 1 if there are more. Locks of unique tasks stay, as when the
+-- package deletes a queue.
 local q, most = ARGV[1], tonumber(ARGV[2])
 local removed = 0
 local function forget(task) call('HDEL', counts(q), redis.sha1hex(task)) end

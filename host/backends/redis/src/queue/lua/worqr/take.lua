@@ -1,10 +1,10 @@
--- Hands out tasks. ARGV: queue, worker, how many bytes the tasks may have, of which the first may
--- have more, how many a task may have at most, and a new process id for each that is wanted. Answers
--- with: -2 if the worker has failed; ms until a released task is back, -1 for never, where there is
--- nothing; or 0, 1 if it stopped early, and for each process its id, task, and which attempt at the
--- task it is. In the place of a task that is too long is its length.
+-- Hands out tasks. ARGV: the queue, the worker, the maximum bytes of the tasks, which the first may
+-- exceed, the maximum bytes of a task, and a new process id for each wanted task. Returns -2 if the
+-- worker has failed. If there is no task, returns the ms until a released task is back, -1 for
+-- never. Otherwise returns 0, or 1 if it stopped early, and for each process its id, its task, and
+-- the number of the attempt at the task. A task that is too long is replaced by its length.
 local q, w = ARGV[1], ARGV[2]
-if call('SISMEMBER', p .. ':workingQueues:' .. w, q) == 0 or call('EXISTS', timer(w)) == 0 then
+if call('SISMEMBER', p .. ':workingQueues:' .. w, q) == 0 or not is_alive(w) then
   return { -2 }
 end
 local now = string.format('%.0f', time_ms())

@@ -3,21 +3,21 @@ behind is checked first. What cannot work within a component is refused when it 
 
 import inspect
 import os
+import re
 import sys
 import traceback
 import warnings
 
+import dispatcher_files
 import wit_world
 from componentize_py_types import Err
 from dispatcher_imports import Project, Refused, handler_module
 from wit_world import exports
 from wit_world.imports import types
 
-# Version 0.2 of the contract, for which there is an SDK. A handler of 0.1 uses what is generated.
-HAS_SDK = hasattr(types, "Retry")
-if HAS_SDK:
-    from dispatcher_guest import component
-    from dispatcher_guest.failures import Failed, Failure, Retry
+from dispatcher_guest import component
+from dispatcher_guest.failures import Failed, Failure, Retry
+from dispatcher_guest.telemetry import log
 
 app = handler_module()
 
@@ -26,46 +26,25 @@ class Broken(Exception):
     """Why an attempt is not done."""
 
 
-# What a handler of each export is: the export's class, what it is given, and the function of 0.2.
-SHAPES = {"Handler": ("message", "handle"), "BatchHandler": ("messages", "handle_batch")}
-
-
-def wanted(name):
-    takes, function = SHAPES[name]
-    if HAS_SDK:
-        return f"wanted in app.py: def {function}({takes})"
-    return f"wanted in app.py: class {name}(exports.{name}) with def handle(self, {takes})"
+# The function of each export, and its parameter.
+SHAPES = {"Handler": ("handle", "message"), "BatchHandler": ("handle_batch", "messages")}
 
 
 def found(name):
-    """What the project handles messages with, if it can be called as the contract does."""
-    _, function = SHAPES[name]
-    if HAS_SDK:
-        handle, called = getattr(app, function, None), function
-        if not callable(handle):
-            raise Refused(f"app.py has no function {function}; {wanted(name)}")
-    else:
-        handle, called = method_of(name), f"{name}.handle"
+    """The function that the project handles messages with, if it can be called as the contract does."""
+    function, takes = SHAPES[name]
+    wanted = f"wanted in app.py: def {function}({takes})"
+    handle = getattr(app, function, None)
+    if not callable(handle):
+        raise Refused(f"app.py has no function {function}; {wanted}")
     if inspect.iscoroutinefunction(handle) or inspect.isasyncgenfunction(handle):
-        raise Refused(f"{called} is async, and nothing would run it; {wanted(name)}")
+        raise Refused(f"{function} is async, and nothing would run it; {wanted}")
     if inspect.isgeneratorfunction(handle):
-        raise Refused(f"{called} is a generator, and nothing would run it; {wanted(name)}")
-    if not HAS_SDK:
-        handle = getattr(app, name)().handle
+        raise Refused(f"{function} is a generator, and nothing would run it; {wanted}")
     try:
         inspect.signature(handle).bind(None)
     except TypeError as why:
-        raise Refused(f"{called} cannot be called with one argument: {why}; {wanted(name)}") from None
-    return handle
-
-
-def method_of(name):
-    cls = getattr(app, name, None)
-    if not inspect.isclass(cls):
-        raise Refused(f"app.py has no class {name}; {wanted(name)}")
-    handle = getattr(cls, "handle", None)
-    if not callable(handle) or handle is getattr(getattr(exports, name), "handle"):
-        raise Refused(f"{name} has no method handle; {wanted(name)}")
+        raise Refused(f"{function} cannot be called with one argument: {why}; {wanted}") from None
     return handle
 
 
@@ -80,37 +59,22 @@ def note_lost(unraisable):
         sys.__unraisablehook__(unraisable)
 
 
-def is_time(value):
-    return value is None or (type(value) is int and 0 <= value < 2**64)
-
-
 def is_failure(value):
-    """Whether it is a failure of the contract with what belongs into it."""
-    if HAS_SDK:
-        return isinstance(value, Failure) and component.failure_of(value) is not None
-    if isinstance(value, types.Failure_Retry):
-        return is_time(value.value)
-    if isinstance(value, (types.Failure_Reject, types.Failure_Closed)):
-        return isinstance(value.value, str)
-    if isinstance(value, types.Failure_Busy):
-        busy = value.value
-        return isinstance(busy, types.Busy) and is_time(busy.after) and isinstance(busy.reason, str)
-    return False
+    """Whether it is a failure of the contract with valid details."""
+    return isinstance(value, Failure) and component.failure_of(value) is not None
 
 
 def check_nothing(answer):
     if answer is not None:
-        failure = "raise Reject(...) or Retry(...)" if HAS_SDK else "raise Err(Failure_...)"
         raise Broken(
             f"handle returned {answer!r}; wanted nothing: return without a value when the message is "
-            f"done, and {failure} when it is not"
+            "done, and raise Reject(...) or Retry(...) when it is not"
         )
 
 
 def check_failed(answer):
-    kind = Failed if HAS_SDK else types.Failed
     if not isinstance(answer, list) or not all(
-        isinstance(one, kind) and isinstance(one.id, str) and is_failure(one.failure) for one in answer
+        isinstance(one, Failed) and isinstance(one.id, str) and is_failure(one.failure) for one in answer
     ):
         raise Broken(
             f"handle returned {answer!r}; wanted a list of the messages that failed, "
@@ -120,8 +84,6 @@ def check_failed(answer):
 
 def taken(argument):
     """What the handler is given for what the host gave."""
-    if not HAS_SDK:
-        return argument
     if isinstance(argument, list):
         return [component.message_of(one) for one in argument]
     return component.message_of(argument)
@@ -129,30 +91,23 @@ def taken(argument):
 
 def told(answer):
     """What the host is given for what the handler returned."""
-    if not HAS_SDK or answer is None:
-        return answer
+    if answer is None:
+        return None
     return [types.Failed(one.id, component.failure_of(one.failure)) for one in answer]
 
 
 def called(handle, argument):
-    """Calls the handler; a failure of its version of the contract becomes the contract's."""
+    """Calls the handler; a failure of the SDK becomes the contract's."""
     try:
         return handle(taken(argument))
     except Err as failure:
-        if HAS_SDK:
-            raise Broken(f"raised {failure!r}; wanted Reject, Retry, Busy or Closed") from failure
-        if not is_failure(failure.value):
-            raise Broken(f"raised Err({failure.value!r}); wanted Err of a Failure_...") from failure
-        raise
+        raise Broken(f"raised {failure!r}; wanted Reject, Retry, Busy or Closed") from failure
     except Exception as error:
         if isinstance(error, ModuleNotFoundError):
             error.add_note(
                 "A component has no files to import from while it runs: import the module at the top of "
                 "app.py, where it is loaded when the component is built."
             )
-        # Version 0.1 has no reasons.
-        if not HAS_SDK:
-            raise
         raise Err(component.failure_of(error if is_failure(error) else unhandled(error))) from None
 
 
@@ -160,12 +115,39 @@ def called(handle, argument):
 MOST_REASON = 1000
 
 
+# The most frames of a stack that are logged, and the most causes of an exception.
+MOST_FRAMES = 12
+MOST_CAUSES = 5
+
+
+def described(error):
+    return "; ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])])
+
+
+def stack_of(error):
+    """The frames of the handler in one line, the innermost first: `price (prices.py:8)`."""
+    # Without this module's own frame, and without the number of the folder within the component.
+    frames = traceback.extract_tb(error.__traceback__.tb_next)
+    shown = [f"{one.name} ({re.sub(r'^/[0-9]+/', '', one.filename)}:{one.lineno})" for one in frames]
+    return " ← ".join(reversed(shown[-MOST_FRAMES:]))
+
+
 def unhandled(error):
-    """Logs an exception, and makes it a retry whose reason a dead letter has then."""
-    # Without this module's own frame.
-    traceback.print_exception(error.with_traceback(error.__traceback__.tb_next))
-    lines = f"uncaught {type(error).__name__}: {error}".splitlines()
-    return Retry(reason=lines[0][:MOST_REASON])
+    """Logs an exception as one record, and makes it a retry whose reason a dead letter has then."""
+    text = f"uncaught {described(error)}"
+    reason = text.splitlines()[0][:MOST_REASON]
+    cause = error.__cause__ or error.__context__
+    for _ in range(MOST_CAUSES):
+        if cause is None:
+            break
+        text += f"; caused by {described(cause)}"
+        cause = cause.__cause__ or cause.__context__
+    try:
+        log("error", text, stack=stack_of(error))
+    except RuntimeError:
+        # The world does not import the log.
+        traceback.print_exception(error.with_traceback(error.__traceback__.tb_next))
+    return Retry(reason=reason)
 
 
 def adapted(name, check):
@@ -189,12 +171,23 @@ def adapted(name, check):
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 WORLD = os.path.dirname(os.path.dirname(os.path.abspath(wit_world.__file__)))
-Project(os.path.dirname(app.__file__), (HERE, WORLD)).take_in()
+project = Project(os.path.dirname(app.__file__), (HERE, WORLD))
+project.take_in()
+try:
+    dispatcher_files.keep(project.root, project.others)
+except dispatcher_files.TooLarge as why:
+    raise Refused(str(why)) from None
 if hasattr(exports, "Handler"):
     Handler = adapted("Handler", check_nothing)
 if hasattr(exports, "BatchHandler"):
     BatchHandler = adapted("BatchHandler", check_failed)
+if not hasattr(exports, "Handler") and not hasattr(exports, "BatchHandler"):
+    raise Refused(
+        "wit/world.wit exports neither dispatcher:plugin/handler@0.1.0 nor "
+        "dispatcher:plugin/batch-handler@0.1.0"
+    )
 
 # A coroutine that nobody awaits did not do its work: that fails the attempt instead of a warning.
 warnings.filterwarnings("error", message="coroutine .* was never awaited", category=RuntimeWarning)
 sys.unraisablehook = note_lost
+dispatcher_files.serve()

@@ -217,12 +217,26 @@ def take_in_own(module, text, inside):
 
 def compiled(error):
     """Why an import failed within a package of compiled code; None for any other."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+    frames = traceback.extract_tb(error.__traceback__)
+    for frame in reversed(frames):
         folder = os.path.dirname(frame.filename)
         if os.path.exists(os.path.join(folder, "__init__.py")) and "importlib" not in folder:
             if any(name.endswith((".so", ".pyd", ".dylib")) for _, _, names in os.walk(folder) for name in names):
-                return f"the package {os.path.basename(folder)} is compiled code, which a component cannot load"
+                name = os.path.basename(folder)
+                return f"the package {name} is compiled code, which a component cannot load{requirers(frames, name)}"
     return None
+
+
+def requirers(frames, name):
+    """The packages through which the project comes to import this one, as an addition to a sentence."""
+    found = []
+    for frame in frames:
+        # `/2/pydantic/main.py`, a package in the second folder of the path; `/0/app.py`.
+        parts = frame.filename.strip("/").split("/")[1:]
+        top = parts[0] if len(parts) > 1 else None
+        if top is not None and top != name and top not in found and not frame.filename.startswith("/python/"):
+            found.append(top)
+    return f"; it is required by {', which is required by '.join(reversed(found))}" if found else ""
 
 
 def handler_module():

@@ -1,5 +1,6 @@
-// Calls the project's handler and answers "done" only if it did its work: what it returns, throws
-// and leaves behind is checked first. Knows the contract and no project.
+// Calls the project's handler and answers "done" only if it did its work. The promise of the handler is
+// the outcome; work that it started and that still runs is run to its end first, and what nothing can
+// settle any more is dropped. Knows the contract and no project.
 
 import { forget, Native, rejections, stillWaiting, whenQuiet } from "./promises.js";
 
@@ -13,7 +14,7 @@ let running = 0;
 
 function show(value) {
   if (typeof value === "string") return JSON.stringify(value);
-  if (value instanceof Error) return value.stack ? `${value}\n${value.stack}` : String(value);
+  if (value instanceof Error) return String(value);
   try {
     return JSON.stringify(value) ?? String(value);
   } catch {
@@ -25,52 +26,21 @@ function show(value) {
 const isThenable = (value) =>
   value !== null && typeof value === "object" && typeof value.then === "function";
 
-const isAbsent = (value) => value === null || value === undefined;
-const isTime = (value) => isAbsent(value) || (Number.isFinite(value) && value >= 0);
-const time = (value) =>
-  isAbsent(value) ? null : Math.ceil(Math.min(value, Number.MAX_SAFE_INTEGER));
-
-/** The failure of the contract that a value is, or undefined. */
-function failureOf(thrown) {
-  if (thrown === null || typeof thrown !== "object" || thrown instanceof Error) return undefined;
-  const { tag, val } = thrown;
-  switch (tag) {
-    case "retry":
-      return isTime(val) ? { tag, val: time(val) } : undefined;
-    case "reject":
-    case "closed":
-      return typeof val === "string" ? { tag, val } : undefined;
-    case "busy":
-      return typeof val?.reason === "string" && isTime(val.after)
-        ? { tag, val: { after: time(val.after), reason: val.reason } }
-        : undefined;
-    default:
-      return undefined;
-  }
-}
-
-/** The same in the words of the handler's version of the contract, which has its exceptions. */
-function failure(thrown, contract) {
-  const plain = failureOf(thrown);
-  return contract === undefined ? plain : contract.failure(thrown, plain);
-}
-
 /** What a handler returned, as the host takes it. */
 function told(answer, contract) {
   if (!Array.isArray(answer)) return answer;
-  return answer.map((one) => ({ id: one.id, failure: failure(one.failure, contract) }));
+  return answer.map((one) => ({ id: one.id, failure: contract.failure(one.failure) }));
 }
 
 /** Logs the text and returns the exception that ends the attempt. The engine prints that as well. */
 function broken(text) {
-  if (globalThis.console === undefined) return new Error(text);
   console.error(text.trimEnd());
   const [line] = text.split("\n", 1);
   return Object.assign(new Error(line), { stack: "" });
 }
 
 function uncaught(thrown, contract) {
-  if (thrown instanceof Error) return unhandled(`uncaught ${show(thrown)}`, contract);
+  if (thrown instanceof Error) return unhandled(`uncaught ${show(thrown)}`, contract, thrown);
   return unhandled(
     `the handler threw ${show(thrown)}; wanted an Error or a failure: new Reject("why"), new Retry(), or ` +
       `{ tag: "retry", val: null or milliseconds }, { tag: "reject", val: "why" }, ` +
@@ -82,25 +52,33 @@ function uncaught(thrown, contract) {
 /** The most characters of a reason. */
 const MOST_REASON = 1000;
 
-/** Logs the text and returns what ends the attempt: a retry with the first line as its reason, which a
- * dead letter has then, or in version 0.1 of the contract, which has no reasons, an exception. */
-function unhandled(text, contract) {
-  if (contract === undefined) return broken(text);
-  console.error(text.trimEnd());
+/** Logs the text as one record, with the stack of an error and of its causes, and returns what ends the
+ * attempt: a retry with the first line as its reason, which a dead letter has then. */
+function unhandled(text, contract, error) {
+  const causes = [];
+  for (let cause = error?.cause; cause !== undefined && causes.length < 5; cause = cause?.cause) {
+    causes.push(`; caused by ${show(cause)}`);
+  }
+  contract.logFailure(text.trimEnd() + causes.join(""), error);
   const [line] = text.split("\n", 1);
   return { tag: "retry", val: { after: null, reason: line.slice(0, MOST_REASON) } };
 }
 
-/** Why the attempt is not done although the handler has returned; undefined if it is. */
-function leftBehind(contract) {
+/** Why the attempt is not done although the handler has returned; undefined if it is. Promises that wait
+ * are no reason: every call of the host has been answered, so nothing settles them any more. */
+function leftBehind(canWait, hadTimers) {
   const reasons = rejections();
   if (reasons.length > 0) {
     const more = reasons.length > 1 ? ` (and ${reasons.length - 1} more)` : "";
     return broken(`a promise that nobody awaits was rejected${more}: ${show(reasons[0])}`);
   }
-  // Other attempts in this instance may rightly wait, and have timers.
-  if (running === 1 && !contract?.dropTimers() && stillWaiting() > 0) {
-    return broken(`the handler returned and left something behind that does not end: ${STUCK}`);
+  // Other attempts in this instance may rightly wait.
+  if (running > 1) return undefined;
+  if (canWait && !hadTimers && stillWaiting() > 0) {
+    return broken(
+      "the handler returned while something may still be under way: await what an import of its own " +
+        "answers later",
+    );
   }
   return undefined;
 }
@@ -116,7 +94,7 @@ const CHECKS = {
   },
   batchHandler(answer, contract) {
     const isFailed = (one) =>
-      typeof one?.id === "string" && failure(one.failure, contract) !== undefined;
+      typeof one?.id === "string" && contract.failure(one.failure) !== undefined;
     if (Array.isArray(answer) && answer.every(isFailed)) return undefined;
     return broken(
       `the handler of batches returned ${show(answer)}; wanted an array of the messages that ` +
@@ -128,7 +106,7 @@ const CHECKS = {
 /** Calls back when no job is left to run, and of the only attempt no call of the host. */
 function whenAnswered(contract, callback) {
   whenQuiet(() => {
-    if (running > 1 || !contract?.isCalling()) callback();
+    if (running > 1 || !contract.isCalling()) callback();
     else contract.whenAnswered(() => whenAnswered(contract, callback));
   });
 }
@@ -136,7 +114,7 @@ function whenAnswered(contract, callback) {
 /** The same, when no timer is left either. */
 function whenIdle(contract, callback) {
   whenQuiet(() => {
-    if (running > 1 || !contract?.isWaiting()) callback();
+    if (running > 1 || !contract.isWaiting()) callback();
     else contract.whenOver(() => whenIdle(contract, callback));
   });
 }
@@ -151,19 +129,23 @@ function attempt(call, check, canWait, contract) {
     const end = (settle) => {
       if (isOver) return;
       isOver = true;
+      // Other attempts in this instance may have timers.
+      const dropTimers = () => running === 1 && contract.dropTimers();
+      // At once: on a busy machine a timer may be due by now, and would run in some attempts only.
+      const hadTimers = dropTimers();
       whenAnswered(contract, () => {
-        settle();
+        // Calls that were awaited may have set more.
+        settle(dropTimers() || hadTimers);
         running -= 1;
       });
     };
     const threw = (thrown) =>
       end(() => {
-        if (running === 1) contract?.dropTimers();
-        reject(failure(thrown, contract) ?? uncaught(thrown, contract));
+        reject(contract.failure(thrown) ?? uncaught(thrown, contract));
       });
     const returned = (answer) =>
-      end(() => {
-        const wrong = leftBehind(contract) ?? check(answer, contract);
+      end((hadTimers) => {
+        const wrong = leftBehind(canWait, hadTimers) ?? check(answer, contract);
         if (wrong) reject(wrong);
         else resolve(told(answer, contract));
       });
@@ -183,7 +165,7 @@ function attempt(call, check, canWait, contract) {
   });
 }
 
-/** The export, or an error that ends the build. `contract` is of version 0.2 and later. */
+/** The export, or an error that ends the build. `contract` is the SDK's part of it. */
 export function guard(project, name, file, canWait, contract) {
   const wanted = `wanted: export const ${name} = { ${SHAPES[name]} }`;
   const found = project[name];
@@ -202,8 +184,7 @@ export function guard(project, name, file, canWait, contract) {
         `context and no callback; ${wanted}`,
     );
   }
-  const taken = (argument) => (contract === undefined ? argument : contract.argument(argument));
   const handle = (argument) =>
-    attempt(() => found.handle(taken(argument)), CHECKS[name], canWait, contract);
+    attempt(() => found.handle(contract.argument(argument)), CHECKS[name], canWait, contract);
   return { handle };
 }

@@ -61,10 +61,15 @@ globalThis.Promise = class Promise extends Native {
   }
 };
 
-/** Forgets what waits since before: another attempt begins. What was rejected before the first one
- * fails it, since nobody else can say so. */
+/** Whether an attempt has begun before. */
+let isUsed = false;
+
+/** Forgets what earlier attempts left: another begins. What was rejected before the first one fails it,
+ * since nobody else can say so. */
 export function forget() {
   waiting.clear();
+  if (isUsed) unheard.clear();
+  isUsed = true;
 }
 
 /** Calls back when no job is left that could do anything. */

@@ -1,0 +1,4 @@
+//! Tests of the idempotency records.
+
+mod model;
+mod store;

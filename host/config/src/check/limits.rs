@@ -1,0 +1,63 @@
+//! Checks the limits of a route's queues, and the rules between them. Opens nothing.
+
+use super::Check;
+use crate::WeightedQueue;
+use crate::declared::{MOST_CONCURRENCY, RouteSettings};
+use crate::name::QueueName;
+use crate::problem::Problem;
+use crate::section::{Layers, WrittenValue};
+use crate::value;
+
+impl Check {
+    /// Refuses a batch window if each attempt has only one message.
+    pub(super) fn batches(&mut self, layers: Layers<'_>, settings: &RouteSettings) {
+        let size = layers.one("batch-size");
+        let alone = size.is_none_or(|given| given.text.trim().parse() == Ok(1));
+        if let (Some(given), true) = (layers.one("batch-window"), alone)
+            && !settings.batch_window.is_zero()
+        {
+            let found = "it waits for other messages, but each message has its own attempt";
+            let wanted = "a batch-size above 1 as well";
+            self.problems.push(Problem::new(&given.at, found, wanted));
+        }
+    }
+
+    /// Assigns the limits of single queues.
+    pub(super) fn limits(&mut self, layers: Layers<'_>, queues: &mut [WeightedQueue]) {
+        for (name, given) in layers.entries("rate") {
+            let rate = self.read(Some(given), value::rate);
+            if let Some(queue) = self.named(name, given, queues) {
+                queue.rate = rate;
+            }
+        }
+        for (name, given) in layers.entries("queue-concurrency") {
+            let most = self.read(Some(given), |given| {
+                value::number(given, &(1..=MOST_CONCURRENCY))
+            });
+            if let Some(queue) = self.named(name, given, queues) {
+                queue.concurrency = most;
+            }
+        }
+    }
+
+    /// Returns the queue of the route with this name.
+    fn named<'q>(
+        &mut self,
+        name: &str,
+        given: &WrittenValue,
+        queues: &'q mut [WeightedQueue],
+    ) -> Option<&'q mut WeightedQueue> {
+        let parsed = name.parse::<QueueName>().ok();
+        let at = queues
+            .iter()
+            .position(|queue| Some(&queue.name) == parsed.as_ref());
+        if at.is_none() && !queues.is_empty() {
+            let names: Vec<String> = queues.iter().map(|queue| queue.name.to_string()).collect();
+            let found = format!("`{name}` is not a queue of the route");
+            let problem = Problem::new(&given.at, found, names.join(" or "));
+            let names = names.iter().map(String::as_str);
+            self.problems.push(problem.nearest(name, names));
+        }
+        queues.get_mut(at?)
+    }
+}

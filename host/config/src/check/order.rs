@@ -1,0 +1,78 @@
+//! Checks whether queues can deliver messages in the configured order. Opens nothing.
+
+use super::Check;
+use crate::WeightedQueue;
+use crate::declared::RouteSettings;
+use crate::name::QueueName;
+use crate::problem::Problem;
+use crate::section::{Layers, WrittenValue};
+use dispatcher_core::scheduler::ready::Sequence;
+
+impl Check {
+    /// Checks that these queues can be received from in the configured order.
+    pub(super) fn ordering(
+        &mut self,
+        layers: Layers<'_>,
+        settings: &RouteSettings,
+        queues: &[WeightedQueue],
+    ) {
+        let fifo = queues.iter().find(|queue| is_fifo(&queue.name));
+        if let (Some(given), Some(queue)) = (layers.one("group-by"), fifo) {
+            let found = format!("`{}` already has groups", queue.name);
+            self.problems
+                .push(Problem::new(&given.at, found, "queues that are not FIFO"));
+        }
+        if let (Some(given), Sequence::Lifo) = (layers.one("order"), settings.sequence) {
+            let problem = newest_first(given, settings, queues, fifo);
+            self.problems.extend(problem);
+        }
+    }
+
+    /// Refuses `shed` without a maximum age, since no message is too old.
+    pub(super) fn shedding(&mut self, layers: Layers<'_>) {
+        if let (Some(given), None) = (layers.one("shed"), layers.one("max-age")) {
+            let found = "`shed` without a maximum age";
+            self.problems
+                .push(Problem::new(&given.at, found, "a max-age as well"));
+        }
+    }
+
+    /// Refuses `unmatched` without a filter.
+    pub(super) fn filtering(&mut self, layers: Layers<'_>) {
+        if let (Some(given), None) = (layers.one("unmatched"), layers.list("filter")) {
+            let found = "`unmatched` without a filter";
+            self.problems
+                .push(Problem::new(&given.at, found, "a filter as well"));
+        }
+    }
+}
+
+fn is_fifo(name: &QueueName) -> bool {
+    name.backend.is_fifo(&name.name)
+}
+
+/// Returns the reason why the newest message cannot be taken first.
+fn newest_first(
+    given: &WrittenValue,
+    settings: &RouteSettings,
+    queues: &[WeightedQueue],
+    fifo: Option<&WeightedQueue>,
+) -> Option<Problem> {
+    if let Some(queue) = fifo {
+        let found = format!("`lifo` on `{}`, which is FIFO", queue.name);
+        return Some(Problem::new(&given.at, found, "queues that are not FIFO"));
+    }
+    if settings.group_by.is_some() {
+        let found = "`lifo` together with `group-by`, which keeps the order of sending";
+        return Some(Problem::new(&given.at, found, "one of them"));
+    }
+    let unsorted = queues
+        .iter()
+        .find(|queue| !queue.name.backend.facts().can_choose_newest)?;
+    let found = format!(
+        "`{}` has no order: `lifo` can only choose among held messages, and none are held",
+        unsorted.name
+    );
+    let alone = settings.prefetch == 0;
+    alone.then(|| Problem::new(&given.at, found, "a `prefetch` as well"))
+}

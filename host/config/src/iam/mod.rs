@@ -1,0 +1,234 @@
+//! Derives the IAM policy of a run from its settings, as narrow as they allow. If the settings
+//! contain no region or account, the policy is for all of them. Pure.
+
+use super::function::FunctionName;
+use super::{Code, MetricsSink, Settings};
+use crate::backends;
+use crate::name::QueueName;
+use dispatcher_core::backend::{Permission, Purpose, QueueKey};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The default partition.
+const PARTITION: &str = "aws";
+
+const INVOKE: &[&str] = &["lambda:InvokeFunction"];
+/// The actions for reading a function's timeout, which limits attempts, and its reserved
+/// concurrency.
+const LOOK: &[&str] = &[
+    "lambda:GetFunctionConcurrency",
+    "lambda:GetFunctionConfiguration",
+];
+const PUBLISH: &[&str] = &["cloudwatch:PutMetricData"];
+/// The actions for encrypted queues: a receive decrypts, a send also generates a data key
+/// ("Configuring KMS permissions for Amazon SQS" in its developer guide).
+const USE_KEY: &[&str] = &["kms:Decrypt", "kms:GenerateDataKey"];
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Policy {
+    version: &'static str,
+    statement: Vec<Statement>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Statement {
+    sid: &'static str,
+    effect: &'static str,
+    action: &'static [&'static str],
+    resource: BTreeSet<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    condition: Option<Condition>,
+}
+
+type Condition = BTreeMap<&'static str, BTreeMap<&'static str, serde_json::Value>>;
+
+/// Returns the policy as indented JSON; the same settings always give the same text. It has no
+/// statements for unused services. `keys` are those of the settings' encrypted queues.
+pub fn policy(settings: &Settings, keys: &[QueueKey]) -> String {
+    let partition = &*partition(settings);
+    let mut invoke = BTreeSet::new();
+    let mut look = BTreeSet::new();
+    for route in &settings.routes {
+        let allowed = route.plugin.settings.allow_lambda.iter();
+        invoke.extend(allowed.map(|pattern| function_arn(pattern, partition)));
+        if let Code::Forward(forward) = &route.plugin.code {
+            let arn = function_arn(&forward.function, partition);
+            // Concurrency is a property of the function, not of its versions.
+            look.insert(unqualified(&forward.function, &arn));
+            look.insert(arn.clone());
+            invoke.insert(arn);
+        }
+    }
+    let mut statement = use_queues(settings, partition);
+    statement.extend([
+        self::statement("InvokeFunctions", INVOKE, invoke),
+        self::statement("LookAtFunctions", LOOK, look),
+    ]);
+    statement.extend(use_keys(keys));
+    statement.extend(publish(settings));
+    statement.retain(|statement| !statement.resource.is_empty());
+    let policy = Policy {
+        version: "2012-10-17",
+        statement,
+    };
+    serde_json::to_string_pretty(&policy).expect("texts in lists are JSON")
+}
+
+/// Returns the statements that the backends need for the queues of the settings.
+fn use_queues(settings: &Settings, partition: &str) -> Vec<Statement> {
+    const TAKING: &[Purpose] = &[Purpose::Receive, Purpose::DeadLetter, Purpose::Redrive];
+    let uses = uses(settings);
+    let mut statements = Vec::new();
+    for purposes in [TAKING, &[Purpose::Send]] {
+        for backend in backends::all() {
+            let config = settings.stores.config_of(backend.name());
+            for purpose in purposes {
+                let of_both = uses
+                    .iter()
+                    .filter(|(name, used)| name.backend == *backend && used == purpose);
+                let wanted = of_both.filter_map(|(name, _)| {
+                    backend.permission(&name.name, *purpose, partition, &config)
+                });
+                statements.extend(merged(wanted));
+            }
+        }
+    }
+    statements
+}
+
+/// Lists the queues in the settings with their purpose.
+fn uses(settings: &Settings) -> Vec<(&QueueName, Purpose)> {
+    let mut uses = Vec::new();
+    for route in &settings.routes {
+        let queues = route.queues.iter().map(|queue| &queue.name);
+        uses.extend(queues.clone().map(|name| (name, Purpose::Receive)));
+        match &route.dead_letter {
+            Some(name) => uses.push((name, Purpose::DeadLetter)),
+            None => uses.extend(queues.map(|name| (name, Purpose::Redrive))),
+        }
+        let sends = route.plugin.settings.allow_send.iter();
+        uses.extend(sends.map(|name| (name, Purpose::Send)));
+    }
+    uses
+}
+
+/// Merges permissions that differ only in their resources into one statement.
+fn merged(permissions: impl Iterator<Item = Permission>) -> Option<Statement> {
+    permissions.fold(None, |merged, permission| {
+        let Permission {
+            sid,
+            actions,
+            resources,
+        } = permission;
+        let mut one = merged.unwrap_or_else(|| statement(sid, actions, BTreeSet::new()));
+        one.resource.extend(resources);
+        Some(one)
+    })
+}
+
+fn statement(
+    sid: &'static str,
+    action: &'static [&'static str],
+    resource: BTreeSet<String>,
+) -> Statement {
+    Statement {
+        sid,
+        effect: "Allow",
+        action,
+        resource,
+        condition: None,
+    }
+}
+
+/// Returns a statement for keys with a known id, and one for keys with an alias. An alias cannot be
+/// a resource of a policy, so it is in a condition.
+fn use_keys(keys: &[QueueKey]) -> impl Iterator<Item = Statement> {
+    let (mut ids, mut places, mut aliases) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    for QueueKey { key, queue } in keys {
+        let arn = if key.starts_with("arn:") { key } else { queue };
+        let mut parts = arn.split(':').skip(1);
+        let partition = parts.next().unwrap_or(PARTITION);
+        let mut place = parts
+            .skip(1)
+            .map(|part| if part.is_empty() { "*" } else { part });
+        let (region, account) = (place.next().unwrap_or("*"), place.next().unwrap_or("*"));
+        let all = format!("arn:{partition}:kms:{region}:{account}:key/");
+        let name = key.rsplit(':').next().unwrap_or(key);
+        if name.starts_with("alias/") {
+            places.insert(format!("{all}*"));
+            aliases.insert(name.to_owned());
+        } else {
+            let id = name.trim_start_matches("key/");
+            ids.insert(format!("{all}{id}"));
+        }
+    }
+    let aliases = BTreeMap::from([("kms:ResourceAliases", serde_json::json!(aliases))]);
+    let by_alias = Statement {
+        condition: Some(BTreeMap::from([("ForAnyValue:StringEquals", aliases)])),
+        ..statement("UseKeysByAlias", USE_KEY, places)
+    };
+    [statement("UseKeys", USE_KEY, ids), by_alias].into_iter()
+}
+
+/// Returns the statement for metrics. `PutMetricData` has no resources, so a condition limits the
+/// namespace.
+fn publish(settings: &Settings) -> Option<Statement> {
+    let name = settings.program.name.as_ref()?;
+    let sink = settings.metrics?.sink;
+    (sink == MetricsSink::CloudWatch).then(|| {
+        let value = format!("Dispatcher-{name}").into();
+        let namespace = BTreeMap::from([("cloudwatch:namespace", value)]);
+        Statement {
+            condition: Some(BTreeMap::from([("StringEquals", namespace)])),
+            ..statement("PublishMetrics", PUBLISH, BTreeSet::from(["*".to_owned()]))
+        }
+    })
+}
+
+/// Returns the first partition in the settings, since credentials are valid in only one.
+fn partition(settings: &Settings) -> String {
+    let mut known = settings.routes.iter().flat_map(|route| {
+        let queues = route
+            .queues
+            .iter()
+            .map(|queue| &queue.name)
+            .chain(&route.dead_letter)
+            .filter_map(|name| name.backend.partition(&name.name));
+        let function = match &route.plugin.code {
+            Code::Forward(forward) => of_arn(&forward.function),
+            Code::Component(_) | Code::Http(_) | Code::Missing => None,
+        };
+        let allowed = route.plugin.settings.allow_lambda.iter();
+        queues
+            .chain(function.map(str::to_owned))
+            .chain(allowed.filter_map(|pattern| of_arn(pattern).map(str::to_owned)))
+    });
+    known.next().unwrap_or_else(|| PARTITION.to_owned())
+}
+
+fn of_arn(text: &str) -> Option<&str> {
+    let partition = text.strip_prefix("arn:")?.split(':').next()?;
+    (partition != "*").then_some(partition)
+}
+
+/// Returns the ARN of a function or a pattern; `*` has the same meaning in both.
+fn function_arn(text: &str, partition: &str) -> String {
+    match text.split_once(":function:") {
+        Some((before, _)) if before.starts_with("arn:") => text.to_owned(),
+        Some((account, name)) => format!("arn:{partition}:lambda:*:{account}:function:{name}"),
+        None if text.starts_with("arn:") => text.to_owned(),
+        None => format!("arn:{partition}:lambda:*:*:function:{text}"),
+    }
+}
+
+/// Returns the ARN without the function's qualifier.
+fn unqualified(function: &str, arn: &str) -> String {
+    let qualifier = FunctionName::parse(function).and_then(|function| function.qualifier);
+    let length = qualifier.map_or(0, |qualifier| qualifier.len() + 1);
+    arn[..arn.len() - length].to_owned()
+}
+
+#[cfg(test)]
+mod tests;

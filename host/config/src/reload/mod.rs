@@ -1,0 +1,438 @@
+//! Decides which new settings apply to a run and which need a restart. Pure; the owner of the
+//! running parts applies them.
+
+use super::declared::{self, Reload, Setting, SettingPart, Table};
+use super::otel::Otlp;
+use super::{
+    Admin, Code, MetricTerms, PluginConfig, Retry, Route, Secret, Settings, StoreConfig, Trials,
+    WeightedQueue,
+};
+use crate::name::QueueName;
+use dispatcher_core::backend::{QueueDeclaration, SectionValues};
+use dispatcher_core::scheduler::SchedulerLimits;
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::path::Path;
+
+/// The difference between the settings at the start of a run and new settings.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Changes {
+    /// The limits that apply from now on to every route of the run that the new settings also have,
+    /// in the run's order. Includes unchanged routes, since an earlier reload may have changed
+    /// them.
+    pub routes: Vec<RouteLimits>,
+    /// The plugins that these routes use from now on; only components.
+    pub plugins: Vec<(String, PluginConfig)>,
+    /// A clause with the name of every other changed setting, which applies after a restart.
+    pub needs_restart: Vec<String>,
+}
+
+/// The limits of a route.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RouteLimits {
+    /// The name.
+    pub route: String,
+    /// The limits: not more attempts than at the start, and queues in the order of the start.
+    pub limits: SchedulerLimits,
+}
+
+/// Compares the settings that a run was **started** with to new settings without problems. Routes
+/// match by their names.
+pub fn changes(old: &Settings, new: &Settings) -> Changes {
+    let mut changes = Changes {
+        routes: Vec::new(),
+        plugins: Vec::new(),
+        needs_restart: program(old, new),
+    };
+    let lines = &mut changes.needs_restart;
+    for was in &old.routes {
+        match new.routes.iter().find(|route| route.name == was.name) {
+            Some(now) => {
+                changes.routes.push(route(was, now, lines));
+                let plugin = replaced(&was.plugin, &now.plugin);
+                changes
+                    .plugins
+                    .extend(plugin.map(|plugin| (was.name.clone(), plugin)));
+            }
+            None => lines.push(format!("route `{}` is gone", was.name)),
+        }
+    }
+    if old
+        .queues
+        .iter()
+        .map(declared)
+        .ne(new.queues.iter().map(declared))
+    {
+        lines.push("[queue.…] has changed".to_owned());
+    }
+    for route in &new.routes {
+        if !old.routes.iter().any(|was| was.name == route.name) {
+            lines.push(format!("route `{}` is new", route.name));
+        }
+    }
+    changes
+}
+
+fn program(old: &Settings, new: &Settings) -> Vec<String> {
+    waiting(
+        SettingPart::Program,
+        &compare_program(old, new),
+        &[Reload::Restart],
+    )
+    .map(|setting| {
+        let table = setting.tables.first().copied().unwrap_or(Table::Dispatcher);
+        let key = setting.key_in(table).unwrap_or(setting.key);
+        format!("`{key}` of {} has changed", table.title())
+    })
+    .collect()
+}
+
+/// Returns each key and whether its value has changed. Destructures every field, like the functions
+/// below, so that the compiler reports a new field that is not compared.
+fn compare_program(old: &Settings, new: &Settings) -> Vec<(&'static str, bool)> {
+    let Settings {
+        program,
+        log,
+        stores,
+        metrics,
+        otlp,
+        admin,
+        metric_terms,
+        schedule_table,
+        queues: _,
+        routes: _,
+        functions: _,
+    } = old;
+    let StoreConfig {
+        data,
+        endpoint_url,
+        sections,
+        refused: _,
+    } = stores;
+    let each_metrics = (metrics.as_ref(), new.metrics.as_ref());
+    let both_metrics = metrics.zip(new.metrics);
+    let together = vec![
+        ("data", *data != new.stores.data),
+        ("endpoint-url", *endpoint_url != new.stores.endpoint_url),
+        ("metrics", differs(each_metrics, |metrics| metrics.sink)),
+        (
+            "metrics-interval",
+            both_metrics.is_some_and(|(old, new)| old.interval != new.interval),
+        ),
+        ("schedule-table", *schedule_table != new.schedule_table),
+    ];
+    [
+        program.compare(&new.program),
+        log.compare(&new.log),
+        together,
+        compare_sections(sections, &new.stores.sections),
+        compare_admin(admin.as_ref(), new.admin.as_ref()),
+        compare_metric_terms(metric_terms, &new.metric_terms),
+        compare_traces(otlp, &new.otlp),
+    ]
+    .concat()
+}
+
+/// The values in the section of each backend.
+type Sections = BTreeMap<&'static str, SectionValues>;
+
+/// Compares the sections of backends.
+fn compare_sections(old: &Sections, new: &Sections) -> Vec<(&'static str, bool)> {
+    let declared = declared::of_backends();
+    let compared = declared.map(|(backend, key, setting)| {
+        let [was, now] = [old, new].map(|sections| sections.get(backend)?.get(key));
+        (setting.key, was != now)
+    });
+    compared.collect()
+}
+
+/// Compares the settings of traces. If the export of traces starts or ends, only the endpoint
+/// counts as changed.
+fn compare_traces(old: &Otlp, new: &Otlp) -> Vec<(&'static str, bool)> {
+    let traces = old.traces.as_ref().zip(new.traces.as_ref());
+    let both = traces.map(|(old, new)| (&old.terms, &new.terms));
+    let samplers = both.map(|(old, new)| (old.sampler, new.sampler));
+    vec![
+        ("otlp-endpoint", addresses(old) != addresses(new)),
+        (
+            "trace-sampler",
+            samplers.is_some_and(|(old, new)| old.follows_parent != new.follows_parent),
+        ),
+        (
+            "trace-share",
+            samplers.is_some_and(|(old, new)| old.share.to_bits() != new.share.to_bits()),
+        ),
+        (
+            "trace-errors",
+            both.is_some_and(|(old, new)| old.keeps_failures != new.keeps_failures),
+        ),
+        (
+            "trace-parent",
+            both.is_some_and(|(old, new)| old.continues_trace != new.continues_trace),
+        ),
+    ]
+}
+
+/// Returns the addresses of the traces and of the metrics.
+fn addresses(otlp: &Otlp) -> [Option<&str>; 2] {
+    let traces = otlp.traces.as_ref().map(|traces| &traces.signal);
+    let metrics = otlp.metrics.as_ref().map(|metrics| &metrics.signal);
+    [traces, metrics].map(|signal| signal.map(|signal| signal.url.as_str()))
+}
+
+/// Compares the settings of the admin address. If the address is added or removed, only the address
+/// counts as changed.
+fn compare_admin(old: Option<&Admin>, new: Option<&Admin>) -> Vec<(&'static str, bool)> {
+    let both = old.zip(new);
+    vec![
+        ("admin", differs((old, new), |admin| admin.address)),
+        (
+            "admin-host",
+            both.is_some_and(|(old, new)| old.hosts != new.hosts),
+        ),
+        (
+            "admin-token-file",
+            both.is_some_and(|(old, new)| old.token_file != new.token_file),
+        ),
+        (
+            "admin-read-token-file",
+            both.is_some_and(|(old, new)| old.read_token_file != new.read_token_file),
+        ),
+        (
+            "admin-send-token-file",
+            both.is_some_and(|(old, new)| old.send_token_file != new.send_token_file),
+        ),
+        (
+            "admin-send-queues",
+            both.is_some_and(|(old, new)| old.send_queues != new.send_queues),
+        ),
+        (
+            "admin-bodies",
+            both.is_some_and(|(old, new)| old.bodies != new.bodies),
+        ),
+        (
+            "admin-prefix",
+            both.is_some_and(|(old, new)| old.prefix != new.prefix),
+        ),
+        (
+            "admin-environment",
+            both.is_some_and(|(old, new)| old.environment != new.environment),
+        ),
+    ]
+}
+
+/// Compares the settings of metrics.
+fn compare_metric_terms(old: &MetricTerms, new: &MetricTerms) -> Vec<(&'static str, bool)> {
+    vec![
+        ("metrics-depths", old.depths.of != new.depths.of),
+        (
+            "metrics-depths-interval",
+            old.depths.every != new.depths.every,
+        ),
+        ("call-price", old.prices != new.prices),
+    ]
+}
+
+/// Returns a queue's declaration without its place in the file.
+fn declared(queue: &QueueDeclaration) -> QueueDeclaration {
+    QueueDeclaration {
+        at: String::new(),
+        ..queue.clone()
+    }
+}
+
+/// Lists the queues with their shares.
+fn listed(queues: &[WeightedQueue]) -> Vec<(&QueueName, Option<NonZeroU32>)> {
+    let queues = queues.iter();
+    queues.map(|queue| (&queue.name, queue.weight)).collect()
+}
+
+fn route(was: &Route, now: &Route, lines: &mut Vec<String>) -> RouteLimits {
+    let name = &was.name;
+    lines.extend(
+        waiting(
+            SettingPart::Route,
+            &compare_route(was, now),
+            &[Reload::Restart],
+        )
+        .map(|setting| format!("`{}` of route `{name}` has changed", setting.key)),
+    );
+    let waits: &[Reload] = match replaced(&was.plugin, &now.plugin) {
+        Some(_) => &[Reload::Restart],
+        None => &[Reload::Restart, Reload::Replace],
+    };
+    let compared = compare_plugin(&was.plugin, &now.plugin);
+    lines.extend(
+        waiting(SettingPart::Plugin, &compared, waits).map(|setting| {
+            let key = setting.key;
+            format!("`{key}` of the plugin of route `{name}` has changed")
+        }),
+    );
+    let (wanted, most) = (now.settings.concurrency, was.settings.concurrency);
+    if wanted > most {
+        lines.push(format!(
+            "`concurrency` of route `{name}` is now {wanted}, and stays at {most}, its value at \
+             the start"
+        ));
+    }
+    RouteLimits {
+        route: name.clone(),
+        limits: limits(was, now),
+    }
+}
+
+fn compare_route(was: &Route, now: &Route) -> Vec<(&'static str, bool)> {
+    let Route {
+        name: _,
+        at: _,
+        queues,
+        plugin,
+        settings,
+        retry: Retry {
+            first,
+            most,
+            attempts,
+        },
+        dead_letter,
+    } = was;
+    let together = vec![
+        ("queues", listed(queues) != listed(&now.queues)),
+        ("plugin", plugin.name != now.plugin.name),
+        ("retry.first", *first != now.retry.first),
+        ("retry.most", *most != now.retry.most),
+        ("retry.attempts", *attempts != now.retry.attempts),
+        ("dead-letter", *dead_letter != now.dead_letter),
+    ];
+    [settings.compare(&now.settings), together].concat()
+}
+
+fn limits(was: &Route, now: &Route) -> SchedulerLimits {
+    // A queue that was removed from the list is still read until the next start, with its old
+    // limits.
+    SchedulerLimits {
+        attempts: now.settings.concurrency.min(was.settings.concurrency),
+        lanes: was
+            .queues
+            .iter()
+            .map(|queue: &WeightedQueue| {
+                let now = now.queues.iter().find(|other| other.name == queue.name);
+                now.unwrap_or(queue).limits()
+            })
+            .collect(),
+        ..now.limits()
+    }
+}
+
+/// Returns the new plugin, with the old values of settings that need a restart. Returns `None` for
+/// forwarders.
+fn replaced(was: &PluginConfig, now: &PluginConfig) -> Option<PluginConfig> {
+    let both = (&was.code, &now.code);
+    matches!(both, (Code::Component(_), Code::Component(_))).then(|| PluginConfig {
+        name: was.name.clone(),
+        settings: was.settings.reloaded(&now.settings),
+        trials: Trials {
+            record: was.trials.record.clone(),
+            ..now.trials.clone()
+        },
+        ..now.clone()
+    })
+}
+
+fn compare_plugin(was: &PluginConfig, now: &PluginConfig) -> Vec<(&'static str, bool)> {
+    let PluginConfig {
+        name: _,
+        at: _,
+        code,
+        settings,
+        reuse,
+        trials,
+    } = was;
+    let kind = std::mem::discriminant(code) != std::mem::discriminant(&now.code);
+    let functions = match (code, &now.code) {
+        (Code::Forward(was), Code::Forward(now)) => Some((was, now)),
+        _ => None,
+    };
+    let services = match (code, &now.code) {
+        (Code::Http(was), Code::Http(now)) => Some((was, now)),
+        _ => None,
+    };
+    let reuse = (reuse.as_ref(), now.reuse.as_ref());
+    let record = (trials.record.as_ref(), now.trials.record.as_ref());
+    let together = vec![
+        ("file", kind || code.source() != now.code.source()),
+        (
+            "function",
+            functions.is_some_and(|(was, now)| was.function != now.function),
+        ),
+        (
+            "invocation",
+            functions.is_some_and(|(was, now)| was.asynchronous != now.asynchronous),
+        ),
+        (
+            "partial-failures",
+            functions.is_some_and(|(was, now)| was.partial_failures != now.partial_failures),
+        ),
+        (
+            "forward",
+            services.is_some_and(|(was, now)| was.url != now.url),
+        ),
+        (
+            "forward-header",
+            services.is_some_and(|(was, now)| was.headers != now.headers),
+        ),
+        (
+            "forward-header-file",
+            // The process reads changed texts without a reload.
+            services.is_some_and(|(was, now)| {
+                files(&was.secret_headers).ne(files(&now.secret_headers))
+            }),
+        ),
+        (
+            "forward-key-file",
+            services.is_some_and(|(was, now)| was.key != now.key),
+        ),
+        ("reuse.count", differs(reuse, |reuse| reuse.count)),
+        ("reuse.age", differs(reuse, |reuse| reuse.age)),
+        ("reuse.memory", differs(reuse, |reuse| reuse.memory)),
+        (
+            "record.folder",
+            differs(record, |record| &record.terms.folder),
+        ),
+        (
+            "record.redact",
+            differs(record, |record| &record.terms.redact),
+        ),
+        ("record.share", differs(record, |record| record.share)),
+        ("record.most", differs(record, |record| record.terms.most)),
+    ];
+    [settings.compare(&now.settings), together].concat()
+}
+
+/// Whether a part of a value differs, or only one of the values is there.
+fn differs<'a, T, P: PartialEq>(
+    (was, now): (Option<&'a T>, Option<&'a T>),
+    part: impl Fn(&'a T) -> P,
+) -> bool {
+    was.map(&part) != now.map(&part)
+}
+
+/// Iterates over the names and the files of their values.
+fn files(secrets: &[(String, Secret)]) -> impl Iterator<Item = (&String, &Path)> {
+    secrets.iter().map(|(name, secret)| (name, secret.file()))
+}
+
+/// Iterates over the settings that differ and are of one of these classes.
+fn waiting(
+    part: SettingPart,
+    compared: &[(&'static str, bool)],
+    classes: &[Reload],
+) -> impl Iterator<Item = &'static Setting> {
+    declared::all().filter(move |setting| {
+        setting.part == part
+            && classes.contains(&setting.reload)
+            && compared.contains(&(setting.key, true))
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,736 @@
+//! The operations of the admin API on a run. Queues are only asked when a caller of the API needs
+//! it, and their answers are cached for some seconds.
+
+mod depths;
+mod findings;
+pub(super) mod rates;
+pub(super) mod scheduled;
+mod unread;
+
+use super::ProcessContext;
+use super::build::schedule::Schedules;
+use super::doctor;
+use super::doctor::{Level, RouteDurations};
+use super::live::{INTERVAL, Live, LiveQueue, LiveRoute};
+use super::messages::known;
+use super::messages::known::{RouteQueues, redaction};
+use super::messages::{QueueMessages, TriedPlugins};
+use super::replace::ReloadRequests;
+use super::route::RunningRoute;
+use depths::Depths;
+use dispatcher_config::Settings;
+use dispatcher_config::name::QueueName;
+use dispatcher_core::clock;
+use dispatcher_core::clock::{BootInstant, Timestamp};
+use dispatcher_core::control::ControlChange;
+use dispatcher_core::executor::running::{AttemptView, RunningAttempts};
+use dispatcher_core::job::Job;
+use dispatcher_core::lease::Ledger;
+use dispatcher_core::message::Message;
+use dispatcher_core::process;
+use dispatcher_core::queue::{ErrorKind, Queue, QueueError};
+use dispatcher_core::scheduler::figures::Figures;
+use dispatcher_core::scheduler::live::RouteControl;
+use dispatcher_core::scheduler::shared::SharedScheduler;
+use dispatcher_core::telemetry::readiness::Readiness;
+use dispatcher_operate::messages::MessageOperations;
+use dispatcher_operate::objects::ReloadResult;
+use dispatcher_operate::operations::{
+    AskedDepths, CancelResult, ControlResult, FindingView, ListPage, LiveNumber, LiveRate,
+    NotReady, Operations, Page, ProcessView, QueueAndRoute, QueueTotals, QueueView, RouteView,
+    RunningMessage, RunningView, ScheduleResult, ScheduleView, UnreadLook, WorkerQueue, WorkerView,
+};
+use dispatcher_operate::problem::{CallProblem, FieldProblem, StatusCode};
+use dispatcher_operate::site::Site;
+use dispatcher_trials::recording::redact::Rule;
+use findings::Findings;
+use rates::Rates;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use unread::Unread;
+
+/// How long the API waits for a backend.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The operations on a run.
+pub(crate) struct RunOperations {
+    live: Arc<Live>,
+    settings: Settings,
+    schedules: Arc<Schedules>,
+    routes: Vec<ShownRoute>,
+    ledger: Arc<Ledger>,
+    readiness: Arc<Readiness>,
+    stop: CancellationToken,
+    drain: CancellationToken,
+    began: BootInstant,
+    started_at: Timestamp,
+    rates: Arc<Rates>,
+    depths: Depths,
+    unread: Unread,
+    findings: Findings,
+    shows_bodies: bool,
+    messages: Arc<QueueMessages>,
+    plugins: ReloadRequests,
+}
+
+/// The running parts of a route. They do not keep the route from ending.
+struct ShownRoute {
+    scheduler: Arc<SharedScheduler<Job>>,
+    running: Arc<RunningAttempts>,
+    queues: Vec<Arc<dyn Queue>>,
+    redact: Vec<Rule>,
+}
+
+impl RunOperations {
+    /// Creates the operations on running routes, with the queues of all routes in order.
+    pub(crate) fn new(
+        settings: &Settings,
+        shared: &ProcessContext,
+        schedules: Arc<Schedules>,
+        live: Arc<Live>,
+        (routes, queues, plugins): (&[RunningRoute], Vec<Arc<dyn Queue>>, ReloadRequests),
+    ) -> Self {
+        let known = RouteQueues::new(settings, &queues);
+        let folder = settings.admin.as_ref().map(|_| &*settings.stores.data);
+        let messages = QueueMessages::new(schedules.clone(), known, folder, shared.stop.clone())
+            .with_bodies(settings.admin.as_ref().is_some_and(|admin| admin.bodies))
+            .with_plugins(TriedPlugins::OfRoutes(Box::new(settings.clone())));
+        let mut queues = queues.into_iter();
+        let shown = routes
+            .iter()
+            .zip(&settings.routes)
+            .map(|(running, route)| ShownRoute {
+                scheduler: running.scheduler.clone(),
+                running: running.executor.running.clone(),
+                queues: queues.by_ref().take(route.queues.len()).collect(),
+                redact: redaction(route),
+            });
+        let prices = &settings.metric_terms.prices;
+        Self {
+            routes: shown.collect(),
+            rates: Arc::new(Rates::new(&shared.meters, prices)),
+            depths: Depths::new(schedules.clone(), shared.depths.clone(), prices.clone()),
+            unread: Unread::new(schedules.clone()),
+            schedules,
+            live,
+            ledger: shared.ledger.clone(),
+            readiness: shared.readiness.clone(),
+            stop: shared.stop.clone(),
+            drain: shared.drain.clone(),
+            began: clock::now(),
+            started_at: clock::wall_clock_now(),
+            findings: Findings::default(),
+            shows_bodies: settings.admin.as_ref().is_some_and(|admin| admin.bodies),
+            settings: settings.clone(),
+            messages: Arc::new(messages),
+            plugins,
+        }
+    }
+
+    /// Returns the operations on messages.
+    pub(crate) fn queue_messages(&self) -> Arc<QueueMessages> {
+        self.messages.clone()
+    }
+
+    /// Returns the measurement of rates, which runs until dropped.
+    pub(crate) fn rates(&self) -> Arc<Rates> {
+        self.rates.clone()
+    }
+
+    fn figures(&self, route: usize) -> Figures {
+        self.routes[route].scheduler.lock().figures()
+    }
+
+    fn route_view(&self, at: usize, route: &LiveRoute) -> RouteView {
+        let figures = self.figures(at);
+        let state = route.state();
+        let limits = route.limits(&state);
+        let of_queues = state.queues.iter().any(|queue| queue.prefetch.is_some());
+        RouteView {
+            route: route.name.clone(),
+            plugin: route.plugin.clone(),
+            queues: route.queues.len().into(),
+            batch_size: self.settings.routes[at].settings.batch_size.into(),
+            paused: state.route.paused,
+            concurrency: live_number(
+                Some(limits.attempts),
+                Some(state.configured.attempts),
+                state.route.concurrency.is_some(),
+            ),
+            prefetch: live_number(
+                Some(limits.prefetch),
+                Some(state.configured.prefetch),
+                state.route.prefetch.is_some() || of_queues,
+            ),
+            attempts: figures.attempts.into(),
+            attempts_limit: figures.attempts_limit.into(),
+            in_flight: figures.in_flight.into(),
+            in_flight_limit: figures.in_flight_limit.into(),
+            receives: figures.polls.into(),
+            median_attempt_s: figures.hand_over.map(|took| took.as_secs_f64()),
+        }
+    }
+
+    fn queue_view(&self, (at, lane): (usize, usize)) -> QueueView {
+        let route = &self.live.routes()[at];
+        let LiveQueue {
+            name, text, meter, ..
+        } = &route.queues[lane];
+        let recently = self.rates.of(text, meter);
+        let (per_second, recent) = recently.unzip();
+        let queue = &self.routes[at].queues[lane];
+        let state = route.queue_state(lane);
+        let (set, configured) = (state.queue, state.configured);
+        let paused_by = match (set.paused, state.route.paused) {
+            (true, _) => Some("queue".to_owned()),
+            (false, true) => Some("route".to_owned()),
+            (false, false) => None,
+        };
+        QueueView {
+            queue: text.clone(),
+            route: route.name.clone(),
+            paused: paused_by.is_some(),
+            paused_by,
+            shared: name.backend.facts().shares_controls,
+            concurrency: live_number(
+                // An operator may set more attempts than the route was created for.
+                set.concurrency
+                    .map(|limit| limit.min(route.most))
+                    .or(configured.attempts),
+                configured.attempts,
+                set.concurrency.is_some(),
+            ),
+            rate: LiveRate {
+                value: set.rate.or(configured.rate),
+                configured: configured.rate,
+                live: set.rate.is_some(),
+            },
+            prefetch: live_number(set.prefetch, None, set.prefetch.is_some()),
+            in_flight: meter.in_flight().into(),
+            totals: QueueTotals {
+                received: meter.received.get().into(),
+                done: meter.done.get().into(),
+                failed: meter.failed.get().into(),
+                dead_lettered: meter.dead.get().into(),
+            },
+            per_second,
+            recent,
+            dead_letter_queue: queue
+                .dead_letter_queue()
+                .or_else(|| queue.redrive_policy_target()),
+            depth: None,
+            dead_letter_depth: None,
+        }
+    }
+
+    /// Returns the durations of attempts in this process, by route.
+    fn durations(&self) -> Vec<RouteDurations> {
+        let routes = self.live.routes().iter().zip(&self.routes).enumerate();
+        let durations = routes.map(|(at, (live, shown))| {
+            let of_queues = live.queues.iter().filter_map(|queue| {
+                let p99_s = queue.meter.durations().quantile(0.99)?;
+                Duration::try_from_secs_f64(p99_s).ok()
+            });
+            let running = shown.running.list(0, 1, |_| true, &self.ledger, None);
+            RouteDurations {
+                route: live.name.clone(),
+                median: self.figures(at).hand_over,
+                p99: of_queues.max(),
+                oldest: running.first().map(|attempt| attempt.age),
+            }
+        });
+        durations.collect()
+    }
+
+    fn running_view(&self, at: usize, attempt: AttemptView, content: Vec<Message>) -> RunningView {
+        let route = &self.live.routes()[at];
+        let mut content = content.into_iter();
+        let messages = attempt.messages.into_iter().map(|message| RunningMessage {
+            attempt: message.attempt.into(),
+            id: message.id,
+            receive_count: message.receive_count.into(),
+            lease_left_s: message.lease_left.map(|left| left.as_secs_f64()),
+            cancelled: message.cancelled,
+            content: content
+                .next()
+                .map(|message| known::content(&self.routes[at].redact, &message)),
+        });
+        RunningView {
+            id: format!("{at}-{}", attempt.number),
+            route: route.name.clone(),
+            queue: route.queues[attempt.lane].text.clone(),
+            age_s: attempt.age.as_secs_f64(),
+            time_left_s: attempt.left.as_secs_f64(),
+            version: attempt.version.map(|version| version.to_string()),
+            stuck: attempt.stuck.map(Into::into),
+            messages: messages.collect(),
+        }
+    }
+
+    /// Returns the queues of this process and their dead-letter queues.
+    fn read_queues(&self) -> BTreeSet<QueueName> {
+        let queues = self.live.routes().iter().flat_map(|route| &route.queues);
+        let mut names: BTreeSet<QueueName> = queues.map(|queue| queue.name.clone()).collect();
+        let opened = self.routes.iter().flat_map(|route| &route.queues);
+        let dead =
+            opened.flat_map(|queue| [queue.dead_letter_queue(), queue.redrive_policy_target()]);
+        names.extend(dead.flatten().filter_map(|name| name.parse().ok()));
+        names
+    }
+
+    fn attempt_place(&self, id: &str) -> Option<(usize, u64)> {
+        let (route, number) = id.split_once('-')?;
+        let place = (route.parse().ok()?, number.parse().ok()?);
+        (place.0 < self.routes.len()).then_some(place)
+    }
+
+    fn find_queue(&self, queue: &str) -> Result<(usize, usize), CallProblem> {
+        let found = self.live.find(queue);
+        found.ok_or_else(|| {
+            let routes = self.live.routes().iter();
+            let all = routes
+                .flat_map(|route| &route.queues)
+                .map(|one| one.text.as_str());
+            no_such("queue", queue, all)
+        })
+    }
+
+    fn result(
+        &self,
+        target: &str,
+        is_shared: bool,
+        paused: bool,
+        queues: Vec<String>,
+    ) -> ControlResult {
+        ControlResult {
+            target: target.to_owned(),
+            affects: if is_shared {
+                "all-processes".into()
+            } else {
+                "this-process".into()
+            },
+            until: if is_shared {
+                "changed".into()
+            } else {
+                "process-ends".into()
+            },
+            process: process::label(),
+            within_s: if is_shared {
+                INTERVAL.as_secs().into()
+            } else {
+                0_u64.into()
+            },
+            paused,
+            queues,
+        }
+    }
+}
+
+/// Reports that there is no such queue or route here.
+pub(super) fn no_such<'a>(
+    what: &str,
+    name: &str,
+    all: impl Iterator<Item = &'a str>,
+) -> CallProblem {
+    let nearest = all
+        .map(|other| (strsim::jaro_winkler(name, other), other))
+        .max_by(|one, other| one.0.total_cmp(&other.0))
+        .filter(|(likeness, _)| *likeness > 0.8);
+    let hint = nearest.map_or(String::new(), |(_, other)| {
+        format!(" Did you mean `{other}`?")
+    });
+    CallProblem::not_found(format!(
+        "This process has no {what} `{name}`.{hint} GET /api/v1/{what}s lists those that it has; \
+         in a path, write a slash as %2F."
+    ))
+}
+
+pub(super) fn live_number(
+    value: Option<usize>,
+    configured: Option<usize>,
+    live: bool,
+) -> LiveNumber {
+    LiveNumber {
+        value: value.map(Into::into),
+        configured: configured.map(Into::into),
+        live,
+    }
+}
+
+/// Reports that a backend could not do what was requested.
+pub(super) fn backend_failed(error: &QueueError) -> CallProblem {
+    let status = match error.kind {
+        ErrorKind::Unreachable | ErrorKind::Transient => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorKind::NotFound => StatusCode::NOT_FOUND,
+        ErrorKind::AccessDenied | ErrorKind::Invalid => StatusCode::CONFLICT,
+    };
+    CallProblem::new(status, format!("The queue's backend failed: {error}."))
+}
+
+/// Waits for an answer within a time limit.
+pub(super) async fn within<T>(
+    time: Duration,
+    asked: impl Future<Output = T>,
+) -> Result<T, CallProblem> {
+    tokio::select! {
+        answer = asked => Ok(answer),
+        () = clock::sleep_until(Some(clock::now() + time)) => Err(CallProblem::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            format!("There was no answer within {} s.", time.as_secs()),
+        )),
+    }
+}
+
+#[async_trait::async_trait]
+impl Operations for RunOperations {
+    fn process(&self) -> ProcessView {
+        let reasons = self.readiness.reasons();
+        ProcessView {
+            id: process::label(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_at: self.started_at.to_string(),
+            uptime_s: clock::now().since(self.began).as_secs_f64(),
+            state: if self.stop.is_cancelled() || self.drain.is_cancelled() {
+                "draining"
+            } else {
+                "running"
+            }
+            .to_owned(),
+            ready: self.readiness.is_ready(),
+            not_ready: reasons
+                .into_iter()
+                .map(|(what, reason)| NotReady { what, reason })
+                .collect(),
+        }
+    }
+
+    fn routes(&self, page: &Page) -> Result<ListPage<RouteView>, CallProblem> {
+        let routes = self.live.routes();
+        page.of(routes.len(), |at| Some(self.route_view(at, &routes[at])))
+    }
+
+    async fn queues(&self, page: &Page) -> Result<ListPage<QueueView>, CallProblem> {
+        let routes = self.live.routes().iter().enumerate();
+        let places: Vec<(usize, usize)> = routes
+            .flat_map(|(at, route)| (0..route.queues.len()).map(move |lane| (at, lane)))
+            .collect();
+        page.of(places.len(), |at| Some(self.queue_view(places[at])))
+    }
+
+    async fn queue(&self, queue: &str) -> Option<QueueView> {
+        self.live.find(queue).map(|place| self.queue_view(place))
+    }
+
+    async fn queue_names(&self) -> Result<Vec<QueueAndRoute>, CallProblem> {
+        let routes = self.live.routes().iter();
+        let names = routes.flat_map(|route| {
+            route.queues.iter().map(|queue| QueueAndRoute {
+                queue: queue.text.clone(),
+                route: route.name.clone(),
+            })
+        });
+        Ok(names.collect())
+    }
+
+    async fn add_depths(&self, queues: &mut [QueueView]) -> AskedDepths {
+        AskedDepths {
+            calls: self
+                .depths
+                .add(queues, |queue: &str| {
+                    let (at, lane) = self.live.find(queue)?;
+                    Some(self.routes[at].queues[lane].clone())
+                })
+                .await,
+        }
+    }
+
+    async fn unread(&self) -> UnreadLook {
+        self.unread.look(|| self.read_queues()).await
+    }
+
+    fn paused(&self, most: usize) -> (Vec<QueueView>, usize) {
+        let (mut first, mut all) = (Vec::new(), 0);
+        for (at, route) in self.live.routes().iter().enumerate() {
+            let state = route.state();
+            let lanes = state.queues.iter().enumerate();
+            for (lane, _) in lanes.filter(|(_, one)| one.paused || state.route.paused) {
+                all += 1;
+                if first.len() < most {
+                    first.push(self.queue_view((at, lane)));
+                }
+            }
+        }
+        (first, all)
+    }
+
+    fn running(
+        &self,
+        queue: Option<&str>,
+        page: &Page,
+    ) -> Result<ListPage<RunningView>, CallProblem> {
+        let (mut route, mut after) = match &page.after {
+            None => (0, 0),
+            Some(cursor) => self
+                .attempt_place(cursor)
+                .ok_or_else(|| page.bad_cursor())?,
+        };
+        let mut items: Vec<RunningView> = Vec::new();
+        while route < self.routes.len() && items.len() <= page.limit {
+            let usual = self.figures(route).hand_over;
+            let wanted = page.limit + 1 - items.len();
+            let (running, queues) = (
+                &self.routes[route].running,
+                &self.live.routes()[route].queues,
+            );
+            let found = running.list(
+                after,
+                wanted,
+                |lane: usize| queue.is_none_or(|queue| queues[lane].text == queue),
+                &self.ledger,
+                usual,
+            );
+            let views = found.into_iter();
+            items.extend(views.map(|one| self.running_view(route, one, Vec::new())));
+            (route, after) = (route + 1, 0);
+        }
+        let more = items.len() > page.limit;
+        items.truncate(page.limit);
+        let next = if more {
+            items.last().map(|last| last.id.clone())
+        } else {
+            None
+        };
+        Ok((items, next))
+    }
+
+    fn attempt(&self, id: &str) -> Option<RunningView> {
+        let (route, number) = self.attempt_place(id)?;
+        let usual = self.figures(route).hand_over;
+        let shown = &self.routes[route];
+        let (view, messages) = shown.running.show(number, &self.ledger, usual)?;
+        let content = if self.shows_bodies {
+            messages
+        } else {
+            Vec::new()
+        };
+        Some(self.running_view(route, view, content))
+    }
+
+    fn released(&self, queue: &str) -> u64 {
+        let mut queues = self.live.routes().iter().flat_map(|route| &route.queues);
+        let found = queues.find(|one| one.text == queue);
+        found
+            .filter(|one| one.name.backend.facts().counts_released_as_in_flight)
+            .map_or(0, |one| one.meter.released.waiting(clock::now()))
+    }
+
+    async fn schedules(&self, queue: &str, limit: usize) -> Result<Vec<ScheduleView>, CallProblem> {
+        scheduled::list(&self.schedules, queue, limit).await
+    }
+
+    async fn workers(&self, limit: usize) -> Result<Vec<WorkerView>, CallProblem> {
+        let routes = self.live.routes().iter();
+        let queues: Vec<&LiveQueue> = routes.flat_map(|route| &route.queues).collect();
+        let backends: BTreeSet<_> = queues.iter().map(|queue| queue.name.backend).collect();
+        let mut workers = Vec::new();
+        for backend in backends
+            .iter()
+            .filter(|backend| backend.facts().lists_workers)
+        {
+            let asked = self.schedules.backends().workers(*backend);
+            let found = within(PATIENCE, asked)
+                .await?
+                .map_err(|error| backend_failed(&error))?;
+            workers.extend(found.into_iter().map(|worker| {
+                WorkerView {
+                    id: worker.label,
+                    backend: Some(backend.name().to_owned()),
+                    queues: worker
+                        .queues
+                        .into_iter()
+                        .map(|(queue, in_flight)| WorkerQueue {
+                            queue: format!("{}:{queue}", backend.name()),
+                            in_flight: in_flight.into(),
+                        })
+                        .collect(),
+                }
+            }));
+        }
+        let unlisted = queues
+            .iter()
+            .filter(|queue| !queue.name.backend.facts().lists_workers);
+        let own: Vec<WorkerQueue> = unlisted
+            .map(|queue| WorkerQueue {
+                queue: queue.text.clone(),
+                in_flight: queue.meter.in_flight().into(),
+            })
+            .take(limit)
+            .collect();
+        if !own.is_empty() {
+            workers.push(WorkerView {
+                id: process::label(),
+                backend: None,
+                queues: own,
+            });
+        }
+        workers.truncate(limit);
+        Ok(workers)
+    }
+
+    async fn findings(&self) -> Result<(Vec<FindingView>, f64), CallProblem> {
+        let look = async {
+            let found = doctor::look(&self.settings, &self.durations()).await;
+            found
+                .into_iter()
+                .map(|finding: doctor::Finding| FindingView {
+                    level: match finding.level {
+                        Level::Ok => "ok".into(),
+                        Level::Warn => "warn".into(),
+                        Level::Bad(_) => "bad".into(),
+                    },
+                    about: finding.about,
+                    message: finding.message,
+                })
+                .collect()
+        };
+        self.findings.get(look).await
+    }
+}
+
+#[async_trait::async_trait]
+impl Site for RunOperations {
+    fn messages(&self) -> &dyn MessageOperations {
+        &*self.messages
+    }
+
+    async fn run_schedule(&self, id: &str) -> Result<ScheduleResult, CallProblem> {
+        scheduled::run_now(&self.schedules, id).await
+    }
+
+    async fn cancel_schedule(&self, id: &str) -> Result<ScheduleResult, CallProblem> {
+        scheduled::cancel(&self.schedules, id).await
+    }
+
+    async fn change_queue(
+        &self,
+        queue: &str,
+        change: &ControlChange,
+    ) -> Result<ControlResult, CallProblem> {
+        let place = self.find_queue(queue)?;
+        let route = &self.live.routes()[place.0];
+        if let Some(Some(wanted)) = change.concurrency
+            && wanted > route.most
+        {
+            let found = format!("{wanted} is more than route `{}` has", route.name);
+            let most = format!("at most {}", route.most);
+            let problem = FieldProblem::new("concurrency", &found, &most);
+            return Err(CallProblem::fields(vec![problem]));
+        }
+        let changed = within(PATIENCE, self.live.change_queue(place, change)).await?;
+        let (is_shared, queues) = changed.map_err(|error| backend_failed(&error))?;
+        let paused = route.queue_state(place.1).queue.paused;
+        Ok(self.result(queue, is_shared, paused, queues))
+    }
+
+    fn change_route(
+        &self,
+        route: &str,
+        change: &dyn Fn(RouteControl) -> RouteControl,
+    ) -> Result<ControlResult, CallProblem> {
+        let routes = self.live.routes();
+        let found = routes
+            .iter()
+            .find(|one| one.name == route)
+            .ok_or_else(|| no_such("route", route, routes.iter().map(|one| one.name.as_str())))?;
+        let wanted = change(found.state().route);
+        if let Some(concurrency) = wanted.concurrency
+            && concurrency > found.most
+        {
+            let why = format!("{concurrency} is more than the process was started with");
+            let most = format!("at most {}", found.most);
+            let problem = FieldProblem::new("concurrency", &why, &most);
+            return Err(CallProblem::fields(vec![problem]));
+        }
+        let queues = self.live.change_route(found, change);
+        Ok(self.result(route, false, wanted.paused, queues))
+    }
+
+    fn cancel_attempt(&self, id: &str) -> Result<CancelResult, CallProblem> {
+        let place = self.attempt_place(id);
+        let running = place.map(|(route, number)| self.routes[route].running.cancel(number));
+        match running {
+            None | Some(0) => Err(CallProblem::not_found(format!(
+                "No attempt `{id}` runs here, or it is cancelled already. GET /api/v1/running lists \
+                 those that run."
+            ))),
+            Some(running) => Ok(CancelResult {
+                waiting: 0_u64.into(),
+                running: running.into(),
+            }),
+        }
+    }
+
+    async fn cancel_message(&self, queue: &str, id: &str) -> Result<CancelResult, CallProblem> {
+        let (at, lane) = self.find_queue(queue)?;
+        let here = self.routes[at].running.cancel_message(lane, id);
+        let name = &self.live.routes()[at].queues[lane].name;
+        if here > 0 || !name.backend.facts().can_cancel {
+            if here == 0 && self.routes[at].queues[lane].facts().can_browse {
+                let cancelled = self.messages.cancel_waiting(queue, id).await;
+                cancelled.map_err(|problem| match problem.status {
+                    // Prefetched messages cannot be found.
+                    StatusCode::NOT_FOUND => CallProblem::not_found(format!(
+                        "{} A message that a process holds but has not started can be cancelled \
+                         there once it runs.",
+                        problem.detail
+                    )),
+                    _ => problem,
+                })?;
+                return Ok(CancelResult {
+                    waiting: 1_u64.into(),
+                    running: 0_u64.into(),
+                });
+            }
+            if here == 0 {
+                return Err(CallProblem::not_found(format!(
+                    "Message `{id}` of queue `{queue}` is not running here. Messages that wait \
+                     there, or that this process holds but has not started, cannot be found by \
+                     their ids."
+                )));
+            }
+            return Ok(CancelResult {
+                waiting: 0_u64.into(),
+                running: here.into(),
+            });
+        }
+        let asked = self.schedules.backends().cancel(name, id);
+        let cancelled = within(PATIENCE, asked)
+            .await?
+            .map_err(|error| backend_failed(&error))?;
+        if cancelled.waiting + cancelled.running == 0 {
+            return Err(CallProblem::not_found(format!(
+                "Queue `{queue}` holds no message with this id or body."
+            )));
+        }
+        Ok(CancelResult {
+            waiting: cancelled.waiting.into(),
+            running: cancelled.running.into(),
+        })
+    }
+
+    fn drain(&self) -> bool {
+        let begins = !self.stop.is_cancelled() && !self.drain.is_cancelled();
+        self.drain.cancel();
+        begins
+    }
+
+    async fn reload_plugins(&self) -> Result<(u64, ReloadResult), CallProblem> {
+        self.plugins.reload().await
+    }
+
+    async fn roll_back(&self, route: &str) -> Result<String, CallProblem> {
+        self.plugins.roll_back(route)
+    }
+}

@@ -1,0 +1,70 @@
+//! The port on which operations run. A run, `dispatcher local`, and a command with the stores of
+//! queues implement it. Another process runs whole operations over HTTP.
+
+use crate::messages::MessageOperations;
+use crate::objects::ReloadResult;
+use crate::operations::{CancelResult, ControlResult, ScheduleResult};
+use crate::problem::{CallProblem, StatusCode};
+use dispatcher_core::control::ControlChange;
+use dispatcher_core::scheduler::live::RouteControl;
+
+/// The site where operations run. It refuses operations that it does not support. All calls may run
+/// concurrently; those that are not `async` answer from memory.
+#[async_trait::async_trait]
+pub trait Site: Send + Sync + 'static {
+    /// Returns the operations on messages of its queues.
+    fn messages(&self) -> &dyn MessageOperations;
+
+    /// Pauses a queue, or changes its limits.
+    async fn change_queue(
+        &self,
+        queue: &str,
+        change: &ControlChange,
+    ) -> Result<ControlResult, CallProblem>;
+
+    /// Cancels a message by its id: in this process if it runs here, otherwise through its queue if
+    /// the queue supports that.
+    async fn cancel_message(&self, queue: &str, id: &str) -> Result<CancelResult, CallProblem>;
+
+    /// Makes a scheduled message due at once.
+    async fn run_schedule(&self, id: &str) -> Result<ScheduleResult, CallProblem>;
+
+    /// Cancels a scheduled message.
+    async fn cancel_schedule(&self, id: &str) -> Result<ScheduleResult, CallProblem>;
+
+    /// Pauses a route, or changes its limits, in this process.
+    fn change_route(
+        &self,
+        _route: &str,
+        _change: &dyn Fn(RouteControl) -> RouteControl,
+    ) -> Result<ControlResult, CallProblem> {
+        Err(no_routes("ask one that does"))
+    }
+
+    /// Stops an attempt. Its messages are deleted.
+    fn cancel_attempt(&self, _id: &str) -> Result<CancelResult, CallProblem> {
+        Err(no_routes("it has no attempts"))
+    }
+
+    /// Checks the files of all plugins, and runs new versions. Returns how many were replaced, with
+    /// a report on each.
+    async fn reload_plugins(&self) -> Result<(u64, ReloadResult), CallProblem> {
+        Err(CallProblem::not_found("No plugin can be replaced here."))
+    }
+
+    /// Rolls back the canary of a route. Returns its name.
+    async fn roll_back(&self, _route: &str) -> Result<String, CallProblem> {
+        Err(CallProblem::not_found("No plugin runs here."))
+    }
+
+    /// Begins the stop of this process, as SIGTERM does. Returns false if it had already begun.
+    fn drain(&self) -> bool {
+        false
+    }
+}
+
+/// Returns the problem of an operation that needs a process with routes.
+fn no_routes(what: &str) -> CallProblem {
+    let why = format!("This process runs no route: {what}.");
+    CallProblem::new(StatusCode::CONFLICT, why)
+}

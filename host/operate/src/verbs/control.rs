@@ -1,0 +1,278 @@
+//! The operations that pause a queue or change its limits while processes receive from it.
+
+use super::{
+    ActionEntry, Command, FieldKind, Form, FormField, OperationDeclaration, TypedRequest, VerbCall,
+    VerbResult,
+};
+use super::{NoFields, Operation, Target};
+use crate::operations::ControlResult;
+use crate::problem::{CallProblem, FieldProblem};
+use crate::request::AtLeastOne;
+use crate::requests;
+use dispatcher_core::control::ControlChange;
+use serde_json::{Value, json};
+
+requests! {
+    /// Limits of a queue.
+    pub struct QueueLimits {
+        /// Maximum concurrent attempts at its messages, in each process that it affects.
+        concurrency: Option<AtLeastOne>,
+        /// Maximum messages of it started per second, in each process that it affects.
+        rate: Option<f64>,
+        /// Maximum messages that its route holds beyond those that run, in each process that it
+        /// affects.
+        prefetch: Option<usize>,
+    }
+}
+
+/// Pauses a queue.
+pub struct PauseVerb;
+/// Resumes a queue.
+pub struct ResumeVerb;
+/// Changes limits of a queue.
+pub struct LimitVerb;
+
+/// The fields of limits in forms.
+pub(super) const CONCURRENCY: FormField = FormField {
+    name: "concurrency",
+    label: "Concurrency",
+    help: "Maximum concurrent attempts. Empty: as configured.",
+    kind: FieldKind::Limit,
+};
+pub(super) const PREFETCH: FormField = FormField {
+    name: "prefetch",
+    label: "Prefetch",
+    help: "Maximum messages held beyond those that run. Empty: as configured.",
+    kind: FieldKind::Limit,
+};
+const RATE: FormField = FormField {
+    name: "rate",
+    label: "Rate",
+    help: "Maximum messages started per second. Empty: as configured.",
+    kind: FieldKind::Limit,
+};
+
+/// Declares a command that changes a setting of a queue.
+const fn control(name: &'static str, about: &'static str, help: &'static str) -> Command {
+    Command {
+        json: "Print JSON: {\"target\",\"affects\",\"until\",\"within_s\",\"process\"}",
+        ..Command::new(name, about, help)
+    }
+}
+
+#[async_trait::async_trait]
+impl Operation for PauseVerb {
+    type Request = NoFields;
+    type Answer = ControlResult;
+
+    const DECLARED: OperationDeclaration = OperationDeclaration {
+        forms: &[Form::new(
+            "pause-queue",
+            Target::Queue,
+            "Pause this queue?",
+            "Pause",
+        )],
+        command: Some(Command {
+            more: SHARED,
+            ..control(
+                "pause",
+                "Stop receiving from a queue without stopping processes",
+                PAUSE,
+            )
+        }),
+        ..OperationDeclaration::new(
+            "/api/v1/queues/{queue}/pause",
+            "Pauses a queue: no more messages are received, and held ones that have not started \
+             are given back.",
+        )
+    };
+
+    async fn run(_: NoFields, call: &VerbCall<'_>) -> VerbResult<ControlResult> {
+        change(call, &paused(true), "queue paused").await
+    }
+
+    fn lines(asked: &TypedRequest<'_>, answer: &ControlResult) -> Vec<String> {
+        vec![line(asked, "paused", answer)]
+    }
+
+    fn printed(_: &TypedRequest<'_>, answer: &ControlResult) -> Value {
+        printed(answer)
+    }
+}
+
+#[async_trait::async_trait]
+impl Operation for ResumeVerb {
+    type Request = NoFields;
+    type Answer = ControlResult;
+
+    const DECLARED: OperationDeclaration = OperationDeclaration {
+        forms: &[Form::new(
+            "resume-queue",
+            Target::Queue,
+            "Resume this queue?",
+            "Resume",
+        )],
+        command: Some(control(
+            "resume",
+            "Receive from a paused queue again",
+            "Examples:\n  dispatcher resume redis:payments",
+        )),
+        ..OperationDeclaration::new("/api/v1/queues/{queue}/resume", "Resumes a queue.")
+    };
+
+    async fn run(_: NoFields, call: &VerbCall<'_>) -> VerbResult<ControlResult> {
+        change(call, &paused(false), "queue resumed").await
+    }
+
+    fn lines(asked: &TypedRequest<'_>, answer: &ControlResult) -> Vec<String> {
+        vec![line(asked, "resumed", answer)]
+    }
+
+    fn printed(_: &TypedRequest<'_>, answer: &ControlResult) -> Value {
+        printed(answer)
+    }
+}
+
+#[async_trait::async_trait]
+impl Operation for LimitVerb {
+    type Request = QueueLimits;
+    type Answer = ControlResult;
+
+    const DECLARED: OperationDeclaration = OperationDeclaration {
+        forms: &[Form {
+            fields: &[CONCURRENCY, RATE, PREFETCH],
+            ..Form::new(
+                "limit-queue",
+                Target::Queue,
+                "Change limits of this queue",
+                "Change",
+            )
+        }],
+        command: Some(Command {
+            more: SHARED,
+            needs_one_of: &["concurrency", "rate", "prefetch"],
+            reset: Some("Reset all limits to the configured ones, except those given with it"),
+            ..control(
+                "limit",
+                "Change limits of a queue without restarting processes",
+                LIMIT,
+            )
+        }),
+        ..OperationDeclaration::new(
+            "/api/v1/queues/{queue}/limits",
+            "Changes limits of a queue; `null` resets one to the configured value.",
+        )
+    };
+
+    async fn run(request: QueueLimits, call: &VerbCall<'_>) -> VerbResult<ControlResult> {
+        let QueueLimits {
+            concurrency,
+            rate,
+            prefetch,
+        } = request;
+        let limits = ControlChange {
+            paused: None,
+            concurrency: concurrency.map(|limit| limit.map(|limit| limit.0)),
+            rate,
+            prefetch,
+        };
+        if limits == ControlChange::default() {
+            return Err(nothing("concurrency, rate or prefetch"));
+        }
+        change(call, &limits, "queue limited").await
+    }
+
+    fn lines(asked: &TypedRequest<'_>, answer: &ControlResult) -> Vec<String> {
+        vec![line(asked, "limited", answer)]
+    }
+
+    fn printed(_: &TypedRequest<'_>, answer: &ControlResult) -> Value {
+        printed(answer)
+    }
+}
+
+fn paused(paused: bool) -> ControlChange {
+    ControlChange {
+        paused: Some(paused),
+        ..ControlChange::default()
+    }
+}
+
+async fn change(
+    call: &VerbCall<'_>,
+    change: &ControlChange,
+    what: &'static str,
+) -> VerbResult<ControlResult> {
+    let result = call.site.change_queue(call.target, change).await?;
+    Ok(controlled(what, result))
+}
+
+/// Returns the log entry of a change.
+pub(super) fn controlled(
+    what: &'static str,
+    result: ControlResult,
+) -> (ControlResult, ActionEntry) {
+    let done = ActionEntry {
+        change: Some((what, result.target.clone())),
+        ..ActionEntry::new(&result.target, result.queues.len() as u64)
+    };
+    (result, done)
+}
+
+/// Returns the problem of a request that changes nothing.
+pub(super) fn nothing(wanted: &str) -> CallProblem {
+    CallProblem::fields(vec![FieldProblem::new("", "it changes nothing", wanted)])
+}
+
+/// Describes which processes apply the change.
+fn line(asked: &TypedRequest<'_>, done: &str, answer: &ControlResult) -> String {
+    let queue = asked.target;
+    if answer.affects == "all-processes" {
+        let within = answer.within_s;
+        return format!(
+            "{queue} {done} for all processes that read it, within {within} s, until it is changed"
+        );
+    }
+    let process = &answer.process;
+    format!("{queue} {done} for process {process} alone, until it ends")
+}
+
+/// Returns the JSON output. It names no process if all processes apply the change through the
+/// store.
+fn printed(answer: &ControlResult) -> Value {
+    let process = if answer.affects != "all-processes" {
+        Some(&answer.process)
+    } else {
+        None
+    };
+    json!({
+        "target": answer.target,
+        "affects": answer.affects,
+        "until": answer.until,
+        "within_s": answer.within_s,
+        "process": process,
+    })
+}
+
+const SHARED: &str = "\
+On Redis, DynamoDB and local queues it is stored with the queue: it applies to all processes that
+read the queue, within 5 seconds, and to those that start later, until it is changed again. SQS
+cannot store it, so it applies to one process until that process ends: name the process with
+--admin.";
+
+const PAUSE: &str = "\
+Examples:
+  dispatcher pause redis:payments
+  dispatcher pause payments --admin 127.0.0.1:9090 --admin-token-file token
+      one process, on SQS
+
+No more messages are received. Running attempts finish. Held messages that have not started are
+given back without counting an attempt.";
+
+const LIMIT: &str = "\
+Examples:
+  dispatcher limit redis:payments --rate 5
+  dispatcher limit local:mail --concurrency 2 --prefetch 0
+  dispatcher limit redis:payments --reset
+
+Each process that reads the queue has these limits, in place of the configured ones.";

@@ -1,0 +1,171 @@
+//! The state of each route's control loop, as metrics. Knows only the routes' names; the owner
+//! supplies the values.
+
+use dispatcher_core::scheduler::figures::Figures;
+use dispatcher_core::telemetry::metrics::registry::{
+    Metric, MetricFamily, MetricSample, MetricValue, Unit,
+};
+use parking_lot::Mutex;
+
+/// CloudWatch's name for `route_circuit_open`.
+pub const CIRCUIT_OPEN: &str = "CircuitOpen";
+
+type Ask = Box<dyn Fn() -> Figures + Send + Sync>;
+
+/// The routes of a process.
+#[derive(Default)]
+pub struct Routes(Mutex<Vec<(String, Ask)>>);
+
+/// A gauge of a route, and the function that reads it.
+type RouteGauge = (Metric, fn(&Figures) -> Option<f64>);
+
+const GAUGES: [RouteGauge; 9] = [
+    (
+        Metric::gauge(
+            "route_attempt_median_seconds",
+            Unit::Seconds,
+            "How long an attempt occupies a worker: the median of the last 63.",
+        ),
+        |of| of.hand_over.map(|took| took.as_secs_f64()),
+    ),
+    (
+        Metric::gauge(
+            "route_in_flight",
+            Unit::Messages,
+            "Messages held now, started or not.",
+        ),
+        |of| count(of.in_flight),
+    ),
+    (
+        Metric::gauge(
+            "route_in_flight_limit",
+            Unit::Messages,
+            "Maximum messages that may be held.",
+        ),
+        |of| count(of.in_flight_limit),
+    ),
+    (
+        Metric::gauge("route_attempts", Unit::Attempts, "Running attempts."),
+        |of| count(of.attempts),
+    ),
+    (
+        Metric::gauge(
+            "route_attempts_limit",
+            Unit::Attempts,
+            "Maximum running attempts.",
+        ),
+        |of| count(of.attempts_limit),
+    ),
+    (
+        Metric::gauge(
+            "route_utilization_ratio",
+            Unit::Ratio,
+            "Running attempts by their maximum: 1 where every one that may run does.",
+        ),
+        |of| Some(count(of.attempts)? / count(of.attempts_limit).filter(|limit| *limit > 0.0)?),
+    ),
+    (
+        Metric::gauge(
+            "route_circuit_open",
+            Unit::Switch,
+            "Whether the circuit is open: the handler answered that what it needs is unavailable, and only probes are started.",
+        ),
+        |of| Some(f64::from(u8::from(of.circuit_open))),
+    ),
+    (
+        Metric::gauge(
+            "route_call_wait_seconds",
+            Unit::Seconds,
+            "How long a receive waits for more free permits, so that it can ask for more messages.",
+        ),
+        |of| Some(of.wait.as_secs_f64()),
+    ),
+    (
+        Metric::gauge("route_polls", Unit::Polls, "Outstanding receives."),
+        |of| count(of.polls),
+    ),
+];
+
+fn count(count: usize) -> Option<f64> {
+    u32::try_from(count).ok().map(f64::from)
+}
+
+impl Routes {
+    /// Adds a route. `ask` returns its figures; it must be fast and callable on any thread.
+    pub fn add(&self, name: &str, ask: impl Fn() -> Figures + Send + Sync + 'static) {
+        let mut routes = self.0.lock();
+        routes.push((name.to_owned(), Box::new(ask)));
+    }
+
+    /// Returns the name of each route and whether its circuit is open.
+    pub fn circuits(&self) -> Vec<(String, bool)> {
+        let routes = self.0.lock();
+        routes
+            .iter()
+            .map(|(name, ask): &(String, Ask)| (name.clone(), ask().circuit_open))
+            .collect()
+    }
+
+    /// Returns all gauges of all routes. An unknown value has no sample.
+    pub fn families(&self) -> Vec<MetricFamily> {
+        let routes = self.0.lock();
+        let asked: Vec<(&String, Figures)> =
+            routes.iter().map(|(name, ask)| (name, ask())).collect();
+        GAUGES
+            .iter()
+            .map(|(metric, read): &RouteGauge| {
+                metric.family(
+                    &["route"],
+                    asked
+                        .iter()
+                        .filter_map(|(route, figures): &(&String, Figures)| {
+                            let value = MetricValue::Level(read(figures)?);
+                            Some(MetricSample::new([route.as_str()], value))
+                        }),
+                )
+            })
+            .collect()
+    }
+}
+
+impl std::fmt::Debug for Routes {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Routes").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prometheus::TextFormat;
+    use std::time::Duration;
+
+    #[test]
+    fn every_gauge_has_a_line_per_route_and_unknown_values_have_none() {
+        let routes = Routes::default();
+        routes.add("a\"b", || Figures {
+            hand_over: Some(Duration::from_millis(1_500)),
+            in_flight: 12,
+            in_flight_limit: 22,
+            circuit_open: true,
+            ..Figures::default()
+        });
+        routes.add("new", Figures::default);
+        let text = TextFormat::OpenMetrics.text(&routes.families(), &[]);
+        for line in [
+            "# TYPE dispatcher_route_attempt_median_seconds gauge",
+            "dispatcher_route_attempt_median_seconds{route=\"a\\\"b\"} 1.5",
+            "dispatcher_route_in_flight{route=\"a\\\"b\"} 12",
+            "dispatcher_route_in_flight_limit{route=\"a\\\"b\"} 22",
+            "dispatcher_route_circuit_open{route=\"a\\\"b\"} 1",
+            "dispatcher_route_circuit_open{route=\"new\"} 0",
+            "dispatcher_route_polls{route=\"new\"} 0",
+        ] {
+            assert!(
+                text.lines().any(|other| other == line),
+                "{line} not in\n{text}"
+            );
+        }
+        assert!(!text.contains("hand_over_seconds{route=\"new\"}"), "{text}");
+    }
+}

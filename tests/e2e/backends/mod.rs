@@ -1,0 +1,10 @@
+//! Each backend as its users see it.
+
+mod backup;
+mod bodies;
+mod data_files;
+mod disk_full;
+pub(crate) mod dynamodb;
+mod missing_counts;
+pub(crate) mod redis;
+pub(crate) mod sqs;

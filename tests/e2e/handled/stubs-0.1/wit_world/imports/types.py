@@ -1,1 +1,0 @@
-"""None of them."""

@@ -1,1 +1,0 @@
-"""Of no world: a stub."""

@@ -1,1 +1,0 @@
-"""The contract's nouns, which no check of a project needs."""

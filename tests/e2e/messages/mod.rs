@@ -1,0 +1,8 @@
+//! The life of one message.
+
+mod envelopes;
+mod filter;
+mod first_id;
+mod idempotency;
+pub(crate) mod leases;
+mod verdicts;

@@ -1,0 +1,12 @@
+//! Configuration, packages and documents.
+
+mod aws_environment;
+mod bad_input;
+mod book;
+mod packaging;
+mod quickstart;
+mod readme;
+mod real_aws;
+mod recording;
+mod secrets;
+mod service_manager;

@@ -1,0 +1,6 @@
+//! Events, metrics and traces.
+
+mod events;
+mod metrics;
+mod monitoring;
+mod traces;
