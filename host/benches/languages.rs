@@ -62,13 +62,14 @@ fn main() {
     };
     let runtime = begin();
     println!(
-        "{:<16}{:>10}{:>11}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>12}",
+        "{:<16}{:>10}{:>11}{:>10}{:>10}{:>10}{:>8}{:>10}{:>10}{:>10}{:>10}{:>12}",
         "component",
         "KiB",
         "compile s",
         "load ms",
         "fresh µs",
         "p99",
+        "faults",
         "warm µs",
         "p99",
         "reused µs",
@@ -97,12 +98,13 @@ fn measure(runtime: &Runtime, file: &Path) -> String {
     let reused = attempts(&load(runtime, file, Kind::Reused), MOST, Duration::ZERO);
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     format!(
-        "{name:<16}{:>10}{:>11.2}{:>10.2}{:>10.1}{:>10.1}{:>10.1}{:>10.1}{:>10.1}{:>10.1}",
+        "{name:<16}{:>10}{:>11.2}{:>10.2}{:>10.1}{:>10.1}{:>8}{:>10.1}{:>10.1}{:>10.1}{:>10.1}",
         size / 1024,
         compiled.as_secs_f64(),
         loaded.as_secs_f64() * 1e3,
         fresh.p50,
         fresh.p99,
+        fresh.faults,
         warm.p50,
         warm.p99,
         reused.p50,
@@ -145,6 +147,8 @@ fn load(runtime: &Runtime, file: &Path, kind: Kind) -> LoadedPlugin {
 struct LanguageCost {
     p50: f64,
     p99: f64,
+    /// Pages that an attempt touched first, or first wrote to.
+    faults: u64,
 }
 
 /// At most so many, with a pause before each.
@@ -155,6 +159,7 @@ fn attempts(plugin: &LoadedPlugin, most: usize, pause: Duration) -> LanguageCost
     }
     let (start, mut samples) = (clock::now(), Vec::new());
     let mut before = start;
+    let faults = page_faults();
     while before.since(start) < SPAN && samples.len() < most {
         if !pause.is_zero() {
             std::thread::sleep(pause);
@@ -165,12 +170,23 @@ fn attempts(plugin: &LoadedPlugin, most: usize, pause: Duration) -> LanguageCost
         samples.push(after.since(before));
         before = after;
     }
+    let faults = (page_faults() - faults) / samples.len() as u64;
     samples.sort_unstable();
     let at = |share: usize| samples[samples.len() * share / 100].as_secs_f64() * 1e6;
     LanguageCost {
         p50: at(50),
         p99: at(99),
+        faults,
     }
+}
+
+/// The page faults of this process that read nothing from a disk; 0 where Linux does not tell.
+fn page_faults() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The second field, in parentheses, may have spaces.
+    let fields = text.rsplit(')').next().unwrap_or_default();
+    let field = fields.split_whitespace().nth(7);
+    field.and_then(|field| field.parse().ok()).unwrap_or(0)
 }
 
 /// KiB of this process alone that one instance holds after an attempt: so many plugins of the

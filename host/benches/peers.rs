@@ -68,7 +68,7 @@ use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::{Duration, UNIX_EPOCH};
 use support::figures::Samples;
-use support::peers::Peers;
+use support::peers::{ORDER, Peers};
 use support::program::{AWS, Program, dispatcher, plugin, print_size};
 
 /// How long a server may take to answer first.
@@ -298,7 +298,7 @@ fn sqs(data: &Path, peers: Option<&Peers>, extent: Extent) {
         if let Some(peers) = peers {
             let url = &url;
             all.push(peer(name, JobKind::Dispatcher, move |job: &Job| {
-                peers.consumers((url, job.queue), mode, job.loops(), job.wait_s)
+                peers.consumers((url, job.queue), mode, job.loops(), job.wait_s, ORDER[0])
             }));
         }
     }

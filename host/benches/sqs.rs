@@ -25,7 +25,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 use support::figures::Samples;
-use support::peers::Peers;
+use support::peers::{ORDER, ORDER_OF_PACKAGES, Peers};
 use support::program::{AWS, BINARY, Program, command_of, dispatcher, plugin, print_size};
 
 const MESSAGES: usize = 100_000;
@@ -196,7 +196,7 @@ fn drained_by(
 }
 
 /// What people use instead, and the program with handlers of other languages: all look at the same
-/// order, at 50 at once or with five loops.
+/// order, at 50 at once or with five loops. The last rows of each validate it with zod and marshmallow.
 fn peers(data: &Path) {
     const MESSAGES: usize = 20_000;
     const LOOPS: usize = 5;
@@ -224,13 +224,25 @@ fn peers(data: &Path) {
         let programs: Vec<_> = commands.into_iter().map(Program::start).collect();
         drained_by(&mut server, queue, name, &programs, &order, MESSAGES)
     };
-    let consumers = |mode: &str| vec![peers.consumers((&url, mode), mode, LOOPS, 1)];
-    let singly = drain("singly", "sqs-consumer × 5, singly", consumers("singly"));
+    let consumers = |queue: &str, mode: &str, module: &str| {
+        vec![peers.consumers((&url, queue), mode, LOOPS, 1, module)]
+    };
+    let boto3 =
+        |queue: &str, module: &str| vec![peers.boto3(&url, queue, &LOOPS.to_string(), module)];
+    let command = consumers("singly", "singly", ORDER[0]);
+    let singly = drain("singly", "sqs-consumer × 5, singly", command);
     singly.print(None, None);
-    let batch = drain("batch", "sqs-consumer × 5, batch", consumers("batch"));
+    let command = consumers("batch", "batch", ORDER[0]);
+    let batch = drain("batch", "sqs-consumer × 5, batch", command);
     batch.print(Some(&singly), None);
-    let boto3 = vec![peers.boto3(&url, "boto3", &LOOPS.to_string())];
-    drain("boto3", "boto3 loop × 5 threads", boto3).print(Some(&singly), Some(&batch));
+    let command = boto3("boto3", ORDER[1]);
+    drain("boto3", "boto3 loop × 5 threads", command).print(Some(&singly), Some(&batch));
+    let [zod, marshmallow] = ORDER_OF_PACKAGES;
+    let command = consumers("singly-zod", "singly", zod);
+    drain("singly-zod", "sqs-consumer, singly, zod", command).print(Some(&singly), Some(&batch));
+    let command = boto3("boto3-marshmallow", marshmallow);
+    drain("boto3-marshmallow", "boto3 loop, marshmallow", command)
+        .print(Some(&singly), Some(&batch));
     let run = |words: &[&str]| {
         let common = [
             "--endpoint-url",
@@ -242,9 +254,13 @@ fn peers(data: &Path) {
         ];
         dispatcher(data, &[words, &common].concat())
     };
+    let with_packages = peers.components(Path::new(BINARY)).unwrap_or_else(|why| {
+        println!("left out: {why}");
+        Vec::new()
+    });
     let example = plugin("order-check");
     let given = std::env::args().filter(|word| word.ends_with(".wasm"));
-    for file in std::iter::once(example).chain(given) {
+    for file in std::iter::once(example).chain(given).chain(with_packages) {
         let stem = Path::new(&file).file_stem().unwrap_or_default();
         let stem = stem.to_string_lossy().into_owned();
         for (kind, reuse) in [("fresh", "1"), ("reused", "1000000")] {

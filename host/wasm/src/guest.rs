@@ -75,6 +75,8 @@ enum GuestWork {
 /// The data of one instance's store.
 pub(super) struct Guest {
     work: GuestWork,
+    /// The ticks for which its attempt has computed.
+    ticks: u32,
     pub(super) limits: InstanceLimits,
     settings: Arc<GuestSettings>,
     limit: InvocationLimit,
@@ -119,6 +121,7 @@ impl Guest {
     fn working_on(work: GuestWork, settings: Arc<GuestSettings>) -> Self {
         Self {
             work,
+            ticks: 0,
             limits: InstanceLimits::new(settings.max_memory, Arc::clone(&settings.tally)),
             limit: InvocationLimit::new(settings.max_memory),
             settings,
@@ -142,12 +145,19 @@ impl Guest {
         if let GuestWork::Ahead(_) = self.work {
             self.limit.open();
         }
+        self.ticks = 0;
         self.limits.begin();
         self.causes.clear();
         if let Some(wasi) = &self.wasi {
             wasi.output.begin(label(&attempt));
         }
         self.work = GuestWork::One(attempt);
+    }
+
+    /// Counts a tick for which its attempt has computed, and returns how many that are.
+    pub(super) fn count_tick(&mut self) -> u32 {
+        self.ticks = self.ticks.saturating_add(1);
+        self.ticks
     }
 
     /// Returns the attempts of a shared instance.
@@ -191,6 +201,13 @@ impl Guest {
     pub(super) fn printed(&self) -> Vec<PrintedLine> {
         let wasi = self.wasi.as_ref();
         wasi.map(|wasi| wasi.output.last()).unwrap_or_default()
+    }
+
+    /// Drops the lines of a panic that the record of the failed attempt has whole.
+    pub(super) fn reported(&self) {
+        if let Some(wasi) = &self.wasi {
+            wasi.output.reported();
+        }
     }
 
     /// Whether Python's interpreter has printed that a coroutine was never awaited.

@@ -96,9 +96,9 @@ impl LoadedPlugin {
             unreachable!("given above");
         };
         let guest = live.store.data_mut();
-        guest.end();
         match answer {
             Ok(mut verdicts) => {
+                guest.end();
                 let is_lost = loaded.drops_coroutines && guest.has_lost_coroutine();
                 if is_lost {
                     verdicts = retry_all(attempt, failure_reason::of_lost_coroutine());

@@ -90,6 +90,8 @@ struct OutputLines {
     message_id: Option<String>,
     count: u64,
     last: VecDeque<PrintedLine>,
+    /// The lines of a panic that are not logged yet: the record of the failed attempt has them, too.
+    panic: Vec<String>,
     /// Whether Python's interpreter has printed that a coroutine was never awaited.
     has_lost_coroutine: bool,
     stdout: Partial,
@@ -113,6 +115,7 @@ impl Output {
             message_id,
             count: 0,
             last: VecDeque::new(),
+            panic: Vec::new(),
             has_lost_coroutine: false,
             stdout: Partial::default(),
             stderr: Partial::default(),
@@ -156,11 +159,18 @@ impl Output {
         self.lines().has_lost_coroutine
     }
 
-    /// Returns the last lines, the oldest first, after logging those that have not ended.
+    /// Returns the last lines, the oldest first, with those that have not ended.
     pub(super) fn last(&self) -> Vec<PrintedLine> {
         let mut lines = self.lines();
-        lines.end();
+        lines.end_lines();
         lines.last.iter().cloned().collect()
+    }
+
+    /// Drops the lines of a panic that the record of the failed attempt has whole.
+    pub(super) fn reported(&self) {
+        let mut lines = self.lines();
+        let OutputLines { panic, last, .. } = &mut *lines;
+        panic.retain(|line| last.iter().all(|kept| kept.line != *line));
     }
 
     fn lines(&self) -> MutexGuard<'_, OutputLines> {
@@ -185,22 +195,37 @@ impl OutputLines {
         }
     }
 
-    /// Logs the line that has just ended.
+    /// Logs the line that has just ended, unless it is empty.
     fn line(&mut self, stream: Stream) {
         self.count += 1;
         let line = self.partial(stream).take();
         self.has_lost_coroutine |= stream == Stream::Stderr && is_lost_coroutine(&line);
+        if line.trim().is_empty() {
+            return;
+        }
         self.remember(stream.name(), &line);
-        if self.count <= MAX_LINES {
+        if self.count > MAX_LINES {
+            return;
+        }
+        if stream == Stream::Stderr && (!self.panic.is_empty() || begins_panic(&line)) {
+            self.panic.push(line);
+            // The record of the failed attempt has no room for all of them.
+            if self.panic.len() > LAST.0 {
+                self.log_panic();
+            }
+        } else {
             self.log(stream, &line);
         }
     }
 
-    /// Keeps a line among the last ones, unless it is empty.
-    fn remember(&mut self, stream: &'static str, line: &str) {
-        if line.trim().is_empty() {
-            return;
+    fn log_panic(&mut self) {
+        for line in std::mem::take(&mut self.panic) {
+            self.log(Stream::Stderr, &line);
         }
+    }
+
+    /// Keeps a line among the last ones.
+    fn remember(&mut self, stream: &'static str, line: &str) {
         if self.last.len() == LAST.0 {
             self.last.pop_front();
         }
@@ -229,7 +254,9 @@ impl OutputLines {
     fn log_entry(&mut self, entry: &LogEntry) {
         self.count += 1;
         let text = escape_control_characters(cut(&entry.text, MAX_LINE));
-        self.remember(LOGGED, &text);
+        if !text.trim().is_empty() {
+            self.remember(LOGGED, &text);
+        }
         if self.count > MAX_LINES {
             return;
         }
@@ -263,12 +290,17 @@ impl OutputLines {
     }
 
     fn end(&mut self) {
+        self.end_lines();
+        self.log_panic();
+        self.more();
+    }
+
+    fn end_lines(&mut self) {
         for stream in [Stream::Stdout, Stream::Stderr] {
             if !self.partial(stream).is_empty() {
                 self.line(stream);
             }
         }
-        self.more();
     }
 
     fn more(&mut self) {
@@ -315,6 +347,11 @@ impl Partial {
 /// Whether a line is the warning of Python's interpreter about a coroutine that nothing awaited.
 fn is_lost_coroutine(line: &str) -> bool {
     line.contains("RuntimeWarning: coroutine ") && line.ends_with(" was never awaited")
+}
+
+/// Whether a line is the first that Rust prints of a panic.
+fn begins_panic(line: &str) -> bool {
+    line.starts_with("thread '") && line.contains(" panicked at ")
 }
 
 /// Returns the beginning of a text, of at most this many bytes.

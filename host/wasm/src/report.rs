@@ -150,6 +150,7 @@ fn report_trap(guest: &Guest, fill: impl FnOnce(&mut TrapScene)) {
         None if scene.trace.is_empty() && scene.printed.is_empty() && !scene.waited => {}
         None => scene.log(),
     }
+    guest.reported();
 }
 
 fn frames(all: &[FrameInfo]) -> (Vec<Frame>, usize) {

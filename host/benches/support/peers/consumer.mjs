@@ -1,9 +1,9 @@
-// npm sqs-consumer as its README has it: node consumer.mjs ENDPOINT QUEUE singly|batch CONSUMERS WAIT_S
+// npm sqs-consumer as its README has it: node consumer.mjs ENDPOINT QUEUE singly|batch CONSUMERS WAIT_S MODULE
 import { SQSClient } from '@aws-sdk/client-sqs';
 import { Consumer } from 'sqs-consumer';
-import { handle } from './order.mjs';
 
-const [endpoint, queue, mode, count, wait] = process.argv.slice(2);
+const [endpoint, queue, mode, count, wait, module] = process.argv.slice(2);
+const { handle } = await import(module);
 const handlers =
   mode === 'batch'
     ? { handleMessageBatch: async (messages) => (messages.forEach((one) => handle(one.Body)), messages) }

@@ -1,8 +1,9 @@
-# The loop that people write with boto3: python loop.py ENDPOINT QUEUE THREADS
-import json, sys, threading
+# The loop that people write with boto3: python loop.py ENDPOINT QUEUE THREADS MODULE
+import importlib, sys, threading
 import boto3
 
-endpoint, queue, threads = sys.argv[1:]
+endpoint, queue, threads, module = sys.argv[1:]
+look_at = importlib.import_module(module).look_at
 url = f"{endpoint}/000000000000/{queue}"
 
 def work():
@@ -10,8 +11,7 @@ def work():
     while True:
         messages = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=1).get("Messages", [])
         for message in messages:
-            if not isinstance(json.loads(message["Body"]).get("id"), str):
-                raise ValueError("`id`: wanted a string")
+            look_at(message["Body"])
         if messages:
             entries = [{"Id": str(n), "ReceiptHandle": m["ReceiptHandle"]} for n, m in enumerate(messages)]
             failed = sqs.delete_message_batch(QueueUrl=url, Entries=entries).get("Failed")

@@ -6,14 +6,23 @@ use super::program::AWS;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PACKAGES: [(&str, &str); 5] = [
+const ZOD: &str = "4.6.7";
+const PACKAGES: [(&str, &str); 6] = [
     ("sqs-consumer", "14.2.8"),
     ("@aws-sdk/client-sqs", "3.1169.0"),
     ("express", "5.3.0"),
     ("bullmq", "6.7.0"),
     ("ioredis", "6.0.0"),
+    ("zod", ZOD),
 ];
 const BOTO3: &str = "boto3==1.43.106";
+const MARSHMALLOW: &str = "marshmallow==4.1.0";
+/// The modules with the handlers of the peers: with what the language has, and with a package.
+pub(crate) const ORDER: [&str; 2] = ["./order.mjs", "order"];
+pub(crate) const ORDER_OF_PACKAGES: [&str; 2] = ["./order_zod.mjs", "order_marshmallow"];
+
+const ORDER_ZOD: &str = include_str!("order_zod.mjs");
+const ORDER_MARSHMALLOW: &str = include_str!("order_marshmallow.py");
 
 /// The peers, ready to run.
 pub(crate) struct Peers {
@@ -34,6 +43,9 @@ impl Peers {
             ("express.mjs", include_str!("express.mjs")),
             ("loop.py", include_str!("loop.py")),
             ("order.mjs", include_str!("order.mjs")),
+            ("order.py", include_str!("order.py")),
+            ("order_marshmallow.py", ORDER_MARSHMALLOW),
+            ("order_zod.mjs", ORDER_ZOD),
             ("worqr.mjs", include_str!("worqr.mjs")),
             ("package.json", "{\"private\": true}"),
         ] {
@@ -43,14 +55,14 @@ impl Peers {
         // Its packages may outlive it.
         let mut node = Command::new("node");
         node.arg("--version");
-        peers.run(node)?;
+        peers.run(&mut node)?;
         let missing = |(name, version)| peers.version(name).as_deref() != Some(version);
         if PACKAGES.into_iter().any(missing) {
             let mut install = Command::new("npm");
             // What they depend on is of one day too, so that runs compare.
             install.args(["install", "--no-audit", "--no-fund", "--before=2026-11-17"]);
             install.args(PACKAGES.map(|(name, version)| format!("{name}@{version}")));
-            peers.run(install)?;
+            peers.run(&mut install)?;
         }
         Ok(peers)
     }
@@ -63,10 +75,10 @@ impl Peers {
         if !self.folder.join("venv/bin/boto3").exists() {
             let mut make = Command::new("python3");
             make.args(["-m", "venv", "venv"]);
-            self.run(make)?;
+            self.run(&mut make)?;
             let mut install = Command::new("venv/bin/pip");
-            install.args(["install", "--quiet", BOTO3]);
-            self.run(install)?;
+            install.args(["install", "--quiet", BOTO3, MARSHMALLOW]);
+            self.run(&mut install)?;
             std::fs::write(self.folder.join("venv/bin/boto3"), BOTO3)
                 .map_err(|error| error.to_string())?;
         }
@@ -81,7 +93,7 @@ impl Peers {
         Some(package["version"].as_str()?.to_owned())
     }
 
-    fn run(&self, mut command: Command) -> Result<(), String> {
+    fn run(&self, command: &mut Command) -> Result<(), String> {
         let output = command.current_dir(&self.folder).output();
         let output = output.map_err(|error| format!("{command:?}: {error}"))?;
         if output.status.success() {
@@ -101,17 +113,18 @@ impl Peers {
     }
 
     /// So many consumers of npm sqs-consumer in one process, with long polls of `wait_s`; `mode`:
-    /// `singly` or `batch`.
+    /// `singly` or `batch`; `module` has the handler.
     pub(crate) fn consumers(
         &self,
         (endpoint, queue): (&str, &str),
         mode: &str,
         count: usize,
         wait_s: u32,
+        module: &str,
     ) -> Command {
         let mut command = self.command("node", "consumer.mjs");
         command.args([endpoint, queue, mode, &count.to_string()]);
-        command.arg(wait_s.to_string());
+        command.args([&wait_s.to_string(), module]);
         command
     }
 
@@ -131,11 +144,17 @@ impl Peers {
         command
     }
 
-    /// A loop on boto3 in each of so many threads.
-    pub(crate) fn boto3(&self, endpoint: &str, queue: &str, threads: &str) -> Command {
+    /// A loop on boto3 in each of so many threads; `module` has the handler.
+    pub(crate) fn boto3(
+        &self,
+        endpoint: &str,
+        queue: &str,
+        threads: &str,
+        module: &str,
+    ) -> Command {
         let python = self.folder.join("venv/bin/python");
         let mut command = self.command(&python.to_string_lossy(), "loop.py");
-        command.args([endpoint, queue, threads]);
+        command.args([endpoint, queue, threads, module]);
         // It does not read AWS_REGION.
         command.env("AWS_DEFAULT_REGION", "us-east-1");
         command
@@ -145,4 +164,57 @@ impl Peers {
     pub(crate) fn express(&self) -> Command {
         self.command("node", "express.mjs")
     }
+
+    /// Builds the components whose handlers use those packages, and returns their paths.
+    ///
+    /// # Errors
+    /// The command that failed.
+    pub(crate) fn components(&self, dispatcher: &Path) -> Result<Vec<String>, String> {
+        let script = "import { handle } from './order_zod.mjs';\n\
+                      export const handler = { handle: (message) => handle(message.body) };\n";
+        let app = "from order_marshmallow import look_at\n\n\n\
+                   def handle(message):\n    look_at(message.body)\n";
+        let javascript = self.project(dispatcher, "javascript", "zod", |project| {
+            write(&project.join("handler.js"), script)?;
+            write(&project.join("order_zod.mjs"), ORDER_ZOD)?;
+            let mut add = Command::new("npm");
+            add.args(["install", "--no-audit", "--no-fund", "--prefix"]);
+            self.run(add.args([project, Path::new(&format!("zod@{ZOD}"))]))
+        })?;
+        let python = self.project(dispatcher, "python", "marshmallow", |project| {
+            write(&project.join("app.py"), app)?;
+            write(&project.join("order_marshmallow.py"), ORDER_MARSHMALLOW)?;
+            let list = project.join("requirements.txt");
+            let tools = std::fs::read_to_string(&list).map_err(|error| error.to_string())?;
+            write(&list, &format!("{tools}\n{MARSHMALLOW}\n"))
+        })?;
+        let built = [javascript, python];
+        Ok(built
+            .map(|file| file.to_string_lossy().into_owned())
+            .to_vec())
+    }
+
+    /// Creates a project of this language, changes it and builds it.
+    fn project(
+        &self,
+        dispatcher: &Path,
+        language: &str,
+        name: &str,
+        change: impl FnOnce(&Path) -> Result<(), String>,
+    ) -> Result<PathBuf, String> {
+        let project = self.folder.join(name);
+        let built = project.join("build").join(format!("{name}.wasm"));
+        if !project.exists() {
+            let mut new = Command::new(dispatcher);
+            self.run(new.args(["plugin", "new", "--lang", language, name]))?;
+            change(&project)?;
+        }
+        let mut build = Command::new(dispatcher);
+        self.run(build.args(["plugin", "build", name]))?;
+        Ok(built)
+    }
+}
+
+fn write(file: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))
 }

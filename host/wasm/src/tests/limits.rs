@@ -23,6 +23,21 @@ fn endless_loop_yields_to_others_on_its_thread() {
     }
 }
 
+/// An attempt that yields after the first tick would leave its instance beside those of the others.
+#[test]
+fn attempt_of_a_few_ticks_ends_in_one_poll() {
+    let runtime = runtime(1);
+    for options in [options(), reusing(10)] {
+        let plugin = load(&runtime, "verdicts", options);
+        for _ in 0..3 {
+            let mut attempt = plugin.handle(attempt(&["loop-for:5"], LONG));
+            let mut context = Context::from_waker(Waker::noop());
+            let ended = attempt.as_mut().poll(&mut context);
+            assert_eq!(ended, Poll::Ready(vec![Verdict::Done]));
+        }
+    }
+}
+
 #[test]
 fn memory_limit_is_named_in_the_failure() {
     let plugin = verdicts();

@@ -24,19 +24,8 @@ pub(super) type Line = (String, String, String, String);
 
 /// What guests print while `work` runs.
 pub(super) fn printed(work: impl FnOnce()) -> Vec<Line> {
-    let sink = Sink::default();
-    let writer = sink.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .json()
-        .with_writer(move || writer.clone())
-        .finish();
-    tracing::subscriber::with_default(subscriber, work);
-    let bytes = sink.0.lock().unwrap();
-    let events = bytes
-        .split(|byte| *byte == b'\n')
-        .filter(|line| !line.is_empty());
-    let events = events.map(|line| serde_json::from_slice::<Value>(line).unwrap());
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let events = logged(work).into_iter();
     events
         .filter(|event| event["target"] == "guest")
         .inspect(|event| assert_eq!(event["fields"]["plugin"], "tested"))
@@ -50,6 +39,23 @@ pub(super) fn printed(work: impl FnOnce()) -> Vec<Line> {
             )
         })
         .collect()
+}
+
+/// The records that are logged while `work` runs.
+fn logged(work: impl FnOnce()) -> Vec<Value> {
+    let sink = Sink::default();
+    let writer = sink.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .json()
+        .with_writer(move || writer.clone())
+        .finish();
+    tracing::subscriber::with_default(subscriber, work);
+    let bytes = sink.0.lock().unwrap();
+    let events = bytes
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty());
+    let events = events.map(|line| serde_json::from_slice(line).unwrap());
+    events.collect()
 }
 
 fn line(level: &str, stream: &str, id: &str, text: &str) -> Line {
@@ -83,13 +89,26 @@ fn unfinished_line_is_kept_and_control_characters_are_escaped() {
 }
 
 #[test]
-fn output_before_a_panic_is_logged() {
+fn panic_is_one_record_with_its_message() {
     let plugin = verdicts();
-    let lines = printed(|| drop(one(&plugin, "panic:as told")));
-    assert!(
-        lines.iter().any(|line| line.3.contains("as told")),
-        "{lines:?}"
-    );
+    let records = logged(|| drop(one(&plugin, "panic:as told")));
+    assert_eq!(records.len(), 1, "{records:?}");
+    assert_eq!(records[0]["fields"]["message"], "attempt failed");
+    let printed = records[0]["fields"]["printed"].as_str().unwrap();
+    assert!(printed.contains("harm.rs:") && printed.contains("stderr: as told"));
+}
+
+#[test]
+fn panic_longer_than_its_record_is_logged_line_by_line() {
+    let plugin = verdicts();
+    let long = "x".repeat(500);
+    let lines = printed(|| drop(one(&plugin, &format!("panic:{long}"))));
+    assert_eq!(lines, [line("WARN", "stderr", "m0", &long)]);
+    let texts: Vec<_> = (0..9).map(|number| number.to_string()).collect();
+    let lines = printed(|| drop(one(&plugin, &format!("panic:{}", texts.join("\n")))));
+    for text in texts {
+        assert!(lines.iter().any(|line| line.3 == text), "{text}: {lines:?}");
+    }
 }
 
 #[test]
