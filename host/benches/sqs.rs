@@ -224,25 +224,32 @@ fn peers(data: &Path) {
         let programs: Vec<_> = commands.into_iter().map(Program::start).collect();
         drained_by(&mut server, queue, name, &programs, &order, MESSAGES)
     };
-    let consumers = |queue: &str, mode: &str, module: &str| {
-        vec![peers.consumers((&url, queue), mode, LOOPS, 1, module)]
-    };
-    let boto3 =
-        |queue: &str, module: &str| vec![peers.boto3(&url, queue, &LOOPS.to_string(), module)];
-    let command = consumers("singly", "singly", ORDER[0]);
-    let singly = drain("singly", "sqs-consumer × 5, singly", command);
-    singly.print(None, None);
-    let command = consumers("batch", "batch", ORDER[0]);
-    let batch = drain("batch", "sqs-consumer × 5, batch", command);
-    batch.print(Some(&singly), None);
-    let command = boto3("boto3", ORDER[1]);
-    drain("boto3", "boto3 loop × 5 threads", command).print(Some(&singly), Some(&batch));
+    let loops = LOOPS.to_string();
     let [zod, marshmallow] = ORDER_OF_PACKAGES;
-    let command = consumers("singly-zod", "singly", zod);
-    drain("singly-zod", "sqs-consumer, singly, zod", command).print(Some(&singly), Some(&batch));
-    let command = boto3("boto3-marshmallow", marshmallow);
-    drain("boto3-marshmallow", "boto3 loop, marshmallow", command)
-        .print(Some(&singly), Some(&batch));
+    let others = [
+        ("singly", "sqs-consumer × 5, singly", "singly", ORDER[0]),
+        ("batch", "sqs-consumer × 5, batch", "batch", ORDER[0]),
+        ("boto3", "boto3 loop × 5 threads", "", ORDER[1]),
+        ("singly-zod", "sqs-consumer, singly, zod", "singly", zod),
+        (
+            "boto3-marshmallow",
+            "boto3 loop, marshmallow",
+            "",
+            marshmallow,
+        ),
+    ];
+    let mut drained = Vec::new();
+    for (queue, name, mode, module) in others {
+        let command = if mode.is_empty() {
+            peers.boto3(&url, queue, &loops, module)
+        } else {
+            peers.consumers((&url, queue), mode, LOOPS, 1, module)
+        };
+        let one = drain(queue, name, vec![command]);
+        one.print(drained.first(), drained.get(1));
+        drained.push(one);
+    }
+    let (singly, batch) = (drained.first(), drained.get(1));
     let run = |words: &[&str]| {
         let common = [
             "--endpoint-url",
@@ -269,7 +276,7 @@ fn peers(data: &Path) {
                 "run", "--plugin", &file, "--queues", &queue, "--reuse", reuse,
             ];
             let name = format!("dispatcher, {stem}, {kind}");
-            drain(&queue, &name, vec![run(&words)]).print(Some(&singly), Some(&batch));
+            drain(&queue, &name, vec![run(&words)]).print(singly, batch);
         }
     }
     let mut express = Program::start(peers.express());
@@ -280,8 +287,7 @@ fn peers(data: &Path) {
     let forward = Program::start(run(&["run", "--forward", &jobs, "--queues", "express"]));
     let both = [express, forward];
     let name = "dispatcher --forward and Express";
-    drained_by(&mut server, "express", name, &both, &order, MESSAGES)
-        .print(Some(&singly), Some(&batch));
+    drained_by(&mut server, "express", name, &both, &order, MESSAGES).print(singly, batch);
 }
 
 /// Handlers of 0 to 5 ms on a server whose answers take their time: how many calls a message costs.

@@ -6,9 +6,9 @@
 //! that none continues with the old page. A few pages cost less if they are copied at the start: on
 //! two threads, fresh instances of a small component then run twice as often.
 //!
-//! With much data, the pages of an ended instance stay, and are written anew for the next one. On
-//! two threads, fresh instances in JavaScript then run six times as often, in Python three times and
-//! in Go twice, because the kernel has nothing to do.
+//! The pages of an ended instance with much data stay, and are written anew for the next one. On two
+//! threads, fresh instances in JavaScript then run six times as often, in Python three times and in
+//! Go twice, because the kernel has nothing to do.
 
 use crate::functions::Functions;
 use crate::guest::Guest;
