@@ -199,7 +199,6 @@ fn drained_by(
 /// order, at 50 at once or with five loops. The last rows of each validate it with zod and marshmallow.
 fn peers(data: &Path) {
     const MESSAGES: usize = 20_000;
-    const LOOPS: usize = 5;
     let installed = Peers::install().and_then(|peers| peers.install_boto3().map(|()| peers));
     let peers = match installed {
         Ok(peers) => peers,
@@ -224,27 +223,8 @@ fn peers(data: &Path) {
         let programs: Vec<_> = commands.into_iter().map(Program::start).collect();
         drained_by(&mut server, queue, name, &programs, &order, MESSAGES)
     };
-    let loops = LOOPS.to_string();
-    let [zod, marshmallow] = ORDER_OF_PACKAGES;
-    let others = [
-        ("singly", "sqs-consumer × 5, singly", "singly", ORDER[0]),
-        ("batch", "sqs-consumer × 5, batch", "batch", ORDER[0]),
-        ("boto3", "boto3 loop × 5 threads", "", ORDER[1]),
-        ("singly-zod", "sqs-consumer, singly, zod", "singly", zod),
-        (
-            "boto3-marshmallow",
-            "boto3 loop, marshmallow",
-            "",
-            marshmallow,
-        ),
-    ];
     let mut drained = Vec::new();
-    for (queue, name, mode, module) in others {
-        let command = if mode.is_empty() {
-            peers.boto3(&url, queue, &loops, module)
-        } else {
-            peers.consumers((&url, queue), mode, LOOPS, 1, module)
-        };
+    for (queue, name, command) in others(&peers, &url) {
         let one = drain(queue, name, vec![command]);
         one.print(drained.first(), drained.get(1));
         drained.push(one);
@@ -288,6 +268,41 @@ fn peers(data: &Path) {
     let both = [express, forward];
     let name = "dispatcher --forward and Express";
     drained_by(&mut server, "express", name, &both, &order, MESSAGES).print(singly, batch);
+}
+
+/// The queue, the name and the command of each program that people use instead.
+fn others(peers: &Peers, url: &str) -> [(&'static str, &'static str, Command); 5] {
+    const LOOPS: usize = 5;
+    let [javascript, python] = ORDER;
+    let [zod, marshmallow] = ORDER_OF_PACKAGES;
+    let threads = LOOPS.to_string();
+    [
+        (
+            "singly",
+            "sqs-consumer × 5, singly",
+            peers.consumers((url, "singly"), "singly", LOOPS, 1, javascript),
+        ),
+        (
+            "batch",
+            "sqs-consumer × 5, batch",
+            peers.consumers((url, "batch"), "batch", LOOPS, 1, javascript),
+        ),
+        (
+            "boto3",
+            "boto3 loop × 5 threads",
+            peers.boto3(url, "boto3", &threads, python),
+        ),
+        (
+            "singly-zod",
+            "sqs-consumer, singly, zod",
+            peers.consumers((url, "singly-zod"), "singly", LOOPS, 1, zod),
+        ),
+        (
+            "boto3-marshmallow",
+            "boto3 loop, marshmallow",
+            peers.boto3(url, "boto3-marshmallow", &threads, marshmallow),
+        ),
+    ]
 }
 
 /// Handlers of 0 to 5 ms on a server whose answers take their time: how many calls a message costs.
