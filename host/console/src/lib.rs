@@ -31,6 +31,7 @@ use dispatcher_core::tasks;
 use dispatcher_core::tasks::Group;
 use dispatcher_core::telemetry::readiness::Readiness;
 use dispatcher_http as http;
+pub use dispatcher_http::reached_here;
 use dispatcher_http::{ConnectionLimits, Peer, PieceBody};
 use dispatcher_operate::objects::ReloadResult;
 use dispatcher_operate::operations::Operations;
@@ -200,6 +201,7 @@ pub async fn listen(address: SocketAddr, or_any_port: bool) -> Result<TcpListene
 pub fn print_sign_in(listener: &TcpListener, token_file: Option<&Path>) {
     let token = token_file.and_then(|file| std::fs::read_to_string(file).ok());
     if let (Some(token), Ok(at)) = (token, listener.local_addr()) {
+        let at = reached_here(at);
         let url = format!("http://{at}/ui/sign-in#{}", token.trim());
         tracing::info!(url, "dashboard ready; this address signs you in");
     }

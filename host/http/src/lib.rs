@@ -16,7 +16,7 @@ pub use pieces::PieceBody;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,6 +87,17 @@ pub async fn listen_or_any_port(address: SocketAddr) -> Result<(TcpListener, Soc
         Ok(listening) => Ok(listening),
         Err(_) => listen(SocketAddr::new(address.ip(), 0)).await,
     }
+}
+
+/// Returns the address at which this machine reaches a listener: one on all addresses is also on
+/// loopback.
+pub fn reached_here(mut at: SocketAddr) -> SocketAddr {
+    match at.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => at.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => at.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    at
 }
 
 /// Serves connections until `stop`, then takes up to a second to finish running requests.

@@ -3,7 +3,7 @@
 
 use crate::languages::calls;
 use crate::scene::{field, printed, send, until_depth};
-use dispatcher_tests::child::{Program, RunningProgram, Signal};
+use dispatcher_tests::child::{self, Program, RunningProgram, Signal};
 use dispatcher_tests::slow_module::slow_module;
 use dispatcher_tests::{browser, http, toolchains};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -11,6 +11,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use tempfile::TempDir;
 
@@ -196,8 +197,14 @@ async fn a_save_is_served(language: &str, handler: &str) {
     running.wait_for_line(|line| line.contains("replaced: new attempts run this version"));
     project.order().await;
     wait_for_print(&running, "order o-1: 250 hundredths");
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait_exit(), 0);
+    running.stop();
+    // Cargo itself sees what is unchanged.
+    if language != "rust" {
+        let mut again = project.develop();
+        again.wait_for_line(|line| line.starts_with("unchanged; using build/"));
+        again.wait_for_line(|line| line.contains("\"running\""));
+        again.stop();
+    }
 }
 
 #[tokio::test]
@@ -323,6 +330,120 @@ async fn failed_message_is_seen_fixed_and_redriven_on_the_page() {
     assert_eq!(running.wait_exit(), 0);
 }
 
+/// Pastes the command that a line holds into another terminal in the project's folder: one without
+/// the variables of this one.
+fn paste(project: &DevProject, line: &str) {
+    let (_, command) = line.split_once("try it: ").expect("a command");
+    let ended = Command::new("sh")
+        .args([
+            "-c",
+            &format!("dispatcher() {{ \"$BINARY\" \"$@\"; }}; {command}"),
+        ])
+        .env_clear()
+        .env("BINARY", child::binary())
+        .env("HOME", project.data.path())
+        .current_dir(project.handler.parent().expect("a folder"))
+        .output()
+        .expect("a shell");
+    let log = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{command}: {log}");
+}
+
+#[test]
+fn printed_command_works_in_another_terminal() {
+    let project = DevProject::new();
+    for (step, data) in [
+        ("true", Some("it's data")),
+        // A variable that only this terminal has.
+        ("export DISPATCHER_DATA=other", None),
+        // The folder that `dispatcher send` takes by itself.
+        ("unset DISPATCHER_DATA", None),
+    ] {
+        let given = data.map(|data| ["--data", data]);
+        let more = given.iter().flatten().copied().collect::<Vec<_>>();
+        let home = project.data.path().display().to_string();
+        let program = project.program_with(&more).env("HOME", &home).after(step);
+        let mut running = program.start();
+        let line = running.wait_for_line(|line| line.contains("try it: "));
+        assert_eq!(
+            line.contains("--data"),
+            !step.starts_with("unset"),
+            "{line}"
+        );
+        running.wait_for_line(|line| line.contains("\"running\""));
+        paste(&project, &line);
+        wait_for_print(&running, "order o-1: 250 cents");
+        running.stop();
+    }
+}
+
+#[test]
+fn unchanged_project_is_not_built_again() {
+    let project = DevProject::new();
+    let folder = project.data.path().join(NAME);
+    let unchanged = format!("unchanged; using build/{NAME}.wasm");
+    for (name, change, is_made_again) in [
+        ("the first start", None, true),
+        ("no change", None, false),
+        ("a source", Some("json.c"), true),
+        ("no change since", None, false),
+        ("the world", Some("wit/world.wit"), true),
+        ("a package file", Some("requirements.txt"), true),
+        ("a lock file", Some("package-lock.json"), true),
+        ("the component", Some("build/dev-orders.wasm"), true),
+        ("no change at the end", None, false),
+    ] {
+        if let Some(file) = change {
+            let file = folder.join(file);
+            let mut text = std::fs::read(&file).unwrap_or_default();
+            text.extend(b"\n");
+            std::fs::write(&file, text).expect("the project is ours");
+            // Contents count, not times: a checkout or a copy may keep old ones.
+            let old = std::time::SystemTime::UNIX_EPOCH;
+            let file = std::fs::File::options().write(true).open(&file);
+            let times = std::fs::FileTimes::new().set_modified(old);
+            file.and_then(|file| file.set_times(times))
+                .expect("it is ours");
+        }
+        let mut running = project.develop();
+        running.wait_for_line(|line| line.contains("\"running\""));
+        let built = running.lines(|line| line.starts_with("built a plugin"));
+        assert_eq!(built.len(), usize::from(is_made_again), "{name}");
+        let kept = running.lines(|line| line.starts_with(&unchanged));
+        assert_eq!(kept.len(), usize::from(!is_made_again), "{name}");
+        running.stop();
+    }
+    // Other tools.
+    let program = project.program().env("WASI_SDK_PATH", "/nowhere");
+    let running = program.start();
+    running.wait_for_line(|line| line.contains("waiting for a change to the sources"));
+}
+
+#[test]
+fn http_without_a_granted_host_is_told_in_one_line() {
+    let project = DevProject::new();
+    let is_told = |line: &str| line.contains("--allow-http HOST");
+    let first = project.read();
+    let call = "  dispatcher_plugin_http_request_t request = {0};\n  \
+                dispatcher_plugin_http_response_t response;\n  \
+                dispatcher_plugin_http_http_error_t error;\n  \
+                if (amount == 1) dispatcher_plugin_http_send(&request, &response, &error);\n  \
+                printf(\"order ";
+    let calling = first.replace("  printf(\"order ", call);
+    for (text, more, count) in [
+        (&first, &[][..], 0),
+        (&calling, &[], 1),
+        (&calling, &["--allow-http", "example.com"], 0),
+    ] {
+        project.save(text);
+        let mut running = project.program_with(more).start();
+        running.wait_for_line(|line| line.contains("\"running\""));
+        let told = running.lines(is_told);
+        assert_eq!(told.len(), count, "{told:?}");
+        running.stop();
+    }
+}
+
 #[test]
 fn missing_grant_is_named_before_anything_is_built() {
     let data = Arc::new(tempfile::tempdir().expect("a temporary folder"));
@@ -333,7 +454,8 @@ fn missing_grant_is_named_before_anything_is_built() {
     std::fs::write(&world, text.replace("world plugin {\n", queues)).expect("written");
     let ended = Program::new(["dev", "sends"]).sharing(&data).run();
     assert_eq!(ended.code, 2, "{}", ended.stderr);
-    let told = "wit/world.wit imports sending to queues, which nothing grants; wanted --allow-send local:invoices";
+    let told =
+        "wit/world.wit imports sending to queues, which nothing grants; wanted --allow-send QUEUE";
     assert!(ended.stderr.contains(told), "{}", ended.stderr);
     assert!(!data.path().join("sends/node_modules").exists());
 }
@@ -392,8 +514,32 @@ fn its_admin_address_can_be_chosen_and_permits_actions_with_a_token() {
     let operator = ("Authorization", "Bearer operator");
     assert_eq!(http::post(&pause, &[], "").status, 401);
     assert_eq!(http::post(&pause, &[operator], "").status, 200);
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait_exit(), 0);
+    running.stop();
+    let shown = running.lines(|line| line.contains("#operator"));
+    assert!(
+        shown.is_empty(),
+        "the user's own token is logged: {shown:?}"
+    );
+}
+
+#[test]
+fn another_admin_address_has_a_token_too() {
+    let project = DevProject::new();
+    for address in ["127.0.0.1:0", "0.0.0.0:0"] {
+        let mut running = project.program_with(&["--admin", address]).start();
+        let signs_in = running.wait_for_line(|line| line.contains("this address signs you in"));
+        let signs_in = field(&signs_in, "url").to_owned();
+        let (page, token) = signs_in.split_once('#').expect("a token");
+        let at = page.strip_suffix("/ui/sign-in").expect("the page");
+        assert!(at.starts_with("http://127.0.0.1:"), "{at}");
+        running.wait_for_line(|line| line.contains("\"running\""));
+        let queues = format!("{at}/api/v1/queues");
+        assert_eq!(http::get(&queues).status, 401, "{address}");
+        let operator = format!("Bearer {token}");
+        let listed = http::get_with(&queues, &[("Authorization", &operator)]);
+        assert_eq!(listed.status, 200, "{listed:?}");
+        running.stop();
+    }
 }
 
 #[test]

@@ -4,10 +4,11 @@ use super::{LooseArguments, flags};
 use crate::error::{Exit, Failure};
 use clap::parser::ValueSource;
 use dispatcher_config::AdminPlace;
+use dispatcher_console::reached_here;
 use dispatcher_core::telemetry::escape::escape_control_characters;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -223,13 +224,8 @@ impl AdminAnswer {
 
 /// Converts `ADDRESS:PORT` or `http://HOST:PORT` to a URL. An unspecified address becomes loopback.
 fn base(address: &str) -> Result<String, String> {
-    if let Ok(mut at) = address.parse::<SocketAddr>() {
-        match at.ip() {
-            IpAddr::V4(ip) if ip.is_unspecified() => at.set_ip(Ipv4Addr::LOCALHOST.into()),
-            IpAddr::V6(ip) if ip.is_unspecified() => at.set_ip(Ipv6Addr::LOCALHOST.into()),
-            _ => {}
-        }
-        return Ok(format!("http://{at}"));
+    if let Ok(at) = address.parse::<SocketAddr>() {
+        return Ok(format!("http://{}", reached_here(at)));
     }
     let rest = address
         .strip_prefix("http://")

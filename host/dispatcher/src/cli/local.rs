@@ -10,9 +10,10 @@ use dispatcher_config::declared::LocalSettings;
 use dispatcher_config::problem::Problem;
 use dispatcher_config::section::Layers;
 use dispatcher_config::{Admin, Places};
+use dispatcher_console::reached_here;
 use dispatcher_served as served;
 use dispatcher_served::ServedFolder;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use tokio_util::sync::CancellationToken;
 
 const EXAMPLES: &str = "\
@@ -86,13 +87,8 @@ pub(super) fn run(args: &Args, typed: &LooseArguments) -> Result<(), Failure> {
 
 /// Returns the shell lines that set the variables with which every AWS SDK uses the server at this
 /// address. SDKs differ in the name of the variable for the region.
-pub(super) fn exports(mut at: SocketAddr) -> String {
-    // A server on all addresses is also reached at loopback.
-    match at.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => at.set_ip(Ipv4Addr::LOCALHOST.into()),
-        IpAddr::V6(ip) if ip.is_unspecified() => at.set_ip(Ipv6Addr::LOCALHOST.into()),
-        _ => {}
-    }
+pub(super) fn exports(at: SocketAddr) -> String {
+    let at = reached_here(at);
     format!(
         "export AWS_ENDPOINT_URL_SQS=http://{at}\n\
          export AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1\n\

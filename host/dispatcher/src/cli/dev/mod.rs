@@ -1,6 +1,7 @@
 //! `dispatcher dev`: builds the handler of a folder, runs it on the embedded queue, serves that
 //! queue to AWS SDKs, and rebuilds whenever a source changes. Knows no language.
 
+mod built;
 mod grants;
 mod sources;
 mod token;
@@ -15,10 +16,12 @@ use crate::app;
 use crate::app::build::plugins;
 use crate::app::drain::Signals;
 use crate::error::{Exit, Failure};
+use built::BuildRecord;
 use dispatcher_config as config;
 use dispatcher_config::Settings;
 use dispatcher_config::declared::LocalSettings;
 use dispatcher_config::flags::Flags;
+use dispatcher_config::name::QueueName;
 use dispatcher_config::problem::Problem;
 use dispatcher_config::section::{Layers, WrittenValue};
 use dispatcher_core::tasks;
@@ -38,17 +41,20 @@ const EXAMPLES: &str = r#"Examples:
   dispatcher plugin new --lang python orders && dispatcher dev orders
       build the handler, run it, and build it again at each save
   dispatcher send local:orders '{"id": "o-1", "amount": 250}'
-      from another terminal in the same folder: the handler runs
+      from another terminal: the handler runs
   dispatcher dev orders --queues local:invoices --max-attempts 3
       another queue, and the limits that `dispatcher run` would have
 
 The queue is named after the folder. It is served over the SQS protocol, for AWS SDKs: the `export`
 lines that it prints set them up. Health, metrics and the dashboard are at --admin, by default
-127.0.0.1:9090 or a free port. The dashboard shows the bodies of messages (--admin-bodies false hides
-them); the address that it prints signs you in, with a token that the data folder keeps.
+127.0.0.1:9090 or a free port. The dashboard shows the bodies of messages; --admin-bodies false
+hides them. It always needs a token: `dev` keeps one in the data folder, and prints an address that
+signs you in. With --admin-token-file, sign in with the token of that file.
 If a build fails, its errors are shown and the old version keeps running. Hidden folders and the
 folders that builds write (target, node_modules, build, dist) are not watched. Of files outside of
-the folder, only those are watched that a link in the folder points to."#;
+the folder, only those are watched that a link in the folder points to.
+A start does not build again what is unchanged since the last build here: the watched files, lock
+files, installed packages, PATH and dispatcher itself."#;
 
 /// The most characters of a queue's name that are taken from the folder.
 const LONGEST_NAME: usize = 60;
@@ -97,17 +103,20 @@ fn with_defaults(given: &Flags, project: &Project) -> Result<Flags, Failure> {
         let queue = format!("local:{}", queue_name(project.name()));
         flags.take("queues", WrittenValue::new("the folder's queue", queue));
     }
-    let has_admin = flags.is_set("admin");
-    if !flags.is_set("admin-bodies") && !has_admin {
+    if !flags.is_set("admin-bodies") {
         flags.take("admin-bodies", WrittenValue::new("the dashboard", "true"));
     }
-    if !flags.is_set("admin-token-file") && !has_admin {
-        let (settings, _) = config::settings(&flags);
-        let file = token::file(&settings.stores.data)?;
+    if !flags.is_set("admin-token-file") {
+        let file = token::made_in(&data_folder(&flags))?;
         let written = WrittenValue::new("the dashboard's token", file.to_string_lossy());
         flags.take("admin-token-file", written);
     }
     Ok(flags)
+}
+
+/// Returns the data folder of a command with these flags.
+fn data_folder(flags: &Flags) -> PathBuf {
+    config::settings(flags).0.stores.data
 }
 
 /// Returns the name of a folder in the characters that names of queues may have.
@@ -147,7 +156,8 @@ fn settings_of(given: &Flags, component: &Path) -> (Settings, Flags, Vec<Problem
     if let Some(admin) = &mut settings.admin {
         // Another `dispatcher dev` may use the default port.
         admin.or_any_port = is_usual;
-        admin.prints_sign_in = is_usual;
+        // A token that the user brought does not belong in the log.
+        admin.prints_sign_in = admin.token_file == Some(token::file_in(&settings.stores.data));
     }
     (settings, flags, problems)
 }
@@ -165,6 +175,10 @@ impl Handler {
         let Self { project, lang } = self.clone();
         let building = tasks::blocking(move || project.build(lang));
         building.finished().await
+    }
+
+    fn record(&self) -> BuildRecord {
+        BuildRecord::of(&self.project, self.lang)
     }
 }
 
@@ -191,8 +205,9 @@ async fn develop(
     if !problems.is_empty() {
         return Err(problems.into());
     }
+    grants::note_ungranted(&component, &flags).await;
     for name in settings.queue_names() {
-        output::note(format!("try it: dispatcher send {name} '{SAMPLE}'"));
+        output::note(format!("try it: {}", send_command(name, &settings)));
     }
     let rebuilding = tasks::spawn(rebuild(handler, component, sources));
     let ended = app::run(settings, flags, Arc::new(Counters::default())).await;
@@ -201,13 +216,30 @@ async fn develop(
     Ok(ended?)
 }
 
+/// Returns a command that sends a sample to the queue from any terminal. A variable that names the
+/// data folder may be set in this terminal only.
+fn send_command(queue: &QueueName, settings: &Settings) -> String {
+    let data = &settings.stores.data;
+    let command = format!("dispatcher send {queue} '{SAMPLE}'");
+    if *data == data_folder(&Flags::default()) {
+        return command;
+    }
+    let quoted = data.to_string_lossy().replace('\'', r"'\''");
+    format!("{command} --data '{quoted}'")
+}
+
 /// Builds the component. A change during the build restarts it.
 async fn build_latest(handler: &Handler, sources: &mut Sources) -> Result<PathBuf, Failure> {
     loop {
         build::begin();
         let mut building = pin!(handler.build());
         tokio::select! {
-            built = &mut building => return built,
+            built = &mut building => {
+                if built.is_ok() {
+                    handler.record().keep(sources).await;
+                }
+                return built;
+            }
             changed = sources.changed() => note_changed(&changed),
         }
         build::cancel();
@@ -220,8 +252,18 @@ fn note_changed(files: &[String]) {
     output::note(format!("changed: {}", files.join(", ")));
 }
 
-/// Builds until it succeeds once.
+/// Builds until it succeeds once. Builds nothing if the last build was of the same sources.
 async fn first_build(handler: &Handler, sources: &mut Sources) -> PathBuf {
+    let record = handler.record();
+    if record.is_of(sources).await {
+        let component = record.component;
+        let root = &handler.project.folder;
+        let shown = component.strip_prefix(root).unwrap_or(&component).display();
+        output::note(format!(
+            "unchanged; using {shown} (delete it to build it anyway)"
+        ));
+        return component;
+    }
     loop {
         match build_latest(handler, sources).await {
             Ok(component) => return component,

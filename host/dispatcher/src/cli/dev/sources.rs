@@ -32,6 +32,8 @@ struct Snapshot {
     folders: Vec<PathBuf>,
     /// The targets of links to files, which change elsewhere.
     targets: Vec<PathBuf>,
+    /// The lock files of packages, which are not watched.
+    locks: BTreeMap<PathBuf, Content>,
     /// Descriptions of possible sources that are not watched.
     left_out: Vec<String>,
 }
@@ -75,6 +77,21 @@ impl Sources {
         }
     }
 
+    /// Returns the current contents of all sources and lock files. Returns `None` if a source changed
+    /// since the last call of `changed`, or if the contents are not fully known.
+    pub(super) async fn contents(&self) -> Option<BTreeMap<PathBuf, [u8; 32]>> {
+        let now = self.look().await;
+        if now.files != self.seen.files || !now.left_out.is_empty() {
+            return None;
+        }
+        let all = now.files.into_iter().chain(now.locks);
+        let known = all.map(|(file, content)| match content {
+            Content::Digest(digest) => Some((file, digest)),
+            Content::Length(_) => None,
+        });
+        known.collect()
+    }
+
     async fn look(&self) -> Snapshot {
         let root = self.root.clone();
         tasks::blocking(move || Snapshot::of(&root))
@@ -106,8 +123,12 @@ impl Snapshot {
                     // It may lead back, or to a whole disk.
                     let link = path.strip_prefix(root).unwrap_or(&path).display();
                     found.left_out.push(format!("{link}: a link to a folder"));
-                } else if LOCKS.contains(&name) || !path.is_file() {
+                } else if !path.is_file() {
                     continue;
+                } else if LOCKS.contains(&name) {
+                    found
+                        .locks
+                        .extend(content(&path).map(|content| (path, content)));
                 } else if found.files.len() == MOST_FILES {
                     beyond += 1;
                 } else if let Some(content) = content(&path) {

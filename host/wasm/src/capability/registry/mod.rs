@@ -49,7 +49,7 @@ macro_rules! capabilities {
 
             /// Returns the capabilities for which a component that requests them is refused, each
             /// with a word for what is missing.
-            pub(crate) fn missing(&self) -> Vec<(Capability, &'static str)> {
+            pub fn missing(&self) -> Vec<(Capability, &'static str)> {
                 let missing = [$((Capability::$asked, self.$field.missing()),)*].into_iter();
                 missing.filter_map(|(asked, what)| Some((asked, what?))).collect()
             }
