@@ -180,11 +180,11 @@ export class Response extends Body {
 }
 
 /** Returns the exception for a request without a response: a TypeError, as in browsers, whose
- * `code` is the reason. */
-function failed({ tag, val }) {
+ * `code` is the reason, with the stack of the call. */
+function failed({ tag, val }, stack) {
   const why = tag === "too-large" ? `the response has more than ${val} bytes` : val;
   const name = tag.toUpperCase().replaceAll("-", "_");
-  return Object.assign(new TypeError(`fetch failed: ${why}`), { code: name });
+  return Object.assign(new TypeError(`fetch failed: ${why}`), { code: name, stack });
 }
 
 /** Calls back when the signal aborts. Returns a function that removes the callback. */
@@ -254,6 +254,8 @@ function following(request, bytes, status, location) {
 }
 
 export async function fetch(input, init) {
+  // When the request fails, nothing of the call is left on the stack.
+  const { stack } = new Error();
   let request = new Request(input, init);
   let bytes = Body.of(request);
   for (let redirects = 0; ; redirects++) {
@@ -262,7 +264,7 @@ export async function fetch(input, init) {
       answer = await exchange(request, bytes);
     } catch (error) {
       const known = errorOf(error);
-      throw known === undefined ? error : failed(known);
+      throw known === undefined ? error : failed(known, stack);
     }
     const headers = new Headers(answer.headers);
     const location = headers.get("location");

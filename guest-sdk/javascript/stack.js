@@ -1,21 +1,23 @@
-// Stacks by the files of the project. A component holds one bundle of all modules, and the bundle's
-// source map, which `dispatcher plugin build` puts into it.
+// Stacks by the files of the project. A component holds one bundle of all modules, and a table of the places
+// in their sources, which `dispatcher plugin build` puts into it.
 
-import { TraceMap, originalPositionFor } from "@jridgewell/trace-mapping";
-
-/** Set by the bundle. */
-const MAP = Symbol.for("dispatcher.sourcemap");
+/** Set by the bundle: `sources`, and `lines`, a text with one line for each line of the bundle. Such a line has
+ * parts that begin at a column, as `column:source:line:column`, or `column:source:line` in packages. */
+const SOURCES = Symbol.for("dispatcher.sources");
 /** The most frames of a stack that are shown. */
 const MOST_FRAMES = 12;
 
-let map;
+let bundleLines;
 
+/** The place in the sources of a place in the bundle; undefined for one of no source. */
 function original(line, column) {
-  const text = globalThis[MAP];
-  if (text === undefined) return undefined;
-  map ??= new TraceMap(text);
-  const { source, line: at, column: from } = originalPositionFor(map, { line, column: column - 1 });
-  return source === null ? undefined : { source, line: at, column: from + 1 };
+  const table = globalThis[SOURCES];
+  bundleLines ??= table?.lines.split("\n");
+  const parts = bundleLines?.[line - 1]?.split(",").filter((part) => Number.parseInt(part, 10) < column);
+  const part = parts?.at(-1);
+  if (!part) return undefined;
+  const [, source, ...place] = part.split(":");
+  return [table.sources[source], ...place].join(":");
 }
 
 /** A frame of the project or a package, as `price (src/price.ts:8:42)`; undefined for any other. */
@@ -23,11 +25,8 @@ function frame(text) {
   const found = /^\s*at (?:(.*?) \()?(.*?):(\d+):(\d+)\)?$/.exec(text);
   if (found === null) return undefined;
   const [, name, , line, column] = found;
-  const at = original(Number(line), Number(column));
-  if (at === undefined || at.source.startsWith("build/adapter/") || at.source.startsWith("dispatcher-guest/")) {
-    return undefined;
-  }
-  const place = `${at.source}:${at.line}:${at.column}`;
+  const place = original(Number(line), Number(column));
+  if (place === undefined) return undefined;
   return name === undefined || name === "<anonymous>" ? place : `${name} (${place})`;
 }
 

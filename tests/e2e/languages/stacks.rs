@@ -21,8 +21,7 @@ fn project(language: &str, files: &[(&str, &str)]) -> (Arc<TempDir>, String) {
 }
 
 /// The records that one attempt logs about the exception.
-fn records(data: &Arc<TempDir>, component: &str) -> Vec<String> {
-    let body = r#"{"id": "x"}"#;
+fn records(data: &Arc<TempDir>, component: &str, body: &str) -> Vec<String> {
     let invoke = ["plugin", "invoke", component, body, "--log-format", "json"];
     let ended = call(data, &invoke);
     let log = String::from_utf8_lossy(&ended.stderr).into_owned();
@@ -38,6 +37,11 @@ fn stack_of_typescript_has_functions_files_and_lines_of_the_source() {
     let handler = r#"import type { Handler, Message } from "dispatcher-guest";
 import { price } from "./price.js";
 
+async function rate(): Promise<number> {
+  const response = await fetch("http://127.0.0.1:1/rates?key=secret");
+  return response.json();
+}
+
 async function load(id: string): Promise<number> {
   await null;
   return price(id);
@@ -46,6 +50,7 @@ async function load(id: string): Promise<number> {
 export const handler: Handler = {
   async handle(message: Message) {
     const { id } = message.json() as { id: string };
+    if (id === "rate") console.log(await rate());
     console.log(await load(id));
   },
 };
@@ -64,14 +69,34 @@ export function price(id: string): number {
 }
 "#;
     let (data, component) = project("ts", &[("handler.ts", handler), ("price.ts", price)]);
-    let records = records(&data, &component);
-    assert_eq!(records.len(), 1, "{records:?}");
-    assert!(records[0].contains("uncaught RangeError: no price for x"));
-    let stack = field(&records[0], "fields").to_owned();
-    for frame in ["price (price.ts:10:", " ← load (handler.ts:6:"] {
-        assert!(stack.contains(frame), "{frame}: {stack}");
+    for (body, texts) in [
+        (
+            r#"{"id": "x"}"#,
+            [
+                "uncaught RangeError: no price for x",
+                "price (price.ts:10:",
+                " ← load (handler.ts:11:",
+            ],
+        ),
+        (
+            r#"{"id": "rate"}"#,
+            [
+                "uncaught TypeError: fetch failed: the configuration does not allow",
+                "send requests to http://127.0.0.1:1/rates; --allow-http",
+                "rate (handler.ts:5:",
+            ],
+        ),
+    ] {
+        let records = records(&data, &component, body);
+        let [record] = &records[..] else {
+            panic!("wanted one record: {records:?}");
+        };
+        for text in texts {
+            assert!(record.contains(text), "{text}: {record}");
+        }
+        assert!(!record.contains("bundle.js"), "{record}");
+        assert!(!record.contains("secret"), "{record}");
     }
-    assert!(!stack.contains("bundle.js"), "{stack}");
 }
 
 #[test]
@@ -83,7 +108,7 @@ fn stack_of_python_has_functions_files_lines_and_causes() {
     let prices = "PRICES = {\"a\": 1}\n\n\ndef price(name):\n    try:\n        return PRICES[name]\n    \
                   except KeyError as error:\n        raise ValueError(f\"no price for {name}\") from error\n";
     let (data, component) = project("python", &[("app.py", app), ("prices.py", prices)]);
-    let records = records(&data, &component);
+    let records = records(&data, &component, r#"{"id": "x"}"#);
     assert_eq!(records.len(), 1, "{records:?}");
     let text = "uncaught ValueError: no price for x; caused by KeyError: 'x'";
     assert!(records[0].contains(text), "{records:?}");

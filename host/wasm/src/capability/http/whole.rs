@@ -258,7 +258,9 @@ fn busy() -> RequestError {
 
 /// Converts a failure by what it proves: nothing was sent, or the server may have acted.
 fn of_failure(failure: &SendFailure, url: &str) -> RequestError {
-    let url: String = url.escape_debug().take(HTTP_WORD).collect();
+    // A query may have a secret, and it tells messages apart whose failure is the same.
+    let shown = url.split(['?', '#']).next().unwrap_or_default();
+    let url: String = shown.escape_debug().take(HTTP_WORD).collect();
     match failure {
         SendFailure::NotSent {
             code,
@@ -396,7 +398,7 @@ mod tests {
     #[test]
     fn errors_tell_whether_a_request_may_have_been_carried_out() {
         let denied = SendFailure::refused(Error::HttpRequestDenied);
-        let forbidden = of_failure(&denied, "http://a\n");
+        let forbidden = of_failure(&denied, "http://a\n?key=secret");
         assert!(matches!(forbidden, RequestError::Forbidden(why) if why.ends_with("http://a\\n")));
         for code in [
             Error::ConnectionTimeout,

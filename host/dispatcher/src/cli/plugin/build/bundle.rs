@@ -1,14 +1,20 @@
 //! Prepares a bundle of JavaScript so that stacks lead to the source: names the generators that
-//! esbuild makes of async functions, and adds the source map.
+//! esbuild makes of async functions, and adds a table of the places in the sources, which is made of
+//! the source map.
 
 use super::failed;
 use crate::error::Failure;
-use serde_json::Value;
+use oxc_sourcemap::SourceMap;
+use serde_json::json;
 use std::fs;
 use std::path::Path;
 
 /// The bundle's folder in a project, as the sources of its map begin.
 const TO_PROJECT: &str = "../../";
+/// The folder of the SDK, whose frames no stack shows.
+const SDK: &str = "dispatcher-guest/";
+/// The folder of npm's packages.
+const PACKAGES: &str = "node_modules/";
 /// The call by which esbuild runs an async function as a generator.
 const CALL: &str = "return __async(this, ";
 /// Names a generator after its function. Stacks show the name of a running generator.
@@ -20,9 +26,9 @@ const NAMED: &str = "const __dispatcherNamed = (name) => (self, given, generator
 pub(super) fn finish(bundle: &Path) -> Result<(), Failure> {
     let map = bundle.with_extension("js.map");
     let text = fs::read_to_string(bundle).map_err(|error| failed(bundle, &error))?;
-    let read = fs::read(&map).map_err(|error| failed(&map, &error))?;
-    let read: Value = serde_json::from_slice(&read).map_err(|error| failed(&map, &error))?;
-    let text = with_names(&text) + &source_map(read);
+    let read = fs::read_to_string(&map).map_err(|error| failed(&map, &error))?;
+    let read = SourceMap::from_json_string(&read).map_err(|error| failed(&map, &error))?;
+    let text = with_names(&text) + &table(&read);
     fs::write(bundle, text).map_err(|error| failed(bundle, &error))
 }
 
@@ -58,17 +64,41 @@ fn name_of(head: &str) -> Option<&str> {
     (!name.is_empty() && !has_other && name != "function").then_some(name)
 }
 
-/// Returns the statement that sets a source map without the text of the sources.
-fn source_map(mut map: Value) -> String {
-    if let Some(sources) = map["sources"].as_array_mut() {
-        for source in sources {
-            if let Some(path) = source.as_str() {
-                *source = path.strip_prefix(TO_PROJECT).unwrap_or(path).into();
-            }
+/// Returns the statement that sets the table by which `stack.js` of the SDK finds the place in the
+/// sources: the sources, and a text with one line for each line of the bundle. Such a line has the
+/// parts of the bundle's line, each as `column:source:line:column`. A line of a package has one
+/// part, without columns. A line of the adapter or the SDK has none.
+fn table(map: &SourceMap<'_>) -> String {
+    // The modules of the adapter are beside the bundle.
+    let sources: Vec<&str> = map
+        .get_sources()
+        .map(|source| source.strip_prefix(TO_PROJECT).unwrap_or_default())
+        .collect();
+    let mut lines: Vec<String> = Vec::new();
+    for token in map.get_tokens() {
+        let Some(source) = token.get_source_id() else {
+            continue;
+        };
+        let name = sources[source as usize];
+        if name.is_empty() || name.starts_with(SDK) {
+            continue;
+        }
+        let at = token.get_dst_line() as usize;
+        if lines.len() <= at {
+            lines.resize(at + 1, String::new());
+        }
+        let line = &mut lines[at];
+        let source_line = token.get_src_line() + 1;
+        if !name.contains(PACKAGES) {
+            let separator = if line.is_empty() { "" } else { "," };
+            let (column, source_column) = (token.get_dst_col(), token.get_src_col() + 1);
+            *line += &format!("{separator}{column}:{source}:{source_line}:{source_column}");
+        } else if line.is_empty() {
+            *line = format!("0:{source}:{source_line}");
         }
     }
-    let text = Value::from(map.to_string());
-    format!("globalThis[Symbol.for(\"dispatcher.sourcemap\")] = {text};\n")
+    let table = json!({"sources": sources, "lines": lines.join("\n")});
+    format!("globalThis[Symbol.for(\"dispatcher.sources\")] = {table};\n")
 }
 
 #[cfg(test)]
@@ -90,6 +120,21 @@ mod tests {
             "    return __dispatcherNamed(\"handle\")(this, arguments, function* () {"
         );
         assert_eq!(with_names("a(\n  b);\n"), format!("a(\n  b);\n{NAMED}"));
+    }
+
+    #[test]
+    fn table_has_the_places_of_each_line() {
+        // Line 1 is of the adapter, 2 and 3 of the project, 4 of a package.
+        let map = r#"{"version": 3, "names": [],
+            "sources": ["entry.js", "../../price.ts", "../../node_modules/zod/core.js"],
+            "mappings": "AAAA;ACAA,IAAI;AACJ;ACUA,IAAI"}"#;
+        let map = SourceMap::from_json_string(map).expect("a source map");
+        let wanted = json!({
+            "sources": ["", "price.ts", "node_modules/zod/core.js"],
+            "lines": "\n0:1:1:1,4:1:1:5\n0:1:2:1\n0:2:12",
+        });
+        let wanted = format!("globalThis[Symbol.for(\"dispatcher.sources\")] = {wanted};\n");
+        assert_eq!(table(&map), wanted);
     }
 
     #[test]

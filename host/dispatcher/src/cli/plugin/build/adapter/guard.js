@@ -14,7 +14,11 @@ let running = 0;
 
 function show(value) {
   if (typeof value === "string") return JSON.stringify(value);
-  if (value instanceof Error) return String(value);
+  if (value instanceof Error) {
+    // Errors of some packages do not begin with their name.
+    const text = String(value);
+    return text.startsWith(value.name) ? text : `${value.name}: ${text}`;
+  }
   try {
     return JSON.stringify(value) ?? String(value);
   } catch {
@@ -22,6 +26,8 @@ function show(value) {
     return Object.prototype.toString.call(value);
   }
 }
+
+const inOneLine = (text) => text.trim().replace(/\s+/g, " ");
 
 const isThenable = (value) =>
   value !== null && typeof value === "object" && typeof value.then === "function";
@@ -35,8 +41,7 @@ function told(answer, contract) {
 /** Logs the text and returns the exception that ends the attempt. The engine prints that as well. */
 function broken(text) {
   console.error(text.trimEnd());
-  const [line] = text.split("\n", 1);
-  return Object.assign(new Error(line), { stack: "" });
+  return Object.assign(new Error(inOneLine(text)), { stack: "" });
 }
 
 function uncaught(thrown, contract) {
@@ -53,15 +58,14 @@ function uncaught(thrown, contract) {
 const MOST_REASON = 1000;
 
 /** Logs the text as one record, with the stack of an error and of its causes, and returns what ends the
- * attempt: a retry with the first line as its reason, which a dead letter has then. */
+ * attempt: a retry with that text as its reason, which a dead letter has then. */
 function unhandled(text, contract, error) {
   const causes = [];
   for (let cause = error?.cause; cause !== undefined && causes.length < 5; cause = cause?.cause) {
     causes.push(`; caused by ${show(cause)}`);
   }
   contract.logFailure(text.trimEnd() + causes.join(""), error);
-  const [line] = text.split("\n", 1);
-  return { tag: "retry", val: { after: null, reason: line.slice(0, MOST_REASON) } };
+  return { tag: "retry", val: { after: null, reason: inOneLine(text).slice(0, MOST_REASON) } };
 }
 
 /** Why the attempt is not done although the handler has returned; undefined if it is. Promises that wait
