@@ -1,6 +1,7 @@
 """One use of each package, by the message's body. `packages.rs` builds and runs it."""
 
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import arrow
@@ -19,6 +20,12 @@ import tomlkit
 import xmltodict
 import yaml
 
+if TYPE_CHECKING:
+    # Which a component cannot import.
+    import boto3
+
+session: "boto3.Session | None" = None
+
 
 @attr.s(auto_attribs=True)
 class Point:
@@ -30,6 +37,8 @@ class Order(marshmallow.Schema):
 
 
 TRIED = {
+    # No package: encodings that nothing used before.
+    "encodings": lambda: "é".encode("cp850") == b"\x82" and "ü".encode("utf-7") == b"+APw-",
     "PyYAML": lambda: yaml.safe_load("a: [1, 2]")["a"] == [1, 2],
     "jsonschema": lambda: jsonschema.Draft7Validator({"type": "object"}).validate({}) is None,
     "marshmallow": lambda: Order().load({"amount": "7"}) == {"amount": 7},
@@ -37,7 +46,7 @@ TRIED = {
     "python-dateutil": lambda: dateutil.parser.parse("2026-11-28T10:00:00Z").year == 2026,
     "pytz": lambda: pytz.timezone("Europe/Berlin").zone == "Europe/Berlin",
     "tzdata": lambda: datetime(2026, 7, 1, tzinfo=ZoneInfo("Europe/Berlin")).utcoffset() == timedelta(hours=2),
-    "Jinja2": lambda: jinja2.Template("hello {{ name }}").render(name="Ada") == "hello Ada",
+    "Jinja2": lambda: jinja2.Template("{{ 'hello' }} {{ name }}").render(name="Ada") == "hello Ada",
     "Markdown": lambda: markdown.markdown("*a*") == "<p><em>a</em></p>",
     "beautifulsoup4": lambda: bs4.BeautifulSoup("<p>a</p>", "html.parser").p.text == "a",
     "tomlkit": lambda: tomlkit.parse("a = 1")["a"] == 1,

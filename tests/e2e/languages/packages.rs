@@ -66,7 +66,7 @@ fn packages_of_the_page_work_in_a_component() {
         return;
     }
     let rows = rows();
-    assert_eq!(rows.len(), 20);
+    assert_eq!(rows.len(), 21);
     let working: Vec<_> = rows.iter().filter(|row| row.works).collect();
     let pinned = working
         .iter()
@@ -77,13 +77,11 @@ fn packages_of_the_page_work_in_a_component() {
     );
     let data = project(&pinned.collect::<Vec<_>>(), &app.expect("it is there"));
     let built = calls(&data, &["plugin", "build", "packages"]).0;
-    for row in working {
-        let (out, log) = calls(&data, &["plugin", "invoke", built.trim(), &row.name]);
-        assert!(
-            log.contains(&format!("{} True", row.name)),
-            "{}: {out}{log}",
-            row.name
-        );
+    let names = working.iter().map(|row| row.name.as_str());
+    for name in names.chain(["encodings"]) {
+        let (out, log) = calls(&data, &["plugin", "invoke", built.trim(), name]);
+        let line = format!("{name} True");
+        assert!(log.contains(&line), "{line}: {out}{log}");
     }
 }
 
@@ -96,11 +94,17 @@ fn packages_that_cannot_work_are_refused_with_the_reason() {
         (
             "pydantic",
             "pydantic",
-            "the package pydantic_core is compiled code, which a component cannot load; it is required by pydantic",
+            "the package pydantic_core is compiled code, which a component cannot load; it is required by \
+             pydantic; use marshmallow",
         ),
         ("orjson", "orjson", "is compiled code"),
         ("cryptography", "cryptography.fernet", "is compiled code"),
         ("PyJWT", "jwt", "No module named '_ssl'"),
+        (
+            "boto3",
+            "boto3",
+            "the Python within a component cannot call out over the network",
+        ),
     ];
     for row in rows().iter().filter(|row| !row.works) {
         let found = reasons.iter().find(|(name, ..)| *name == row.name);
@@ -111,6 +115,10 @@ fn packages_that_cannot_work_are_refused_with_the_reason() {
         let told = String::from_utf8_lossy(&refused.stderr);
         assert_eq!(refused.status.code(), Some(1), "{told}");
         assert!(told.contains(reason), "{reason}: {told}");
+        let line = format!("app.py:1: import {module}");
+        assert!(told.contains(&line), "{line}: {told}");
+        // Before the component is built.
+        assert!(!told.contains("componentize-py --wit-path"), "{told}");
     }
 }
 

@@ -189,7 +189,8 @@ pub enum ReasonKind {
     TooOld,
     /// No filter of the route matched the message.
     Filtered,
-    /// The message was received more often than attempts are allowed, and no attempt ever answered.
+    /// The message was received as often as attempts are allowed before this time: earlier attempts
+    /// did not answer, or more attempts were allowed then.
     NoAnswer,
     /// The content of the message is missing or cannot be read, so no attempt was made.
     Unreadable,

@@ -100,7 +100,8 @@ fn load(
     let options = RuntimeOptions {
         instances: 1,
         max_memory: plugin.max_memory(),
-        cache: None,
+        // The next command that runs the file need not compile it again.
+        cache: Some(plugins::cache(&settings.stores.data)),
         functions: plugins::functions(),
     };
     let loaded = block_on(async {

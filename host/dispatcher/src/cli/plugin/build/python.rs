@@ -60,6 +60,9 @@ pub(super) fn build(project: &Project) -> Result<PathBuf, Failure> {
     // A backtrace of componentize-py does not help the author of the handler.
     convert.env("RUST_LIB_BACKTRACE", "0");
     let modules = adapter::python(project)?;
+    let mut check = Command::new(environment.join("bin/python"));
+    check.current_dir(&project.folder).arg("-B");
+    tool::run_or_hint(check.arg(modules.join(adapter::PYTHON_CHECK)), hint)?;
     convert.args(["--wit-path", "wit", "componentize", "--python-path", "."]);
     convert.arg("--python-path").arg(modules);
     convert.args([adapter::PYTHON_MODULE, "-o"]);

@@ -8,6 +8,7 @@ import sys
 import traceback
 import warnings
 
+import componentize_py_types
 import dispatcher_files
 import wit_world
 from componentize_py_types import Err
@@ -135,7 +136,7 @@ def stack_of(error):
 def unhandled(error):
     """Logs an exception as one record, and makes it a retry whose reason a dead letter has then."""
     text = f"uncaught {described(error)}"
-    reason = text.splitlines()[0][:MOST_REASON]
+    reason = " ".join(text.split())[:MOST_REASON]
     cause = error.__cause__ or error.__context__
     for _ in range(MOST_CAUSES):
         if cause is None:
@@ -171,7 +172,8 @@ def adapted(name, check):
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 WORLD = os.path.dirname(os.path.dirname(os.path.abspath(wit_world.__file__)))
-project = Project(os.path.dirname(app.__file__), (HERE, WORLD))
+TYPES = os.path.dirname(componentize_py_types.__file__)
+project = Project(os.path.dirname(app.__file__), (HERE, WORLD, TYPES))
 project.take_in()
 try:
     dispatcher_files.keep(project.root, project.others)

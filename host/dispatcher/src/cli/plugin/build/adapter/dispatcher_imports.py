@@ -2,12 +2,12 @@
 functions import is loaded when it is built. What cannot work there is refused. Knows no contract."""
 
 import ast
+import encodings
 import importlib
 import os
+import pkgutil
 import sys
 import traceback
-
-import componentize_py_types
 
 # What the Python within a component cannot do, by the name that needs it.
 NO_NETWORK = "the Python within a component cannot call out over the network"
@@ -25,17 +25,7 @@ UNUSABLE = {
 EXPECTS = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
 
 # What the standard library itself imports late.
-LATE = (
-    "_strptime",
-    "encodings.ascii",
-    "encodings.cp1252",
-    "encodings.idna",
-    "encodings.latin_1",
-    "encodings.utf_16",
-    "encodings.utf_8_sig",
-    "heapq",
-    "unicodedata",
-)
+LATE = ("_strptime", "heapq", "unicodedata")
 
 NO_FILES = "a component has no files to import from while it runs"
 
@@ -48,8 +38,9 @@ class Imports(ast.NodeVisitor):
     """The imports of a module, each with whether a function does it and whether it may fail; and what
     else it names that cannot work."""
 
-    def __init__(self, module):
-        self.module = module
+    def __init__(self, package):
+        # The package to which relative imports belong.
+        self.package = package
         self.found = []
         self.named = []
         self.depth = 0
@@ -62,6 +53,14 @@ class Imports(ast.NodeVisitor):
 
     visit_AsyncFunctionDef = visit_FunctionDef
     visit_Lambda = visit_FunctionDef
+
+    def visit_If(self, node):
+        # What only type checkers import is not imported.
+        if getattr(node.test, "attr", getattr(node.test, "id", None)) == "TYPE_CHECKING":
+            for child in node.orelse:
+                self.visit(child)
+        else:
+            self.generic_visit(node)
 
     def visit_Try(self, node):
         is_guard = expects_failure(node)
@@ -79,8 +78,7 @@ class Imports(ast.NodeVisitor):
     def visit_ImportFrom(self, node):
         name = node.module or ""
         if node.level > 0:
-            package = getattr(sys.modules.get(self.module), "__package__", None) or ""
-            parts = package.split(".") if package else []
+            parts = self.package.split(".") if self.package else []
             parts = parts[: len(parts) - node.level + 1]
             name = ".".join([*parts, *([node.module] if node.module else [])])
         for alias in node.names:
@@ -144,7 +142,7 @@ class Project:
     def __init__(self, root, generated):
         self.root = root
         # Folders with modules of neither.
-        library = (os.path.dirname(module.__file__) for module in (os, ast, componentize_py_types))
+        library = (os.path.dirname(module.__file__) for module in (os, ast))
         self.others = (*library, *generated)
         self.seen = set()
 
@@ -174,11 +172,26 @@ class Project:
                     take_in_own(name, text, inside)
         for name in LATE:
             importlib.import_module(name)
+        load_codecs()
+
+
+def load_codecs():
+    """Loads the modules of all text encodings, which Python looks up by their names."""
+    for codec in pkgutil.iter_modules(encodings.__path__, "encodings."):
+        try:
+            importlib.import_module(codec.name)
+        except ImportError:
+            # Those of Windows, and those that need a library in C.
+            continue
+
+
+def package_of(module):
+    return getattr(sys.modules.get(module), "__package__", None) or ""
 
 
 def take_in_package(module, text):
     """What the functions of a package import is loaded if it can be: it may never be called."""
-    imports = Imports(module)
+    imports = Imports(package_of(module))
     try:
         imports.visit(ast.parse(text))
     except SyntaxError:
@@ -192,7 +205,7 @@ def take_in_package(module, text):
 
 
 def take_in_own(module, text, inside):
-    imports = Imports(module)
+    imports = Imports(package_of(module))
     imports.visit(ast.parse(text))
     lines = text.splitlines()
 
@@ -229,13 +242,19 @@ def compiled(error):
 
 def requirers(frames, name):
     """The packages through which the project comes to import this one, as an addition to a sentence."""
-    found = []
+    names = []
     for frame in frames:
         # `/2/pydantic/main.py`, a package in the second folder of the path; `/0/app.py`.
         parts = frame.filename.strip("/").split("/")[1:]
-        top = parts[0] if len(parts) > 1 else None
-        if top is not None and top != name and top not in found and not frame.filename.startswith("/python/"):
-            found.append(top)
+        if len(parts) > 1 and not frame.filename.startswith("/python/"):
+            names.append(parts[0])
+    return requirers_of(names, name)
+
+
+def requirers_of(names, name):
+    """The packages through which the project comes to import `name`, the outermost first, as an addition to a
+    sentence."""
+    found = [one for one in dict.fromkeys(names) if one != name]
     return f"; it is required by {', which is required by '.join(reversed(found))}" if found else ""
 
 

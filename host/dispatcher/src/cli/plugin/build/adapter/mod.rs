@@ -10,18 +10,21 @@ use std::path::{Path, PathBuf};
 use wit_parser::{Resolve, WorldItem};
 
 /// The folder of the modules in a project.
-const FOLDER: &str = "build/adapter";
+pub(super) const FOLDER: &str = "build/adapter";
 const PROMISES: &str = include_str!("promises.js");
 const GUARD: &str = include_str!("guard.js");
 /// The modules of a component in Python, beginning with the one that componentize-py gets first.
-const PYTHON: [(&str, &str); 3] = [
+const PYTHON: [(&str, &str); 4] = [
     ("dispatcher_entry.py", include_str!("dispatcher_entry.py")),
+    (PYTHON_CHECK, include_str!("dispatcher_check.py")),
     ("dispatcher_files.py", include_str!("dispatcher_files.py")),
     (
         "dispatcher_imports.py",
         include_str!("dispatcher_imports.py"),
     ),
 ];
+/// The one of [`PYTHON`] that looks at the project before it is built.
+pub(super) const PYTHON_CHECK: &str = "dispatcher_check.py";
 /// The first of [`PYTHON`].
 pub(super) const PYTHON_MODULE: &str = "dispatcher_entry";
 
