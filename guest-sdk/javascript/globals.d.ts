@@ -1,14 +1,26 @@
-// The web APIs that a component provides. It provides no others.
+// The web APIs that a component provides. It provides no others. They are interfaces and variables,
+// as in TypeScript's own library `dom`, so that a project can also have that library or the types of
+// Node.js, which many packages refer to.
 
-declare const console: Record<"trace" | "debug" | "log" | "info" | "warn" | "error", (...values: unknown[]) => void> & {
+/** Types of Node.js leave the APIs of the web to a library that declares this. */
+declare var onmessage: never;
+
+interface Console {
+  trace(...values: unknown[]): void;
+  debug(...values: unknown[]): void;
+  log(...values: unknown[]): void;
+  info(...values: unknown[]): void;
+  warn(...values: unknown[]): void;
+  error(...values: unknown[]): void;
   assert(is: unknown, ...values: unknown[]): void;
-};
+}
+
+declare var console: Console;
 
 type HeadersInit = Headers | Iterable<[string, string]> | Record<string, string>;
 type BodyInit = string | URLSearchParams | ArrayBuffer | ArrayBufferView;
 
-declare class Headers implements Iterable<[string, string]> {
-  constructor(init?: HeadersInit);
+interface Headers extends Iterable<[string, string]> {
   append(name: string, value: string): void;
   delete(name: string): void;
   get(name: string): string | null;
@@ -21,6 +33,11 @@ declare class Headers implements Iterable<[string, string]> {
   values(): IterableIterator<string>;
   [Symbol.iterator](): IterableIterator<[string, string]>;
 }
+
+declare var Headers: {
+  prototype: Headers;
+  new (init?: HeadersInit): Headers;
+};
 
 interface RequestInit {
   method?: string;
@@ -44,42 +61,39 @@ interface Body {
   text(): Promise<string>;
 }
 
-declare class Request implements Body {
-  constructor(input: string | URL | Request, init?: RequestInit);
+interface Request extends Body {
   readonly method: string;
   readonly url: string;
   readonly headers: Headers;
   readonly redirect: string;
   readonly signal: AbortSignal | null;
-  readonly bodyUsed: boolean;
   clone(): Request;
-  arrayBuffer(): Promise<ArrayBuffer>;
-  bytes(): Promise<Uint8Array>;
-  json(): Promise<any>;
-  text(): Promise<string>;
 }
 
-declare class Response implements Body {
-  constructor(body?: BodyInit | null, init?: ResponseInit);
-  static json(value: unknown, init?: ResponseInit): Response;
+declare var Request: {
+  prototype: Request;
+  new (input: string | URL | Request, init?: RequestInit): Request;
+};
+
+interface Response extends Body {
   readonly status: number;
   readonly statusText: string;
   readonly ok: boolean;
   readonly headers: Headers;
   readonly url: string;
   readonly redirected: boolean;
-  readonly bodyUsed: boolean;
   clone(): Response;
-  arrayBuffer(): Promise<ArrayBuffer>;
-  bytes(): Promise<Uint8Array>;
-  json(): Promise<any>;
-  text(): Promise<string>;
 }
+
+declare var Response: {
+  prototype: Response;
+  new (body?: BodyInit | null, init?: ResponseInit): Response;
+  json(value: unknown, init?: ResponseInit): Response;
+};
 
 declare function fetch(input: string | URL | Request, init?: RequestInit): Promise<Response>;
 
-declare class URLSearchParams implements Iterable<[string, string]> {
-  constructor(init?: string | Record<string, string> | Iterable<[string, string]>);
+interface URLSearchParams extends Iterable<[string, string]> {
   append(name: string, value: string): void;
   delete(name: string): void;
   get(name: string): string | null;
@@ -91,9 +105,12 @@ declare class URLSearchParams implements Iterable<[string, string]> {
   [Symbol.iterator](): IterableIterator<[string, string]>;
 }
 
-declare class URL {
-  constructor(url: string | URL, base?: string | URL);
-  static canParse(url: string | URL, base?: string | URL): boolean;
+declare var URLSearchParams: {
+  prototype: URLSearchParams;
+  new (init?: string | Record<string, string> | Iterable<[string, string]>): URLSearchParams;
+};
+
+interface URL {
   hash: string;
   host: string;
   hostname: string;
@@ -110,21 +127,33 @@ declare class URL {
   toJSON(): string;
 }
 
-declare class TextEncoder {
+declare var URL: {
+  prototype: URL;
+  new (url: string | URL, base?: string | URL): URL;
+  canParse(url: string | URL, base?: string | URL): boolean;
+};
+
+interface TextEncoder {
   readonly encoding: string;
   encode(text?: string): Uint8Array;
   encodeInto(text: string, into: Uint8Array): { read: number; written: number };
 }
 
-declare class TextDecoder {
-  constructor(label?: string, options?: { fatal?: boolean; ignoreBOM?: boolean });
+declare var TextEncoder: {
+  prototype: TextEncoder;
+  new (): TextEncoder;
+};
+
+interface TextDecoder {
   decode(bytes?: ArrayBuffer | ArrayBufferView): string;
 }
 
-declare class AbortSignal {
-  static abort(reason?: unknown): AbortSignal;
-  static timeout(ms: number): AbortSignal;
-  static any(signals: Iterable<AbortSignal>): AbortSignal;
+declare var TextDecoder: {
+  prototype: TextDecoder;
+  new (label?: string, options?: { fatal?: boolean; ignoreBOM?: boolean }): TextDecoder;
+};
+
+interface AbortSignal {
   readonly aborted: boolean;
   readonly reason: any;
   throwIfAborted(): void;
@@ -133,18 +162,35 @@ declare class AbortSignal {
   removeEventListener(type: "abort", listener: () => void): void;
 }
 
-declare class AbortController {
+declare var AbortSignal: {
+  prototype: AbortSignal;
+  new (): AbortSignal;
+  abort(reason?: unknown): AbortSignal;
+  timeout(ms: number): AbortSignal;
+  any(signals: Iterable<AbortSignal>): AbortSignal;
+};
+
+interface AbortController {
   readonly signal: AbortSignal;
   abort(reason?: unknown): void;
 }
 
-declare const crypto: {
+declare var AbortController: {
+  prototype: AbortController;
+  new (): AbortController;
+};
+
+interface SubtleCrypto {
+  digest(algorithm: "SHA-1" | "SHA-256" | "SHA-384" | "SHA-512", data: ArrayBuffer | ArrayBufferView): Promise<ArrayBuffer>;
+}
+
+interface Crypto {
   getRandomValues<T extends ArrayBufferView>(into: T): T;
   randomUUID(): string;
-  readonly subtle: {
-    digest(algorithm: "SHA-1" | "SHA-256" | "SHA-384" | "SHA-512", data: ArrayBuffer | ArrayBufferView): Promise<ArrayBuffer>;
-  };
-};
+  readonly subtle: SubtleCrypto;
+}
+
+declare var crypto: Crypto;
 
 declare function setTimeout(callback: (...values: any[]) => void, ms?: number, ...values: unknown[]): number;
 declare function setInterval(callback: (...values: any[]) => void, ms?: number, ...values: unknown[]): number;

@@ -6,6 +6,7 @@ mod dev;
 mod example;
 mod handled;
 mod invoke;
+mod npm_packages;
 mod outcomes;
 mod packages;
 pub(crate) mod page_examples;

@@ -245,13 +245,17 @@ fn finding_01_javascript_without_a_handler_is_not_built() {
         "export const handler = { handle(event, context, callback) { callback(); } };",
         &["takes 3 parameters", "no callback"],
     );
-    // What cannot work is explained beside the tool's own line.
     refused(
         "import fs from 'node:fs';\nexport const handler = { handle() { fs.open(); } };",
         &[
-            "Could not resolve \"node:fs\"",
-            "QuickJS, without the modules of Node.js",
+            "handler.js:1: import fs from 'node:fs': a component does not have the module node:fs",
+            "a component has no files",
         ],
+    );
+    // What cannot work is explained beside the tool's own line.
+    refused(
+        "import it from 'missing';\nexport const handler = { handle() { it(); } };",
+        &["Could not resolve \"missing\"", "install what is missing"],
     );
     refused(
         "process.env.KEY;\nexport const handler = { handle() {} };",
@@ -399,7 +403,8 @@ fn finding_01_python_without_a_handler_is_not_built() {
     project.write("app.py", inside).refused(&words);
     let tls = format!("import ssl\n{PLAIN}");
     let words = [
-        "No module named '_ssl'",
+        "app.py:1: import ssl",
+        "cannot call out over the network",
         "from dispatcher_guest import http",
     ];
     project.write("app.py", &tls).refused(&words);

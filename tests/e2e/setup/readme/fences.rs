@@ -30,7 +30,7 @@ const CODE: [&str; 11] = [
 ];
 /// Words that tell a page's code from its other code, and the test that runs it to what the page says.
 /// Without a test it is a program of others, which the page replaces.
-const RUN: [(&str, &str, &str); 31] = [
+const RUN: [(&str, &str, &str); 32] = [
     ("host/docs/adding-a-backend.md", "main_with", "main"),
     (
         "host/docs/classic-mode.md",
@@ -56,6 +56,11 @@ const RUN: [(&str, &str, &str); 31] = [
         "host/docs/languages.md",
         "AbortSignal.timeout",
         "javascript_of_the_page_calls_its_api_once",
+    ),
+    (
+        "host/docs/languages.md",
+        "safeParse",
+        "schema_of_the_page_is_prepared_in_the_build_and_rejects_malformed_orders",
     ),
     ("host/docs/languages.md", "http.post", PYTHON_OF_THE_PAGES),
     ("host/docs/languages.md", "fake_host", PYTHON_OF_THE_PAGES),

@@ -5,6 +5,7 @@ mod adapter;
 mod bundle;
 mod c;
 mod go;
+mod imports;
 mod node;
 mod python;
 mod rust;

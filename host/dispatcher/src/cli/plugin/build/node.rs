@@ -2,7 +2,7 @@
 //! which bundles all modules into one, and componentize-qjs, which builds the component.
 
 use super::adapter::{self, ProjectWorld};
-use super::{Project, bundle, tool};
+use super::{Project, bundle, imports, tool};
 use crate::cli::plugin::language::Language;
 use crate::error::{Exit, Failure};
 use dispatcher_core::files::bounded;
@@ -22,12 +22,25 @@ pub(super) fn build(project: &Project, is_typed: bool) -> Result<PathBuf, Failur
     } else {
         Language::JavaScript
     };
-    if is_typed {
-        let tsc = installed(project, "tsc", "typescript")?;
-        tool::run(Command::new(tsc).current_dir(&project.folder))?;
-    }
     let world = ProjectWorld::of(project).map_err(|failure| explained(failure, hint_of_engine))?;
-    let entry = adapter::javascript(project, &world, &entry(project)?)?;
+    let main = entry(project)?;
+    let source = if is_typed {
+        source_of(project, &main)
+    } else {
+        Some(main.clone())
+    };
+    // A project with other folders is checked by its compiler and the bundler alone.
+    if let Some(source) = source {
+        imports::check(
+            project,
+            esbuild(project, &world, Path::new(&source))?,
+            is_typed,
+        )?;
+    }
+    if is_typed {
+        compile(project)?;
+    }
+    let entry = adapter::javascript(project, &world, &main)?;
     let bundle = entry.with_file_name("bundle.js");
     tool::run_or_hint(
         bundler(project, &world, &entry, &bundle)?.arg("--log-level=warning"),
@@ -51,31 +64,52 @@ pub(super) fn build(project: &Project, is_typed: bool) -> Result<PathBuf, Failur
     })
 }
 
-/// Returns the command of esbuild, which bundles the modules of the project, its packages and the
-/// adapter. Async functions become generators, so that the adapter's `Promise` tracks every
-/// promise.
+fn compile(project: &Project) -> Result<(), Failure> {
+    let mut tsc = Command::new(installed(project, "tsc", "typescript")?);
+    tsc.current_dir(&project.folder);
+    tool::run(&mut tsc).map_err(|failure| {
+        // Its output went to the user as it was, with colors.
+        let heard = tool::complaints(tsc.args(["--noEmit", "--pretty", "false"]));
+        explained(failure, |_| {
+            hint_of_compiler(heard.as_deref().unwrap_or_default())
+        })
+    })
+}
+
+/// Returns the command of esbuild that bundles a module with all that it imports.
+fn esbuild(project: &Project, world: &ProjectWorld, module: &Path) -> Result<Command, Failure> {
+    let mut command = Command::new(installed(project, "esbuild", "esbuild")?);
+    command.current_dir(&project.folder).arg(module);
+    // The browser versions of packages need no Node.js.
+    command.args([
+        "--bundle",
+        "--format=esm",
+        "--platform=browser",
+        "--main-fields=browser,module,main",
+        "--define:process.env.NODE_ENV=\"production\"",
+    ]);
+    for namespace in &world.namespaces {
+        command.arg(format!("--external:{namespace}:*"));
+    }
+    Ok(command)
+}
+
+/// Returns the command that bundles the modules of the project, its packages and the adapter. Async
+/// functions become generators, so that the adapter's `Promise` tracks every promise.
 fn bundler(
     project: &Project,
     world: &ProjectWorld,
     entry: &Path,
     bundle: &Path,
 ) -> Result<Command, Failure> {
-    let mut command = Command::new(installed(project, "esbuild", "esbuild")?);
-    command.current_dir(&project.folder).arg(entry);
-    // The browser versions of packages need no Node.js.
-    command.args(["--bundle", "--format=esm", "--platform=browser"]);
+    let mut command = esbuild(project, world, entry)?;
     command.args([
-        "--main-fields=browser,module,main",
-        "--define:process.env.NODE_ENV=\"production\"",
         "--keep-names",
         "--sourcemap=external",
         "--sources-content=false",
         "--charset=utf8",
+        "--supported:async-await=false",
     ]);
-    command.arg("--supported:async-await=false");
-    for namespace in &world.namespaces {
-        command.arg(format!("--external:{namespace}:*"));
-    }
     command.arg(format!("--outfile={}", bundle.display()));
     Ok(command)
 }
@@ -90,13 +124,25 @@ const NO_NODE: &str = "the engine is QuickJS, without the modules of Node.js: us
     needs none of them, or install what is missing";
 const NO_NODE_GLOBALS: &str = "the engine is QuickJS, without the globals of Node.js: read settings \
     with `setting(\"NAME\")` of dispatcher-guest, and use a package that works in a browser";
+const NO_NODE_TYPES: &str = "do not install the types of Node.js: they hide that a component does not \
+    have it; read settings with `setting(\"NAME\")` of dispatcher-guest, and use `Uint8Array` for bytes";
+const NO_NATIVE: &str = "the package is native code, which a component cannot load: leave this work \
+    to a service, and call it with `fetch`";
 const NO_TOP_LEVEL_AWAIT: &str = "move the `await` into `handle`: a component cannot wait while \
                                   its modules are loaded";
+
+/// Returns a hint on the output of tsc, which advises to install the types of Node.js.
+fn hint_of_compiler(heard: &str) -> Option<String> {
+    let names_node = ["TS2580", "TS2591"].iter().any(|code| heard.contains(code));
+    names_node.then(|| NO_NODE_TYPES.into())
+}
 
 /// Returns a hint on the output of esbuild.
 fn hint_of_bundler(heard: &str) -> Option<String> {
     let hint = if heard.contains("Could not resolve") {
         NO_NODE
+    } else if heard.contains("No loader is configured for \".node\" files") {
+        NO_NATIVE
     } else if heard.contains("Top-level await") {
         NO_TOP_LEVEL_AWAIT
     } else {
@@ -175,6 +221,18 @@ fn entry(project: &Project) -> Result<String, Failure> {
     entry.map_err(|why| Failure::new(Exit::Usage, format!("{}: {why}", list.display())))
 }
 
+/// Returns the source that the compiler makes `main` of, by the folders that projects have: the
+/// project's own, or `src`.
+fn source_of(project: &Project, main: &str) -> Option<String> {
+    let (stem, _) = main.rsplit_once('.')?;
+    let parts: Vec<&str> = stem.split('/').collect();
+    let stems = (0..parts.len()).map(|skipped| parts[skipped..].join("/"));
+    let places = stems.flat_map(|stem| [stem.clone(), format!("src/{stem}")]);
+    let mut files =
+        places.flat_map(|place| ["ts", "tsx", "mts"].map(|end| format!("{place}.{end}")));
+    files.find(|file| project.folder.join(file).is_file())
+}
+
 fn entry_of(package: &[u8]) -> Result<String, serde_json::Error> {
     let package: serde_json::Value = serde_json::from_slice(package)?;
     Ok(package["main"].as_str().unwrap_or(ENTRY).to_owned())
@@ -197,6 +255,24 @@ mod tests {
     }
 
     #[test]
+    fn source_is_found_by_the_name_of_main() {
+        let folder = tempfile::tempdir().unwrap();
+        let project = Project::open(folder.path()).unwrap();
+        std::fs::create_dir(folder.path().join("src")).unwrap();
+        assert_eq!(source_of(&project, "build/js/handler.js"), None);
+        for file in ["src/handler.ts", "handler.v2.ts"] {
+            std::fs::write(folder.path().join(file), "").unwrap();
+        }
+        for (main, source) in [
+            ("build/js/handler.js", "src/handler.ts"),
+            ("build/js/src/handler.js", "src/handler.ts"),
+            ("./build/handler.v2.js", "handler.v2.ts"),
+        ] {
+            assert_eq!(source_of(&project, main).as_deref(), Some(source), "{main}");
+        }
+    }
+
+    #[test]
     fn finding_24_node_tool_errors_are_explained() {
         let linked = "component imports instance `wasi:http/types@0.2.12`, but a matching \
                       implementation was not found in the linker: instance export `input-stream` \
@@ -210,6 +286,12 @@ mod tests {
         let node = "✘ [ERROR] Could not resolve \"node:fs\"";
         assert_eq!(hint_of_bundler(node).as_deref(), Some(NO_NODE));
         assert_eq!(hint_of_bundler("✘ [ERROR] Expected \";\""), None);
+        let types = "handler.ts(4,1): error TS2591: Cannot find name 'process'.";
+        assert_eq!(hint_of_compiler(types).as_deref(), Some(NO_NODE_TYPES));
+        assert_eq!(
+            hint_of_compiler("error TS2304: Cannot find name 'Blob'."),
+            None
+        );
         let unread = Failure::new(Exit::Failed, "package 'wasi:http@0.2.12' not found");
         let told = explained(unread, hint_of_engine).lines;
         assert!(told[0].ends_with(NO_HTTP), "{told:?}");

@@ -213,6 +213,25 @@ pub(super) fn run_or_hint(
     })
 }
 
+/// Runs a tool without showing it, and returns its output, whether it succeeds or not.
+pub(super) fn complaints(command: &mut Command) -> Result<String, Failure> {
+    let mut printed = Vec::new();
+    let ended = std::io::pipe().and_then(|(mut reader, writer)| {
+        command.stdin(Stdio::null()).stdout(writer.try_clone()?);
+        let child = spawn(command.stderr(writer))?;
+        // Drops the command's own ends of the pipe, so that reading ends with the tool.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        reader.read_to_end(&mut printed)?;
+        wait(child)
+    });
+    if let Err(error) = ended {
+        let text = text(command);
+        let name = text.split(' ').next().unwrap_or_default();
+        return Err(Failure::new(Exit::Failed, format!("{name}: {error}")));
+    }
+    Ok(String::from_utf8_lossy(&printed).into_owned())
+}
+
 /// Runs a tool and returns its output to stdout.
 pub(super) fn read(command: &mut Command) -> Result<Vec<u8>, Failure> {
     command.stdout(Stdio::piped());
@@ -312,6 +331,8 @@ mod tests {
         assert!(failed.lines[0].contains('7'), "{failed:?}");
         let read = read(Command::new("sh").args(["-c", "echo data"])).unwrap();
         assert_eq!(read, b"data\n");
+        let both = complaints(Command::new("sh").args(["-c", "echo a; echo b >&2; exit 7"]));
+        assert_eq!(both.unwrap(), "a\nb\n");
     }
 
     #[test]
