@@ -2,9 +2,11 @@
 // them before it loads the handler; in a test, `fakeHost` sets them.
 
 export const host = {};
+let isProvided = false;
 
 /** Replaces the interfaces of the host. */
 export function provide(interfaces) {
+  isProvided = true;
   for (const name of Object.keys(host)) delete host[name];
   Object.assign(host, interfaces);
 }
@@ -18,13 +20,18 @@ const WASI = {
   random: "wasi:random/random@0.2.0",
 };
 
-/** Returns an interface of the host. If it is missing, throws an error that says how to import
- * it. */
+/** Returns an interface of the host. If it is missing, throws an error that says how to get it. */
 export function need(name) {
   if (host[name] !== undefined) return host[name];
+  if (!isProvided) {
+    throw new Error(
+      `${name} is used where a module is loaded, which is when the component is built: console, settings and ` +
+        "all else of the dispatcher are there within `handle` only; in a test, begin with fakeHost()",
+    );
+  }
   throw new Error(
-    `the handler uses ${name}, which its world does not import: name it in wit/world.wit, ` +
-      `import ${WASI[name] ?? `dispatcher:plugin/${name}@0.1.0`}; in a test, begin with fakeHost()`,
+    `the handler uses ${name}, which its world does not import: add \`import ${WASI[name] ?? `dispatcher:plugin/${name}@0.1.0`};\` ` +
+      "to wit/world.wit; in a test, begin with fakeHost()",
   );
 }
 

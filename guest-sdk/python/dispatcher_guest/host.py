@@ -36,6 +36,6 @@ def need(name: str) -> Any:
         return _provided[name]
     wanted = _IMPORTS.get(name, f"dispatcher:plugin/{name}@0.1.0")
     raise RuntimeError(
-        f"the handler uses {name}, which its world does not import: name it in wit/world.wit, "
-        f"import {wanted}; in a test, begin with fake_host()"
+        f"the handler uses {name}, which its world does not import: add `import {wanted};` "
+        "to wit/world.wit; in a test, begin with fake_host()"
     )

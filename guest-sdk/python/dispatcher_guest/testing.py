@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 import sys
 import time
 import warnings
@@ -17,6 +18,7 @@ from .failures import Busy, Closed, Failed, Failure, Reject, Retry
 from .host import HostError, provide
 from .http import Headers, Response
 from .message import Message
+from .telemetry import LogHandler
 
 __all__ = ["FakeHost", "Request", "Response", "Sent", "fake_host", "message", "run", "run_batch"]
 
@@ -215,6 +217,11 @@ def fake_host(
             "settings": _Settings(settings or {}),
         }
     )
+    root = logging.getLogger()
+    if not any(isinstance(handler, LogHandler) for handler in root.handlers):
+        # As in a component.
+        root.addHandler(LogHandler())
+        root.setLevel(logging.INFO)
     return told
 
 

@@ -1,5 +1,7 @@
 """What the SDK does for a handler, with the fake host: `python -m pytest`."""
 
+import logging
+
 import pytest
 from dispatcher_guest import (
     Busy,
@@ -149,6 +151,8 @@ def test_what_a_handler_asks_for_is_kept():
     assert store.get("k") is None and setting("api") == "u"
     log("warn", "careful", order="o-1")
     assert host.logged == [("warn", "careful", {"order": "o-1"})]
+    logging.info("priced", extra={"amount": 3})
+    assert host.logged[1:] == [("info", "priced", {"amount": "3"})]
     count("orders", kind="a")
     count("orders", by=2, kind="a")
     gauge("depth", 3)

@@ -144,11 +144,9 @@ impl JobView {
         self.state != RUNNING
     }
 
-    /// Returns whether it did everything that was requested. A job that only counts always did.
+    /// Returns whether it did everything that was requested or, if it only looked, would do it.
     pub fn is_clean(&self) -> bool {
-        let moves = self.applied && self.kind != PURGE;
-        let is_done = self.state == DONE;
-        is_done && (!moves || self.report.is_clean())
+        self.state == DONE && (self.kind == PURGE || self.report.is_clean())
     }
 
     /// Describes its result for people.

@@ -104,8 +104,6 @@ fn schema_of_the_page_is_prepared_in_the_build_and_rejects_malformed_orders() {
     let schema = shown(PAGE, "js", "safeParse");
     let handler = format!(
         r#"import {{ Reject }} from "dispatcher-guest";
-import {{ z }} from "zod";
-
 {schema}
 export const handler = {{
   handle(message) {{

@@ -15,6 +15,7 @@ import marshmallow
 import more_itertools
 import pytz
 import slugify
+import sqlalchemy
 import sqlparse
 import tomlkit
 import xmltodict
@@ -54,6 +55,8 @@ TRIED = {
     "arrow": lambda: arrow.get("2026-11-28").to("Europe/Berlin").hour == 1,
     "more-itertools": lambda: list(more_itertools.chunked([1, 2, 3], 2)) == [[1, 2], [3]],
     "python-slugify": lambda: slugify.slugify("Grüße!") == "grusse",
+    # Has modules that are compiled and there as source as well.
+    "SQLAlchemy": lambda: str(sqlalchemy.select(sqlalchemy.column("id"))) == "SELECT id",
     "sqlparse": lambda: len(sqlparse.split("select 1; select 2")) == 2,
 }
 

@@ -66,7 +66,7 @@ fn packages_of_the_page_work_in_a_component() {
         return;
     }
     let rows = rows();
-    assert_eq!(rows.len(), 21);
+    assert_eq!(rows.len(), 24);
     let working: Vec<_> = rows.iter().filter(|row| row.works).collect();
     let pinned = working
         .iter()
@@ -103,6 +103,16 @@ fn packages_that_cannot_work_are_refused_with_the_reason() {
         (
             "boto3",
             "boto3",
+            "the Python within a component cannot call out over the network",
+        ),
+        (
+            "numpy",
+            "numpy",
+            "the package numpy is compiled code, which a component cannot load; use math and statistics",
+        ),
+        (
+            "redis",
+            "redis",
             "the Python within a component cannot call out over the network",
         ),
     ];

@@ -382,10 +382,11 @@ impl JobReport {
         counted.map(|(count, what)| format!("{count:>8}  {what}"))
     }
 
-    /// Returns whether every selected message was moved, and none was left out.
+    /// Returns whether every selected message was moved, or would be, and none was left out. A run
+    /// that only counted a queue has no end.
     pub fn is_clean(&self) -> bool {
         let stays = self.left + self.blocked + self.not_deleted + self.missing;
-        stays == 0 && self.end.is_some_and(End::is_whole)
+        stays == 0 && self.end.is_none_or(End::is_whole)
     }
 }
 

@@ -268,6 +268,18 @@ fn finding_01_javascript_without_a_handler_is_not_built() {
 }
 
 #[test]
+fn javascript_that_logs_while_it_is_loaded_is_refused_with_its_line() {
+    if !toolchains::has(&["node", "npm"], "the handler in JavaScript") {
+        return;
+    }
+    let project = Project::new("javascript");
+    let handler = project.read("handler.js");
+    let logs = format!("console.log(\"loading\");\n{handler}");
+    project.write("handler.js", &logs);
+    project.refused(&["within `handle` only", "it is at handler.js:1"]);
+}
+
+#[test]
 fn finding_24_javascript_that_needs_http_gets_instructions() {
     if !toolchains::has(&["node", "npm"], "the handler in JavaScript") {
         return;

@@ -32,6 +32,27 @@ pub(super) fn finish(bundle: &Path) -> Result<(), Failure> {
     fs::write(bundle, text).map_err(|error| failed(bundle, &error))
 }
 
+/// Returns the place in the project's sources of the first frame that a stack of the bundle has
+/// there.
+pub(super) fn place_of(stack: &str, bundle: &Path) -> Option<String> {
+    let map = fs::read_to_string(bundle.with_extension("js.map")).ok()?;
+    place_in(stack, &SourceMap::from_json_string(&map).ok()?)
+}
+
+fn place_in(stack: &str, map: &SourceMap<'_>) -> Option<String> {
+    let lines = map.generate_lookup_table();
+    stack.split("/bundle.js:").skip(1).find_map(|frame| {
+        let mut numbers = frame.split(|end: char| !end.is_ascii_digit());
+        let line: u32 = numbers.next()?.parse().ok()?;
+        let column: u32 = numbers.next()?.parse().ok()?;
+        let token = map.lookup_token(&lines, line.checked_sub(1)?, column.checked_sub(1)?)?;
+        let file = map.get_source(token.get_source_id()?)?;
+        let source = file.strip_prefix(TO_PROJECT)?;
+        let is_own = !source.starts_with(SDK) && !source.contains(PACKAGES);
+        is_own.then(|| format!("{source}:{}", token.get_src_line() + 1))
+    })
+}
+
 /// Names the generators of async functions and methods. Keeps every line in its place.
 fn with_names(text: &str) -> String {
     let mut named = String::with_capacity(text.len());
@@ -135,6 +156,9 @@ mod tests {
         });
         let wanted = format!("globalThis[Symbol.for(\"dispatcher.sources\")] = {wanted};\n");
         assert_eq!(table(&map), wanted);
+        let stack = "at a (/build/adapter/bundle.js:4:1)\n at b (/build/adapter/bundle.js:2:6)\n";
+        assert_eq!(place_in(stack, &map).as_deref(), Some("price.ts:1"));
+        assert_eq!(place_in("at a (/build/adapter/bundle.js:4:1)", &map), None);
     }
 
     #[test]

@@ -56,10 +56,11 @@ pub(super) fn build(project: &Project, is_typed: bool) -> Result<PathBuf, Failur
         convert.arg("--js").arg(&bundle).arg("-o").arg(component);
         tool::run_or_hint(&mut convert, |heard| {
             if calls_http {
-                Some(NO_HTTP.into())
-            } else {
-                hint_of_engine(heard)
+                return Some(NO_HTTP.into());
             }
+            // A module that fails while it is loaded.
+            let place = bundle::place_of(heard, &bundle);
+            hint_of_engine(heard).or_else(|| Some(format!("it is at {}", place?)))
         })
     })
 }

@@ -7,16 +7,17 @@ import os
 import sys
 import sysconfig
 
-from dispatcher_imports import NO_NETWORK, Imports, Refused, requirers_of, unusable
+from dispatcher_imports import NO_NETWORK, UNUSABLE, Imports, Refused, requirers_of, unusable
 
 # Imports that fail within a component, of the standard library.
 MISSING = ("ssl", "_ssl")
 
-# What to use in place of packages of compiled code.
+# What to use in place of packages that do nothing without their compiled code.
 INSTEAD = {
     "cryptography": "hmac and hashlib of the standard library, and leave the rest to a service",
     "lxml": "xml.etree of the standard library",
     "numpy": "math and statistics of the standard library",
+    "pandas": "csv and statistics of the standard library",
     "orjson": "json of the standard library",
     "pydantic_core": "marshmallow, or dataclasses with checks of your own",
     "ujson": "json of the standard library",
@@ -34,8 +35,9 @@ class CertainImports(Imports):
     visit_If = visit_While = visit_For = visit_Match = visit_With = visit_branch
 
 
-def imports_of(file, module):
-    """The certain imports of a file: a line, its text, the module, and what is taken of it."""
+def imports_of(file, module, is_own):
+    """The certain imports of a file: a line, its text, the module, and what is taken of it. Of the project's
+    own files also those in functions, which the build loads, and what else cannot work."""
     with open(file, encoding="utf-8", errors="replace") as source:
         text = source.read()
     package = module if os.path.basename(file) == "__init__.py" else module.rpartition(".")[0]
@@ -45,11 +47,19 @@ def imports_of(file, module):
     except (SyntaxError, RecursionError):
         return []
     lines = text.splitlines()
-    return [
+    found = [
         (node.lineno, lines[node.lineno - 1].strip(), name, member)
         for node, name, member, in_function, is_guarded in imports.found
-        if name and not in_function and not is_guarded
+        if name and (is_own or not in_function) and not is_guarded
     ]
+    modules = {name.split(".")[0] for _, _, name, _ in found}
+    if is_own:
+        found += [
+            (node.lineno, lines[node.lineno - 1].strip(), name, None)
+            for node, name in imports.named
+            if name in UNUSABLE and name.split(".")[0] in modules
+        ]
+    return found
 
 
 class Sources:
@@ -62,11 +72,13 @@ class Sources:
     def file(self, name):
         """The file of a module; None if there is none, or its folder has no `__init__.py`."""
         if name not in self.found:
-            parent = name.rpartition(".")[0]
+            parent, _, last = name.rpartition(".")
             above = self.file(parent) if parent else None
             folders = self.folders if not parent else [os.path.dirname(above)] if above else []
-            spec = importlib.machinery.PathFinder.find_spec(name, folders) if folders else None
-            self.found[name] = spec.origin if spec is not None and spec.has_location else None
+            # A component loads the source of a module that is there compiled as well.
+            ends = ("/__init__.py", ".py", *importlib.machinery.EXTENSION_SUFFIXES)
+            places = (os.path.join(folder, last) + end for folder in folders for end in ends)
+            self.found[name] = next(filter(os.path.isfile, places), None)
         return self.found[name]
 
 
@@ -81,9 +93,10 @@ def reason_of(name, file, chain):
     """Why a module cannot be loaded; None if it may be."""
     if name in MISSING:
         return f"No module named '_ssl': {NO_NETWORK}{requirers_of(chain, None)}"
-    if file is None or not file.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES)):
-        return None
     package = name.split(".")[0]
+    is_compiled = file is not None and file.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES))
+    if not is_compiled and package not in INSTEAD:
+        return None
     instead = f"; use {INSTEAD[package]}" if package in INSTEAD else ""
     required = requirers_of(chain, package)
     return f"the package {package} is compiled code, which a component cannot load{required}{instead}"
@@ -105,7 +118,7 @@ def check(root, packages):
             return reason
         is_own = file.startswith(root + os.sep) and not file.startswith(packages + os.sep)
         below = chain if is_own else [*chain, name.split(".")[0]]
-        for line, text, imported, member in imports_of(file, name):
+        for line, text, imported, member in imports_of(file, name, is_own):
             why = unusable(f"{imported}.{member}" if member else imported) if is_own else None
             for one in loaded_by(imported, member):
                 why = why or visit(one, below)
@@ -116,6 +129,8 @@ def check(root, packages):
         return None
 
     visit("app", [])
+    if "zoneinfo" in seen and sources.file("tzdata") is None:
+        print("zoneinfo is imported: a component has no time zones unless requirements.txt lists tzdata")
 
 
 if __name__ == "__main__":

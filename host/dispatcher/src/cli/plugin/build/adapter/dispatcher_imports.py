@@ -16,6 +16,7 @@ NO_LOOP = "the Python within a component has no event loop: write `handle` witho
 UNUSABLE = {
     **dict.fromkeys(("urllib.request", "http.client", "ssl", "smtplib", "ftplib"), NO_NETWORK),
     **dict.fromkeys(("requests", "httpx", "aiohttp", "urllib3", "boto3", "botocore"), NO_NETWORK),
+    **dict.fromkeys(("redis", "pymongo", "pymysql"), NO_NETWORK),
     **dict.fromkeys(("subprocess", "multiprocessing", "concurrent.futures"), NO_THREADS),
     **dict.fromkeys(("asyncio.run", "asyncio.Runner", "asyncio.new_event_loop"), NO_LOOP),
     **dict.fromkeys(("threading.Thread", "threading.Timer", "os.fork", "os.system"), NO_THREADS),
@@ -105,6 +106,9 @@ class Imports(ast.NodeVisitor):
 def expects_failure(node):
     """Whether a `try` handles what an import raises."""
     for handler in node.handlers:
+        # One that raises again stops the import as well.
+        if isinstance(handler.body[-1], ast.Raise):
+            continue
         kinds = [handler.type] if not isinstance(handler.type, ast.Tuple) else handler.type.elts
         if any(kind is None or getattr(kind, "id", None) in EXPECTS for kind in kinds):
             return True
@@ -235,6 +239,8 @@ def compiled(error):
         folder = os.path.dirname(frame.filename)
         if os.path.exists(os.path.join(folder, "__init__.py")) and "importlib" not in folder:
             if any(name.endswith((".so", ".pyd", ".dylib")) for _, _, names in os.walk(folder) for name in names):
+                while os.path.exists(os.path.join(os.path.dirname(folder), "__init__.py")):
+                    folder = os.path.dirname(folder)
                 name = os.path.basename(folder)
                 return f"the package {name} is compiled code, which a component cannot load{requirers(frames, name)}"
     return None
