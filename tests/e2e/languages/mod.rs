@@ -34,6 +34,34 @@ const MANY: usize = 600;
 const LARGE: usize = 60_000;
 pub(crate) const NAME: &str = "my-orders";
 
+/// A row of a table of packages in `host/docs/languages.md`.
+struct PackageRow {
+    name: String,
+    version: String,
+    verdict: String,
+}
+
+/// The rows of the table whose first column has this heading.
+fn package_rows(heading: &str) -> Vec<PackageRow> {
+    const PAGE: &str = include_str!("../../../host/docs/languages.md");
+    let table = PAGE.split(&format!("| {heading} | ")).nth(1);
+    let rows = table
+        .expect("the table")
+        .lines()
+        .skip(2)
+        .take_while(|line| line.starts_with('|'));
+    rows.map(|line| {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let (name, version) = cells[1].split_once(' ').expect("a name and a version");
+        PackageRow {
+            name: name.trim_matches('`').to_owned(),
+            version: version.to_owned(),
+            verdict: cells[2].to_owned(),
+        }
+    })
+    .collect()
+}
+
 /// A project in its own folder, which is the program's data folder besides.
 struct Project {
     data: Arc<TempDir>,

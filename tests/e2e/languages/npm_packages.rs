@@ -3,10 +3,9 @@
 
 use crate::languages::page_examples::shown;
 use crate::languages::sdk_packages::NewProject;
-use crate::languages::{call, calls};
+use crate::languages::{PackageRow, call, calls, package_rows};
 use dispatcher_tests::service::{JobService, PostedRequest, ServiceStep};
 use dispatcher_tests::toolchains;
-use std::path::Path;
 
 const PAGE: &str = "host/docs/languages.md";
 /// The project's name.
@@ -38,33 +37,6 @@ const use = () => client.send(new PutObjectCommand({ Bucket: "b", Key: "k", Body
     ),
 ];
 
-struct PackageRow {
-    name: String,
-    version: String,
-    verdict: String,
-}
-
-/// The rows of the table.
-fn rows() -> Vec<PackageRow> {
-    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(PAGE));
-    let page = page.expect("the page");
-    let table = page.split("| npm package | ").nth(1).expect("the table");
-    let rows = table
-        .lines()
-        .skip(2)
-        .take_while(|line| line.starts_with('|'));
-    rows.map(|line| {
-        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        let (name, version) = cells[1].split_once(' ').expect("a name and a version");
-        PackageRow {
-            name: name.trim_matches('`').to_owned(),
-            version: version.to_owned(),
-            verdict: cells[2].to_owned(),
-        }
-    })
-    .collect()
-}
-
 /// A project with these packages.
 fn project(language: &str, rows: &[PackageRow]) -> NewProject {
     let project = NewProject::of(language, PACKAGES);
@@ -87,7 +59,7 @@ fn adds(project: &NewProject, packages: &[(&str, &str)]) {
     });
 }
 
-/// What a build that is refused prints.
+/// Returns the output of a build that is refused.
 #[track_caller]
 fn refused(project: &NewProject) -> String {
     let refused = call(&project.data, &["plugin", "build", PACKAGES]);
@@ -135,7 +107,7 @@ fn packages_of_the_page_work_in_typescript() {
     if !toolchains::has(&["node", "npm"], "packages of npm") {
         return;
     }
-    let rows: Vec<_> = rows()
+    let rows: Vec<_> = package_rows("npm package")
         .into_iter()
         .filter(|row| row.verdict.starts_with("works"))
         .collect();
@@ -161,7 +133,7 @@ fn packages_that_cannot_work_are_told_with_the_import_and_the_reason() {
     if !toolchains::has(&["node", "npm"], "packages of npm") {
         return;
     }
-    let rows: Vec<_> = rows()
+    let rows: Vec<_> = package_rows("npm package")
         .into_iter()
         .filter(|row| !row.verdict.starts_with("works"))
         .collect();

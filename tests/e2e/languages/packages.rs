@@ -1,13 +1,12 @@
 //! The packages of Python in the table of `host/docs/languages.md`: those that work do, and the build
 //! names the reason of the others.
 
-use crate::languages::{call, calls};
+use crate::languages::{call, calls, package_rows};
 use dispatcher_tests::toolchains;
 use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-const PAGE: &str = include_str!("../../../host/docs/languages.md");
 /// What those packages require, so that the versions stay the same.
 const REQUIRED: [&str; 7] = [
     "MarkupSafe==3.0.4",
@@ -18,31 +17,6 @@ const REQUIRED: [&str; 7] = [
     "typing_extensions==4.15.0",
     "packaging==25.0",
 ];
-
-struct PackageRow {
-    name: String,
-    version: String,
-    works: bool,
-}
-
-/// The rows of the table.
-fn rows() -> Vec<PackageRow> {
-    let table = PAGE.split("| package | ").nth(1).expect("the table");
-    let rows = table
-        .lines()
-        .skip(2)
-        .take_while(|line| line.starts_with('|'));
-    rows.map(|line| {
-        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        let (name, version) = cells[1].split_once(' ').expect("a name and a version");
-        PackageRow {
-            name: name.trim_matches('`').to_owned(),
-            version: version.to_owned(),
-            works: cells[2] == "works",
-        }
-    })
-    .collect()
-}
 
 /// A project with these packages and this `app.py`.
 fn project(packages: &[String], app: &str) -> Arc<TempDir> {
@@ -65,9 +39,9 @@ fn packages_of_the_page_work_in_a_component() {
     if !toolchains::has(&["python3"], "packages of Python") {
         return;
     }
-    let rows = rows();
+    let rows = package_rows("package");
     assert_eq!(rows.len(), 24);
-    let working: Vec<_> = rows.iter().filter(|row| row.works).collect();
+    let working: Vec<_> = rows.iter().filter(|row| row.verdict == "works").collect();
     let pinned = working
         .iter()
         .map(|row| format!("{}=={}", row.name, row.version))
@@ -116,7 +90,10 @@ fn packages_that_cannot_work_are_refused_with_the_reason() {
             "the Python within a component cannot call out over the network",
         ),
     ];
-    for row in rows().iter().filter(|row| !row.works) {
+    for row in package_rows("package")
+        .iter()
+        .filter(|row| row.verdict != "works")
+    {
         let found = reasons.iter().find(|(name, ..)| *name == row.name);
         let (_, module, reason) = found.expect("a reason for each");
         let app = format!("import {module}\n\n\ndef handle(message):\n    pass\n");

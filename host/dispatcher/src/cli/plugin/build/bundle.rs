@@ -3,6 +3,7 @@
 //! the source map.
 
 use super::failed;
+use super::imports::{SDK, package_of};
 use crate::error::Failure;
 use oxc_sourcemap::SourceMap;
 use serde_json::json;
@@ -11,10 +12,6 @@ use std::path::Path;
 
 /// The bundle's folder in a project, as the sources of its map begin.
 const TO_PROJECT: &str = "../../";
-/// The folder of the SDK, whose frames no stack shows.
-const SDK: &str = "dispatcher-guest/";
-/// The folder of npm's packages.
-const PACKAGES: &str = "node_modules/";
 /// The call by which esbuild runs an async function as a generator.
 const CALL: &str = "return __async(this, ";
 /// Names a generator after its function. Stacks show the name of a running generator.
@@ -48,8 +45,10 @@ fn place_in(stack: &str, map: &SourceMap<'_>) -> Option<String> {
         let token = map.lookup_token(&lines, line.checked_sub(1)?, column.checked_sub(1)?)?;
         let file = map.get_source(token.get_source_id()?)?;
         let source = file.strip_prefix(TO_PROJECT)?;
-        let is_own = !source.starts_with(SDK) && !source.contains(PACKAGES);
-        is_own.then(|| format!("{source}:{}", token.get_src_line() + 1))
+        let line = token.get_src_line() + 1;
+        package_of(source)
+            .is_none()
+            .then(|| format!("{source}:{line}"))
     })
 }
 
@@ -110,7 +109,7 @@ fn table(map: &SourceMap<'_>) -> String {
         }
         let line = &mut lines[at];
         let source_line = token.get_src_line() + 1;
-        if !name.contains(PACKAGES) {
+        if package_of(name).is_none() {
             let separator = if line.is_empty() { "" } else { "," };
             let (column, source_column) = (token.get_dst_col(), token.get_src_col() + 1);
             *line += &format!("{separator}{column}:{source}:{source_line}:{source_column}");

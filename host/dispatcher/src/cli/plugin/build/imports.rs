@@ -54,9 +54,10 @@ const NATIVE: usize = 1;
 const LOADERS: [&str; 3] = ["bindings", "detect-libc", "node-gyp-build"];
 /// The words of esbuild about a module of Node.js.
 const BUILT_IN: &str = "is built into node";
-/// The folders of packages, and of the SDK.
+/// The folder of packages.
 const PACKAGES: &str = "node_modules/";
-const SDK: &str = "dispatcher-guest/";
+/// The folder of the SDK.
+pub(super) const SDK: &str = "dispatcher-guest/";
 
 /// Refuses a project with an import that cannot work. `esbuild` bundles the project's entry.
 pub(super) fn check(
@@ -363,7 +364,7 @@ fn row_of(module: &str) -> usize {
 }
 
 /// Returns the package that a file belongs to; none for a file of the project.
-fn package_of(file: &str) -> Option<&str> {
+pub(super) fn package_of(file: &str) -> Option<&str> {
     if file.starts_with(SDK) {
         return Some(SDK.trim_end_matches('/'));
     }

@@ -7,7 +7,7 @@ import os
 import sys
 import sysconfig
 
-from dispatcher_imports import NO_NETWORK, UNUSABLE, Imports, Refused, requirers_of, unusable
+from dispatcher_imports import NO_NETWORK, UNUSABLE, Imports, Refused, compiled_package, requirers, unusable
 
 # Imports that fail within a component, of the standard library.
 MISSING = ("ssl", "_ssl")
@@ -92,14 +92,13 @@ def loaded_by(name, member):
 def reason_of(name, file, chain):
     """Why a module cannot be loaded; None if it may be."""
     if name in MISSING:
-        return f"No module named '_ssl': {NO_NETWORK}{requirers_of(chain, None)}"
+        return f"No module named '_ssl': {NO_NETWORK}{requirers(chain, None)}"
     package = name.split(".")[0]
     is_compiled = file is not None and file.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES))
     if not is_compiled and package not in INSTEAD:
         return None
     instead = f"; use {INSTEAD[package]}" if package in INSTEAD else ""
-    required = requirers_of(chain, package)
-    return f"the package {package} is compiled code, which a component cannot load{required}{instead}"
+    return f"{compiled_package(package, chain)}{instead}"
 
 
 def check(root, packages):

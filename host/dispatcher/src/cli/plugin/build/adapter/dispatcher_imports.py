@@ -242,22 +242,27 @@ def compiled(error):
                 while os.path.exists(os.path.join(os.path.dirname(folder), "__init__.py")):
                     folder = os.path.dirname(folder)
                 name = os.path.basename(folder)
-                return f"the package {name} is compiled code, which a component cannot load{requirers(frames, name)}"
+                return compiled_package(name, importing(frames))
     return None
 
 
-def requirers(frames, name):
-    """The packages through which the project comes to import this one, as an addition to a sentence."""
+def importing(frames):
+    """The packages of the frames of a stack, the outermost first."""
     names = []
     for frame in frames:
         # `/2/pydantic/main.py`, a package in the second folder of the path; `/0/app.py`.
         parts = frame.filename.strip("/").split("/")[1:]
         if len(parts) > 1 and not frame.filename.startswith("/python/"):
             names.append(parts[0])
-    return requirers_of(names, name)
+    return names
 
 
-def requirers_of(names, name):
+def compiled_package(name, chain):
+    """The sentence about a package of compiled code. `chain` has the packages that import it."""
+    return f"the package {name} is compiled code, which a component cannot load{requirers(chain, name)}"
+
+
+def requirers(names, name):
     """The packages through which the project comes to import `name`, the outermost first, as an addition to a
     sentence."""
     found = [one for one in dict.fromkeys(names) if one != name]
