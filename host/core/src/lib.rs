@@ -10,6 +10,7 @@ pub mod error_kind;
 pub mod executor;
 pub mod files;
 pub mod filter;
+pub mod fleet;
 #[cfg(any(test, fuzzing, feature = "samples"))]
 pub mod fuzz;
 pub mod handler;

@@ -1,0 +1,171 @@
+use super::*;
+
+const LEASE: Duration = Duration::from_secs(15);
+
+fn concurrency(most: u32) -> LimitNumbers {
+    LimitNumbers {
+        concurrency: Some(most),
+        rate: None,
+    }
+}
+
+fn rate(per_second: f64, burst: u32) -> LimitNumbers {
+    LimitNumbers {
+        concurrency: None,
+        rate: Some(Rate { per_second, burst }),
+    }
+}
+
+/// A store of records, and the requests to it.
+#[derive(Default)]
+struct Store(BTreeMap<String, LimitRecord>);
+
+impl Store {
+    fn ask(&mut self, request: &Request, now: u64) -> Grant {
+        let records: Vec<_> = request
+            .accounts
+            .iter()
+            .map(|account| self.0.get(&account.record).cloned())
+            .collect();
+        let (written, grant) = decide(request, &records, now);
+        for (account, record) in request.accounts.iter().zip(written) {
+            self.0.insert(account.record.clone(), record);
+        }
+        grant
+    }
+
+    /// Asks for starts of one limit. Returns those granted, and the state.
+    fn one(
+        &mut self,
+        holder: &str,
+        numbers: LimitNumbers,
+        (keep, count): (u32, u32),
+        now: u64,
+    ) -> (u32, AccountState) {
+        let request = request(holder, &[("l", numbers, keep)], &[(&[(0, 1)], count)]);
+        let grant = self.ask(&request, now);
+        (grant.claims[0], grant.accounts[0])
+    }
+}
+
+fn request(
+    holder: &str,
+    accounts: &[(&str, LimitNumbers, u32)],
+    claims: &[(&[(usize, u32)], u32)],
+) -> Request {
+    let accounts = accounts.iter().map(|(record, numbers, keep)| Account {
+        record: (*record).to_owned(),
+        numbers: *numbers,
+        keep: *keep,
+        shadow: false,
+    });
+    let claims = claims.iter().map(|(needs, count)| Claim {
+        needs: needs.to_vec(),
+        count: *count,
+    });
+    Request {
+        holder: holder.to_owned(),
+        lease: LEASE,
+        accounts: accounts.collect(),
+        claims: claims.collect(),
+    }
+}
+
+#[test]
+fn permits_are_granted_up_to_the_limit_and_come_back() {
+    let mut store = Store::default();
+    assert_eq!(store.one("a", concurrency(5), (0, 3), 0).0, 3);
+    let (granted, state) = store.one("b", concurrency(5), (0, 9), 10);
+    assert_eq!((granted, state.used), (2, 5));
+    assert_eq!(state.retry_after, Some(NEXT_PERMIT));
+    // The one gives back what the other gets.
+    assert_eq!(store.one("a", concurrency(5), (1, 0), 20).1.held, 1);
+    assert_eq!(store.one("b", concurrency(5), (2, 9), 30).0, 2);
+}
+
+#[test]
+fn the_same_request_again_takes_nothing_more() {
+    let mut store = Store::default();
+    assert_eq!(store.one("a", concurrency(5), (0, 3), 0).0, 3);
+    // The answer was lost: the process has none of them.
+    assert_eq!(store.one("a", concurrency(5), (0, 3), 10).0, 3);
+    assert_eq!(store.0["l"].holders["a"].held, 3);
+}
+
+#[test]
+fn permits_of_a_killed_process_are_free_after_its_lease_and_the_grace() {
+    let mut store = Store::default();
+    assert_eq!(store.one("a", concurrency(1), (0, 1), 0).0, 1);
+    assert_eq!(store.one("b", concurrency(1), (0, 1), 15_999).0, 0);
+    assert_eq!(store.one("b", concurrency(1), (0, 1), 16_000).0, 1);
+}
+
+#[test]
+fn start_needs_all_its_limits_or_takes_none() {
+    let mut store = Store::default();
+    let accounts = [("a", concurrency(3), 0), ("b", concurrency(1), 0)];
+    let needs: &[(usize, u32)] = &[(0, 1), (1, 1)];
+    let grant = store.ask(&request("p", &accounts, &[(needs, 2)]), 0);
+    assert_eq!(grant.claims, [1]);
+    assert_eq!((grant.accounts[0].held, grant.accounts[1].held), (1, 1));
+    let other = store.ask(&request("q", &accounts, &[(needs, 1)]), 0);
+    assert_eq!((other.claims[0], other.accounts[0].held), (0, 0));
+}
+
+#[test]
+fn rate_grants_the_burst_and_then_what_it_earns() {
+    let mut store = Store::default();
+    let numbers = rate(10.0, 4);
+    let (granted, state) = store.one("a", numbers, (0, 9), 0);
+    assert_eq!((granted, state.retry_after), (4, Some(Duration::from_millis(100))));
+    assert_eq!(store.one("a", numbers, (0, 9), 50).0, 0);
+    assert_eq!(store.one("a", numbers, (0, 9), 250).0, 2);
+    assert_eq!(store.one("a", numbers, (0, 9), 60_000).0, 4);
+}
+
+#[test]
+fn process_that_waits_gets_its_turn() {
+    let mut store = Store::default();
+    let one = concurrency(1);
+    assert_eq!(store.one("a", one, (0, 1), 0).0, 1);
+    assert_eq!(store.one("b", one, (0, 1), 10).0, 0);
+    // The holder learns that it may go on with none, and gets no other while the first waits.
+    assert_eq!(store.one("a", one, (1, 0), 20).1.share, Some(0));
+    assert_eq!(store.one("a", one, (0, 1), 30).0, 0);
+    assert_eq!(store.one("c", one, (0, 1), 40).0, 0);
+    assert_eq!(store.one("b", one, (0, 1), 260).0, 1);
+    // A process that asks no more is not waited for.
+    assert_eq!(store.one("b", one, (0, 0), 5_000).1.held, 0);
+    assert_eq!(store.one("c", one, (0, 1), 5_000).0, 1);
+}
+
+#[test]
+fn heavy_start_is_not_passed_for_ever() {
+    let mut store = Store::default();
+    let ten = concurrency(10);
+    assert_eq!(store.one("a", ten, (0, 10), 0).0, 10);
+    let heavy = request("b", &[("l", ten, 0)], &[(&[(0, 8)], 1)]);
+    assert_eq!(store.ask(&heavy, 10).claims, [0]);
+    assert_eq!(store.one("a", ten, (9, 1), 20).0, 0);
+    assert_eq!(store.one("a", ten, (2, 8), 30).0, 0);
+    assert_eq!(store.ask(&heavy, 40).claims, [1]);
+}
+
+#[test]
+fn shadow_counts_and_stops_nothing() {
+    let mut store = Store::default();
+    let mut request = request("a", &[("l", concurrency(1), 0)], &[(&[(0, 1)], 7)]);
+    request.accounts[0].shadow = true;
+    let grant = store.ask(&request, 0);
+    assert_eq!((grant.claims[0], grant.accounts[0].used), (7, 7));
+}
+
+#[test]
+fn clock_that_goes_back_earns_nothing() {
+    let mut store = Store::default();
+    let numbers = rate(10.0, 1);
+    assert_eq!(store.one("a", numbers, (0, 1), 10_000).0, 1);
+    assert_eq!(store.one("a", numbers, (0, 1), 9_000).0, 0);
+    assert_eq!(store.one("a", numbers, (0, 1), 10_050).0, 0);
+    assert_eq!(store.one("a", numbers, (0, 1), 10_100).0, 1);
+}

@@ -1,0 +1,191 @@
+//! A limit that holds for all processes together: its numbers, and what of a message counts under
+//! it. Pure.
+
+use crate::intake::group::GroupBy;
+use crate::message::Message;
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+
+/// The key of messages that have none.
+pub const NO_KEY: &str = "(none)";
+/// The most bytes of a key in a store. A longer key counts under its hash.
+const LONGEST_KEY: usize = 128;
+
+/// A limit on starts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rate {
+    /// The starts per second; finite and greater than 0.
+    pub per_second: f64,
+    /// The starts that may follow each other at once after a pause; at least 1.
+    pub burst: u32,
+}
+
+/// The numbers of a limit. At least one is set.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct LimitNumbers {
+    /// The most permits in use.
+    pub concurrency: Option<u32>,
+    /// The most starts.
+    pub rate: Option<Rate>,
+}
+
+impl LimitNumbers {
+    /// Whether a start of this weight can ever be granted.
+    #[must_use]
+    pub fn fits(&self, weight: u32) -> bool {
+        let fits = |most: u32| weight <= most;
+        self.concurrency.is_none_or(fits) && self.rate.is_none_or(|rate| fits(rate.burst))
+    }
+}
+
+/// What tells the messages of a limit apart, each key with its own count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LimitKey {
+    /// The message group.
+    Group,
+    /// A place in the message.
+    Place(GroupBy),
+}
+
+/// How many permits or tokens a message takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LimitWeight {
+    /// The same for each.
+    Fixed(u32),
+    /// The whole number at a place in the message; 1 if there is none.
+    Place(GroupBy),
+}
+
+/// A limit that holds for all processes together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limit {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Its numbers, for each key.
+    pub numbers: LimitNumbers,
+    /// The keys; `None` if all messages count together.
+    pub key: Option<LimitKey>,
+    /// The numbers of some keys.
+    pub overrides: HashMap<String, LimitNumbers>,
+    /// How much a message takes.
+    pub weight: LimitWeight,
+    /// Whether it only counts, and stops nothing.
+    pub shadow: bool,
+}
+
+/// What a message takes of one limit.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Need {
+    /// The index of the limit.
+    pub limit: usize,
+    /// The key; `None` for a limit without keys.
+    pub key: Option<String>,
+    /// The permits and tokens, at least 1.
+    pub weight: u32,
+}
+
+impl Limit {
+    /// Returns what a message takes of this limit, whose index is `limit`. `group` is the message's
+    /// group.
+    #[must_use]
+    pub fn need(&self, limit: usize, message: &Message, group: Option<&str>) -> Need {
+        let key = self.key.as_ref().map(|key| {
+            let found = match key {
+                LimitKey::Group => group.map(str::to_owned),
+                LimitKey::Place(place) => place.group(message),
+            };
+            let found = found.filter(|key| !key.is_empty());
+            found.map_or_else(|| NO_KEY.to_owned(), bounded)
+        });
+        let weight = match &self.weight {
+            LimitWeight::Fixed(weight) => *weight,
+            LimitWeight::Place(place) => {
+                let number = place.group(message).and_then(|text| text.parse().ok());
+                number.unwrap_or(1)
+            }
+        };
+        // A message that takes more than there is would never start.
+        let most = self.numbers_of(key.as_deref()).heaviest();
+        Need {
+            limit,
+            key,
+            weight: weight.clamp(1, most),
+        }
+    }
+
+    /// Returns the numbers for a key.
+    #[must_use]
+    pub fn numbers_of(&self, key: Option<&str>) -> LimitNumbers {
+        let own = key.and_then(|key| self.overrides.get(key));
+        *own.unwrap_or(&self.numbers)
+    }
+}
+
+impl LimitNumbers {
+    /// Returns the most that one start can take.
+    fn heaviest(&self) -> u32 {
+        let burst = self.rate.map_or(u32::MAX, |rate| rate.burst);
+        self.concurrency.unwrap_or(u32::MAX).min(burst).max(1)
+    }
+}
+
+/// Returns the key, or its hash if it is long.
+fn bounded(key: String) -> String {
+    if key.len() <= LONGEST_KEY {
+        return key;
+    }
+    let digest = Sha256::digest(key.as_bytes());
+    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::samples;
+
+    fn limit(key: Option<LimitKey>, weight: LimitWeight) -> Limit {
+        Limit {
+            name: "api".to_owned(),
+            numbers: LimitNumbers {
+                concurrency: Some(5),
+                rate: None,
+            },
+            key,
+            overrides: HashMap::from([(
+                "acme".to_owned(),
+                LimitNumbers {
+                    concurrency: Some(50),
+                    rate: None,
+                },
+            )]),
+            weight,
+            shadow: false,
+        }
+    }
+
+    #[test]
+    fn message_counts_under_its_key_with_its_weight() {
+        let mut message = samples::message("m");
+        message.body = r#"{"customer":"acme","size":9}"#.into();
+        let at = |pointer: &str| GroupBy::Pointer(pointer.to_owned());
+        for (key, size, found, weight) in [
+            (Some("/customer"), "/size", Some("acme"), 9),
+            (Some("/none"), "/size", Some(NO_KEY), 5),
+            (None, "/none", None, 1),
+        ] {
+            let key = key.map(|pointer| LimitKey::Place(at(pointer)));
+            let need = limit(key, LimitWeight::Place(at(size))).need(3, &message, None);
+            let wanted = Need {
+                limit: 3,
+                key: found.map(str::to_owned),
+                weight,
+            };
+            assert_eq!(need, wanted);
+        }
+        let by_group = limit(Some(LimitKey::Group), LimitWeight::Fixed(2));
+        let need = by_group.need(0, &message, Some(&"g".repeat(500)));
+        let key = need.key.expect("it has a group");
+        assert!(key.starts_with("sha256:") && key.len() < LONGEST_KEY, "{key}");
+    }
+}
