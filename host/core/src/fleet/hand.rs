@@ -1,0 +1,445 @@
+//! The permits and tokens that a process has in hand, of limits that hold for all processes
+//! together. Decides which messages may start, and what to ask of the store next. Pure: `now` is an
+//! argument.
+
+use super::ledger::{Account, Claim, Grant, Request};
+use super::limit::{Limit, LimitNumbers, Need};
+use crate::clock::BootInstant;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The most accounts of one request.
+pub const MOST_ACCOUNTS: usize = 50;
+/// The time for which a process gets permits.
+pub const LEASE: Duration = Duration::from_secs(15);
+/// The time after which permits are renewed.
+const RENEW: Duration = Duration::from_secs(5);
+/// The time before the end of its permits at which a process stops its attempts.
+const STOP: Duration = Duration::from_secs(2);
+/// The time after which unused permits go back. The ledger's rule of rates counts on it.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// What a message takes of its limits. Messages that take the same share it.
+pub type Needs = Arc<[Need]>;
+
+/// One limit, or one key of it.
+type AccountKey = (usize, Option<String>);
+
+#[derive(Debug, Default)]
+struct OwnAccount {
+    /// The permits that the store has recorded for this process.
+    held: u32,
+    /// The permits of running attempts.
+    in_use: u32,
+    /// The permits that were granted and not used yet.
+    fresh: u32,
+    /// When permits were last granted or came free.
+    idle_since: BootInstant,
+    /// When the permits end.
+    until: BootInstant,
+    /// When they were renewed.
+    renewed: BootInstant,
+    tokens: u32,
+    tokens_until: BootInstant,
+    /// The permits that it may go on using, because other processes wait.
+    share: Option<u32>,
+    /// When it may be asked for again.
+    ask_after: BootInstant,
+    recent: RecentStarts,
+}
+
+/// How much was started in the last second.
+#[derive(Debug, Default)]
+struct RecentStarts {
+    second: BootInstant,
+    now: u32,
+    before: u32,
+}
+
+impl RecentStarts {
+    fn note(&mut self, weight: u32, now: BootInstant) {
+        self.turn(now);
+        self.now = self.now.saturating_add(weight);
+    }
+
+    fn turn(&mut self, now: BootInstant) {
+        let passed = now.since(self.second);
+        if passed >= IDLE {
+            self.before = if passed < 2 * IDLE { self.now } else { 0 };
+            (self.now, self.second) = (0, now);
+        }
+    }
+
+    fn per_second(&self) -> u32 {
+        self.now.max(self.before)
+    }
+}
+
+/// Messages that take the same, and wait.
+#[derive(Debug)]
+struct Waiting {
+    count: u32,
+    /// The number of the first, which orders requests.
+    number: u64,
+}
+
+/// A request under way.
+#[derive(Debug)]
+struct Asked {
+    sent: BootInstant,
+    accounts: Vec<AccountKey>,
+    claims: Vec<Needs>,
+}
+
+/// The permits and tokens that a process has in hand.
+#[derive(Debug)]
+pub struct Hand {
+    holder: String,
+    limits: Vec<Limit>,
+    accounts: HashMap<AccountKey, OwnAccount>,
+    waiting: HashMap<Needs, Waiting>,
+    /// The same, in their order.
+    order: BTreeMap<u64, Needs>,
+    numbered: u64,
+    asked: Option<Asked>,
+}
+
+impl Hand {
+    /// Creates the hand of a process that has nothing.
+    #[must_use]
+    pub fn new(holder: String, limits: Vec<Limit>) -> Self {
+        Self {
+            holder,
+            limits,
+            accounts: HashMap::new(),
+            waiting: HashMap::new(),
+            order: BTreeMap::new(),
+            numbered: 0,
+            asked: None,
+        }
+    }
+
+    fn numbers(&self, key: &AccountKey) -> LimitNumbers {
+        self.limits[key.0].numbers_of(key.1.as_deref())
+    }
+
+    /// Starts a message if all that it needs is in hand. The caller calls `ended` after it.
+    pub fn start(&mut self, needs: &Needs, now: BootInstant) -> bool {
+        let has_all = needs.iter().all(|need| self.has(need, now));
+        if has_all {
+            for need in needs.iter() {
+                self.use_up(need, now);
+            }
+        }
+        has_all
+    }
+
+    fn has(&self, need: &Need, now: BootInstant) -> bool {
+        let limit = &self.limits[need.limit];
+        if limit.shadow {
+            return true;
+        }
+        let key = key_of(need);
+        let numbers = limit.numbers_of(key.1.as_deref());
+        let Some(own) = self.accounts.get(&key) else {
+            return false;
+        };
+        let permits = numbers.concurrency.is_none() || own.has_permits(need.weight, now);
+        let tokens = numbers.rate.is_none() || own.has_tokens(need.weight, now);
+        permits && tokens
+    }
+
+    fn use_up(&mut self, need: &Need, now: BootInstant) {
+        let key = key_of(need);
+        let numbers = self.numbers(&key);
+        let own = self.accounts.entry(key).or_default();
+        own.recent.note(need.weight, now);
+        if numbers.concurrency.is_some() {
+            own.in_use += need.weight;
+            own.fresh = own.fresh.saturating_sub(need.weight);
+        }
+        if numbers.rate.is_some() {
+            own.tokens = own.tokens.saturating_sub(need.weight);
+        }
+    }
+
+    /// Records that a started message has ended.
+    pub fn ended(&mut self, needs: &Needs, now: BootInstant) {
+        for need in needs.iter() {
+            let key = key_of(need);
+            if self.numbers(&key).concurrency.is_none() {
+                continue;
+            }
+            if let Some(own) = self.accounts.get_mut(&key) {
+                own.in_use = own.in_use.saturating_sub(need.weight);
+                own.idle_since = now;
+            }
+        }
+    }
+
+    /// Records that a message waits, which `start` refused.
+    pub fn wait(&mut self, needs: &Needs) {
+        if let Some(waiting) = self.waiting.get_mut(needs) {
+            waiting.count += 1;
+            return;
+        }
+        self.numbered += 1;
+        let number = self.numbered;
+        self.order.insert(number, needs.clone());
+        let waiting = Waiting { count: 1, number };
+        self.waiting.insert(needs.clone(), waiting);
+    }
+
+    /// Records that a message waits no more: it starts, or has left.
+    pub fn wait_no_more(&mut self, needs: &Needs) {
+        let Some(waiting) = self.waiting.get_mut(needs) else {
+            return;
+        };
+        waiting.count -= 1;
+        if waiting.count == 0 {
+            self.order.remove(&waiting.number);
+            self.waiting.remove(needs);
+        }
+    }
+
+    /// Returns when `ask` has something to ask, if nothing happens until then; `None` while a
+    /// request is under way or nothing is in hand.
+    #[must_use]
+    pub fn next_request(&self) -> Option<BootInstant> {
+        if self.asked.is_some() {
+            return None;
+        }
+        let due = self.accounts.values().filter_map(OwnAccount::due);
+        let waiting = self.waiting.keys().map(|needs| self.may_ask_at(needs));
+        due.chain(waiting).min()
+    }
+
+    fn may_ask_at(&self, needs: &Needs) -> BootInstant {
+        let accounts = needs
+            .iter()
+            .filter_map(|need| self.accounts.get(&key_of(need)));
+        accounts.map(|own| own.ask_after).max().unwrap_or_default()
+    }
+
+    /// Returns the next request, if something is to be asked now. Permits that it does not keep are
+    /// no longer in hand. `answered` or `failed` must follow.
+    pub fn ask(&mut self, now: BootInstant) -> Option<Request> {
+        if self.asked.is_some() {
+            return None;
+        }
+        let mut asked = Asked {
+            sent: now,
+            accounts: Vec::new(),
+            claims: Vec::new(),
+        };
+        let mut claims = Vec::new();
+        for needs in self.order.values() {
+            if self.may_ask_at(needs) > now {
+                continue;
+            }
+            let new = needs
+                .iter()
+                .filter(|need| !asked.accounts.contains(&key_of(need)));
+            if asked.accounts.len() + new.count() > MOST_ACCOUNTS {
+                break;
+            }
+            claims.push(self.claim(needs, &mut asked));
+        }
+        let due = self.accounts.iter().filter(|(_, own)| own.is_due(now));
+        for (key, _) in due {
+            if asked.accounts.len() < MOST_ACCOUNTS && !asked.accounts.contains(key) {
+                asked.accounts.push(key.clone());
+            }
+        }
+        if asked.accounts.is_empty() {
+            return None;
+        }
+        let accounts = asked.accounts.iter().map(|key| {
+            let limit = &self.limits[key.0];
+            let own = self.accounts.entry(key.clone()).or_default();
+            own.give_back(now);
+            Account {
+                record: record_name(limit, key.1.as_deref()),
+                numbers: limit.numbers_of(key.1.as_deref()),
+                keep: own.held,
+                shadow: limit.shadow,
+            }
+        });
+        let request = Request {
+            holder: self.holder.clone(),
+            lease: LEASE,
+            accounts: accounts.collect(),
+            claims,
+        };
+        self.asked = Some(asked);
+        Some(request)
+    }
+
+    /// Returns a claim for waiting messages, and adds its accounts.
+    fn claim(&self, needs: &Needs, asked: &mut Asked) -> Claim {
+        let mut most = u32::MAX;
+        let mut indexes = Vec::with_capacity(needs.len());
+        for need in needs.iter() {
+            let key = key_of(need);
+            let recent = self
+                .accounts
+                .get(&key)
+                .map_or(0, |own| own.recent.per_second());
+            most = most.min((2 * recent / need.weight).max(1));
+            let known = asked.accounts.iter().position(|other| *other == key);
+            let at = known.unwrap_or_else(|| {
+                asked.accounts.push(key);
+                asked.accounts.len() - 1
+            });
+            indexes.push((at, need.weight));
+        }
+        asked.claims.push(needs.clone());
+        Claim {
+            needs: indexes,
+            count: self.waiting[needs].count.min(most),
+        }
+    }
+
+    /// Takes the answer to the request. Returns what was granted, each with the number of starts.
+    pub fn answered(&mut self, grant: &Grant, now: BootInstant) -> Vec<(Needs, u32)> {
+        let Some(asked) = self.asked.take() else {
+            return Vec::new();
+        };
+        for (key, state) in asked.accounts.iter().zip(&grant.accounts) {
+            let own = self.accounts.entry(key.clone()).or_default();
+            own.held = state.held;
+            own.share = state.share;
+            // The store counts from a later moment than this process.
+            own.until = asked.sent + LEASE;
+            own.renewed = now;
+            own.ask_after = now + state.retry_after.unwrap_or_default();
+        }
+        let mut granted = Vec::new();
+        for (needs, &count) in asked.claims.iter().zip(&grant.claims) {
+            for need in needs.iter().filter(|_| count > 0) {
+                let key = key_of(need);
+                let numbers = self.numbers(&key);
+                let own = self.accounts.entry(key).or_default();
+                own.grant(numbers, count.saturating_mul(need.weight), &asked, now);
+            }
+            if count > 0 {
+                granted.push((needs.clone(), count));
+            }
+        }
+        self.forget_idle();
+        granted
+    }
+
+    /// Records that the request was not answered, whether it was carried out or not. It is asked
+    /// again at `again`.
+    pub fn failed(&mut self, again: BootInstant) {
+        let Some(asked) = self.asked.take() else {
+            return;
+        };
+        for key in asked.accounts {
+            let own = self.accounts.entry(key).or_default();
+            own.ask_after = again;
+            own.renewed = own.renewed.max(again);
+        }
+    }
+
+    /// Whether a running message must be stopped, because its permits end before they are renewed.
+    #[must_use]
+    pub fn must_stop(&self, needs: &Needs, now: BootInstant) -> bool {
+        needs.iter().any(|need| {
+            let own = self.accounts.get(&key_of(need));
+            !self.limits[need.limit].shadow
+                && own.is_some_and(|own| own.in_use > 0 && own.until <= now + STOP)
+        })
+    }
+
+    fn forget_idle(&mut self) {
+        let waiting: Vec<AccountKey> = self
+            .waiting
+            .keys()
+            .flat_map(|needs| needs.iter().map(key_of))
+            .collect();
+        self.accounts
+            .retain(|key, own| own.held + own.in_use + own.tokens > 0 || waiting.contains(key));
+    }
+}
+
+fn key_of(need: &Need) -> AccountKey {
+    (need.limit, need.key.clone())
+}
+
+fn record_name(limit: &Limit, key: Option<&str>) -> String {
+    key.map_or_else(|| limit.name.clone(), |key| format!("{}/{key}", limit.name))
+}
+
+impl OwnAccount {
+    fn has_permits(&self, weight: u32, now: BootInstant) -> bool {
+        let is_kept = self.until > now + STOP;
+        let in_share = self
+            .share
+            .is_none_or(|share| self.in_use + weight <= share);
+        let is_free = self.held >= self.in_use + weight;
+        is_kept && is_free && (in_share || self.fresh >= weight)
+    }
+
+    fn has_tokens(&self, weight: u32, now: BootInstant) -> bool {
+        self.tokens >= weight && self.tokens_until > now
+    }
+
+    /// When something is to be told to the store: a renewal, or permits to give back.
+    fn due(&self) -> Option<BootInstant> {
+        if self.held == 0 {
+            return None;
+        }
+        let renewal = self.renewed + RENEW;
+        let idle = self.held > self.in_use;
+        Some(if idle {
+            renewal.min(self.idle_since + IDLE)
+        } else {
+            renewal
+        })
+    }
+
+    fn is_due(&self, now: BootInstant) -> bool {
+        self.due().is_some_and(|at| at <= now)
+    }
+
+    /// Gives back what is not in use: at once what exceeds the share, the rest after a second.
+    fn give_back(&mut self, now: BootInstant) {
+        self.recent.turn(now);
+        if self.idle_since + IDLE <= now {
+            self.fresh = 0;
+            self.held = self.in_use;
+            return;
+        }
+        if let Some(share) = self.share {
+            let most = self.in_use.max(share).max(self.in_use + self.fresh);
+            self.held = self.held.min(most);
+        }
+    }
+
+    fn grant(&mut self, numbers: LimitNumbers, amount: u32, asked: &Asked, now: BootInstant) {
+        self.ask_after = self.ask_after.max(now);
+        if numbers.concurrency.is_some() {
+            self.fresh = self.fresh.saturating_add(amount);
+            self.idle_since = now;
+        }
+        if numbers.rate.is_some() {
+            if self.tokens_until <= now {
+                self.tokens = 0;
+            }
+            // Tokens in hand do not end later because others are granted.
+            let ends = asked.sent + IDLE;
+            self.tokens = self.tokens.saturating_add(amount);
+            self.tokens_until = if self.tokens_until > now && self.tokens > amount {
+                self.tokens_until
+            } else {
+                ends
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,274 @@
+use super::super::ledger::{LimitRecord, decide};
+use super::super::limit::{LimitKey, LimitNumbers, LimitWeight, Rate};
+use super::*;
+use crate::intake::group::GroupBy;
+use proptest::prelude::*;
+
+fn at(ms: u64) -> BootInstant {
+    BootInstant::from_boot(Duration::from_millis(1_000_000 + ms))
+}
+
+fn limit(name: &str, numbers: LimitNumbers, is_keyed: bool) -> Limit {
+    Limit {
+        name: name.to_owned(),
+        numbers,
+        key: is_keyed.then(|| LimitKey::Place(GroupBy::Attribute("k".to_owned()))),
+        overrides: HashMap::new(),
+        weight: LimitWeight::Fixed(1),
+        shadow: false,
+    }
+}
+
+fn needs(all: &[(usize, Option<&str>, u32)]) -> Needs {
+    let needs = all.iter().map(|(limit, key, weight)| Need {
+        limit: *limit,
+        key: key.map(str::to_owned),
+        weight: *weight,
+    });
+    needs.collect()
+}
+
+const FIVE: LimitNumbers = LimitNumbers {
+    concurrency: Some(5),
+    rate: None,
+};
+
+/// The records of a store, by name.
+#[derive(Default)]
+struct Store(HashMap<String, LimitRecord>);
+
+impl Store {
+    fn ask(&mut self, request: &Request, now: u64) -> Grant {
+        let accounts = request.accounts.iter();
+        let records: Vec<_> = accounts
+            .map(|account| self.0.get(&account.record).cloned())
+            .collect();
+        let (written, grant) = decide(request, &records, now);
+        for (account, record) in request.accounts.iter().zip(written) {
+            self.0.insert(account.record.clone(), record);
+        }
+        grant
+    }
+
+    /// Lets a process ask, and take the answer.
+    fn serve(&mut self, hand: &mut Hand, now: u64) -> Vec<(Needs, u32)> {
+        let Some(request) = hand.ask(at(now)) else {
+            return Vec::new();
+        };
+        let grant = self.ask(&request, now);
+        hand.answered(&grant, at(now))
+    }
+}
+
+#[test]
+fn message_starts_once_its_permits_are_granted() {
+    let mut store = Store::default();
+    let mut hand = Hand::new("p".into(), vec![limit("l", FIVE, false)]);
+    let one = needs(&[(0, None, 1)]);
+    assert!(!hand.start(&one, at(0)));
+    hand.wait(&one);
+    assert_eq!(hand.next_request(), Some(BootInstant::default()));
+    assert_eq!(store.serve(&mut hand, 0), [(one.clone(), 1)]);
+    hand.wait_no_more(&one);
+    assert!(hand.start(&one, at(1)) && !hand.start(&one, at(1)));
+    hand.ended(&one, at(100));
+    // The permit is used again without a call ...
+    assert!(hand.start(&one, at(150)));
+    assert_eq!(hand.next_request(), Some(at(0) + RENEW));
+    // ... and goes back after a second.
+    hand.ended(&one, at(200));
+    assert_eq!(hand.next_request(), Some(at(1_200)));
+    store.serve(&mut hand, 1_200);
+    assert!(!hand.start(&one, at(1_201)));
+    assert!(store.0["l"].holders.is_empty());
+}
+
+#[test]
+fn attempts_stop_before_their_permits_end() {
+    let mut store = Store::default();
+    let mut hand = Hand::new("p".into(), vec![limit("l", FIVE, false)]);
+    let one = needs(&[(0, None, 1)]);
+    hand.wait(&one);
+    store.serve(&mut hand, 0);
+    hand.wait_no_more(&one);
+    assert!(hand.start(&one, at(0)));
+    let request = hand.ask(at(5_000)).expect("a renewal");
+    assert_eq!(request.accounts[0].keep, 1);
+    hand.failed(at(6_000));
+    assert!(!hand.must_stop(&one, at(12_999)));
+    assert!(hand.must_stop(&one, at(13_000)));
+    hand.ended(&one, at(13_000));
+    assert!(!hand.start(&one, at(13_000)), "a permit about to end");
+}
+
+#[test]
+fn tokens_end_a_second_after_they_were_asked_for() {
+    let numbers = LimitNumbers {
+        concurrency: None,
+        rate: Some(Rate {
+            per_second: 1.0,
+            burst: 3,
+        }),
+    };
+    let mut store = Store::default();
+    let mut hand = Hand::new("p".into(), vec![limit("l", numbers, false)]);
+    let one = needs(&[(0, None, 1)]);
+    hand.wait(&one);
+    assert_eq!(store.serve(&mut hand, 0), [(one.clone(), 1)]);
+    assert!(!hand.start(&one, at(1_000)));
+    assert!(hand.start(&one, at(999)));
+    assert!(!hand.start(&one, at(999)));
+}
+
+#[test]
+fn refused_key_keeps_no_other_from_starting() {
+    let mut store = Store::default();
+    let one_each = LimitNumbers {
+        concurrency: Some(1),
+        rate: None,
+    };
+    let mut other = Hand::new("o".into(), vec![limit("l", one_each, true)]);
+    let full = needs(&[(0, Some("a"), 1)]);
+    other.wait(&full);
+    store.serve(&mut other, 0);
+    let mut hand = Hand::new("p".into(), vec![limit("l", one_each, true)]);
+    let free = needs(&[(0, Some("b"), 1)]);
+    hand.wait(&full);
+    hand.wait(&free);
+    assert_eq!(store.serve(&mut hand, 10), [(free.clone(), 1)]);
+    hand.wait_no_more(&free);
+    assert!(hand.ask(at(11)).is_none(), "the full key is asked for later");
+    assert_eq!(hand.next_request(), Some(at(260)));
+}
+
+/// One process of the simulation.
+struct Process {
+    hand: Hand,
+    /// What runs, and since when.
+    running: Vec<(Needs, u64)>,
+    waiting: Vec<Needs>,
+    /// Whether it does not reach the store.
+    is_cut_off: bool,
+}
+
+
+impl Process {
+    fn new(number: u32) -> Self {
+        let rate = LimitNumbers {
+            concurrency: Some(4),
+            rate: Some(Rate {
+                per_second: 20.0,
+                burst: 6,
+            }),
+        };
+        let limits = vec![limit("a", FIVE, false), limit("b", rate, true)];
+        Self {
+            hand: Hand::new(format!("p{number}"), limits),
+            running: Vec::new(),
+            waiting: Vec::new(),
+            is_cut_off: false,
+        }
+    }
+
+    fn start_all(&mut self, now: u64, starts: &mut Vec<(u64, Needs)>) {
+        let waiting = std::mem::take(&mut self.waiting);
+        for needs in waiting {
+            if self.hand.start(&needs, at(now)) {
+                self.hand.wait_no_more(&needs);
+                starts.push((now, needs.clone()));
+                self.running.push((needs, now));
+            } else {
+                self.waiting.push(needs);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn no_limit_is_ever_exceeded(steps in prop::collection::vec((0_u32..4, 0_u8..12, 0_u64..400, 1_u32..4), 50..400)) {
+        let mut store = Store::default();
+        let mut processes: Vec<Process> = (0..4).map(Process::new).collect();
+        let mut born = 4;
+        let mut now = 0;
+        let mut starts = Vec::new();
+        for (index, what, later, weight) in steps {
+            now += later;
+            let process = &mut processes[index as usize];
+            match what {
+                0..=4 => {
+                    let key = if weight == 1 { "x" } else { "y" };
+                    let needs = match what {
+                        0 => needs(&[(0, None, weight)]),
+                        1 | 2 => needs(&[(1, Some(key), weight)]),
+                        _ => needs(&[(0, None, 1), (1, Some(key), 1)]),
+                    };
+                    process.hand.wait(&needs);
+                    process.waiting.push(needs);
+                }
+                5 | 6 if !process.running.is_empty() => {
+                    let (needs, _) = process.running.remove(0);
+                    process.hand.ended(&needs, at(now));
+                }
+                7 => process.is_cut_off = !process.is_cut_off,
+                8 => {
+                    born += 1;
+                    *process = Process::new(born);
+                }
+                9 => {
+                    // Carried out, and the answer is lost.
+                    if let Some(request) = process.hand.ask(at(now)) {
+                        let _ = store.ask(&request, now);
+                        process.hand.failed(at(now + 100));
+                    }
+                }
+                _ => {}
+            }
+            for process in &mut processes {
+                if process.is_cut_off {
+                    if process.hand.ask(at(now)).is_some() {
+                        process.hand.failed(at(now + 100));
+                    }
+                } else {
+                    let _ = store.serve(&mut process.hand, now);
+                }
+                let running = std::mem::take(&mut process.running);
+                for (needs, since) in running {
+                    if process.hand.must_stop(&needs, at(now)) {
+                        process.hand.ended(&needs, at(now));
+                    } else {
+                        process.running.push((needs, since));
+                    }
+                }
+                process.start_all(now, &mut starts);
+            }
+            for (limit, key, most) in [(0, None, 5), (1, Some("x"), 4), (1, Some("y"), 4)] {
+                let used: u32 = processes
+                    .iter()
+                    .flat_map(|process| &process.running)
+                    .flat_map(|(needs, _)| needs.iter())
+                    .filter(|need| need.limit == limit && need.key.as_deref() == key)
+                    .map(|need| need.weight)
+                    .sum();
+                prop_assert!(used <= most, "{used} of {most} permits of {limit} {key:?} at {now}");
+            }
+        }
+        for key in ["x", "y"] {
+            let weighed: Vec<(u64, u32)> = starts
+                .iter()
+                .flat_map(|(at, needs)| needs.iter().map(move |need| (*at, need)))
+                .filter(|(_, need)| need.limit == 1 && need.key.as_deref() == Some(key))
+                .map(|(at, need)| (at, need.weight))
+                .collect();
+            for (first, &(from, _)) in weighed.iter().enumerate() {
+                let mut sum = 0;
+                for &(to, weight) in &weighed[first..] {
+                    sum += weight;
+                    let allowed = 20.0 * (Duration::from_millis(to - from).as_secs_f64() + 1.0) + 6.0;
+                    prop_assert!(f64::from(sum) <= allowed + 0.01, "{sum} starts of {allowed}");
+                }
+            }
+        }
+    }
+}
