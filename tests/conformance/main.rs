@@ -15,6 +15,7 @@ mod dispatchers;
 mod dynamodb_own;
 mod dynamodb_own_faults;
 mod dynamodb_own_life;
+mod fleet;
 mod leases;
 mod listing;
 mod redis_faults;

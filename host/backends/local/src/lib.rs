@@ -2,6 +2,7 @@
 //! files of one data folder.
 
 mod backend;
+pub mod fleet;
 pub mod idempotency;
 pub mod keyvalue;
 pub mod queue;

@@ -1,6 +1,7 @@
 //! The Redis backend: queues, schedules and key-value buckets.
 
 mod backend;
+pub mod fleet;
 pub mod keyvalue;
 pub mod queue;
 pub mod schedule;

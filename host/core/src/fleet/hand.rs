@@ -376,9 +376,7 @@ fn record_name(limit: &Limit, key: Option<&str>) -> String {
 impl OwnAccount {
     fn has_permits(&self, weight: u32, now: BootInstant) -> bool {
         let is_kept = self.until > now + STOP;
-        let in_share = self
-            .share
-            .is_none_or(|share| self.in_use + weight <= share);
+        let in_share = self.share.is_none_or(|share| self.in_use + weight <= share);
         let is_free = self.held >= self.in_use + weight;
         is_kept && is_free && (in_share || self.fresh >= weight)
     }

@@ -304,8 +304,7 @@ impl LimitRecord {
 
     fn refill(&mut self, rate: Option<Rate>, now: u64) {
         let Some(rate) = rate else { return };
-        let earned =
-            Duration::from_millis(now - self.at).as_secs_f64() * rate.per_second;
+        let earned = Duration::from_millis(now - self.at).as_secs_f64() * rate.per_second;
         self.tokens = (self.tokens + earned).min(f64::from(rate.burst));
     }
 

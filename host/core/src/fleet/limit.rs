@@ -186,6 +186,9 @@ mod tests {
         let by_group = limit(Some(LimitKey::Group), LimitWeight::Fixed(2));
         let need = by_group.need(0, &message, Some(&"g".repeat(500)));
         let key = need.key.expect("it has a group");
-        assert!(key.starts_with("sha256:") && key.len() < LONGEST_KEY, "{key}");
+        assert!(
+            key.starts_with("sha256:") && key.len() < LONGEST_KEY,
+            "{key}"
+        );
     }
 }

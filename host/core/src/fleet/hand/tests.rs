@@ -137,7 +137,10 @@ fn refused_key_keeps_no_other_from_starting() {
     hand.wait(&free);
     assert_eq!(store.serve(&mut hand, 10), [(free.clone(), 1)]);
     hand.wait_no_more(&free);
-    assert!(hand.ask(at(11)).is_none(), "the full key is asked for later");
+    assert!(
+        hand.ask(at(11)).is_none(),
+        "the full key is asked for later"
+    );
     assert_eq!(hand.next_request(), Some(at(260)));
 }
 
@@ -150,7 +153,6 @@ struct Process {
     /// Whether it does not reach the store.
     is_cut_off: bool,
 }
-
 
 impl Process {
     fn new(number: u32) -> Self {

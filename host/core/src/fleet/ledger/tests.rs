@@ -117,7 +117,10 @@ fn rate_grants_the_burst_and_then_what_it_earns() {
     let mut store = Store::default();
     let numbers = rate(10.0, 4);
     let (granted, state) = store.one("a", numbers, (0, 9), 0);
-    assert_eq!((granted, state.retry_after), (4, Some(Duration::from_millis(100))));
+    assert_eq!(
+        (granted, state.retry_after),
+        (4, Some(Duration::from_millis(100)))
+    );
     assert_eq!(store.one("a", numbers, (0, 9), 50).0, 0);
     assert_eq!(store.one("a", numbers, (0, 9), 250).0, 2);
     assert_eq!(store.one("a", numbers, (0, 9), 60_000).0, 4);
