@@ -6,9 +6,13 @@ use dispatcher_core::fleet::exchange::exchange;
 use dispatcher_core::fleet::ledger::{Account, Claim, Request};
 use dispatcher_core::fleet::limit::LimitNumbers;
 use dispatcher_core::fleet::{FleetStore, MOST_BYTES, MOST_RECORDS, RecordChange};
+use dispatcher_dynamodb::fleet::DynamoFleet;
 use dispatcher_local::fleet::LocalFleet;
 use dispatcher_redis::fleet::RedisFleet;
+use dispatcher_tests::dynamodb::Tables;
 use dispatcher_tests::redis::RedisServer;
+use dispatcher_tests::servers::MiniStack;
+use dispatcher_tests::sqs::configuration;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -37,6 +41,18 @@ impl FleetPair {
 
     async fn cluster() -> Self {
         Self::on(RedisServer::cluster())
+    }
+
+    async fn dynamodb() -> Self {
+        let server = MiniStack::shared();
+        let table = RedisServer::fresh_name("fleet");
+        Tables::at(&server.url()).create_fleet(&table).await;
+        let config = configuration(&server.url());
+        let open = || Arc::new(DynamoFleet::connect(&config, &table));
+        Self {
+            stores: [open(), open()],
+            _folder: None,
+        }
     }
 
     fn on(server: &RedisServer) -> Self {
@@ -231,4 +247,4 @@ macro_rules! fleet_stores {
     };
 }
 
-fleet_stores!(local, redis, cluster);
+fleet_stores!(local, redis, cluster, dynamodb);

@@ -91,6 +91,21 @@ impl Tables {
             .unwrap_or_else(|error| panic!("cannot create {name}: {error:?}"));
     }
 
+    /// A new table for the records of a fleet.
+    pub async fn create_fleet(&self, name: &str) {
+        self.client
+            .create_table()
+            .table_name(name)
+            .attribute_definitions(attribute("part", ScalarAttributeType::S))
+            .attribute_definitions(attribute("name", ScalarAttributeType::S))
+            .key_schema(key("part", KeyType::Hash))
+            .key_schema(key("name", KeyType::Range))
+            .billing_mode(BillingMode::PayPerRequest)
+            .send()
+            .await
+            .unwrap_or_else(|error| panic!("cannot create {name}: {error:?}"));
+    }
+
     /// What `CreateTasksFunction` writes: five columns, the time to live in milliseconds. With more
     /// columns where given; the task's id.
     pub async fn put_as_sample(&self, table: &str, more: &[(&str, &str)]) -> String {

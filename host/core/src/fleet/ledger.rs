@@ -242,6 +242,10 @@ impl<'a> OpenAccount<'a> {
         }
         if self.account.numbers.rate.is_some() {
             self.record.tokens -= f64::from(amount);
+            if self.account.shadow {
+                // What it lets pass is not missing once it stops something.
+                self.record.tokens = self.record.tokens.max(0.0);
+            }
         }
     }
 

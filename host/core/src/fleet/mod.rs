@@ -4,6 +4,7 @@
 
 pub mod exchange;
 pub mod hand;
+pub mod keeper;
 pub mod ledger;
 pub mod limit;
 

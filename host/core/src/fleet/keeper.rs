@@ -1,0 +1,209 @@
+//! Keeps what a process has in hand up to date with the store, and revokes permits that end. Makes
+//! the calls that the hand plans.
+
+use super::FleetStore;
+use super::exchange::exchange;
+use super::hand::{Hand, Needs};
+use super::ledger::{Grant, Request};
+use super::limit::Limit;
+use crate::backoff;
+use crate::clock;
+use crate::clock::BootInstant;
+use crate::error_kind::{CallError, ErrorKind};
+use crate::telemetry::log_throttle::LogThrottle;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+/// The most time for a request, with all its tries.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// The wait after a failed request; it doubles with each, up to the longest.
+const WAITS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
+/// The interval at which permits that end are looked for while messages run.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// The limits of a process, shared by its routes.
+#[derive(Debug)]
+pub struct Fleet {
+    state: Mutex<FleetState>,
+    /// Notified when the keeper may have something to ask.
+    wanted: Notify,
+    /// Changes when messages that wait may start.
+    granted: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct FleetState {
+    hand: Hand,
+    running: HashMap<u64, (Needs, CancellationToken)>,
+    numbered: u64,
+}
+
+/// The permits of one message that may run. Dropping it gives them back.
+#[derive(Debug)]
+pub struct FleetPermit {
+    fleet: Arc<Fleet>,
+    number: u64,
+    revoked: CancellationToken,
+}
+
+impl FleetPermit {
+    /// Returns once the permits end: the message must not run any longer.
+    pub async fn revoked(&self) {
+        self.revoked.cancelled().await;
+    }
+}
+
+impl Drop for FleetPermit {
+    fn drop(&mut self) {
+        let mut state = self.fleet.state.lock();
+        if let Some((needs, _)) = state.running.remove(&self.number) {
+            state.hand.ended(&needs, clock::now());
+        }
+        drop(state);
+        self.fleet.changed();
+    }
+}
+
+impl Fleet {
+    /// Creates the fleet of a process that has no permits yet.
+    #[must_use]
+    pub fn new(process: String, limits: Vec<Limit>) -> Self {
+        Self {
+            state: Mutex::new(FleetState {
+                hand: Hand::new(process, limits),
+                running: HashMap::new(),
+                numbered: 0,
+            }),
+            wanted: Notify::new(),
+            granted: watch::Sender::new(0),
+        }
+    }
+
+    /// Returns the permits of a message if they are in hand.
+    pub fn start(self: &Arc<Self>, needs: &Needs, now: BootInstant) -> Option<FleetPermit> {
+        let mut state = self.state.lock();
+        if !state.hand.start(needs, now) {
+            return None;
+        }
+        state.numbered += 1;
+        let number = state.numbered;
+        let revoked = CancellationToken::new();
+        let running = (needs.clone(), revoked.clone());
+        state.running.insert(number, running);
+        Some(FleetPermit {
+            fleet: self.clone(),
+            number,
+            revoked,
+        })
+    }
+
+    /// Records that a message waits, which `start` refused.
+    pub fn wait(&self, needs: &Needs) {
+        self.state.lock().hand.wait(needs);
+        self.wanted.notify_one();
+    }
+
+    /// Records that a message waits no more: it starts, or has left.
+    pub fn wait_no_more(&self, needs: &Needs) {
+        self.state.lock().hand.wait_no_more(needs);
+    }
+
+    /// Returns what changes when messages that wait may start.
+    #[must_use]
+    pub fn grants(&self) -> watch::Receiver<u64> {
+        self.granted.subscribe()
+    }
+
+    fn changed(&self) {
+        self.granted.send_modify(|number| *number += 1);
+    }
+
+    /// Revokes the permits that end before they are renewed.
+    fn revoke(&self, now: BootInstant) {
+        let state = self.state.lock();
+        for (needs, revoked) in state.running.values() {
+            if state.hand.must_stop(needs, now) {
+                revoked.cancel();
+            }
+        }
+    }
+
+    /// Returns when `keep` must look again, and the request to make now.
+    fn next(&self, now: BootInstant) -> (Option<BootInstant>, Option<Request>) {
+        let mut state = self.state.lock();
+        let look = (!state.running.is_empty()).then(|| now + LOOK);
+        let request = match state.hand.next_request() {
+            Some(at) if at <= now => state.hand.ask(now),
+            _ => None,
+        };
+        let at = state.hand.next_request().into_iter().chain(look).min();
+        (at, request)
+    }
+}
+
+/// Asks the store for what messages need, renews permits and gives them back, until it is dropped.
+pub async fn keep(fleet: Arc<Fleet>, store: Arc<dyn FleetStore>) {
+    let mut failures = 0;
+    let mut said = LogThrottle::default();
+    loop {
+        let wanted = fleet.wanted.notified();
+        fleet.revoke(clock::now());
+        let (at, request) = fleet.next(clock::now());
+        let Some(request) = request else {
+            tokio::select! {
+                biased; // for simulations
+                () = wanted => {}
+                () = clock::sleep_until(at) => {}
+            }
+            continue;
+        };
+        let answer = asked(&fleet, &*store, &request).await;
+        let now = clock::now();
+        match answer {
+            Ok(grant) => {
+                failures = 0;
+                let granted = fleet.state.lock().hand.answered(&grant, now);
+                if !granted.is_empty() {
+                    fleet.changed();
+                }
+            }
+            Err(error) => {
+                failures += 1;
+                let wait = backoff::ceiling(WAITS.0, WAITS.1, failures);
+                fleet.state.lock().hand.failed(now + wait);
+                if said.should_log(now) {
+                    tracing::warn!(%error, "limits not renewed, retried; nothing that they limit starts meanwhile");
+                }
+            }
+        }
+    }
+}
+
+/// Makes a request, and goes on revoking permits meanwhile.
+async fn asked(
+    fleet: &Fleet,
+    store: &dyn FleetStore,
+    request: &Request,
+) -> Result<Grant, CallError> {
+    let until = clock::now() + PATIENCE;
+    let mut exchanged = std::pin::pin!(exchange(store, request));
+    loop {
+        let look = until.min(clock::now() + LOOK);
+        tokio::select! {
+            biased; // an answer that arrived in time counts
+            answer = &mut exchanged => return answer,
+            () = clock::sleep_until(Some(look)) => {}
+        }
+        fleet.revoke(clock::now());
+        if clock::now() >= until {
+            return Err(CallError {
+                kind: ErrorKind::Unreachable,
+                message: "the store of limits: no answer in time".to_owned(),
+            });
+        }
+    }
+}
