@@ -34,7 +34,7 @@ const ENDS: &str = "ends";
 const PROCESSES: &str = "processes";
 /// The condition on an item that must not exist: it may have ended and not been removed.
 const IS_NEW: &str = "attribute_not_exists(#part) OR #ends <= :now";
-const STANDS: &str = "#text = :stands";
+const STANDS: &str = "#text = :stands AND #ends > :now";
 
 type Item = HashMap<String, AttributeValue>;
 
@@ -70,33 +70,30 @@ impl DynamoFleet {
         }
     }
 
-    /// Returns the service's time in milliseconds. Call it after a call.
-    fn now(&self) -> Result<u64, CallError> {
+    /// Returns the service's time in milliseconds; this machine's before the first response.
+    fn now(&self) -> u64 {
         let now = self.clock.0.lock().at(own_time());
-        now.ok_or_else(|| self.call("BatchGetItem").unclear("no response has a date"))
+        now.unwrap_or_else(|| clock::wall_clock_now().0)
     }
 
     fn put(&self, change: &RecordChange, now: u64) -> Put {
-        let (condition, stands) = match &change.stands {
-            Some(text) => (STANDS, (":stands", AttributeValue::S(text.clone()))),
-            None => (IS_NEW, (":now", seconds(now))),
-        };
         let mut put = Put::builder()
             .table_name(&self.table)
             .item(PART, AttributeValue::S(limit_part(&change.name)))
             .item(NAME, AttributeValue::S("-".to_owned()))
             .item(TEXT, AttributeValue::S(change.text.clone()))
             .item(ENDS, ends(now, change.keep_for))
-            .condition_expression(condition)
-            .expression_attribute_values(stands.0, stands.1);
-        let names: &[(&str, &str)] = if change.stands.is_some() {
-            &[("#text", TEXT)]
-        } else {
-            &[("#part", PART), ("#ends", ENDS)]
+            .expression_attribute_names("#ends", ENDS)
+            .expression_attribute_values(":now", seconds(now));
+        put = match &change.stands {
+            Some(text) => put
+                .condition_expression(STANDS)
+                .expression_attribute_names("#text", TEXT)
+                .expression_attribute_values(":stands", AttributeValue::S(text.clone())),
+            None => put
+                .condition_expression(IS_NEW)
+                .expression_attribute_names("#part", PART),
         };
-        for (short, name) in names {
-            put = put.expression_attribute_names(*short, *name);
-        }
         put.build().expect("table and item are set")
     }
 }
@@ -161,7 +158,7 @@ impl FleetStore for DynamoFleet {
                 .remove(&self.table);
             left = more.map(|keys| keys.keys).unwrap_or_default();
         }
-        let now = self.now()?;
+        let now = self.now();
         let records = names.iter().map(|name| {
             let item = found.get(&limit_part(name));
             item.and_then(|item| text(item, now))
@@ -173,7 +170,7 @@ impl FleetStore for DynamoFleet {
     }
 
     async fn replace(&self, changes: &[RecordChange]) -> Result<bool, CallError> {
-        let now = self.now()?;
+        let now = self.now();
         if let [change] = changes {
             let put = self.put(change, now);
             let asked = self
@@ -212,8 +209,7 @@ impl FleetStore for DynamoFleet {
         summary: &str,
         keep_for: Duration,
     ) -> Result<(), CallError> {
-        let wall = clock::wall_clock_now().0;
-        let now = self.clock.0.lock().at(own_time()).unwrap_or(wall);
+        let now = self.now();
         let asked = self
             .client
             .put_item()
@@ -248,7 +244,7 @@ impl FleetStore for DynamoFleet {
         if items.is_empty() {
             return Ok(Vec::new());
         }
-        let now = self.now()?;
+        let now = self.now();
         let alive = items.iter().filter_map(|item| {
             let name = item.get(NAME)?.as_s().ok()?;
             Some((name.clone(), text(item, now)?))
